@@ -1,0 +1,60 @@
+# Everything runs in .venv, which is made when it is first needed. `make` alone prints the lines below.
+#|
+#| pawl: distributed locks for Python on Redis and Valkey
+#|
+#|   make demo        see it work: workers sell a stock, one is killed while it holds the lock (a minute)
+#|   make test        lint, then the tests; needs neither root nor a server; ends with what was skipped and why
+#|   make test-full   all of it, slow tests too, on every server; on Debian as root it installs redis-server
+#|   make lint        ruff, mypy, pyright, layers, sizes: one line each
+#|   make format      let ruff rewrite what it can
+#|   make bench       against other lock libraries, side by side; ARGS="P1 --quick" chooses
+#|   make docs        build the documentation into site/
+#|   make clean       remove .venv and everything else that make made
+#|
+#| Each needs Python 3.11 or later and a package index; PYTHON=/path/to/python names another Python.
+#| Some tests only:  make env-dev && .venv/bin/pytest tests/test_docs.py -k readme
+#|
+SHELL := /bin/bash
+MAKEFLAGS += --no-print-directory
+.DEFAULT_GOAL := help
+.SILENT:
+.PHONY: help demo test test-full lint format bench docs clean env-demo env-dev env-docs
+
+PY := .venv/bin/python
+export PYTHON MAKECMDGOALS
+# More for the program that a target runs: make test ARGS="-k fence"
+ARGS ?=
+
+help:
+	sed -n 's/^#| \{0,1\}//p' Makefile
+
+env-demo env-dev env-docs:
+	tools/setup_env.sh $(@:env-%=%)
+
+demo: env-demo
+	exec $(PY) -m demo $(ARGS)
+
+lint: env-dev
+	exec $(PY) tools/lint.py
+
+format: env-dev
+	$(PY) -m ruff check --fix --exit-zero --quiet .
+	$(PY) -m ruff format .
+
+test: lint
+	echo "tests"
+	exec $(PY) -m pytest -q -m "not slow" $(ARGS)
+
+test-full: env-dev
+	exec tools/test_full.sh $(ARGS)
+
+bench: env-dev
+	exec $(PY) -m benchmarks $(ARGS)
+
+docs: env-docs
+	exec $(PY) -m mkdocs build --strict --quiet
+
+clean:
+	rm -rf .venv .make site dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+	echo "clean"

@@ -1,0 +1,71 @@
+"""Check what no linter knows: files of at most 500 lines, functions of at most 40, no machine's own paths.
+
+A function is counted from its `def` to its end without its docstring: a public function is meant to explain
+itself at length, and must not be punished for it.
+"""
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+FILE_LINES = 500
+FUNCTION_LINES = 40
+CODE = {".py", ".lua", ".sh"}
+TEXT = CODE | {".md", ".toml", ".yml", ".yaml", ".txt", ".cfg", ".ini", ".html", ".css", ".js"}
+# A path below one person's or one machine's folders means nothing to anybody else.
+MACHINE_PATH = re.compile(r"(?<![\w.~$}/-])/(?:work|root|Users/\w+|home/\w+|tmp/env)(?:/|\b)(?![\w-]*:)")
+
+
+def files() -> list[Path]:
+    """List what belongs to the project: what git tracks or would, or all files where there is no git."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    if listed.returncode == 0:
+        found = [ROOT / line for line in listed.stdout.splitlines()]
+    else:
+        found = [path for path in ROOT.rglob("*") if not any(part.startswith(".") for part in path.parts)]
+    return sorted(path for path in found if path.is_file() and (path.suffix in TEXT or path.name == "Makefile"))
+
+
+def function_lines(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Count the lines of a function without its decorators and docstring."""
+    lines = (node.end_lineno or node.lineno) - node.lineno + 1
+    first = node.body[0]
+    if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
+        lines -= (first.end_lineno or first.lineno) - first.lineno + 1
+    return lines
+
+
+def problems(path: Path, text: str) -> Iterator[str]:
+    """Yield each way in which a file is not as it should be."""
+    where = path.relative_to(ROOT)
+    lines = text.splitlines()
+    if path.suffix in CODE and len(lines) > FILE_LINES:
+        yield f"{where}: {len(lines)} lines; split it by idea, {FILE_LINES} at most"
+    for number, line in enumerate(lines, 1):
+        if MACHINE_PATH.search(line) and not line.startswith("#!"):
+            yield f"{where}:{number}: a path of one machine: {line.strip()}"
+    if path.suffix != ".py" or where.parts[0] != "src":
+        return
+    for node in ast.walk(ast.parse(text, str(where))):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and function_lines(node) > FUNCTION_LINES:
+            yield (
+                f"{where}:{node.lineno}: {node.name} has {function_lines(node)} lines without its docstring; "
+                f"{FUNCTION_LINES} at most"
+            )
+
+
+def main() -> int:
+    """Print every problem; 1 when there is one."""
+    found = [line for path in files() for line in problems(path, path.read_text(encoding="utf-8"))]
+    print("\n".join(found) if found else "sizes and words are fine")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

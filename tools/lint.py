@@ -1,0 +1,100 @@
+"""Run every static check, one line each; say what was wrong only where something was.
+
+A check that cannot run on this machine is skipped with its reason. The reasons are left in `.make/skips`, from
+where the test run takes them into its own list, so that a skip is never lost among the lines above.
+"""
+
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+SKIPS = ROOT / ".make" / "skips"
+BIN = Path(sys.executable).parent
+CODE = [name for name in ("src", "tests", "tools", "demo", "benchmarks") if (ROOT / name).is_dir()]
+PYRIGHT_START = 240.0
+"""Seconds to wait for pyright's first start, which may fetch the program that its wheel only wraps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One tool, run as one command.
+
+    Attributes:
+        name: How the line begins.
+        command: The command, without the folder of the environment.
+        needs: The program that must be able to start, or "" when it comes with the environment for sure.
+    """
+
+    name: str
+    command: Sequence[str]
+    needs: str = ""
+
+
+CHECKS = (
+    Check("ruff check", ("ruff", "check", "--quiet", *CODE)),
+    Check("ruff format", ("ruff", "format", "--check", "--quiet", *CODE)),
+    Check("mypy --strict", ("mypy", "--no-error-summary")),
+    Check("pyright", ("pyright", "--warnings"), needs="pyright"),
+    Check("types are complete", ("pyright", "--verifytypes", "pawl", "--ignoreexternal"), needs="pyright"),
+    Check("layers", ("lint-imports", "--no-cache")),
+    Check("sizes and words", ("python", "tools/check_sizes.py")),
+)
+
+
+def cannot_start(program: str) -> str:
+    """Say why a program cannot start on this machine; "" when it can."""
+    try:
+        done = subprocess.run(
+            [BIN / program, "--version"], cwd=ROOT, capture_output=True, text=True, timeout=PYRIGHT_START, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"{program} cannot start: {error}"
+    if done.returncode == 0:
+        return ""
+    said = (done.stderr or done.stdout).strip().splitlines()
+    return f"{program} cannot start: {said[-1] if said else 'it said nothing'}"
+
+
+def run(check: Check) -> bool:
+    """Run one check and print its line; what it said follows when it failed."""
+    started = time.monotonic()
+    done = subprocess.run(
+        [BIN / check.command[0], *check.command[1:]], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    verdict = "ok" if done.returncode == 0 else "FAILED"
+    print(f"  {check.name:<22} {verdict:<7} {time.monotonic() - started:5.1f} s", flush=True)
+    if done.returncode != 0:
+        print(done.stdout + done.stderr, flush=True)
+    return done.returncode == 0
+
+
+def main() -> int:
+    """Run all checks, also those after a failing one, so that one run tells everything."""
+    print("lint", flush=True)
+    reasons: dict[str, str] = {}
+    failed: list[str] = []
+    skipped: list[str] = []
+    for check in CHECKS:
+        if check.needs and check.needs not in reasons:
+            reasons[check.needs] = cannot_start(check.needs)
+        reason = reasons.get(check.needs, "")
+        if reason:
+            print(f"  {check.name:<22} skipped ({reason})", flush=True)
+            skipped.append(f"lint, {check.name}: {reason}")
+        elif not run(check):
+            failed.append(check.name)
+    SKIPS.parent.mkdir(exist_ok=True)
+    SKIPS.write_text("".join(line + "\n" for line in skipped), encoding="utf-8")
+    if failed:
+        print(f"lint: {len(failed)} of {len(CHECKS)} checks failed: {', '.join(failed)}")
+        return 1
+    print(f"lint: {len(CHECKS) - len(skipped)} checks passed, {len(skipped)} skipped")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
