@@ -1,0 +1,83 @@
+"""`python -m benchmarks`: run the comparison and print the report."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+from benchmarks import machine, report, runner
+from benchmarks.scenarios import SCENARIOS
+from benchmarks.server import Server, version
+
+QUICK_ROUNDS = 2
+
+
+def _arguments(argv: list[str] | None) -> argparse.Namespace:
+    listed = "\n".join(f"  {scenario.name:4} {scenario.title}" for scenario in SCENARIOS.values())
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description="Measure pawl beside the locks people use today, in turns, on one throw-away server.",
+        epilog=f"scenarios:\n{listed}\n\nexit code: 0 done; 1 a lock did not lock, or pawl failed; "
+        "2 a bar was missed and --gate was given",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help="scenarios to run (default: all)")
+    parser.add_argument("--rounds", type=int, help=f"rounds (default 7; {QUICK_ROUNDS} with --quick)")
+    parser.add_argument("--quick", action="store_true", help="short turns and few rounds: a first look")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write versions, machine and every sample")
+    parser.add_argument(
+        "--gate", action="store_true", help="exit with 2 when a bar that must be met is missed"
+    )
+    arguments = parser.parse_args(argv)
+    unknown = [name for name in arguments.names if name not in SCENARIOS]
+    if unknown:
+        parser.error(f"no such scenario: {', '.join(unknown)} (known: {', '.join(SCENARIOS)})")
+    if arguments.rounds is not None and arguments.rounds < 1:
+        parser.error("--rounds must be at least 1")
+    return arguments
+
+
+def _say(line: str) -> None:
+    if sys.stderr.isatty():
+        sys.stderr.write(f"\r\033[K{line}")
+        sys.stderr.flush()
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the benchmarks.
+
+    Args:
+        argv: Command line; None takes that of the process.
+
+    Returns:
+        The exit code (see `--help`).
+    """
+    arguments = _arguments(argv)
+    rounds: int = arguments.rounds or (QUICK_ROUNDS if arguments.quick else 7)
+    chosen = [SCENARIOS[name] for name in arguments.names] or list(SCENARIOS.values())
+    if arguments.quick:
+        chosen = [runner.quick(scenario) for scenario in chosen]
+    facts = machine.facts()
+    with Server() as server:
+        facts["server"] = version(server)
+    begin = time.monotonic()
+    results = runner.run(chosen, rounds, _say)
+    facts["seconds"] = round(time.monotonic() - begin, 1)
+    _say("")
+    print("\n".join(report.lines(chosen, results, facts, rounds)))
+    if arguments.json is not None:
+        report.write_json(arguments.json, chosen, results, facts, rounds)
+    if results.violation or any(key.split()[1].startswith("pawl") for key in results.failures):
+        return 1
+    missed = any(
+        judged["binding"] and not judged["ok"]
+        for scenario in chosen
+        for judged in report.verdicts(scenario, results)
+    )
+    return 2 if arguments.gate and missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,93 @@
+"""What a scenario is made of: participants, metrics and bars. Imports nothing of the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+Sample = dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Participant:
+    """One column of a comparison: a lock library in one way of using it.
+
+    Args:
+        key: Short name, unique in its scenario; the key of the samples in the JSON file.
+        peer: Which adapter of `benchmarks.peers` drives it.
+        options: Passed to the adapter, for example `{"handover": 0}`.
+    """
+
+    key: str
+    peer: str
+    options: Mapping[str, float] = field(default_factory=dict[str, float])
+    workload: str = ""
+    """Overrides the workload of the scenario, where a peer has no asyncio colour."""
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A number that every round of a participant yields; the report prints its median and range."""
+
+    key: str
+    heading: str
+    decimals: int = 1
+    spread: bool = False
+    """Whether the table also shows the lowest and the highest round."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A promise: the median of `subject`, or its ratio to that of `against`, must reach `must`.
+
+    Args:
+        metric: Key of the metric compared.
+        subject: Key of the participant that makes the promise.
+        must: The least acceptable value (the largest one when `better` is `"lower"`).
+        goal: What is hoped for. None where there is no second mark.
+        against: Key of the participant compared with; None compares the plain value.
+        better: Which direction is good.
+        binding: False prints the line for information; it never counts as short.
+    """
+
+    metric: str
+    subject: str
+    must: float
+    goal: float | None = None
+    against: str | None = None
+    better: Literal["higher", "lower"] = "higher"
+    binding: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One comparison: who takes part, what each does, and what is promised.
+
+    Args:
+        name: What the command line calls it, for example `P1`.
+        title: One line for the report.
+        workload: The kind of work, a key of `benchmarks.workloads.WORKLOADS`, or `"turns"`.
+        workers: Threads or tasks per participant.
+        participants: In the order of the table.
+        metrics: Columns of the table.
+        bars: Promises checked after the last round.
+        slices: In every round the participants take turns this many times; short turns share the weather.
+        seconds: Length of one turn.
+        notes: Printed under the table.
+    """
+
+    name: str
+    title: str
+    workload: str
+    workers: int
+    participants: tuple[Participant, ...]
+    metrics: tuple[Metric, ...]
+    bars: tuple[Bar, ...] = ()
+    slices: int = 1
+    seconds: float = 1.0
+    notes: tuple[str, ...] = ()
+
+
+class ViolationError(Exception):
+    """A lock did not lock: two holders overlapped, or a fence did not rise."""

@@ -1,0 +1,20 @@
+"""The lock libraries that take part, each behind the same two-function handle."""
+
+from __future__ import annotations
+
+from benchmarks.peers import floor, pawl_lock, redis_lock_peer, redis_py
+from benchmarks.peers.base import AsyncSession, Handle, Peer, Session
+
+PEERS: dict[str, Peer] = {
+    peer.key: peer
+    for peer in (
+        pawl_lock.PEER,
+        redis_py.PEER,
+        redis_lock_peer.PEER,
+        floor.EVALSHA,
+        floor.SET,
+        floor.PAWL_SCRIPTS,
+    )
+}
+
+__all__ = ["PEERS", "AsyncSession", "Handle", "Peer", "Session"]

@@ -1,0 +1,88 @@
+"""What a lock library must offer to take part."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+# What the client sends itself. Redis counts commands inside scripts under their own names, so a peer lists
+# only names that its scripts do not use; their sum is the number of round trips.
+Options = Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Handle:
+    """One worker's view of one lock: `grant = acquire()`, then `release(grant)`.
+
+    In the asyncio colour both return awaitables. The functions are the library's own wherever that is
+    possible, so that no adapter frame is measured.
+    """
+
+    acquire: Callable[[], Any]
+    release: Callable[[Any], Any]
+    fence: Callable[[Any], int] | None = None
+    """Reads the fencing number of a grant; None for libraries that have none."""
+
+
+class Session(Protocol):
+    """One client of a library, as a program would make it once and share it between its threads."""
+
+    def handle(self, name: str) -> Handle:
+        """Return a worker's handle of the lock `name`; called once for each worker, in its own thread."""
+        ...
+
+    def close(self) -> None:
+        """Close the client and its connections."""
+        ...
+
+
+class AsyncSession(Protocol):
+    """The same, shared between the tasks of one event loop."""
+
+    async def handle(self, name: str) -> Handle:
+        """Return a worker's handle of the lock `name`."""
+        ...
+
+    async def close(self) -> None:
+        """Close the client and its connections."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A library and how to open it in either colour."""
+
+    key: str
+    label: str
+    modules: tuple[str, ...]
+    """Modules that must be importable; a peer that lacks one is named in the report and left out."""
+    distributions: tuple[str, ...]
+    """Whose versions the report states."""
+    commands: frozenset[str]
+    """Command names that only the client sends (see above), in lower case."""
+    open: Callable[[str, Options], Session] | None = None
+    open_async: Callable[[str, Options], Awaitable[AsyncSession]] | None = None
+
+    def missing(self) -> str | None:
+        """Return why this peer cannot take part, or None when it can."""
+        for module in self.modules:
+            try:
+                found = importlib.util.find_spec(module)
+            except ModuleNotFoundError:
+                found = None
+            if found is None:
+                return f"{self.label}: not installed (no module {module!r})"
+        return None
+
+    def versions(self) -> dict[str, str]:
+        """Return the versions of the distributions behind this peer."""
+        found: dict[str, str] = {}
+        for name in self.distributions:
+            try:
+                found[name] = importlib.metadata.version(name)
+            except importlib.metadata.PackageNotFoundError:
+                found[name] = "from the working tree"
+        return found

@@ -1,0 +1,197 @@
+"""The floors: what the machine, the socket and the server cost when the client does nothing at all.
+
+A floor is no lock library. It sends bytes that were packed beforehand over a plain blocking socket
+(TCP_NODELAY) and lets hiredis read the reply. Three are measured:
+
+* `floor-set`: `SET key token NX PX` and a compare-and-delete script, the fewest bytes that lock;
+* `floor-evalsha`: two tiny scripts called with as many bytes as pawl sends, answered with as many as pawl
+  reads; a client written in C could be this fast;
+* `floor-scripts`: pawl's own scripts, called with a fresh token each time. What pawl takes longer than this
+  is spent in its Python, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import string
+from collections.abc import Callable, Sequence
+from urllib.parse import urlsplit
+
+import hiredis
+
+from benchmarks.peers.base import Handle, Options, Peer
+
+TTL_MS = 30_000
+_ALPHABET = string.ascii_letters + string.digits
+_COMPARE_AND_DELETE = (
+    "if redis.call('GET',KEYS[1])==ARGV[1] then return redis.call('DEL',KEYS[1]) end return 0"
+)
+_ACQUIRE = (
+    "if redis.call('SET',KEYS[1],ARGV[1],'NX','PX',ARGV[2]) then "
+    "return {'H',ARGV[#ARGV],1700000000000000,30000,1700000000000} end return {'B'}"
+)
+_LEAVE = (
+    "if redis.call('GET',KEYS[1])==ARGV[1] then redis.call('DEL',KEYS[1]) return {'R',ARGV[#ARGV]} end "
+    "return {'A'}"
+)
+
+
+def pack(*parts: str | bytes | int) -> bytes:
+    """Return a command in the bytes of the wire."""
+    # Its stub says a tuple of one element; it takes any number.
+    packed: bytes = hiredis.pack_command(parts)  # type: ignore[arg-type]
+    return packed
+
+
+class Wire:
+    """One blocking connection: bytes out, one reply in."""
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        self._socket = socket.create_connection((parts.hostname or "127.0.0.1", parts.port or 6379))
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._reader = hiredis.Reader()
+
+    def call(self, packed: bytes) -> object:
+        """Send one packed command and return its reply; error replies raise."""
+        self._socket.sendall(packed)
+        reader = self._reader
+        reply: object = reader.gets()
+        while reply is False:
+            data = self._socket.recv(65536)
+            if not data:
+                raise ConnectionError("the server closed the connection")
+            reader.feed(data)
+            reply = reader.gets()
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
+
+    def load(self, script: str) -> str:
+        """Load a script and return its SHA1."""
+        reply = self.call(pack("SCRIPT", "LOAD", script))
+        assert isinstance(reply, bytes)
+        return reply.decode()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._socket.close()
+
+
+def new_token() -> bytes:
+    """Return text with the shape and the size of pawl's tokens."""
+    return "".join(secrets.choice(_ALPHABET) for _ in range(24)).encode() + b"@benchmark:123456/MainThread"
+
+
+def keys_of(name: str, token: bytes) -> list[bytes]:
+    """Return the five keys pawl's acquire declares for a name."""
+    key = b"pawl:" + name.encode()
+    tag = b"{" + key + b"}"
+    return [key, tag + b":fence", tag + b":1:queue", tag + b":1:tickets", tag + b":1:dead:" + token]
+
+
+def evalsha(sha: str, keys: Sequence[bytes], arguments: Sequence[bytes | int]) -> bytes:
+    """Return a packed EVALSHA."""
+    return pack("EVALSHA", sha, len(keys), *keys, *arguments)
+
+
+class _Session:
+    def __init__(self, url: str, make: Callable[[Wire, str], Handle]) -> None:
+        self._url = url
+        self._make = make
+        self._wires: list[Wire] = []
+
+    def handle(self, name: str) -> Handle:
+        wire = Wire(self._url)
+        self._wires.append(wire)
+        return self._make(wire, name)
+
+    def close(self) -> None:
+        for wire in self._wires:
+            wire.close()
+
+
+def _expect(wire: Wire, packed: bytes, wanted: object) -> Callable[..., None]:
+    call = wire.call
+
+    def send(_grant: object = None) -> None:
+        reply = call(packed)
+        if (reply[0] if isinstance(reply, list) else reply) != wanted:
+            raise AssertionError(f"the floor was answered {reply!r}, not {wanted!r}")
+
+    return send
+
+
+def _set_handle(wire: Wire, name: str) -> Handle:
+    token = new_token()
+    key = b"pawl:" + name.encode()
+    acquire = pack("SET", key, token, "NX", "PX", TTL_MS)
+    release = evalsha(wire.load(_COMPARE_AND_DELETE), [key], [token])
+    return Handle(acquire=_expect(wire, acquire, b"OK"), release=_expect(wire, release, 1))
+
+
+def _evalsha_handle(wire: Wire, name: str) -> Handle:
+    token = new_token()
+    keys = keys_of(name, token)
+    rid = b"0123456789"
+    acquire = evalsha(
+        wire.load(_ACQUIRE), keys, [token, TTL_MS, 3000, 1, 16, b"pawl:wake:" + token[:16], 10_000, rid]
+    )
+    release = evalsha(wire.load(_LEAVE), keys, [token, 0, 0, rid])
+    return Handle(acquire=_expect(wire, acquire, b"H"), release=_expect(wire, release, b"R"))
+
+
+def _scripts_handle(wire: Wire, name: str) -> Handle:
+    from benchmarks.peers.pawl_scripts import acquire_source, leave_source
+
+    token = new_token()
+    keys = keys_of(name, token)
+    rid = b"0123456789"
+    acquire = evalsha(
+        wire.load(acquire_source()),
+        keys,
+        [token, TTL_MS, 3000, 1, 16, b"pawl:wake:" + token[:16], 10_000, rid],
+    )
+    leave = evalsha(wire.load(leave_source()), keys, [token, 0, 0, rid])
+    call = wire.call
+    count = 0
+
+    def take() -> bytes:
+        # pawl's tokens are used once; nine digits of a counter keep the size and cost next to nothing.
+        nonlocal count
+        count += 1
+        fresh = b"%024d" % count + token[24:]
+        reply = call(acquire.replace(token, fresh))
+        assert isinstance(reply, list)
+        assert reply[0] == b"H", reply
+        return fresh
+
+    def give_back(fresh: bytes) -> None:
+        reply = call(leave.replace(token, fresh))
+        assert isinstance(reply, list)
+        assert reply[0] == b"R", reply
+
+    return Handle(acquire=take, release=give_back)
+
+
+def _floor(key: str, label: str, make: Callable[[Wire, str], Handle], modules: tuple[str, ...] = ()) -> Peer:
+    def open_session(url: str, options: Options) -> _Session:
+        del options
+        return _Session(url, make)
+
+    return Peer(
+        key=key,
+        label=label,
+        modules=("hiredis", *modules),
+        distributions=("hiredis",),
+        commands=frozenset({"evalsha", "set"} if make is _set_handle else {"evalsha"}),
+        open=open_session,
+    )
+
+
+SET = _floor("floor-set", "floor: SET NX PX + compare-delete", _set_handle)
+EVALSHA = _floor("floor-evalsha", "floor: EVALSHA of pawl's size", _evalsha_handle)
+PAWL_SCRIPTS = _floor(
+    "floor-scripts", "floor: pawl's scripts, raw socket", _scripts_handle, ("pawl.core.scripts",)
+)

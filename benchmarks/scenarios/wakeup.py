@@ -1,0 +1,33 @@
+"""P7: how long after a release a waiter in another process holds the lock."""
+
+from __future__ import annotations
+
+from benchmarks.model import Bar, Metric, Participant, Scenario
+
+SCENARIOS = (
+    Scenario(
+        name="P7",
+        title="one waiter in another process; ms from just before release() to acquire() returned",
+        workload="turns",
+        workers=1,
+        participants=(
+            Participant("pawl", "pawl"),
+            Participant("python-redis-lock", "python-redis-lock"),
+        ),
+        metrics=(
+            Metric("wake_p50_ms", "p50 ms", 3, spread=True),
+            Metric("wake_p90_ms", "p90 ms", 3),
+            Metric("wake_p99_ms", "p99 ms", 3, spread=True),
+            Metric("wake_min_ms", "min ms", 3),
+            Metric("wakes", "wakes", 0),
+        ),
+        bars=(
+            Bar("wake_p50_ms", "pawl", 0.7, 0.5, against="python-redis-lock", better="lower"),
+            Bar("wake_p99_ms", "pawl", 1.0, None, against="python-redis-lock", better="lower", binding=False),
+        ),
+        # `seconds` counts turns here: each participant plays `slices` times so many in a round.
+        slices=4,
+        seconds=10,
+        notes=("the holder keeps the lock for 120 to 320 ms, so the waiter sleeps when it is woken",),
+    ),
+)
