@@ -1,0 +1,99 @@
+"""The server-side scripts: read from the packages that hold them, checked, hashed once.
+
+A script file is Lua with a header that states its keys, arguments, replies and the sentence its safety
+rests on. What it runs as is the common prelude followed by the file, with each include line replaced.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+_SHARED = "pawl.primitives"
+_PRELUDE = "_prelude"
+_REQUIRED = ("keys", "args", "returns", "invariant")
+_INCLUDE = re.compile(r"^--@include (_\w+)$", re.MULTILINE)
+_FIELD = re.compile(r"^-- (keys|args|returns|invariant):[ \t]*(\S.*)$")
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """One script as it is sent to a server.
+
+    Attributes:
+        name: the file's name without ``.lua``.
+        source: the whole text: prelude and body.
+        sha: SHA-1 of the source as 40 hex digits, the name ``EVALSHA`` knows it by.
+        numkeys: how many keys a call must pass, from the header.
+    """
+
+    name: str
+    source: bytes
+    sha: str
+    numkeys: int
+
+
+@cache
+def load(package: str, name: str) -> Script:
+    """Read one script of a package, once per process.
+
+    Args:
+        package: dotted name of the package that holds the file, for example ``"pawl.primitives.mutex"``.
+        name: file name without ``.lua``.
+
+    Returns:
+        The script, ready to be sent.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: the file's header lacks a line, or its include lines name nothing.
+    """
+    body = _read(package, name)
+    fields = header(body, name)
+    source = f"{_read(_SHARED, _PRELUDE)}\n{_INCLUDE.sub(lambda found: _read(_SHARED, found[1]), body)}"
+    data = _without_comments(source).encode("ascii")
+    sha = hashlib.sha1(data, usedforsecurity=False).hexdigest()
+    return Script(name=name, source=data, sha=sha, numkeys=len(fields["keys"].split(",")))
+
+
+def header(body: str, name: str) -> dict[str, str]:
+    """Parse the header comment of a script file.
+
+    Args:
+        body: the file's text.
+        name: the file's name, for the message of an error.
+
+    Returns:
+        ``keys``, ``args``, ``returns`` and ``invariant``, continuation lines joined by one space.
+
+    Raises:
+        ValueError: one of the four is missing or empty.
+    """
+    fields: dict[str, str] = {}
+    current = ""
+    for line in body.splitlines():
+        if not line.startswith("--"):
+            break
+        found = _FIELD.match(line)
+        if found is not None:
+            current = found[1]
+            fields[current] = found[2].strip()
+        elif current and line.startswith("--  "):
+            fields[current] += f" {line[2:].strip()}"
+    missing = [field for field in _REQUIRED if field not in fields]
+    if missing:
+        raise ValueError(f"script {name!r}: the header lacks {', '.join(missing)}")
+    return fields
+
+
+def _read(package: str, name: str) -> str:
+    return files(package).joinpath(f"{name}.lua").read_text(encoding="ascii")
+
+
+def _without_comments(source: str) -> str:
+    # Whole-line comments only: they are half of the text, and a first run on a server sends all of it.
+    lines = (line for line in source.splitlines() if line.strip() and not line.lstrip().startswith("--"))
+    return "\n".join(lines) + "\n"

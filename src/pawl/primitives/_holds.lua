@@ -1,0 +1,53 @@
+-- Holds of an explicit owner: the name's value is the owner, each hold has a field of its own with its own expiry.
+-- The name lives as long as the longest hold.
+
+-- Live holds {token -> expiry_ms}, how many, the longest, and the dead ones to purge.
+local function read_holds()
+  local all, holds = call('HGETALL', HOLDS), {live = {}, dead = {}, count = 0, longest = 0}
+  for i = 1, #all, 2 do
+    local expiry = tonumber(all[i + 1])
+    if expiry > now_ms then
+      holds.live[all[i]] = expiry
+      holds.count = holds.count + 1
+      holds.longest = math.max(holds.longest, expiry)
+    else
+      holds.dead[#holds.dead + 1] = all[i]
+    end
+  end
+  return holds
+end
+
+-- Adds a hold to the owner's, or raises it; the name's own expiry only rises. `name_expiry_ms` (never below the
+-- true one) stands in for holds the server lost. PEXPIREAT first, for a server out of memory.
+local function put_hold(token, expiry_ms, holds, name_expiry_ms)
+  local longest = math.max(holds.longest, expiry_ms)
+  if holds.count == 0 then
+    longest = math.max(longest, name_expiry_ms)
+  end
+  if longest > holds.longest then
+    call('PEXPIREAT', NAME, digits(longest))
+  end
+  call('PEXPIREAT', HOLDS, digits(longest))
+  if #holds.dead > 0 then
+    call('HDEL', HOLDS, unpack(holds.dead, 1, math.min(#holds.dead, 1000)))
+  end
+  call('HSET', HOLDS, token, digits(expiry_ms))
+  call('PEXPIREAT', HOLDS, digits(longest))
+  if not holds.live[token] then
+    holds.count = holds.count + 1
+  end
+  holds.live[token], holds.longest = expiry_ms, longest
+end
+
+-- The first hold of an owner: whatever an owner before left behind goes.
+local function grant_hold(token, owner, expiry_ms, block, fence)
+  local cur = grant(owner, expiry_ms, block, fence)
+  call('DEL', HOLDS)
+  call('HSET', HOLDS, token, digits(expiry_ms))
+  call('PEXPIREAT', HOLDS, digits(expiry_ms))
+  return cur
+end
+
+local function held_reply(cur, expiry_ms, count)
+  return {'H', RID, cur, expiry_ms - now_ms, now_ms, count}
+end

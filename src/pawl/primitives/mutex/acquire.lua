@@ -1,0 +1,46 @@
+-- Takes the name, or queues for it.
+-- keys: name, fence, queue, tickets, dead, holds
+-- args: token, ttl_ms, ticket_ttl_ms, mode (0 try, 1 wait, 2 noqueue), block, channel, max_waiters, rid
+-- returns: {'H', rid, cur, pttl_ms, now_ms} | {'Q', rid, rank, holder_pttl_ms, own_expiry_ms, now_ms, foreign}
+--   | {'B', rid, holder_pttl_ms, foreign, holder_public} | {'X', rid} | {'F', rid, waiters}
+-- invariant: the name is set only while it is absent and no live ticket is queued before it (noqueue: only while
+--   absent), and a copy that comes late finds its token holding, queued or dead, and lowers no expiry.
+local token, ttl_ms, ticket_ttl_ms, mode = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
+local block, channel, max_waiters = tonumber(ARGV[5]), ARGV[6], tonumber(ARGV[7])
+local DEAD = KEYS[5]
+read_clock()
+local value = call('GET', NAME)
+if value ~= token and call('EXISTS', DEAD) == 1 then
+  return {'X', RID}
+end
+local queued = mode ~= '2' and call('ZRANGE', QUEUE, 0, 0)[1]
+local fence, refusal = read_fence()
+if refusal then
+  return refusal
+end
+if value == token then
+  return {'H', RID, present_fence(fence), call('PTTL', NAME), now_ms}
+end
+if not value and not queued then
+  return {'H', RID, grant(token, now_ms + ttl_ms, block, fence), ttl_ms, now_ms}
+end
+--@include _queue
+if not value then
+  local found = plan()
+  pump(found, fence, token)
+  if found.token == token then
+    return {'H', RID, found.cur, found.expiry - now_ms, now_ms}
+  end
+  if not found.token then
+    return {'H', RID, grant(token, now_ms + ttl_ms, block, fence), ttl_ms, now_ms}
+  end
+  value = found.value
+end
+local reply
+if mode == '1' then
+  reply = enqueue(token, ttl_ms, ticket_ttl_ms, block, channel, '-', max_waiters, value)
+else
+  reply = {'B', RID, call('PTTL', NAME), is_foreign(value), public(value)}
+end
+announce()
+return reply

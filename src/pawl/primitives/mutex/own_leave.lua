@@ -1,0 +1,53 @@
+-- Ends one hold of an owner, or withdraws its ticket; the name is passed on with the last live hold.
+-- keys: name, fence, queue, tickets, dead, holds
+-- args: token (the hold), owner (the name's value), tomb_ms (0: no tombstone), close_ms (0: pass on at once), rid
+-- returns: {'R', rid, count_left} | {'W', rid} | {'A', rid, present}
+-- invariant: the name is deleted only while its value is the owner, the token is a live hold of it and no other live
+--   hold is left; it is never left absent with a live ticket queued.
+local token, owner, tomb_ms, close_ms = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+local DEAD = KEYS[5]
+read_clock()
+--@include _queue
+--@include _holds
+local value = call('GET', NAME)
+local fence, refusal = read_fence()
+if refusal then
+  return refusal
+end
+local holds = read_holds()
+local head = call('ZRANGE', QUEUE, 0, 0)[1]
+call('HEXISTS', TICKETS, token)
+local holding = value == owner and holds.live[token] ~= nil
+local count_left = holding and holds.count - 1 or 0
+local last = holding and count_left == 0
+local closing = last and close_ms > 0
+local found = head and not closing and (last or not value) and plan(token, 0)
+if last then
+  call('DEL', NAME, HOLDS)
+elseif holding then
+  local longest = 0
+  for other, expiry in pairs(holds.live) do
+    if other ~= token then
+      longest = math.max(longest, expiry)
+    end
+  end
+  call('HDEL', HOLDS, token)
+  call('PEXPIREAT', NAME, digits(longest))
+  call('PEXPIREAT', HOLDS, digits(longest))
+end
+if closing then
+  call('SET', NAME, CLOSED, 'PXAT', digits(now_ms + close_ms))
+end
+local withdrawn = head and drop_ticket(token)
+if found then
+  pump(found, fence)
+end
+bury(DEAD, tomb_ms)
+announce()
+if holding then
+  return {'R', RID, count_left}
+end
+if withdrawn then
+  return {'W', RID}
+end
+return {'A', RID, present(value)}

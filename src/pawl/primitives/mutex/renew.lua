@@ -1,0 +1,51 @@
+-- Renews a lease, waiting or holding: also the confirmation of a grant that came by message.
+-- keys: name, fence, queue, tickets, holds
+-- args: token, ttl_ms, ticket_ttl_ms, channel ('' keeps the present one), rid
+-- returns: {'H', rid, cur, pttl_ms, now_ms} | {'Q', rid, rank, holder_pttl_ms, own_expiry_ms, now_ms, foreign}
+--   | {'U', rid, present}
+-- invariant: an expiry is only ever raised and a token that neither holds nor queues is never created again, so a
+--   late copy shortens no lease and makes no ghost.
+local token, ttl_ms, ticket_ttl_ms, channel = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
+local value = call('GET', NAME)
+if value == token then
+  local left = call('PTTL', NAME)
+  read_clock()
+  local fence, refusal = read_fence()
+  if refusal then
+    return refusal
+  end
+  if left < ttl_ms then
+    call('PEXPIREAT', NAME, digits(now_ms + ttl_ms))
+    left = ttl_ms
+  end
+  return {'H', RID, present_fence(fence), left, now_ms}
+end
+local ticket, rank, queue_left = call('HGET', TICKETS, token), call('ZRANK', QUEUE, token), call('PTTL', QUEUE)
+read_clock()
+local fence, refusal = read_fence()
+if refusal then
+  return refusal
+end
+--@include _queue
+local mine = ticket and rank
+local expiry = mine and math.max(parse(ticket), now_ms + ticket_ttl_ms)
+local found = not value and plan(token, expiry)
+if found and found.token == token then
+  found.expiry = math.max(expiry, now_ms + ttl_ms)
+  pump(found, fence, token)
+  return {'H', RID, found.cur, found.expiry - now_ms, now_ms}
+end
+if mine then
+  raise_ticket(token, expiry, now_ms + queue_left, ttl_ms, channel, ticket)
+end
+if found then
+  pump(found, fence, token)
+end
+local reply
+if mine then
+  reply = queued_reply(call('ZRANK', QUEUE, token), expiry, found and found.value or value)
+else
+  reply = {'U', RID, present(value)}
+end
+announce()
+return reply

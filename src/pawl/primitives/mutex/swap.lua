@@ -1,0 +1,50 @@
+-- Releases one token and takes or queues the next in one run: a client passes its place to its own next waiter
+-- only when nobody else waits.
+-- keys: name, fence, queue, tickets, dead_old, dead_new, holds
+-- args: old_token, tomb_ms, token, ttl_ms, ticket_ttl_ms, block, channel, max_waiters, rid
+-- returns: {'H', rid, cur, pttl_ms, now_ms} | {'Q', rid, rank, holder_pttl_ms, own_expiry_ms, now_ms, foreign}
+--   | {'X', rid} | {'F', rid, waiters}
+-- invariant: the same as leave(old_token) followed by acquire(token, wait) with nothing between them; a copy that
+--   comes late finds the new token holding or queued and changes nothing of another.
+local old, tomb_ms, token, ttl_ms = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])
+local ticket_ttl_ms, block, channel, max_waiters = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7], tonumber(ARGV[8])
+local DEAD_OLD, DEAD_NEW = KEYS[5], KEYS[6]
+read_clock()
+local value = call('GET', NAME)
+local head = call('ZRANGE', QUEUE, 0, 0)[1]
+local fence, refusal = read_fence()
+if refusal then
+  return refusal
+end
+if value == token then
+  return {'H', RID, present_fence(fence), call('PTTL', NAME), now_ms}
+end
+--@include _queue
+local barred = call('EXISTS', DEAD_NEW) == 1
+call('HEXISTS', TICKETS, old)
+local holding = value == old
+local free = holding or not value
+local found = head and free and plan(old, 0) or {drop = {}}
+if holding then
+  call('DEL', NAME)
+end
+if head then
+  drop_ticket(old)
+end
+if free then
+  pump(found, fence, token)
+  value = found.value
+end
+local reply
+if value == token then
+  reply = {'H', RID, found.cur, found.expiry - now_ms, now_ms}
+elseif barred then
+  reply = {'X', RID}
+elseif not value then
+  reply = {'H', RID, grant(token, now_ms + ttl_ms, block, fence), ttl_ms, now_ms}
+else
+  reply = enqueue(token, ttl_ms, ticket_ttl_ms, block, channel, '-', max_waiters, value)
+end
+bury(DEAD_OLD, tomb_ms)
+announce()
+return reply
