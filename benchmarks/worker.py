@@ -12,7 +12,7 @@ import os
 import sys
 import traceback
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from benchmarks.model import Sample
 from benchmarks.peers import PEERS
@@ -95,10 +95,8 @@ async def _run_tasks(job: Job) -> None:
 
 
 def _first(error: BaseException) -> BaseException:
-    if isinstance(error, BaseExceptionGroup):
-        members: tuple[BaseException, ...] = error.exceptions  # pyright: ignore[reportUnknownMemberType]
-        return _first(members[0])
-    return error
+    group = cast("BaseExceptionGroup[BaseException] | None", error if hasattr(error, "exceptions") else None)
+    return error if group is None else _first(group.exceptions[0])
 
 
 def main() -> None:

@@ -16,6 +16,7 @@ import secrets
 import socket
 import string
 from collections.abc import Callable, Sequence
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import hiredis
@@ -40,8 +41,8 @@ _LEAVE = (
 def pack(*parts: str | bytes | int) -> bytes:
     """Return a command in the bytes of the wire."""
     # Its stub says a tuple of one element; it takes any number.
-    packed: bytes = hiredis.pack_command(parts)  # type: ignore[arg-type]
-    return packed
+    packer: Callable[[tuple[str | bytes | int, ...]], bytes] = cast("Any", hiredis.pack_command)
+    return packer(parts)
 
 
 class Wire:
@@ -68,7 +69,7 @@ class Wire:
             raise reply
         return reply
 
-    def load(self, script: str) -> str:
+    def load(self, script: str | bytes) -> str:
         """Load a script and return its SHA1."""
         reply = self.call(pack("SCRIPT", "LOAD", script))
         assert isinstance(reply, bytes)
@@ -85,10 +86,11 @@ def new_token() -> bytes:
 
 
 def keys_of(name: str, token: bytes) -> list[bytes]:
-    """Return the five keys pawl's acquire declares for a name."""
+    """Return the six keys that pawl's scripts declare for a name."""
     key = b"pawl:" + name.encode()
     tag = b"{" + key + b"}"
-    return [key, tag + b":fence", tag + b":1:queue", tag + b":1:tickets", tag + b":1:dead:" + token]
+    helpers = (b":fence", b":1:queue", b":1:tickets", b":1:dead:" + token, b":1:holds")
+    return [key, *(tag + helper for helper in helpers)]
 
 
 def evalsha(sha: str, keys: Sequence[bytes], arguments: Sequence[bytes | int]) -> bytes:
@@ -143,17 +145,17 @@ def _evalsha_handle(wire: Wire, name: str) -> Handle:
 
 
 def _scripts_handle(wire: Wire, name: str) -> Handle:
-    from benchmarks.peers.pawl_scripts import acquire_source, leave_source
+    from pawl.core.scripts import load
 
     token = new_token()
     keys = keys_of(name, token)
     rid = b"0123456789"
     acquire = evalsha(
-        wire.load(acquire_source()),
+        wire.load(load("pawl.primitives.mutex", "acquire").source),
         keys,
         [token, TTL_MS, 3000, 1, 16, b"pawl:wake:" + token[:16], 10_000, rid],
     )
-    leave = evalsha(wire.load(leave_source()), keys, [token, 0, 0, rid])
+    leave = evalsha(wire.load(load("pawl.primitives.mutex", "leave").source), keys, [token, 0, 0, rid])
     call = wire.call
     count = 0
 

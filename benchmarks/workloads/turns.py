@@ -28,7 +28,7 @@ class Turns:
 
         Args:
             hold: Seconds between the grant and the release.
-            say: Called once with `acquired` (monotonic seconds, one clock for all processes) and `fence` (left out
+            say: Called once with `acquired` (monotonic seconds, one clock for all processes) and `fence` (not
                 where the library has none).
 
         Returns:
