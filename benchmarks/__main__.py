@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 import time
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 from benchmarks import machine, report, runner
 from benchmarks.scenarios import SCENARIOS
 from benchmarks.server import Server, version
+from benchmarks.spinner import awake
 
 QUICK_ROUNDS = 2
 
@@ -29,6 +31,9 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write versions, machine and every sample")
     parser.add_argument(
         "--gate", action="store_true", help="exit with 2 when a bar that must be met is missed"
+    )
+    parser.add_argument(
+        "--steady", action="store_true", help="keep all CPUs awake meanwhile (Linux; costs power)"
     )
     arguments = parser.parse_args(argv)
     unknown = [name for name in arguments.names if name not in SCENARIOS]
@@ -62,8 +67,10 @@ def main(argv: list[str] | None = None) -> int:
     facts = machine.facts()
     with Server() as server:
         facts["server"] = version(server)
+    facts["steady"] = arguments.steady
     begin = time.monotonic()
-    results = runner.run(chosen, rounds, _say)
+    with awake() if arguments.steady else contextlib.nullcontext():
+        results = runner.run(chosen, rounds, _say)
     facts["seconds"] = round(time.monotonic() - begin, 1)
     _say("")
     print("\n".join(report.lines(chosen, results, facts, rounds)))
