@@ -5,9 +5,8 @@
 --   | {'B', rid, holder_pttl_ms, foreign, holder_public} | {'X', rid} | {'F', rid, waiters}
 -- invariant: the name is set only while it is absent and no live ticket is queued before it (noqueue: only while
 --   absent), and a copy that comes late finds its token holding, queued or dead, and lowers no expiry.
-local token, ttl_ms, ticket_ttl_ms, mode = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
-local block, channel, max_waiters = tonumber(ARGV[5]), ARGV[6], tonumber(ARGV[7])
-local DEAD = KEYS[5]
+local token, ttl_ms, mode, block, DEAD = ARGV[1], tonumber(ARGV[2]), ARGV[4], tonumber(ARGV[5]), KEYS[5]
+--@include _fence
 read_clock()
 local value = call('GET', NAME)
 if value ~= token and call('EXISTS', DEAD) == 1 then
@@ -38,6 +37,7 @@ if not value then
 end
 local reply
 if mode == '1' then
+  local ticket_ttl_ms, channel, max_waiters = tonumber(ARGV[3]), ARGV[6], tonumber(ARGV[7])
   reply = enqueue(token, ttl_ms, ticket_ttl_ms, block, channel, '-', max_waiters, value)
 else
   reply = {'B', RID, call('PTTL', NAME), is_foreign(value), public(value)}

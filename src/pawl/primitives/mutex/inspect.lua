@@ -5,6 +5,7 @@
 --   {public, ticket_number, expiry_ms, ...}}
 -- invariant: it writes nothing, and shows of a token only what follows its secret part.
 local limit = tonumber(ARGV[1])
+--@include _fence
 read_clock()
 local value = call('GET', NAME)
 local fence, refusal = read_fence()

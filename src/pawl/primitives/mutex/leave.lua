@@ -4,16 +4,17 @@
 -- returns: {'R', rid} | {'W', rid} | {'A', rid, present}
 -- invariant: the name is deleted only while its value is the token, and it is never left absent with a live ticket
 --   queued; a tombstone outlives the delete, so a late acquire of the token cannot bring it back.
-local token, tomb_ms, close_ms = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
-local DEAD = KEYS[5]
-read_clock()
+local token, DEAD = ARGV[1], KEYS[5]
 local value = call('GET', NAME)
 local holding = value == token
 local head = call('ZRANGE', QUEUE, 0, 0)[1]
-if holding and not head and close_ms <= 0 and tomb_ms <= 0 then
+if holding and not head and ARGV[2] == '0' and ARGV[3] == '0' then
   call('DEL', NAME)
   return {'R', RID}
 end
+read_clock()
+local tomb_ms, close_ms = tonumber(ARGV[2]), tonumber(ARGV[3])
+--@include _fence
 --@include _queue
 local fence, refusal = read_fence()
 if refusal and head then

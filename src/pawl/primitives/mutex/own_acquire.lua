@@ -12,6 +12,7 @@ local mode, block, channel, max_waiters = ARGV[5], tonumber(ARGV[6]), ARGV[7], t
 local DEAD = KEYS[5]
 local value, name_left = call('GET', NAME), call('PTTL', NAME)
 read_clock()
+--@include _fence
 --@include _queue
 --@include _holds
 local fence, refusal = read_fence()

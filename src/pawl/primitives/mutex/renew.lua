@@ -6,6 +6,7 @@
 -- invariant: an expiry is only ever raised and a token that neither holds nor queues is never created again, so a
 --   late copy shortens no lease and makes no ghost.
 local token, ttl_ms, ticket_ttl_ms, channel = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
+--@include _fence
 local value = call('GET', NAME)
 if value == token then
   local left = call('PTTL', NAME)

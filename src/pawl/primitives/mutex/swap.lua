@@ -8,6 +8,7 @@
 --   comes late finds the new token holding or queued and changes nothing of another.
 local old, tomb_ms, token, ttl_ms = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])
 local ticket_ttl_ms, block, channel, max_waiters = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7], tonumber(ARGV[8])
+--@include _fence
 local DEAD_OLD, DEAD_NEW = KEYS[5], KEYS[6]
 read_clock()
 local value = call('GET', NAME)
