@@ -1,0 +1,201 @@
+"""The server that pawl brings along: one per user and machine, started when it is first needed.
+
+Any number of processes of the user find the same server through its state folder. It keeps its data over
+crashes and restarts and leaves by itself when nobody has used it for some minutes (`$PAWL_EMBEDDED_IDLE`
+seconds, 300 unless set, 0 for never); the next process starts it again.
+
+It is for one machine: two hosts that both use an embedded server do not exclude each other.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pawl.errors import ConfigurationError, PawlError
+
+__all__ = ["EmbeddedServer", "EmbeddedStatus", "ServerInUse", "ensure", "refuse_reason", "status", "stop"]
+
+_CONTAINER_FILES = ("/.dockerenv", "/run/.containerenv")
+_CONTAINER_VARIABLES = ("KUBERNETES_SERVICE_HOST", "container")
+_FUNCTION_VARIABLES = ("AWS_LAMBDA_FUNCTION_NAME", "FUNCTION_TARGET", "K_SERVICE", "FUNCTIONS_WORKER_RUNTIME")
+
+
+class ServerInUse(PawlError):
+    """The embedded server was not stopped, because clients are connected to it.
+
+    Cause: processes of yours use it. Solution: end them first, or stop it by force: they will start it again.
+
+    Attributes:
+        clients: How many connections there were.
+    """
+
+    code = "SERVER_IN_USE"
+
+    def __init__(self, message: str = "", *, clients: int = 0, name: str | None = None) -> None:
+        super().__init__(message, name=name)
+        self.clients = clients
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbeddedServer:
+    """A running embedded server.
+
+    Attributes:
+        socket: Path of its unix socket; the only way to reach it.
+        pid: Its process id.
+        state_dir: The folder with its data.
+        started: True when this call started it, False when it ran already.
+        binary: The server program.
+    """
+
+    socket: str
+    pid: int
+    state_dir: str
+    started: bool
+    binary: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbeddedStatus:
+    """What is known about an embedded server without starting it.
+
+    Attributes:
+        running: Whether it runs and answers.
+        state_dir: The folder with its data.
+        socket: Path of its unix socket, or None when it does not run; so are all that follow.
+        pid: Its process id.
+        version: Product and version, such as "valkey 9.1.2".
+        binary: The server program.
+        clients: Connections to it, without our own.
+        keys: Keys in its database, fences that nobody holds any more included.
+        uptime: Seconds since it started.
+        watched: Whether it will leave by itself when nobody uses it.
+    """
+
+    running: bool
+    state_dir: str
+    socket: str | None = None
+    pid: int | None = None
+    version: str | None = None
+    binary: str | None = None
+    clients: int | None = None
+    keys: int | None = None
+    uptime: int | None = None
+    watched: bool | None = None
+
+
+def ensure(state_dir: str | os.PathLike[str] | None = None, *, timeout: float = 10.0) -> EmbeddedServer:
+    """Start the user's server, or join the one that runs.
+
+    Safe to call from any number of processes and threads at once: they all get the same server. A server that
+    crashed is started again with its data. When it is stopped between this call and your first connection,
+    that connection fails: call `ensure` again.
+
+    Args:
+        state_dir: Folder for its data and socket. None (default): `$PAWL_STATE_DIR`, else `pawl` in
+            `$XDG_STATE_HOME`, else `~/.local/state/pawl`. Made with mode 0700 when missing.
+        timeout: Seconds to wait for the server to come up, or for another process that is starting it.
+
+    Returns:
+        Where the server is.
+
+    Raises:
+        ConfigurationError: no server program is installed, the one found is older than 6.2, the folder
+            belongs to somebody else or others may write to it, or the system is not POSIX.
+        BackendUnavailable: the server did not come up in time, or runs and does not answer.
+    """
+    _require_posix()
+    from pawl.embedded import _server
+
+    return _server.ensure(_state_dir(state_dir), timeout)
+
+
+def stop(state_dir: str | os.PathLike[str] | None = None, *, force: bool = False) -> bool:
+    """Stop the server. Its data stay: leases that have not expired go on when it is started again.
+
+    Args:
+        state_dir: As for `ensure`.
+        force: Stop it although clients are connected, and end it when it does not answer.
+
+    Returns:
+        True when it was stopped, False when none was running.
+
+    Raises:
+        ServerInUse: clients are connected, and `force` is False.
+        ConfigurationError: as for `ensure`, but for the server program.
+        BackendUnavailable: it does not answer, or does not end.
+    """
+    _require_posix()
+    from pawl.embedded import _server
+
+    return _server.stop(_state_dir(state_dir), force=force)
+
+
+def status(state_dir: str | os.PathLike[str] | None = None) -> EmbeddedStatus:
+    """Look at the server without starting it, and without making its folder.
+
+    Args:
+        state_dir: As for `ensure`.
+
+    Returns:
+        What is known of it; `running` is False when there is none.
+
+    Raises:
+        ConfigurationError: as for `ensure`, but for the server program.
+        BackendUnavailable: it runs and does not answer within 5 s.
+    """
+    _require_posix()
+    from pawl.embedded import _server
+
+    return _server.status(_state_dir(state_dir))
+
+
+def refuse_reason(environ: Mapping[str, str]) -> str | None:
+    """Say why an embedded server would be wrong here when nobody asked for it.
+
+    In a container or a function runtime each instance would get a server of its own, so that locks would
+    exclude nobody, silently. Asking for `embedded://` by name is always allowed.
+
+    Args:
+        environ: The environment to judge, mostly `os.environ`.
+
+    Returns:
+        The reason as a clause, such as "this is a container (/.dockerenv exists)"; None when nothing speaks
+        against it.
+    """
+    if environ.get("PAWL_REQUIRE_URL", "").strip().lower() not in {"", "0", "no", "false", "off"}:
+        return "PAWL_REQUIRE_URL is set"
+    for variable in _FUNCTION_VARIABLES:
+        if environ.get(variable):
+            return f"this is a function runtime ({variable} is set)"
+    for variable in _CONTAINER_VARIABLES:
+        if environ.get(variable):
+            return f"this is a container ({variable} is set)"
+    for path in _CONTAINER_FILES:
+        if Path(path).exists():
+            return f"this is a container ({path} exists)"
+    return None
+
+
+def _require_posix() -> None:
+    if os.name != "posix":
+        raise ConfigurationError(
+            "the embedded server needs a POSIX system; give the URL of a server (PAWL_URL)"
+        )
+
+
+def _state_dir(given: str | os.PathLike[str] | None) -> Path:
+    if given is None:
+        given = os.environ.get("PAWL_STATE_DIR") or None
+    if given is not None:
+        return Path(given).expanduser().absolute()
+    base = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
+    try:
+        return Path(base).expanduser().absolute() / "pawl"
+    except RuntimeError as error:
+        raise ConfigurationError(
+            "no home folder to keep the embedded server's data in; set PAWL_STATE_DIR"
+        ) from error

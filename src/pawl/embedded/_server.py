@@ -1,0 +1,341 @@
+"""Start, join, end and describe the embedded server. `_watch` says which files keep it free of races."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Generator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from pawl.embedded import EmbeddedServer, EmbeddedStatus, ServerInUse, _places, _watch
+from pawl.errors import BackendUnavailable, ConfigurationError
+
+_log = logging.getLogger("pawl.embedded")
+_noticed = threading.Event()
+_held: set[IO[str]] = set()
+
+_LOG, _PIDFILE = "server.log", "server.pid"
+_IDLE_DEFAULT = 300.0
+# How long a server process that nobody can reach may take to open its socket before it counts as lost.
+_LOST_AFTER = 5.0
+_KEPT_VARIABLES = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "LANG", "LC_ALL", "TZ", "TMPDIR")
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A server that answered."""
+
+    pid: int
+    binary: str
+
+
+def ensure(state: Path, timeout: float) -> EmbeddedServer:
+    """Do the work of `pawl.embedded.ensure`."""
+    state = _places.prepare(state)
+    path = _places.socket_path(state)
+    deadline = time.monotonic() + timeout
+    idle = _idle_seconds()
+    found, started = _probe(path, deadline), False
+    if found is None or (idle > 0 and not _watch.watcher_lives(str(state))):
+        with _locked(state, deadline):
+            found = _probe(path, deadline) or _lost_and_found(state, path, deadline)
+            if idle > 0 and not _watch.watcher_lives(str(state)):
+                _start_watcher(state, idle)
+            if found is None:
+                found, started = _start(state, path, deadline), True
+    _notice(state)
+    return EmbeddedServer(
+        socket=path, pid=found.pid, state_dir=str(state), started=started, binary=found.binary
+    )
+
+
+def stop(state: Path, *, force: bool) -> bool:
+    """Do the work of `pawl.embedded.stop`."""
+    if not state.exists():
+        return False
+    state = _places.check(state)
+    path = _places.socket_path(state)
+    with _locked(state, time.monotonic() + 10.0):
+        if not _watch.server_lives(str(state)):
+            return False
+        try:
+            with _watch.Wire(path, 5.0) as wire:
+                clients = _watch.retire(str(state), wire, force=force)
+        except OSError as error:
+            if not force:
+                raise BackendUnavailable(
+                    f"the embedded server in {state} does not answer: {error}"
+                ) from error
+            _end(state, signal.SIGKILL)
+            clients = 0
+    if clients:
+        raise ServerInUse(f"the embedded server in {state} has {clients} client(s)", clients=clients)
+    # So that the folder may be removed: the watcher notices at once, and leaves when it gets the lock.
+    patience = time.monotonic() + 1.0
+    while _watch.watcher_lives(str(state)) and time.monotonic() < patience:
+        time.sleep(0.005)
+    return True
+
+
+def status(state: Path) -> EmbeddedStatus:
+    """Do the work of `pawl.embedded.status`."""
+    if not state.exists():
+        return EmbeddedStatus(running=False, state_dir=str(state))
+    state = _places.check(state)
+    path = _places.socket_path(state)
+    try:
+        with _watch.Wire(path, 5.0) as wire:
+            fields = wire.info("server", "keyspace")
+            clients, keys = wire.others(), int(str(wire.ask("DBSIZE")))
+    except (FileNotFoundError, ConnectionError):
+        return EmbeddedStatus(running=False, state_dir=str(state))
+    except (OSError, _watch.Refused) as error:
+        raise BackendUnavailable(f"the embedded server in {state} does not answer: {error}") from error
+    valkey = fields.get("valkey_version")
+    return EmbeddedStatus(
+        running=True,
+        state_dir=str(state),
+        socket=path,
+        pid=int(fields["process_id"]),
+        version=f"valkey {valkey}" if valkey else f"redis {fields.get('redis_version', '?')}",
+        binary=fields.get("executable", "?"),
+        clients=clients,
+        keys=keys,
+        uptime=int(fields["uptime_in_seconds"]),
+        watched=_watch.watcher_lives(str(state)),
+    )
+
+
+def _probe(path: str, deadline: float) -> _Found | None:
+    """Look for a server at the socket; None when nobody listens there.
+
+    Raises:
+        BackendUnavailable: somebody listens and does not answer in time.
+    """
+    while True:
+        left = deadline - time.monotonic()
+        try:
+            with _watch.Wire(path, max(left, 0.1)) as wire:
+                wire.ask("PING")
+                fields = wire.info("server")
+                return _Found(int(fields["process_id"]), fields.get("executable", "?"))
+        except (FileNotFoundError, ConnectionError):
+            return None
+        except (TimeoutError, BlockingIOError, _watch.Refused) as error:
+            # Refused: it is loading its data. Blocking: too many are connecting at once.
+            if time.monotonic() > deadline:
+                raise BackendUnavailable(f"the embedded server at {path} does not answer: {error}") from error
+            time.sleep(0.01)
+        except OSError as error:
+            raise BackendUnavailable(f"the embedded server at {path} cannot be reached: {error}") from error
+
+
+@contextlib.contextmanager
+def _locked(state: Path, deadline: float) -> Generator[None]:
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(
+                _watch.locked(str(state / _watch.LOCK), max(deadline - time.monotonic(), 0.0))
+            )
+        except TimeoutError as error:
+            raise BackendUnavailable(
+                f"another process has been starting or stopping the embedded server in {state} all the time"
+            ) from error
+        yield
+
+
+def _lost_and_found(state: Path, path: str, deadline: float) -> _Found | None:
+    """Deal with a server process that exists and cannot be reached; the caller holds the lock.
+
+    It may be coming up still, its starter having been killed; a watcher may have been killed while it was
+    ending it; or its socket was removed, and then it must end before another server opens the same data.
+    """
+    lost = min(deadline, time.monotonic() + _LOST_AFTER)
+    while _watch.server_lives(str(state)):
+        with contextlib.suppress(FileNotFoundError):
+            (state / _watch.CLOSING).rename(state / _watch.SOCKET)
+        found = _probe(path, deadline)
+        if found is not None:
+            return found
+        if time.monotonic() > lost:
+            _log.warning("the embedded server in %s had lost its socket; it is started again", state)
+            _end(state, signal.SIGTERM)
+            return None
+        time.sleep(0.01)
+    return None
+
+
+def _end(state: Path, how: signal.Signals) -> None:
+    """End a server process that cannot be asked to, and wait for that; the caller holds the lock."""
+    try:
+        pid = int((state / _PIDFILE).read_text())
+    except (OSError, ValueError) as error:
+        raise BackendUnavailable(
+            f"a server process works in {state}, but neither answers nor has said its process id"
+        ) from error
+    if _works_in(pid, state):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, how)
+    deadline = time.monotonic() + 10.0
+    while _watch.server_lives(str(state)):
+        if time.monotonic() > deadline:
+            raise BackendUnavailable(f"the embedded server in {state} (process {pid}) does not end")
+        time.sleep(0.01)
+
+
+def _works_in(pid: int, state: Path) -> bool:
+    """Make sure that a process id was not given to somebody else: a server works in its state folder.
+
+    Where the system does not tell where a process works, the `alive` hold must do.
+    """
+    if not Path("/proc/self/cwd").exists():
+        return True
+    try:
+        return Path(f"/proc/{pid}/cwd").readlink() == state
+    except OSError:
+        return False
+
+
+def _start(state: Path, path: str, deadline: float) -> _Found:
+    """Start a server; the caller holds the lock and knows that none lives."""
+    program = _places.find_program()
+    for leftover in (_watch.SOCKET, _watch.CLOSING, _PIDFILE):
+        (state / leftover).unlink(missing_ok=True)
+    log = state / _LOG
+    log_start = log.stat().st_size if log.exists() else 0
+    with _hold_for_child(state / _watch.ALIVE) as alive, log.open("ab") as output:
+        # Its own session: a Ctrl-C in the terminal of the process that happened to start it is not for it. It
+        # turns itself into a daemon, so it is nobody's child to wait for.
+        done = subprocess.run(
+            [program.path, *_options(state)],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            cwd=state,
+            env=_environment(),
+            pass_fds=(alive.fileno(),),
+            start_new_session=True,
+            umask=0o077,
+            check=False,
+        )
+    while done.returncode == 0:
+        found = _probe(path, deadline)
+        if found is not None:
+            return found
+        if not _watch.server_lives(str(state)) or time.monotonic() > deadline:
+            break
+        time.sleep(0.005)
+    with log.open("rb") as lines:
+        lines.seek(log_start)
+        said = lines.read()[-1500:].decode(errors="replace").strip()
+    raise BackendUnavailable(f"the embedded server did not come up; {program.path} said:\n{said}")
+
+
+def _options(state: Path) -> list[str]:
+    # The socket is named from within the folder, which has no limit of length.
+    options = {
+        "dir": str(state),
+        "port": "0",
+        "unixsocket": _watch.SOCKET,
+        "unixsocketperm": "700",
+        "daemonize": "yes",
+        "pidfile": str(state / _PIDFILE),
+        "logfile": str(state / _LOG),
+        # Every reply waits for the disk: a fence that was handed out is never forgotten by a crash.
+        "appendonly": "yes",
+        "appendfsync": "always",
+        "save": "",
+        "auto-aof-rewrite-min-size": "4mb",
+        # A lock must not vanish to make room.
+        "maxmemory-policy": "noeviction",
+    }
+    return [part for key, value in options.items() for part in (f"--{key}", value)]
+
+
+def _start_watcher(state: Path, idle: float) -> None:
+    """Start the process that ends an idle server; the caller holds the lock and knows that there is none."""
+    python = _python()
+    if python is None:
+        _log.info("no Python program found to watch the embedded server: it stays until `pawl server stop`")
+        return
+    with _hold_for_child(state / _watch.WATCH) as hold:
+        arguments = [python, "-I", "-S", _watch.__file__, str(state), str(idle), str(hold.fileno())]
+        # The shell leaves at once, so the watcher is nobody's child to wait for.
+        subprocess.run(
+            ["/bin/sh", "-c", '"$@" &', "sh", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            env=_environment(),
+            pass_fds=(hold.fileno(),),
+            start_new_session=True,
+            check=True,
+        )
+
+
+def _python() -> str | None:
+    """Find a Python to run a script with: in a frozen program, `sys.executable` is that program."""
+    name = Path(sys.executable or "").name.lower()
+    if name.startswith(("python", "pypy")) and not getattr(sys, "frozen", False):
+        return sys.executable
+    return shutil.which("python3")
+
+
+def _environment() -> dict[str, str]:
+    """Give a process that outlives its starter nothing of the starter's secrets."""
+    return {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
+
+
+@contextlib.contextmanager
+def _hold_for_child(path: Path) -> Generator[IO[str]]:
+    """Hold an flock on behalf of a process that inherits the descriptor and with it the hold."""
+    with path.open("a+") as file:
+        _held.add(file)
+        try:
+            deadline = time.monotonic() + 1.0
+            # Somebody who looks whether it is held holds it for an instant.
+            while not _watch.try_lock(file):
+                if time.monotonic() > deadline:
+                    raise BackendUnavailable(f"{path} is held by another process")
+                time.sleep(0.001)
+            yield file
+        finally:
+            _held.discard(file)
+
+
+def _let_go_in_child() -> None:
+    """Drop in a forked child what only the started process may hold, else it would seem to live for ever."""
+    for file in _held:
+        os.close(file.fileno())
+    _held.clear()
+
+
+os.register_at_fork(after_in_child=_let_go_in_child)
+
+
+def _idle_seconds() -> float:
+    given = os.environ.get("PAWL_EMBEDDED_IDLE")
+    if not given:
+        return _IDLE_DEFAULT
+    try:
+        return float(given)
+    except ValueError as error:
+        raise ConfigurationError(
+            f"PAWL_EMBEDDED_IDLE={given}: give the seconds after which an unused server leaves, 0 for never"
+        ) from error
+
+
+def _notice(state: Path) -> None:
+    if not _noticed.is_set():
+        _noticed.set()
+        _log.info("using the embedded server in %s: it serves this machine only", state)

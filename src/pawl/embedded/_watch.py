@@ -1,0 +1,311 @@
+"""Watch over one embedded server and end it when nobody uses it any more.
+
+Run as a script, by path, with `python -I -S`: it imports a little of the standard library, so that it stays
+small, and nothing of pawl. The library uses its parts too.
+
+Three files in the state folder are held with flock(2); the kernel drops a hold with its process, however that
+ends:
+
+- `lock`: by whoever starts or ends a server, meanwhile.
+- `alive`: by the server process itself, through a descriptor that it inherits and knows nothing of. So a
+  server that is still coming up, or whose socket somebody removed, is never mistaken for no server.
+- `watch`: by the watcher, in the same way.
+"""
+
+# pathlib would add to the start-up and memory of a process that mostly sleeps, so:
+# ruff: noqa: PTH104, PTH108, PTH118, PTH123
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import select
+import socket
+import sys
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Generator
+    from types import TracebackType
+    from typing import IO, NoReturn, Self, TypeAlias
+
+    Reply: TypeAlias = "str | int | list[Reply] | None"
+
+SOCKET = "pawl.sock"
+# Where the socket is moved while a server is being ended, so that nobody connects any more.
+CLOSING = "pawl.sock.closing"
+LOCK, ALIVE, WATCH = "lock", "alive", "watch"
+WATCHER_NAME = "pawl-watcher"
+_POLL = 5.0
+
+
+class Refused(Exception):
+    """The server answered with an error."""
+
+
+class Wire:
+    """A plain connection over a unix socket: a client library's retries would make a look take seconds."""
+
+    def __init__(self, path: str, timeout: float) -> None:
+        self._socket = socket.socket(socket.AF_UNIX)
+        try:
+            self._socket.settimeout(timeout)
+            self._socket.connect(path)
+        except BaseException:
+            self._socket.close()
+            raise
+        self._file = self._socket.makefile("rb")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._file.close()
+        self._socket.close()
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def ask(self, *args: str) -> Reply:
+        """Run one command. Raises OSError when the server is gone or silent, and Refused."""
+        raw = [arg.encode("utf-8", "surrogateescape") for arg in args]
+        body = b"".join(b"$%d\r\n%s\r\n" % (len(arg), arg) for arg in raw)
+        self._socket.sendall(b"*%d\r\n%s" % (len(raw), body))
+        return self._read()
+
+    def info(self, *sections: str) -> dict[str, str]:
+        """Read the fields of INFO; the sections one by one, as old servers want it."""
+        fields: dict[str, str] = {}
+        for section in sections:
+            for line in str(self.ask("INFO", section)).splitlines():
+                key, colon, value = line.partition(":")
+                if colon:
+                    fields[key] = value
+        return fields
+
+    def others(self) -> int:
+        """Count the connections of other people: neither this one nor a watcher's."""
+        own = str(self.ask("CLIENT", "ID"))
+        count = 0
+        for line in str(self.ask("CLIENT", "LIST")).splitlines():
+            fields = line.split(" ")
+            count += f"id={own}" not in fields and f"name={WATCHER_NAME}" not in fields
+        return count
+
+    def _read(self) -> Reply:
+        line = self._file.readline()
+        if not line.endswith(b"\r\n"):
+            raise ConnectionResetError("the server closed the connection")
+        kind, head = line[:1], line[1:-2].decode("utf-8", "surrogateescape")
+        if kind == b"-":
+            raise Refused(head)
+        if kind == b":":
+            return int(head)
+        if kind == b"$":
+            size = int(head)
+            return None if size < 0 else self._blob(size).decode("utf-8", "surrogateescape")
+        if kind == b"*":
+            return [self._read() for _ in range(int(head))]
+        return head
+
+    def _blob(self, size: int) -> bytes:
+        data = self._file.read(size + 2)
+        if len(data) != size + 2:
+            raise ConnectionResetError("the server closed the connection")
+        return data[:-2]
+
+
+def try_lock(file: IO[str]) -> bool:
+    """Take an flock if it is free."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def locked(path: str, timeout: float) -> Generator[IO[str]]:
+    """Hold an flock for the length of a block. Raises TimeoutError; a timeout below 0 waits for ever."""
+    with open(path, "a+") as file:
+        deadline = time.monotonic() + timeout
+        while not try_lock(file):
+            if timeout >= 0 and time.monotonic() > deadline:
+                raise TimeoutError(path)
+            time.sleep(0.01)
+        try:
+            yield file
+        finally:
+            # Not left to the close: a process forked meanwhile has a copy of the descriptor.
+            fcntl.flock(file, fcntl.LOCK_UN)
+
+
+def server_lives(state: str) -> bool:
+    """Whether a server process exists, answering or not."""
+    return _held(os.path.join(state, ALIVE))
+
+
+def watcher_lives(state: str) -> bool:
+    """Whether a watcher exists."""
+    return _held(os.path.join(state, WATCH))
+
+
+def _held(path: str) -> bool:
+    try:
+        with open(path) as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_UN)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False
+
+
+def retire(state: str, wire: Wire, *, force: bool, timeout: float = 10.0) -> int:
+    """End the server. The caller holds `lock`.
+
+    Unless forced, nobody is cut off: the socket is moved away first, and the server goes on when somebody
+    turns out to have connected before that.
+
+    Returns 0 when it has ended, else the number of clients that keep it. Raises OSError when it does not
+    answer, or does not end.
+    """
+    visible, hidden = os.path.join(state, SOCKET), os.path.join(state, CLOSING)
+    if not force:
+        moved = _move(visible, hidden)
+        others = -1
+        try:
+            # The second look comes in a later turn of the server's loop, so it sees every connection that was
+            # made before the move, even one that was not accepted yet at the first look.
+            others = wire.others() or wire.others()
+        finally:
+            if others and moved:
+                _move(hidden, visible)
+        if others:
+            return others
+    with contextlib.suppress(ConnectionError):
+        wire.ask("SHUTDOWN")
+    deadline = time.monotonic() + timeout
+    while server_lives(state):
+        if time.monotonic() > deadline:
+            raise TimeoutError("the server does not end")
+        time.sleep(0.005)
+    for leftover in (visible, hidden):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(leftover)
+    return 0
+
+
+def _move(source: str, target: str) -> bool:
+    """Rename a file; False when there is none, as when somebody removed the folder."""
+    try:
+        os.rename(source, target)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def has_leases(wire: Wire) -> bool:
+    """Whether a lease or a waiter lives: a key with a ttl. A fence has a ttl too, but nobody behind it."""
+    for database in wire.info("keyspace"):
+        wire.ask("SELECT", database.removeprefix("db"))
+        cursor = "0"
+        while True:
+            reply = wire.ask("SCAN", cursor, "COUNT", "1000")
+            if not isinstance(reply, list) or not isinstance(reply[1], list):
+                raise TypeError(reply)
+            for key in reply[1]:
+                if not str(key).endswith(":fence") and int(str(wire.ask("PTTL", str(key)))) > 0:
+                    return True
+            cursor = str(reply[0])
+            if cursor == "0":
+                break
+    return False
+
+
+class Watcher:
+    """Looks at the server in the current folder every few seconds, and ends it after enough idle time."""
+
+    def __init__(self, idle: float, held: int) -> None:
+        self._idle = idle
+        self._held = held
+        self._poll = min(_POLL, max(idle / 4, 0.05))
+        self._wire: Wire | None = None
+        self._connections = ""
+        self._quiet_since = time.monotonic()
+
+    def run(self) -> NoReturn:
+        while True:
+            try:
+                wire = self._wire = self._wire or self._connect()
+                if self._idle_for(wire) >= self._idle and not has_leases(wire):
+                    self._retire(wire)
+                # Readable means that the server is gone: nothing else arrives unasked.
+                gone = bool(select.select([wire], [], [], self._poll)[0])
+            except (OSError, Refused):
+                gone = True
+            if gone:
+                self._leave_without_server()
+
+    def _connect(self) -> Wire:
+        wire = Wire(SOCKET, 10.0)
+        wire.ask("CLIENT", "SETNAME", WATCHER_NAME)
+        self._connections = ""
+        return wire
+
+    def _idle_for(self, wire: Wire) -> float:
+        now = time.monotonic()
+        # Connections that came and went between two looks are use as well.
+        connections = wire.info("stats")["total_connections_received"]
+        if connections != self._connections or wire.others():
+            self._connections, self._quiet_since = connections, now
+        return now - self._quiet_since
+
+    def _retire(self, wire: Wire) -> None:
+        try:
+            with locked(LOCK, 0):
+                if retire(".", wire, force=False) == 0:
+                    self._leave()
+        except TimeoutError:
+            # Somebody is starting, joining or ending the server, so it is not idle; or it is slow to end.
+            return
+        except FileNotFoundError:
+            # The folder was removed: nobody can find this server any more.
+            retire(".", wire, force=True)
+            self._leave()
+
+    def _leave_without_server(self) -> None:
+        if self._wire is not None:
+            self._wire.close()
+            self._wire = None
+        try:
+            # While a server is being started its starter holds the lock, and then there is one.
+            with locked(LOCK, -1):
+                if not server_lives("."):
+                    self._leave()
+        except FileNotFoundError:
+            self._leave()
+        time.sleep(min(self._poll, 0.2))
+
+    def _leave(self) -> NoReturn:
+        """End, holding `lock`; give up `watch` first: no starter may count on a watcher that is leaving."""
+        fcntl.flock(self._held, fcntl.LOCK_UN)
+        os._exit(0)
+
+
+def main() -> None:
+    """Watch. Arguments: state folder, idle seconds, the inherited descriptor that holds `watch`."""
+    state, idle, held = sys.argv[1:4]
+    os.chdir(state)
+    Watcher(float(idle), int(held)).run()
+
+
+if __name__ == "__main__":
+    main()
