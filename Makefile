@@ -43,7 +43,7 @@ format: env-dev
 
 test: lint
 	echo "tests"
-	exec $(PY) -m pytest -q -m "not slow" $(ARGS)
+	PAWL_LINT_SKIPS=.make/skips exec $(PY) -m pytest -q -m "not slow" $(ARGS)
 
 test-full: env-dev
 	exec tools/test_full.sh $(ARGS)

@@ -23,20 +23,30 @@ MACHINE_PATH = re.compile(r"(?<![\w.~$}/-])/(?:work|root|Users/\w+|home/\w+|tmp/
 def files() -> list[Path]:
     """List what belongs to the project: what git tracks or would, or all files where there is no git."""
     listed = subprocess.run(
-        ["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=False
+        ["git", "ls-files", "-co", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if listed.returncode == 0:
         found = [ROOT / line for line in listed.stdout.splitlines()]
     else:
         found = [path for path in ROOT.rglob("*") if not any(part.startswith(".") for part in path.parts)]
-    return sorted(path for path in found if path.is_file() and (path.suffix in TEXT or path.name == "Makefile"))
+    return sorted(
+        path for path in found if path.is_file() and (path.suffix in TEXT or path.name == "Makefile")
+    )
 
 
 def function_lines(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     """Count the lines of a function without its decorators and docstring."""
     lines = (node.end_lineno or node.lineno) - node.lineno + 1
     first = node.body[0]
-    if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
+    if (
+        isinstance(first, ast.Expr)
+        and isinstance(first.value, ast.Constant)
+        and isinstance(first.value.value, str)
+    ):
         lines -= (first.end_lineno or first.lineno) - first.lineno + 1
     return lines
 

@@ -1,7 +1,7 @@
 """Run every static check, one line each; say what was wrong only where something was.
 
-A check that cannot run on this machine is skipped with its reason. The reasons are left in `.make/skips`, from
-where the test run takes them into its own list, so that a skip is never lost among the lines above.
+A check that cannot run on this machine is skipped with its reason. The reasons are left in `.make/skips`, and
+the test run takes them into its own list, so that a skip is never lost among the lines above.
 """
 
 import subprocess
@@ -17,6 +17,8 @@ BIN = Path(sys.executable).parent
 CODE = [name for name in ("src", "tests", "tools", "demo", "benchmarks") if (ROOT / name).is_dir()]
 PYRIGHT_START = 240.0
 """Seconds to wait for pyright's first start, which may fetch the program that its wheel only wraps."""
+
+PYRIGHT = ("pyright", "--pythonpath", sys.executable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +40,8 @@ CHECKS = (
     Check("ruff check", ("ruff", "check", "--quiet", *CODE)),
     Check("ruff format", ("ruff", "format", "--check", "--quiet", *CODE)),
     Check("mypy --strict", ("mypy", "--no-error-summary")),
-    Check("pyright", ("pyright", "--warnings"), needs="pyright"),
-    Check("types are complete", ("pyright", "--verifytypes", "pawl", "--ignoreexternal"), needs="pyright"),
+    Check("pyright", (*PYRIGHT, "--warnings"), needs="pyright"),
+    Check("types are complete", (*PYRIGHT, "--verifytypes", "pawl", "--ignoreexternal"), needs="pyright"),
     Check("layers", ("lint-imports", "--no-cache")),
     Check("sizes and words", ("python", "tools/check_sizes.py")),
 )
@@ -49,7 +51,12 @@ def cannot_start(program: str) -> str:
     """Say why a program cannot start on this machine; "" when it can."""
     try:
         done = subprocess.run(
-            [BIN / program, "--version"], cwd=ROOT, capture_output=True, text=True, timeout=PYRIGHT_START, check=False
+            [BIN / program, "--version"],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=PYRIGHT_START,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"{program} cannot start: {error}"

@@ -35,4 +35,5 @@ if ! command -v redis-server >/dev/null; then
 fi
 .venv/bin/python tools/lint.py
 echo "tests, all of them"
+export PAWL_LINT_SKIPS=.make/skips
 exec .venv/bin/python -m pytest -q --durations=15 --durations-min=5 --allowed-skips=tests/allowed_skips.txt "$@"

@@ -1,0 +1,47 @@
+"""Servers for all tests; the two plugins see to it that no process is left and no skip goes unnoticed."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from pawl.testing.servers import FLAVOURS, Flavour, Server, available
+
+pytest_plugins = ["tests.plugins.leaks", "tests.plugins.skips"]
+
+
+def started(flavour: Flavour) -> Server:
+    """Start a server, or skip the test with the reason why this machine has none of that flavour."""
+    if reason := available(flavour):
+        pytest.skip(reason)
+    return Server(flavour).start()
+
+
+@pytest.fixture(scope="session", params=FLAVOURS)
+def shared_server(request: pytest.FixtureRequest) -> Iterator[Server]:
+    """One server of each flavour for the whole run; tests take it through `server`, which cleans it."""
+    with started(request.param) as server:
+        yield server
+
+
+@pytest.fixture
+def server(shared_server: Server) -> Server:
+    """A real server without any key, once for each flavour on this machine.
+
+    It is shared with the tests that follow: one that stops, pauses or reconfigures it takes `own_server`.
+    """
+    shared_server.command("FLUSHALL")
+    return shared_server
+
+
+@pytest.fixture(params=FLAVOURS)
+def own_server(request: pytest.FixtureRequest) -> Iterator[Server]:
+    """A server of the test's own, to be broken at will."""
+    with started(request.param) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def valkey() -> Iterator[Server]:
+    """One Valkey server for a module, where the flavour makes no difference."""
+    with started("valkey") as server:
+        yield server
