@@ -12,8 +12,6 @@ ends:
 - `watch`: by the watcher, in the same way.
 """
 
-# pathlib would add to the start-up and memory of a process that mostly sleeps, so:
-# ruff: noqa: PTH104, PTH108, PTH118, PTH123
 from __future__ import annotations
 
 import contextlib

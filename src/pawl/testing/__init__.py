@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pawl.testing._resp import ReplyError
+from pawl.testing.proxy import Proxy, Request, Rule
 from pawl.testing.servers import Server, available
 
-__all__ = ["ReplyError", "Server", "available"]
+__all__ = ["Proxy", "ReplyError", "Request", "Rule", "Server", "available"]

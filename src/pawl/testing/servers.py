@@ -27,7 +27,7 @@ FLAVOURS: tuple[Flavour, ...] = ("valkey", "redis")
 
 # The server's parent is this shell, not the test: it ends the server when our end of its standard input
 # closes, which the kernel does however we die, and then removes the folder. PR_SET_PDEATHSIG would not do: it
-# fires when the *thread* that forked ends, is Linux only, and needs a preexec_fn, which is unsafe beside threads.
+# fires when the *thread* that forked ends, is Linux only, and needs a preexec_fn, unsafe beside threads.
 _GUARDIAN = """
 folder=$1; shift
 exec 3<&0 </dev/null
@@ -240,9 +240,14 @@ class Server:
         """
         if self.running:
             return self
+        # It may have ended by itself; then its guardian is still to be waited for.
+        self.kill()
         binary = self._binary or find_binary(self.flavour)
         if self._folder is None:
-            self._folder = Path(tempfile.mkdtemp(prefix="pawl-server-"))
+            # The path of a socket must fit into about 100 bytes.
+            long = len(os.fsencode(tempfile.gettempdir())) > 70
+            base = "/tmp" if long else None  # noqa: S108 - mkdtemp makes a folder of our own
+            self._folder = Path(tempfile.mkdtemp(prefix="pawl-server-", dir=base))
         deadline = time.monotonic() + timeout
         keep_port = self._port is not None
         while True:
@@ -258,7 +263,7 @@ class Server:
                 raise RuntimeError(f"{binary} did not come up within {timeout:g} s:\n{log}")
 
     def stop(self) -> None:
-        """End the server and remove its folder. Does nothing in a forked child, or when it was not started."""
+        """End the server and remove its folder. Does nothing when it was not started, or in a fork."""
         if os.getpid() != self._owner:
             return
         self.kill()
