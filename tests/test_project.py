@@ -237,7 +237,7 @@ def pytest_on(folder: Path, source: str, *options: str, **environ: str) -> subpr
     (folder / "test_it.py").write_text(textwrap.dedent(source), encoding="utf-8")
     plugins = ("-p", "tests.plugins.leaks", "-p", "tests.plugins.skips", "-p", "no:cacheprovider")
     command = (sys.executable, "-m", "pytest", "-q", *plugins, "--rootdir", folder, *options, folder)
-    return run(*command, cwd=folder, PYTHONPATH=f"{ROOT}{os.pathsep}{ROOT / 'src'}", **environ)
+    return run(*command, cwd=folder, PYTHONPATH=f"{ROOT}{os.pathsep}{ROOT / 'src'}", PAWL_TEST_GRACE="0.5", **environ)
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the guard reads /proc")

@@ -10,6 +10,7 @@ cd "$(dirname "$0")/.."
 export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1
 venv=.venv
 log=.make/setup.log
+unfinished=.make/unfinished
 
 say() { printf '  %s\n' "$*"; }
 fail() { printf '\nmake: %s\n' "$*" >&2; exit 1; }
@@ -25,7 +26,7 @@ esac
 fingerprint() { { pwd; cat pyproject.toml tools/setup_env.sh; } | cksum; }
 current() { [ -f "$venv/.installed-$1" ] && [ "$(cat "$venv/.installed-$1")" = "$(fingerprint)" ]; }
 ready() {
-    [ ! -e "$venv/.installing" ] || return 1
+    [ ! -e "$unfinished" ] || return 1
     "$venv/bin/python" -c '' 2>/dev/null || return 1
     current "$kind" || { [ "$kind" = demo ] && current dev; }
 }
@@ -68,11 +69,14 @@ if command -v flock >/dev/null; then # two makes at once: the second one waits, 
     ready && exit 0
 fi
 : >"$log"
-[ ! -e "$venv/.installing" ] || { say "an earlier set-up did not finish: beginning anew"; rm -rf "$venv"; }
-"$venv/bin/python" -c '' 2>/dev/null || make_venv
-touch "$venv/.installing"
+if [ -e "$unfinished" ] && [ -d "$venv" ]; then
+    say "an earlier set-up did not finish: beginning anew"
+    rm -rf "$venv"
+fi
+touch "$unfinished"
+"$venv/bin/python" -c 'import pip' 2>/dev/null || make_venv
 say "installing pawl and what \`$kind\` needs (once) …"
 install --upgrade pip
 install "${wanted[@]}"
 fingerprint >"$venv/.installed-$kind"
-rm -f "$venv/.installing"
+rm -f "$unfinished"

@@ -27,7 +27,7 @@ SETTINGS = (
     "PAWL_EMBEDDED_IDLE",
 )
 """What pawl reads from the environment: a developer's settings are not the tests'."""
-GRACE = 5.0
+GRACE = float(os.environ.get("PAWL_TEST_GRACE", "5"))
 """Seconds that processes have to end after the last test."""
 PYTHON_OWN = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
 """Helpers that multiprocessing keeps until the interpreter ends."""
