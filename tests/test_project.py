@@ -9,6 +9,7 @@ import textwrap
 import tomllib
 import types
 import zipfile
+from collections.abc import Mapping
 from email.parser import Parser
 from pathlib import Path
 
@@ -19,7 +20,9 @@ PACKAGE = ROOT / "src" / "pawl"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 
-def run(*command: str | Path, cwd: Path = ROOT, **environ: str) -> subprocess.CompletedProcess[str]:
+def run(
+    *command: str | Path, cwd: Path = ROOT, environ: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     """Run a command of the project's environment and take what it said."""
     return subprocess.run(
         command,
@@ -28,14 +31,14 @@ def run(*command: str | Path, cwd: Path = ROOT, **environ: str) -> subprocess.Co
         text=True,
         timeout=110,
         check=False,
-        env={**os.environ, **environ},
+        env={**os.environ, **(environ or {})},
     )
 
 
 def without(*modules: str, then: str, **environ: str) -> subprocess.CompletedProcess[str]:
     """Run a Python program in which some modules are not installed."""
     missing = "".join(f"sys.modules[{module!r}] = None\n" for module in modules)
-    return run(sys.executable, "-c", f"import sys\n{missing}{textwrap.dedent(then)}", **environ)
+    return run(sys.executable, "-c", f"import sys\n{missing}{textwrap.dedent(then)}", environ=environ)
 
 
 # ------------------------------------------------------------------ the public names
@@ -236,8 +239,12 @@ def pytest_on(folder: Path, source: str, *options: str, **environ: str) -> subpr
     """Run the project's plugins over a test file in another folder."""
     (folder / "test_it.py").write_text(textwrap.dedent(source), encoding="utf-8")
     plugins = ("-p", "tests.plugins.leaks", "-p", "tests.plugins.skips", "-p", "no:cacheprovider")
-    command = (sys.executable, "-m", "pytest", "-q", *plugins, "--rootdir", folder, *options, folder)
-    return run(*command, cwd=folder, PYTHONPATH=f"{ROOT}{os.pathsep}{ROOT / 'src'}", PAWL_TEST_GRACE="0.5", **environ)
+    path = f"{ROOT}{os.pathsep}{ROOT / 'src'}"
+    return run(
+        *(sys.executable, "-m", "pytest", "-q", *plugins, "--rootdir", str(folder), *options, str(folder)),
+        cwd=folder,
+        environ={"PYTHONPATH": path, "PAWL_TEST_GRACE": "0.5", **environ},
+    )
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the guard reads /proc")

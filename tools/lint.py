@@ -39,7 +39,7 @@ class Check:
 CHECKS = (
     Check("ruff check", ("ruff", "check", "--quiet", *CODE)),
     Check("ruff format", ("ruff", "format", "--check", "--quiet", *CODE)),
-    Check("mypy --strict", ("mypy", "--no-error-summary")),
+    Check("mypy --strict", ("mypy", "--no-error-summary", *CODE)),
     Check("pyright", (*PYRIGHT, "--warnings"), needs="pyright"),
     Check("types are complete", (*PYRIGHT, "--verifytypes", "pawl", "--ignoreexternal"), needs="pyright"),
     Check("layers", ("lint-imports", "--no-cache")),
