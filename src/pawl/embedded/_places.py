@@ -131,7 +131,7 @@ def find_program() -> Program:
     """
     chosen = os.environ.get("PAWL_SERVER_BIN")
     if chosen:
-        path = shutil.which(Path(chosen).expanduser())
+        path = shutil.which(str(Path(chosen).expanduser()))
         found = _inspect(path) if path else "not an executable file"
         if isinstance(found, Program):
             return found

@@ -27,6 +27,8 @@ _LOG, _PIDFILE = "server.log", "server.pid"
 _IDLE_DEFAULT = 300.0
 # How long a server process that nobody can reach may take to open its socket before it counts as lost.
 _LOST_AFTER = 5.0
+# How long a server that is looked at or ended may take to answer.
+_PATIENCE = 5.0
 _KEPT_VARIABLES = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "LANG", "LC_ALL", "TZ", "TMPDIR")
 
 
@@ -68,7 +70,7 @@ def stop(state: Path, *, force: bool) -> bool:
         if not _watch.server_lives(str(state)):
             return False
         try:
-            with _watch.Wire(path, 5.0) as wire:
+            with _watch.Wire(path, _PATIENCE) as wire:
                 clients = _watch.retire(str(state), wire, force=force)
         except OSError as error:
             if not force:
@@ -93,7 +95,7 @@ def status(state: Path) -> EmbeddedStatus:
     state = _places.check(state)
     path = _places.socket_path(state)
     try:
-        with _watch.Wire(path, 5.0) as wire:
+        with _watch.Wire(path, _PATIENCE) as wire:
             fields = wire.info("server", "keyspace")
             clients, keys = wire.others(), int(str(wire.ask("DBSIZE")))
     except (FileNotFoundError, ConnectionError):
@@ -174,7 +176,7 @@ def _lost_and_found(state: Path, path: str, deadline: float) -> _Found | None:
     return None
 
 
-def _end(state: Path, how: signal.Signals) -> None:
+def _end(state: Path, how: signal.Signals, timeout: float = 10.0) -> None:
     """End a server process that cannot be asked to, and wait for that; the caller holds the lock."""
     try:
         pid = int((state / _PIDFILE).read_text())
@@ -185,7 +187,7 @@ def _end(state: Path, how: signal.Signals) -> None:
     if _works_in(pid, state):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, how)
-    deadline = time.monotonic() + 10.0
+    deadline = time.monotonic() + timeout
     while _watch.server_lives(str(state)):
         if time.monotonic() > deadline:
             raise BackendUnavailable(f"the embedded server in {state} (process {pid}) does not end")
@@ -316,7 +318,7 @@ def _hold_for_child(path: Path) -> Generator[IO[str]]:
 def _let_go_in_child() -> None:
     """Drop in a forked child what only the started process may hold, else it would seem to live for ever."""
     for file in _held:
-        os.close(file.fileno())
+        file.close()
     _held.clear()
 
 

@@ -18,6 +18,7 @@ import contextlib
 import fcntl
 import os
 import select
+import signal
 import socket
 import sys
 import time
@@ -275,8 +276,8 @@ class Watcher:
             # Somebody is starting, joining or ending the server, so it is not idle; or it is slow to end.
             return
         except FileNotFoundError:
-            # The folder was removed: nobody can find this server any more.
-            retire(".", wire, force=True)
+            # The folder was removed: nobody can find this server any more, nor can it end in order without it.
+            os.kill(int(wire.info("server")["process_id"]), signal.SIGKILL)
             self._leave()
 
     def _leave_without_server(self) -> None:

@@ -117,7 +117,7 @@ end
 local function bury(key, tomb_ms)
   if tomb_ms > 0 then
     redis.pcall('DEL', key)
-    redis.pcall('SET', key, '1', 'PX', digits(tomb_ms))
+    redis.pcall('SET', key, '1', 'PXAT', digits(now_ms + tomb_ms))
   end
 end
 

@@ -25,14 +25,17 @@ local closing = last and close_ms > 0
 local found = head and not closing and (last or not value) and plan(token, 0)
 if last then
   call('DEL', NAME, HOLDS)
-elseif holding then
+elseif value == owner then
+  -- A hold that is past its expiry goes too: a clock that is set back must not bring it back.
+  call('HDEL', HOLDS, token)
+end
+if holding and not last then
   local longest = 0
   for other, expiry in pairs(holds.live) do
     if other ~= token then
       longest = math.max(longest, expiry)
     end
   end
-  call('HDEL', HOLDS, token)
   call('PEXPIREAT', NAME, digits(longest))
   call('PEXPIREAT', HOLDS, digits(longest))
 end

@@ -1,0 +1,24 @@
+"""`python -m pawl` and the installed command `pawl`."""
+
+import os
+import sys
+
+
+def main() -> int:
+    """Run the command `pawl` with the arguments of this process.
+
+    Returns:
+        The exit code: see `pawl run --help`; 69 when the extra `pawl[cli]` is not installed.
+    """
+    try:
+        import click  # noqa: F401  # pyright: ignore[reportUnusedImport]  # only to learn whether it is there
+    except ImportError:
+        sys.stderr.write('pawl: the command needs click: pip install "pawl[cli]"\n')
+        return os.EX_UNAVAILABLE if hasattr(os, "EX_UNAVAILABLE") else 69
+    from pawl.cli.main import run_command
+
+    return run_command(sys.argv[1:])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

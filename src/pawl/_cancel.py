@@ -1,0 +1,95 @@
+"""How a loss stops the body of an ``async with``: its task is cancelled, and the block raises ``LeaseLost``.
+
+Rules, after ``asyncio.timeout``:
+
+1. The number of cancel requests is remembered at entry; ``CancelledError`` becomes ``LeaseLost`` only if ours is the
+   only one on top of it. An outside cancel is passed on as it is.
+2. A block that is being left is not cancelled any more. A cancel that was requested but not yet delivered is taken
+   back by letting it strike inside the exit; otherwise it would hit the user's next await outside the block.
+3. The body's own exception wins; the loss goes into its notes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+from pawl.core import endings
+from pawl.errors import LeaseLost
+
+if TYPE_CHECKING:
+    from pawl.aio import AsyncLease
+
+__all__ = ["CancelScope"]
+
+
+class CancelScope:
+    """One task inside one block of one lease."""
+
+    __slots__ = ("_cancelling", "_leaving", "_requested", "_task")
+
+    def __init__(self, task: asyncio.Task[object]) -> None:
+        self._task = task
+        self._cancelling = task.cancelling()
+        self._requested = False
+        self._leaving = False
+
+    @staticmethod
+    def enter(lease: AsyncLease) -> None:
+        """Watch a lease for the present task."""
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("async with needs a task")
+        scope = CancelScope(task)
+        _scopes.setdefault(lease, []).append(scope)
+        lease._watch(scope.strike)
+        if lease.lost:
+            scope.strike()
+
+    def strike(self) -> None:
+        """The lease is lost: cancel the task while it is inside."""
+        if not self._leaving and not self._requested and not self._task.done():
+            self._requested = True
+            self._task.cancel(msg="the pawl lease was lost")
+
+    @staticmethod
+    async def leave(lease: AsyncLease, error: BaseException | None) -> None:
+        """End the block: release, and tell the loss."""
+        scopes = _scopes.get(lease)
+        task = asyncio.current_task()
+        found = [s for s in scopes or () if s._task is task] or scopes or []
+        scope = found[-1] if found else None
+        if scope is None or scopes is None:
+            await endings.end_block(lease._engine, lease, error)
+            return
+        scopes.remove(scope)
+        scope._leaving = True
+        if scope._requested and scope._task is task and await scope._take_back(error):
+            await scope._leave_lost(lease, error)
+        else:
+            await endings.end_block(lease._engine, lease, error)
+
+    async def _take_back(self, error: BaseException | None) -> bool:
+        """Undo our cancel request; True unless another one is pending as well."""
+        if not isinstance(error, asyncio.CancelledError):
+            try:
+                await asyncio.sleep(0)
+            except asyncio.CancelledError:
+                if self._task.uncancel() > self._cancelling:
+                    raise
+                return True
+        return self._task.uncancel() <= self._cancelling
+
+    async def _leave_lost(self, lease: AsyncLease, error: BaseException | None) -> None:
+        body_error = None if isinstance(error, asyncio.CancelledError) else error
+        try:
+            await endings.end_block(lease._engine, lease, body_error)
+        except LeaseLost as lost:
+            raise lost from (error if body_error is None else None)
+        if isinstance(error, asyncio.CancelledError):
+            # on_exit="warn", or the body released it itself: the cancel was ours and says the same.
+            raise lease._loss() from error
+
+
+_scopes: WeakKeyDictionary[AsyncLease, list[CancelScope]] = WeakKeyDictionary()

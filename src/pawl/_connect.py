@@ -1,0 +1,73 @@
+"""``connect`` and ``connect_async``: one door for each colour, spelled alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pawl.aio import AsyncClient
+from pawl.core.options import Seconds
+from pawl.sync import Client
+
+__all__ = ["connect", "connect_async"]
+
+
+def connect(
+    target: object = None,
+    *,
+    namespace: str | None = None,
+    ttl: Seconds | None = None,
+    timeout: Seconds | None = None,
+    renew: bool | None = None,
+    max_hold: Seconds | None = None,
+    on_lost: Callable[[Any], object] | None = None,
+) -> Client:
+    """A client for threads. Nothing is sent before its first use.
+
+    Args:
+        target: A URL (``redis://``, ``rediss://``, ``unix://``, ``embedded://``), a client of redis-py or valkey-py
+            whose address and login are taken over (its pool stays untouched), or None: ``PAWL_URL`` if it is set,
+            else the embedded server of this user and machine.
+        namespace: What all keys begin with; default ``PAWL_NAMESPACE``, else ``"pawl"``. ``""`` uses the name itself
+            as the key, so that other clients of the plain SET NX PX pattern and pawl exclude each other.
+        ttl: Default ttl of its locks in seconds; default ``PAWL_TTL``, else 30.
+        timeout: Default wait of its locks in seconds; default ``PAWL_TIMEOUT``, else as long as it takes; 0 tries.
+        renew: Whether its leases are renewed while they are held; default True.
+        max_hold: Default end of renewal in seconds; default never.
+        on_lost: Called with a lease that was lost, in a thread of its own.
+
+    Raises:
+        ConfigurationError: A value that can never work; nothing was sent.
+        NotSupported: A topology that this version does not have.
+    """
+    defaults = {"ttl": ttl, "timeout": timeout, "renew": renew, "max_hold": max_hold, "on_lost": on_lost}
+    return Client(target, namespace=namespace, **{k: v for k, v in defaults.items() if v is not None})
+
+
+def connect_async(
+    target: object = None,
+    *,
+    namespace: str | None = None,
+    ttl: Seconds | None = None,
+    timeout: Seconds | None = None,
+    renew: bool | None = None,
+    max_hold: Seconds | None = None,
+    on_lost: Callable[[Any], object] | None = None,
+) -> AsyncClient:
+    """A client for asyncio; an async context manager. Nothing is sent before its first use.
+
+    Args:
+        target: As for ``connect``.
+        namespace: As for ``connect``.
+        ttl: As for ``connect``.
+        timeout: As for ``connect``.
+        renew: As for ``connect``.
+        max_hold: As for ``connect``.
+        on_lost: A function or coroutine function, called with a lease that was lost.
+
+    Raises:
+        ConfigurationError: A value that can never work; nothing was sent.
+        NotSupported: A topology that this version does not have.
+    """
+    defaults = {"ttl": ttl, "timeout": timeout, "renew": renew, "max_hold": max_hold, "on_lost": on_lost}
+    return AsyncClient(target, namespace=namespace, **{k: v for k, v in defaults.items() if v is not None})

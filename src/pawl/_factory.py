@@ -1,0 +1,236 @@
+"""What a client of either colour is made of, and what its locks are: no I/O, so one text serves both."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, TypedDict
+
+from pawl import embedded
+from pawl.core.names import check_namespace, key_of, wake_prefix
+from pawl.core.operations import Plan
+from pawl.core.endings import Ticket, read_ticket
+from pawl.core.options import LockOptions, Seconds, check_callback
+from pawl.errors import ConfigurationError, NotSupported
+from pawl.primitives.mutex import Mutex, SharedMutex
+from pawl.topology.endpoint import Endpoint
+from pawl.topology.url import parse_url
+from pawl.transport.connect import endpoint_of
+
+__all__ = ["LockKwargs", "Settings", "description", "find_endpoint", "live_clients", "plan_of", "revive"]
+
+
+class LockKwargs(TypedDict, total=False):
+    """The options of a lock as keyword arguments; see ``LockOptions``."""
+
+    ttl: Seconds
+    renew: bool
+    renew_every: Seconds | None
+    timeout: Seconds | None
+    unavailable_after: Seconds
+    max_hold: Seconds | None
+    min_hold: Seconds
+    handover: int
+    ticket_ttl: Seconds | None
+    max_waiters: int
+    on_lost: Callable[[Any], object] | None
+    on_exit: str
+
+_ENVIRONMENT = {"ttl": "PAWL_TTL", "timeout": "PAWL_TIMEOUT"}
+_DEFAULTS = ("ttl", "timeout", "renew", "max_hold", "on_lost")
+
+
+class Settings:
+    """The defaults of a client: checked once, when it is made.
+
+    Args:
+        defaults: What ``connect`` was given, None for "not given".
+        namespace: What the keys begin with; None takes ``PAWL_NAMESPACE``, else ``"pawl"``.
+        may_be_async: Whether ``on_lost`` may be a coroutine function.
+        environ: The process's environment.
+    """
+
+    def __init__(
+        self,
+        defaults: Mapping[str, Any],
+        namespace: str | None,
+        *,
+        may_be_async: bool,
+        environ: Mapping[str, str] = os.environ,
+    ) -> None:
+        given = {key: value for key, value in defaults.items() if value is not None}
+        for option, variable in _ENVIRONMENT.items():
+            if option not in given and environ.get(variable):
+                given[option] = _number(environ[variable], variable)
+        self.may_be_async = may_be_async
+        check_callback(given.get("on_lost"), may_be_async=may_be_async)
+        self.options = LockOptions(**given)
+        self.namespace = check_namespace(environ.get("PAWL_NAMESPACE", "pawl") if namespace is None else namespace)
+        self.wake_prefix = wake_prefix(self.namespace)
+
+    def lock_options(self, given: Mapping[str, Any]) -> LockOptions:
+        """The options of one lock: the client's defaults, changed by what was given.
+
+        Raises:
+            ConfigurationError: An unknown option, or a value that can never work.
+        """
+        if not given:
+            return self.options
+        unknown = sorted(set(given) - LockOptions.known())
+        if unknown:
+            known = ", ".join(sorted(LockOptions.known()))
+            raise ConfigurationError(f"unknown option {', '.join(unknown)}; known: {known}")
+        if "on_lost" in given:
+            check_callback(given["on_lost"], may_be_async=self.may_be_async)
+        return self.options.but(**given)
+
+    def with_ttl(self, plan: Plan, ttl: Seconds) -> Plan:
+        """A plan with another ttl, for one acquisition."""
+        options = plan.options.but(ttl=ttl)
+        return replace(plan, options=options, spot=_spot(plan.primitive.key, options))
+
+    def plan_of_ticket(self, text: object, given: Mapping[str, Any]) -> tuple[Ticket, Plan]:
+        """The content of a ticket, and the plan that its lease goes on with.
+
+        Raises:
+            ConfigurationError: It is no ticket, or of another namespace.
+        """
+        ticket = read_ticket(text)
+        plan = plan_of(self, "lock", ticket.name, {"ttl": ticket.ttl, **given})
+        if plan.primitive.key != ticket.key:
+            raise ConfigurationError("the ticket belongs to another namespace than this client's")
+        return ticket, plan
+
+
+def _number(text: str, variable: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ConfigurationError(f"{variable} is {text[:40]!r}; give a number of seconds") from None
+
+
+def find_endpoint(target: object, environ: Mapping[str, str] = os.environ) -> Callable[[], Endpoint]:
+    """How to learn where the server is.
+
+    Args:
+        target: A URL, a client of redis-py or valkey-py, or None: then ``PAWL_URL``, else the embedded server.
+        environ: The process's environment.
+
+    Raises:
+        ConfigurationError: It names nothing that could be connected to.
+        NotSupported: A topology that this version does not have.
+    """
+    if target is None:
+        if "PAWL_URL" not in environ:
+            if reason := embedded.refuse_reason(environ):
+                raise ConfigurationError(f"connect() without a URL would use the embedded server, but {reason}: set PAWL_URL")
+            return _embedded(None)
+        target = environ["PAWL_URL"]
+        if not target.strip():
+            raise ConfigurationError("PAWL_URL is empty: unset it, or give a URL such as redis://localhost:6379/0")
+    if isinstance(target, str):
+        if target.startswith("embedded:"):
+            return _embedded(_state_dir(target))
+        endpoint = parse_url(target)
+    elif isinstance(target, (list, tuple)):
+        raise NotSupported("a list of masters (Redlock) is not part of this version of pawl")
+    else:
+        endpoint = endpoint_of(target)
+    return lambda: endpoint
+
+
+def _state_dir(url: str) -> str | None:
+    rest = url.removeprefix("embedded:")
+    if not rest.startswith("//"):
+        raise ConfigurationError("write embedded:// or embedded:///path/to/directory")
+    path = rest[2:]
+    if path and not path.startswith("/"):
+        raise ConfigurationError("embedded:// takes an absolute directory: embedded:///path/to/directory")
+    if "?" in path or "#" in path:
+        raise ConfigurationError("embedded:// takes no options")
+    return path or None
+
+
+def _embedded(state_dir: str | None) -> Callable[[], Endpoint]:
+    def find() -> Endpoint:
+        path = str(embedded.ensure(state_dir).socket)
+        return Endpoint("unix", f"embedded://{state_dir or ''}", {"path": path})
+
+    return find
+
+
+def plan_of(settings: Settings, kind: str, name: str, given: Mapping[str, Any], owner: str | None = None) -> Plan:
+    """The plan of a ``lock`` or ``rlock``.
+
+    Raises:
+        ConfigurationError: A name, owner or option that can never work.
+    """
+    options = settings.lock_options(given)
+    if not isinstance(name, str):
+        key_of.__wrapped__(settings.namespace, name)
+    key = key_of(settings.namespace, name)
+    if owner is not None:
+        return Plan(SharedMutex(kind, name, key, _check_owner(owner)), options, False, True, True, ())
+    return Plan(
+        Mutex(kind, name, key), options, kind == "rlock", False, not options.hands_over, _spot(key, options)
+    )
+
+
+def _spot(key: str, options: LockOptions) -> tuple[object, ...]:
+    o = options
+    return (key, o.ttl, o.max_hold, o.handover, o.ticket_ttl, o.on_lost, o.renew_every, o.on_exit)
+
+
+def _check_owner(owner: object) -> str:
+    if not isinstance(owner, str) or not owner:
+        raise ConfigurationError(f"owner must be text of 1 to 200 bytes, not {owner!r:.40}")
+    if "@" in owner or any(c.isspace() or not c.isprintable() for c in owner):
+        raise ConfigurationError(f"owner {owner!r:.40} contains '@', white space or control characters; use letters, digits, '-'")
+    if len(owner.encode()) > 200:
+        raise ConfigurationError("owner is too long; at most 200 bytes")
+    return owner
+
+
+live_clients: weakref.WeakSet[Any] = weakref.WeakSet()
+"""Clients that must be told of a fork and of the interpreter's exit."""
+
+
+def _tell_of_fork() -> None:
+    for client in list(live_clients):
+        client._after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_tell_of_fork)
+
+
+# Pickling a lock ----------------------------------------------------------------------------------------------------
+
+Origin = tuple[object, dict[str, Any]]
+_revived: dict[tuple[type, str], Any] = {}
+
+
+def description(origin: Origin) -> Origin:
+    """How to make a client like this one in another process.
+
+    Raises:
+        TypeError: It was made from a client object, which cannot travel.
+    """
+    target, defaults = origin
+    if target is not None and not isinstance(target, str):
+        raise TypeError("only a lock of a client that was connected by URL can be pickled")
+    return target, defaults
+
+
+def revive(client_class: type, origin: Origin, kind: str, name: str, given: dict[str, Any], owner: str | None) -> Any:
+    """The lock again, on a client that all revived locks of the same origin share."""
+    target, defaults = origin
+    key = (client_class, repr(origin))
+    client = _revived.get(key)
+    if client is None:
+        client = _revived[key] = client_class(target, **defaults)
+    if kind == "rlock":
+        return client.rlock(name, owner=owner, **given)
+    return client.lock(name, **given)

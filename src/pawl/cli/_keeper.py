@@ -1,0 +1,147 @@
+"""The thread that talks to the server, so that the main thread never waits for a network."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pawl
+
+__all__ = ["Keeper", "Wish"]
+
+_CLOSE_FOR = 2.0
+_LOOK_EVERY = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """Which lock is wanted, and how.
+
+    Attributes:
+        name: Its name.
+        url: Where; None for what `pawl.connect()` finds.
+        defaults: Arguments of `pawl.connect` that were given.
+        options: Arguments of `client.lock` that were given.
+        timeout: Seconds to wait; 0 tries once; None waits for as long as the client's default says.
+    """
+
+    name: str
+    url: str | None
+    defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    timeout: float | None = None
+
+
+class Keeper:
+    """Takes the lock, keeps it until told to let go, and says how each went.
+
+    Attributes:
+        lease: The lease, once it was granted.
+        error: What went wrong while taking or releasing; None so far.
+        over: Whether the thread has nothing more to do.
+        holder: Who holds the lock, as far as was heard while waiting.
+        position: How many wait before us, or None if unknown.
+    """
+
+    def __init__(self, wish: Wish, ring: Callable[[], object]) -> None:
+        self.lease: pawl.Lease | None = None
+        self.error: BaseException | None = None
+        self.over = False
+        self.holder = ""
+        self._wish = wish
+        self._ring = ring
+        self._client: pawl.Client | None = None
+        self._guard = threading.Lock()
+        self._stopped = False
+        self._let_go = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="pawl-keeper", daemon=True)
+        self._teller: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begin to take the lock; rings when there is news."""
+        self._thread.start()
+
+    def let_go(self, patience: float | None = None) -> bool:
+        """Release the lock, and wait until the server has said so.
+
+        Args:
+            patience: Seconds to wait; None for as long as one release takes at most.
+
+        Returns:
+            False when the server did not say so in time: the lock frees itself at the end of its ttl.
+        """
+        self._let_go.set()
+        self._thread.join(_CLOSE_FOR * 2 if patience is None else patience)
+        return not self._thread.is_alive()
+
+    def give_up(self) -> bool:
+        """Stop waiting for the lock and leave nothing behind; at once, or within some seconds without a
+        server.
+
+        Returns:
+            False when the server could not be told in time: the ticket lapses by itself.
+        """
+        with self._guard:
+            self._stopped = True
+            client = self._client
+        self._let_go.set()
+        if client is not None:
+            # What goes wrong here shows below, as a thread that still lives.
+            with contextlib.suppress(Exception):
+                client.close(timeout=_CLOSE_FOR)
+        # Without a client nothing was sent, and connecting may take its time: nobody has to wait for that.
+        self._thread.join(_CLOSE_FOR if client is not None else 0.0)
+        return not self._thread.is_alive() or client is None
+
+    def listen_for_holder(self) -> None:
+        """Begin to ask, on a thread of its own, who holds the lock."""
+        if self._teller is None:
+            self._teller = threading.Thread(target=self._ask, name="pawl-teller", daemon=True)
+            self._teller.start()
+
+    def _run(self) -> None:
+        try:
+            self._keep()
+        except BaseException as error:  # noqa: BLE001  # the main thread asks for it and tells the user
+            self.error = error
+        finally:
+            self.over = True
+            self._ring()
+
+    def _keep(self) -> None:
+        import pawl
+
+        wish = self._wish
+        client = pawl.connect(wish.url, **wish.defaults)
+        with self._guard:
+            if self._stopped:
+                client.close()
+                return
+            self._client = client
+        try:
+            lock = client.lock(wish.name, on_lost=lambda _: self._ring(), **wish.options)
+            lease = lock.acquire() if wish.timeout is None else lock.acquire(timeout=wish.timeout)
+            self.lease = lease
+            self._ring()
+            self._let_go.wait()
+            lease.release()
+        finally:
+            client.close(timeout=_CLOSE_FOR)
+
+    def _ask(self) -> None:
+        import pawl
+
+        while self.lease is None and not self._let_go.wait(_LOOK_EVERY):
+            client = self._client
+            if client is None:
+                continue
+            try:
+                self.holder = client.inspect(self._wish.name).holder
+            except pawl.PawlError:
+                # Only a courtesy to the one who waits; the acquire itself says what is wrong with the server.
+                self.holder = ""
+            self._ring()

@@ -1,0 +1,327 @@
+"""The process between us and the child: it starts the child, passes signals on, and ends it when it must end.
+
+It is forked before there is any thread and any connection, so that it may fork and exec safely: the client of
+the lock has threads, and between a fork and an exec beside threads almost nothing is allowed. Being a process
+of its own it also does what the command itself cannot:
+
+- It is a dead man's switch. The command tells it until when the lease is valid; when that moment passes
+  without news, because the command is stopped or hangs, it ends the child's group by itself.
+- It ends the child's group when the command is killed (its socket closes, on every system). Should it be
+  killed too, the kernel kills the child (PR_SET_PDEATHSIG on Linux; that signal follows the *thread* that
+  forked, and this process has only the one).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pawl.cli._bell import FORWARDED, Bell, Dispositions, clock
+from pawl.cli._terminal import Terminal
+
+__all__ = ["Plan", "Spawner", "messages"]
+
+_PR_SET_PDEATHSIG = 1
+_LOOK_EVERY = 0.05
+_AFTER_KILL = 1.0
+_BY_KILL = 137
+# A terminal sends these to the group; so does a service manager that stops a service. The others are a word
+# to the one program that understands them: USR1 would kill every helper of a shell script that traps it.
+_FOR_ONE = {getattr(signal, name) for name in ("SIGUSR1", "SIGUSR2") if hasattr(signal, name)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What the spawner is told before there is a lock.
+
+    Attributes:
+        command: The child's program and arguments.
+        kill_after: Seconds between TERM and KILL when the lease is lost.
+        grace: The same when the command itself was killed: what is left of the lease for sure.
+        dispositions: Of signals, as the command found them; so the child finds them too.
+        mask: Blocked signals, as the command found them.
+        terminal: The controlling terminal, or None.
+    """
+
+    command: Sequence[str]
+    kill_after: float
+    grace: float
+    dispositions: Dispositions
+    mask: set[int]
+    terminal: Terminal | None
+
+
+def messages(link: socket.socket, rest: bytearray) -> list[dict[str, Any]] | None:
+    """Receive what has arrived on a link, a JSON object per line; None when the other end is gone."""
+    try:
+        data = link.recv(65536)
+    except (ConnectionError, InterruptedError):
+        return None
+    if not data:
+        return None
+    rest += data
+    *lines, last = rest.split(b"\n")
+    rest[:] = last
+    return [json.loads(line) for line in lines]
+
+
+def _tell(link: socket.socket, message: Mapping[str, object]) -> None:
+    with contextlib.suppress(OSError):  # the other end is gone, which its reader notices for itself
+        link.sendall(json.dumps(message).encode() + b"\n")
+
+
+class Spawner:
+    """The command's end: a process that waits to start the child.
+
+    What it reports (see `read`): `{"started": pid}`, `{"failed": errno, "why": text}`, `{"stopped": signal}`,
+    and at the end `{"code": n}` or `{"signal": n}`, with `"late": True` when it had to end the child by
+    itself.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self._link, theirs = socket.socketpair()
+        self._rest = bytearray()
+        self.pid = os.fork()
+        if self.pid == 0:
+            self._link.close()
+            _serve(theirs, plan)
+        theirs.close()
+
+    def fileno(self) -> int:
+        """Let `select` wait for a report."""
+        return self._link.fileno()
+
+    def read(self) -> list[dict[str, Any]] | None:
+        """Return the reports that have arrived, waiting for one; None when the spawner was killed."""
+        return messages(self._link, self._rest)
+
+    def start(self, environment: Mapping[str, str]) -> None:
+        """Start the child, with these variables added to its environment."""
+        _tell(self._link, {"do": "start", "environment": dict(environment)})
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the child."""
+        _tell(self._link, {"do": "signal", "number": number})
+
+    def valid_until(self, moment: float) -> None:
+        """End the child at this moment on `clock()`, unless told a later one in time."""
+        _tell(self._link, {"do": "valid", "until": moment})
+
+    def end(self) -> None:
+        """End the child's group: TERM, and KILL when it is still there `kill_after` seconds later."""
+        _tell(self._link, {"do": "end"})
+
+    def close(self) -> None:
+        """Let the spawner leave, and wait for it. A child that still runs is ended."""
+        self._link.close()
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(self.pid, 0)
+
+
+def _serve(link: socket.socket, plan: Plan) -> None:
+    """Be the spawner. Never returns into the caller's code, which belongs to the command."""
+    code = 70
+    try:
+        _Service(link, plan).run()
+        code = 0
+    except BaseException as error:  # noqa: BLE001  # whatever it is, it ends here, in this process
+        sys.stderr.write(f"pawl: the process that minds the command failed: {error!r}\n")
+    finally:
+        os._exit(code)
+
+
+class _Service:
+    """The spawner's own loop."""
+
+    def __init__(self, link: socket.socket, plan: Plan) -> None:
+        ignored = {signal.SIGTTIN, signal.SIGTTOU, signal.SIGPIPE, *FORWARDED}
+        for number in ignored:  # they are for the command, which shares our process group
+            signal.signal(number, signal.SIG_IGN)
+        self._bell = Bell([signal.SIGCHLD])
+        signal.pthread_sigmask(signal.SIG_SETMASK, set())
+        self._link: socket.socket | None = link
+        self._rest = bytearray()
+        self._plan = plan
+        self._die_with_us = _parent_death_signal()
+        self._child = 0
+        self._result: dict[str, object] | None = None
+        self._valid_until: float | None = None
+        self._kill_at: float | None = None
+        self._killed_at: float | None = None
+        self._late = False
+        self._reported = False
+
+    def run(self) -> None:
+        while not self._over():
+            wanted: list[Bell | socket.socket] = [self._bell, *([self._link] if self._link else [])]
+            ready, _, _ = select.select(wanted, [], [], self._patience())
+            # First of all, whatever else has happened: is the child still allowed to run?
+            self._check_deadline()
+            if self._bell in ready:
+                self._bell.heard()
+            self._reap()
+            if self._link in ready:
+                self._obey()
+            self._press()
+            self._report()
+        if self._plan.terminal is not None and self._child:
+            self._plan.terminal.take_back(self._child)
+
+    def _over(self) -> bool:
+        return self._link is None and (not self._child or self._gone())
+
+    def _patience(self) -> float | None:
+        if self._kill_at is not None and not self._gone():
+            return _LOOK_EVERY
+        if self._valid_until is not None and self._result is None:
+            return max(0.0, min(1.0, self._valid_until - clock()))  # 1 s: select does not count a suspend
+        return None
+
+    def _check_deadline(self) -> None:
+        if self._valid_until is None or self._result is not None or self._kill_at is not None:
+            return
+        if clock() >= self._valid_until:
+            self._late = True
+            self._end(self._plan.kill_after)
+
+    def _obey(self) -> None:
+        assert self._link is not None  # noqa: S101
+        orders = messages(self._link, self._rest)
+        if orders is None:  # the command is gone, killed or done
+            self._link.close()
+            self._link = None
+            self._end(self._plan.grace)
+            return
+        for order in orders:
+            match order["do"]:
+                case "start":
+                    self._start(order["environment"])
+                case "signal":
+                    self._send(order["number"])
+                case "valid":
+                    self._valid_until = order["until"]
+                case _:
+                    self._end(self._plan.kill_after)
+
+    def _send(self, number: int) -> None:
+        if not self._child or self._result is not None:  # reaped: its number may be somebody else's by now
+            return
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            (os.kill if number in _FOR_ONE else os.killpg)(self._child, number)
+
+    def _end(self, patience: float) -> None:
+        if not self._child or self._kill_at is not None or self._gone():
+            return
+        self._kill_at = clock() + patience
+        self._to_group(signal.SIGTERM)
+        self._to_group(signal.SIGCONT)  # one that is stopped would not hear it
+
+    def _to_group(self, number: int) -> bool:
+        """Signal the group, also when its leader was reaped: while a member lives, its number stays taken."""
+        try:
+            os.killpg(self._child, number)
+        except ProcessLookupError:
+            return False
+        except PermissionError:  # all that is left has become another user (sudo): not ours to end
+            return number == 0 and self._result is None
+        return True
+
+    def _press(self) -> None:
+        if self._kill_at is not None and self._killed_at is None and clock() >= self._kill_at:
+            self._killed_at = clock()
+            self._to_group(signal.SIGKILL)
+
+    def _gone(self) -> bool:
+        """Whether the child has ended; while its group is being ended, whether all of the group has."""
+        if self._result is None:
+            return False
+        if self._kill_at is None:
+            return True
+        # A zombie that nobody reaps (a container without an init) counts as alive: do not wait for it for
+        # ever.
+        waited_enough = self._killed_at is not None and clock() > self._killed_at + _AFTER_KILL
+        return waited_enough or not self._to_group(0)
+
+    def _reap(self) -> None:
+        while self._child and self._result is None:
+            pid, status = os.waitpid(self._child, os.WNOHANG | os.WUNTRACED)
+            if pid == 0:
+                return
+            if os.WIFSTOPPED(status):
+                if self._link is not None:
+                    _tell(self._link, {"stopped": os.WSTOPSIG(status)})
+            elif os.WIFSIGNALED(status):
+                self._result = {"signal": os.WTERMSIG(status)}
+            else:
+                self._result = {"code": os.WEXITSTATUS(status)}
+
+    def _report(self) -> None:
+        if self._link is not None and self._result is not None and not self._reported and self._gone():
+            self._reported = True
+            _tell(self._link, {**self._result, "late": self._late})
+
+    def _start(self, environment: Mapping[str, str]) -> None:
+        assert self._link is not None  # noqa: S101
+        read, write = os.pipe()  # closes at exec; what comes through it before is why there was none
+        everything = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        in_front = self._plan.terminal is not None and self._plan.terminal.is_for_child
+        parent = os.getpid()
+        child = os.fork()
+        if child == 0:
+            self._become(write, {**os.environ, **environment}, parent, in_front=in_front)
+        os.close(write)
+        signal.pthread_sigmask(signal.SIG_SETMASK, everything)
+        with contextlib.suppress(OSError):  # it does the same, and one of us is first
+            os.setpgid(child, child)
+        with os.fdopen(read, "rb") as pipe:
+            trouble = pipe.read()
+        if trouble:
+            os.waitpid(child, 0)
+            if in_front and self._plan.terminal is not None:
+                self._plan.terminal.take_back(child)
+            number = int(trouble)
+            _tell(self._link, {"failed": number, "why": os.strerror(number)})
+            return
+        self._child = child
+        _tell(self._link, {"started": child})
+
+    def _become(self, trouble: int, environment: Mapping[str, str], parent: int, *, in_front: bool) -> None:
+        """Be the child up to its exec. All signals are blocked, so none is lost between two programs."""
+        plan = self._plan
+        try:
+            signal.set_wakeup_fd(-1)
+            for number, action in plan.dispositions.items():
+                signal.signal(number, signal.SIG_IGN if action is signal.SIG_IGN else signal.SIG_DFL)
+            os.setpgid(0, 0)
+            if in_front and plan.terminal is not None:
+                plan.terminal.give(os.getpid())
+            self._die_with_us()
+            if os.getppid() != parent:  # it died before we asked to die with it
+                os._exit(_BY_KILL)
+            signal.pthread_sigmask(signal.SIG_SETMASK, plan.mask)
+            os.execvpe(plan.command[0], list(plan.command), dict(environment))  # noqa: S606  # this is its purpose
+        except OSError as error:
+            os.write(trouble, str(error.errno or 0).encode())
+        finally:
+            os._exit(70)
+
+
+def _parent_death_signal() -> Callable[[], object]:
+    """Prepare, before any fork, the call that lets a child die with its parent, where there is one."""
+    if not sys.platform.startswith("linux"):
+        return lambda: None
+    import ctypes
+
+    try:
+        prctl = ctypes.CDLL(None).prctl
+    except (OSError, AttributeError):
+        return lambda: None
+    return lambda: prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)

@@ -1,0 +1,81 @@
+"""The exit codes of the command, and how it speaks: one line on standard error, beginning with `pawl: `."""
+
+from __future__ import annotations
+
+import os
+import sys
+from enum import IntEnum
+
+__all__ = ["Exit", "by_signal", "clear_status", "say", "show_status"]
+
+_COLOURS = {"red": "31", "yellow": "33", "dim": "2"}
+_CLEAR = "\r\033[K"
+
+
+class Exit(IntEnum):
+    """The command's exit codes, where they are not the child's own. Most are those of sysexits.h."""
+
+    OK = 0
+    USAGE = 64
+    UNAVAILABLE = 69
+    SOFTWARE = 70
+    CONFLICT = 75
+    LOST = 76
+    NOT_EXECUTABLE = 126
+    NOT_FOUND = 127
+
+
+def by_signal(number: int) -> int:
+    """Return the exit code of what a signal ended, as shells count: 128 + n."""
+    return 128 + number
+
+
+def say(text: str, *, colour: str = "") -> None:
+    """Write one line for the user.
+
+    Args:
+        text: What to say, without the prefix.
+        colour: "red", "yellow", "dim" or "" (default); used on a terminal only, and never with NO_COLOR set.
+    """
+    prefix = "pawl: "
+    if _is_terminal():
+        if colour in _COLOURS and not os.environ.get("NO_COLOR"):
+            text = f"\033[{_COLOURS[colour]}m{text}\033[0m"
+        prefix = _CLEAR + prefix
+    _write(f"{prefix}{text}\n")
+
+
+def show_status(text: str) -> None:
+    """Replace the line at the bottom of the terminal; does nothing where there is none."""
+    if _is_terminal():
+        width = _columns()
+        _write(f"{_CLEAR}pawl: {text}"[: width + len(_CLEAR) - 1])
+
+
+def clear_status() -> None:
+    """Take the line of `show_status` away."""
+    if _is_terminal():
+        _write(_CLEAR)
+
+
+def _columns() -> int:
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns or 80
+    except OSError:
+        return 80
+
+
+def _is_terminal() -> bool:
+    try:
+        return sys.stderr.isatty()
+    except (ValueError, AttributeError):  # closed, or there was none from the start
+        return False
+
+
+def _write(text: str) -> None:
+    try:
+        sys.stderr.write(text)
+        sys.stderr.flush()
+    except (OSError, ValueError, AttributeError):
+        # Nobody reads us any more. The exit code still tells, and the child must be looked after.
+        return

@@ -1,0 +1,193 @@
+"""`pawl run`: run a command while holding a lock."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+from typing import Any
+
+import click
+
+from pawl.cli.exits import Exit, say
+
+__all__ = ["run"]
+
+_USAGE = "write: pawl run [OPTIONS] NAME -- COMMAND [ARG…]"
+_EXAMPLES = """\b
+Examples:
+  pawl run backup -- tar czf backup.tgz data   wait for the lock, then run
+  pawl run -n daily-report -- ./report.sh      do nothing if it runs already (exit 75)
+  pawl run -n -E 0 tick -- ./tick.sh           the same from cron, without a failure
+  pawl run -w 30 deploy:web -- make deploy     wait for 30 seconds at most
+  pawl run --min-hold 50 hourly -- ./hourly    also keep the others away who come late
+  pawl run job -- sh -c 'echo fence $PAWL_FENCE; exec ./job'
+
+\b
+Exit codes:
+  0-125  the command's own     75  held by another: -n, or -w is over (-E sets it)
+  126    it is not executable  76  the lock was lost and the command was ended
+  127    it was not found      69  the server cannot be asked, or refuses
+  128+n  signal n ended it     64  wrong usage
+
+The command sees PAWL_LOCK_NAME, PAWL_FENCE and PAWL_TTL_MS. PAWL_FENCE is a number that only rises from one
+holder to the next: give it to whatever the command writes to, and let that refuse a lower one than it has
+seen.
+
+When the lock is lost (the server is gone for longer than the ttl, somebody deleted the key, this process was
+stopped for too long), everything in the command's process group gets TERM, after --kill-after KILL. The same
+happens when `pawl run` itself is killed, even with -9.
+"""
+
+
+class _Run(click.Command):
+    """Splits at the first `--` before anything is parsed, so that options may also follow the name."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if "--" in args:
+            at = args.index("--")
+            own, child = args[:at], args[at + 1 :]
+            ctx.allow_interspersed_args = True
+            ctx.obj = child
+            rest = super().parse_args(ctx, own)
+            surplus = ctx.params["command"]
+            if surplus:
+                raise click.UsageError(f"unexpected {surplus[0]!r} before `--`; {_USAGE}", ctx)
+            return rest
+        ctx.allow_interspersed_args = False
+        rest = super().parse_args(ctx, args)
+        ctx.obj = list(ctx.params["command"])
+        return rest
+
+
+def _seconds(ctx: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
+    """Refuse what is no duration; the library judges the rest."""
+    if value is not None and not 0 <= value < float("inf"):
+        raise click.BadParameter("give a number of seconds, 0 or more", ctx, parameter)
+    return value
+
+
+@click.command(
+    cls=_Run,
+    epilog=_EXAMPLES,
+    options_metavar="[OPTIONS]",
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
+@click.argument("name", metavar="NAME")
+@click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND [ARG]...")
+@click.option("-n", "--nonblock", is_flag=True, help="Do not wait: exit 75 if another holds the lock.")
+@click.option("-w", "--wait", type=float, metavar="S", callback=_seconds, help="Wait for at most S seconds.")
+@click.option(
+    "-E",
+    "--conflict-exit-code",
+    "conflict",
+    type=click.IntRange(0, 255),
+    default=int(Exit.CONFLICT),
+    metavar="N",
+    help="Exit code if another holds it (75).",
+)
+@click.option(
+    "--ttl",
+    type=float,
+    metavar="S",
+    callback=_seconds,
+    help="How long the lock outlives a crash of ours (30).",
+)
+@click.option(
+    "--max-hold",
+    type=float,
+    metavar="S",
+    callback=_seconds,
+    help="End the command after S seconds (exit 76).",
+)
+@click.option(
+    "--min-hold",
+    type=float,
+    metavar="S",
+    callback=_seconds,
+    help="Keep others away for at least S seconds, even if the command is done sooner.",
+)
+@click.option(
+    "--on-lost",
+    type=click.Choice(["kill", "warn"]),
+    default="kill",
+    help="When the lock is lost: end the command, or only say so (kill).",
+)
+@click.option(
+    "--kill-after",
+    type=float,
+    default=5.0,
+    metavar="S",
+    callback=_seconds,
+    help="Seconds between TERM and KILL then (5).",
+)
+@click.option("--url", metavar="URL", help="The server (PAWL_URL, else one for this machine).")
+@click.option("--namespace", metavar="TEXT", help="What the keys of the locks begin with (pawl).")
+@click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors.")
+@click.option("-v", "--verbose", is_flag=True, help="Say what happens.")
+@click.pass_context
+def run(ctx: click.Context, /, **given: Any) -> int:  # noqa: ANN401  # click passes options by name, of many types
+    """Run a command while holding the lock NAME.
+
+    No shell is involved, standard input goes to the command, and its exit code is passed on. Signals are
+    passed to the command; while the lock is still waited for, they end the wait, and nothing of it is left on
+    the server.
+    """
+    if os.name != "posix":
+        say("`pawl run` needs process groups and signals, which this system does not have", colour="red")
+        return Exit.UNAVAILABLE
+    child: list[str] = ctx.obj
+    if not child:
+        raise click.UsageError(f"no command; {_USAGE}", ctx)
+    if given["nonblock"] and given["wait"] is not None:
+        raise click.UsageError("-n and -w exclude each other", ctx)
+    trouble = _cannot_run(child[0])
+    if trouble:
+        return trouble
+    _speak(verbose=given["verbose"])
+    from pawl.cli._keeper import Wish
+    from pawl.cli._wrapper import Job, run_job
+
+    keep = ("ttl", "max_hold", "min_hold")
+    wish = Wish(
+        name=given["name"],
+        url=given["url"],
+        defaults={} if given["namespace"] is None else {"namespace": given["namespace"]},
+        options={key: given[key] for key in keep if given[key] is not None},
+        timeout=0.0 if given["nonblock"] else given["wait"],
+    )
+    job = Job(
+        wish=wish,
+        command=child,
+        conflict=given["conflict"],
+        kill_after=given["kill_after"],
+        on_lost=given["on_lost"],
+        quiet=given["quiet"],
+        verbose=given["verbose"],
+    )
+    return run_job(job)
+
+
+def _cannot_run(program: str) -> int:
+    """Say before any waiting that there is no such program; 0 when there is one."""
+    if shutil.which(program) is not None:
+        return 0
+    found = shutil.which(program, mode=os.F_OK)
+    if found is None:
+        say(f"{program}: command not found", colour="red")
+        return Exit.NOT_FOUND
+    say(f"{program}: not executable", colour="red")
+    return Exit.NOT_EXECUTABLE
+
+
+def _speak(*, verbose: bool) -> None:
+    """Let the library's own log be seen with -v only: what matters is said in one line of ours."""
+    log = logging.getLogger("pawl")
+    if verbose:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("pawl: %(message)s"))
+        log.addHandler(handler)
+        log.setLevel(logging.INFO)
+    else:
+        log.addHandler(logging.NullHandler())
+        log.propagate = False

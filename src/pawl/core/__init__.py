@@ -1,0 +1,1 @@
+"""The deciding part: no clock, no socket, no thread, no randomness."""

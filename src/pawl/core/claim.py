@@ -1,0 +1,288 @@
+"""A token on its way to a grant: ask, queue, wait, ask again.
+
+Rules (each guards against an interleaving that was seen to break a lock):
+
+1. A resend carries the same token; the scripts answer it alike.
+2. ``valid_until`` of a waiting token is counted from the send of the last answered request, with the ticket's life.
+3. A hand-off message counts as HELD only if its expiry is not below that of the last QUEUED reply; otherwise it is a
+   hint: ask.
+4. A token that the server no longer knows is replaced by a new one; the old one is left behind with a tombstone.
+5. Once a leave was sent for a token, no later reply or message for it counts: its claim is gone.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from pawl.core.backoff import full_jitter
+from pawl.core.faults import passes, to_error
+from pawl.core.runtime import DEAF, Call, Fault, FaultKind, Reply, Wakeup
+from pawl.core.validity import to_ms, valid_until
+from pawl.errors import ClockDrift, QueueFull, ScriptError
+from pawl.model import Grant
+
+if TYPE_CHECKING:
+    from pawl.core.engine import Engine
+    from pawl.core.options import LockOptions
+    from pawl.core.primitive import Primitive
+
+__all__ = ["Claim", "TOMB_MS", "win"]
+
+log = logging.getLogger("pawl.acquire")
+
+TOMB_MS = 60_000
+"""Life of a tombstone in ms: how late a copy of a request may arrive and still find its token dead."""
+
+_DRIFTED_TRIES = 3
+_FOREIGN_POLL = 0.05
+_DEAF_POLL = 0.05
+
+
+class Claim:
+    """A token that wants a name.
+
+    Attributes:
+        token: The server token; a new one after each restart.
+        old: A token of this client that holds the name and is to be left in the same script, or None.
+        sent: True once anything was sent for the token.
+        unanswered: True once a request of the token got no reply: its leave then needs a tombstone.
+        busy: True once the server said that somebody else holds the name, and nothing was queued.
+        queued: True while the server knows the token as a waiter.
+        failing_since: Since when the server gives no answer, or None.
+    """
+
+    __slots__ = (
+        "busy",
+        "drifted",
+        "expires_ms",
+        "failing_since",
+        "foreign",
+        "holder",
+        "holder_ms",
+        "old",
+        "old_unanswered",
+        "queued",
+        "rank",
+        "sent",
+        "token",
+        "unanswered",
+        "valid_until",
+    )
+
+    def __init__(self, token: str, old: str | None = None) -> None:
+        self.old = old
+        self.old_unanswered = False
+        self.failing_since: float | None = None
+        self.holder: str | None = None
+        self.restart(token)
+
+    def restart(self, token: str) -> None:
+        """Begin anew with a fresh token."""
+        self.token = token
+        self.busy = False
+        self.drifted = 0
+        self.sent = False
+        self.unanswered = False
+        self.queued = False
+        self.expires_ms = 0
+        self.valid_until = 0.0
+        self.rank: int | None = None
+        self.holder_ms = -1
+        self.foreign = False
+
+
+async def win(
+    engine: Engine, primitive: Primitive, options: LockOptions, claim: Claim, until: float | None, *, wait: bool
+) -> Grant | None:
+    """Drive a claim to its grant; see ``_win`` for the arguments."""
+    try:
+        return await _win(engine, primitive, options, claim, until, wait=wait)
+    finally:
+        engine.waiting.discard(claim)
+
+
+async def _win(
+    engine: Engine, primitive: Primitive, options: LockOptions, claim: Claim, until: float | None, *, wait: bool
+) -> Grant | None:
+    """Drive a claim to its grant.
+
+    Args:
+        engine: The client's engine.
+        primitive: What to send.
+        options: The lock's options.
+        claim: The claim, with ``busy`` False; on None or an error the caller must pass it on or leave it.
+        until: When to give up, on the runtime's clock; None never.
+        wait: False to try once and not queue.
+
+    Returns:
+        The grant, or None if somebody else holds the name and the time is up.
+    """
+    while True:
+        reply, sent_at = await _ask(engine, primitive, options, claim, until, wait=wait)
+        grant = _read(engine, primitive, options, claim, reply, sent_at)
+        if grant is not None:
+            return grant
+        if claim.busy:
+            return None
+        if claim.queued:
+            engine.waiting.add(claim)
+            grant = await _listen(engine, options, claim, until)
+            if grant is not None:
+                return grant
+            if until is not None and engine.runtime.now() >= until:
+                return None
+
+
+def _next_call(engine: Engine, primitive: Primitive, options: LockOptions, claim: Claim, *, wait: bool) -> Call:
+    channel = engine.runtime.channel()
+    ticket_ms = to_ms(options.ticket_ttl or options.ttl)
+    ttl_ms = to_ms(options.ttl)
+    if claim.queued or claim.drifted:
+        return primitive.renew(claim.token, ttl_ms, ticket_ms, channel)
+    block = options.handover + 1 if options.hands_over else 1
+    if claim.old is not None:
+        tomb_ms = TOMB_MS if claim.old_unanswered else 0
+        return primitive.swap(
+            claim.old, tomb_ms, claim.token, ttl_ms, ticket_ms,
+            block=block, channel=channel, max_waiters=options.max_waiters,
+        )  # fmt: skip
+    return primitive.acquire(
+        claim.token, ttl_ms, ticket_ms, wait=wait, block=block, channel=channel, max_waiters=options.max_waiters
+    )
+
+
+async def _ask(
+    engine: Engine, primitive: Primitive, options: LockOptions, claim: Claim, until: float | None, *, wait: bool
+) -> tuple[Reply, float]:
+    runtime = engine.runtime
+    attempt = 0
+    budget = options.request_timeout
+    while True:
+        try:
+            if not runtime.channel():
+                await runtime.ready(budget)
+            call = _next_call(engine, primitive, options, claim, wait=wait)
+            claim.sent = True
+            sent_at = runtime.now()
+            reply = await runtime.call(call, budget)
+        except Fault as fault:
+            claim.unanswered |= fault.maybe_applied
+            claim.old_unanswered |= fault.maybe_applied
+            pause = bear(engine, fault, options, claim, until, attempt, f"acquire {primitive.kind}", primitive.name)
+        else:
+            claim.failing_since = None
+            return reply, sent_at
+        await runtime.sleep(pause)
+        attempt += 1
+
+
+def bear(
+    engine: Engine,
+    fault: Fault,
+    options: LockOptions,
+    claim: Claim,
+    until: float | None,
+    attempt: int,
+    doing: str,
+    name: str,
+) -> float:
+    """How long to pause before the next try after ``fault``.
+
+    Raises:
+        PawlError: Another try cannot help, or the time to bear it is over.
+    """
+    if fault.final or not passes(fault.kind):
+        raise to_error(fault, name, doing) from fault
+    now = engine.runtime.now()
+    if claim.failing_since is None:
+        claim.failing_since = now
+    limit = claim.failing_since + options.unavailable_after
+    if until is not None and until < limit:
+        limit = until
+    # The first failure is often a connection that died while idle: a new one serves at once.
+    lost_link = fault.kind in (FaultKind.UNREACHABLE, FaultKind.UNANSWERED)
+    pause = 0.0 if attempt == 0 and lost_link else full_jitter(attempt, engine.runtime.random())
+    if now + pause >= limit:
+        raise to_error(fault, name, doing) from fault
+    log.debug("%s %r: %s; trying again", doing, name, fault.kind, extra={"pawl_name": name, "pawl_fault": fault.kind})
+    return pause
+
+
+def _read(
+    engine: Engine, primitive: Primitive, options: LockOptions, claim: Claim, reply: Reply, sent_at: float
+) -> Grant | None:
+    status = reply[0]
+    if status == b"H":
+        return _held(engine, primitive, options, claim, reply, sent_at)
+    if status == b"Q":
+        claim.old = None
+        claim.queued = True
+        claim.rank, claim.holder_ms, claim.expires_ms = reply[2], reply[3], reply[4]
+        claim.foreign = bool(reply[6])
+        ticket_ms = to_ms(options.ticket_ttl or options.ttl)
+        claim.valid_until = valid_until(sent_at, ticket_ms, ticket_ms)
+        return None
+    if status == b"B":
+        claim.busy = True
+        claim.holder_ms, claim.foreign = reply[2], bool(reply[3])
+        claim.holder = reply[4].decode(errors="replace") or None
+        return None
+    if status == b"F":
+        text = f"acquire {primitive.name!r}: {reply[2]} waiters stand in the queue; max_waiters is {options.max_waiters}"
+        raise QueueFull(text, name=primitive.name)
+    if status in (b"U", b"X"):
+        # The ticket lapsed, or the server lost it: a new token at the tail. The old one must never be granted.
+        log.info("ticket of %r was dropped; queueing again", primitive.name, extra={"pawl_name": primitive.name})
+        engine.count("requeued")
+        engine.depart(primitive, claim.token, TOMB_MS if claim.unanswered else 0)
+        claim.restart(engine.runtime.new_token())
+        return None
+    raise ScriptError(f"acquire {primitive.name!r}: a reply that no script of pawl gives: {reply!r:.100}")
+
+
+def _held(
+    engine: Engine, primitive: Primitive, options: LockOptions, claim: Claim, reply: Reply, sent_at: float
+) -> Grant | None:
+    claim.old = None
+    valid = valid_until(sent_at, reply[3], to_ms(options.ttl))
+    if valid > engine.runtime.now():
+        return Grant(reply[2], valid, True, reply[5] if len(reply) > 5 else 1)
+    claim.drifted += 1
+    if claim.drifted > _DRIFTED_TRIES:
+        text = f"acquire {primitive.name!r}: {claim.drifted} grants in a row had no validity left when they arrived"
+        raise ClockDrift(text, name=primitive.name)
+    return None
+
+
+async def _listen(engine: Engine, options: LockOptions, claim: Claim, until: float | None) -> Grant | None:
+    runtime = engine.runtime
+    timeout = _patience(engine, options, claim)
+    if until is not None:
+        timeout = min(timeout, max(0.0, until - runtime.now()))
+    wakeup = await runtime.wait_wakeup(claim.token, timeout)
+    if wakeup is None:
+        return None
+    return _check(engine, options, claim, wakeup)
+
+
+def _check(engine: Engine, options: LockOptions, claim: Claim, wakeup: Wakeup) -> Grant | None:
+    if wakeup.expires_ms < claim.expires_ms:
+        return None
+    margin = (options.ticket_ttl or options.ttl) / 4
+    if claim.valid_until <= engine.runtime.now() + margin:
+        return None
+    # Without renewal nobody would raise the ticket's short life: ask now, which raises it to the ttl.
+    return Grant(wakeup.fence, claim.valid_until, False) if options.renew else None
+
+
+def _patience(engine: Engine, options: LockOptions, claim: Claim) -> float:
+    """How long to listen before asking: a third of the ticket; the head also wakes when the holder's lease ends."""
+    timeout = (options.ticket_ttl or options.ttl) / 3
+    if claim.rank == 0 and claim.foreign:
+        timeout = min(timeout, _FOREIGN_POLL * (1 + engine.runtime.random()))
+    elif claim.rank == 0 and claim.holder_ms >= 0:
+        timeout = min(timeout, (claim.holder_ms + 1) / 1000)
+    if engine.runtime.channel() == DEAF:
+        timeout = min(timeout, _DEAF_POLL * (1 + engine.runtime.random()))
+    return timeout

@@ -1,0 +1,321 @@
+"""How a lease ends or changes hands: release, extend, detach, adopt. Written once for every colour."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from pawl.core.claim import TOMB_MS, Claim, bear
+from pawl.core.lease import BaseLease
+from pawl.core.names import WIRE_VERSION
+from pawl.core.runtime import Call, Fault, Reply
+from pawl.core.tenure import Tenure, loss_from
+from pawl.core.validity import drift, to_ms, valid_until
+from pawl.errors import BackendUnavailable, ConfigurationError, NotHeld, PawlError
+from pawl.model import LossReason, Release
+
+if TYPE_CHECKING:
+    from pawl.core.engine import Engine
+    from pawl.core.operations import NewLease, Plan
+    from pawl.core.options import LockOptions
+
+__all__ = ["Ticket", "adopt", "close", "detach", "end_block", "extend", "leave", "query", "read_ticket", "release", "release_or_raise", "take_entered"]
+
+log = logging.getLogger("pawl.lease")
+
+L = TypeVar("L")
+
+
+async def release(engine: Engine, lease: BaseLease) -> Release:
+    """End a lease, or one level of a re-entered one.
+
+    Returns:
+        RELEASED, LOST (it was lost before) or UNKNOWN (the server did not answer while the lease lived).
+
+    Raises:
+        NotHeld: It was released before, or belongs to the parent of this process.
+    """
+    tenure = lease._tenure
+    if lease._released:
+        raise NotHeld(f"release {lease.name!r}: it was released already", name=lease.name)
+    if lease._inert():
+        lease._released = True
+        raise NotHeld(f"release {lease.name!r}: the lease belongs to the parent process", name=lease.name)
+    if lease._levels > 1 and tenure.live:
+        lease._levels -= 1
+        return Release.RELEASED
+    lease._released = True
+    engine.forget_holder(tenure, lease._who)
+    runtime = engine.runtime
+    now = runtime.now()
+    if not tenure.live or engine.expired(tenure, now):
+        if tenure.reason is LossReason.MAX_HOLD:
+            engine.depart(tenure.primitive, tenure.token, 0)
+        return Release.LOST
+    place = tenure.place
+    if place is not None and place.pass_tenure(tenure, now, runtime):
+        return Release.RELEASED
+    engine.end(tenure)
+    return await leave(engine, tenure)
+
+
+async def release_or_raise(engine: Engine, lease: BaseLease) -> None:
+    """Release on a user's word.
+
+    Raises:
+        NotHeld: It was lost or released before.
+        BackendUnavailable: The server did not answer; the ttl frees the name at the latest.
+    """
+    outcome = await release(engine, lease)
+    if outcome is Release.LOST:
+        raise NotHeld(f"release {lease.name!r}: {lease._loss()}", name=lease.name)
+    if outcome is Release.UNKNOWN:
+        text = f"release {lease.name!r}: the server did not answer; the name is free after {lease.ttl:g} s at the latest"
+        raise BackendUnavailable(text, name=lease.name)
+
+
+async def end_block(engine: Engine, lease: BaseLease, error: BaseException | None) -> None:
+    """Release at the end of a ``with`` block. Never hides the body's own exception.
+
+    Raises:
+        LeaseLost: The lease was lost while the body ran, and the body did not raise.
+    """
+    if lease._released or lease._inert():
+        return
+    if await release(engine, lease) is not Release.LOST:
+        return
+    lost = lease._loss()
+    if error is not None:
+        error.add_note(str(lost))
+    elif lease._tenure.options.on_exit == "raise":
+        raise lost
+    else:
+        log.warning("%s", lost, extra={"pawl_name": lease.name})
+
+
+async def leave(engine: Engine, tenure: Tenure) -> Release:
+    """Give the name back on the server, trying again with the same token while the lease would live."""
+    runtime = engine.runtime
+    patience = tenure.options.request_timeout
+    claim = Claim(tenure.token)
+    close_ms = tenure.close_ms(runtime.now())
+    until = max(tenure.valid_until, runtime.now() + patience)
+    attempt = 0
+    try:
+        while True:
+            call = tenure.primitive.leave(tenure.token, TOMB_MS if claim.unanswered else 0, close_ms)
+            try:
+                return _left(engine, tenure, claim, await runtime.call(call, patience))
+            except Fault as fault:
+                claim.unanswered |= fault.maybe_applied
+                pause = bear(engine, fault, tenure.options, claim, until, attempt, "release", tenure.primitive.name)
+            await runtime.sleep(pause)
+            attempt += 1
+    except PawlError as error:
+        return _unknown(engine, tenure, error)
+    except BaseException:
+        # Cancelled or interrupted: the leave goes on without its caller.
+        engine.depart(tenure.primitive, tenure.token, TOMB_MS)
+        raise
+
+
+def _unknown(engine: Engine, tenure: Tenure, error: Exception) -> Release:
+    name = tenure.primitive.name
+    engine.count("release_unknown")
+    log.warning("release of %r: outcome unknown (%s); its ttl frees it", name, error, extra={"pawl_name": name})
+    engine.depart(tenure.primitive, tenure.token, TOMB_MS)
+    return Release.UNKNOWN
+
+
+def _left(engine: Engine, tenure: Tenure, claim: Claim, reply: Reply) -> Release:
+    if reply[0] == b"R":
+        return Release.RELEASED
+    if claim.unanswered:
+        # An earlier copy may have freed it. Before valid_until nobody else could have taken it away.
+        return Release.RELEASED if engine.runtime.now() < tenure.valid_until else Release.UNKNOWN
+    tenure.reason = loss_from([b"U", b"", reply[2]] if reply[0] == b"A" else reply)
+    engine.count(f"lost_{tenure.reason}")
+    return Release.LOST
+
+
+async def extend(engine: Engine, lease: BaseLease, ttl: float) -> None:
+    """Set the remaining life of a lease to ``ttl`` seconds, and its ttl from here on.
+
+    Raises:
+        NotHeld: It is lost or released.
+    """
+    tenure = lease._tenure
+    runtime = engine.runtime
+    if not lease._mine():
+        raise NotHeld(f"extend {lease.name!r}: {lease._lost_error()}", name=lease.name)
+    engine.detach_place(tenure)
+    end = runtime.now() + ttl - drift(ttl)
+    if end <= tenure.valid_until:
+        # The server may keep it longer: its expiry never falls, or a late copy could cut a newer renewal short.
+        tenure.valid_until = end
+    else:
+        await _raise_life(engine, lease, ttl)
+    tenure.ttl = ttl
+    tenure.every = min(tenure.options.renew_every or ttl / 3, ttl / 3)
+    engine.replan(tenure)
+
+
+async def _raise_life(engine: Engine, lease: BaseLease, ttl: float) -> None:
+    tenure, runtime = lease._tenure, engine.runtime
+    claim = Claim(tenure.token)
+    attempt = 0
+    while True:
+        call = tenure.primitive.renew(tenure.token, to_ms(ttl), to_ms(ttl), "")
+        sent_at = runtime.now()
+        try:
+            reply = await runtime.call(call, tenure.options.request_timeout)
+        except Fault as fault:
+            pause = bear(engine, fault, tenure.options, claim, tenure.valid_until, attempt, "extend", lease.name)
+            await runtime.sleep(pause)
+            attempt += 1
+            continue
+        if reply[0] == b"H":
+            if engine.applies(tenure, reply[3], to_ms(ttl), sent_at):
+                return
+        elif tenure.live and not engine.expired(tenure, runtime.now()):
+            engine.lose(tenure, loss_from(reply))
+        raise NotHeld(f"extend {lease.name!r}: {lease._lost_error()}", name=lease.name)
+
+
+# Passing a lease to another process ---------------------------------------------------------------------------------
+
+
+class Ticket(NamedTuple):
+    """What another process needs to go on with a lease. Holds the token: as secret as the lease."""
+
+    key: str
+    name: str
+    token: str
+    fence: int
+    ttl: float
+
+
+_TICKET_PREFIX = f"pawl{WIRE_VERSION}."
+
+
+def detach(engine: Engine, lease: BaseLease) -> str:
+    """Stop caring for a lease without releasing it, and return the text with which ``adopt`` goes on.
+
+    Raises:
+        NotHeld: It is lost or released, or held more than once.
+    """
+    tenure = lease._tenure
+    if not lease._mine():
+        raise NotHeld(f"detach {lease.name!r}: {lease._lost_error()}", name=lease.name)
+    if lease._levels > 1:
+        raise NotHeld(f"detach {lease.name!r}: it is held {lease._levels} times; leave the inner ones", name=lease.name)
+    lease._released = True
+    engine.forget_holder(tenure, lease._who)
+    engine.detach_place(tenure)
+    engine.end(tenure)
+    ticket = Ticket(tenure.primitive.key, lease.name, tenure.token, lease.fence, tenure.ttl)
+    return _TICKET_PREFIX + base64.urlsafe_b64encode(json.dumps(ticket).encode()).decode().rstrip("=")
+
+
+def read_ticket(text: object) -> Ticket:
+    """The content of a ticket.
+
+    Raises:
+        ConfigurationError: It is not one, or of another wire version.
+    """
+    if not isinstance(text, str) or not text.startswith(_TICKET_PREFIX):
+        raise ConfigurationError("not a ticket of this version of pawl: it must be the text that detach() returned")
+    body = text[len(_TICKET_PREFIX) :]
+    try:
+        ticket = Ticket(*json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4))))
+    except (ValueError, TypeError, binascii.Error) as error:
+        raise ConfigurationError("the ticket is damaged; pass the text of detach() unchanged") from error
+    return ticket
+
+
+async def adopt(engine: Engine, plan: Plan, ticket: Ticket, new_lease: NewLease) -> BaseLease:
+    """Go on with a lease that another process detached, if it still lives.
+
+    Raises:
+        NotHeld: It ran out, or somebody else has it.
+        BackendError: The server could not be asked.
+    """
+    runtime = engine.runtime
+    engine.check_open(ticket.name)
+    call = plan.primitive.renew(ticket.token, to_ms(plan.options.ttl), to_ms(plan.options.ttl), "")
+    reply, sent_at = await query(engine, call, plan.options, ticket.name, "adopt")
+    until = valid_until(sent_at, reply[3], to_ms(plan.options.ttl)) if reply[0] == b"H" else 0.0
+    if until <= runtime.now():
+        raise NotHeld(f"adopt {ticket.name!r}: the lease ran out or was taken before it was adopted", name=ticket.name)
+    who = runtime.who()
+    tenure = Tenure(plan.primitive, plan.options, ticket.token, ticket.fence, until, runtime.now())
+    tenure.who = who
+    lease = new_lease(engine, tenure, ticket.fence, who, 1)
+    if not plan.counted:
+        engine.held[who, plan.primitive.key] = tenure
+    engine.keep(tenure, confirmed=True)
+    return lease
+
+
+async def query(engine: Engine, call: Call, options: LockOptions, name: str, doing: str) -> tuple[Reply, float]:
+    """Run an idempotent call, again after passing faults, for at most ``unavailable_after``.
+
+    Returns:
+        The reply, and when its request was sent.
+    """
+    runtime = engine.runtime
+    claim = Claim("")
+    attempt = 0
+    while True:
+        sent_at = runtime.now()
+        try:
+            return await runtime.call(call, options.request_timeout), sent_at
+        except Fault as fault:
+            pause = bear(engine, fault, options, claim, None, attempt, doing, name)
+        await runtime.sleep(pause)
+        attempt += 1
+
+
+# The end of a block and of a client ---------------------------------------------------------------------------------
+
+
+def take_entered(entered: list[tuple[object, L]], who: object) -> L:
+    """The lease that the ``with`` block of a lock object entered last in this thread or task.
+
+    A block may be left in another thread than it was entered in; then it is the last one entered by any.
+    """
+    for index in range(len(entered) - 1, -1, -1):
+        if entered[index][0] is who:
+            return entered.pop(index)[1]
+    return entered.pop()[1]
+
+
+_CLOSING_STEP = 0.002
+
+
+async def close(engine: Engine, interrupt: Callable[[], object], timeout: float) -> None:
+    """Wake all waiters, release all leases, and leave every token that is still to be left.
+
+    Args:
+        engine: The client's engine.
+        interrupt: Wakes what sleeps in the runtime.
+        timeout: Seconds for all of it.
+    """
+    if engine.closed:
+        return
+    engine.closed = True
+    runtime = engine.runtime
+    end = runtime.now() + timeout
+    engine.places.dismiss()
+    interrupt()
+    leases = engine.schedule.all()
+    for tenure in leases:
+        engine.lose(tenure, LossReason.CLOSED)
+    engine.schedule.clear()
+    while (engine.waiting or engine.departures or engine.departing) and runtime.now() < end:
+        runtime.nudge()
+        await runtime.pause(_CLOSING_STEP)

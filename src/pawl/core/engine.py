@@ -1,0 +1,224 @@
+"""What one client (for asyncio: one client in one event loop) knows and keeps: its leases, its queues, its duties."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter, deque
+from typing import TYPE_CHECKING, Any
+
+from pawl.core.claim import Claim
+from pawl.core.handover import Places
+from pawl.core.renewal import upkeep
+from pawl.core.runtime import Call, Runtime
+from pawl.core.schedule import Schedule
+from pawl.core.tenure import Tenure
+from pawl.core.validity import valid_until
+from pawl.errors import ClientClosed
+from pawl.model import LeaseState, LossReason
+
+if TYPE_CHECKING:
+    from pawl.core.lease import BaseLease
+    from pawl.core.primitive import Primitive
+
+__all__ = ["Departure", "Engine"]
+
+log = logging.getLogger("pawl.lease")
+
+_DEPARTURE_FOR = 60.0
+_CONFIRM_AFTER = 0.02
+
+
+class Departure:
+    """A token to be left in the background, until the server answers or its life is surely over."""
+
+    __slots__ = ("attempt", "call", "due", "until")
+
+    def __init__(self, call: Call, until: float) -> None:
+        self.call = call
+        self.until = until
+        self.due = 0.0
+        self.attempt = 0
+
+
+class Engine:
+    """The state behind a client. Decides nothing about one operation; keeps what outlives it.
+
+    Attributes:
+        runtime: The colour.
+        places: The local queues.
+        schedule: When each lease is due.
+        held: Which tenure a thread or task holds under a key, for re-entry and self-deadlock.
+        departures: Tokens to be left in the background.
+        departing: How many of them are on their way.
+        waiting: Claims that stand in a queue of the server.
+        abandoned: Tenures whose lease object was garbage-collected; appended by finalisers, which may do no more.
+        counters: What happened how often.
+        epoch: Raised by a fork: leases of an older epoch belong to the parent.
+    """
+
+    def __init__(self, runtime: Runtime) -> None:
+        self.runtime = runtime
+        self.places = Places(runtime)
+        self.schedule = Schedule(runtime.mutex())
+        self.held: dict[tuple[object, str], Tenure] = {}
+        self.departures: deque[Departure] = deque()
+        self.abandoned: deque[Tenure] = deque()
+        self.counters: Counter[str] = Counter()
+        self.waiting: set[object] = set()
+        self.departing = 0
+        self.epoch = 0
+        self.closed = False
+        self.upkeep_runs = False
+
+    def check_open(self, name: str | None = None) -> None:
+        """Raise ``ClientClosed`` if the client was closed."""
+        if self.closed:
+            raise ClientClosed("the client is closed; make a new one", name=name)
+
+    def count(self, what: str) -> None:
+        """Count one occurrence of ``what``."""
+        self.counters[what] += 1
+
+    # Leases -----------------------------------------------------------------------------------------------------
+
+    def keep(self, tenure: Tenure, *, confirmed: bool) -> None:
+        """Take a fresh tenure into care: renew it, or watch its end."""
+        tenure.epoch = self.epoch
+        late = self._plan(tenure, self.runtime.now(), confirmed=confirmed)
+        if not self.upkeep_runs:
+            self.start_upkeep()
+        elif late:
+            self.runtime.nudge()
+
+    def _plan(self, tenure: Tenure, now: float, *, confirmed: bool) -> bool:
+        if not tenure.options.renew:
+            return self.schedule.add(tenure, tenure.ttl, tenure.valid_until, deadline=True)
+        if tenure.hold_limit is not None and tenure.valid_until >= tenure.hold_limit:
+            return self.schedule.add_once(tenure, tenure.hold_limit)
+        if confirmed:
+            return self.schedule.add(tenure, tenure.every, now + tenure.every)
+        # A hand-off lives on its ticket's expiry. Short sections end before this; longer ones get their ttl soon.
+        after = _CONFIRM_AFTER if tenure.valid_until - now > 4 * _CONFIRM_AFTER else 0.0
+        return self.schedule.add(tenure, after, now + after)
+
+    def replan(self, tenure: Tenure) -> None:
+        """Plan the next service of a tenure that the upkeep took, or whose ttl changed."""
+        self.schedule.discard(tenure)
+        if self._plan(tenure, self.runtime.now(), confirmed=True):
+            self.runtime.nudge()
+
+    def end(self, tenure: Tenure) -> None:
+        """Stop caring for a tenure that is being released: renewal never outlives it."""
+        tenure.state = LeaseState.RELEASED
+        self.schedule.discard(tenure)
+
+    def expired(self, tenure: Tenure, now: float) -> bool:
+        """Whether the clock has passed the tenure's validity; if so it is lost from here on."""
+        if tenure.state is LeaseState.LOST:
+            return True
+        if now < tenure.valid_until or not tenure.live:
+            return False
+        self.lose(tenure, tenure.why_over())
+        return True
+
+    def lose(self, tenure: Tenure, reason: LossReason) -> None:
+        """Mark a tenure lost, tell whoever must know, and leave its token so that it is never granted again."""
+        if not tenure.live:
+            return
+        tenure.state = LeaseState.LOST
+        tenure.reason = reason
+        self.schedule.discard(tenure)
+        self.count(f"lost_{reason}")
+        name = tenure.primitive.name
+        log.warning("lease of %r lost: %s", name, reason, extra={"pawl_name": name, "pawl_reason": str(reason)})
+        if reason is not LossReason.MAX_HOLD:
+            # After max_hold the owner is told first, and the rest of the ttl is its time to stop.
+            close_ms = tenure.close_ms(self.runtime.now()) if reason is LossReason.CLOSED else 0
+            self.depart(tenure.primitive, tenure.token, 0, close_ms)
+        self.detach_place(tenure)
+        self._tell(tenure)
+
+    def detach_place(self, tenure: Tenure) -> None:
+        """Let local waiters go on without this tenure: the first of them queues on the server by itself."""
+        place, tenure.place = tenure.place, None
+        if place is not None:
+            place.pass_claim(Claim(self.runtime.new_token()))
+
+    def _tell(self, tenure: Tenure) -> None:
+        watchers, tenure.watchers = tenure.watchers, None
+        for watcher in watchers or ():
+            watcher()
+        lease: BaseLease | None = tenure.lease() if tenure.lease is not None else None
+        callback = tenure.options.on_lost
+        if callback is not None and lease is not None:
+            self.runtime.report(_Told(callback, lease))
+
+    # Background -------------------------------------------------------------------------------------------------
+
+    def depart(self, primitive: Primitive, token: str, tomb_ms: int, close_ms: int = 0) -> None:
+        """Leave a token in the background; sent at once where a connection lives, and again until it is answered."""
+        call = primitive.leave(token, tomb_ms, close_ms)
+        self.departures.append(Departure(call, self.runtime.now() + _DEPARTURE_FOR))
+        self.runtime.cast(call)
+        if not self.upkeep_runs:
+            self.start_upkeep()
+        self.runtime.nudge()
+
+    def start_upkeep(self) -> None:
+        """Start the client's background service, if it does not run."""
+        self.upkeep_runs = True
+        self.runtime.spawn_upkeep(lambda: upkeep(self))
+
+    def forget_abandoned(self) -> None:
+        """Stop renewing leases whose objects are gone; they run out. Never released: their body may still run."""
+        while self.abandoned:
+            tenure = self.abandoned.popleft()
+            self.forget_holder(tenure, tenure.who)
+            if tenure.live and tenure.epoch == self.epoch:
+                self.end(tenure)
+                self.count("abandoned")
+                self.detach_place(tenure)
+                name = tenure.primitive.name
+                log.warning(
+                    "a lease of %r was garbage-collected without release; it runs out by its ttl",
+                    name, extra={"pawl_name": name},
+                )  # fmt: skip
+
+    def forget_holder(self, tenure: Tenure, who: object) -> None:
+        """The thread or task ``who`` has done with a tenure."""
+        spot = (who, tenure.primitive.key)
+        if self.held.get(spot) is tenure:
+            del self.held[spot]
+
+    def after_fork(self) -> None:
+        """In the child: forget what belongs to the parent, without touching the network."""
+        self.epoch += 1
+        self.places.clear()
+        self.schedule = Schedule(self.runtime.mutex())
+        self.held = {}
+        self.departures = deque()
+        self.departing = 0
+        self.waiting = set()
+        self.abandoned = deque()
+        self.upkeep_runs = False
+
+    def applies(self, tenure: Tenure, left_ms: int, asked_ms: int, sent_at: float) -> bool:
+        """Take a renewal's yes into account; False if it came after the end, which it cannot undo."""
+        if not tenure.live or self.expired(tenure, self.runtime.now()):
+            return False
+        tenure.raise_to(valid_until(sent_at, left_ms, asked_ms))
+        return True
+
+
+class _Told:
+    """A user's callback with its lease, as one callable without arguments."""
+
+    __slots__ = ("_callback", "_lease")
+
+    def __init__(self, callback: Any, lease: BaseLease) -> None:
+        self._callback = callback
+        self._lease = lease
+
+    def __call__(self) -> object:
+        return self._callback(self._lease)
+

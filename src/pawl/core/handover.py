@@ -1,0 +1,170 @@
+"""The local queue of one name in one client: waiters of a client stand behind one ticket on the server.
+
+At any time a place has one *speaker* (who talks to the server for all) or one *owner* (who holds), and the others
+sleep in a queue. A turn passes in one of two ways:
+
+- the owner's tenure passes to the first sleeper, without the network: the next fence of the block, at most
+  ``handover`` times in a row, for at most 20 ms, and only while at least half of a ticket's life is left;
+- the first sleeper becomes the speaker, with the ticket of the one before (its place in the server's queue is kept),
+  or with the token that holds, to give the name back and queue again in one script.
+
+A place whose queue is empty is closed and forgotten; who comes later opens a new one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
+
+from pawl.core.claim import Claim
+
+if TYPE_CHECKING:
+    from pawl.core.runtime import Parker, Runtime
+    from pawl.core.tenure import Tenure
+
+__all__ = ["Place", "Places", "Sleeper"]
+
+
+class Sleeper:
+    """One waiter in a local queue, and what it was woken with."""
+
+    __slots__ = ("claim", "closed", "fence", "parker", "tenure")
+
+    def __init__(self, parker: Parker) -> None:
+        self.parker = parker
+        self.tenure: Tenure | None = None
+        self.fence = 0
+        self.claim: Claim | None = None
+        self.closed = False
+
+    @property
+    def served(self) -> bool:
+        """True once a turn was passed to it; it must be used or passed on."""
+        return self.tenure is not None or self.claim is not None
+
+
+class Place:
+    """The queue of one name; see the module."""
+
+    __slots__ = ("closed", "guard", "home", "key", "since", "sleepers", "streak")
+
+    def __init__(self, key: Hashable, guard: AbstractContextManager[object], home: dict[Hashable, Place]) -> None:
+        self.key = key
+        self.guard = guard
+        self.home = home
+        self.sleepers: deque[Sleeper] = deque()
+        self.closed = False
+        self.streak = 0
+        self.since = 0.0
+
+    def _close(self) -> None:
+        self.closed = True
+        if self.home.get(self.key) is self:
+            del self.home[self.key]
+
+    def pass_claim(self, claim: Claim) -> bool:
+        """Make the first sleeper the speaker; False if nobody sleeps, and then the place is closed."""
+        with self.guard:
+            if not self.sleepers:
+                self._close()
+                return False
+            sleeper = self.sleepers.popleft()
+            sleeper.claim = claim
+        sleeper.parker.unpark()
+        return True
+
+    def pass_tenure(self, tenure: Tenure, now: float, runtime: Runtime) -> bool:
+        """End the owner's turn: hand the tenure to the first sleeper, or make it the speaker who gives it back.
+
+        Returns:
+            False if nobody sleeps: the place is closed and the caller must leave on the server.
+        """
+        with self.guard:
+            if not self.sleepers:
+                self._close()
+                return False
+            sleeper = self.sleepers.popleft()
+            if self._may_hand_over(tenure, now):
+                if self.streak == 0:
+                    self.since = now
+                self.streak += 1
+                tenure.used += 1
+                tenure.granted_at = now
+                sleeper.tenure = tenure
+                sleeper.fence = tenure.fence + tenure.used
+            else:
+                self.streak = 0
+                claim = Claim(runtime.new_token(), old=tenure.token)
+                sleeper.claim = claim
+        sleeper.parker.unpark()
+        return True
+
+    def _may_hand_over(self, tenure: Tenure, now: float) -> bool:
+        options = tenure.options
+        return (
+            self.streak < options.handover
+            and tenure.used < options.handover
+            and tenure.failures == 0
+            and not tenure.unanswered
+            and tenure.valid_until - now >= (options.ticket_ttl or options.ttl) / 2
+            and (self.streak == 0 or now - self.since < options.hand_over_for)
+        )
+
+    def withdraw(self, sleeper: Sleeper) -> bool:
+        """Take a sleeper out of the queue; False if its turn came first, and then it must use it or pass it on."""
+        with self.guard:
+            if sleeper.served:
+                return False
+            if sleeper in self.sleepers:
+                self.sleepers.remove(sleeper)
+            return True
+
+    def dismiss(self) -> None:
+        """Wake every sleeper because the client closes."""
+        with self.guard:
+            sleepers = list(self.sleepers)
+            self.sleepers.clear()
+            self._close()
+        for sleeper in sleepers:
+            sleeper.closed = True
+            sleeper.parker.unpark()
+
+
+class Places:
+    """All places of one client."""
+
+    __slots__ = ("_places", "_runtime")
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._places: dict[Hashable, Place] = {}
+
+    def join(self, key: Hashable) -> tuple[Place, Sleeper | None]:
+        """Come to a name: as its speaker (None), or as a sleeper in its queue."""
+        while True:
+            place = self._places.get(key)
+            if place is None:
+                fresh = Place(key, self._runtime.mutex(), self._places)
+                # setdefault is one step under the interpreter's lock: two comers cannot both open the place.
+                place = self._places.setdefault(key, fresh)
+                if place is fresh:
+                    return place, None
+            with place.guard:
+                if not place.closed:
+                    sleeper = Sleeper(self._runtime.parker())
+                    place.sleepers.append(sleeper)
+                    return place, sleeper
+
+    def dismiss(self) -> None:
+        """Wake all sleepers of all places because the client closes."""
+        for place in list(self._places.values()):
+            place.dismiss()
+
+    def clear(self) -> None:
+        """Forget everything, as after a fork: the sleepers are threads of the parent."""
+        self._places = {}
+
+    def __len__(self) -> int:
+        return len(self._places)

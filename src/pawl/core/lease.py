@@ -1,0 +1,221 @@
+"""The lease that a user holds, without its colour: what can be said of it without the network."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn
+from weakref import ref
+
+from pawl.errors import LeaseLost, NotSupported
+from pawl.model import LeaseState, LossReason
+
+if TYPE_CHECKING:
+    from pawl.core.engine import Engine
+    from pawl.core.tenure import Tenure
+
+__all__ = ["BaseLease", "LossSignal"]
+
+
+class _NotPicklable(NotSupported, TypeError):
+    """A lease belongs to the process that holds it."""
+
+
+class LossSignal:
+    """Whether a lease is lost: true in a condition once it is.
+
+    ``if lease.lost: ...`` asks the local clock; nothing is sent. ``wait`` (in the class for the colour) sleeps until
+    the loss.
+    """
+
+    __slots__ = ("_lease",)
+
+    def __init__(self, lease: BaseLease) -> None:
+        self._lease = lease
+
+    def __bool__(self) -> bool:
+        return self._lease.state is LeaseState.LOST
+
+    def is_set(self) -> bool:
+        """True once the lease is lost."""
+        return bool(self)
+
+    def __repr__(self) -> str:
+        return f"<lost: {bool(self)}>"
+
+    async def _wait(self, timeout: float | None) -> bool:
+        lease = self._lease
+        runtime = lease._engine.runtime
+        parker = runtime.parker()
+        end = None if timeout is None else runtime.now() + timeout
+        lease._watch(parker.unpark)
+        while lease.state not in (LeaseState.LOST, LeaseState.RELEASED):
+            pause = max(0.0, lease.valid_until - runtime.now())
+            if end is not None:
+                if runtime.now() >= end:
+                    return False
+                pause = min(pause, end - runtime.now())
+            await parker.park(pause)
+        return bool(self)
+
+
+class BaseLease:
+    """A grant that its owner may rely on until ``valid_until``; made by ``acquire``, never by hand."""
+
+    __slots__ = ("__weakref__", "_engine", "_fence", "_levels", "_number", "_released", "_shared", "_tenure", "_who")
+
+    def __init__(self, engine: Engine, tenure: Tenure, fence: int, who: object, count: int) -> None:
+        self._engine = engine
+        self._tenure = tenure
+        self._number = tenure.used
+        self._fence = fence
+        self._who = who
+        self._levels = 1
+        self._shared = count
+        self._released = False
+        tenure.lease = ref(self)
+
+    @property
+    def name(self) -> str:
+        """The name that is locked."""
+        return self._tenure.primitive.name
+
+    @property
+    def token(self) -> str:
+        """The lease's secret: whoever knows it can end the lease. Never log it; ``repr`` shows the part after ``@``."""
+        token = self._tenure.token
+        return f"{token}.{self._number}" if self._number else token
+
+    @property
+    def fence(self) -> int:
+        """The fencing token: an integer that rises with every grant of this name. Give it to what you write to."""
+        return self._fence
+
+    @property
+    def fence_strength(self) -> str:
+        """How far the fence can be trusted: ``"server"``, minted by the one server that keeps it."""
+        return "server"
+
+    @property
+    def ttl(self) -> float:
+        """Server-side life in seconds, as last asked for."""
+        return self._tenure.ttl
+
+    @property
+    def count(self) -> int:
+        """How many times it is held: 1, or more under re-entry; with ``owner=``, by all processes at the grant."""
+        if self._released:
+            return 0
+        return max(self._levels, self._shared)
+
+    @property
+    def valid_until(self) -> float:
+        """Until when it may be relied on, in seconds of the client's clock (boot time where the system has it)."""
+        return self._tenure.valid_until
+
+    def remaining(self) -> float:
+        """Seconds of validity left by the local clock; 0 when lost or released. Sends nothing."""
+        if not self._mine():
+            return 0.0
+        return max(0.0, self._tenure.valid_until - self._engine.runtime.now())
+
+    @property
+    def state(self) -> LeaseState:
+        """``held``, ``suspect`` (renewals fail, still valid), ``lost`` or ``released``, by the local clock."""
+        if self._released:
+            return LeaseState.RELEASED
+        if self._inert():
+            return LeaseState.LOST
+        tenure = self._tenure
+        if tenure.live and self._engine.expired(tenure, self._engine.runtime.now()):
+            return LeaseState.LOST
+        return tenure.state
+
+    def check(self) -> None:
+        """Return if the lease is still good, by the local clock; call it before a step that must not run unprotected.
+
+        Raises:
+            LeaseLost: It is lost (``reason`` says why) or was released.
+        """
+        tenure = self._tenure
+        if (
+            tenure.state is LeaseState.HELD
+            and not self._released
+            and tenure.epoch == self._engine.epoch
+            and self._engine.runtime.now() < tenure.valid_until
+        ):
+            return
+        if self.state in (LeaseState.LOST, LeaseState.RELEASED):
+            self._raise_lost()
+
+    def beat(self) -> None:
+        """Say that the work goes on: ``max_hold`` counts anew from here. Without ``max_hold``, the same as ``check``.
+
+        Raises:
+            LeaseLost: It is too late.
+        """
+        self.check()
+        tenure = self._tenure
+        if tenure.options.max_hold is not None:
+            tenure.hold_limit = self._engine.runtime.now() + tenure.options.max_hold
+            self._engine.schedule.add_once(tenure, self._engine.runtime.now())
+            self._engine.runtime.nudge()
+
+    # For the shells and operations ------------------------------------------------------------------------------
+
+    def _inert(self) -> bool:
+        return self._tenure.epoch != self._engine.epoch
+
+    def _mine(self) -> bool:
+        return self.state in (LeaseState.HELD, LeaseState.SUSPECT)
+
+    def _watch(self, watcher: Callable[[], object]) -> None:
+        tenure = self._tenure
+        if tenure.watchers is None:
+            tenure.watchers = []
+        tenure.watchers.append(watcher)
+
+    def _lost_error(self) -> LeaseLost:
+        tenure = self._tenure
+        if self._released:
+            return LeaseLost(f"the lease of {self.name!r} was released", name=self.name, reason=LossReason.CLOSED)
+        if self._inert():
+            text = f"the lease of {self.name!r} belongs to the parent process; a fork does not inherit it"
+            return LeaseLost(text, name=self.name, reason=LossReason.CLOSED)
+        return self._loss()
+
+    def _loss(self) -> LeaseLost:
+        reason = self._tenure.reason or LossReason.EXPIRED
+        text = f"the lease of {self.name!r} is lost ({reason}); its fence was {self._fence}"
+        return LeaseLost(text, name=self.name, reason=reason)
+
+    def _raise_lost(self) -> NoReturn:
+        raise self._lost_error()
+
+    def __repr__(self) -> str:
+        who = self._tenure.token.partition("@")[2]
+        return f"<{type(self).__name__} {self.name!r} {self.state} fence={self._fence} @{who}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise _NotPicklable("a lease cannot be pickled: it belongs to this process; use detach() and adopt()")
+
+    def __copy__(self) -> NoReturn:
+        raise _NotPicklable("a lease cannot be copied: it has one owner")
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> NoReturn:
+        raise _NotPicklable("a lease cannot be copied: it has one owner")
+
+    def __del__(self) -> None:
+        # A finaliser may run anywhere, inside any lock: it appends and rings, no more.
+        try:
+            tenure, engine = self._tenure, self._engine
+        except AttributeError:
+            return
+        if self._released or tenure.epoch != engine.epoch or engine.closed:
+            return
+        engine.abandoned.append(tenure)
+        engine.runtime.nudge()
+        if not tenure.live:
+            return
+        text = f"lease of {self.name!r} was never released; renewal stops and its ttl ends it"
+        warnings.warn(text, ResourceWarning, stacklevel=2, source=self)

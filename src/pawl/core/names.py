@@ -1,0 +1,87 @@
+"""From a name to its keys: escaping, so that no name can reach into another's.
+
+A key is ``namespace:name``. Braces would move it to another hash slot, control characters would break logs, ``%`` is
+the escape itself, and a ``:`` in a namespace would let ``a:b`` + ``c`` meet ``a`` + ``b:c``: all of these are written
+as ``%XX``. The helper keys wrap the key in braces, so that a cluster keeps them together, and carry the wire version.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from pawl.errors import ConfigurationError
+
+__all__ = ["MAX_NAME_BYTES", "WIRE_VERSION", "check_namespace", "helper_key", "key_of", "wake_prefix"]
+
+MAX_NAME_BYTES = 200
+WIRE_VERSION = "1"
+
+_NAME_UNSAFE = re.compile("[%{}\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_NAMESPACE_UNSAFE = re.compile("[%{}:\x00-\x20\x7f-\x9f\u2028\u2029*?\\[\\]]")
+
+
+def _escape_char(match: re.Match[str]) -> str:
+    return "".join(f"%{byte:02X}" for byte in match.group().encode())
+
+
+def _check_text(value: object, what: str) -> str:
+    if not isinstance(value, str):
+        kind = type(value).__name__
+        hint = " (decode the bytes first)" if isinstance(value, bytes) else ""
+        raise ConfigurationError(f"{what} must be a str, not {kind}{hint}")
+    if len(value) > MAX_NAME_BYTES:
+        raise ConfigurationError(f"{what} is too long: {len(value)} characters; at most {MAX_NAME_BYTES} bytes")
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError as error:
+        raise ConfigurationError(f"{what} is not valid text: lone surrogate at {error.start}") from None
+    if size > MAX_NAME_BYTES:
+        raise ConfigurationError(f"{what} is too long: {size} bytes in UTF-8; at most {MAX_NAME_BYTES} bytes")
+    return value
+
+
+def check_namespace(namespace: object) -> str:
+    """The namespace, escaped, ready to be put before names.
+
+    Args:
+        namespace: Up to 200 bytes of text. ``""`` means that a name is used as its key, unchanged.
+
+    Raises:
+        ConfigurationError: It is not text, or too long.
+    """
+    return _NAMESPACE_UNSAFE.sub(_escape_char, _check_text(namespace, "namespace"))
+
+
+@lru_cache(maxsize=4096)
+def key_of(namespace: str, name: str) -> str:
+    """The key of a name.
+
+    Args:
+        namespace: What ``check_namespace`` returned.
+        name: 1 to 200 bytes of text.
+
+    Raises:
+        ConfigurationError: The name is empty, too long or not text; or, without a namespace, would need escaping.
+    """
+    _check_text(name, "name")
+    if not name:
+        raise ConfigurationError("name is empty: give the lock a name of 1 to 200 bytes")
+    if namespace:
+        return f"{namespace}:{_NAME_UNSAFE.sub(_escape_char, name)}"
+    if found := _NAME_UNSAFE.search(name):
+        raise ConfigurationError(
+            f"name contains {found.group()!r}, which needs escaping, and namespace='' uses the name itself as the key: "
+            "use a namespace or another name",
+        )
+    return name
+
+
+def helper_key(key: str, suffix: str) -> str:
+    """The key of a helper structure of ``key``, in the same hash slot."""
+    return "{" + key + "}:" + suffix
+
+
+def wake_prefix(namespace: str) -> str:
+    """What the wake-up channels of a namespace begin with."""
+    return f"{namespace or 'pawl'}:wake:"

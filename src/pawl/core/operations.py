@@ -1,0 +1,252 @@
+"""How a lock is taken: once for every colour. How it ends is in ``endings``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pawl.core.claim import TOMB_MS, Claim, win
+from pawl.core.lease import BaseLease
+from pawl.core.runtime import Fault
+from pawl.core.tenure import Tenure
+from pawl.errors import AcquireTimeout, ClientClosed, DeadlockDetected
+from pawl.model import Grant, LeaseState
+
+if TYPE_CHECKING:
+    from pawl.core.engine import Engine
+    from pawl.core.handover import Place, Sleeper
+    from pawl.core.options import LockOptions
+    from pawl.core.primitive import Primitive
+
+__all__ = ["NewLease", "Plan", "acquire", "try_acquire"]
+
+NewLease = Callable[["Engine", Tenure, int, object, int], BaseLease]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One lock as the operations see it.
+
+    Attributes:
+        primitive: What to send.
+        options: How it behaves.
+        reentrant: Whether its thread or task may take it again, counted in the client.
+        counted: Whether holds are counted on the server, for an explicit ``owner=``.
+        alone: Whether each acquisition stands in the server's queue by itself (``owner=`` and strict order).
+        spot: The key of the local queue: locks that may hand over to each other share it.
+    """
+
+    primitive: Primitive
+    options: LockOptions
+    reentrant: bool
+    counted: bool
+    alone: bool
+    spot: tuple[object, ...]
+
+
+async def acquire(engine: Engine, plan: Plan, new_lease: NewLease, timeout: float | None) -> BaseLease:
+    """Take the lock.
+
+    Args:
+        engine: The client's engine.
+        plan: The lock.
+        new_lease: Makes the lease of this colour.
+        timeout: Seconds to wait; None for ever; 0 tries once.
+
+    Raises:
+        NotAcquired: Somebody else holds it, and the time is up; or waiting could never end.
+        BackendError: The server could not be asked.
+    """
+    began = engine.runtime.now()
+    note: list[Claim] = []
+    lease = await _take(engine, plan, new_lease, timeout, note)
+    if lease is None:
+        claim = note[0] if note else None
+        raise _timed_out(engine, plan, began, None, claim.holder if claim else None)
+    return lease
+
+
+async def try_acquire(engine: Engine, plan: Plan, new_lease: NewLease) -> BaseLease | None:
+    """Take the lock if it is free; None if anybody holds it, the caller itself included."""
+    return await _take(engine, plan, new_lease, 0, [])
+
+
+async def _take(
+    engine: Engine, plan: Plan, new_lease: NewLease, timeout: float | None, note: list[Claim]
+) -> BaseLease | None:
+    runtime = engine.runtime
+    engine.check_open(plan.primitive.name)
+    who = runtime.who()
+    wait = timeout != 0
+    mine = None if plan.counted else engine.held.get((who, plan.primitive.key))
+    if mine is not None:
+        again = _again(engine, plan, mine, wait=wait)
+        if again is not None:
+            return again
+        if not wait and mine.live:
+            return None
+    began = runtime.now()
+    until = None if timeout is None else began + (timeout or plan.options.request_timeout)
+    if plan.alone:
+        claim = Claim(runtime.new_token())
+        place: Place | None = None
+    else:
+        place, sleeper = engine.places.join(plan.spot)
+        if sleeper is None:
+            claim = Claim(runtime.new_token())
+        elif not wait:
+            if not place.withdraw(sleeper):
+                _pass_on(engine, plan, place, sleeper)
+            return None
+        else:
+            turn = await _await_turn(engine, plan, place, sleeper, until, began)
+            if isinstance(turn, Tenure):
+                return _take_over(engine, plan, new_lease, turn, sleeper.fence, who)
+            claim = turn
+    if not wait:
+        note.append(claim)
+    return await _speak(engine, plan, new_lease, place, claim, (began, until), wait=wait, who=who)
+
+
+def _again(engine: Engine, plan: Plan, mine: Tenure, *, wait: bool) -> BaseLease | None:
+    name = plan.primitive.name
+    if not mine.live or mine.epoch != engine.epoch or engine.expired(mine, engine.runtime.now()):
+        lease = mine.lease() if mine.lease is not None else None
+        if plan.reentrant and lease is not None and not lease._released and mine.state is LeaseState.LOST:
+            # The outer section lost its lease: counting on would hide it from the inner one.
+            raise lease._lost_error()
+        return None
+    lease = mine.lease() if mine.lease is not None else None
+    if plan.reentrant and lease is not None and mine.primitive.kind == plan.primitive.kind:
+        lease._levels += 1
+        return lease
+    if wait:
+        raise DeadlockDetected(
+            f"acquire {name!r}: this thread or task holds it already and would wait for itself; use rlock for re-entry",
+            name=name,
+            holder=mine.token.partition("@")[2],
+            cycle=(name, name),
+        )
+    return None
+
+
+async def _await_turn(
+    engine: Engine, plan: Plan, place: Place, sleeper: Sleeper, until: float | None, began: float
+) -> Tenure | Claim:
+    runtime = engine.runtime
+    try:
+        while True:
+            woken = await sleeper.parker.park(None if until is None else max(0.0, until - runtime.now()))
+            if sleeper.tenure is not None:
+                return sleeper.tenure
+            if sleeper.claim is not None:
+                return sleeper.claim
+            if sleeper.closed or engine.closed:
+                raise ClientClosed("the client was closed while waiting", name=plan.primitive.name)
+            if not woken and place.withdraw(sleeper):
+                raise _timed_out(engine, plan, began, None, None)
+    except BaseException:
+        if not place.withdraw(sleeper):
+            _pass_on(engine, plan, place, sleeper)
+        raise
+
+
+def _pass_on(engine: Engine, plan: Plan, place: Place, sleeper: Sleeper) -> None:
+    """Give back a turn that came in the instant of giving up."""
+    if sleeper.claim is not None:
+        _drop_claim(engine, plan, place, sleeper.claim)
+    elif sleeper.tenure is not None and not place.pass_tenure(sleeper.tenure, engine.runtime.now(), engine.runtime):
+        engine.end(sleeper.tenure)
+        engine.depart(plan.primitive, sleeper.tenure.token, 0)
+
+
+def _drop_claim(engine: Engine, plan: Plan, place: Place | None, claim: Claim) -> None:
+    """Pass a claim to the next local waiter, or leave its token behind on the server."""
+    if claim.drifted:
+        engine.depart(plan.primitive, claim.token, TOMB_MS)
+        claim = Claim(engine.runtime.new_token())
+    if place is not None and place.pass_claim(claim):
+        return
+    if claim.old is not None:
+        engine.depart(plan.primitive, claim.old, TOMB_MS if claim.old_unanswered else 0)
+    if claim.sent:
+        engine.depart(plan.primitive, claim.token, TOMB_MS)
+
+
+async def _speak(
+    engine: Engine,
+    plan: Plan,
+    new_lease: NewLease,
+    place: Place | None,
+    claim: Claim,
+    window: tuple[float, float | None],
+    *,
+    wait: bool,
+    who: object,
+) -> BaseLease | None:
+    began, until = window
+    claim.busy = False
+    try:
+        grant = await win(engine, plan.primitive, plan.options, claim, until, wait=wait)
+        if grant is not None:
+            return _own(engine, plan, new_lease, place, claim, grant, who)
+    except BaseException:
+        _drop_claim(engine, plan, place, claim)
+        raise
+    await _give_up(engine, plan, place, claim)
+    if not wait:
+        return None
+    raise _timed_out(engine, plan, began, claim.rank, claim.holder)
+
+
+async def _give_up(engine: Engine, plan: Plan, place: Place | None, claim: Claim) -> None:
+    """End a claim whose time is up: nothing of it may be left on the server when the caller goes on."""
+    if claim.busy and not claim.unanswered:
+        claim.sent = False
+    if place is not None and place.pass_claim(claim):
+        return
+    if not claim.sent:
+        return
+    tomb_ms = TOMB_MS if claim.unanswered else 0
+    try:
+        await engine.runtime.call(plan.primitive.leave(claim.token, tomb_ms, 0), plan.options.request_timeout)
+    except Fault:
+        engine.depart(plan.primitive, claim.token, TOMB_MS)
+    except BaseException:
+        engine.depart(plan.primitive, claim.token, TOMB_MS)
+        raise
+
+
+def _timed_out(
+    engine: Engine, plan: Plan, began: float, position: int | None, holder: str | None
+) -> AcquireTimeout:
+    waited = engine.runtime.now() - began
+    engine.count("timeouts")
+    name = plan.primitive.name
+    text = f"acquire {name!r}: still held after {waited:.3g} s" + (f" by {holder}" if holder else "")
+    return AcquireTimeout(text, name=name, holder=holder, waited=waited, position=position)
+
+
+def _own(
+    engine: Engine, plan: Plan, new_lease: NewLease, place: Place | None, claim: Claim, grant: Grant, who: object
+) -> BaseLease:
+    tenure = Tenure(plan.primitive, plan.options, claim.token, grant.fence, grant.valid_until, engine.runtime.now())
+    tenure.place = place
+    if place is not None:
+        place.streak = 0
+    tenure.who = who
+    if not plan.counted:
+        engine.held[who, plan.primitive.key] = tenure
+    lease = new_lease(engine, tenure, grant.fence, who, grant.count)
+    engine.keep(tenure, confirmed=grant.confirmed)
+    return lease
+
+
+def _take_over(
+    engine: Engine, plan: Plan, new_lease: NewLease, tenure: Tenure, fence: int, who: object
+) -> BaseLease:
+    tenure.who = who
+    engine.held[who, plan.primitive.key] = tenure
+    engine.counters["handed_over"] += 1
+    return new_lease(engine, tenure, fence, who, 1)

@@ -1,0 +1,222 @@
+"""The options of a lock: validated once, at construction, in seconds."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from datetime import timedelta
+from typing import Any
+
+from pawl.errors import ConfigurationError
+
+__all__ = ["MAX_TTL", "MIN_TTL", "LockOptions", "Seconds", "check_callback", "check_timeout", "check_ttl", "seconds"]
+
+Seconds = float | int | timedelta
+"""A duration: seconds, or a ``timedelta``."""
+
+MIN_TTL = 0.05
+MAX_TTL = 366 * 86400.0
+_HAND_OVER_FOR = 0.02
+_MOST_LOCAL_GRANTS = 1000
+
+
+def seconds(value: object, what: str) -> float:
+    """A duration as float seconds.
+
+    Args:
+        value: A number or a ``timedelta``; never a bool or text.
+        what: The option's name, for the error.
+
+    Raises:
+        ConfigurationError: It is not a duration, or NaN.
+    """
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise ConfigurationError(
+            f"{what} must be a number of seconds or a timedelta, not {type(value).__name__} {value!r:.40}",
+        )
+    try:
+        number = float(value)
+    except OverflowError:
+        raise ConfigurationError(f"{what} is too large") from None
+    if math.isnan(number):
+        raise ConfigurationError(f"{what} is NaN; give a number of seconds")
+    return number
+
+
+def check_ttl(value: object, what: str = "ttl") -> float:
+    """A ttl in seconds, from 50 ms to 366 days.
+
+    Raises:
+        ConfigurationError: It is outside; a lock without an end is never given.
+    """
+    ttl = seconds(value, what)
+    if ttl < MIN_TTL:
+        raise ConfigurationError(f"{what} is {ttl:g} s; at least {MIN_TTL} s (50 ms), or drift would eat it")
+    if ttl > MAX_TTL:
+        raise ConfigurationError(f"{what} is {ttl:g} s; at most 366 days: there is no lock without an end")
+    return ttl
+
+
+def check_timeout(value: object, what: str = "timeout") -> float | None:
+    """A time to wait in seconds; None or infinity waits for ever, 0 tries once.
+
+    Raises:
+        ConfigurationError: It is negative, NaN or not a duration.
+    """
+    if value is None:
+        return None
+    timeout = seconds(value, what)
+    if timeout < 0:
+        raise ConfigurationError(f"{what} is {timeout:g} s; 0 tries once, None waits for ever, negative means nothing")
+    return None if math.isinf(timeout) else timeout
+
+
+def check_callback(value: object, *, may_be_async: bool, what: str = "on_lost") -> Callable[[Any], object] | None:
+    """A callback that takes the lease, or None.
+
+    Args:
+        value: What the user gave.
+        may_be_async: True in an asyncio client, where a coroutine function may be given too.
+        what: The option's name, for the error.
+
+    Raises:
+        ConfigurationError: It is not callable, or a coroutine function in a client of threads.
+    """
+    if value is None:
+        return None
+    if not callable(value):
+        raise ConfigurationError(f"{what} must be callable with the lease, not {type(value).__name__}")
+    if not may_be_async and (
+        inspect.iscoroutinefunction(value) or inspect.iscoroutinefunction(getattr(value, "__call__", None))  # noqa: B004
+    ):
+        raise ConfigurationError(f"{what} is a coroutine function; this client is not async: give a plain function")
+    return value
+
+
+def _positive(value: object, what: str, *, zero: bool) -> float:
+    number = seconds(value, what)
+    if number < 0 or math.isinf(number) or (number == 0 and not zero):
+        least = "0 or more" if zero else "more than 0"
+        raise ConfigurationError(f"{what} is {number:g} s; give a finite number of seconds, {least}")
+    return number
+
+
+def _count(value: object, what: str, least: int, most: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ConfigurationError(f"{what} must be an int, not {type(value).__name__} {value!r:.40}")
+    if not least <= value <= most:
+        raise ConfigurationError(f"{what} is {value}; give {least} to {most}")
+    return value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LockOptions:
+    """How a lock behaves. Durations in seconds; each value is checked when the object is made.
+
+    Args:
+        ttl: Server-side life of a lease without renewal; 0.05 to 366 days, default 30 (a pause of the process or a
+            failover fits in, and a crash frees the name soon enough). A third of it is the rhythm of renewal.
+        renew: Whether the lease is renewed while it is held; default True.
+        renew_every: The rhythm of renewal; default ttl/3, which leaves two more tries before the end. Must be below
+            ttl/2.
+        timeout: How long acquire waits; None (default) waits for ever, 0 tries once.
+        unavailable_after: How long a waiter bears an unreachable server; default 10, so that a failover fits in.
+        max_hold: The lease is lost this long after the grant (or after the last ``beat()``); None (default) never.
+            Needs renewal.
+        min_hold: The name stays closed at least this long after the grant, even when released sooner; default 0.
+        handover: How many consecutive grants may go to waiters of the same client without the server; default 16, 0
+            keeps strict order among all clients.
+        ticket_ttl: Server-side life of a waiter's ticket; default min(3, ttl). Dead waiters delay the others by at
+            most this, in all.
+        max_waiters: ``QueueFull`` beyond this many waiters on the server; default 10,000.
+        on_lost: Called with the lease once it is lost.
+        on_exit: What a ``with`` block does at its end when the lease was lost: ``"raise"`` (default) or ``"warn"``.
+
+    Raises:
+        ConfigurationError: A value that can never work.
+    """
+
+    ttl: float = 30.0
+    renew: bool = True
+    renew_every: float | None = None
+    timeout: float | None = None
+    unavailable_after: float = 10.0
+    max_hold: float | None = None
+    min_hold: float = 0.0
+    handover: int = 16
+    ticket_ttl: float | None = None
+    max_waiters: int = 10_000
+    on_lost: Callable[[Any], object] | None = None
+    on_exit: str = "raise"
+
+    def __post_init__(self) -> None:
+        put = object.__setattr__
+        ttl = check_ttl(self.ttl)
+        put(self, "ttl", ttl)
+        if not isinstance(self.renew, bool):
+            raise ConfigurationError(f"renew must be True or False, not {self.renew!r:.40}")
+        put(self, "timeout", check_timeout(self.timeout))
+        put(self, "unavailable_after", _positive(self.unavailable_after, "unavailable_after", zero=True))
+        put(self, "min_hold", _positive(self.min_hold, "min_hold", zero=True))
+        if self.min_hold > MAX_TTL:
+            raise ConfigurationError(f"min_hold is {self.min_hold:g} s; at most 366 days")
+        put(self, "handover", _count(self.handover, "handover", 0, _MOST_LOCAL_GRANTS))
+        put(self, "max_waiters", _count(self.max_waiters, "max_waiters", 1, 10_000_000))
+        ticket_ttl = min(3.0, ttl) if self.ticket_ttl is None else check_ttl(self.ticket_ttl, "ticket_ttl")
+        if ticket_ttl > ttl:
+            raise ConfigurationError(f"ticket_ttl {ticket_ttl:g} s is longer than ttl {ttl:g} s; a ticket is a lease too")
+        put(self, "ticket_ttl", ticket_ttl)
+        self._check_renewal(ttl)
+        if self.on_exit not in ("raise", "warn"):
+            raise ConfigurationError(f"on_exit is {self.on_exit!r:.40}; give 'raise' or 'warn'")
+
+    def _check_renewal(self, ttl: float) -> None:
+        put = object.__setattr__
+        if self.renew_every is None:
+            put(self, "renew_every", ttl / 3)
+        else:
+            every = _positive(self.renew_every, "renew_every", zero=False)
+            if every >= ttl / 2:
+                raise ConfigurationError(
+                    f"renew_every {every:g} s is not below half the ttl ({ttl / 2:g} s): one late renewal would lose the lease",
+                )
+            put(self, "renew_every", every)
+        if self.max_hold is not None:
+            put(self, "max_hold", _positive(self.max_hold, "max_hold", zero=False))
+            if not self.renew:
+                raise ConfigurationError("max_hold limits renewal, and renew is off: set the ttl instead")
+
+    @property
+    def request_timeout(self) -> float:
+        """Seconds that one request may take: a third of the ticket's life, so that two tries fit; at most 1."""
+        return min(1.0, (self.ticket_ttl or self.ttl) / 3)
+
+    @property
+    def hands_over(self) -> bool:
+        """Whether grants may pass from waiter to waiter inside the client.
+
+        Not without renewal and not with ``min_hold``: there the lease belongs to one holder alone.
+        """
+        return self.handover > 0 and self.renew and self.min_hold == 0
+
+    @property
+    def hand_over_for(self) -> float:
+        """Seconds that a run of local grants may last, so that other clients wait no longer than that."""
+        return _HAND_OVER_FOR
+
+    def but(self, **changes: Any) -> LockOptions:
+        """These options with some changed, checked again; a changed ttl brings its own renewal and ticket defaults."""
+        if not changes:
+            return self
+        if "ttl" in changes:
+            changes = {"renew_every": None, "ticket_ttl": None} | changes
+        return replace(self, **changes)
+
+    @classmethod
+    def known(cls) -> frozenset[str]:
+        """The names of all options."""
+        return frozenset(f.name for f in fields(cls))

@@ -1,0 +1,52 @@
+"""What a primitive tells the core: which calls to send. It knows keys and scripts, nothing of waiting or nodes."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from pawl.core.runtime import Call
+
+__all__ = ["Primitive"]
+
+
+class Primitive(Protocol):
+    """The calls of one name. All times are whole milliseconds of server life."""
+
+    @property
+    def kind(self) -> str:
+        """The primitive's name in the public API, as in ``"lock"``."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """The name as the user gave it."""
+        ...
+
+    @property
+    def key(self) -> str:
+        """Its key on the server."""
+        ...
+
+    def acquire(
+        self, token: str, ttl_ms: int, ticket_ms: int, *, wait: bool, block: int, channel: str, max_waiters: int
+    ) -> Call:
+        """Take the name, or queue for it. A resend changes nothing and answers the same."""
+        ...
+
+    def swap(
+        self, old: str, tomb_ms: int, token: str, ttl_ms: int, ticket_ms: int, *, block: int, channel: str, max_waiters: int
+    ) -> Call:
+        """Leave with ``old`` and queue with ``token`` in one script."""
+        ...
+
+    def renew(self, token: str, ttl_ms: int, ticket_ms: int, channel: str) -> Call:
+        """Raise the life of a holder or a waiter; never creates, never lowers."""
+        ...
+
+    def leave(self, token: str, tomb_ms: int, close_ms: int) -> Call:
+        """Release, withdraw or undo: whatever the token is, it is no more."""
+        ...
+
+    def inspect(self, limit: int) -> Call:
+        """Read the state of the name and its first ``limit`` waiters."""
+        ...

@@ -1,0 +1,137 @@
+"""The upkeep of a client: renews its leases in batches, tells losses on time, and leaves tokens in the background.
+
+One upkeep per client, in a thread or a task of its own. A lease that is released while its renewal is in flight is
+left alone by the answer; an answer that comes past ``valid_until`` revives nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from pawl.core.backoff import full_jitter
+from pawl.core.runtime import Fault, FaultKind, Reply
+from pawl.core.tenure import loss_from
+from pawl.core.validity import to_ms
+from pawl.model import LeaseState
+
+if TYPE_CHECKING:
+    from pawl.core.engine import Departure, Engine
+    from pawl.core.tenure import Tenure
+
+__all__ = ["upkeep"]
+
+log = logging.getLogger("pawl.renewal")
+
+_BATCH = 500
+_LEAST_PATIENCE = 0.005
+_DEPARTURE_PATIENCE = 1.0
+
+
+async def upkeep(engine: Engine) -> None:
+    """Serve until the client closes."""
+    runtime = engine.runtime
+    while True:
+        engine.forget_abandoned()
+        now = runtime.now()
+        due = engine.schedule.take_due(now, _BATCH)
+        leaving = _leaving(engine, now)
+        if due:
+            await _renew(engine, due)
+        if leaving:
+            await _depart(engine, leaving)
+        if due or leaving:
+            continue
+        next_due = min(engine.schedule.sleep_until(), min((d.due for d in engine.departures), default=float("inf")))
+        if engine.abandoned:
+            continue
+        pause = None if next_due == float("inf") else max(0.0, next_due - runtime.now())
+        if not await runtime.idle(pause):
+            return
+
+
+async def _renew(engine: Engine, due: list[Tenure]) -> None:
+    now = engine.runtime.now()
+    batch: list[Tenure] = []
+    for tenure in due:
+        if not tenure.live or engine.expired(tenure, now):
+            continue
+        if not tenure.options.renew:
+            engine.replan(tenure)
+        else:
+            batch.append(tenure)
+    if not batch:
+        return
+    calls = [
+        t.primitive.renew(t.token, to_ms(t.ttl), to_ms(min(t.options.ticket_ttl or t.ttl, t.ttl)), "") for t in batch
+    ]
+    patience = min(min(t.options.request_timeout for t in batch), min(t.valid_until for t in batch) - now)
+    patience = max(_LEAST_PATIENCE, min(patience, engine.schedule.first_deadline() - now))
+    sent_at = engine.runtime.now()
+    outcomes = await engine.runtime.call_many(calls, patience)
+    for tenure, outcome in zip(batch, outcomes, strict=True):
+        if isinstance(outcome, Fault):
+            _failed(engine, tenure, outcome)
+        else:
+            _answered(engine, tenure, outcome, sent_at)
+
+
+def _answered(engine: Engine, tenure: Tenure, reply: Reply, sent_at: float) -> None:
+    if not tenure.live:
+        return
+    if reply[0] == b"H":
+        if engine.applies(tenure, reply[3], to_ms(tenure.ttl), sent_at):
+            engine.count("renewed")
+            engine.replan(tenure)
+        return
+    if engine.expired(tenure, engine.runtime.now()):
+        return
+    # The server does not know the holder (any more): somebody took it, or the server lost it.
+    engine.lose(tenure, loss_from(reply))
+
+
+def _failed(engine: Engine, tenure: Tenure, fault: Fault) -> None:
+    now = engine.runtime.now()
+    if not tenure.live or engine.expired(tenure, now):
+        return
+    tenure.state = LeaseState.SUSPECT
+    tenure.failures += 1
+    engine.count("renewal_failed")
+    name = tenure.primitive.name
+    level = logging.WARNING if tenure.failures == 1 else logging.DEBUG
+    log.log(
+        level, "renewal of %r failed (%s); %.1f s of the lease are left", name, fault.text, tenure.valid_until - now,
+        extra={"pawl_name": name, "pawl_fault": str(fault.kind)},
+    )  # fmt: skip
+    pause = full_jitter(tenure.failures, engine.runtime.random(), base=tenure.every / 16, cap=min(1.0, tenure.every))
+    if engine.schedule.add_once(tenure, min(now + max(pause, 0.005), tenure.valid_until)):
+        engine.runtime.nudge()
+
+
+def _leaving(engine: Engine, now: float) -> list[Departure]:
+    taken: list[Departure] = []
+    for _ in range(len(engine.departures)):
+        departure = engine.departures.popleft()
+        if departure.due <= now and len(taken) < _BATCH:
+            taken.append(departure)
+        else:
+            engine.departures.append(departure)
+    engine.departing = len(taken)
+    return taken
+
+
+async def _depart(engine: Engine, leaving: list[Departure]) -> None:
+    outcomes = await engine.runtime.call_many([d.call for d in leaving], _DEPARTURE_PATIENCE)
+    now = engine.runtime.now()
+    for departure, outcome in zip(leaving, outcomes, strict=True):
+        if not isinstance(outcome, Fault):
+            engine.count("departed")
+            continue
+        departure.attempt += 1
+        departure.due = now + full_jitter(departure.attempt, engine.runtime.random())
+        if now < departure.until and outcome.kind is not FaultKind.CLOSED:
+            engine.departures.append(departure)
+        else:
+            engine.count("departure_given_up")
+            log.warning("a token could not be left (%s); its ttl ends it", outcome.text)
+    engine.departing = 0

@@ -1,0 +1,163 @@
+"""The seam between deciding and doing: what the core may ask of the world.
+
+Three runtimes stand behind this protocol: threads, asyncio, and a simulator. Everything that the core awaits is a
+method of a runtime or another coroutine of the core. The runtime of threads never suspends, so one ``send(None)``
+finishes an operation there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from contextlib import AbstractContextManager
+from enum import StrEnum
+from typing import Any, NamedTuple, Protocol
+
+from pawl.core.scripts import Script
+
+__all__ = ["DEAF", "Call", "Fault", "FaultKind", "Parker", "Reply", "Runtime", "Wakeup"]
+
+Reply = list[Any]
+"""What a script answered: a status letter, the echoed request id, then what the script's header says."""
+
+
+DEAF = "-"
+"""The channel of a caller that cannot listen: it polls instead."""
+
+
+class Call(NamedTuple):
+    """One run of one script: complete but for the request id, which the transport appends."""
+
+    script: Script
+    keys: tuple[bytes, ...]
+    args: tuple[bytes | str | int, ...]
+
+
+class Wakeup(NamedTuple):
+    """The message by which the server tells a waiter that it holds. Only a hint until it is checked."""
+
+    fence: int
+    expires_ms: int
+
+
+class FaultKind(StrEnum):
+    """What a node did instead of answering; the core decides what follows from it."""
+
+    UNREACHABLE = "unreachable"
+    UNANSWERED = "unanswered"
+    NOT_READY = "not_ready"
+    READ_ONLY = "read_only"
+    OUT_OF_MEMORY = "out_of_memory"
+    DENIED = "denied"
+    WRONG_KEY = "wrong_key"
+    SCRIPT = "script"
+    UNSUPPORTED = "unsupported"
+    NOT_REDIS = "not_redis"
+    CLOSED = "closed"
+
+
+class Fault(Exception):
+    """A request that ended without a reply of its script.
+
+    Attributes:
+        kind: What happened.
+        text: The server's or the system's words, without secrets.
+        maybe_applied: True if the server may have run the script.
+        final: True if another try can only fail the same way.
+    """
+
+    def __init__(
+        self, kind: FaultKind, text: str, *, maybe_applied: bool = False, final: bool = False
+    ) -> None:
+        super().__init__(text)
+        self.kind = kind
+        self.text = text
+        self.maybe_applied = maybe_applied
+        self.final = final
+
+
+class Parker(Protocol):
+    """Where one waiter sleeps until another of the same client wakes it. Waking first and sleeping later is fine."""
+
+    async def park(self, timeout: float | None) -> bool:
+        """Sleep until woken or until ``timeout`` seconds passed; True if woken."""
+        ...
+
+    def unpark(self) -> None:
+        """Wake the sleeper; from any thread, any number of times."""
+        ...
+
+
+class Runtime(Protocol):
+    """What a colour provides. All times are seconds on one clock that also counts suspends."""
+
+    def now(self) -> float:
+        """The present, on the clock of every deadline."""
+        ...
+
+    def random(self) -> float:
+        """A number in [0, 1), for jitter."""
+        ...
+
+    def new_token(self) -> str:
+        """A token that was never used before: 128 random bits, and who asks."""
+        ...
+
+    def who(self) -> Hashable:
+        """The present thread or task; never reused while anything refers to it."""
+        ...
+
+    def channel(self) -> str:
+        """The channel on which the present caller hears hand-offs; ``""`` before ``ready``, ``DEAF`` without pub/sub."""
+        ...
+
+    def mutex(self) -> AbstractContextManager[object]:
+        """A new short-lived guard for shared state; costs nothing where only one thread runs."""
+        ...
+
+    def parker(self) -> Parker:
+        """A place to sleep for the present thread or task."""
+        ...
+
+    async def ready(self, timeout: float) -> None:
+        """Connect the present caller's link and confirm its wake-up subscription. Raises ``Fault``."""
+        ...
+
+    async def call(self, call: Call, timeout: float) -> Reply:
+        """Run one script. Raises ``Fault``; after ``timeout`` seconds, ``UNANSWERED``."""
+        ...
+
+    async def call_many(self, calls: Sequence[Call], timeout: float) -> list[Reply | Fault]:
+        """Run several scripts in one write; one outcome each, in order."""
+        ...
+
+    def cast(self, call: Call) -> None:
+        """Send without waiting, behind all that was sent before, if a connection lives; else do nothing."""
+        ...
+
+    async def sleep(self, seconds: float) -> None:
+        """Let time pass. Raises ``Fault`` of kind CLOSED if the client is closed meanwhile."""
+        ...
+
+    async def pause(self, seconds: float) -> None:
+        """Let a little time pass, also while the client closes."""
+        ...
+
+    async def wait_wakeup(self, token: str, timeout: float) -> Wakeup | None:
+        """Wait for the hand-off message of ``token``; None after ``timeout`` or when the link had to be renewed."""
+        ...
+
+    def spawn_upkeep(self, upkeep: Callable[[], Awaitable[None]]) -> None:
+        """Run the client's upkeep in the background, once; a second call while it runs does nothing."""
+        ...
+
+    async def idle(self, timeout: float | None) -> bool:
+        """For the upkeep alone: sleep until ``nudge`` or ``timeout``; False once it should end."""
+        ...
+
+    def nudge(self) -> None:
+        """Wake the upkeep; from any thread, also from a finaliser."""
+        ...
+
+    def report(self, callback: Callable[[], object]) -> None:
+        """Run a user's callback where it can neither block nor break the upkeep."""
+        ...

@@ -1,0 +1,128 @@
+"""When each lease of a client is due: for renewal, for a check of a deadline, or for another try.
+
+Leases with the same rhythm become due in the order in which they were added, so each rhythm has one row (an ordered
+dict) instead of a place in a heap: adding and removing cost the same for one lease and for a hundred thousand, and a
+lease that is released before it is due leaves nothing behind. The few that fall out of rhythm (tries after a
+failure, ends of ``max_hold``) are kept in a heap.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import OrderedDict
+from contextlib import AbstractContextManager
+from math import inf
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pawl.core.tenure import Tenure
+
+__all__ = ["Schedule"]
+
+
+class Schedule:
+    """The due times of one client's leases. Every method may be called from any thread."""
+
+    __slots__ = ("_guard", "_heap", "_in_hand", "_rows", "_sequence", "_wake_at")
+
+    def __init__(self, guard: AbstractContextManager[object]) -> None:
+        self._guard = guard
+        self._rows: dict[tuple[float, bool], OrderedDict[Tenure, float]] = {}
+        self._heap: list[tuple[float, int, Tenure]] = []
+        self._in_hand: list[Tenure] = []
+        self._sequence = 0
+        self._wake_at = -inf
+
+    def add(self, tenure: Tenure, every: float, due: float, *, deadline: bool = False) -> bool:
+        """Put a lease into the row of its rhythm.
+
+        Args:
+            tenure: The lease.
+            every: Its rhythm in seconds.
+            due: When it is due; not before any other of the same rhythm, or it is served with that one.
+            deadline: True if its life ends then unless something happens: a wait for the server must not pass it.
+
+        Returns:
+            True if the upkeep sleeps past ``due`` and must be nudged.
+        """
+        with self._guard:
+            row = self._rows.get((every, deadline))
+            if row is None:
+                row = self._rows[every, deadline] = OrderedDict()
+            row[tenure] = due
+            tenure.row = row
+            return due < self._wake_at
+
+    def add_once(self, tenure: Tenure, due: float) -> bool:
+        """Have a lease served once, out of rhythm; otherwise as ``add``."""
+        with self._guard:
+            self._sequence += 1
+            heapq.heappush(self._heap, (due, self._sequence, tenure))
+            tenure.row = None
+            return due < self._wake_at
+
+    def discard(self, tenure: Tenure) -> None:
+        """Take a lease out of its row. One in the heap is dropped when its time comes."""
+        row = tenure.row
+        if row is not None:
+            with self._guard:
+                row.pop(tenure, None)
+
+    def take_due(self, now: float, most: int) -> list[Tenure]:
+        """The leases that are due, at most ``most``; the caller puts back those that go on."""
+        taken: list[Tenure] = []
+        with self._guard:
+            self._wake_at = -inf
+            for key in [key for key, row in self._rows.items() if not row]:
+                del self._rows[key]
+            for row in self._rows.values():
+                while row and len(taken) < most:
+                    tenure = next(iter(row))
+                    if row[tenure] > now:
+                        break
+                    del row[tenure]
+                    tenure.row = None
+                    taken.append(tenure)
+            while self._heap and self._heap[0][0] <= now and len(taken) < most:
+                tenure = heapq.heappop(self._heap)[2]
+                if tenure.live:
+                    taken.append(tenure)
+            self._in_hand = taken
+        return taken
+
+    def sleep_until(self) -> float:
+        """When the next lease is due (infinity: none); from now on ``add`` says when that is too late."""
+        with self._guard:
+            self._wake_at = self._next_due()
+            return self._wake_at
+
+    def _next_due(self) -> float:
+        due = self._heap[0][0] if self._heap else inf
+        for row in self._rows.values():
+            if row:
+                due = min(due, next(iter(row.values())))
+        return due
+
+    def first_deadline(self) -> float:
+        """The first end of a life that no renewal in hand can raise."""
+        with self._guard:
+            due = min((entry[2].valid_until for entry in self._heap if entry[2].live), default=inf)
+            for (_, deadline), row in self._rows.items():
+                if deadline and row:
+                    due = min(due, next(iter(row.values())))
+            return due
+
+    def all(self) -> list[Tenure]:
+        """Every lease that is scheduled or in the upkeep's hands."""
+        with self._guard:
+            found: dict[Tenure, None] = dict.fromkeys(t for row in self._rows.values() for t in row)
+            found.update(dict.fromkeys(entry[2] for entry in self._heap))
+            found.update(dict.fromkeys(self._in_hand))
+        return [tenure for tenure in found if tenure.live]
+
+    def clear(self) -> None:
+        """Forget all of them."""
+        with self._guard:
+            self._rows.clear()
+            self._heap.clear()
+            self._in_hand = []

@@ -1,0 +1,136 @@
+"""One lease on the server, as its client sees it.
+
+Rules:
+
+1. ``valid_until`` is counted from the send of the last answered request, minus drift. It only rises, except by a
+   local shortening, and never after the loss.
+2. The local clock decides: past ``valid_until`` the lease is lost, whatever a renewal in flight may bring.
+3. LOST and RELEASED are final.
+4. A token for which a leave was ever sent is dead: never renewed, handed over or acquired again.
+
+Several leases of one client may follow each other on one tenure (local hand-over); each has its own fence, from the
+block that the grant reserved, and its own lease token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from pawl.model import LeaseState, LossReason
+
+if TYPE_CHECKING:
+    from collections import OrderedDict
+    from weakref import ref
+
+    from pawl.core.handover import Place
+    from pawl.core.options import LockOptions
+    from pawl.core.primitive import Primitive
+    from pawl.core.runtime import Reply
+
+__all__ = ["Tenure", "loss_from"]
+
+
+class Tenure:
+    """A token that holds a name on the server.
+
+    Attributes:
+        primitive: What to send for it.
+        options: How it behaves.
+        token: The server token.
+        fence: The first fence of its block.
+        used: How many fences of the block are in use.
+        ttl: Seconds asked for at each renewal.
+        every: Seconds between renewals.
+        valid_until: End of validity on the runtime's clock.
+        hold_limit: When ``max_hold`` ends it, or None.
+        granted_at: When the present owner got it.
+        state: Where it stands.
+        reason: Why it was lost.
+        watchers: Called once when it is lost.
+        place: The local queue it belongs to, or None.
+        row: Where the renewal schedule keeps it.
+        unanswered: True once a leave was sent that was not answered.
+    """
+
+    __slots__ = (
+        "epoch",
+        "every",
+        "failures",
+        "fence",
+        "granted_at",
+        "hold_limit",
+        "lease",
+        "options",
+        "place",
+        "primitive",
+        "reason",
+        "row",
+        "state",
+        "token",
+        "ttl",
+        "unanswered",
+        "used",
+        "valid_until",
+        "watchers",
+        "who",
+    )
+
+    def __init__(
+        self, primitive: Primitive, options: LockOptions, token: str, fence: int, valid_until: float, now: float
+    ) -> None:
+        self.primitive = primitive
+        self.options = options
+        self.token = token
+        self.fence = fence
+        self.used = 0
+        self.ttl = options.ttl
+        self.every: float = options.renew_every or options.ttl / 3
+        self.hold_limit: float | None = None
+        if options.max_hold is not None:
+            self.hold_limit = now + options.max_hold
+            valid_until = min(valid_until, self.hold_limit)
+        self.valid_until = valid_until
+        self.granted_at = now
+        self.state = LeaseState.HELD
+        self.reason: LossReason | None = None
+        self.watchers: list[Callable[[], object]] | None = None
+        self.place: Place | None = None
+        self.row: OrderedDict[Tenure, float] | None = None
+        self.lease: ref[Any] | None = None
+        self.who: object = None
+        self.unanswered = False
+        self.failures = 0
+        self.epoch = 0
+
+    @property
+    def live(self) -> bool:
+        """True while it is neither lost nor released; says nothing of the clock."""
+        return self.state is LeaseState.HELD or self.state is LeaseState.SUSPECT
+
+    def raise_to(self, valid_until: float) -> None:
+        """Take a confirmed renewal into account."""
+        if self.hold_limit is not None and valid_until > self.hold_limit:
+            valid_until = self.hold_limit
+        if valid_until > self.valid_until:
+            self.valid_until = valid_until
+        self.state = LeaseState.HELD
+        self.failures = 0
+
+    def why_over(self) -> LossReason:
+        """The reason, once the clock has passed ``valid_until``."""
+        if self.hold_limit is not None and self.valid_until >= self.hold_limit:
+            return LossReason.MAX_HOLD
+        return LossReason.UNREACHABLE if self.state is LeaseState.SUSPECT else LossReason.EXPIRED
+
+    def close_ms(self, now: float) -> int:
+        """How long the name must stay closed after a release now, in ms: what is left of ``min_hold``."""
+        if self.options.min_hold <= 0:
+            return 0
+        return max(0, int((self.granted_at + self.options.min_hold - now) * 1000) + 1)
+
+
+def loss_from(reply: Reply) -> LossReason:
+    """The reason that a renewal's no stands for."""
+    present = reply[2] if reply[0] == b"U" else b""
+    return LossReason.TAKEN if present in (b"other", b"foreign") else LossReason.EXPIRED

@@ -1,0 +1,321 @@
+"""Every error that pawl raises, in one tree.
+
+::
+
+    PawlError
+    ├── NotAcquired            ordinary: somebody else holds it (.holder)
+    │   ├── AcquireTimeout     also a TimeoutError (.waited, .position)
+    │   ├── QueueFull          more waiters than max_waiters
+    │   ├── DeadlockDetected   waiting could never end (.cycle)
+    │   ├── ClientClosed       the client was closed, before or while waiting
+    │   ├── NotReplicated      fewer replicas acknowledged than were asked for
+    │   └── QuorumNotReached   missing votes are failures (.outcomes)
+    ├── NotHeld                release or extend of what is not ours
+    ├── LeaseLost              the lease ended under its owner (.reason)
+    ├── StaleFence             the protected resource has seen a newer holder
+    ├── ClockDrift             validity was used up before the grant arrived
+    ├── BackendError           the server refused or could not be asked
+    │   ├── BackendUnavailable
+    │   ├── BackendOutOfMemory
+    │   ├── BackendReadOnly
+    │   ├── BackendDenied
+    │   ├── ScriptError
+    │   └── WrongKey
+    ├── NotSupported           a thing that this server or topology cannot keep safe
+    └── ConfigurationError     also a ValueError; before anything is sent
+
+Each class carries a stable ``code`` for logs and services, keeps its values as attributes, and survives pickling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+__all__ = [
+    "AcquireTimeout",
+    "BackendDenied",
+    "BackendError",
+    "BackendOutOfMemory",
+    "BackendReadOnly",
+    "BackendUnavailable",
+    "ClientClosed",
+    "ClockDrift",
+    "ConfigurationError",
+    "DeadlockDetected",
+    "LeaseLost",
+    "NotAcquired",
+    "NotHeld",
+    "NotReplicated",
+    "NotSupported",
+    "PawlError",
+    "QueueFull",
+    "QuorumNotReached",
+    "ScriptError",
+    "StaleFence",
+    "WrongKey",
+]
+
+
+class PawlError(Exception):
+    """The root: catch it to catch everything that pawl raises on purpose.
+
+    Attributes:
+        code: A stable word for logs, services and dashboards.
+        name: The name of the lock concerned, or None.
+    """
+
+    code: ClassVar[str] = "PAWL_ERROR"
+
+    def __init__(self, message: str = "", *, name: str | None = None) -> None:
+        super().__init__(message)
+        self.name = name
+
+
+class NotAcquired(PawlError):
+    """The lock was not granted, and that is an ordinary outcome: somebody else has it.
+
+    Cause: another owner holds the name. Solution: try later, wait longer, or hold it for less time elsewhere.
+
+    Attributes:
+        holder: Who holds it (``host:pid/thread``), or None where that is not known. Never a token.
+    """
+
+    code = "LOCK_NOT_ACQUIRED"
+
+    def __init__(self, message: str = "", *, name: str | None = None, holder: str | None = None) -> None:
+        super().__init__(message, name=name)
+        self.holder = holder
+
+
+class AcquireTimeout(NotAcquired, TimeoutError):
+    """The wait for the lock took longer than ``timeout``; nothing of it is left on the server.
+
+    Cause: the holder kept the name longer than the caller would wait. Solution: a longer ``timeout``, a shorter
+    section, a finer name; ``holder`` says whom to look at.
+
+    Attributes:
+        waited: Seconds waited.
+        position: The place in the queue when it gave up (0 is next), or None if it never queued.
+    """
+
+    code = "LOCK_TIMEOUT"
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        name: str | None = None,
+        holder: str | None = None,
+        waited: float = 0.0,
+        position: int | None = None,
+    ) -> None:
+        super().__init__(message, name=name, holder=holder)
+        self.waited = waited
+        self.position = position
+
+
+class QueueFull(NotAcquired):
+    """More waiters than ``max_waiters`` stand in the queue of this name; this one was not added.
+
+    Cause: the name is slower than its demand. Solution: shed load, or raise ``max_waiters``.
+    """
+
+    code = "LOCK_QUEUE_FULL"
+
+
+class DeadlockDetected(NotAcquired):
+    """Waiting could never end: the caller itself stands in the way.
+
+    Cause: a plain ``lock`` taken again by the thread or task that holds it, or a cycle of waiters. Solution: use
+    ``rlock`` for re-entry, take several names in one order, always give a ``timeout``.
+
+    Attributes:
+        cycle: The names on the cycle, in order.
+    """
+
+    code = "DEADLOCK"
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        name: str | None = None,
+        holder: str | None = None,
+        cycle: Sequence[str] = (),
+    ) -> None:
+        super().__init__(message, name=name, holder=holder)
+        self.cycle = tuple(cycle)
+
+
+class ClientClosed(NotAcquired):
+    """The client was closed, before the call or while it waited.
+
+    Cause: ``close()`` ran, or the ``with`` block of the client ended. Solution: make a new client.
+    """
+
+    code = "CLIENT_CLOSED"
+
+
+class NotReplicated(NotAcquired):
+    """Fewer replicas acknowledged the grant than ``replicas=`` asked for; it was taken back.
+
+    Cause: replicas are missing or lag. Solution: mend replication, or ask for fewer.
+
+    Attributes:
+        acknowledged: How many replicas did.
+        wanted: How many were asked for.
+    """
+
+    code = "NOT_REPLICATED"
+
+    def __init__(
+        self, message: str = "", *, name: str | None = None, acknowledged: int = 0, wanted: int = 0
+    ) -> None:
+        super().__init__(message, name=name)
+        self.acknowledged = acknowledged
+        self.wanted = wanted
+
+
+class QuorumNotReached(NotAcquired):
+    """Too few of the independent nodes granted the lock, and the missing votes are failures.
+
+    Cause: a majority of nodes is down or slow. Solution: bring the nodes back.
+
+    Attributes:
+        outcomes: What each node answered, by its address.
+    """
+
+    code = "REDLOCK_QUORUM_NOT_REACHED"
+
+    def __init__(
+        self, message: str = "", *, name: str | None = None, outcomes: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(message, name=name)
+        self.outcomes = dict(outcomes or {})
+
+
+class NotHeld(PawlError):
+    """Release or extend of a lease that is not held (any more); nothing on the server was touched.
+
+    Cause: it was released already, it ran out, or another process took over. Solution: release once; give the work
+    a ttl that fits or leave renewal on.
+    """
+
+    code = "UNLOCK_FAILED"
+
+
+class LeaseLost(PawlError):
+    """The lease ended while its owner still worked; what it does from here on is not protected.
+
+    Cause: see ``reason``. Solution: stop the work and start again under a new lease; guard writes with the fence.
+
+    Attributes:
+        reason: ``expired`` | ``taken`` | ``quorum`` | ``max_hold`` | ``unreachable`` | ``closed``.
+    """
+
+    code = "WATCHDOG_RENEWAL_FAILED"
+
+    def __init__(self, message: str = "", *, name: str | None = None, reason: str = "expired") -> None:
+        super().__init__(message, name=name)
+        self.reason = reason
+
+
+class StaleFence(PawlError):
+    """The protected resource has seen a higher fence: a newer holder was there.
+
+    Cause: this holder was paused past its lease. Solution: give up this attempt; the newer one is right.
+
+    Attributes:
+        fence: The fence that was refused.
+    """
+
+    code = "CONCURRENT_MODIFICATION"
+
+    def __init__(self, message: str = "", *, name: str | None = None, fence: int | None = None) -> None:
+        super().__init__(message, name=name)
+        self.fence = fence
+
+
+class ClockDrift(PawlError):
+    """The validity of a grant was used up before its answer arrived; it was given back.
+
+    Cause: a slow server or network, a paused process, or a clock that runs wild. Solution: a longer ttl; check NTP
+    on the servers.
+    """
+
+    code = "CLOCK_DRIFT"
+
+
+class BackendError(PawlError):
+    """The server refused the request or could not be asked; this never means "held by somebody else"."""
+
+    code = "REDIS_ERROR"
+
+
+class BackendUnavailable(BackendError):
+    """The server could not be reached, or did not answer, for as long as the caller would bear it.
+
+    Cause: network, a restart, a failover, a wrong address. Solution: check the address and the server; raise
+    ``unavailable_after`` so that a failover fits in.
+    """
+
+    code = "REDIS_CONNECTION_ERROR"
+
+
+class BackendOutOfMemory(BackendError):
+    """The server is out of memory and refuses new locks; renewal and release still work.
+
+    Cause: ``maxmemory`` is reached with ``noeviction``. Solution: free memory, or give locks a server of their own.
+    """
+
+    code = "OOM"
+
+
+class BackendReadOnly(BackendError):
+    """The server is a replica, or does not take writes now.
+
+    Cause: the address is of a replica, or a failover demoted it, or too few replicas are connected. Solution: use
+    the master's address.
+    """
+
+    code = "REDIS_READONLY"
+
+
+class BackendDenied(BackendError):
+    """The server wants other credentials, or its ACL forbids what pawl needs.
+
+    Cause: see the text: it names the command or the key. Solution: mend the password or the ACL rule.
+    """
+
+    code = "REDIS_DENIED"
+
+
+class ScriptError(BackendError):
+    """A script of pawl failed on the server, or another version of pawl uses this name.
+
+    Cause: see the text. Solution: one version of pawl per name; else report it.
+    """
+
+    code = "LUA_SCRIPT_ERROR"
+
+
+class WrongKey(BackendError):
+    """A key of this name holds something that is not pawl's; it was not touched.
+
+    Cause: another program uses the key. Solution: another name or namespace.
+    """
+
+    code = "WRONG_KEY"
+
+
+class NotSupported(PawlError):
+    """A thing that this server, topology or version of pawl cannot keep safe, so it is refused."""
+
+    code = "NOT_SUPPORTED"
+
+
+class ConfigurationError(PawlError, ValueError):
+    """A value that can never work. Raised before anything is sent; the text says what, where and how to mend."""
+
+    code = "CONFIGURATION"

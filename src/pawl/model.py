@@ -1,0 +1,95 @@
+"""What pawl tells about locks: small frozen records. Imports nothing of pawl."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+__all__ = ["Grant", "LeaseState", "LockInfo", "LossReason", "Release", "WaiterInfo"]
+
+
+class LeaseState(StrEnum):
+    """Where a lease stands. ``LOST`` and ``RELEASED`` are final."""
+
+    HELD = "held"
+    SUSPECT = "suspect"
+    LOST = "lost"
+    RELEASED = "released"
+
+
+class LossReason(StrEnum):
+    """Why a lease was lost."""
+
+    EXPIRED = "expired"
+    TAKEN = "taken"
+    QUORUM = "quorum"
+    MAX_HOLD = "max_hold"
+    UNREACHABLE = "unreachable"
+    CLOSED = "closed"
+
+
+class Release(StrEnum):
+    """How a release ended. ``UNKNOWN`` means that the server did not say; the ttl frees the name."""
+
+    RELEASED = "released"
+    LOST = "lost"
+    UNKNOWN = "unknown"
+
+
+class Grant(NamedTuple):
+    """The server's yes to one token (a tuple, because one is made for every acquisition).
+
+    Attributes:
+        fence: First fence of the block that came with it.
+        valid_until: Seconds on the client's clock until which the owner may rely on it.
+        confirmed: False for a hand-off that the waiter has not yet answered: its life is its ticket's.
+        count: Holds counted on the server; 1 unless an explicit ``owner=`` shares the name.
+    """
+
+    fence: int
+    valid_until: float
+    confirmed: bool
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class WaiterInfo:
+    """One waiter in the queue of a name.
+
+    Attributes:
+        holder: ``host:pid/thread`` of the waiter.
+        position: 0 is next.
+        ttl_left: Seconds until its ticket lapses unless renewed.
+    """
+
+    holder: str
+    position: int
+    ttl_left: float
+
+
+@dataclass(frozen=True, slots=True)
+class LockInfo:
+    """What the server knows of a name at one instant; old as soon as it is read.
+
+    Attributes:
+        name: The name asked for.
+        held: Whether somebody holds it.
+        holder: ``host:pid/thread`` of the holder; ``""`` when free or when the holder is not pawl's.
+        foreign: True if the key holds a value that pawl did not write.
+        ttl_left: Seconds of the holder's lease left; 0 when free, ``inf`` for a key without a ttl.
+        fence: The fence of the present or last grant, or None if there was none.
+        count: Holds counted on the server (1 for an ordinary lock, 0 when free).
+        queue_length: How many waiters stand in the queue.
+        waiters: The first of them, in order.
+    """
+
+    name: str
+    held: bool
+    holder: str
+    foreign: bool
+    ttl_left: float
+    fence: int | None
+    count: int
+    queue_length: int
+    waiters: tuple[WaiterInfo, ...] = ()

@@ -1,0 +1,1 @@
+"""The two ways to wait: threads and asyncio."""

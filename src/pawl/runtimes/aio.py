@@ -1,0 +1,311 @@
+"""The runtime of asyncio: one connection for all tasks of one event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import logging
+import random
+import threading
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from pawl.core.runtime import Call, Fault, FaultKind, Parker, Reply, Wakeup
+from pawl.runtimes.shared import Identity, locate, now, secret
+from pawl.topology.endpoint import Endpoint
+from pawl.transport.mux import Mux, open_mux
+from pawl.transport.wire import Greeting
+
+__all__ = ["AsyncioRuntime"]
+
+log = logging.getLogger("pawl.asyncio")
+
+_KEPT_MESSAGES = 1024
+_NO_GUARD: AbstractContextManager[object] = nullcontext()
+
+
+class _Sleep:
+    """A sleep that can be cut short: a future with a timer, cheaper than ``asyncio.timeout``."""
+
+    __slots__ = ("_future", "_loop", "_woken")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._future: asyncio.Future[Any] | None = None
+        self._woken: Any = None
+
+    async def park(self, timeout: float | None) -> Any:
+        """Sleep until woken or until ``timeout`` seconds passed; what it was woken with, else False."""
+        if self._woken is None:
+            future = self._future = self._loop.create_future()
+            timer = None if timeout is None else self._loop.call_later(timeout, _resolve, future)
+            try:
+                await future
+            finally:
+                if timer is not None:
+                    timer.cancel()
+                self._future = None
+        woken, self._woken = self._woken, None
+        return False if woken is None else woken
+
+    def unpark(self, value: Any = True) -> None:
+        """Wake the sleeper."""
+        self._woken = value
+        if self._future is not None:
+            _resolve(self._future)
+
+
+def _resolve(future: asyncio.Future[Any]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+class AsyncioRuntime:
+    """See ``pawl.core.runtime.Runtime``. Belongs to one event loop.
+
+    Args:
+        loop: The loop.
+        endpoint: Called to learn where to connect; may block for as long as the embedded server takes to start.
+        prefix: What the wake-up channels of this client begin with.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, endpoint: Callable[[], Endpoint], prefix: str) -> None:
+        self.loop = loop
+        self._thread = threading.get_ident()
+        self._endpoint = endpoint
+        self._prefix = prefix
+        self._identity = Identity()
+        self._mux: Mux | None = None
+        self._connecting: asyncio.Task[None] | None = None
+        self._served = False
+        self._waiters: dict[str, _Sleep] = {}
+        self._early: OrderedDict[str, Wakeup] = OrderedDict()
+        self._bell = _Sleep(loop)
+        self._closing = False
+        self._ending = False
+        self._upkeep: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._sleepers: set[_Sleep] = set()
+        self.now = now
+        self.random = random.SystemRandom().random
+
+    # Small things -----------------------------------------------------------------------------------------------
+
+    def new_token(self) -> str:
+        """See ``Runtime``."""
+        task = asyncio.current_task()
+        return secret() + self._identity.suffix(task.get_name() if task is not None else "loop")
+
+    def who(self) -> Hashable:
+        """See ``Runtime``: the task itself, which cannot be reused while a lease refers to it."""
+        return asyncio.current_task()
+
+    def mutex(self) -> AbstractContextManager[object]:
+        """See ``Runtime``: one loop is one thread."""
+        return _NO_GUARD
+
+    def parker(self) -> Parker:
+        """See ``Runtime``."""
+        return _Sleep(self.loop)
+
+    def channel(self) -> str:
+        """See ``Runtime``."""
+        mux = self._mux
+        return "" if mux is None or mux.dead else mux.channel
+
+    # Connection -------------------------------------------------------------------------------------------------
+
+    async def ready(self, timeout: float) -> None:
+        """See ``Runtime``. Callers share one attempt; one that is cancelled does not end it for the others."""
+        if self.channel():
+            return
+        if self._ending:
+            raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
+        if self._connecting is None or self._connecting.done():
+            self._connecting = self.loop.create_task(self._connect(max(timeout, 0.25)), name="pawl-connect")
+            self._connecting.add_done_callback(_retrieve)
+        try:
+            await asyncio.shield(self._connecting)
+        except asyncio.CancelledError:
+            if self._connecting.cancelled():
+                raise Fault(FaultKind.UNREACHABLE, "the attempt to connect was cancelled") from None
+            raise
+
+    async def _connect(self, timeout: float) -> None:
+        # Starting the embedded server takes a moment, and must not stop the loop.
+        endpoint = await asyncio.to_thread(locate, self._endpoint) if not self._served else locate(self._endpoint)
+        mux = Mux(self.loop, self._wake, self._ended)
+        greeting = Greeting(self._prefix + secret(), endpoint.shown, first=not self._served)
+        try:
+            async with asyncio.timeout(timeout * 2):
+                await open_mux(endpoint, mux, greeting, timeout)
+        except TimeoutError:
+            raise Fault(FaultKind.UNREACHABLE, f"{endpoint.shown}: no connection within {timeout * 2:.3g} s") from None
+        if self._ending:
+            mux.close()
+            raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
+        self._mux = mux
+        self._served = True
+
+    def _wake(self, token: str, wakeup: Wakeup) -> None:
+        waiter = self._waiters.get(token)
+        if waiter is not None:
+            waiter.unpark(wakeup)
+            return
+        self._early[token] = wakeup
+        if len(self._early) > _KEPT_MESSAGES:
+            self._early.popitem(last=False)
+
+    def _ended(self, mux: Mux) -> None:
+        if self._mux is mux:
+            self._mux = None
+            # Messages may have been missed: every waiter asks.
+            for waiter in self._waiters.values():
+                waiter.unpark(False)
+
+    async def call(self, call: Call, timeout: float) -> Reply:
+        """See ``Runtime``."""
+        mux = self._mux
+        if mux is None or mux.dead:
+            await self.ready(timeout)
+            mux = self._mux
+            if mux is None:
+                raise Fault(FaultKind.UNREACHABLE, "the connection is gone")
+        return await mux.post(call, timeout)
+
+    async def call_many(self, calls: Sequence[Call], timeout: float) -> list[Reply | Fault]:
+        """See ``Runtime``."""
+        try:
+            await self.ready(timeout)
+        except Fault as fault:
+            return [fault] * len(calls)
+        mux = self._mux
+        if mux is None:
+            return [Fault(FaultKind.UNREACHABLE, "the connection is gone")] * len(calls)
+        answers = [mux.post(call, timeout) for call in calls]
+        outcomes: list[Reply | Fault] = []
+        for answer in answers:
+            try:
+                outcomes.append(await answer)
+            except Fault as fault:
+                outcomes.append(fault)
+        return outcomes
+
+    def cast(self, call: Call) -> None:
+        """See ``Runtime``."""
+        mux = self._mux
+        if mux is not None and threading.get_ident() == self._thread and not self.loop.is_closed():
+            mux.cast(call)
+
+    async def wait_wakeup(self, token: str, timeout: float) -> Wakeup | None:
+        """See ``Runtime``."""
+        if self._closing:
+            raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
+        early = self._early.pop(token, None)
+        if early is not None:
+            return early
+        if self._mux is None:
+            return None
+        waiter = self._waiters[token] = _Sleep(self.loop)
+        try:
+            woken = await waiter.park(timeout)
+        finally:
+            del self._waiters[token]
+        if self._closing:
+            raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
+        return woken or None
+
+    async def sleep(self, seconds: float) -> None:
+        """See ``Runtime``."""
+        if not self._closing:
+            sleeper = _Sleep(self.loop)
+            self._sleepers.add(sleeper)
+            try:
+                await sleeper.park(seconds)
+            finally:
+                self._sleepers.discard(sleeper)
+        if self._closing:
+            raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
+
+    async def pause(self, seconds: float) -> None:
+        """See ``Runtime``."""
+        await asyncio.sleep(seconds)
+
+    # Upkeep -----------------------------------------------------------------------------------------------------
+
+    def spawn_upkeep(self, upkeep: Callable[[], Awaitable[None]]) -> None:
+        """See ``Runtime``."""
+        if self._ending or (self._upkeep is not None and not self._upkeep.done()):
+            return
+        self._upkeep = self.loop.create_task(self._serve(upkeep), name="pawl-upkeep")
+
+    async def _serve(self, upkeep: Callable[[], Awaitable[None]]) -> None:
+        while not self._ending:
+            try:
+                await upkeep()
+            except Exception:
+                # Leases must go on being renewed, and their ends told, whatever went wrong once.
+                log.exception("the upkeep failed; it goes on")
+                await asyncio.sleep(0.1)
+
+    async def idle(self, timeout: float | None) -> bool:
+        """See ``Runtime``."""
+        if not self._ending:
+            await self._bell.park(None if timeout is None else min(timeout, 86400.0))
+        return not self._ending
+
+    def nudge(self) -> None:
+        """See ``Runtime``."""
+        if threading.get_ident() == self._thread:
+            self._bell.unpark()
+        else:
+            with contextlib.suppress(RuntimeError):
+                self.loop.call_soon_threadsafe(self._bell.unpark)
+
+    def report(self, callback: Callable[[], object]) -> None:
+        """See ``Runtime``."""
+        task = self.loop.create_task(_reported(callback), name="pawl-on-lost")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # The end ----------------------------------------------------------------------------------------------------
+
+    def interrupt_waiters(self) -> None:
+        """Wake every task that sleeps in a call of this client; their calls end with ``Fault`` CLOSED."""
+        self._closing = True
+        for sleeper in (*self._waiters.values(), *self._sleepers):
+            sleeper.unpark(False)
+
+    async def shut_down(self) -> None:
+        """End the upkeep and close the connection."""
+        self._ending = True
+        self.nudge()
+        for task in (self._connecting, self._upkeep):
+            if task is not None and not task.done() and task is not asyncio.current_task():
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError, Fault):
+                    await task
+        if self._mux is not None:
+            self._mux.close()
+
+    def after_fork(self) -> None:
+        """In the child: the loop is the parent's. Its connection is not closed here: the poller is shared with it."""
+        self._ending = True
+        self._mux = None
+
+
+def _retrieve(task: asyncio.Task[None]) -> None:
+    if not task.cancelled():
+        task.exception()
+
+
+async def _reported(callback: Callable[[], object]) -> None:
+    try:
+        result = callback()
+        if inspect.isawaitable(result):
+            await result
+    except Exception:
+        log.exception("on_lost failed")

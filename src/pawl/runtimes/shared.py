@@ -1,0 +1,57 @@
+"""What both colours need of the system: the clock, tokens, who we are."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import string
+import time
+from collections.abc import Callable
+
+from pawl.core.runtime import Fault, FaultKind
+from pawl.errors import ConfigurationError, PawlError
+from pawl.topology.endpoint import Endpoint
+
+__all__ = ["Identity", "locate", "now", "secret"]
+
+_BASE62 = (string.digits + string.ascii_letters).encode()
+# 256 byte values onto 62 digits is a little uneven: 5/256 at most, so 24 digits keep over 136 bits.
+_TO_BASE62 = bytes(_BASE62[value % 62] for value in range(256))
+_TOKEN_DIGITS = 24
+_UNSAFE = re.compile(r"[^\w.\-#]")
+
+
+def _boot_clock() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+now = _boot_clock if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic
+"""Seconds on a clock that no wall clock moves; on Linux it also counts the time that the machine was suspended."""
+
+
+class Identity:
+    """Who this process is, as its tokens tell it."""
+
+    __slots__ = ("host", "pid")
+
+    def __init__(self) -> None:
+        self.host = _UNSAFE.sub("_", socket.gethostname())[:64] or "unknown"
+        self.pid = os.getpid()
+
+    def suffix(self, part: str) -> str:
+        """The public part of a token: ``@host:pid/part``."""
+        return f"@{self.host}:{self.pid}/{_UNSAFE.sub('_', part)[:40]}"
+
+
+def secret() -> str:
+    """The secret part of a token: over 128 random bits in base 62."""
+    return os.urandom(_TOKEN_DIGITS).translate(_TO_BASE62).decode()
+
+
+def locate(find: Callable[[], Endpoint]) -> Endpoint:
+    """Where the server is; starting the embedded one may fail, and then it cannot be reached."""
+    try:
+        return find()
+    except PawlError as error:
+        raise Fault(FaultKind.UNREACHABLE, str(error), final=isinstance(error, ConfigurationError)) from error

@@ -1,0 +1,295 @@
+"""The runtime of threads: every call blocks its thread, so an operation of the core never suspends.
+
+Each thread holds one connection, on which it also sleeps while it waits for a hand-off: the kernel wakes it without
+a detour through another thread. The connection goes with the thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import random
+import threading
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, TypeVar
+from weakref import WeakSet
+
+from pawl.core.runtime import Call, Fault, FaultKind, Parker, Reply, Wakeup
+from pawl.runtimes.shared import Identity, locate, now, secret
+from pawl.topology.endpoint import Endpoint
+from pawl.transport.link import Link
+
+__all__ = ["ThreadRuntime", "run"]
+
+log = logging.getLogger("pawl.threads")
+
+T = TypeVar("T")
+
+MAX_CONNECTIONS = 1000
+"""Connections of one client, at most. A thread beyond it takes over the connection of an idle one, or waits."""
+
+
+def run(operation: Coroutine[Any, Any, T]) -> T:
+    """Finish an operation of the core on a runtime that never suspends."""
+    try:
+        operation.send(None)
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
+    operation.close()
+    raise RuntimeError("an operation of pawl awaited something that is not of its runtime; please report this")
+
+
+class _ThreadParker:
+    __slots__ = ("_bell",)
+
+    def __init__(self) -> None:
+        self._bell = threading.Lock()
+        self._bell.acquire()
+
+    async def park(self, timeout: float | None) -> bool:
+        return self._bell.acquire(timeout=-1 if timeout is None else max(0.0, timeout))
+
+    def unpark(self) -> None:
+        with contextlib.suppress(RuntimeError):
+            self._bell.release()
+
+
+class _Local(threading.local):
+    """What belongs to one thread."""
+
+    link: Link | None = None
+    who: object = None
+    suffix: str = ""
+
+
+class ThreadRuntime:
+    """See ``pawl.core.runtime.Runtime``.
+
+    Args:
+        endpoint: Called to learn where to connect; the embedded server is started there.
+        wake_prefix: What the wake-up channels of this client begin with.
+    """
+
+    def __init__(self, endpoint: Callable[[], Endpoint], wake_prefix: str) -> None:
+        self._endpoint = endpoint
+        self._wake_prefix = wake_prefix
+        self._identity = Identity()
+        self._local = _Local()
+        self._links: WeakSet[Link] = WeakSet()
+        self._links_guard = threading.Lock()
+        self._served = False
+        self._bell = threading.Lock()
+        self._bell.acquire()
+        self._closing = threading.Event()
+        self._ending = False
+        self._upkeep: threading.Thread | None = None
+        self.now = now
+        self.random = random.SystemRandom().random
+
+    # Small things -----------------------------------------------------------------------------------------------
+
+    def new_token(self) -> str:
+        """See ``Runtime``."""
+        local = self._local
+        if not local.suffix:
+            local.suffix = self._identity.suffix(threading.current_thread().name)
+        return secret() + local.suffix
+
+    def who(self) -> Hashable:
+        """See ``Runtime``."""
+        local = self._local
+        if local.who is None:
+            # Not the thread's number: the system gives that again to a later thread.
+            local.who = object()
+        return local.who
+
+    def mutex(self) -> AbstractContextManager[object]:
+        """See ``Runtime``."""
+        return threading.Lock()
+
+    def parker(self) -> Parker:
+        """See ``Runtime``."""
+        return _ThreadParker()
+
+    def channel(self) -> str:
+        """See ``Runtime``."""
+        link = self._local.link
+        return "" if link is None or link.dead else link.channel
+
+    # Connections ------------------------------------------------------------------------------------------------
+
+    async def ready(self, timeout: float) -> None:
+        """See ``Runtime``."""
+        self._held_link(timeout)
+
+    def _held_link(self, timeout: float) -> Link:
+        local = self._local
+        link = local.link
+        if link is None or link.dead:
+            local.link = None
+            link = local.link = self._connect(timeout)
+        return link
+
+    def _connect(self, timeout: float) -> Link:
+        if self._ending:
+            raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
+        self._make_room()
+        # Twenty milliseconds serve a script, but not a handshake on a busy machine.
+        link = Link(locate(self._endpoint), self._wake_prefix + secret(), max(timeout, 0.25), first=not self._served)
+        self._served = True
+        with self._links_guard:
+            self._links.add(link)
+        return link
+
+    def _make_room(self) -> None:
+        with self._links_guard:
+            live = [link for link in self._links if not link.dead]
+        if len(live) < MAX_CONNECTIONS:
+            return
+        for link in live:
+            if link.lock.acquire(blocking=False):
+                try:
+                    link.close()
+                finally:
+                    link.lock.release()
+                return
+        text = f"all {MAX_CONNECTIONS} connections of this client are in use by waiting threads"
+        raise Fault(FaultKind.UNREACHABLE, text)
+
+    async def call(self, call: Call, timeout: float) -> Reply:
+        """See ``Runtime``."""
+        link = self._local.link
+        if link is None or link.dead:
+            link = self._held_link(timeout)
+        if not link.lock.acquire(blocking=False):
+            # A signal handler or finaliser on top of a call of the same thread: never mix two calls on one link.
+            spare = self._connect(timeout)
+            try:
+                return spare.call(call, timeout)
+            finally:
+                spare.close()
+        try:
+            return link.call(call, timeout)
+        finally:
+            link.lock.release()
+
+    async def call_many(self, calls: Sequence[Call], timeout: float) -> list[Reply | Fault]:
+        """See ``Runtime``."""
+        try:
+            link = self._held_link(timeout)
+        except Fault as fault:
+            return [fault] * len(calls)
+        with link.lock:
+            return link.call_many(calls, timeout)
+
+    def cast(self, call: Call) -> None:
+        """See ``Runtime``: the upkeep sends it at once; an interrupted connection must not be used again."""
+
+    async def wait_wakeup(self, token: str, timeout: float) -> Wakeup | None:
+        """See ``Runtime``."""
+        if self._closing.is_set():
+            raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
+        link = self._local.link
+        if link is None or link.dead:
+            return None
+        with link.lock:
+            wakeup = link.wait(token, timeout)
+        if self._closing.is_set():
+            raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
+        return wakeup
+
+    async def sleep(self, seconds: float) -> None:
+        """See ``Runtime``."""
+        if self._closing.wait(seconds):
+            raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
+
+    async def pause(self, seconds: float) -> None:
+        """See ``Runtime``."""
+        time.sleep(seconds)
+
+    # Upkeep -----------------------------------------------------------------------------------------------------
+
+    def spawn_upkeep(self, upkeep: Callable[[], Awaitable[None]]) -> None:
+        """See ``Runtime``."""
+        with self._links_guard:
+            if self._ending or (self._upkeep is not None and self._upkeep.is_alive()):
+                return
+            self._upkeep = threading.Thread(target=self._serve, args=(upkeep,), name="pawl-upkeep", daemon=True)
+        self._upkeep.start()
+
+    def _serve(self, upkeep: Callable[[], Any]) -> None:
+        while not self._ending:
+            try:
+                run(upkeep())
+            except Exception:
+                # Leases must go on being renewed, and their ends told, whatever went wrong once.
+                log.exception("the upkeep failed; it goes on")
+                self._bell.acquire(timeout=0.1)
+        self._local.link = None
+
+    async def idle(self, timeout: float | None) -> bool:
+        """See ``Runtime``."""
+        if not self._ending:
+            self._bell.acquire(timeout=-1 if timeout is None else min(timeout, threading.TIMEOUT_MAX))
+        return not self._ending
+
+    def nudge(self) -> None:
+        """See ``Runtime``. One step in C, so that a finaliser may call it inside any lock."""
+        with contextlib.suppress(RuntimeError):
+            self._bell.release()
+
+    def report(self, callback: Callable[[], object]) -> None:
+        """See ``Runtime``."""
+        threading.Thread(target=_reported, args=(callback,), name="pawl-on-lost", daemon=True).start()
+
+    # The end ----------------------------------------------------------------------------------------------------
+
+    def interrupt_waiters(self) -> None:
+        """Wake every thread that sleeps in a call of this client; their calls end with ``Fault`` CLOSED."""
+        self._closing.set()
+        with self._links_guard:
+            links = list(self._links)
+        for link in links:
+            if link.waiting:
+                link.interrupt()
+
+    def shut_down(self, timeout: float) -> None:
+        """End the upkeep and close all connections."""
+        self._ending = True
+        self.nudge()
+        upkeep = self._upkeep
+        if upkeep is not None and upkeep is not threading.current_thread():
+            upkeep.join(timeout)
+        with self._links_guard:
+            links = list(self._links)
+        for link in links:
+            link.close()
+
+    def abandon(self) -> None:
+        """Let the upkeep end because nobody can use the client any more; for a finaliser, so no locks."""
+        self._ending = True
+        self.nudge()
+
+    def after_fork(self) -> None:
+        """In the child: no thread and no connection of the parent is ours. Closing our copies leaves theirs open."""
+        links = list(self._links)
+        self._links = WeakSet()
+        self._links_guard = threading.Lock()
+        self._local = _Local()
+        self._bell = threading.Lock()
+        self._bell.acquire()
+        self._closing = threading.Event()
+        self._upkeep = None
+        self._identity = Identity()
+        for link in links:
+            link.close()
+
+
+def _reported(callback: Callable[[], object]) -> None:
+    try:
+        callback()
+    except Exception:
+        log.exception("on_lost failed")

@@ -1,0 +1,1 @@
+"""Which nodes and which addresses: pure."""

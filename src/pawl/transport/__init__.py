@@ -1,0 +1,1 @@
+"""Lean connections to one node."""

@@ -1,0 +1,138 @@
+"""Connections made by redis-py: its address, TLS and login handling, with no retries of its own."""
+
+from __future__ import annotations
+
+import ssl
+from typing import Any
+
+import redis
+import redis.asyncio
+from redis.asyncio.retry import Retry as AsyncRetry
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from pawl.core.faults import classify
+from pawl.core.runtime import Fault, FaultKind
+from pawl.errors import ConfigurationError, NotSupported
+from pawl.topology.endpoint import Endpoint
+
+__all__ = ["endpoint_of", "fault_of", "make_async", "make_sync"]
+
+_TAKEN = frozenset(
+    {
+        "client_name",
+        "credential_provider",
+        "db",
+        "host",
+        "password",
+        "path",
+        "port",
+        "socket_keepalive",
+        "socket_keepalive_options",
+        "socket_type",
+        "username",
+    },
+)
+
+
+def endpoint_of(client: object) -> Endpoint:
+    """The endpoint of a client of redis-py or valkey-py, sync or asyncio. Its pool and its settings stay untouched.
+
+    Raises:
+        ConfigurationError: It is not such a client (a pipeline, a connection, …).
+        NotSupported: A cluster or Sentinel client.
+    """
+    names = {cls.__name__ for cls in type(client).__mro__}
+    if names & {"RedisCluster", "ValkeyCluster", "ClusterPipeline"}:
+        raise NotSupported("a cluster client is not supported by this version of pawl")
+    if names & {"Pipeline", "PubSub", "Monitor"}:
+        raise ConfigurationError(f"a {type(client).__name__} is not a client: pass the Redis object it was made from")
+    pool = getattr(client, "connection_pool", None)
+    settings = getattr(pool, "connection_kwargs", None)
+    if pool is None or not isinstance(settings, dict):
+        raise ConfigurationError(
+            f"cannot connect with a {type(client).__name__}: pass a URL, a redis.Redis, a redis.asyncio.Redis or a valkey client",
+        )
+    if "Sentinel" in type(pool).__name__:
+        raise NotSupported("a client of Sentinel is not supported by this version of pawl")
+    kept = {k: v for k, v in settings.items() if v is not None and (k in _TAKEN or k.startswith("ssl_"))}
+    if "path" in kept:
+        return Endpoint("unix", f"unix://{kept['path']}?db={kept.get('db', 0)}", kept)
+    tls = "SSL" in getattr(pool, "connection_class", object).__name__
+    scheme = "rediss" if tls else "redis"
+    if not tls:
+        kept = {k: v for k, v in kept.items() if not k.startswith("ssl_")}
+    shown = f"{scheme}://{kept.get('host', 'localhost')}:{kept.get('port', 6379)}/{kept.get('db', 0)}"
+    return Endpoint(scheme, shown, kept)
+
+
+def _settings(endpoint: Endpoint, timeout: float) -> dict[str, Any]:
+    settings = {
+        **endpoint.settings,
+        "protocol": 3,
+        "decode_responses": False,
+        "health_check_interval": 0,
+        "socket_timeout": timeout,
+    }
+    if endpoint.scheme == "unix":
+        settings.pop("socket_keepalive", None)
+    else:
+        settings["socket_connect_timeout"] = timeout
+    if endpoint.scheme == "rediss":
+        # Host names are verified unless the user says otherwise; older redis-py did not by default.
+        settings.setdefault("ssl_check_hostname", settings.get("ssl_cert_reqs", "required") != "none")
+    return settings
+
+
+def make_sync(endpoint: Endpoint, timeout: float) -> Any:
+    """A connection of redis-py that is not yet connected.
+
+    Args:
+        endpoint: Where to.
+        timeout: Seconds for the connect and for each answer of the handshake.
+    """
+    classes = {"redis": redis.Connection, "rediss": redis.SSLConnection, "unix": redis.UnixDomainSocketConnection}
+    return classes[endpoint.scheme](retry=Retry(NoBackoff(), 0), **_settings(endpoint, timeout))
+
+
+def make_async(endpoint: Endpoint, timeout: float) -> Any:
+    """A connection of redis.asyncio that is not yet connected; otherwise as ``make_sync``."""
+    module = redis.asyncio
+    classes = {"redis": module.Connection, "rediss": module.SSLConnection, "unix": module.UnixDomainSocketConnection}
+    return classes[endpoint.scheme](retry=AsyncRetry(NoBackoff(), 0), **_settings(endpoint, timeout))
+
+
+def fault_of(error: BaseException, shown: str) -> Fault:
+    """What an error of the connect or handshake means.
+
+    Args:
+        error: What redis-py, the system or TLS raised.
+        shown: The address, without credentials.
+    """
+    text = str(error) or type(error).__name__
+    where = f"{shown}: {text}"
+    if isinstance(error, redis.AuthenticationError):
+        return Fault(FaultKind.DENIED, where, final=True)
+    if isinstance(error, redis.InvalidResponse) or "Protocol error" in text or "Protocol Error" in text:
+        return Fault(FaultKind.NOT_REDIS, where, final=True)
+    if _has_cause(error, ssl.SSLError) or "SSL" in text:
+        hint = "TLS failed (is the port plain, or the certificate unknown?)"
+        return Fault(FaultKind.NOT_REDIS, f"{shown}: {hint}: {text}", final=True)
+    if isinstance(error, redis.ResponseError) and not isinstance(error, redis.ConnectionError):
+        if "unknown command" in text.lower() and "hello" in text.lower():
+            text = "a server without HELLO: pawl needs Redis 6.2 or Valkey 8, or later"
+            return Fault(FaultKind.UNSUPPORTED, f"{shown}: {text}", final=True)
+        fault = classify(text)
+        final = fault.kind in (FaultKind.DENIED, FaultKind.UNSUPPORTED)
+        return Fault(fault.kind, where, final=final)
+    if "max number of clients" in text or isinstance(error, redis.BusyLoadingError):
+        return Fault(FaultKind.NOT_READY, where)
+    return Fault(FaultKind.UNREACHABLE, where)
+
+
+def _has_cause(error: BaseException | None, cls: type[BaseException]) -> bool:
+    while error is not None:
+        if isinstance(error, cls):
+            return True
+        error = error.__cause__ or error.__context__
+    return False

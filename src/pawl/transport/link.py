@@ -1,0 +1,271 @@
+"""One connection of one thread: packed bytes out, replies in, hand-off messages on the same socket.
+
+A reply is matched by the request id that the script echoes, not by its position alone: after a lost or doubled reply
+the next one would otherwise be taken for another request's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import socket
+import ssl
+import struct
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from pawl.core.faults import classify
+from pawl.core.runtime import Call, Fault, FaultKind, Reply, Wakeup
+from pawl.topology.endpoint import Endpoint
+from pawl.transport.connect import fault_of, make_sync
+from pawl.transport.wire import NOTHING, Greeting, PushNotification, ReplyError, new_reader, pack, pack_eval, read_push
+
+__all__ = ["Link"]
+
+_CHUNK = 65536
+_KEPT_MESSAGES = 64
+
+
+class Link:
+    """A connected link. Used by one caller at a time, under ``lock``; dead after any failure.
+
+    Args:
+        endpoint: Where to.
+        channel: The channel on which it will hear hand-offs.
+        timeout: Seconds for the connect and each answer of the handshake.
+        first: True if this client was never connected before.
+
+    Raises:
+        Fault: It could not be made.
+    """
+
+    def __init__(self, endpoint: Endpoint, channel: str, timeout: float, *, first: bool) -> None:
+        self.lock = threading.Lock()
+        self.dead = False
+        self.waiting = False
+        self.pid = os.getpid()
+        self._rid = 0
+        self._reader = new_reader()
+        self._early: dict[str, Wakeup] = {}
+        self._timeout = -1.0
+        self._sock = _open(endpoint, timeout)
+        self._kernel_timeouts = type(self._sock) is socket.socket and self._sock.__class__.__module__ == "socket"
+        self._poll = select.poll()
+        self._poll.register(self._sock.fileno(), select.POLLIN)
+        greeting = Greeting(channel, endpoint.shown, first=first)
+        try:
+            self._set_timeout(timeout)
+            self._sock.sendall(greeting.request)
+            greeting.check_hello(self._next_reply())
+            self.channel = greeting.check_subscribe(self._next_reply(push=True))
+        except Fault:
+            self.close()
+            raise
+        except OSError as error:
+            self.close()
+            raise fault_of(error, endpoint.shown) from error
+        except BaseException:
+            self.close()
+            raise
+
+    # Requests ---------------------------------------------------------------------------------------------------
+
+    def call(self, call: Call, timeout: float) -> Reply:
+        """Run one script. Raises ``Fault``; the link is dead afterwards unless the server itself refused."""
+        if timeout != self._timeout:
+            self._set_timeout(timeout)
+        self._rid = rid = self._rid + 1
+        try:
+            self._sock.sendall(pack(call, rid))
+            return self._reply_to(call, rid)
+        except Fault:
+            raise
+        except OSError as error:
+            self.close()
+            raise _unanswered(error, timeout) from error
+        except BaseException:
+            self.close()
+            raise
+
+    def call_many(self, calls: Sequence[Call], timeout: float) -> list[Reply | Fault]:
+        """Run several scripts in one write; one outcome each."""
+        end = time.monotonic() + timeout
+        first = self._rid + 1
+        self._rid += len(calls)
+        outcomes: list[Reply | Fault | None] = []
+        lost = Fault(FaultKind.UNANSWERED, "the reply was lost", maybe_applied=True)
+        try:
+            self._set_timeout(timeout)
+            self._sock.sendall(b"".join([pack(call, first + i) for i, call in enumerate(calls)]))
+            while len(outcomes) < len(calls):
+                self._collect(outcomes, first, lost)
+                self._set_timeout(max(0.001, end - time.monotonic()))
+        except OSError as error:
+            self.close()
+            lost = _unanswered(error, timeout)
+            outcomes.extend([lost] * (len(calls) - len(outcomes)))
+        except BaseException:
+            self.close()
+            raise
+        # None: the server did not know the script; one EVAL teaches it, and the rest run as usual.
+        return [self._again(call, end) if o is None else o for call, o in zip(calls, outcomes, strict=True)]
+
+    def _collect(self, outcomes: list[Reply | Fault | None], first: int, lost: Fault) -> None:
+        reply = self._next_reply()
+        if isinstance(reply, ReplyError):
+            text = str(reply)
+            outcomes.append(None if text.startswith("NOSCRIPT") else classify(text))
+            return
+        index = int(reply[1]) - first
+        if index >= len(outcomes):
+            outcomes.extend([lost] * (index - len(outcomes)))
+            outcomes.append(reply)
+
+    def _again(self, call: Call, end: float) -> Reply | Fault:
+        if self.dead:
+            return Fault(FaultKind.UNANSWERED, "the connection broke")
+        try:
+            return self.call(call, max(0.001, end - time.monotonic()))
+        except Fault as fault:
+            return fault
+
+    def _reply_to(self, call: Call, rid: int) -> Reply:
+        wanted = b"%d" % rid
+        while True:
+            reply = self._next_reply()
+            if type(reply) is list and len(reply) > 1:
+                if reply[1] == wanted:
+                    return reply
+                if int(reply[1]) > rid:
+                    self.close()
+                    raise Fault(FaultKind.UNANSWERED, "the reply was lost", maybe_applied=True)
+                continue
+            if isinstance(reply, ReplyError):
+                text = str(reply)
+                if text.startswith("NOSCRIPT"):
+                    self._rid = rid = self._rid + 1
+                    wanted = b"%d" % rid
+                    self._sock.sendall(pack_eval(call, rid))
+                    continue
+                fault = classify(text)
+                if fault.kind is FaultKind.READ_ONLY:
+                    self.close()
+                raise fault
+
+    def _next_reply(self, *, push: bool = False) -> Any:
+        gets = self._reader.gets
+        while True:
+            reply = gets()
+            if reply is NOTHING:
+                chunk = self._sock.recv(_CHUNK)
+                if not chunk:
+                    raise ConnectionResetError("the server closed the connection")
+                self._reader.feed(chunk)
+            elif type(reply) is PushNotification:
+                if push:
+                    return reply
+                self._keep(reply)
+            else:
+                return reply
+
+    # Hand-off messages ------------------------------------------------------------------------------------------
+
+    def _keep(self, push: Any) -> None:
+        found = read_push(push)
+        if found is not None:
+            if len(self._early) >= _KEPT_MESSAGES:
+                # Messages for tokens that gave up; a lost message is only a lost hint.
+                self._early.clear()
+            self._early[found[0]] = found[1]
+
+    def wait(self, token: str, timeout: float) -> Wakeup | None:
+        """Sleep until the hand-off message of ``token`` comes, at most ``timeout`` seconds."""
+        end = time.monotonic() + timeout
+        self.waiting = True
+        try:
+            while True:
+                found = self._early.pop(token, None)
+                if found is not None or self.dead:
+                    return found
+                left = end - time.monotonic()
+                if left <= 0:
+                    return None
+                if self._readable(left):
+                    self._pull()
+        except OSError:
+            # A broken link is noticed by the question that follows a wait without a message.
+            self.close()
+            return None
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            self.waiting = False
+
+    def _readable(self, seconds: float) -> bool:
+        if isinstance(self._sock, ssl.SSLSocket) and self._sock.pending():
+            return True
+        return bool(self._poll.poll(int(seconds * 1000) + 1))
+
+    def _pull(self) -> None:
+        chunk = self._sock.recv(_CHUNK)
+        if not chunk:
+            raise ConnectionResetError("the server closed the connection")
+        self._reader.feed(chunk)
+        while (reply := self._reader.gets()) is not NOTHING:
+            if type(reply) is PushNotification:
+                self._keep(reply)
+
+    # Socket -----------------------------------------------------------------------------------------------------
+
+    def _set_timeout(self, timeout: float) -> None:
+        self._timeout = timeout
+        if self._kernel_timeouts:
+            # Timeouts kept by the kernel spare the poll() that Python makes before each call on a timed socket.
+            value = struct.pack("ll", int(timeout), int(timeout % 1 * 1_000_000) or 1)
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, value)
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, value)
+        else:
+            self._sock.settimeout(timeout)
+
+    def interrupt(self) -> None:
+        """Wake a caller that waits on this link, from another thread; the link is dead then."""
+        self.dead = True
+        with contextlib.suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Close the socket; safe to repeat, also after a fork (the parent's connection stays open)."""
+        self.dead = True
+        self._sock.close()
+
+    def __del__(self) -> None:
+        sock = getattr(self, "_sock", None)
+        if sock is not None:
+            sock.close()
+
+
+def _unanswered(error: OSError, timeout: float) -> Fault:
+    if isinstance(error, (BlockingIOError, TimeoutError)):
+        return Fault(FaultKind.UNANSWERED, f"no answer within {timeout:.3g} s", maybe_applied=True)
+    return Fault(FaultKind.UNANSWERED, f"the connection broke: {error}", maybe_applied=True)
+
+
+def _open(endpoint: Endpoint, timeout: float) -> socket.socket:
+    connection = make_sync(endpoint, timeout)
+    try:
+        connection.connect()
+    except Exception as error:
+        connection.disconnect()
+        raise fault_of(error, endpoint.shown) from error
+    sock: socket.socket = connection._sock
+    # The socket is ours from here on: redis-py would close it together with its connection object.
+    connection._sock = None
+    if type(sock) is socket.socket:
+        sock.settimeout(None)
+    if sock.family != socket.AF_UNIX:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return sock

@@ -1,0 +1,112 @@
+"""What both colours send and read: packed requests, the greeting, wake-up messages."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import hiredis
+
+from pawl.core.faults import classify
+from pawl.core.runtime import DEAF, Call, Fault, FaultKind, Wakeup
+
+__all__ = ["NOTHING", "Greeting", "PushNotification", "ReplyError", "new_reader", "pack", "pack_eval", "read_push"]
+
+NOTHING = object()
+"""What a reader returns when no whole reply is there yet."""
+
+PushNotification = hiredis.PushNotification
+ReplyError = hiredis.ReplyError
+_pack = hiredis.pack_command
+
+_OLDEST = (6, 2)
+
+
+def new_reader() -> Any:
+    """A parser of replies."""
+    return hiredis.Reader(notEnoughData=NOTHING)
+
+
+def pack(call: Call, rid: int) -> bytes:
+    """A call as the bytes of one EVALSHA; ``rid`` comes back in the reply."""
+    script = call.script
+    return _pack(("EVALSHA", script.sha, script.numkeys, *call.keys, *call.args, rid))  # type: ignore[no-any-return]
+
+
+def pack_eval(call: Call, rid: int) -> bytes:
+    """A call as the bytes of one EVAL, for a server that does not know the script yet."""
+    script = call.script
+    return _pack(("EVAL", script.source, script.numkeys, *call.keys, *call.args, rid))  # type: ignore[no-any-return]
+
+
+def pack_words(*words: str | int) -> bytes:
+    """A plain command as bytes."""
+    return _pack(words)  # type: ignore[no-any-return]
+
+
+def read_push(push: Any) -> tuple[str, Wakeup] | None:
+    """The token and message of a hand-off, or None for another push."""
+    if len(push) != 3 or push[0] != b"message":
+        return None
+    words = push[2].split(b" ")
+    if len(words) != 4:
+        return None
+    return words[0].decode(), Wakeup(int(words[1]), int(words[2]))
+
+
+class Greeting:
+    """The two commands that open a link, and what their answers say.
+
+    ``HELLO 3`` (again: redis-py keeps its answer to itself) tells version and role; ``SUBSCRIBE`` opens the channel
+    of hand-offs. The subscription is confirmed before the link is used, so no message can be missed.
+    """
+
+    __slots__ = ("channel", "first", "request", "shown")
+
+    def __init__(self, channel: str, shown: str, *, first: bool) -> None:
+        self.channel = channel
+        self.shown = shown
+        self.first = first
+        self.request = pack_words("HELLO", 3) + pack_words("SUBSCRIBE", channel)
+
+    def check_hello(self, reply: Any) -> None:
+        """Raise ``Fault`` if this server cannot be used."""
+        if isinstance(reply, ReplyError):
+            fault = classify(str(reply))
+            if fault.kind is FaultKind.DENIED:
+                return
+            raise fault
+        facts = _facts(reply)
+        version = facts.get("version", "")
+        found = re.match(r"(\d+)\.(\d+)", version)
+        if found and (int(found[1]), int(found[2])) < _OLDEST:
+            text = f"{self.shown}: version {version}; pawl needs Redis 6.2 or Valkey 8, or later"
+            raise Fault(FaultKind.UNSUPPORTED, text, final=True)
+        if facts.get("mode") == "cluster":
+            raise Fault(FaultKind.UNSUPPORTED, f"{self.shown}: a cluster node; this version of pawl has no cluster support", final=True)
+        if facts.get("role", "master") not in ("master", "primary"):
+            # At the first contact the address is wrong; later on it is a failover, which passes.
+            raise Fault(FaultKind.READ_ONLY, f"{self.shown} is a replica", final=self.first)
+
+    def check_subscribe(self, reply: Any) -> str:
+        """The channel, or ``DEAF`` if this user may not listen."""
+        if isinstance(reply, ReplyError):
+            fault = classify(str(reply))
+            if fault.kind is FaultKind.DENIED:
+                return DEAF
+            raise fault
+        return self.channel
+
+
+def _facts(reply: Any) -> dict[str, str]:
+    if isinstance(reply, dict):
+        pairs = list(reply.items())
+    elif isinstance(reply, list):
+        pairs = list(zip(reply[::2], reply[1::2], strict=False))
+    else:
+        pairs = []
+    return {_text(key): _text(value) for key, value in pairs}
+
+
+def _text(value: Any) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
