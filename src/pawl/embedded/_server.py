@@ -270,6 +270,7 @@ def _start_watcher(state: Path, idle: float) -> None:
         _log.info("no Python program found to watch the embedded server: it stays until `pawl server stop`")
         return
     with _hold_for_child(state / _watch.WATCH) as hold:
+        # The folder's name is for people who look at the list of processes: the watcher works in it.
         arguments = [python, "-I", "-S", _watch.__file__, str(state), str(idle), str(hold.fileno())]
         # The shell leaves at once, so the watcher is nobody's child to wait for.
         subprocess.run(
@@ -277,7 +278,7 @@ def _start_watcher(state: Path, idle: float) -> None:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            cwd="/",
+            cwd=state,
             env=_environment(),
             pass_fds=(hold.fileno(),),
             start_new_session=True,

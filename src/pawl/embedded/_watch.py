@@ -12,6 +12,8 @@ ends:
 - `watch`: by the watcher, in the same way.
 """
 
+# pathlib would add to the start-up and memory of a process that mostly sleeps, so:
+# ruff: noqa: PTH104, PTH108, PTH118, PTH123
 from __future__ import annotations
 
 import contextlib
@@ -276,7 +278,7 @@ class Watcher:
             # Somebody is starting, joining or ending the server, so it is not idle; or it is slow to end.
             return
         except FileNotFoundError:
-            # The folder was removed: nobody can find this server any more, nor can it end in order without it.
+            # The folder was removed: nobody can find this server any more, and it cannot end in order.
             os.kill(int(wire.info("server")["process_id"]), signal.SIGKILL)
             self._leave()
 
@@ -300,9 +302,8 @@ class Watcher:
 
 
 def main() -> None:
-    """Watch. Arguments: state folder, idle seconds, the inherited descriptor that holds `watch`."""
-    state, idle, held = sys.argv[1:4]
-    os.chdir(state)
+    """Watch over the current folder. Arguments: its name, idle seconds, the descriptor that holds `watch`."""
+    _, idle, held = sys.argv[1:4]
     Watcher(float(idle), int(held)).run()
 
 
