@@ -4,6 +4,7 @@ A check that cannot run on this machine is skipped with its reason. The reasons 
 the test run takes them into its own list, so that a skip is never lost among the lines above.
 """
 
+import os
 import subprocess
 import sys
 import time
@@ -14,6 +15,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 SKIPS = ROOT / ".make" / "skips"
 BIN = Path(sys.executable).parent
+# Type completeness is asked of an installed package; pyright does not follow an editable install by itself.
+ENVIRON = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
 CODE = [name for name in ("src", "tests", "tools", "demo", "benchmarks") if (ROOT / name).is_dir()]
 PYRIGHT_START = 240.0
 """Seconds to wait for pyright's first start, which may fetch the program that its wheel only wraps."""
@@ -70,7 +73,12 @@ def run(check: Check) -> bool:
     """Run one check and print its line; what it said follows when it failed."""
     started = time.monotonic()
     done = subprocess.run(
-        [BIN / check.command[0], *check.command[1:]], cwd=ROOT, capture_output=True, text=True, check=False
+        [BIN / check.command[0], *check.command[1:]],
+        cwd=ROOT,
+        env=ENVIRON,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     verdict = "ok" if done.returncode == 0 else "FAILED"
     print(f"  {check.name:<22} {verdict:<7} {time.monotonic() - started:5.1f} s", flush=True)
