@@ -9,9 +9,9 @@ from dataclasses import replace
 from typing import Any, TypedDict
 
 from pawl import embedded
+from pawl.core.endings import Ticket, read_ticket
 from pawl.core.names import check_namespace, key_of, wake_prefix
 from pawl.core.operations import Plan
-from pawl.core.endings import Ticket, read_ticket
 from pawl.core.options import LockOptions, Seconds, check_callback
 from pawl.errors import ConfigurationError, NotSupported
 from pawl.primitives.mutex import Mutex, SharedMutex
@@ -37,6 +37,7 @@ class LockKwargs(TypedDict, total=False):
     max_waiters: int
     on_lost: Callable[[Any], object] | None
     on_exit: str
+
 
 _ENVIRONMENT = {"ttl": "PAWL_TTL", "timeout": "PAWL_TIMEOUT"}
 _DEFAULTS = ("ttl", "timeout", "renew", "max_hold", "on_lost")
@@ -125,7 +126,9 @@ def find_endpoint(target: object, environ: Mapping[str, str] = os.environ) -> Ca
     if target is None:
         if "PAWL_URL" not in environ:
             if reason := embedded.refuse_reason(environ):
-                raise ConfigurationError(f"connect() without a URL would use the embedded server, but {reason}: set PAWL_URL")
+                raise ConfigurationError(
+                    f"connect() without a URL would use the embedded server, but {reason}: set PAWL_URL"
+                )
             return _embedded(None)
         target = environ["PAWL_URL"]
         if not target.strip():
@@ -168,14 +171,10 @@ def plan_of(settings: Settings, kind: str, name: str, given: Mapping[str, Any], 
         ConfigurationError: A name, owner or option that can never work.
     """
     options = settings.lock_options(given)
-    if not isinstance(name, str):
-        key_of.__wrapped__(settings.namespace, name)
     key = key_of(settings.namespace, name)
     if owner is not None:
         return Plan(SharedMutex(kind, name, key, _check_owner(owner)), options, False, True, True, ())
-    return Plan(
-        Mutex(kind, name, key), options, kind == "rlock", False, not options.hands_over, _spot(key, options)
-    )
+    return Plan(Mutex(kind, name, key), options, kind == "rlock", False, not options.hands_over, _spot(key, options))
 
 
 def _spot(key: str, options: LockOptions) -> tuple[object, ...]:
@@ -187,7 +186,9 @@ def _check_owner(owner: object) -> str:
     if not isinstance(owner, str) or not owner:
         raise ConfigurationError(f"owner must be text of 1 to 200 bytes, not {owner!r:.40}")
     if "@" in owner or any(c.isspace() or not c.isprintable() for c in owner):
-        raise ConfigurationError(f"owner {owner!r:.40} contains '@', white space or control characters; use letters, digits, '-'")
+        raise ConfigurationError(
+            f"owner {owner!r:.40} contains '@', white space or control characters; use letters, digits, '-'"
+        )
     if len(owner.encode()) > 200:
         raise ConfigurationError("owner is too long; at most 200 bytes")
     return owner

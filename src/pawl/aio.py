@@ -147,7 +147,7 @@ class AsyncLock:
         """The name that it locks."""
         return self._plan.primitive.name
 
-    def acquire(self, timeout: Seconds | None | _Unset = UNSET, *, ttl: Seconds | None = None) -> Acquiring:
+    def acquire(self, timeout: Seconds | _Unset | None = UNSET, *, ttl: Seconds | None = None) -> Acquiring:
         """Take the lock, waiting in its queue if somebody holds it. Await it, or enter it with ``async with``.
 
         Args:

@@ -44,13 +44,13 @@ class Grant(NamedTuple):
         fence: First fence of the block that came with it.
         valid_until: Seconds on the client's clock until which the owner may rely on it.
         confirmed: False for a hand-off that the waiter has not yet answered: its life is its ticket's.
-        count: Holds counted on the server; 1 unless an explicit ``owner=`` shares the name.
+        holds: Holds counted on the server; 1 unless an explicit ``owner=`` shares the name.
     """
 
     fence: int
     valid_until: float
     confirmed: bool
-    count: int = 1
+    holds: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class LockInfo:
         foreign: True if the key holds a value that pawl did not write.
         ttl_left: Seconds of the holder's lease left; 0 when free, ``inf`` for a key without a ttl.
         fence: The fence of the present or last grant, or None if there was none.
-        count: Holds counted on the server (1 for an ordinary lock, 0 when free).
+        holds: Holds counted on the server (1 for an ordinary lock, 0 when free).
         queue_length: How many waiters stand in the queue.
         waiters: The first of them, in order.
     """

@@ -121,7 +121,7 @@ class Lock:
         """The name that it locks."""
         return self._plan.primitive.name
 
-    def acquire(self, timeout: Seconds | None | _Unset = UNSET, *, ttl: Seconds | None = None) -> Lease:
+    def acquire(self, timeout: Seconds | _Unset | None = UNSET, *, ttl: Seconds | None = None) -> Lease:
         """Take the lock, waiting in its queue if somebody holds it.
 
         Args:

@@ -44,7 +44,6 @@ class Keeper:
         error: What went wrong while taking or releasing; None so far.
         over: Whether the thread has nothing more to do.
         holder: Who holds the lock, as far as was heard while waiting.
-        position: How many wait before us, or None if unknown.
     """
 
     def __init__(self, wish: Wish, ring: Callable[[], object]) -> None:
@@ -58,7 +57,7 @@ class Keeper:
         self._guard = threading.Lock()
         self._stopped = False
         self._let_go = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="pawl-keeper", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="pawl-run", daemon=True)
         self._teller: threading.Thread | None = None
 
     def start(self) -> None:
@@ -124,7 +123,12 @@ class Keeper:
             self._client = client
         try:
             lock = client.lock(wish.name, on_lost=lambda _: self._ring(), **wish.options)
-            lease = lock.acquire() if wish.timeout is None else lock.acquire(timeout=wish.timeout)
+            try:
+                lease = lock.acquire() if wish.timeout is None else lock.acquire(timeout=wish.timeout)
+            except pawl.AcquireTimeout as late:
+                if not late.holder:
+                    self._learn_holder(client)
+                raise
             self.lease = lease
             self._ring()
             self._let_go.wait()
@@ -133,15 +137,18 @@ class Keeper:
             client.close(timeout=_CLOSE_FOR)
 
     def _ask(self) -> None:
-        import pawl
-
         while self.lease is None and not self._let_go.wait(_LOOK_EVERY):
             client = self._client
             if client is None:
                 continue
-            try:
-                self.holder = client.inspect(self._wish.name).holder
-            except pawl.PawlError:
-                # Only a courtesy to the one who waits; the acquire itself says what is wrong with the server.
-                self.holder = ""
+            self._learn_holder(client)
             self._ring()
+
+    def _learn_holder(self, client: pawl.Client) -> None:
+        from pawl import PawlError
+
+        try:
+            self.holder = client.inspect(self._wish.name, waiters=0).holder
+        except PawlError:
+            # Only a courtesy to the one who waits; the acquire itself says what is wrong with the server.
+            self.holder = ""

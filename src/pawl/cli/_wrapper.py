@@ -14,7 +14,7 @@ from pawl.cli._bell import FORWARDED, Bell, clock
 from pawl.cli._keeper import Keeper, Wish
 from pawl.cli._spawner import Plan, Spawner
 from pawl.cli._terminal import Terminal
-from pawl.cli.exits import Exit, by_signal, clear_status, say, show_status
+from pawl.cli.exits import Exit, by_signal, clear_status, is_terminal, say, show_status
 
 __all__ = ["Job", "run_job"]
 
@@ -103,12 +103,13 @@ class _Wrapper:
         """Wait for the lock, then mind the child."""
         self._keeper.start()
         began = shown = clock()
+        watched = is_terminal() and not self._job.quiet
         while self._keeper.lease is None and not self._keeper.over:
             select.select([self._bell], [], [], _TICK)
             for number in self._bell.heard():
                 if number in _ENDS_WAITING:
                     return self._stop_waiting(number)
-            if not self._job.quiet and clock() - began >= _SHOW_AFTER and clock() - shown >= _SHOW_AFTER / 2:
+            if watched and clock() - began >= _SHOW_AFTER and clock() - shown >= _SHOW_AFTER / 2:
                 shown = clock()
                 self._show_waiting(shown - began)
         clear_status()
@@ -138,8 +139,8 @@ class _Wrapper:
 
         if isinstance(error, NotAcquired):
             if not self._job.quiet:
-                name = self._job.wish.name
-                say(f"{name!r} is held by {error.holder}" if error.holder else str(error), colour="yellow")
+                name, holder = self._job.wish.name, error.holder or self._keeper.holder
+                say(f"{name!r} is held by {holder}" if holder else str(error), colour="yellow")
             return self._job.conflict
         say(str(error) or repr(error), colour="red")
         return Exit.USAGE if isinstance(error, ConfigurationError) else Exit.UNAVAILABLE

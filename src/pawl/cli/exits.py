@@ -6,7 +6,7 @@ import os
 import sys
 from enum import IntEnum
 
-__all__ = ["Exit", "by_signal", "clear_status", "say", "show_status"]
+__all__ = ["Exit", "by_signal", "clear_status", "is_terminal", "say", "show_status"]
 
 _COLOURS = {"red": "31", "yellow": "33", "dim": "2"}
 _CLEAR = "\r\033[K"
@@ -38,7 +38,7 @@ def say(text: str, *, colour: str = "") -> None:
         colour: "red", "yellow", "dim" or "" (default); used on a terminal only, and never with NO_COLOR set.
     """
     prefix = "pawl: "
-    if _is_terminal():
+    if is_terminal():
         if colour in _COLOURS and not os.environ.get("NO_COLOR"):
             text = f"\033[{_COLOURS[colour]}m{text}\033[0m"
         prefix = _CLEAR + prefix
@@ -47,14 +47,14 @@ def say(text: str, *, colour: str = "") -> None:
 
 def show_status(text: str) -> None:
     """Replace the line at the bottom of the terminal; does nothing where there is none."""
-    if _is_terminal():
+    if is_terminal():
         width = _columns()
         _write(f"{_CLEAR}pawl: {text}"[: width + len(_CLEAR) - 1])
 
 
 def clear_status() -> None:
     """Take the line of `show_status` away."""
-    if _is_terminal():
+    if is_terminal():
         _write(_CLEAR)
 
 
@@ -65,7 +65,8 @@ def _columns() -> int:
         return 80
 
 
-def _is_terminal() -> bool:
+def is_terminal() -> bool:
+    """Say whether a person reads what is said."""
     try:
         return sys.stderr.isatty()
     except (ValueError, AttributeError):  # closed, or there was none from the start

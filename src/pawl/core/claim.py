@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pawl.core.options import LockOptions
     from pawl.core.primitive import Primitive
 
-__all__ = ["Claim", "TOMB_MS", "win"]
+__all__ = ["TOMB_MS", "Claim", "win"]
 
 log = logging.getLogger("pawl.acquire")
 
@@ -93,7 +93,13 @@ class Claim:
 
 
 async def win(
-    engine: Engine, primitive: Primitive, options: LockOptions, claim: Claim, until: float | None, *, wait: bool
+    engine: Engine,
+    primitive: Primitive,
+    options: LockOptions,
+    claim: Claim,
+    until: float | None,
+    *,
+    wait: bool,
 ) -> Grant | None:
     """Drive a claim to its grant; see ``_win`` for the arguments."""
     try:
@@ -103,7 +109,13 @@ async def win(
 
 
 async def _win(
-    engine: Engine, primitive: Primitive, options: LockOptions, claim: Claim, until: float | None, *, wait: bool
+    engine: Engine,
+    primitive: Primitive,
+    options: LockOptions,
+    claim: Claim,
+    until: float | None,
+    *,
+    wait: bool,
 ) -> Grant | None:
     """Drive a claim to its grant.
 
@@ -148,12 +160,24 @@ def _next_call(engine: Engine, primitive: Primitive, options: LockOptions, claim
             block=block, channel=channel, max_waiters=options.max_waiters,
         )  # fmt: skip
     return primitive.acquire(
-        claim.token, ttl_ms, ticket_ms, wait=wait, block=block, channel=channel, max_waiters=options.max_waiters
+        claim.token,
+        ttl_ms,
+        ticket_ms,
+        wait=wait,
+        block=block,
+        channel=channel,
+        max_waiters=options.max_waiters,
     )
 
 
 async def _ask(
-    engine: Engine, primitive: Primitive, options: LockOptions, claim: Claim, until: float | None, *, wait: bool
+    engine: Engine,
+    primitive: Primitive,
+    options: LockOptions,
+    claim: Claim,
+    until: float | None,
+    *,
+    wait: bool,
 ) -> tuple[Reply, float]:
     runtime = engine.runtime
     attempt = 0
@@ -205,7 +229,13 @@ def bear(
     pause = 0.0 if attempt == 0 and lost_link else full_jitter(attempt, engine.runtime.random())
     if now + pause >= limit:
         raise to_error(fault, name, doing) from fault
-    log.debug("%s %r: %s; trying again", doing, name, fault.kind, extra={"pawl_name": name, "pawl_fault": fault.kind})
+    log.debug(
+        "%s %r: %s; trying again",
+        doing,
+        name,
+        fault.kind,
+        extra={"pawl_name": name, "pawl_fault": fault.kind},
+    )
     return pause
 
 
@@ -229,7 +259,9 @@ def _read(
         claim.holder = reply[4].decode(errors="replace") or None
         return None
     if status == b"F":
-        text = f"acquire {primitive.name!r}: {reply[2]} waiters stand in the queue; max_waiters is {options.max_waiters}"
+        text = (
+            f"acquire {primitive.name!r}: {reply[2]} waiters stand in the queue; max_waiters is {options.max_waiters}"
+        )
         raise QueueFull(text, name=primitive.name)
     if status in (b"U", b"X"):
         # The ticket lapsed, or the server lost it: a new token at the tail. The old one must never be granted.

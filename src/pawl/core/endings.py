@@ -23,7 +23,20 @@ if TYPE_CHECKING:
     from pawl.core.operations import NewLease, Plan
     from pawl.core.options import LockOptions
 
-__all__ = ["Ticket", "adopt", "close", "detach", "end_block", "extend", "leave", "query", "read_ticket", "release", "release_or_raise", "take_entered"]
+__all__ = [
+    "Ticket",
+    "adopt",
+    "close",
+    "detach",
+    "end_block",
+    "extend",
+    "leave",
+    "query",
+    "read_ticket",
+    "release",
+    "release_or_raise",
+    "take_entered",
+]
 
 log = logging.getLogger("pawl.lease")
 
@@ -74,7 +87,9 @@ async def release_or_raise(engine: Engine, lease: BaseLease) -> None:
     if outcome is Release.LOST:
         raise NotHeld(f"release {lease.name!r}: {lease._loss()}", name=lease.name)
     if outcome is Release.UNKNOWN:
-        text = f"release {lease.name!r}: the server did not answer; the name is free after {lease.ttl:g} s at the latest"
+        text = (
+            f"release {lease.name!r}: the server did not answer; the name is free after {lease.ttl:g} s at the latest"
+        )
         raise BackendUnavailable(text, name=lease.name)
 
 

@@ -221,4 +221,3 @@ class _Told:
 
     def __call__(self) -> object:
         return self._callback(self._lease)
-

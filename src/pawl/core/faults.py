@@ -52,7 +52,10 @@ _HINTS: dict[FaultKind, tuple[type[PawlError], str]] = {
     FaultKind.UNANSWERED: (BackendUnavailable, "the server did not answer in time"),
     FaultKind.NOT_READY: (BackendUnavailable, "the server is not ready"),
     FaultKind.NOT_REDIS: (BackendUnavailable, "the server does not speak the Redis protocol"),
-    FaultKind.READ_ONLY: (BackendReadOnly, "the server takes no writes (a replica? use the master's address)"),
+    FaultKind.READ_ONLY: (
+        BackendReadOnly,
+        "the server takes no writes (a replica? use the master's address)",
+    ),
     FaultKind.OUT_OF_MEMORY: (BackendOutOfMemory, "the server is out of memory and refuses new locks"),
     FaultKind.DENIED: (BackendDenied, "the server refused: check password and ACL"),
     FaultKind.WRONG_KEY: (WrongKey, "a key of this name holds something that is not pawl's"),

@@ -62,7 +62,17 @@ class LossSignal:
 class BaseLease:
     """A grant that its owner may rely on until ``valid_until``; made by ``acquire``, never by hand."""
 
-    __slots__ = ("__weakref__", "_engine", "_fence", "_levels", "_number", "_released", "_shared", "_tenure", "_who")
+    __slots__ = (
+        "__weakref__",
+        "_engine",
+        "_fence",
+        "_levels",
+        "_number",
+        "_released",
+        "_shared",
+        "_tenure",
+        "_who",
+    )
 
     def __init__(self, engine: Engine, tenure: Tenure, fence: int, who: object, count: int) -> None:
         self._engine = engine
@@ -176,7 +186,6 @@ class BaseLease:
         tenure.watchers.append(watcher)
 
     def _lost_error(self) -> LeaseLost:
-        tenure = self._tenure
         if self._released:
             return LeaseLost(f"the lease of {self.name!r} was released", name=self.name, reason=LossReason.CLOSED)
         if self._inert():

@@ -53,8 +53,7 @@ def check_namespace(namespace: object) -> str:
     return _NAMESPACE_UNSAFE.sub(_escape_char, _check_text(namespace, "namespace"))
 
 
-@lru_cache(maxsize=4096)
-def key_of(namespace: str, name: str) -> str:
+def key_of(namespace: str, name: object) -> str:
     """The key of a name.
 
     Args:
@@ -64,6 +63,11 @@ def key_of(namespace: str, name: str) -> str:
     Raises:
         ConfigurationError: The name is empty, too long or not text; or, without a namespace, would need escaping.
     """
+    return _key_of(namespace, name if isinstance(name, str) else _check_text(name, "name"))
+
+
+@lru_cache(maxsize=4096)
+def _key_of(namespace: str, name: str) -> str:
     _check_text(name, "name")
     if not name:
         raise ConfigurationError("name is empty: give the lock a name of 1 to 200 bytes")

@@ -218,9 +218,7 @@ async def _give_up(engine: Engine, plan: Plan, place: Place | None, claim: Claim
         raise
 
 
-def _timed_out(
-    engine: Engine, plan: Plan, began: float, position: int | None, holder: str | None
-) -> AcquireTimeout:
+def _timed_out(engine: Engine, plan: Plan, began: float, position: int | None, holder: str | None) -> AcquireTimeout:
     waited = engine.runtime.now() - began
     engine.count("timeouts")
     name = plan.primitive.name
@@ -229,7 +227,13 @@ def _timed_out(
 
 
 def _own(
-    engine: Engine, plan: Plan, new_lease: NewLease, place: Place | None, claim: Claim, grant: Grant, who: object
+    engine: Engine,
+    plan: Plan,
+    new_lease: NewLease,
+    place: Place | None,
+    claim: Claim,
+    grant: Grant,
+    who: object,
 ) -> BaseLease:
     tenure = Tenure(plan.primitive, plan.options, claim.token, grant.fence, grant.valid_until, engine.runtime.now())
     tenure.place = place
@@ -238,14 +242,12 @@ def _own(
     tenure.who = who
     if not plan.counted:
         engine.held[who, plan.primitive.key] = tenure
-    lease = new_lease(engine, tenure, grant.fence, who, grant.count)
+    lease = new_lease(engine, tenure, grant.fence, who, grant.holds)
     engine.keep(tenure, confirmed=grant.confirmed)
     return lease
 
 
-def _take_over(
-    engine: Engine, plan: Plan, new_lease: NewLease, tenure: Tenure, fence: int, who: object
-) -> BaseLease:
+def _take_over(engine: Engine, plan: Plan, new_lease: NewLease, tenure: Tenure, fence: int, who: object) -> BaseLease:
     tenure.who = who
     engine.held[who, plan.primitive.key] = tenure
     engine.counters["handed_over"] += 1

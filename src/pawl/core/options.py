@@ -11,7 +11,16 @@ from typing import Any
 
 from pawl.errors import ConfigurationError
 
-__all__ = ["MAX_TTL", "MIN_TTL", "LockOptions", "Seconds", "check_callback", "check_timeout", "check_ttl", "seconds"]
+__all__ = [
+    "MAX_TTL",
+    "MIN_TTL",
+    "LockOptions",
+    "Seconds",
+    "check_callback",
+    "check_timeout",
+    "check_ttl",
+    "seconds",
+]
 
 Seconds = float | int | timedelta
 """A duration: seconds, or a ``timedelta``."""
@@ -168,7 +177,9 @@ class LockOptions:
         put(self, "max_waiters", _count(self.max_waiters, "max_waiters", 1, 10_000_000))
         ticket_ttl = min(3.0, ttl) if self.ticket_ttl is None else check_ttl(self.ticket_ttl, "ticket_ttl")
         if ticket_ttl > ttl:
-            raise ConfigurationError(f"ticket_ttl {ticket_ttl:g} s is longer than ttl {ttl:g} s; a ticket is a lease too")
+            raise ConfigurationError(
+                f"ticket_ttl {ticket_ttl:g} s is longer than ttl {ttl:g} s; a ticket is a lease too"
+            )
         put(self, "ticket_ttl", ticket_ttl)
         self._check_renewal(ttl)
         if self.on_exit not in ("raise", "warn"):
@@ -182,7 +193,7 @@ class LockOptions:
             every = _positive(self.renew_every, "renew_every", zero=False)
             if every >= ttl / 2:
                 raise ConfigurationError(
-                    f"renew_every {every:g} s is not below half the ttl ({ttl / 2:g} s): one late renewal would lose the lease",
+                    f"renew_every {every:g} s is not below half the ttl ({ttl / 2:g} s): one late renewal would lose it",
                 )
             put(self, "renew_every", every)
         if self.max_hold is not None:

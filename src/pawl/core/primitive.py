@@ -28,13 +28,30 @@ class Primitive(Protocol):
         ...
 
     def acquire(
-        self, token: str, ttl_ms: int, ticket_ms: int, *, wait: bool, block: int, channel: str, max_waiters: int
+        self,
+        token: str,
+        ttl_ms: int,
+        ticket_ms: int,
+        *,
+        wait: bool,
+        block: int,
+        channel: str,
+        max_waiters: int,
     ) -> Call:
         """Take the name, or queue for it. A resend changes nothing and answers the same."""
         ...
 
     def swap(
-        self, old: str, tomb_ms: int, token: str, ttl_ms: int, ticket_ms: int, *, block: int, channel: str, max_waiters: int
+        self,
+        old: str,
+        tomb_ms: int,
+        token: str,
+        ttl_ms: int,
+        ticket_ms: int,
+        *,
+        block: int,
+        channel: str,
+        max_waiters: int,
     ) -> Call:
         """Leave with ``old`` and queue with ``token`` in one script."""
         ...

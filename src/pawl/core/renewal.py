@@ -65,7 +65,7 @@ async def _renew(engine: Engine, due: list[Tenure]) -> None:
     calls = [
         t.primitive.renew(t.token, to_ms(t.ttl), to_ms(min(t.options.ticket_ttl or t.ttl, t.ttl)), "") for t in batch
     ]
-    patience = min(min(t.options.request_timeout for t in batch), min(t.valid_until for t in batch) - now)
+    patience = min(min(t.options.request_timeout, t.valid_until - now) for t in batch)
     patience = max(_LEAST_PATIENCE, min(patience, engine.schedule.first_deadline() - now))
     sent_at = engine.runtime.now()
     outcomes = await engine.runtime.call_many(calls, patience)

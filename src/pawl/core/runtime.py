@@ -29,7 +29,7 @@ class Call(NamedTuple):
 
     script: Script
     keys: tuple[bytes, ...]
-    args: tuple[bytes | str | int, ...]
+    args: tuple[str | int, ...]
 
 
 class Wakeup(NamedTuple):
@@ -65,9 +65,7 @@ class Fault(Exception):
         final: True if another try can only fail the same way.
     """
 
-    def __init__(
-        self, kind: FaultKind, text: str, *, maybe_applied: bool = False, final: bool = False
-    ) -> None:
+    def __init__(self, kind: FaultKind, text: str, *, maybe_applied: bool = False, final: bool = False) -> None:
         super().__init__(text)
         self.kind = kind
         self.text = text
@@ -107,7 +105,7 @@ class Runtime(Protocol):
         ...
 
     def channel(self) -> str:
-        """The channel on which the present caller hears hand-offs; ``""`` before ``ready``, ``DEAF`` without pub/sub."""
+        """The channel on which the present caller hears hand-offs; ``""`` before ``ready``, else maybe ``DEAF``."""
         ...
 
     def mutex(self) -> AbstractContextManager[object]:

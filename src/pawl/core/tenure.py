@@ -15,7 +15,7 @@ block that the grant reserved, and its own lease token.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pawl.model import LeaseState, LossReason
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from weakref import ref
 
     from pawl.core.handover import Place
+    from pawl.core.lease import BaseLease
     from pawl.core.options import LockOptions
     from pawl.core.primitive import Primitive
     from pawl.core.runtime import Reply
@@ -77,7 +78,13 @@ class Tenure:
     )
 
     def __init__(
-        self, primitive: Primitive, options: LockOptions, token: str, fence: int, valid_until: float, now: float
+        self,
+        primitive: Primitive,
+        options: LockOptions,
+        token: str,
+        fence: int,
+        valid_until: float,
+        now: float,
     ) -> None:
         self.primitive = primitive
         self.options = options
@@ -97,7 +104,7 @@ class Tenure:
         self.watchers: list[Callable[[], object]] | None = None
         self.place: Place | None = None
         self.row: OrderedDict[Tenure, float] | None = None
-        self.lease: ref[Any] | None = None
+        self.lease: ref[BaseLease] | None = None
         self.who: object = None
         self.unanswered = False
         self.failures = 0
@@ -112,8 +119,7 @@ class Tenure:
         """Take a confirmed renewal into account."""
         if self.hold_limit is not None and valid_until > self.hold_limit:
             valid_until = self.hold_limit
-        if valid_until > self.valid_until:
-            self.valid_until = valid_until
+        self.valid_until = max(self.valid_until, valid_until)
         self.state = LeaseState.HELD
         self.failures = 0
 

@@ -1,12 +1,13 @@
 -- Holds of an explicit owner: the name's value is the owner, each hold has a field of its own with its own expiry.
 -- The name lives as long as the longest hold.
 
--- Live holds {token -> expiry_ms}, how many, the longest, and the dead ones to purge.
+-- Live holds {token -> expiry_ms}, how many, the longest, and the dead ones to purge. As for the server's own keys,
+-- the last millisecond counts: else the name could be there without a hold.
 local function read_holds()
   local all, holds = call('HGETALL', HOLDS), {live = {}, dead = {}, count = 0, longest = 0}
   for i = 1, #all, 2 do
     local expiry = tonumber(all[i + 1])
-    if expiry > now_ms then
+    if expiry >= now_ms then
       holds.live[all[i]] = expiry
       holds.count = holds.count + 1
       holds.longest = math.max(holds.longest, expiry)

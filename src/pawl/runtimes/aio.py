@@ -51,7 +51,7 @@ class _Sleep:
         woken, self._woken = self._woken, None
         return False if woken is None else woken
 
-    def unpark(self, value: Any = True) -> None:
+    def unpark(self, value: Any = True) -> None:  # noqa: FBT002 - a value, not a switch
         """Wake the sleeper."""
         self._woken = value
         if self._future is not None:

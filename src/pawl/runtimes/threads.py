@@ -208,7 +208,7 @@ class ThreadRuntime:
 
     async def pause(self, seconds: float) -> None:
         """See ``Runtime``."""
-        time.sleep(seconds)
+        time.sleep(seconds)  # noqa: ASYNC251 - this colour blocks its thread
 
     # Upkeep -----------------------------------------------------------------------------------------------------
 

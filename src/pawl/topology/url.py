@@ -39,7 +39,9 @@ def parse_url(url: str) -> Endpoint:
         NotSupported: A scheme that this version does not have yet.
     """
     if not url.strip():
-        raise ConfigurationError("the URL is empty: give one such as redis://localhost:6379/0, or none for the embedded server")
+        raise ConfigurationError(
+            "the URL is empty: give one such as redis://localhost:6379/0, or none for the embedded server"
+        )
     try:
         parts = urlsplit(url.strip())
     except ValueError as error:

@@ -51,7 +51,8 @@ def endpoint_of(client: object) -> Endpoint:
     settings = getattr(pool, "connection_kwargs", None)
     if pool is None or not isinstance(settings, dict):
         raise ConfigurationError(
-            f"cannot connect with a {type(client).__name__}: pass a URL, a redis.Redis, a redis.asyncio.Redis or a valkey client",
+            f"cannot connect with a {type(client).__name__}: "
+            "pass a URL, or a Redis or Valkey client (redis-py, valkey-py; sync or asyncio)",
         )
     if "Sentinel" in type(pool).__name__:
         raise NotSupported("a client of Sentinel is not supported by this version of pawl")
@@ -91,18 +92,26 @@ def make_sync(endpoint: Endpoint, timeout: float) -> Any:
         endpoint: Where to.
         timeout: Seconds for the connect and for each answer of the handshake.
     """
-    classes = {"redis": redis.Connection, "rediss": redis.SSLConnection, "unix": redis.UnixDomainSocketConnection}
+    classes = {
+        "redis": redis.Connection,
+        "rediss": redis.SSLConnection,
+        "unix": redis.UnixDomainSocketConnection,
+    }
     return classes[endpoint.scheme](retry=Retry(NoBackoff(), 0), **_settings(endpoint, timeout))
 
 
 def make_async(endpoint: Endpoint, timeout: float) -> Any:
     """A connection of redis.asyncio that is not yet connected; otherwise as ``make_sync``."""
     module = redis.asyncio
-    classes = {"redis": module.Connection, "rediss": module.SSLConnection, "unix": module.UnixDomainSocketConnection}
+    classes = {
+        "redis": module.Connection,
+        "rediss": module.SSLConnection,
+        "unix": module.UnixDomainSocketConnection,
+    }
     return classes[endpoint.scheme](retry=AsyncRetry(NoBackoff(), 0), **_settings(endpoint, timeout))
 
 
-def fault_of(error: BaseException, shown: str) -> Fault:
+def fault_of(error: BaseException, shown: str) -> Fault:  # noqa: PLR0911 - one return for each cause
     """What an error of the connect or handshake means.
 
     Args:

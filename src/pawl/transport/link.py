@@ -21,7 +21,16 @@ from pawl.core.faults import classify
 from pawl.core.runtime import Call, Fault, FaultKind, Reply, Wakeup
 from pawl.topology.endpoint import Endpoint
 from pawl.transport.connect import fault_of, make_sync
-from pawl.transport.wire import NOTHING, Greeting, PushNotification, ReplyError, new_reader, pack, pack_eval, read_push
+from pawl.transport.wire import (
+    NOTHING,
+    Greeting,
+    PushNotification,
+    ReplyError,
+    new_reader,
+    pack,
+    pack_eval,
+    read_push,
+)
 
 __all__ = ["Link"]
 

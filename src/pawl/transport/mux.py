@@ -17,7 +17,16 @@ from pawl.core.faults import classify
 from pawl.core.runtime import Call, Fault, FaultKind, Reply, Wakeup
 from pawl.topology.endpoint import Endpoint
 from pawl.transport.connect import fault_of, make_async
-from pawl.transport.wire import NOTHING, Greeting, PushNotification, ReplyError, new_reader, pack, pack_eval, read_push
+from pawl.transport.wire import (
+    NOTHING,
+    Greeting,
+    PushNotification,
+    ReplyError,
+    new_reader,
+    pack,
+    pack_eval,
+    read_push,
+)
 
 __all__ = ["Mux", "open_mux"]
 
@@ -31,7 +40,9 @@ _SILENT = 2
 class _Request:
     __slots__ = ("answer", "call", "deadline", "rid", "sent_at", "taught")
 
-    def __init__(self, call: Call | None, rid: int, answer: asyncio.Future[Any], sent_at: float, deadline: float) -> None:
+    def __init__(
+        self, call: Call | None, rid: int, answer: asyncio.Future[Any], sent_at: float, deadline: float
+    ) -> None:
         self.call = call
         self.rid = rid
         self.answer = answer
@@ -154,7 +165,7 @@ class Mux(asyncio.Protocol):
                     self._refused(reply)
                 else:
                     self._answered(reply)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whatever broke, every request must learn of it
             self.close(Fault(FaultKind.NOT_REDIS, f"the stream of replies broke: {error}", maybe_applied=True))
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import hiredis
@@ -10,14 +11,23 @@ import hiredis
 from pawl.core.faults import classify
 from pawl.core.runtime import DEAF, Call, Fault, FaultKind, Wakeup
 
-__all__ = ["NOTHING", "Greeting", "PushNotification", "ReplyError", "new_reader", "pack", "pack_eval", "read_push"]
+__all__ = [
+    "NOTHING",
+    "Greeting",
+    "PushNotification",
+    "ReplyError",
+    "new_reader",
+    "pack",
+    "pack_eval",
+    "read_push",
+]
 
 NOTHING = object()
 """What a reader returns when no whole reply is there yet."""
 
 PushNotification = hiredis.PushNotification
 ReplyError = hiredis.ReplyError
-_pack = hiredis.pack_command
+_pack: Callable[[tuple[bytes | str | int, ...]], bytes] = hiredis.pack_command  # type: ignore[assignment]
 
 _OLDEST = (6, 2)
 
@@ -30,18 +40,18 @@ def new_reader() -> Any:
 def pack(call: Call, rid: int) -> bytes:
     """A call as the bytes of one EVALSHA; ``rid`` comes back in the reply."""
     script = call.script
-    return _pack(("EVALSHA", script.sha, script.numkeys, *call.keys, *call.args, rid))  # type: ignore[no-any-return]
+    return _pack(("EVALSHA", script.sha, script.numkeys, *call.keys, *call.args, rid))
 
 
 def pack_eval(call: Call, rid: int) -> bytes:
     """A call as the bytes of one EVAL, for a server that does not know the script yet."""
     script = call.script
-    return _pack(("EVAL", script.source, script.numkeys, *call.keys, *call.args, rid))  # type: ignore[no-any-return]
+    return _pack(("EVAL", script.source, script.numkeys, *call.keys, *call.args, rid))
 
 
 def pack_words(*words: str | int) -> bytes:
     """A plain command as bytes."""
-    return _pack(words)  # type: ignore[no-any-return]
+    return _pack(words)
 
 
 def read_push(push: Any) -> tuple[str, Wakeup] | None:
@@ -83,7 +93,11 @@ class Greeting:
             text = f"{self.shown}: version {version}; pawl needs Redis 6.2 or Valkey 8, or later"
             raise Fault(FaultKind.UNSUPPORTED, text, final=True)
         if facts.get("mode") == "cluster":
-            raise Fault(FaultKind.UNSUPPORTED, f"{self.shown}: a cluster node; this version of pawl has no cluster support", final=True)
+            raise Fault(
+                FaultKind.UNSUPPORTED,
+                f"{self.shown}: a cluster node; this version of pawl has no cluster support",
+                final=True,
+            )
         if facts.get("role", "master") not in ("master", "primary"):
             # At the first contact the address is wrong; later on it is a failover, which passes.
             raise Fault(FaultKind.READ_ONLY, f"{self.shown} is a replica", final=self.first)

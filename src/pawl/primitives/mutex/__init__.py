@@ -33,20 +33,40 @@ class Mutex:
         self.kind = kind
         self.name = name
         self.key = key
-        names = (key, *(helper_key(key, s) for s in ("fence", f"{WIRE_VERSION}:queue", f"{WIRE_VERSION}:tickets")))
+        names = (
+            key,
+            *(helper_key(key, s) for s in ("fence", f"{WIRE_VERSION}:queue", f"{WIRE_VERSION}:tickets")),
+        )
         self._keys = tuple(name.encode() for name in names)
         self._holds = helper_key(key, f"{WIRE_VERSION}:holds").encode()
         self._dead = helper_key(key, f"{WIRE_VERSION}:dead:")
 
     def acquire(
-        self, token: str, ttl_ms: int, ticket_ms: int, *, wait: bool, block: int, channel: str, max_waiters: int
+        self,
+        token: str,
+        ttl_ms: int,
+        ticket_ms: int,
+        *,
+        wait: bool,
+        block: int,
+        channel: str,
+        max_waiters: int,
     ) -> Call:
         """Take the name, or queue for it; see ``acquire.lua``."""
         keys = (*self._keys, (self._dead + token).encode(), self._holds)
         return Call(_ACQUIRE, keys, (token, ttl_ms, ticket_ms, 1 if wait else 0, block, channel, max_waiters))
 
     def swap(
-        self, old: str, tomb_ms: int, token: str, ttl_ms: int, ticket_ms: int, *, block: int, channel: str, max_waiters: int
+        self,
+        old: str,
+        tomb_ms: int,
+        token: str,
+        ttl_ms: int,
+        ticket_ms: int,
+        *,
+        block: int,
+        channel: str,
+        max_waiters: int,
     ) -> Call:
         """Leave with ``old`` and queue with ``token``; see ``swap.lua``."""
         keys = (*self._keys, (self._dead + old).encode(), (self._dead + token).encode(), self._holds)
@@ -83,18 +103,20 @@ class SharedMutex(Mutex):
         self._owner = f"owner={owner}@shared"
 
     def acquire(
-        self, token: str, ttl_ms: int, ticket_ms: int, *, wait: bool, block: int, channel: str, max_waiters: int
+        self,
+        token: str,
+        ttl_ms: int,
+        ticket_ms: int,
+        *,
+        wait: bool,
+        block: int,
+        channel: str,
+        max_waiters: int,
     ) -> Call:
         """Take the name for the owner, re-enter it, or queue; see ``own_acquire.lua``."""
         keys = (*self._keys, (self._dead + token).encode(), self._holds)
         mode = 1 if wait else 0
         return Call(_OWN_ACQUIRE, keys, (token, self._owner, ttl_ms, ticket_ms, mode, block, channel, max_waiters))
-
-    def swap(
-        self, old: str, tomb_ms: int, token: str, ttl_ms: int, ticket_ms: int, *, block: int, channel: str, max_waiters: int
-    ) -> Call:
-        """Never used: an owner's holds are not handed over inside a client."""
-        raise AssertionError("a shared lock is not handed over locally")
 
     def renew(self, token: str, ttl_ms: int, ticket_ms: int, channel: str) -> Call:
         """Raise the life of a hold or a waiter; see ``own_renew.lua``."""

@@ -17,7 +17,7 @@ local count = value and 1 or 0
 if value and string.find(value, '^owner=') then
   count = 0
   for _, expiry in ipairs(call('HVALS', HOLDS)) do
-    if tonumber(expiry) > now_ms then
+    if tonumber(expiry) >= now_ms then
       count = count + 1
     end
   end

@@ -1,0 +1,132 @@
+"""`pawl server`: start, stop and look at the embedded server of this user and machine."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from urllib.parse import quote
+
+import click
+
+from pawl import embedded
+from pawl.cli.exits import Exit, say
+
+__all__ = ["server"]
+
+_NOT_RUNNING = 3
+"""What `systemctl status` and init scripts exit with as well."""
+
+_STATE_DIR = click.option(
+    "--state-dir",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="Folder with the server's data and socket (PAWL_STATE_DIR, else ~/.local/state/pawl).",
+)
+
+_START = """
+\b
+Examples:
+  pawl server start
+  PAWL_URL=$(pawl server start --quiet) my-program
+\b
+Exit codes:
+   0  it runs; its URL is on standard output
+  64  the folder or a setting cannot be used, or no server program is installed
+  69  it did not come up
+"""
+
+_STATUS = """
+\b
+Examples:
+  pawl server status
+  pawl server status --json | jq .clients
+\b
+Exit codes:
+   0  it runs
+   3  it does not run
+  69  it runs and does not answer
+"""
+
+_STOP = """
+\b
+Examples:
+  pawl server stop
+  pawl server stop --force
+\b
+Exit codes:
+   0  it was stopped, or did not run
+  69  it does not answer, or does not end; --force ends it
+  75  clients are connected
+"""
+
+
+@click.group()
+def server() -> None:
+    """Start, stop and look at the embedded server of this machine.
+
+    Nobody has to start it: pawl does when it is needed, unless there is a URL. It serves this user on this
+    machine only, keeps its data, and leaves when nobody has used it for PAWL_EMBEDDED_IDLE seconds (300).
+    """
+
+
+@server.command(epilog=_START)
+@_STATE_DIR
+@click.option("-q", "--quiet", is_flag=True, help="Print its URL only.")
+def start(*, state_dir: Path | None, quiet: bool) -> int:
+    """Start it, unless it runs, and print its URL."""
+    found = embedded.ensure(state_dir)
+    click.echo(f"unix://{quote(found.socket)}")
+    if not quiet:
+        what = "started" if found.started else "runs already"
+        say(f"{what}: process {found.pid}, data in {found.state_dir}, {found.binary}")
+    return Exit.OK
+
+
+@server.command(epilog=_STATUS)
+@_STATE_DIR
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def status(*, state_dir: Path | None, as_json: bool) -> int:
+    """Say whether it runs, without starting it."""
+    found = embedded.status(state_dir)
+    if as_json:
+        click.echo(json.dumps(dataclasses.asdict(found)))
+    elif found.running:
+        click.echo(_described(found))
+    else:
+        click.echo(f"not running; data in {found.state_dir}")
+    return Exit.OK if found.running else _NOT_RUNNING
+
+
+@server.command(epilog=_STOP)
+@_STATE_DIR
+@click.option("--force", is_flag=True, help="Cut clients off, and end a server that does not answer.")
+def stop(*, state_dir: Path | None, force: bool) -> int:
+    """Stop it. Its data stay, and leases go on when it is started again."""
+    try:
+        stopped = embedded.stop(state_dir, force=force)
+    except embedded.ServerInUse as error:
+        say(f"{error}: end them first, or use --force", colour="red")
+        return Exit.CONFLICT
+    click.echo("stopped" if stopped else "was not running")
+    return Exit.OK
+
+
+def _described(found: embedded.EmbeddedStatus) -> str:
+    leaving = "leaves when nobody uses it" if found.watched else "stays until it is stopped"
+    lines = {
+        "server": f"{found.version}, process {found.pid}, up {_duration(found.uptime or 0)}",
+        "socket": found.socket,
+        "data": found.state_dir,
+        "program": found.binary,
+        "clients": found.clients,
+        "keys": found.keys,
+        "idle": leaving,
+    }
+    return "running\n" + "\n".join(f"  {name:<8} {value}" for name, value in lines.items())
+
+
+def _duration(seconds: int) -> str:
+    minutes, left = divmod(seconds, 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {left} s" if minutes else f"{left} s"
