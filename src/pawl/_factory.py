@@ -68,7 +68,9 @@ class Settings:
         self.may_be_async = may_be_async
         check_callback(given.get("on_lost"), may_be_async=may_be_async)
         self.options = LockOptions(**given)
-        self.namespace = check_namespace(environ.get("PAWL_NAMESPACE", "pawl") if namespace is None else namespace)
+        self.namespace = check_namespace(
+            environ.get("PAWL_NAMESPACE", "pawl") if namespace is None else namespace
+        )
         self.wake_prefix = wake_prefix(self.namespace)
 
     def lock_options(self, given: Mapping[str, Any]) -> LockOptions:
@@ -132,7 +134,9 @@ def find_endpoint(target: object, environ: Mapping[str, str] = os.environ) -> Ca
             return _embedded(None)
         target = environ["PAWL_URL"]
         if not target.strip():
-            raise ConfigurationError("PAWL_URL is empty: unset it, or give a URL such as redis://localhost:6379/0")
+            raise ConfigurationError(
+                "PAWL_URL is empty: unset it, or give a URL such as redis://localhost:6379/0"
+            )
     if isinstance(target, str):
         if target.startswith("embedded:"):
             return _embedded(_state_dir(target))
@@ -164,7 +168,9 @@ def _embedded(state_dir: str | None) -> Callable[[], Endpoint]:
     return find
 
 
-def plan_of(settings: Settings, kind: str, name: str, given: Mapping[str, Any], owner: str | None = None) -> Plan:
+def plan_of(
+    settings: Settings, kind: str, name: str, given: Mapping[str, Any], owner: str | None = None
+) -> Plan:
     """The plan of a ``lock`` or ``rlock``.
 
     Raises:
@@ -174,7 +180,9 @@ def plan_of(settings: Settings, kind: str, name: str, given: Mapping[str, Any], 
     key = key_of(settings.namespace, name)
     if owner is not None:
         return Plan(SharedMutex(kind, name, key, _check_owner(owner)), options, False, True, True, ())
-    return Plan(Mutex(kind, name, key), options, kind == "rlock", False, not options.hands_over, _spot(key, options))
+    return Plan(
+        Mutex(kind, name, key), options, kind == "rlock", False, not options.hands_over, _spot(key, options)
+    )
 
 
 def _spot(key: str, options: LockOptions) -> tuple[object, ...]:
@@ -225,7 +233,9 @@ def description(origin: Origin) -> Origin:
     return target, defaults
 
 
-def revive(client_class: type, origin: Origin, kind: str, name: str, given: dict[str, Any], owner: str | None) -> Any:
+def revive(
+    client_class: type, origin: Origin, kind: str, name: str, given: dict[str, Any], owner: str | None
+) -> Any:
     """The lock again, on a client that all revived locks of the same origin share."""
     target, defaults = origin
     key = (client_class, repr(origin))

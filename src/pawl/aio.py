@@ -236,7 +236,9 @@ class AsyncClient:
         Raises:
             ConfigurationError: A name, owner or option that can never work.
         """
-        return AsyncLock(self, plan_of(self._settings, "rlock", name, options, owner), ("rlock", name, options, owner))
+        return AsyncLock(
+            self, plan_of(self._settings, "rlock", name, options, owner), ("rlock", name, options, owner)
+        )
 
     async def inspect(self, name: str, *, waiters: int = 100) -> LockInfo:
         """Who holds a name and who waits for it. Changes nothing; a free name gives a record that says free.
@@ -287,7 +289,9 @@ class AsyncClient:
         return f"<AsyncClient namespace={self._settings.namespace!r}{' closed' if self._closed else ''}>"
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a client cannot be pickled: it owns connections; connect in the other process, or pass a lock")
+        raise TypeError(
+            "a client cannot be pickled: it owns connections; connect in the other process, or pass a lock"
+        )
 
     def _engine(self) -> Engine:
         loop = asyncio.get_running_loop()

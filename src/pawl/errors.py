@@ -169,7 +169,9 @@ class NotReplicated(NotAcquired):
 
     code = "NOT_REPLICATED"
 
-    def __init__(self, message: str = "", *, name: str | None = None, acknowledged: int = 0, wanted: int = 0) -> None:
+    def __init__(
+        self, message: str = "", *, name: str | None = None, acknowledged: int = 0, wanted: int = 0
+    ) -> None:
         super().__init__(message, name=name)
         self.acknowledged = acknowledged
         self.wanted = wanted

@@ -208,7 +208,9 @@ class Client:
         Raises:
             ConfigurationError: A name, owner or option that can never work.
         """
-        return Lock(self, plan_of(self._settings, "rlock", name, options, owner), ("rlock", name, options, owner))
+        return Lock(
+            self, plan_of(self._settings, "rlock", name, options, owner), ("rlock", name, options, owner)
+        )
 
     def inspect(self, name: str, *, waiters: int = 100) -> LockInfo:
         """Who holds a name and who waits for it. Changes nothing; a free name gives a record that says free.
@@ -241,7 +243,11 @@ class Client:
             timeout: Seconds that the releases may take in all; None: 5. Later their ttl frees the names.
         """
         patience = check_timeout(timeout)
-        run(endings.close(self._engine, self._runtime.interrupt_waiters, 5.0 if patience is None else patience))
+        run(
+            endings.close(
+                self._engine, self._runtime.interrupt_waiters, 5.0 if patience is None else patience
+            )
+        )
         self._runtime.shut_down(1.0)
 
     def __enter__(self) -> Self:
@@ -256,7 +262,9 @@ class Client:
         return f"<Client namespace={self._settings.namespace!r}{' closed' if self._engine.closed else ''}>"
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a client cannot be pickled: it owns connections; connect in the other process, or pass a Lock")
+        raise TypeError(
+            "a client cannot be pickled: it owns connections; connect in the other process, or pass a Lock"
+        )
 
     def __del__(self) -> None:
         # Leases keep the engine alive; without any there is nothing left to serve.

@@ -78,8 +78,7 @@ class Keeper:
         return not self._thread.is_alive()
 
     def give_up(self) -> bool:
-        """Stop waiting for the lock and leave nothing behind; at once, or within some seconds without a
-        server.
+        """Stop waiting and leave nothing behind: at once, or within seconds when the server is gone.
 
         Returns:
             False when the server could not be told in time: the ticket lapses by itself.

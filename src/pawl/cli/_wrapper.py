@@ -214,7 +214,7 @@ class _Wrapper:
         return "expired"
 
     def _insist(self) -> None:
-        """End the child past a spawner that somebody stopped: it has not reaped it, so the number is right."""
+        """End the child past a spawner that somebody stopped: it has not reaped it, the number is right."""
         if self._lost_at is None or self._job.on_lost != "kill" or not self._child:
             return
         if clock() > self._lost_at + self._job.kill_after + _SLACK:

@@ -146,7 +146,9 @@ async def _win(
                 return None
 
 
-def _next_call(engine: Engine, primitive: Primitive, options: LockOptions, claim: Claim, *, wait: bool) -> Call:
+def _next_call(
+    engine: Engine, primitive: Primitive, options: LockOptions, claim: Claim, *, wait: bool
+) -> Call:
     channel = engine.runtime.channel()
     ticket_ms = to_ms(options.ticket_ttl or options.ttl)
     ttl_ms = to_ms(options.ttl)
@@ -193,7 +195,9 @@ async def _ask(
         except Fault as fault:
             claim.unanswered |= fault.maybe_applied
             claim.old_unanswered |= fault.maybe_applied
-            pause = bear(engine, fault, options, claim, until, attempt, f"acquire {primitive.kind}", primitive.name)
+            pause = bear(
+                engine, fault, options, claim, until, attempt, f"acquire {primitive.kind}", primitive.name
+            )
         else:
             claim.failing_since = None
             return reply, sent_at
@@ -259,13 +263,13 @@ def _read(
         claim.holder = reply[4].decode(errors="replace") or None
         return None
     if status == b"F":
-        text = (
-            f"acquire {primitive.name!r}: {reply[2]} waiters stand in the queue; max_waiters is {options.max_waiters}"
-        )
+        text = f"acquire {primitive.name!r}: {reply[2]} waiters stand in the queue; max_waiters is {options.max_waiters}"
         raise QueueFull(text, name=primitive.name)
     if status in (b"U", b"X"):
         # The ticket lapsed, or the server lost it: a new token at the tail. The old one must never be granted.
-        log.info("ticket of %r was dropped; queueing again", primitive.name, extra={"pawl_name": primitive.name})
+        log.info(
+            "ticket of %r was dropped; queueing again", primitive.name, extra={"pawl_name": primitive.name}
+        )
         engine.count("requeued")
         engine.depart(primitive, claim.token, TOMB_MS if claim.unanswered else 0)
         claim.restart(engine.runtime.new_token())

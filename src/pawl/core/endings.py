@@ -87,9 +87,7 @@ async def release_or_raise(engine: Engine, lease: BaseLease) -> None:
     if outcome is Release.LOST:
         raise NotHeld(f"release {lease.name!r}: {lease._loss()}", name=lease.name)
     if outcome is Release.UNKNOWN:
-        text = (
-            f"release {lease.name!r}: the server did not answer; the name is free after {lease.ttl:g} s at the latest"
-        )
+        text = f"release {lease.name!r}: the server did not answer; the name is free after {lease.ttl:g} s at the latest"
         raise BackendUnavailable(text, name=lease.name)
 
 
@@ -127,7 +125,9 @@ async def leave(engine: Engine, tenure: Tenure) -> Release:
                 return _left(engine, tenure, claim, await runtime.call(call, patience))
             except Fault as fault:
                 claim.unanswered |= fault.maybe_applied
-                pause = bear(engine, fault, tenure.options, claim, until, attempt, "release", tenure.primitive.name)
+                pause = bear(
+                    engine, fault, tenure.options, claim, until, attempt, "release", tenure.primitive.name
+                )
             await runtime.sleep(pause)
             attempt += 1
     except PawlError as error:
@@ -141,7 +141,9 @@ async def leave(engine: Engine, tenure: Tenure) -> Release:
 def _unknown(engine: Engine, tenure: Tenure, error: Exception) -> Release:
     name = tenure.primitive.name
     engine.count("release_unknown")
-    log.warning("release of %r: outcome unknown (%s); its ttl frees it", name, error, extra={"pawl_name": name})
+    log.warning(
+        "release of %r: outcome unknown (%s); its ttl frees it", name, error, extra={"pawl_name": name}
+    )
     engine.depart(tenure.primitive, tenure.token, TOMB_MS)
     return Release.UNKNOWN
 
@@ -189,7 +191,9 @@ async def _raise_life(engine: Engine, lease: BaseLease, ttl: float) -> None:
         try:
             reply = await runtime.call(call, tenure.options.request_timeout)
         except Fault as fault:
-            pause = bear(engine, fault, tenure.options, claim, tenure.valid_until, attempt, "extend", lease.name)
+            pause = bear(
+                engine, fault, tenure.options, claim, tenure.valid_until, attempt, "extend", lease.name
+            )
             await runtime.sleep(pause)
             attempt += 1
             continue
@@ -227,7 +231,9 @@ def detach(engine: Engine, lease: BaseLease) -> str:
     if not lease._mine():
         raise NotHeld(f"detach {lease.name!r}: {lease._lost_error()}", name=lease.name)
     if lease._levels > 1:
-        raise NotHeld(f"detach {lease.name!r}: it is held {lease._levels} times; leave the inner ones", name=lease.name)
+        raise NotHeld(
+            f"detach {lease.name!r}: it is held {lease._levels} times; leave the inner ones", name=lease.name
+        )
     lease._released = True
     engine.forget_holder(tenure, lease._who)
     engine.detach_place(tenure)
@@ -243,7 +249,9 @@ def read_ticket(text: object) -> Ticket:
         ConfigurationError: It is not one, or of another wire version.
     """
     if not isinstance(text, str) or not text.startswith(_TICKET_PREFIX):
-        raise ConfigurationError("not a ticket of this version of pawl: it must be the text that detach() returned")
+        raise ConfigurationError(
+            "not a ticket of this version of pawl: it must be the text that detach() returned"
+        )
     body = text[len(_TICKET_PREFIX) :]
     try:
         ticket = Ticket(*json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4))))
@@ -265,7 +273,9 @@ async def adopt(engine: Engine, plan: Plan, ticket: Ticket, new_lease: NewLease)
     reply, sent_at = await query(engine, call, plan.options, ticket.name, "adopt")
     until = valid_until(sent_at, reply[3], to_ms(plan.options.ttl)) if reply[0] == b"H" else 0.0
     if until <= runtime.now():
-        raise NotHeld(f"adopt {ticket.name!r}: the lease ran out or was taken before it was adopted", name=ticket.name)
+        raise NotHeld(
+            f"adopt {ticket.name!r}: the lease ran out or was taken before it was adopted", name=ticket.name
+        )
     who = runtime.who()
     tenure = Tenure(plan.primitive, plan.options, ticket.token, ticket.fence, until, runtime.now())
     tenure.who = who
@@ -276,7 +286,9 @@ async def adopt(engine: Engine, plan: Plan, ticket: Ticket, new_lease: NewLease)
     return lease
 
 
-async def query(engine: Engine, call: Call, options: LockOptions, name: str, doing: str) -> tuple[Reply, float]:
+async def query(
+    engine: Engine, call: Call, options: LockOptions, name: str, doing: str
+) -> tuple[Reply, float]:
     """Run an idempotent call, again after passing faults, for at most ``unavailable_after``.
 
     Returns:

@@ -130,7 +130,9 @@ class Engine:
         self.schedule.discard(tenure)
         self.count(f"lost_{reason}")
         name = tenure.primitive.name
-        log.warning("lease of %r lost: %s", name, reason, extra={"pawl_name": name, "pawl_reason": str(reason)})
+        log.warning(
+            "lease of %r lost: %s", name, reason, extra={"pawl_name": name, "pawl_reason": str(reason)}
+        )
         if reason is not LossReason.MAX_HOLD:
             # After max_hold the owner is told first, and the rest of the ttl is its time to stop.
             close_ms = tenure.close_ms(self.runtime.now()) if reason is LossReason.CLOSED else 0

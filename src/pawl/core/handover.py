@@ -50,7 +50,9 @@ class Place:
 
     __slots__ = ("closed", "guard", "home", "key", "since", "sleepers", "streak")
 
-    def __init__(self, key: Hashable, guard: AbstractContextManager[object], home: dict[Hashable, Place]) -> None:
+    def __init__(
+        self, key: Hashable, guard: AbstractContextManager[object], home: dict[Hashable, Place]
+    ) -> None:
         self.key = key
         self.guard = guard
         self.home = home

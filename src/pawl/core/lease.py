@@ -187,7 +187,9 @@ class BaseLease:
 
     def _lost_error(self) -> LeaseLost:
         if self._released:
-            return LeaseLost(f"the lease of {self.name!r} was released", name=self.name, reason=LossReason.CLOSED)
+            return LeaseLost(
+                f"the lease of {self.name!r} was released", name=self.name, reason=LossReason.CLOSED
+            )
         if self._inert():
             text = f"the lease of {self.name!r} belongs to the parent process; a fork does not inherit it"
             return LeaseLost(text, name=self.name, reason=LossReason.CLOSED)

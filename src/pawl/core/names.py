@@ -31,7 +31,9 @@ def _check_text(value: object, what: str) -> str:
         hint = " (decode the bytes first)" if isinstance(value, bytes) else ""
         raise ConfigurationError(f"{what} must be a str, not {kind}{hint}")
     if len(value) > MAX_NAME_BYTES:
-        raise ConfigurationError(f"{what} is too long: {len(value)} characters; at most {MAX_NAME_BYTES} bytes")
+        raise ConfigurationError(
+            f"{what} is too long: {len(value)} characters; at most {MAX_NAME_BYTES} bytes"
+        )
     try:
         size = len(value.encode())
     except UnicodeEncodeError as error:

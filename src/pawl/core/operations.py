@@ -156,7 +156,9 @@ def _pass_on(engine: Engine, plan: Plan, place: Place, sleeper: Sleeper) -> None
     """Give back a turn that came in the instant of giving up."""
     if sleeper.claim is not None:
         _drop_claim(engine, plan, place, sleeper.claim)
-    elif sleeper.tenure is not None and not place.pass_tenure(sleeper.tenure, engine.runtime.now(), engine.runtime):
+    elif sleeper.tenure is not None and not place.pass_tenure(
+        sleeper.tenure, engine.runtime.now(), engine.runtime
+    ):
         engine.end(sleeper.tenure)
         engine.depart(plan.primitive, sleeper.tenure.token, 0)
 
@@ -218,7 +220,9 @@ async def _give_up(engine: Engine, plan: Plan, place: Place | None, claim: Claim
         raise
 
 
-def _timed_out(engine: Engine, plan: Plan, began: float, position: int | None, holder: str | None) -> AcquireTimeout:
+def _timed_out(
+    engine: Engine, plan: Plan, began: float, position: int | None, holder: str | None
+) -> AcquireTimeout:
     waited = engine.runtime.now() - began
     engine.count("timeouts")
     name = plan.primitive.name
@@ -235,7 +239,9 @@ def _own(
     grant: Grant,
     who: object,
 ) -> BaseLease:
-    tenure = Tenure(plan.primitive, plan.options, claim.token, grant.fence, grant.valid_until, engine.runtime.now())
+    tenure = Tenure(
+        plan.primitive, plan.options, claim.token, grant.fence, grant.valid_until, engine.runtime.now()
+    )
     tenure.place = place
     if place is not None:
         place.streak = 0
@@ -247,7 +253,9 @@ def _own(
     return lease
 
 
-def _take_over(engine: Engine, plan: Plan, new_lease: NewLease, tenure: Tenure, fence: int, who: object) -> BaseLease:
+def _take_over(
+    engine: Engine, plan: Plan, new_lease: NewLease, tenure: Tenure, fence: int, who: object
+) -> BaseLease:
     tenure.who = who
     engine.held[who, plan.primitive.key] = tenure
     engine.counters["handed_over"] += 1

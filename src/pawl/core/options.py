@@ -80,11 +80,15 @@ def check_timeout(value: object, what: str = "timeout") -> float | None:
         return None
     timeout = seconds(value, what)
     if timeout < 0:
-        raise ConfigurationError(f"{what} is {timeout:g} s; 0 tries once, None waits for ever, negative means nothing")
+        raise ConfigurationError(
+            f"{what} is {timeout:g} s; 0 tries once, None waits for ever, negative means nothing"
+        )
     return None if math.isinf(timeout) else timeout
 
 
-def check_callback(value: object, *, may_be_async: bool, what: str = "on_lost") -> Callable[[Any], object] | None:
+def check_callback(
+    value: object, *, may_be_async: bool, what: str = "on_lost"
+) -> Callable[[Any], object] | None:
     """A callback that takes the lease, or None.
 
     Args:
@@ -102,7 +106,9 @@ def check_callback(value: object, *, may_be_async: bool, what: str = "on_lost") 
     if not may_be_async and (
         inspect.iscoroutinefunction(value) or inspect.iscoroutinefunction(getattr(value, "__call__", None))  # noqa: B004
     ):
-        raise ConfigurationError(f"{what} is a coroutine function; this client is not async: give a plain function")
+        raise ConfigurationError(
+            f"{what} is a coroutine function; this client is not async: give a plain function"
+        )
     return value
 
 

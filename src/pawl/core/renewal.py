@@ -42,7 +42,9 @@ async def upkeep(engine: Engine) -> None:
             await _depart(engine, leaving)
         if due or leaving:
             continue
-        next_due = min(engine.schedule.sleep_until(), min((d.due for d in engine.departures), default=float("inf")))
+        next_due = min(
+            engine.schedule.sleep_until(), min((d.due for d in engine.departures), default=float("inf"))
+        )
         if engine.abandoned:
             continue
         pause = None if next_due == float("inf") else max(0.0, next_due - runtime.now())
@@ -63,7 +65,8 @@ async def _renew(engine: Engine, due: list[Tenure]) -> None:
     if not batch:
         return
     calls = [
-        t.primitive.renew(t.token, to_ms(t.ttl), to_ms(min(t.options.ticket_ttl or t.ttl, t.ttl)), "") for t in batch
+        t.primitive.renew(t.token, to_ms(t.ttl), to_ms(min(t.options.ticket_ttl or t.ttl, t.ttl)), "")
+        for t in batch
     ]
     patience = min(min(t.options.request_timeout, t.valid_until - now) for t in batch)
     patience = max(_LEAST_PATIENCE, min(patience, engine.schedule.first_deadline() - now))
@@ -103,7 +106,9 @@ def _failed(engine: Engine, tenure: Tenure, fault: Fault) -> None:
         level, "renewal of %r failed (%s); %.1f s of the lease are left", name, fault.text, tenure.valid_until - now,
         extra={"pawl_name": name, "pawl_fault": str(fault.kind)},
     )  # fmt: skip
-    pause = full_jitter(tenure.failures, engine.runtime.random(), base=tenure.every / 16, cap=min(1.0, tenure.every))
+    pause = full_jitter(
+        tenure.failures, engine.runtime.random(), base=tenure.every / 16, cap=min(1.0, tenure.every)
+    )
     if engine.schedule.add_once(tenure, min(now + max(pause, 0.005), tenure.valid_until)):
         engine.runtime.nudge()
 

@@ -65,7 +65,9 @@ class Fault(Exception):
         final: True if another try can only fail the same way.
     """
 
-    def __init__(self, kind: FaultKind, text: str, *, maybe_applied: bool = False, final: bool = False) -> None:
+    def __init__(
+        self, kind: FaultKind, text: str, *, maybe_applied: bool = False, final: bool = False
+    ) -> None:
         super().__init__(text)
         self.kind = kind
         self.text = text

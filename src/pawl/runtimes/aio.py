@@ -72,7 +72,9 @@ class AsyncioRuntime:
         prefix: What the wake-up channels of this client begin with.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, endpoint: Callable[[], Endpoint], prefix: str) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, endpoint: Callable[[], Endpoint], prefix: str
+    ) -> None:
         self.loop = loop
         self._thread = threading.get_ident()
         self._endpoint = endpoint
@@ -136,14 +138,18 @@ class AsyncioRuntime:
 
     async def _connect(self, timeout: float) -> None:
         # Starting the embedded server takes a moment, and must not stop the loop.
-        endpoint = await asyncio.to_thread(locate, self._endpoint) if not self._served else locate(self._endpoint)
+        endpoint = (
+            await asyncio.to_thread(locate, self._endpoint) if not self._served else locate(self._endpoint)
+        )
         mux = Mux(self.loop, self._wake, self._ended)
         greeting = Greeting(self._prefix + secret(), endpoint.shown, first=not self._served)
         try:
             async with asyncio.timeout(timeout * 2):
                 await open_mux(endpoint, mux, greeting, timeout)
         except TimeoutError:
-            raise Fault(FaultKind.UNREACHABLE, f"{endpoint.shown}: no connection within {timeout * 2:.3g} s") from None
+            raise Fault(
+                FaultKind.UNREACHABLE, f"{endpoint.shown}: no connection within {timeout * 2:.3g} s"
+            ) from None
         if self._ending:
             mux.close()
             raise Fault(FaultKind.CLOSED, "the client is closed", final=True)

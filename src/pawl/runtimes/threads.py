@@ -39,7 +39,9 @@ def run(operation: Coroutine[Any, Any, T]) -> T:
         result: T = stop.value
         return result
     operation.close()
-    raise RuntimeError("an operation of pawl awaited something that is not of its runtime; please report this")
+    raise RuntimeError(
+        "an operation of pawl awaited something that is not of its runtime; please report this"
+    )
 
 
 class _ThreadParker:
@@ -138,7 +140,9 @@ class ThreadRuntime:
             raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
         self._make_room()
         # Twenty milliseconds serve a script, but not a handshake on a busy machine.
-        link = Link(locate(self._endpoint), self._wake_prefix + secret(), max(timeout, 0.25), first=not self._served)
+        link = Link(
+            locate(self._endpoint), self._wake_prefix + secret(), max(timeout, 0.25), first=not self._served
+        )
         self._served = True
         with self._links_guard:
             self._links.add(link)
@@ -217,7 +221,9 @@ class ThreadRuntime:
         with self._links_guard:
             if self._ending or (self._upkeep is not None and self._upkeep.is_alive()):
                 return
-            self._upkeep = threading.Thread(target=self._serve, args=(upkeep,), name="pawl-upkeep", daemon=True)
+            self._upkeep = threading.Thread(
+                target=self._serve, args=(upkeep,), name="pawl-upkeep", daemon=True
+            )
         self._upkeep.start()
 
     def _serve(self, upkeep: Callable[[], Any]) -> None:

@@ -87,7 +87,9 @@ def _unix(parts: SplitResult, settings: dict[str, Any]) -> str:
 
 def _db(text: str) -> int:
     if not text.isascii() or not text.isdigit():
-        raise ConfigurationError(f"the URL's db is {text[:40]!r}; give a number, as in redis://localhost:6379/0")
+        raise ConfigurationError(
+            f"the URL's db is {text[:40]!r}; give a number, as in redis://localhost:6379/0"
+        )
     return int(text)
 
 
@@ -98,7 +100,9 @@ def _options(parts: SplitResult) -> dict[str, Any]:
     for key, value in parse_qsl(parts.query, keep_blank_values=True):
         if key not in _KNOWN | (_TLS_OPTIONS if parts.scheme == "rediss" else frozenset()):
             known = ", ".join(sorted(_KNOWN | _TLS_OPTIONS))
-            raise ConfigurationError(f"unknown option {key[:40]!r} in the URL of {parts.scheme}://; known: {known}")
+            raise ConfigurationError(
+                f"unknown option {key[:40]!r} in the URL of {parts.scheme}://; known: {known}"
+            )
         if key in settings:
             raise ConfigurationError(f"option {key!r} appears twice in the URL")
         settings[key] = _option(key, value)

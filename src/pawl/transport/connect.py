@@ -46,7 +46,9 @@ def endpoint_of(client: object) -> Endpoint:
     if names & {"RedisCluster", "ValkeyCluster", "ClusterPipeline"}:
         raise NotSupported("a cluster client is not supported by this version of pawl")
     if names & {"Pipeline", "PubSub", "Monitor"}:
-        raise ConfigurationError(f"a {type(client).__name__} is not a client: pass the Redis object it was made from")
+        raise ConfigurationError(
+            f"a {type(client).__name__} is not a client: pass the Redis object it was made from"
+        )
     pool = getattr(client, "connection_pool", None)
     settings = getattr(pool, "connection_kwargs", None)
     if pool is None or not isinstance(settings, dict):

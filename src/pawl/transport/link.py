@@ -61,7 +61,9 @@ class Link:
         self._early: dict[str, Wakeup] = {}
         self._timeout = -1.0
         self._sock = _open(endpoint, timeout)
-        self._kernel_timeouts = type(self._sock) is socket.socket and self._sock.__class__.__module__ == "socket"
+        self._kernel_timeouts = (
+            type(self._sock) is socket.socket and self._sock.__class__.__module__ == "socket"
+        )
         self._poll = select.poll()
         self._poll.register(self._sock.fileno(), select.POLLIN)
         greeting = Greeting(channel, endpoint.shown, first=first)

@@ -166,7 +166,9 @@ class Mux(asyncio.Protocol):
                 else:
                     self._answered(reply)
         except Exception as error:  # noqa: BLE001 - whatever broke, every request must learn of it
-            self.close(Fault(FaultKind.NOT_REDIS, f"the stream of replies broke: {error}", maybe_applied=True))
+            self.close(
+                Fault(FaultKind.NOT_REDIS, f"the stream of replies broke: {error}", maybe_applied=True)
+            )
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail what is under way; its callers ask again on a new connection."""

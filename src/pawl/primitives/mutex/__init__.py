@@ -116,7 +116,9 @@ class SharedMutex(Mutex):
         """Take the name for the owner, re-enter it, or queue; see ``own_acquire.lua``."""
         keys = (*self._keys, (self._dead + token).encode(), self._holds)
         mode = 1 if wait else 0
-        return Call(_OWN_ACQUIRE, keys, (token, self._owner, ttl_ms, ticket_ms, mode, block, channel, max_waiters))
+        return Call(
+            _OWN_ACQUIRE, keys, (token, self._owner, ttl_ms, ticket_ms, mode, block, channel, max_waiters)
+        )
 
     def renew(self, token: str, ttl_ms: int, ticket_ms: int, channel: str) -> Call:
         """Raise the life of a hold or a waiter; see ``own_renew.lua``."""
