@@ -1,0 +1,108 @@
+"""The verb `pawl server`, as its users run it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+from pawl import embedded
+from pawl.embedded._watch import Wire
+
+pytest.importorskip("click", reason="the command needs click")
+
+
+def pawl(*args: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "pawl", *map(str, args)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=30,
+    )
+
+
+def test_start_status_stop(state: Path) -> None:
+    before = pawl("server", "status", "--state-dir", state)
+    assert (before.returncode, before.stdout) == (3, f"not running; data in {state}\n")
+    assert not state.exists()
+
+    first = pawl("server", "start", "--state-dir", state)
+    assert first.returncode == 0
+    assert "pawl: started: process" in first.stderr
+    url = urlsplit(first.stdout.strip())
+    assert url.scheme == "unix"
+    with Wire(unquote(url.path), 5.0) as wire:
+        assert wire.ask("PING") == "PONG"
+        second = pawl("server", "start", "--quiet", "--state-dir", state)
+        assert (second.returncode, second.stdout, second.stderr) == (0, first.stdout, "")
+
+        told = pawl("server", "status", "--state-dir", state)
+        assert told.returncode == 0
+        assert told.stdout.startswith("running\n")
+        for word in ("process", str(state), "clients  1", "leaves when nobody uses it"):
+            assert word in told.stdout
+
+        refused = pawl("server", "stop", "--state-dir", state)
+        assert refused.returncode == 75
+        assert refused.stderr.startswith("pawl: ")
+        assert "1 client" in refused.stderr
+        assert "--force" in refused.stderr
+        assert wire.ask("PING") == "PONG"
+
+    ended = pawl("server", "stop", "--state-dir", state)
+    assert (ended.returncode, ended.stdout) == (0, "stopped\n")
+    again = pawl("server", "stop", "--state-dir", state)
+    assert (again.returncode, again.stdout) == (0, "was not running\n")
+
+
+def test_stop_by_force(state: Path) -> None:
+    with Wire(embedded.ensure(state).socket, 5.0):
+        assert pawl("server", "stop", "--force", "--state-dir", state).returncode == 0
+    assert not embedded.status(state).running
+
+
+def test_status_for_programs(state: Path) -> None:
+    nothing = pawl("server", "status", "--json", "--state-dir", state)
+    assert (nothing.returncode, json.loads(nothing.stdout)["running"]) == (3, False)
+    server = embedded.ensure(state)
+    found = pawl("server", "status", "--json", "--state-dir", state)
+    told = json.loads(found.stdout)
+    assert found.returncode == 0
+    assert (told["running"], told["pid"], told["socket"]) == (True, server.pid, server.socket)
+    assert (told["clients"], told["watched"]) == (0, True)
+
+
+def test_the_folder_comes_from_the_environment(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PAWL_STATE_DIR", str(state))
+    assert pawl("server", "start").returncode == 0
+    assert embedded.status(state).running
+
+
+def test_errors_are_one_line(state: Path) -> None:
+    state.mkdir()
+    state.chmod(0o777)
+    refused = pawl("server", "start", "--state-dir", state)
+    assert refused.returncode == 64
+    assert refused.stderr.startswith("pawl: others may write to")
+    assert refused.stderr.count("\n") == 1
+
+
+def test_a_missing_program_is_told(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PAWL_SERVER_BIN", os.devnull)
+    refused = pawl("server", "start", "--state-dir", state)
+    assert refused.returncode == 64
+    assert "PAWL_SERVER_BIN=/dev/null" in refused.stderr
+
+
+@pytest.mark.parametrize("verb", ["start", "status", "stop"])
+def test_help_teaches(verb: str) -> None:
+    shown = pawl("server", verb, "--help")
+    assert shown.returncode == 0
+    for word in ("Examples:", f"pawl server {verb}", "Exit codes:", "--state-dir"):
+        assert word in shown.stdout
