@@ -1,0 +1,30 @@
+"""The scripts on a server, on a clock that the test moves (`rig`) or on the server's own (`live`)."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from pawl.testing.servers import Server
+from tests.scripts.rig import Rig
+
+
+@pytest.fixture
+def rig(server: Server) -> Iterator[Rig]:
+    found = Rig(server.socket_path)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def live(server: Server) -> Iterator[Rig]:
+    found = Rig(server.socket_path, own_clock=False)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def own(own_server: Server) -> Iterator[Rig]:
+    """Like `live`, on a server that the test may break."""
+    found = Rig(own_server.socket_path, own_clock=False)
+    yield found
+    found.close()

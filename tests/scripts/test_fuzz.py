@@ -1,0 +1,126 @@
+"""The scripts under clients that crash, and the proof that this would notice a script that is wrong."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from pawl.testing.servers import Server
+from tests.scripts.fuzz import Broken, fuzz
+from tests.scripts.rig import Rig
+
+SECONDS = float(os.environ.get("PAWL_FUZZ_SECONDS", "3"))
+FIRST = int(os.environ.get("PAWL_FUZZ_SEED", "0"))
+
+# name: (old text, new text); the text is replaced wherever it is, in every script that has it.
+MUTANTS: dict[str, tuple[str, str]] = {
+    "renew lowers an expiry": ("if left < ttl_ms then", "if true then"),
+    "acquire ignores the tombstone": ("call('EXISTS', DEAD) == 1", "false"),
+    "leave sets no tombstone": ("if tomb_ms > 0 then", "if false then"),
+    "a hand-off raises to the full ttl": (
+        "grant(found.value, found.expiry, found.block, fence)",
+        "grant(found.value, now_ms + 3000, found.block, fence)",
+    ),
+    "renew creates a ticket": (
+        "  reply = {'U', RID, present(value)}\n",
+        "  reply = enqueue(token, ttl_ms, ticket_ttl_ms, 1, 'c', '-', 99, value or found and found.value)\n",
+    ),
+    "last is the start of the block": (
+        "cur + math.max(block, 1) - 1",
+        "cur",
+    ),
+    "leave does not pump": ("if found then\n  pump(found, fence)\nend\n", ""),
+    "leave does not compare": ("local holding = value == token", "local holding = value and true"),
+    "own_leave does not compare": (
+        "local holding = value == owner and holds.live[token] ~= nil",
+        "local holding = value == owner",
+    ),
+    "own_leave frees at the first hold": ("local last = holding and count_left == 0", "local last = holding"),
+    "own_leave leaves the name's expiry": (
+        "  call('PEXPIREAT', NAME, digits(longest))\n  call('PEXPIREAT', HOLDS",
+        "  call('PEXPIREAT', HOLDS",
+    ),
+    "a hold is not extended with its name": ("if longest > holds.longest then", "if false then"),
+    "the fence is the clock alone": ("math.max(tonumber(fence[1] or '0') + 1, now_us)", "now_us"),
+    "acquire barges past the queue": ("local queued = mode ~= '2' and", "local queued = mode == '3' and"),
+    "acquire does not pump": ("  local found = plan()\n", "  local found = {drop = {}}\n"),
+    "renew does not pump": (
+        "local found = not value and plan(token, expiry)",
+        "local found = not value and {drop = {}}",
+    ),
+    "dead heads are granted": (
+        "if expiry > now_ms then\n        found.token",
+        "if true then\n        found.token",
+    ),
+    "the newest ticket is granted": (
+        "call('ZRANGE', QUEUE, from, from + BATCH - 1)",
+        "call('ZRANGE', QUEUE, from, from + BATCH - 1, 'REV')",
+    ),
+    "a granted ticket stays": ("  remove(found.drop)\n  if not found.token", "  if not found.token"),
+    "acquire again lowers its ticket": ("    if expiry > had then\n", "    if true then had = 0\n"),
+    "renew lowers a ticket": (
+        "mine and math.max(parse(ticket), now_ms + ticket_ttl_ms)",
+        "mine and now_ms + ticket_ttl_ms",
+    ),
+    "PTTL is read after TIME": (
+        "  local left = call('PTTL', NAME)\n  read_clock()\n",
+        "  read_clock()\n  local left = call('PTTL', NAME)\n",
+    ),
+    "queue keys follow the last ticket": (
+        "if call('PTTL', key) < expiry_ms - now_ms then\n    call('PEXPIREAT', key, digits(expiry_ms + S",
+        "if true then\n    call('PEXPIREAT', key, digits(expiry_ms + 0 * S",
+    ),
+    "leave keeps the ticket": ("local withdrawn = head and drop_ticket(token)", "local withdrawn = head"),
+    "swap passes the queue by": (
+        "local found = head and free and plan(old, 0) or {drop = {}}",
+        "local found = {drop = {}}",
+    ),
+    "a message carries another expiry": (
+        "digits(found.cur), digits(found.expiry), digits(now_ms)",
+        "digits(found.cur), digits(found.expiry + 300), digits(now_ms)",
+    ),
+    "an owned ticket is granted as a plain one": (
+        "found.value = found.owned and owner or member",
+        "found.value = member",
+    ),
+    "a hold counts twice": ("if value == owner and holds.live[token] then", "if false then"),
+}
+
+
+@pytest.fixture
+def mutate(valkey: Server) -> Iterator[Callable[[str, str], Rig]]:
+    rigs: list[Rig] = []
+
+    def make(old: str, new: str) -> Rig:
+        hits = []
+
+        def edit(_: str, source: str) -> str:
+            hits.append(source.count(old))
+            return source.replace(old, new)
+
+        rigs.append(Rig(valkey.socket_path, edit=edit))
+        assert sum(hits), f"no script has {old!r} any more"
+        return rigs[-1]
+
+    yield make
+    for rig in rigs:
+        rig.close()
+
+
+def test_nothing_breaks(rig: Rig) -> None:
+    worlds, stats = fuzz(rig, range(FIRST, FIRST + 1_000_000), seconds=SECONDS)
+    assert worlds
+    assert stats["held"] > 100
+    assert stats["by message"] > 50
+    seen = {what for what in stats if stats[what]}
+    assert {"acquire H", "renew Q", "renew U", "leave A", "swap Q", "own_acquire H", "own_renew H"} <= seen
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_a_wrong_script_is_noticed(mutate: Callable[[str, str], Rig], mutant: str) -> None:
+    rig = mutate(*MUTANTS[mutant])
+    with pytest.raises(Broken) as caught:
+        fuzz(rig, range(100), seconds=30)
+    print(mutant, "->", str(caught.value)[:150])
