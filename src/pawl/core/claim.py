@@ -263,7 +263,7 @@ def _read(
         claim.holder = reply[4].decode(errors="replace") or None
         return None
     if status == b"F":
-        text = f"acquire {primitive.name!r}: {reply[2]} waiters stand in the queue; max_waiters is {options.max_waiters}"
+        text = f"acquire {primitive.name!r}: {reply[2]} waiters in the queue; max_waiters is {options.max_waiters}"
         raise QueueFull(text, name=primitive.name)
     if status in (b"U", b"X"):
         # The ticket lapsed, or the server lost it: a new token at the tail. The old one must never be granted.

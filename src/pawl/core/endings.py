@@ -87,7 +87,7 @@ async def release_or_raise(engine: Engine, lease: BaseLease) -> None:
     if outcome is Release.LOST:
         raise NotHeld(f"release {lease.name!r}: {lease._loss()}", name=lease.name)
     if outcome is Release.UNKNOWN:
-        text = f"release {lease.name!r}: the server did not answer; the name is free after {lease.ttl:g} s at the latest"
+        text = f"release {lease.name!r}: the server did not answer; the name is free within {lease.ttl:g} s"
         raise BackendUnavailable(text, name=lease.name)
 
 

@@ -172,7 +172,7 @@ class LockOptions:
         put = object.__setattr__
         ttl = check_ttl(self.ttl)
         put(self, "ttl", ttl)
-        if not isinstance(self.renew, bool):
+        if self.renew is not True and self.renew is not False:
             raise ConfigurationError(f"renew must be True or False, not {self.renew!r:.40}")
         put(self, "timeout", check_timeout(self.timeout))
         put(self, "unavailable_after", _positive(self.unavailable_after, "unavailable_after", zero=True))
@@ -199,7 +199,7 @@ class LockOptions:
             every = _positive(self.renew_every, "renew_every", zero=False)
             if every >= ttl / 2:
                 raise ConfigurationError(
-                    f"renew_every {every:g} s is not below half the ttl ({ttl / 2:g} s): one late renewal would lose it",
+                    f"renew_every {every:g} s is not below half the ttl ({ttl / 2:g} s): one late one would lose it",
                 )
             put(self, "renew_every", every)
         if self.max_hold is not None:

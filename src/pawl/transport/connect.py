@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from typing import Any
+from typing import Any, cast
 
 import redis
 import redis.asyncio
@@ -50,14 +50,15 @@ def endpoint_of(client: object) -> Endpoint:
             f"a {type(client).__name__} is not a client: pass the Redis object it was made from"
         )
     pool = getattr(client, "connection_pool", None)
-    settings = getattr(pool, "connection_kwargs", None)
-    if pool is None or not isinstance(settings, dict):
+    found = getattr(pool, "connection_kwargs", None)
+    if pool is None or not isinstance(found, dict):
         raise ConfigurationError(
             f"cannot connect with a {type(client).__name__}: "
             "pass a URL, or a Redis or Valkey client (redis-py, valkey-py; sync or asyncio)",
         )
     if "Sentinel" in type(pool).__name__:
         raise NotSupported("a client of Sentinel is not supported by this version of pawl")
+    settings = cast("dict[str, Any]", found)
     kept = {k: v for k, v in settings.items() if v is not None and (k in _TAKEN or k.startswith("ssl_"))}
     if "path" in kept:
         return Endpoint("unix", f"unix://{kept['path']}?db={kept.get('db', 0)}", kept)

@@ -15,7 +15,7 @@ import struct
 import threading
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from pawl.core.faults import classify
 from pawl.core.runtime import Call, Fault, FaultKind, Reply, Wakeup
@@ -30,6 +30,7 @@ from pawl.transport.wire import (
     pack,
     pack_eval,
     read_push,
+    rid_of,
 )
 
 __all__ = ["Link"]
@@ -144,21 +145,18 @@ class Link:
             return fault
 
     def _reply_to(self, call: Call, rid: int) -> Reply:
-        wanted = b"%d" % rid
         while True:
             reply = self._next_reply()
-            if type(reply) is list and len(reply) > 1:
-                if reply[1] == wanted:
-                    return reply
-                if int(reply[1]) > rid:
-                    self.close()
-                    raise Fault(FaultKind.UNANSWERED, "the reply was lost", maybe_applied=True)
-                continue
+            answered = rid_of(reply)
+            if answered == rid:
+                return cast("Reply", reply)
+            if answered is not None and answered > rid:
+                self.close()
+                raise Fault(FaultKind.UNANSWERED, "the reply was lost", maybe_applied=True)
             if isinstance(reply, ReplyError):
                 text = str(reply)
                 if text.startswith("NOSCRIPT"):
                     self._rid = rid = self._rid + 1
-                    wanted = b"%d" % rid
                     self._sock.sendall(pack_eval(call, rid))
                     continue
                 fault = classify(text)

@@ -26,6 +26,7 @@ from pawl.transport.wire import (
     pack,
     pack_eval,
     read_push,
+    rid_of,
 )
 
 __all__ = ["Mux", "open_mux"]
@@ -184,8 +185,8 @@ class Mux(asyncio.Protocol):
 
     def _answered(self, reply: Any) -> None:
         pending = self._pending
-        if type(reply) is list and len(reply) > 1 and pending:
-            rid = int(reply[1])
+        rid = rid_of(reply)
+        if rid is not None:
             while pending and pending[0].rid < rid:
                 self._fail(pending.popleft(), "the reply was lost")
             if pending and pending[0].rid == rid:

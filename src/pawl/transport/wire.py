@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import hiredis
 
 from pawl.core.faults import classify
-from pawl.core.runtime import DEAF, Call, Fault, FaultKind, Wakeup
+from pawl.core.runtime import DEAF, Call, Fault, FaultKind, Reply, Wakeup
 
 __all__ = [
     "NOTHING",
@@ -20,6 +20,7 @@ __all__ = [
     "pack",
     "pack_eval",
     "read_push",
+    "rid_of",
 ]
 
 NOTHING = object()
@@ -112,14 +113,25 @@ class Greeting:
         return self.channel
 
 
+def rid_of(reply: Any) -> int | None:
+    """The request id that a script's reply echoes; None for a reply that is not a script's."""
+    if type(reply) is list:
+        words = cast("Reply", reply)
+        if len(words) > 1 and isinstance(words[1], bytes):
+            return int(words[1])
+    return None
+
+
 def _facts(reply: Any) -> dict[str, str]:
-    if isinstance(reply, dict):
-        pairs = list(reply.items())
-    elif isinstance(reply, list):
-        pairs = list(zip(reply[::2], reply[1::2], strict=False))
-    else:
-        pairs = []
-    return {_text(key): _text(value) for key, value in pairs}
+    if not isinstance(reply, (dict, list)):
+        return {}
+    flat = cast("list[Any]", reply)
+    pairs = (
+        cast("dict[Any, Any]", reply)
+        if isinstance(reply, dict)
+        else dict(zip(flat[::2], flat[1::2], strict=False))
+    )
+    return {_text(key): _text(value) for key, value in pairs.items()}
 
 
 def _text(value: Any) -> str:
