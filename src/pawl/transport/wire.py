@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any, TypeGuard
 
 import hiredis
 
 from pawl.core.faults import classify
-from pawl.core.runtime import DEAF, Call, Fault, FaultKind, Reply, Wakeup
+from pawl.core.runtime import DEAF, Call, Fault, FaultKind, Wakeup
 
 __all__ = [
     "NOTHING",
@@ -115,23 +115,25 @@ class Greeting:
 
 def rid_of(reply: Any) -> int | None:
     """The request id that a script's reply echoes; None for a reply that is not a script's."""
-    if type(reply) is list:
-        words = cast("Reply", reply)
-        if len(words) > 1 and isinstance(words[1], bytes):
-            return int(words[1])
+    if _is_list(reply) and len(reply) > 1 and type(reply[1]) is bytes:
+        return int(reply[1])
     return None
 
 
+def _is_list(reply: Any) -> TypeGuard[list[Any]]:
+    return type(reply) is list
+
+
+def _is_map(reply: Any) -> TypeGuard[dict[Any, Any]]:
+    return type(reply) is dict
+
+
 def _facts(reply: Any) -> dict[str, str]:
-    if not isinstance(reply, (dict, list)):
-        return {}
-    flat = cast("list[Any]", reply)
-    pairs = (
-        cast("dict[Any, Any]", reply)
-        if isinstance(reply, dict)
-        else dict(zip(flat[::2], flat[1::2], strict=False))
-    )
-    return {_text(key): _text(value) for key, value in pairs.items()}
+    if _is_map(reply):
+        return {_text(key): _text(value) for key, value in reply.items()}
+    if _is_list(reply):
+        return {_text(key): _text(value) for key, value in zip(reply[::2], reply[1::2], strict=False)}
+    return {}
 
 
 def _text(value: Any) -> str:
