@@ -181,6 +181,8 @@ def test_what_it_is_told(state: Path) -> None:
     }
     assert stat.S_IMODE(Path(server.socket).stat().st_mode) == 0o700
     assert stat.S_IMODE(state.stat().st_mode) == 0o700
+    for path in state.rglob("*"):
+        assert not stat.S_IMODE(path.stat().st_mode) & 0o077, f"others may open {path}"
     assert Path(f"/proc/{server.pid}/exe").resolve() == Path(server.binary).resolve()
 
 

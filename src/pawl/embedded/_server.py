@@ -214,7 +214,7 @@ def _start(state: Path, path: str, deadline: float) -> _Found:
         (state / leftover).unlink(missing_ok=True)
     log = state / _LOG
     log_start = log.stat().st_size if log.exists() else 0
-    with _hold_for_child(state / _watch.ALIVE) as alive, log.open("ab") as output:
+    with _hold_for_child(state / _watch.ALIVE) as alive, open(log, "ab", opener=_watch.private) as output:
         # Its own session: a Ctrl-C in the terminal of the process that happened to start it is not for it. It
         # turns itself into a daemon, so it is nobody's child to wait for.
         done = subprocess.run(
@@ -302,7 +302,7 @@ def _environment() -> dict[str, str]:
 @contextlib.contextmanager
 def _hold_for_child(path: Path) -> Generator[IO[str]]:
     """Hold an flock on behalf of a process that inherits the descriptor and with it the hold."""
-    with path.open("a+") as file:
+    with open(path, "a+", opener=_watch.private) as file:
         _held.add(file)
         try:
             deadline = time.monotonic() + 1.0

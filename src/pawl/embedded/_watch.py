@@ -122,6 +122,11 @@ class Wire:
         return data[:-2]
 
 
+def private(path: str, flags: int) -> int:
+    """Open a file that nobody else may open: whoever can read a file can hold an flock on it."""
+    return os.open(path, flags, 0o600)
+
+
 def try_lock(file: IO[str]) -> bool:
     """Take an flock if it is free."""
     try:
@@ -134,7 +139,7 @@ def try_lock(file: IO[str]) -> bool:
 @contextlib.contextmanager
 def locked(path: str, timeout: float) -> Generator[IO[str]]:
     """Hold an flock for the length of a block. Raises TimeoutError; a timeout below 0 waits for ever."""
-    with open(path, "a+") as file:
+    with open(path, "a+", opener=private) as file:
         deadline = time.monotonic() + timeout
         while not try_lock(file):
             if timeout >= 0 and time.monotonic() > deadline:
