@@ -53,6 +53,12 @@ _MAIL = "redis.call('RPUSH', '_mail', outbox[1], outbox[2])"
 
 # Every declared key: type, expiry, content.
 _DUMP = """
+local function expiry_of(key)
+  local expiry = redis.pcall('PEXPIRETIME', key)
+  if type(expiry) == 'number' then return expiry end  -- else Redis 6.2
+  local left, time = redis.call('PTTL', key), redis.call('TIME')
+  return left < 0 and left or time[1] * 1000 + math.floor(time[2] / 1000) + left
+end
 local all = {}
 for i, key in ipairs(KEYS) do
   local kind = redis.call('TYPE', key).ok
@@ -61,7 +67,7 @@ for i, key in ipairs(KEYS) do
   elseif kind == 'hash' then content = redis.call('HGETALL', key)
   elseif kind == 'zset' then content = redis.call('ZRANGE', key, 0, -1, 'WITHSCORES')
   elseif kind == 'list' then content = redis.call('LRANGE', key, 0, -1) end
-  all[i] = {kind, kind == 'none' and -2 or redis.call('PEXPIRETIME', key), content}
+  all[i] = {kind, kind == 'none' and -2 or expiry_of(key), content}
 end
 return all
 """
@@ -103,6 +109,13 @@ class Rig:
 
     def close(self) -> None:
         self.redis.close()
+
+    def can_move_the_clock(self) -> bool:
+        """Whether the server tells expiries in absolute time, which a clock of ours needs (Redis 7.0)."""
+        try:
+            return bool(self.redis.pexpiretime("none") == -2)
+        except redis.ResponseError:
+            return False
 
     @property
     def now(self) -> int:
