@@ -10,13 +10,16 @@ import asyncio
 import contextlib
 import inspect
 import re
+import time
 import types
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+import pawl
 from pawl.testing.servers import Server
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -114,6 +117,28 @@ def test_every_example_is_marked_python_and_none_is_left_out(page: Path) -> None
     assert not [f"line {block.line}: ```{block.language}" for block in odd]
     left_out = re.findall(r"<!-- *no-run.*?-->\s*```python", text)
     assert not left_out, "a python block must run; show what cannot as text"
+
+
+def test_the_account_of_the_security_page_has_the_rights_that_pawl_needs(own_server: Server) -> None:
+    page = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+    (rule,) = [line for line in page.splitlines() if line.startswith("ACL SETUSER")]
+    own_server.command(*rule.split())
+    url = own_server.url.replace("redis://", "redis://locks:secret@")
+    with pawl.connect(url) as client, pawl.connect(url) as other, ThreadPoolExecutor(1) as pool:
+        held = client.lock("a {name}").acquire(timeout=5)
+        waiting = pool.submit(other.lock("a {name}").acquire, timeout=5)
+        while not client.inspect("a {name}").queue_length:
+            time.sleep(0.01)
+        held.release()
+        passed_on = waiting.result()
+        assert passed_on.fence > held.fence
+        passed_on.extend(5)
+        passed_on.release()
+        with client.rlock("job", owner="nightly") as lease, other.rlock("job", owner="nightly"):
+            assert lease.fence
+        with other.lock("a {name}") as lease:
+            assert lease.fence > passed_on.fence
+    assert own_server.command("ACL", "LOG") == []
 
 
 def test_blocks_are_found_indented_and_at_their_lines() -> None:
