@@ -182,6 +182,16 @@ def test_held_request_arrives_after_its_client_has_gone(
     assert server.command("GET", "k") == b"mine"
 
 
+def test_a_client_that_only_ends_its_sending_gets_its_reply(proxy: Proxy) -> None:
+    rule = proxy.hold_reply("INCR", seconds=0.1)
+    with socket.create_connection(("127.0.0.1", proxy.port), timeout=2) as plain:
+        plain.sendall(b"*2\r\n$4\r\nINCR\r\n$1\r\nn\r\n")
+        plain.shutdown(socket.SHUT_WR)
+        assert plain.recv(100) == b":1\r\n"
+        assert plain.recv(100) == b""
+    assert rule.hits == 1
+
+
 def test_duplicate_request(proxy: Proxy, server: Server) -> None:
     rule = proxy.duplicate_request("INCR")
     with Wire(("127.0.0.1", proxy.port)) as wire:
