@@ -45,9 +45,9 @@ MUTANTS: dict[str, tuple[str, str]] = {
     "a hold is not extended with its name": ("if longest > holds.longest then", "if false then"),
     "the fence is the clock alone": ("math.max(tonumber(fence[1] or '0') + 1, now_us)", "now_us"),
     "acquire barges past the queue": ("local queued = mode ~= '2' and", "local queued = mode == '3' and"),
-    "acquire does not pump": ("  local found = plan()\n", "  local found = {drop = {}}\n"),
+    "acquire does not pump": ("  local found = plan(queued)\n", "  local found = {drop = {}}\n"),
     "renew does not pump": (
-        "local found = not value and plan(token, expiry)",
+        "local found = not value and plan(nil, token, expiry)",
         "local found = not value and {drop = {}}",
     ),
     "dead heads are granted": (
@@ -55,8 +55,8 @@ MUTANTS: dict[str, tuple[str, str]] = {
         "if true then\n        found.token",
     ),
     "the newest ticket is granted": (
-        "call('ZRANGE', QUEUE, from, from + BATCH - 1)",
-        "call('ZRANGE', QUEUE, from, from + BATCH - 1, 'REV')",
+        "head and {head} or call('ZRANGE', QUEUE, 0, 0)",
+        "call('ZRANGE', QUEUE, 0, 0, 'REV')",
     ),
     "a granted ticket stays": ("  remove(found.drop)\n  if not found.token", "  if not found.token"),
     "acquire again lowers its ticket": ("    if expiry > had then\n", "    if true then had = 0\n"),
@@ -72,9 +72,9 @@ MUTANTS: dict[str, tuple[str, str]] = {
         "if call('PTTL', key) < expiry_ms - now_ms then\n    call('PEXPIREAT', key, digits(expiry_ms + S",
         "if true then\n    call('PEXPIREAT', key, digits(expiry_ms + 0 * S",
     ),
-    "leave keeps the ticket": ("local withdrawn = head and drop_ticket(token)", "local withdrawn = head"),
+    "leave keeps the ticket": ("if waiting then\n  remove({token})\nend\n", ""),
     "swap passes the queue by": (
-        "local found = head and free and plan(old, 0) or {drop = {}}",
+        "local found = head and free and plan(head, old, 0) or {drop = {}}",
         "local found = {drop = {}}",
     ),
     "a message carries another expiry": (

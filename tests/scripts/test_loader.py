@@ -95,6 +95,10 @@ def test_uncontended_calls_are_few(server: Server) -> None:
         assert calls(leave, "a@h", 0, 0, "r") == ["del", "get", "zrange"]
         again = calls(acquire, "a@h", 1000, 300, 1, 1, "ch", 100, "r")
         assert again == ["exists", "get", "hmget", "hset", "set", "time", "zrange"]
+        client.eval(acquire.source.decode(), 6, *"nfqtdh", "b@h", 1000, 300, 1, 1, "ch", 100, "r")
+        passed_on = calls(leave, "a@h", 0, 0, "r")
+        reads = ["get", "hexists", "hmget", "hmget", "time", "zrange"]
+        assert passed_on == sorted([*reads, "del", "hdel", "hset", "publish", "set", "zrem"])
 
 
 @pytest.mark.parametrize("gone", ["keys", "args", "returns", "invariant"])

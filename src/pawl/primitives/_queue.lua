@@ -50,22 +50,18 @@ local function remove(members)
   end
 end
 
--- Removes the ticket of one token; tells whether it was queued.
-local function drop_ticket(token)
-  local queued = call('ZREM', QUEUE, token) == 1
-  call('HDEL', TICKETS, token)
-  return queued
+-- Whether a token has a ticket; a queue entry without one is dead and goes with the next pump.
+local function has_ticket(token)
+  return call('HEXISTS', TICKETS, token) == 1
 end
 
 -- Reads the queue up to its first live ticket and writes nothing, so that a key of a wrong type stops the script
--- before its first write. The ticket of `own` counts as one that expires at `own_expiry_ms`.
-local function plan(own, own_expiry_ms)
+-- before its first write. `head` is the first in the queue, where the caller knows it: mostly it is live, and
+-- nobody else is looked at. The ticket of `own` counts as one that expires at `own_expiry_ms`.
+local function plan(head, own, own_expiry_ms)
   local found, from = {drop = {}}, 0
-  while true do
-    local members = call('ZRANGE', QUEUE, from, from + BATCH - 1)
-    if #members == 0 then
-      return found
-    end
+  local members = head and {head} or call('ZRANGE', QUEUE, 0, 0)
+  while #members > 0 do
     local tickets = call('HMGET', TICKETS, unpack(members))
     for i, member in ipairs(members) do
       local expiry, _, block, channel, owner = parse(tickets[i])
@@ -83,8 +79,10 @@ local function plan(own, own_expiry_ms)
         return found
       end
     end
-    from = from + BATCH
+    from = from + #members
+    members = call('ZRANGE', QUEUE, from, from + BATCH - 1)
   end
+  return found
 end
 
 -- Carries out a plan while the name is free: drops the dead heads and gives the name to the first live ticket.

@@ -25,7 +25,7 @@ if not value and not queued then
 end
 --@include _queue
 if not value then
-  local found = plan()
+  local found = plan(queued)
   pump(found, fence, token)
   if found.token == token then
     return {'H', RID, found.cur, found.expiry - now_ms, now_ms}

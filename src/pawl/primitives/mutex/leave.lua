@@ -20,16 +20,18 @@ local fence, refusal = read_fence()
 if refusal and head then
   return refusal
 end
-call('HEXISTS', TICKETS, token)
+local waiting = has_ticket(token)
 local closing = holding and close_ms > 0
-local found = head and not closing and (holding or not value) and plan(token, 0)
+local found = head and not closing and (holding or not value) and plan(head, token, 0)
 if holding then
   call('DEL', NAME)
 end
 if closing then
   call('SET', NAME, CLOSED, 'PXAT', digits(now_ms + close_ms))
 end
-local withdrawn = head and drop_ticket(token)
+if waiting then
+  remove({token})
+end
 if found then
   pump(found, fence)
 end
@@ -38,7 +40,7 @@ announce()
 if holding then
   return {'R', RID}
 end
-if withdrawn then
+if waiting then
   return {'W', RID}
 end
 return {'A', RID, present(value)}

@@ -29,7 +29,7 @@ end
 local ticket, head = call('HGET', TICKETS, token), call('ZRANGE', QUEUE, 0, 0)[1]
 local cur, expiry = present_fence(fence), now_ms + ttl_ms
 if not value then
-  local found = mode ~= '2' and plan() or {drop = {}}
+  local found = mode ~= '2' and plan(head) or {drop = {}}
   pump(found, fence, token)
   if found.token == token then
     return held_reply(found.cur, found.expiry, 1)
@@ -45,8 +45,8 @@ end
 local reply
 if value == owner then
   put_hold(token, math.max(expiry, (parse(ticket))), holds, now_ms + name_left)
-  if head then
-    drop_ticket(token)
+  if ticket then
+    remove({token})
   end
   reply = held_reply(cur, holds.live[token], holds.count)
 elseif mode == '1' then

@@ -17,12 +17,12 @@ if refusal then
 end
 local holds = read_holds()
 local head = call('ZRANGE', QUEUE, 0, 0)[1]
-call('HEXISTS', TICKETS, token)
+local waiting = has_ticket(token)
 local holding = value == owner and holds.live[token] ~= nil
 local count_left = holding and holds.count - 1 or 0
 local last = holding and count_left == 0
 local closing = last and close_ms > 0
-local found = head and not closing and (last or not value) and plan(token, 0)
+local found = head and not closing and (last or not value) and plan(head, token, 0)
 if last then
   call('DEL', NAME, HOLDS)
 elseif value == owner then
@@ -42,7 +42,9 @@ end
 if closing then
   call('SET', NAME, CLOSED, 'PXAT', digits(now_ms + close_ms))
 end
-local withdrawn = head and drop_ticket(token)
+if waiting then
+  remove({token})
+end
 if found then
   pump(found, fence)
 end
@@ -51,7 +53,7 @@ announce()
 if holding then
   return {'R', RID, count_left}
 end
-if withdrawn then
+if waiting then
   return {'W', RID}
 end
 return {'A', RID, present(value)}

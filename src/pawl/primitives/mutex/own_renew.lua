@@ -19,7 +19,7 @@ end
 local holds = read_holds()
 local mine = ticket and rank
 local ticket_expiry = mine and math.max(parse(ticket), now_ms + ticket_ttl_ms)
-local found = not value and plan(token, ticket_expiry)
+local found = not value and plan(nil, token, ticket_expiry)
 local cur, reply = present_fence(fence), nil
 if found and found.token == token then
   found.expiry = math.max(ticket_expiry, now_ms + ttl_ms)
@@ -40,8 +40,8 @@ local holder = value or found.value
 if holder == owner and (holds.live[token] or mine) then
   local had = holds.live[token] or ticket_expiry
   put_hold(token, math.max(had, now_ms + ttl_ms), holds, now_ms + name_left)
-  if rank then
-    drop_ticket(token)
+  if ticket then
+    remove({token})
   end
   reply = held_reply(cur, holds.live[token], holds.count)
 elseif mine then

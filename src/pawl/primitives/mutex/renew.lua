@@ -30,7 +30,7 @@ end
 --@include _queue
 local mine = ticket and rank
 local expiry = mine and math.max(parse(ticket), now_ms + ticket_ttl_ms)
-local found = not value and plan(token, expiry)
+local found = not value and plan(nil, token, expiry)
 if found and found.token == token then
   found.expiry = math.max(expiry, now_ms + ttl_ms)
   pump(found, fence, token)

@@ -22,15 +22,15 @@ if value == token then
 end
 --@include _queue
 local barred = call('EXISTS', DEAD_NEW) == 1
-call('HEXISTS', TICKETS, old)
+local waiting = has_ticket(old)
 local holding = value == old
 local free = holding or not value
-local found = head and free and plan(old, 0) or {drop = {}}
+local found = head and free and plan(head, old, 0) or {drop = {}}
 if holding then
   call('DEL', NAME)
 end
-if head then
-  drop_ticket(old)
+if waiting then
+  remove({old})
 end
 if free then
   pump(found, fence, token)
