@@ -81,6 +81,8 @@ def test_the_folder_for_short_links_must_be_ours(tmp_path: Path, monkeypatch: py
     with pytest.raises(ConfigurationError, match="not a folder of yours alone"):
         _places.socket_path(state)
     place.chmod(0o700)
+    (place / "dangling").symlink_to(tmp_path / "removed")
+    state.mkdir()
     link = Path(_places.socket_path(state)).parent
     assert link.readlink() == state
     assert [entry.name for entry in place.iterdir()] == [link.name]

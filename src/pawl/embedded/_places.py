@@ -102,6 +102,10 @@ def _link(folder: Path, name: str, state: Path) -> None:
         with contextlib.suppress(OSError):
             if link.readlink() == state:
                 return
+        for old in folder.iterdir():
+            if old.is_symlink() and not old.exists():
+                # Its state folder was removed, as those of tests are.
+                old.unlink(missing_ok=True)
         # Made aside and moved, so that no process ever sees the link missing or half made.
         fresh = folder / f"{name}.{os.getpid()}.{os.urandom(4).hex()}"
         fresh.symlink_to(state)
