@@ -36,6 +36,7 @@ TOMB_MS = 60_000
 
 _DRIFTED_TRIES = 3
 _FOREIGN_POLL = 0.05
+_LEAST_BUDGET = 0.02
 _DEAF_POLL = 0.05
 
 
@@ -48,6 +49,7 @@ class Claim:
         sent: True once anything was sent for the token.
         unanswered: True once a request of the token got no reply: its leave then needs a tombstone.
         busy: True once the server said that somebody else holds the name, and nothing was queued.
+        fresh: True if the server's last answer is still to be acted on.
         queued: True while the server knows the token as a waiter.
         failing_since: Since when the server gives no answer, or None.
     """
@@ -58,6 +60,7 @@ class Claim:
         "expires_ms",
         "failing_since",
         "foreign",
+        "fresh",
         "holder",
         "holder_ms",
         "old",
@@ -81,6 +84,7 @@ class Claim:
         """Begin anew with a fresh token."""
         self.token = token
         self.busy = False
+        self.fresh = False
         self.drifted = 0
         self.sent = False
         self.unanswered = False
@@ -131,10 +135,12 @@ async def _win(
         The grant, or None if somebody else holds the name and the time is up.
     """
     while True:
-        reply, sent_at = await _ask(engine, primitive, options, claim, until, wait=wait)
-        grant = _read(engine, primitive, options, claim, reply, sent_at)
-        if grant is not None:
-            return grant
+        if not claim.fresh:
+            reply, sent_at = await _ask(engine, primitive, options, claim, until, wait=wait)
+            grant = _read(engine, primitive, options, claim, reply, sent_at)
+            if grant is not None:
+                return grant
+        claim.fresh = False
         if claim.busy:
             return None
         if claim.queued:
@@ -150,26 +156,48 @@ def _next_call(
     engine: Engine, primitive: Primitive, options: LockOptions, claim: Claim, *, wait: bool
 ) -> Call:
     channel = engine.runtime.channel()
-    ticket_ms = to_ms(options.ticket_ttl or options.ttl)
-    ttl_ms = to_ms(options.ttl)
     if claim.queued or claim.drifted:
-        return primitive.renew(claim.token, ttl_ms, ticket_ms, channel)
-    block = options.handover + 1 if options.hands_over else 1
+        return primitive.renew(claim.token, options.ttl_ms, options.ticket_ms, channel)
     if claim.old is not None:
         tomb_ms = TOMB_MS if claim.old_unanswered else 0
         return primitive.swap(
-            claim.old, tomb_ms, claim.token, ttl_ms, ticket_ms,
-            block=block, channel=channel, max_waiters=options.max_waiters,
+            claim.old, tomb_ms, claim.token, options.ttl_ms, options.ticket_ms,
+            block=options.block, channel=channel, max_waiters=options.max_waiters,
         )  # fmt: skip
+    return _acquire_call(primitive, options, claim, channel, wait=wait)
+
+
+def _acquire_call(
+    primitive: Primitive, options: LockOptions, claim: Claim, channel: str, *, wait: bool
+) -> Call:
     return primitive.acquire(
-        claim.token,
-        ttl_ms,
-        ticket_ms,
-        wait=wait,
-        block=block,
-        channel=channel,
-        max_waiters=options.max_waiters,
-    )
+        claim.token, options.ttl_ms, options.ticket_ms,
+        wait=wait, block=options.block, channel=channel, max_waiters=options.max_waiters,
+    )  # fmt: skip
+
+
+async def ask_once(
+    engine: Engine, primitive: Primitive, options: LockOptions, claim: Claim, *, wait: bool
+) -> Grant | None:
+    """The first question of a claim, without what only a second one needs: an uncontended lock pays for no more.
+
+    Returns:
+        The grant, or None: ``win`` goes on, from ``claim.fresh`` knowing whether there was an answer.
+    """
+    runtime = engine.runtime
+    channel = runtime.channel()
+    if not channel:
+        return None
+    claim.sent = True
+    sent_at = runtime.now()
+    try:
+        call = _acquire_call(primitive, options, claim, channel, wait=wait)
+        reply = await runtime.call(call, options.request_timeout)
+    except Fault as fault:
+        claim.unanswered |= fault.maybe_applied
+        return None
+    claim.fresh = True
+    return _read(engine, primitive, options, claim, reply, sent_at)
 
 
 async def _ask(
@@ -183,8 +211,10 @@ async def _ask(
 ) -> tuple[Reply, float]:
     runtime = engine.runtime
     attempt = 0
-    budget = options.request_timeout
     while True:
+        budget = options.request_timeout
+        if until is not None:
+            budget = min(budget, max(_LEAST_BUDGET, until - runtime.now()))
         try:
             if not runtime.channel():
                 await runtime.ready(budget)
@@ -254,7 +284,7 @@ def _read(
         claim.queued = True
         claim.rank, claim.holder_ms, claim.expires_ms = reply[2], reply[3], reply[4]
         claim.foreign = bool(reply[6])
-        ticket_ms = to_ms(options.ticket_ttl or options.ttl)
+        ticket_ms = options.ticket_ms
         claim.valid_until = valid_until(sent_at, ticket_ms, ticket_ms)
         return None
     if status == b"B":
@@ -281,7 +311,7 @@ def _held(
     engine: Engine, primitive: Primitive, options: LockOptions, claim: Claim, reply: Reply, sent_at: float
 ) -> Grant | None:
     claim.old = None
-    valid = valid_until(sent_at, reply[3], to_ms(options.ttl))
+    valid = valid_until(sent_at, reply[3], options.ttl_ms)
     if valid > engine.runtime.now():
         return Grant(reply[2], valid, True, reply[5] if len(reply) > 5 else 1)
     claim.drifted += 1

@@ -113,18 +113,25 @@ async def end_block(engine: Engine, lease: BaseLease, error: BaseException | Non
 async def leave(engine: Engine, tenure: Tenure) -> Release:
     """Give the name back on the server, trying again with the same token while the lease would live."""
     runtime = engine.runtime
-    patience = tenure.options.request_timeout
-    claim = Claim(tenure.token)
-    close_ms = tenure.close_ms(runtime.now())
-    until = max(tenure.valid_until, runtime.now() + patience)
+    options = tenure.options
+    close_ms = tenure.close_ms(runtime.now()) if options.min_hold else 0
+    unanswered = False
+    claim: Claim | None = None
     attempt = 0
     try:
         while True:
-            call = tenure.primitive.leave(tenure.token, TOMB_MS if claim.unanswered else 0, close_ms)
+            call = tenure.primitive.leave(tenure.token, TOMB_MS if unanswered else 0, close_ms)
             try:
-                return _left(engine, tenure, claim, await runtime.call(call, patience))
+                reply = await runtime.call(call, options.request_timeout)
+                return (
+                    Release.RELEASED
+                    if reply[0] == b"R"
+                    else _not_ours(engine, tenure, reply, unanswered=unanswered)
+                )
             except Fault as fault:
-                claim.unanswered |= fault.maybe_applied
+                unanswered |= fault.maybe_applied
+                claim = claim or Claim(tenure.token)
+                until = max(tenure.valid_until, runtime.now() + options.request_timeout)
                 pause = bear(
                     engine, fault, tenure.options, claim, until, attempt, "release", tenure.primitive.name
                 )
@@ -148,10 +155,8 @@ def _unknown(engine: Engine, tenure: Tenure, error: Exception) -> Release:
     return Release.UNKNOWN
 
 
-def _left(engine: Engine, tenure: Tenure, claim: Claim, reply: Reply) -> Release:
-    if reply[0] == b"R":
-        return Release.RELEASED
-    if claim.unanswered:
+def _not_ours(engine: Engine, tenure: Tenure, reply: Reply, *, unanswered: bool) -> Release:
+    if unanswered:
         # An earlier copy may have freed it. Before valid_until nobody else could have taken it away.
         return Release.RELEASED if engine.runtime.now() < tenure.valid_until else Release.UNKNOWN
     tenure.reason = loss_from([b"U", b"", reply[2]] if reply[0] == b"A" else reply)

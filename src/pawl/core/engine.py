@@ -84,7 +84,7 @@ class Engine:
     def keep(self, tenure: Tenure, *, confirmed: bool) -> None:
         """Take a fresh tenure into care: renew it, or watch its end."""
         tenure.epoch = self.epoch
-        late = self._plan(tenure, self.runtime.now(), confirmed=confirmed)
+        late = self._plan(tenure, tenure.granted_at, confirmed=confirmed)
         if not self.upkeep_runs:
             self.start_upkeep()
         elif late:

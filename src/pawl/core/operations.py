@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pawl.core.claim import TOMB_MS, Claim, win
+from pawl.core.claim import TOMB_MS, Claim, ask_once, win
 from pawl.core.lease import BaseLease
 from pawl.core.runtime import Fault
 from pawl.core.tenure import Tenure
@@ -190,7 +190,11 @@ async def _speak(
     began, until = window
     claim.busy = False
     try:
-        grant = await win(engine, plan.primitive, plan.options, claim, until, wait=wait)
+        grant = None
+        if claim.old is None and not claim.queued:
+            grant = await ask_once(engine, plan.primitive, plan.options, claim, wait=wait)
+        if grant is None:
+            grant = await win(engine, plan.primitive, plan.options, claim, until, wait=wait)
         if grant is not None:
             return _own(engine, plan, new_lease, place, claim, grant, who)
     except BaseException:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
 from typing import Any
 
+from pawl.core.validity import to_ms
 from pawl.errors import ConfigurationError
 
 __all__ = [
@@ -168,6 +169,12 @@ class LockOptions:
     on_lost: Callable[[Any], object] | None = None
     on_exit: str = "raise"
 
+    # What every acquisition needs of these, worked out once.
+    ttl_ms: int = field(init=False, repr=False, compare=False)
+    ticket_ms: int = field(init=False, repr=False, compare=False)
+    block: int = field(init=False, repr=False, compare=False)
+    request_timeout: float = field(init=False, repr=False, compare=False)
+
     def __post_init__(self) -> None:
         put = object.__setattr__
         ttl = check_ttl(self.ttl)
@@ -188,6 +195,11 @@ class LockOptions:
             )
         put(self, "ticket_ttl", ticket_ttl)
         self._check_renewal(ttl)
+        put(self, "ttl_ms", to_ms(ttl))
+        put(self, "ticket_ms", to_ms(ticket_ttl))
+        put(self, "block", self.handover + 1 if self.hands_over else 1)
+        # A third of the ticket's life, so that two tries fit in it.
+        put(self, "request_timeout", min(1.0, ticket_ttl / 3))
         if self.on_exit not in ("raise", "warn"):
             raise ConfigurationError(f"on_exit is {self.on_exit!r:.40}; give 'raise' or 'warn'")
 
@@ -206,11 +218,6 @@ class LockOptions:
             put(self, "max_hold", _positive(self.max_hold, "max_hold", zero=False))
             if not self.renew:
                 raise ConfigurationError("max_hold limits renewal, and renew is off: set the ttl instead")
-
-    @property
-    def request_timeout(self) -> float:
-        """Seconds that one request may take: a third of the ticket's life, so that two tries fit; at most 1."""
-        return min(1.0, (self.ticket_ttl or self.ttl) / 3)
 
     @property
     def hands_over(self) -> bool:
@@ -236,4 +243,4 @@ class LockOptions:
     @classmethod
     def known(cls) -> frozenset[str]:
         """The names of all options."""
-        return frozenset(f.name for f in fields(cls))
+        return frozenset(f.name for f in fields(cls) if f.init)

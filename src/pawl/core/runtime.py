@@ -25,11 +25,35 @@ DEAF = "-"
 
 
 class Call(NamedTuple):
-    """One run of one script: complete but for the request id, which the transport appends."""
+    """One run of one script, packed but for the request id, which the transport appends.
+
+    Attributes:
+        script: What runs.
+        body: Its keys and arguments as they stand in a request: each word with its length before it.
+    """
 
     script: Script
-    keys: tuple[bytes, ...]
-    args: tuple[str | int, ...]
+    body: bytes
+
+    def pack(self, rid: int) -> bytes:
+        """The bytes of one EVALSHA; ``rid`` comes back in the reply."""
+        number = b"%d" % rid
+        return b"%b%b$%d\r\n%b\r\n" % (self.script.evalsha, self.body, len(number), number)
+
+    def pack_eval(self, rid: int) -> bytes:
+        """The same as EVAL, for a server that does not know the script yet."""
+        number = b"%d" % rid
+        return b"%b%b$%d\r\n%b\r\n" % (self.script.eval, self.body, len(number), number)
+
+    def words(self) -> list[bytes]:
+        """Keys and arguments, unpacked: for simulators, tests and logs."""
+        words, at = [], 0
+        while at < len(self.body):
+            start = self.body.index(b"\r\n", at) + 2
+            end = start + int(self.body[at + 1 : start - 2])
+            words.append(self.body[start:end])
+            at = end + 2
+        return words
 
 
 class Wakeup(NamedTuple):

@@ -28,12 +28,18 @@ class Script:
         source: the whole text: prelude and body.
         sha: SHA-1 of the source as 40 hex digits, the name ``EVALSHA`` knows it by.
         numkeys: how many keys a call must pass, from the header.
+        numargs: how many arguments, the request id included, from the header.
+        evalsha: the packed beginning of every ``EVALSHA`` of it, up to its keys.
+        eval: the same of an ``EVAL``, for a server that does not know it yet.
     """
 
     name: str
     source: bytes
     sha: str
     numkeys: int
+    numargs: int
+    evalsha: bytes
+    eval: bytes
 
 
 @cache
@@ -56,7 +62,23 @@ def load(package: str, name: str) -> Script:
     source = f"{_read(_SHARED, _PRELUDE)}\n{_INCLUDE.sub(lambda found: _read(_SHARED, found[1]), body)}"
     data = _without_comments(source).encode("ascii")
     sha = hashlib.sha1(data, usedforsecurity=False).hexdigest()
-    return Script(name=name, source=data, sha=sha, numkeys=len(fields["keys"].split(",")))
+    numkeys, numargs = len(_listed(fields["keys"])), len(_listed(fields["args"]))
+    begin = b"*%d\r\n" % (3 + numkeys + numargs)
+    evalsha, by_text = (
+        begin + pack_words(*words, str(numkeys).encode())
+        for words in ((b"EVALSHA", sha.encode()), (b"EVAL", data))
+    )
+    return Script(name, data, sha, numkeys, numargs, evalsha, by_text)
+
+
+def _listed(field: str) -> list[str]:
+    # What stands in parentheses explains a word of the list.
+    return re.sub(r"\([^)]*\)", "", field).split(",")
+
+
+def pack_words(*words: bytes) -> bytes:
+    """Words as they stand inside a request: each with its length."""
+    return b"".join([b"$%d\r\n%b\r\n" % (len(word), word) for word in words])
 
 
 def header(body: str, name: str) -> dict[str, str]:

@@ -8,6 +8,7 @@ import socket
 import string
 import time
 from collections.abc import Callable
+from functools import partial
 
 from pawl.core.runtime import Fault, FaultKind
 from pawl.errors import ConfigurationError, PawlError
@@ -22,11 +23,9 @@ _TOKEN_DIGITS = 24
 _UNSAFE = re.compile(r"[^\w.\-#]")
 
 
-def _boot_clock() -> float:
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
-now = _boot_clock if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic
+now: Callable[[], float] = (
+    partial(time.clock_gettime, time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic
+)
 """Seconds on a clock that no wall clock moves; on Linux it also counts the time that the machine was suspended."""
 
 

@@ -27,8 +27,6 @@ from pawl.transport.wire import (
     PushNotification,
     ReplyError,
     new_reader,
-    pack,
-    pack_eval,
     read_push,
     rid_of,
 )
@@ -91,8 +89,16 @@ class Link:
             self._set_timeout(timeout)
         self._rid = rid = self._rid + 1
         try:
-            self._sock.sendall(pack(call, rid))
-            return self._reply_to(call, rid)
+            self._sock.sendall(call.pack(rid))
+            chunk = self._sock.recv(_CHUNK)
+            if not chunk:
+                raise ConnectionResetError("the server closed the connection")
+            self._reader.feed(chunk)
+            # Nearly always this is it; whatever else came is sorted out with more care.
+            reply = self._reader.gets()
+            if type(reply) is list and rid_of(reply) == rid:
+                return cast("Reply", reply)
+            return self._reply_to(call, rid, reply)
         except Fault:
             raise
         except OSError as error:
@@ -111,7 +117,7 @@ class Link:
         lost = Fault(FaultKind.UNANSWERED, "the reply was lost", maybe_applied=True)
         try:
             self._set_timeout(timeout)
-            self._sock.sendall(b"".join([pack(call, first + i) for i, call in enumerate(calls)]))
+            self._sock.sendall(b"".join([call.pack(first + i) for i, call in enumerate(calls)]))
             while len(outcomes) < len(calls):
                 self._collect(outcomes, first, lost)
                 self._set_timeout(max(0.001, end - time.monotonic()))
@@ -144,9 +150,12 @@ class Link:
         except Fault as fault:
             return fault
 
-    def _reply_to(self, call: Call, rid: int) -> Reply:
+    def _reply_to(self, call: Call, rid: int, reply: Any) -> Reply:
         while True:
-            reply = self._next_reply()
+            if reply is NOTHING or type(reply) is PushNotification:
+                if reply is not NOTHING:
+                    self._keep(reply)
+                reply = self._next_reply()
             answered = rid_of(reply)
             if answered == rid:
                 return cast("Reply", reply)
@@ -155,14 +164,14 @@ class Link:
                 raise Fault(FaultKind.UNANSWERED, "the reply was lost", maybe_applied=True)
             if isinstance(reply, ReplyError):
                 text = str(reply)
-                if text.startswith("NOSCRIPT"):
-                    self._rid = rid = self._rid + 1
-                    self._sock.sendall(pack_eval(call, rid))
-                    continue
-                fault = classify(text)
-                if fault.kind is FaultKind.READ_ONLY:
-                    self.close()
-                raise fault
+                if not text.startswith("NOSCRIPT"):
+                    fault = classify(text)
+                    if fault.kind is FaultKind.READ_ONLY:
+                        self.close()
+                    raise fault
+                self._rid = rid = self._rid + 1
+                self._sock.sendall(call.pack_eval(rid))
+            reply = NOTHING
 
     def _next_reply(self, *, push: bool = False) -> Any:
         gets = self._reader.gets

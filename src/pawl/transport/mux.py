@@ -23,8 +23,6 @@ from pawl.transport.wire import (
     PushNotification,
     ReplyError,
     new_reader,
-    pack,
-    pack_eval,
     read_push,
     rid_of,
 )
@@ -102,7 +100,7 @@ class Mux(asyncio.Protocol):
         self._rid += 1
         sent_at = self._loop.time()
         request = _Request(call, self._rid, answer, sent_at, sent_at + timeout)
-        self._enqueue(request, pack(call, self._rid))
+        self._enqueue(request, call.pack(self._rid))
         return answer
 
     def _enqueue(self, request: _Request, data: bytes) -> None:
@@ -226,7 +224,7 @@ class Mux(asyncio.Protocol):
         self._rid += 1
         request.rid = self._rid
         request.taught = True
-        self._enqueue(request, pack_eval(call, request.rid))
+        self._enqueue(request, call.pack_eval(request.rid))
 
     # Deadlines and the end --------------------------------------------------------------------------------------
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import Any, TypeGuard
 
 import hiredis
 
 from pawl.core.faults import classify
-from pawl.core.runtime import DEAF, Call, Fault, FaultKind, Wakeup
+from pawl.core.runtime import DEAF, Fault, FaultKind, Wakeup
+from pawl.core.scripts import pack_words
 
 __all__ = [
     "NOTHING",
@@ -17,8 +17,6 @@ __all__ = [
     "PushNotification",
     "ReplyError",
     "new_reader",
-    "pack",
-    "pack_eval",
     "read_push",
     "rid_of",
 ]
@@ -28,31 +26,17 @@ NOTHING = object()
 
 PushNotification = hiredis.PushNotification
 ReplyError = hiredis.ReplyError
-_pack: Callable[[tuple[bytes | str | int, ...]], bytes] = hiredis.pack_command  # type: ignore[assignment]
 
 _OLDEST = (6, 2)
+
+
+def _pack(*words: bytes) -> bytes:
+    return b"*%d\r\n" % len(words) + pack_words(*words)
 
 
 def new_reader() -> Any:
     """A parser of replies."""
     return hiredis.Reader(notEnoughData=NOTHING)
-
-
-def pack(call: Call, rid: int) -> bytes:
-    """A call as the bytes of one EVALSHA; ``rid`` comes back in the reply."""
-    script = call.script
-    return _pack(("EVALSHA", script.sha, script.numkeys, *call.keys, *call.args, rid))
-
-
-def pack_eval(call: Call, rid: int) -> bytes:
-    """A call as the bytes of one EVAL, for a server that does not know the script yet."""
-    script = call.script
-    return _pack(("EVAL", script.source, script.numkeys, *call.keys, *call.args, rid))
-
-
-def pack_words(*words: str | int) -> bytes:
-    """A plain command as bytes."""
-    return _pack(words)
 
 
 def read_push(push: Any) -> tuple[str, Wakeup] | None:
@@ -78,7 +62,7 @@ class Greeting:
         self.channel = channel
         self.shown = shown
         self.first = first
-        self.request = pack_words("HELLO", 3) + pack_words("SUBSCRIBE", channel)
+        self.request = _pack(b"HELLO", b"3") + _pack(b"SUBSCRIBE", channel.encode())
 
     def check_hello(self, reply: Any) -> None:
         """Raise ``Fault`` if this server cannot be used."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from pawl.core.names import WIRE_VERSION, helper_key
 from pawl.core.runtime import Call
-from pawl.core.scripts import load
+from pawl.core.scripts import Script, load, pack_words
 
 __all__ = ["Mutex", "SharedMutex"]
 
@@ -18,6 +20,12 @@ _OWN_RENEW = load(__name__, "own_renew")
 _OWN_LEAVE = load(__name__, "own_leave")
 
 
+@lru_cache(maxsize=1024)
+def _args(*args: str | int) -> bytes:
+    # The same few tuples come again and again: a lock's numbers, and the channel of the thread or loop.
+    return pack_words(*[str(arg).encode() for arg in args])
+
+
 class Mutex:
     """The calls of one exclusive name. Immutable; shared by all threads and tasks.
 
@@ -27,19 +35,17 @@ class Mutex:
         key: Its key.
     """
 
-    __slots__ = ("_dead", "_holds", "_keys", "key", "kind", "name")
+    __slots__ = ("_dead", "_holds", "_keys", "_owner", "key", "kind", "name")
 
     def __init__(self, kind: str, name: str, key: str) -> None:
         self.kind = kind
         self.name = name
         self.key = key
-        names = (
-            key,
-            *(helper_key(key, s) for s in ("fence", f"{WIRE_VERSION}:queue", f"{WIRE_VERSION}:tickets")),
-        )
-        self._keys = tuple(name.encode() for name in names)
-        self._holds = helper_key(key, f"{WIRE_VERSION}:holds").encode()
-        self._dead = helper_key(key, f"{WIRE_VERSION}:dead:")
+        helpers = ("fence", f"{WIRE_VERSION}:queue", f"{WIRE_VERSION}:tickets")
+        self._keys = pack_words(key.encode(), *[helper_key(key, suffix).encode() for suffix in helpers])
+        self._holds = pack_words(helper_key(key, f"{WIRE_VERSION}:holds").encode())
+        self._dead = helper_key(key, f"{WIRE_VERSION}:dead:").encode()
+        self._owner = b""
 
     def acquire(
         self,
@@ -53,8 +59,8 @@ class Mutex:
         max_waiters: int,
     ) -> Call:
         """Take the name, or queue for it; see ``acquire.lua``."""
-        keys = (*self._keys, (self._dead + token).encode(), self._holds)
-        return Call(_ACQUIRE, keys, (token, ttl_ms, ticket_ms, 1 if wait else 0, block, channel, max_waiters))
+        args = _args(ttl_ms, ticket_ms, 1 if wait else 0, block, channel, max_waiters)
+        return self._with_tomb(_ACQUIRE, token, args)
 
     def swap(
         self,
@@ -69,21 +75,36 @@ class Mutex:
         max_waiters: int,
     ) -> Call:
         """Leave with ``old`` and queue with ``token``; see ``swap.lua``."""
-        keys = (*self._keys, (self._dead + old).encode(), (self._dead + token).encode(), self._holds)
-        return Call(_SWAP, keys, (old, tomb_ms, token, ttl_ms, ticket_ms, block, channel, max_waiters))
+        first, second = old.encode(), token.encode()
+        keys = pack_words(self._dead + first, self._dead + second)
+        args = _args(ttl_ms, ticket_ms, block, channel, max_waiters)
+        words = pack_words(first, b"%d" % tomb_ms, second)
+        return Call(_SWAP, b"".join((self._keys, keys, self._holds, words, args)))
 
     def renew(self, token: str, ttl_ms: int, ticket_ms: int, channel: str) -> Call:
         """Raise the life of a holder or a waiter; see ``renew.lua``."""
-        return Call(_RENEW, (*self._keys, self._holds), (token, ttl_ms, ticket_ms, channel))
+        word = token.encode()
+        args = _args(ttl_ms, ticket_ms, channel)
+        script = _OWN_RENEW if self._owner else _RENEW
+        body = b"%b%b$%d\r\n%b\r\n%b%b" % (self._keys, self._holds, len(word), word, self._owner, args)
+        return Call(script, body)
 
     def leave(self, token: str, tomb_ms: int, close_ms: int) -> Call:
         """Release, withdraw or undo; see ``leave.lua``."""
-        keys = (*self._keys, (self._dead + token).encode(), self._holds)
-        return Call(_LEAVE, keys, (token, tomb_ms, close_ms))
+        return self._with_tomb(_LEAVE, token, _args(tomb_ms, close_ms))
 
     def inspect(self, limit: int) -> Call:
         """Read the state of the name; see ``inspect.lua``."""
-        return Call(_INSPECT, (*self._keys, self._holds), (limit,))
+        return Call(_INSPECT, self._keys + self._holds + _args(limit))
+
+    def _with_tomb(self, script: Script, token: str, args: bytes) -> Call:
+        word = token.encode()
+        size = len(word)
+        dead = self._dead
+        body = b"%b$%d\r\n%b%b\r\n%b$%d\r\n%b\r\n%b%b" % (
+            self._keys, len(dead) + size, dead, word, self._holds, size, word, self._owner, args,
+        )  # fmt: skip
+        return Call(script, body)
 
 
 class SharedMutex(Mutex):
@@ -96,11 +117,11 @@ class SharedMutex(Mutex):
         owner: The owner, as the user gave it.
     """
 
-    __slots__ = ("_owner",)
+    __slots__ = ()
 
     def __init__(self, kind: str, name: str, key: str, owner: str) -> None:
         super().__init__(kind, name, key)
-        self._owner = f"owner={owner}@shared"
+        self._owner = pack_words(f"owner={owner}@shared".encode())
 
     def acquire(
         self,
@@ -114,17 +135,9 @@ class SharedMutex(Mutex):
         max_waiters: int,
     ) -> Call:
         """Take the name for the owner, re-enter it, or queue; see ``own_acquire.lua``."""
-        keys = (*self._keys, (self._dead + token).encode(), self._holds)
-        mode = 1 if wait else 0
-        return Call(
-            _OWN_ACQUIRE, keys, (token, self._owner, ttl_ms, ticket_ms, mode, block, channel, max_waiters)
-        )
-
-    def renew(self, token: str, ttl_ms: int, ticket_ms: int, channel: str) -> Call:
-        """Raise the life of a hold or a waiter; see ``own_renew.lua``."""
-        return Call(_OWN_RENEW, (*self._keys, self._holds), (token, self._owner, ttl_ms, ticket_ms, channel))
+        args = _args(ttl_ms, ticket_ms, 1 if wait else 0, block, channel, max_waiters)
+        return self._with_tomb(_OWN_ACQUIRE, token, args)
 
     def leave(self, token: str, tomb_ms: int, close_ms: int) -> Call:
         """End one hold; see ``own_leave.lua``."""
-        keys = (*self._keys, (self._dead + token).encode(), self._holds)
-        return Call(_OWN_LEAVE, keys, (token, self._owner, tomb_ms, close_ms))
+        return self._with_tomb(_OWN_LEAVE, token, _args(tomb_ms, close_ms))
