@@ -179,15 +179,18 @@ def plan_of(
     options = settings.lock_options(given)
     key = key_of(settings.namespace, name)
     if owner is not None:
-        return Plan(SharedMutex(kind, name, key, _check_owner(owner)), options, False, True, True, ())
+        return Plan(SharedMutex(kind, name, key, _check_owner(owner)), options, False, True, True, "")
     return Plan(
         Mutex(kind, name, key), options, kind == "rlock", False, not options.hands_over, _spot(key, options)
     )
 
 
-def _spot(key: str, options: LockOptions) -> tuple[object, ...]:
+def _spot(key: str, options: LockOptions) -> str:
+    # Text, because its hash is worked out once. The callback's id cannot come again while its lock is alive.
     o = options
-    return (key, o.ttl, o.max_hold, o.handover, o.ticket_ttl, o.on_lost, o.renew_every, o.on_exit)
+    return (
+        f"{key} {o.ttl} {o.max_hold} {o.handover} {o.ticket_ttl} {id(o.on_lost)} {o.renew_every} {o.on_exit}"
+    )
 
 
 def _check_owner(owner: object) -> str:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from pawl.core.backoff import full_jitter
 from pawl.core.faults import passes, to_error
 from pawl.core.runtime import DEAF, Call, Fault, FaultKind, Reply, Wakeup
-from pawl.core.validity import to_ms, valid_until
+from pawl.core.validity import valid_until
 from pawl.errors import ClockDrift, QueueFull, ScriptError
 from pawl.model import Grant
 

@@ -42,7 +42,7 @@ class Plan:
     reentrant: bool
     counted: bool
     alone: bool
-    spot: tuple[object, ...]
+    spot: str
 
 
 async def acquire(engine: Engine, plan: Plan, new_lease: NewLease, timeout: float | None) -> BaseLease:

@@ -168,7 +168,7 @@ class ThreadRuntime:
         link = self._local.link
         if link is None or link.dead:
             link = self._held_link(timeout)
-        if not link.lock.acquire(False):  # noqa: FBT003 - by position: this is the hot path
+        if not link.lock.acquire(False):
             # A signal handler or finaliser on top of a call of the same thread: never mix two calls on one link.
             spare = self._connect(timeout)
             try:

@@ -96,7 +96,7 @@ class Link:
             self._reader.feed(chunk)
             # Nearly always this is it; whatever else came is sorted out with more care.
             reply = self._reader.gets()
-            if type(reply) is list and rid_of(reply) == rid:
+            if rid_of(reply) == rid:
                 return cast("Reply", reply)
             return self._reply_to(call, rid, reply)
         except Fault:
