@@ -204,6 +204,8 @@ class Link:
         end = time.monotonic() + timeout
         self.waiting = True
         try:
+            # The message may have come in the same packet as the last reply.
+            self._sort()
             while True:
                 found = self._early.pop(token, None)
                 if found is not None or self.dead:
@@ -233,6 +235,9 @@ class Link:
         if not chunk:
             raise ConnectionResetError("the server closed the connection")
         self._reader.feed(chunk)
+        self._sort()
+
+    def _sort(self) -> None:
         while (reply := self._reader.gets()) is not NOTHING:
             if type(reply) is PushNotification:
                 self._keep(reply)
