@@ -8,6 +8,7 @@ that cannot run is not shown as one.
 import ast
 import asyncio
 import contextlib
+import gc
 import inspect
 import re
 import time
@@ -107,6 +108,9 @@ def test_the_examples_of_a_page_run(
                 run_block(block, name_of(page), namespace, runner)
         finally:
             close_clients(namespace, runner)
+    # What a page forgot to close is found here, by the warning of its finalizer, not at the end of the whole run.
+    namespace.clear()
+    gc.collect()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
