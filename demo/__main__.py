@@ -7,7 +7,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
@@ -31,7 +31,7 @@ def _stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001  # a ha
 
 
 @contextmanager
-def _server(folder: Path) -> Iterator[str]:
+def _server(folder: Path) -> Generator[str]:
     """Start an embedded server of the demo's own and yield its URL; it is gone afterwards."""
     import pawl.embedded
 

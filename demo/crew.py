@@ -2,12 +2,13 @@
 
 import contextlib
 import json
+import os
 import selectors
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -36,7 +37,7 @@ class Member:
     refused: int = 0
     fence: int = 0
     state: str = "starting"
-    rest: bytearray = field(default_factory=bytearray)
+    rest: bytes = b""
 
 
 class Crew:
@@ -110,13 +111,12 @@ class Crew:
         pipe = member.process.stdout
         if pipe is None:
             return
-        data = pipe.read1(65536)  # type: ignore[attr-defined]  # a BufferedReader, which typeshed calls IO
+        data = os.read(pipe.fileno(), 65536)
         if not data:
             self._select.unregister(pipe)
             return
-        member.rest += data
-        *lines, last = member.rest.split(b"\n")
-        member.rest[:] = last
+        lines = (member.rest + data).split(b"\n")
+        member.rest = lines.pop()
         for line in lines:
             event = json.loads(line)
             _remember(member, event)

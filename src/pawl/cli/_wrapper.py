@@ -6,6 +6,7 @@ import contextlib
 import os
 import select
 import signal
+import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -135,13 +136,18 @@ class _Wrapper:
 
     def _explain(self, error: BaseException | None) -> int:
         """Tell why there is no lock."""
-        from pawl.errors import ConfigurationError, NotAcquired
+        from pawl.errors import ConfigurationError, NotAcquired, PawlError
 
         if isinstance(error, NotAcquired):
             if not self._job.quiet:
                 name, holder = self._job.wish.name, error.holder or self._keeper.holder
                 say(f"{name!r} is held by {holder}" if holder else str(error), colour="yellow")
             return self._job.conflict
+        if not isinstance(error, PawlError | OSError):
+            if error is not None and self._job.verbose:
+                traceback.print_exception(error)
+            say(f"this is a defect of pawl (-v tells more): {error!r}", colour="red")
+            return Exit.SOFTWARE
         say(str(error) or repr(error), colour="red")
         return Exit.USAGE if isinstance(error, ConfigurationError) else Exit.UNAVAILABLE
 
@@ -278,8 +284,8 @@ class _Wrapper:
 
     def _finish(self, report: dict[str, Any]) -> int:
         """The child has ended."""
-        number = report.get("signal")
-        code: int = report["code"] if number is None else by_signal(number)
+        number = int(report.get("signal", 0))
+        code: int = by_signal(number) if number else report["code"]
         self._check_lease()
         late = bool(report.get("late")) or self._lost_at is not None
         released = self._release()

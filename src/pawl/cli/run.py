@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+from pathlib import Path
 from typing import Any
 
 import click
@@ -126,7 +127,7 @@ def _seconds(ctx: click.Context, parameter: click.Parameter, value: float | None
 @click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors.")
 @click.option("-v", "--verbose", is_flag=True, help="Say what happens.")
 @click.pass_context
-def run(ctx: click.Context, /, **given: Any) -> int:  # noqa: ANN401  # click passes options by name, of many types
+def run(ctx: click.Context, /, **given: Any) -> int:
     """Run a command while holding the lock NAME.
 
     No shell is involved, standard input goes to the command, and its exit code is passed on. Signals are
@@ -172,8 +173,8 @@ def _cannot_run(program: str) -> int:
     """Say before any waiting that there is no such program; 0 when there is one."""
     if shutil.which(program) is not None:
         return 0
-    found = shutil.which(program, mode=os.F_OK)
-    if found is None:
+    there = Path(program).exists() if os.sep in program else shutil.which(program, mode=os.F_OK)
+    if not there:
         say(f"{program}: command not found", colour="red")
         return Exit.NOT_FOUND
     say(f"{program}: not executable", colour="red")

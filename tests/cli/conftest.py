@@ -1,0 +1,151 @@
+"""Running `pawl` as a user does: a process of its own, told by signals, judged by its exit code."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from pawl.testing.servers import Server
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+PAWL = (sys.executable, "-m", "pawl")
+
+
+def environment(**more: str) -> dict[str, str]:
+    """The environment of a command: the checkout's pawl, and no setting of the one who runs the tests."""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("PAWL_")}
+    return {**kept, "PYTHONPATH": str(ROOT / "src"), "NO_COLOR": "1", **more}
+
+
+def eventually(true: Callable[[], object], seconds: float = 10.0) -> None:
+    """Wait until something holds; fail when it does not in time."""
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "it did not come to that in time"
+        time.sleep(0.02)
+
+
+def lives(pid: int) -> bool:
+    """Whether a process runs; one that only waits to be reaped does not."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    state = Path(f"/proc/{pid}/stat")
+    try:
+        return not state.exists() or state.read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def default_signals() -> None:
+    """Undo what a shell in the background has ignored, for the command under test."""
+    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+
+
+class Command:
+    """A running `pawl`."""
+
+    def __init__(
+        self, arguments: Sequence[str], env: dict[str, str], stdin: int = subprocess.DEVNULL
+    ) -> None:
+        self.process = subprocess.Popen(
+            [*PAWL, *arguments],
+            env=env,
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            preexec_fn=default_signals,  # noqa: PLW1509  # the tests have no threads
+        )
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def line(self) -> str:
+        """Return the next line that the child prints."""
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line, f"no line, but: {self.process.communicate(timeout=10)}"
+        return line.rstrip("\n")
+
+    def send(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def end(self, timeout: float = 15.0) -> tuple[int, str, str]:
+        """Wait for its end: exit code, what it printed, what it said."""
+        out, err = self.process.communicate(timeout=timeout)
+        assert "Traceback" not in err
+        return self.process.returncode, out, err
+
+
+@dataclass
+class Pawl:
+    """Runs `pawl` against one server."""
+
+    server: Server
+    commands: list[Command]
+
+    def start(self, *arguments: str, stdin: int = subprocess.DEVNULL) -> Command:
+        command = Command(arguments, environment(PAWL_URL=self.server.url), stdin)
+        self.commands.append(command)
+        return command
+
+    def run(self, *arguments: str) -> tuple[int, str, str]:
+        return self.start(*arguments).end()
+
+    def hold(self, name: str, *arguments: str) -> Command:
+        """Start a command that holds a lock until it is ended; returns once it does."""
+        command = self.start("run", *arguments, name, "--", "sh", "-c", "echo $$; exec sleep 60")
+        assert command.line().isdigit()
+        return command
+
+    def left_over(self) -> list[str]:
+        """List the keys that nothing takes away: not fences and tombstones, which live on purpose, and end."""
+        reply = self.server.command("KEYS", "*")
+        assert isinstance(reply, list)
+        names = [key.decode() for key in reply if isinstance(key, bytes)]
+        lasting = [name for name in names if ":1:dead:" not in name and not name.endswith(":fence")]
+        assert all(self.server.command("PTTL", name) != -1 for name in names)
+        return sorted(lasting)
+
+    def waiting(self, name: str) -> int:
+        """How many tickets stand in the queue of a name."""
+        reply = self.server.command("ZCARD", f"{{pawl:{name}}}:1:queue")
+        assert isinstance(reply, int)
+        return reply
+
+
+def _commands(server: Server) -> Iterator[Pawl]:
+    pawl = Pawl(server, [])
+    yield pawl
+    for command in pawl.commands:
+        if command.process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                command.process.send_signal(signal.SIGCONT)
+                command.process.kill()
+        with contextlib.suppress(ValueError):  # the pipes were closed by `communicate`
+            command.process.communicate(timeout=10)
+
+
+@pytest.fixture
+def pawl(valkey: Server) -> Iterator[Pawl]:
+    """`pawl` on a clean server."""
+    valkey.command("FLUSHALL")
+    yield from _commands(valkey)
+
+
+@pytest.fixture
+def pawl_alone() -> Iterator[Pawl]:
+    """`pawl` on a server that the test may break."""
+    with Server("valkey") as server:
+        yield from _commands(server)

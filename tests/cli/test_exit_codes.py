@@ -1,0 +1,193 @@
+"""What `pawl run` answers to the shell, and that it leaves nothing behind."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Pawl, environment
+
+
+@pytest.mark.parametrize(
+    ("script", "code"),
+    [("exit 0", 0), ("exit 7", 7), ("exit 125", 125), ("kill -TERM $$", 143), ("kill -9 $$", 137)],
+)
+def test_the_child_decides(pawl: Pawl, script: str, code: int) -> None:
+    assert pawl.run("run", "job", "--", "sh", "-c", script) == (code, "", "")
+    assert pawl.left_over() == []
+
+
+def test_the_child_sees_the_lock(pawl: Pawl) -> None:
+    script = "import os, json; print(json.dumps({k: v for k, v in os.environ.items() if k[:4] == 'PAWL'}))"
+    before = int(time.time() * 1e6)
+    code, out, _ = pawl.run("run", "--ttl", "2.5", "a b", "--", sys.executable, "-c", script)
+    seen = json.loads(out)
+    assert code == 0
+    assert seen.pop("PAWL_URL") == pawl.server.url
+    assert int(seen.pop("PAWL_FENCE")) >= before
+    assert seen == {"PAWL_LOCK_NAME": "a b", "PAWL_TTL_MS": "2500"}
+
+
+def test_fences_rise(pawl: Pawl) -> None:
+    seen = [int(pawl.run("run", "job", "--", "sh", "-c", "echo $PAWL_FENCE")[1]) for _ in range(3)]
+    assert seen == sorted(set(seen))
+
+
+def test_standard_input_goes_to_the_child(pawl: Pawl) -> None:
+    command = pawl.start("run", "job", "cat", stdin=subprocess.PIPE)
+    out, err = command.process.communicate("one\ntwo\n", timeout=15)
+    assert (command.process.returncode, out, err) == (0, "one\ntwo\n", "")
+
+
+def test_busy(pawl: Pawl) -> None:
+    holder = pawl.hold("job")
+    code, out, err = pawl.run("run", "-n", "job", "--", "echo", "in")
+    assert (code, out) == (75, "")
+    assert f":{holder.pid}/" in err
+    assert err.startswith("pawl: 'job' is held by ")
+    assert err.count("\n") == 1
+    assert pawl.run("run", "-nq", "-E", "0", "job", "--", "echo", "in") == (0, "", "")
+    assert pawl.run("run", "job", "--conflict-exit-code", "99", "-nq", "--", "echo", "in")[0] == 99
+    assert pawl.waiting("job") == 0
+
+
+def test_the_wait_is_over(pawl: Pawl) -> None:
+    holder = pawl.hold("job")
+    began = time.monotonic()
+    code, out, err = pawl.run("run", "-w", "0.7", "job", "--", "echo", "in")
+    assert (code, out) == (75, "")
+    assert 0.7 <= time.monotonic() - began < 3
+    assert f":{holder.pid}/" in err
+    assert pawl.waiting("job") == 0
+
+
+def test_it_waits_for_its_turn(pawl: Pawl) -> None:
+    holder = pawl.start("run", "job", "--", "sh", "-c", "echo in; sleep 1; echo out")
+    assert holder.line() == "in"
+    began = time.monotonic()
+    code, out, _ = pawl.run("run", "-w", "10", "job", "--", "echo", "mine")
+    assert (code, out) == (0, "mine\n")
+    assert time.monotonic() - began > 0.5
+    assert holder.end()[0] == 0
+    assert pawl.left_over() == []
+
+
+def test_min_hold_keeps_the_name_closed(pawl: Pawl) -> None:
+    assert pawl.run("run", "--min-hold", "3", "tick", "--", "true")[0] == 0
+    assert pawl.run("run", "-n", "tick", "--", "true")[0] == 75
+
+
+def test_max_hold_ends_the_child(pawl: Pawl) -> None:
+    began = time.monotonic()
+    code, _, err = pawl.run("run", "--max-hold", "1", "job", "--", "sleep", "30")
+    assert code == 76
+    assert "max_hold" in err
+    assert time.monotonic() - began < 5
+
+
+def test_not_found_and_not_executable(pawl: Pawl, tmp_path: Path) -> None:
+    code, _, err = pawl.run("run", "job", "--", "no-such-program-here")
+    assert (code, err) == (127, "pawl: no-such-program-here: command not found\n")
+    plain = tmp_path / "plain"
+    plain.write_text("text")
+    assert pawl.run("run", "job", "--", str(plain))[0] == 126
+    assert pawl.run("run", "job", "--", str(tmp_path))[0] == 126
+
+
+def test_a_program_that_the_system_cannot_start(pawl: Pawl, tmp_path: Path) -> None:
+    odd = tmp_path / "odd"
+    odd.write_text("no interpreter is named here")
+    odd.chmod(0o755)
+    code, _, err = pawl.run("run", "job", "--", str(odd))
+    assert (code, err) == (126, f"pawl: {odd}: Exec format error\n")
+    gone = tmp_path / "gone"
+    gone.write_text("#!/no/such/interpreter\n")
+    gone.chmod(0o755)
+    assert pawl.run("run", "job", "--", str(gone))[0] == 127
+    assert pawl.left_over() == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["run"],
+        ["run", "job"],
+        ["run", "job", "--"],
+        ["run", "--", "true"],
+        ["run", "job", "extra", "--", "true"],
+        ["run", "--no-such-option", "job", "--", "true"],
+        ["run", "-n", "-w", "3", "job", "--", "true"],
+        ["run", "-w", "-1", "job", "--", "true"],
+        ["run", "-w", "nan", "job", "--", "true"],
+        ["run", "-E", "256", "job", "--", "true"],
+        ["run", "--ttl", "0.001", "job", "--", "true"],
+        ["run", "--url", "gopher://x", "job", "--", "true"],
+        ["run", "x" * 300, "--", "true"],
+        ["no-such-verb"],
+    ],
+)
+def test_wrong_usage(pawl: Pawl, arguments: list[str]) -> None:
+    code, out, err = pawl.run(*arguments)
+    assert (code, out) == (64, "")
+    assert err.startswith("pawl: ")
+    assert err.count("\n") == 1
+
+
+def test_an_unreachable_server_is_no_conflict(pawl: Pawl) -> None:
+    code, out, err = pawl.run("run", "-n", "--url", "redis://127.0.0.1:1/0", "job", "--", "echo", "in")
+    assert (code, out) == (69, "")
+    assert err.startswith("pawl: ")
+    assert err.count("\n") == 1
+
+
+def test_options_on_both_sides_of_the_name(pawl: Pawl) -> None:
+    assert pawl.run("run", "job", "--wait", "3", "--", "sh", "-c", "exit 4", "-x")[0] == 4
+    assert pawl.run("run", "--wait", "3", "job", "sh", "-c", "exit 5", "--wait")[0] == 5
+    assert pawl.run("run", "job", "--", "echo", "a", "--", "b")[1] == "a -- b\n"
+
+
+def test_the_namespace_is_taken(pawl: Pawl) -> None:
+    pawl.hold("job", "--namespace", "other")
+    assert "other:job" in pawl.left_over()
+    assert pawl.run("run", "-n", "job", "--", "true")[0] == 0
+
+
+def test_many_take_turns(pawl: Pawl, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    script = f"echo in >> {log}; sleep 0.05; echo out >> {log}"
+    commands = [pawl.start("run", "job", "--", "sh", "-c", script) for _ in range(6)]
+    assert [command.end(60)[0] for command in commands] == [0] * 6
+    assert log.read_text().split() == ["in", "out"] * 6
+    assert pawl.left_over() == []
+
+
+def test_version_and_help(pawl: Pawl) -> None:
+    import pawl as library
+
+    assert pawl.run("--version") == (0, f"pawl {library.__version__}\n", "")
+    code, out, _ = pawl.run("run", "--help")
+    assert code == 0
+    for word in ("Examples:", "Exit codes:", "PAWL_FENCE", "--kill-after"):
+        assert word in out
+    assert "run" in pawl.run("--help")[1]
+    assert pawl.run()[0] == 64
+
+
+def test_without_click_one_line_says_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "click.py").write_text("raise ImportError('not installed')\n")
+    env = environment()
+    env["PYTHONPATH"] = f"{tmp_path}{os.pathsep}{env['PYTHONPATH']}"
+    done = subprocess.run(
+        [sys.executable, "-m", "pawl", "--help"],
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=15,
+    )
+    assert (done.returncode, done.stdout) == (69, "")
+    assert done.stderr == 'pawl: the command needs click: pip install "pawl[cli]"\n'

@@ -1,0 +1,157 @@
+"""The lock is lost: the child is ended, and the exit code says so."""
+
+import signal
+import sys
+import time
+
+from tests.cli.conftest import Pawl, eventually, lives
+
+
+def test_somebody_deletes_the_key(pawl: Pawl) -> None:
+    command = pawl.start(
+        "run",
+        "--ttl",
+        "1",
+        "job",
+        "--",
+        "sh",
+        "-c",
+        "trap 'echo told; exit 3' TERM; echo $$; sleep 60 & wait",
+    )
+    child = int(command.line())
+    pawl.server.command("DEL", "pawl:job")
+    began = time.monotonic()
+    code, out, err = command.end()
+    assert (code, out) == (76, "told\n")
+    assert err.startswith("pawl: the lock 'job' was lost (")
+    assert err.count("\n") == 1
+    assert time.monotonic() - began < 5
+    assert not lives(child)
+
+
+def test_somebody_takes_the_key(pawl: Pawl) -> None:
+    command = pawl.hold("job", "--ttl", "1")
+    pawl.server.command("SET", "pawl:job", "somebody-else", "PX", "60000")
+    code, _, err = command.end()
+    assert code == 76
+    assert "(taken)" in err
+    assert pawl.server.command("GET", "pawl:job") == b"somebody-else"
+
+
+def test_the_server_is_gone(pawl_alone: Pawl) -> None:
+    command = pawl_alone.hold("job", "--ttl", "1.5")
+    pawl_alone.server.kill()
+    began = time.monotonic()
+    code, _, err = command.end()
+    assert code == 76
+    assert err.count("\n") == 1
+    assert "was lost" in err
+    assert 0.5 < time.monotonic() - began < 3.5
+
+
+def test_the_server_hangs(pawl_alone: Pawl) -> None:
+    command = pawl_alone.hold("job", "--ttl", "1.5")
+    with pawl_alone.server.paused():
+        began = time.monotonic()
+        code, _, err = command.end()
+        assert code == 76
+        assert err.count("\n") == 1
+        assert 0.5 < time.monotonic() - began < 5
+
+
+def test_a_short_outage_is_no_loss(pawl_alone: Pawl) -> None:
+    command = pawl_alone.start("run", "--ttl", "4", "job", "--", "sh", "-c", "echo in; sleep 3; exit 5")
+    assert command.line() == "in"
+    with pawl_alone.server.paused():
+        time.sleep(1.5)
+    assert command.end() == (5, "", "")
+
+
+def test_warn_lets_the_child_go_on(pawl: Pawl) -> None:
+    command = pawl.start(
+        "run",
+        "--ttl",
+        "0.5",
+        "--on-lost",
+        "warn",
+        "job",
+        "--",
+        "sh",
+        "-c",
+        "echo in; sleep 2; echo done; exit 3",
+    )
+    assert command.line() == "in"
+    pawl.server.command("DEL", "pawl:job")
+    code, out, err = command.end()
+    assert (code, out) == (3, "done\n")
+    assert "goes on" in err
+    assert err.count("\n") == 1
+
+
+def test_kill_comes_after_term(pawl: Pawl) -> None:
+    script = "import signal, time; signal.signal(15, signal.SIG_IGN); print('in', flush=True); time.sleep(60)"
+    command = pawl.start("run", "--ttl", "1", "--kill-after", "1", "job", "--", sys.executable, "-c", script)
+    assert command.line() == "in"
+    pawl.server.command("DEL", "pawl:job")
+    began = time.monotonic()
+    assert command.end()[0] == 76
+    assert 1 <= time.monotonic() - began < 3
+
+
+def test_all_of_the_group_is_ended(pawl: Pawl) -> None:
+    script = "(trap '' TERM; echo $(exec sh -c 'echo $PPID'); while :; do sleep 0.1; done) & wait"
+    command = pawl.start("run", "--ttl", "1", "--kill-after", "1", "job", "--", "sh", "-c", script)
+    stubborn = int(command.line())
+    pawl.server.command("DEL", "pawl:job")
+    assert command.end()[0] == 76
+    assert not lives(stubborn)
+
+
+def test_a_stopped_command_ends_the_child_at_the_end_of_the_lease(pawl: Pawl) -> None:
+    """Although `pawl run` itself does not run: another waits for exactly this moment."""
+    command = pawl.start("run", "--ttl", "1", "job", "--", "sh", "-c", "echo $$; exec sleep 60")
+    child = int(command.line())
+    command.send(signal.SIGSTOP)
+    began = time.monotonic()
+    eventually(lambda: not lives(child), 3)
+    assert time.monotonic() - began < 1.3
+    command.send(signal.SIGCONT)
+    code, _, err = command.end(5)
+    assert code == 76
+    assert "was lost" in err
+
+
+def test_a_stopped_group_ends_the_child_first_thing(pawl: Pawl) -> None:
+    """A freezer or a debugger stops everything but the child; when it lets go, the child ends at once."""
+    import os
+    from pathlib import Path
+
+    command = pawl.start("run", "--ttl", "1", "job", "--", "sh", "-c", "echo $$; exec sleep 60")
+    child = int(command.line())
+    between = int(Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[1])
+    for pid in (between, command.pid):
+        os.kill(pid, signal.SIGSTOP)
+    time.sleep(1.5)
+    assert lives(child)
+    assert pawl.run("run", "-w", "3", "job", "--", "true")[0] == 0
+    os.kill(command.pid, signal.SIGCONT)
+    os.kill(between, signal.SIGCONT)
+    eventually(lambda: not lives(child), 0.5)
+    assert command.end(5)[0] == 76
+
+
+def test_a_short_stop_is_no_loss(pawl: Pawl) -> None:
+    command = pawl.start("run", "--ttl", "3", "job", "--", "sh", "-c", "echo in; sleep 2; exit 6")
+    assert command.line() == "in"
+    command.send(signal.SIGSTOP)
+    time.sleep(1)
+    command.send(signal.SIGCONT)
+    assert command.end() == (6, "", "")
+    assert pawl.left_over() == []
+
+
+def test_a_long_job_keeps_its_lock(pawl: Pawl) -> None:
+    command = pawl.start("run", "--ttl", "0.5", "job", "--", "sh", "-c", "echo in; sleep 2.5; exit 2")
+    assert command.line() == "in"
+    assert pawl.run("run", "-n", "job", "--", "true")[0] == 75
+    assert command.end() == (2, "", "")

@@ -1,0 +1,144 @@
+"""Signals: to the one who waits, to the one who holds, and the ones nobody can catch."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Command, Pawl, eventually, lives
+
+TRAP = """
+import os, signal, sys, time
+def say(number, frame):
+    print(signal.Signals(number).name, flush=True)
+    if number in (signal.SIGTERM, signal.SIGINT): sys.exit(9)
+for name in ("INT", "TERM", "HUP", "QUIT", "USR1", "USR2", "WINCH"):
+    signal.signal(getattr(signal, "SIG" + name), say)
+print(os.getpid(), flush=True)
+while True: time.sleep(0.05)
+"""
+
+
+def trapping(pawl: Pawl, *options: str) -> tuple[Command, int]:
+    command = pawl.start("run", *options, "job", "--", sys.executable, "-c", TRAP)
+    return command, int(command.line())
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT])
+def test_a_signal_ends_the_wait_at_once(pawl: Pawl, number: signal.Signals) -> None:
+    pawl.hold("job")
+    waiter = pawl.start("run", "job", "--", "echo", "in")
+    eventually(lambda: pawl.waiting("job") == 1)
+    began = time.monotonic()
+    waiter.send(number)
+    assert waiter.end() == (128 + number, "", "")
+    assert time.monotonic() - began < 1.5
+    assert pawl.waiting("job") == 0
+    assert pawl.left_over() == ["pawl:job"]
+
+
+def test_a_signal_before_there_is_anything_to_stop(pawl: Pawl) -> None:
+    pawl.hold("job")
+    for delay in (0.05, 0.15, 0.2, 0.25, 0.3, 0.4):
+        waiter = pawl.start("run", "job", "--", "echo", "in")
+        time.sleep(delay)
+        waiter.process.terminate()
+        out, _ = waiter.process.communicate(timeout=15)
+        assert waiter.process.returncode in (143, -signal.SIGTERM)
+        assert out == ""
+    assert pawl.waiting("job") == 0
+
+
+def test_signals_are_passed_on(pawl: Pawl) -> None:
+    command, _ = trapping(pawl)
+    for name in ("SIGUSR1", "SIGUSR2", "SIGHUP", "SIGQUIT", "SIGWINCH"):
+        command.send(getattr(signal, name))
+        assert command.line() == name
+    command.send(signal.SIGTERM)
+    assert command.end() == (9, "SIGTERM\n", "")
+    assert pawl.left_over() == []
+
+
+def test_a_signal_that_ends_the_child_is_told(pawl: Pawl) -> None:
+    command = pawl.hold("job")
+    command.send(signal.SIGINT)
+    assert command.end()[0] == 130
+    assert pawl.left_over() == []
+
+
+def test_what_was_ignored_stays_ignored(pawl: Pawl) -> None:
+    def nohup() -> None:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+    script = (
+        "import signal; print(signal.getsignal(signal.SIGHUP).name, signal.getsignal(signal.SIGPIPE).name)"
+    )
+    argv = [
+        sys.executable,
+        "-m",
+        "pawl",
+        "run",
+        "job",
+        "--",
+        "sh",
+        "-c",
+        f"trap '' TERM; exec {sys.executable} -c '{script}'",
+    ]
+    env = {**os.environ, "PAWL_URL": pawl.server.url}
+    done = subprocess.run(
+        argv, env=env, preexec_fn=nohup, capture_output=True, text=True, timeout=15, check=False
+    )
+    # Python itself ignores SIGPIPE: what counts is that HUP came through.
+    assert done.stdout == "SIG_IGN SIG_IGN\n"
+
+
+def test_the_child_starts_with_clean_signals(pawl: Pawl) -> None:
+    code, out, _ = pawl.run("run", "job", "--", "sh", "-c", "exec grep -E '^Sig(Blk|Ign)' /proc/self/status")
+    assert code == 0
+    assert [int(line.split()[1], 16) for line in out.splitlines()] == [0, 0]
+
+
+def test_the_child_inherits_no_files(pawl: Pawl) -> None:
+    _, out, _ = pawl.run(
+        "run", "job", "--", sys.executable, "-c", "import os; print(os.listdir('/proc/self/fd'))"
+    )
+    assert out == "['0', '1', '2', '3']\n"  # 3 is the listing's own
+
+
+def test_the_child_dies_with_a_killed_command(pawl: Pawl) -> None:
+    command = pawl.start("run", "--ttl", "2", "job", "--", "sh", "-c", "sleep 60 & echo $$ $!; wait")
+    shell, grandchild = map(int, command.line().split())
+    command.process.kill()
+    eventually(lambda: not lives(shell) and not lives(grandchild), 3)
+    assert pawl.run("run", "-w", "5", "job", "--", "true")[0] == 0
+
+
+def test_a_child_that_ignores_term_dies_within_the_lease(pawl: Pawl) -> None:
+    command = pawl.start(
+        "run", "--ttl", "2", "job", "--", "sh", "-c", "trap '' TERM; echo $$; while :; do sleep 0.1; done"
+    )
+    child = int(command.line())
+    began = time.monotonic()
+    command.process.kill()
+    eventually(lambda: not lives(child), 4)
+    assert 0.5 < time.monotonic() - began < 2
+    assert pawl.run("run", "-w", "5", "job", "--", "true")[0] == 0
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc to find the process between")
+def test_the_child_dies_with_everything_killed(pawl: Pawl) -> None:
+    command = pawl.hold("job")
+    between = int(Path(f"/proc/{command.pid}/task/{command.pid}/children").read_text().split()[0])
+    child = int(Path(f"/proc/{between}/task/{between}/children").read_text().split()[0])
+    os.kill(command.pid, signal.SIGSTOP)
+    os.kill(between, signal.SIGKILL)
+    eventually(lambda: not lives(child), 3)
+    os.kill(command.pid, signal.SIGCONT)
+    code, _, err = command.end()
+    assert code == 137
+    assert err.startswith("pawl: ")
+    assert pawl.left_over() == []

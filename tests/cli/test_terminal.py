@@ -1,0 +1,235 @@
+"""At a terminal: Ctrl-C comes once, Ctrl-Z and `fg` work, and whoever needs the terminal has it."""
+
+import contextlib
+import os
+import pty
+import re
+import select
+import shlex
+import shutil
+import sys
+import time
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from tests.cli.conftest import PAWL, Pawl, default_signals, environment
+
+COUNT = """
+import signal, sys, time
+def say(number, frame): print("got", signal.Signals(number).name, flush=True)
+signal.signal(signal.SIGINT, say)
+print("ready", flush=True)
+end = time.monotonic() + 1.5
+while time.monotonic() < end: time.sleep(0.05)
+print("bye", flush=True)
+sys.exit(4)
+"""
+
+
+class Screen:
+    """A program at a terminal of its own."""
+
+    def __init__(self, argv: Sequence[str], env: dict[str, str]) -> None:
+        self.text = ""
+        self.pid, self._file = pty.fork()
+        if self.pid == 0:
+            default_signals()
+            os.execvpe(argv[0], list(argv), env)
+
+    def type(self, keys: str) -> None:
+        os.write(self._file, keys.encode())
+
+    def until(self, pattern: str, seconds: float = 15.0) -> None:
+        """Wait until the text from here on has something in it, and forget it up to there."""
+        end = time.monotonic() + seconds
+        while (found := re.search(pattern, self.text)) is None:
+            assert time.monotonic() < end, f"no {pattern!r} in {self.text!r}"
+            if not self._more():
+                assert re.search(pattern, self.text), f"ended without {pattern!r}: {self.text!r}"
+        self.text = self.text[found.end() :]
+
+    def end(self, seconds: float = 15.0) -> int:
+        """Wait for the program's end; its exit code."""
+        end = time.monotonic() + seconds
+        while self._more():
+            assert time.monotonic() < end, f"it did not end: {self.text!r}"
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+    def close(self) -> None:
+        os.close(self._file)  # hangs up on whatever still runs
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(self.pid, 0)
+
+    def _more(self) -> bool:
+        if select.select([self._file], [], [], 0.1)[0]:
+            try:
+                data = os.read(self._file, 4096)
+            except OSError:  # Linux says so when the last one at the terminal has left
+                return False
+            self.text += data.decode().replace("\r\n", "\n")
+            return bool(data)
+        return True
+
+
+@pytest.fixture
+def screens(pawl: Pawl) -> Iterator[list[Screen]]:
+    made: list[Screen] = []
+    yield made
+    for screen in made:
+        screen.close()
+
+
+def open_screen(screens: list[Screen], pawl: Pawl, *argv: str) -> Screen:
+    screen = Screen(argv, environment(PAWL_URL=pawl.server.url, PS1="$ ", TERM="dumb"))
+    screens.append(screen)
+    return screen
+
+
+def in_sh(script: str) -> tuple[str, ...]:
+    """A script in which `pawl` is this pawl."""
+    return ("sh", "-c", f'pawl() {{ {shlex.join(PAWL)} "$@"; }}; {script}')
+
+
+def count_ctrl_c(screen: Screen) -> int:
+    screen.until("ready\n")
+    screen.type("\x03")
+    end = time.monotonic() + 5
+    while "bye" not in screen.text and time.monotonic() < end and screen._more():
+        pass
+    return screen.text.count("got SIGINT")
+
+
+def test_ctrl_c_reaches_the_child_once(screens: list[Screen], pawl: Pawl) -> None:
+    screen = open_screen(screens, pawl, *PAWL, "run", "job", "--", sys.executable, "-c", COUNT)
+    assert count_ctrl_c(screen) == 1
+    assert screen.end() == 4
+    assert pawl.left_over() == []
+
+
+def test_ctrl_c_reaches_the_child_once_in_a_pipeline(screens: list[Screen], pawl: Pawl) -> None:
+    """There the terminal stays with the pipeline, and we pass the signal on."""
+    script = f"trap : INT; pawl run job -- {shlex.join([sys.executable, '-c', COUNT])} | (trap '' INT; cat)"
+    screen = open_screen(screens, pawl, *in_sh(script))
+    assert count_ctrl_c(screen) == 1
+    screen.end()
+    assert pawl.left_over() == []
+
+
+def test_ctrl_c_ends_the_wait(screens: list[Screen], pawl: Pawl) -> None:
+    holder = pawl.hold("job")
+    screen = open_screen(screens, pawl, *PAWL, "run", "job", "--", "echo", "in")
+    screen.until(rf"waiting for 'job', held by [^ ]+:{holder.pid}/\S+ … \(\d+ s\)")
+    screen.type("\x03")
+    began = time.monotonic()
+    assert screen.end() == 130
+    assert time.monotonic() - began < 2
+    assert pawl.waiting("job") == 0
+
+
+def test_the_child_may_read_the_terminal(screens: list[Screen], pawl: Pawl) -> None:
+    screen = open_screen(
+        screens, pawl, *PAWL, "run", "job", "--", "sh", "-c", "echo name?; read x; echo hello $x"
+    )
+    screen.until(r"name\?\n")
+    screen.type("world\n")
+    screen.until("hello world\n")
+    assert screen.end() == 0
+
+
+def test_the_child_may_read_the_terminal_in_a_pipeline(screens: list[Screen], pawl: Pawl) -> None:
+    """Such as a password prompt of `pawl run deploy -- ssh … | tee log`."""
+    screen = open_screen(
+        screens, pawl, *in_sh("pawl run job -- sh -c 'echo name?; read x; echo hello $x' | cat")
+    )
+    screen.until(r"name\?\n")
+    screen.type("world\n")
+    screen.until("hello world\n")
+    assert screen.end() == 0
+
+
+def test_a_script_has_its_terminal_back(screens: list[Screen], pawl: Pawl) -> None:
+    screen = open_screen(screens, pawl, *in_sh("pawl run job -- true; echo name?; read x; echo hello $x"))
+    screen.until(r"name\?\n")
+    screen.type("world\n")
+    screen.until("hello world\n")
+    assert screen.end() == 0
+
+
+def test_ctrl_c_ends_the_script_around(screens: list[Screen], pawl: Pawl) -> None:
+    screen = open_screen(
+        screens, pawl, *in_sh("pawl run job -- sh -c 'echo in; exec sleep 30'; echo after; true")
+    )
+    screen.until("in\n")
+    screen.type("\x03")
+    screen.end()
+    assert "after" not in screen.text
+    assert pawl.left_over() == []
+
+
+def test_hang_up_ends_the_child(screens: list[Screen], pawl: Pawl) -> None:
+    screen = open_screen(screens, pawl, *PAWL, "run", "job", "--", "sh", "-c", "echo in; exec sleep 30")
+    screen.until("in\n")
+    screen.close()
+    screens.clear()
+    assert pawl.run("run", "-w", "5", "job", "--", "true")[0] == 0
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash, for its job control")
+def test_ctrl_z_and_fg(screens: list[Screen], pawl: Pawl) -> None:
+    screen = open_screen(screens, pawl, "bash", "--norc", "--noprofile", "-i")
+    screen.until(r"\$ ")
+    script = "echo beg''in; sleep 1; echo mid''dle; read x; echo got $x; exit 3"
+    screen.type(f"{shlex.join(PAWL)} run --ttl 20 job -- sh -c {shlex.quote(script)}\n")
+    screen.until("begin\n")
+    screen.type("\x1a")
+    screen.until(r"pawl: stopped; the lock is lost if this lasts longer than \d+ s")
+    screen.until("Stopped")
+    screen.until(r"\$ ")
+    screen.type("fg\n")
+    screen.until("middle\n")
+    screen.type("it\n")
+    screen.until("got it\n")
+    screen.type("echo rc=$?\n")
+    screen.until("rc=3\n")
+    screen.type("exit\n")
+    screen.end()
+    assert pawl.left_over() == []
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash, for its job control")
+def test_stopped_for_too_long(screens: list[Screen], pawl: Pawl) -> None:
+    screen = open_screen(screens, pawl, "bash", "--norc", "--noprofile", "-i")
+    screen.until(r"\$ ")
+    screen.type(f"{shlex.join(PAWL)} run --ttl 1 job -- sh -c 'echo beg\"\"in; exec sleep 30'\n")
+    screen.until("begin\n")
+    screen.type("\x1a")
+    screen.until("Stopped")
+    time.sleep(1.2)
+    assert pawl.run("run", "-w", "3", "job", "--", "true")[0] == 0
+    screen.type("fg\n")
+    screen.until("pawl: the lock 'job' was lost")
+    screen.type("echo rc=$?\n")
+    screen.until("rc=76\n")
+    screen.type("exit\n")
+    screen.end()
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash, for its job control")
+def test_in_the_background_and_then_in_front(screens: list[Screen], pawl: Pawl) -> None:
+    screen = open_screen(screens, pawl, "bash", "--norc", "--noprofile", "-i")
+    screen.until(r"\$ ")
+    script = "echo na''me?; read x; echo hel''lo $x"
+    screen.type(f"{shlex.join(PAWL)} run --ttl 20 job -- sh -c {shlex.quote(script)} &\n")
+    screen.until(r"name\?\n")
+    time.sleep(1)
+    screen.type("\n")
+    screen.until("Stopped")
+    screen.type("fg\n")
+    screen.until("run --ttl")
+    time.sleep(0.5)
+    screen.type("world\n")
+    screen.until("hello world\n")
+    screen.type("exit\n")
+    screen.end()
+    assert pawl.left_over() == []
