@@ -16,7 +16,7 @@ from pawl.core.runtime import Call, Fault, Reply
 from pawl.core.tenure import Tenure, loss_from
 from pawl.core.validity import drift, to_ms, valid_until
 from pawl.errors import BackendUnavailable, ConfigurationError, NotHeld, PawlError
-from pawl.model import LossReason, Release
+from pawl.model import LeaseState, LossReason, Release
 
 if TYPE_CHECKING:
     from pawl.core.engine import Engine
@@ -69,10 +69,10 @@ async def release(engine: Engine, lease: BaseLease) -> Release:
         if tenure.reason is LossReason.MAX_HOLD:
             engine.depart(tenure.primitive, tenure.token, 0)
         return Release.LOST
-    place = tenure.place
-    if place is not None and place.pass_tenure(tenure, now, runtime):
+    if engine.end_turn(tenure, now):
         return Release.RELEASED
-    engine.end(tenure)
+    if tenure.state is LeaseState.LOST:
+        return Release.LOST
     return await leave(engine, tenure)
 
 

@@ -7,7 +7,7 @@ from collections import Counter, deque
 from typing import TYPE_CHECKING, Any
 
 from pawl.core.claim import Claim
-from pawl.core.handover import Places
+from pawl.core.handover import Places, Turn
 from pawl.core.renewal import upkeep
 from pawl.core.runtime import Call, Runtime
 from pawl.core.schedule import Schedule
@@ -109,8 +109,25 @@ class Engine:
 
     def end(self, tenure: Tenure) -> None:
         """Stop caring for a tenure that is being released: renewal never outlives it."""
-        tenure.state = LeaseState.RELEASED
+        if tenure.live:
+            tenure.state = LeaseState.RELEASED
         self.schedule.discard(tenure)
+
+    def end_turn(self, tenure: Tenure, now: float) -> bool:
+        """Pass a tenure on inside the client, or the duty to leave it on the server.
+
+        Returns:
+            False if nobody of this client waits, or the tenure was lost meanwhile: the caller must leave it.
+        """
+        place = tenure.place
+        turn = Turn.ALONE if place is None else place.hand_over(tenure, now)
+        if turn is Turn.HANDED:
+            return True
+        self.end(tenure)
+        if place is None or turn is Turn.ALONE or tenure.state is LeaseState.LOST:
+            return False
+        # The sleeper leaves the old token in the script that queues the new one.
+        return place.pass_claim(Claim(self.runtime.new_token(), old=tenure.token))
 
     def expired(self, tenure: Tenure, now: float) -> bool:
         """Whether the clock has passed the tenure's validity; if so it is lost from here on."""
@@ -140,6 +157,14 @@ class Engine:
         self.detach_place(tenure)
         self._tell(tenure)
 
+    def limit_hold(self, tenure: Tenure, limit: float) -> None:
+        """Have ``max_hold`` end a tenure at ``limit`` from here on."""
+        tenure.hold_limit = limit
+        # Its validity may be cut short by the old limit: the next renewal raises it.
+        self.schedule.discard(tenure)
+        self.schedule.add_once(tenure, self.runtime.now())
+        self.runtime.nudge()
+
     def detach_place(self, tenure: Tenure) -> None:
         """Let local waiters go on without this tenure: the first of them queues on the server by itself."""
         place, tenure.place = tenure.place, None
@@ -152,7 +177,7 @@ class Engine:
             watcher()
         lease: BaseLease | None = tenure.lease() if tenure.lease is not None else None
         callback = tenure.options.on_lost
-        if callback is not None and lease is not None:
+        if callback is not None and lease is not None and not lease._released:
             self.runtime.report(_Told(callback, lease))
 
     # Background -------------------------------------------------------------------------------------------------

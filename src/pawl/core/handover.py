@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Hashable
 from contextlib import AbstractContextManager
+from enum import Enum
 from typing import TYPE_CHECKING
 
 from pawl.core.claim import Claim
@@ -24,7 +25,15 @@ if TYPE_CHECKING:
     from pawl.core.runtime import Parker, Runtime
     from pawl.core.tenure import Tenure
 
-__all__ = ["Place", "Places", "Sleeper"]
+__all__ = ["Place", "Places", "Sleeper", "Turn"]
+
+
+class Turn(Enum):
+    """What became of a tenure whose owner has done with it."""
+
+    HANDED = "a sleeper owns it now"
+    REFUSED = "somebody sleeps, but it may not be handed over"
+    ALONE = "nobody sleeps, and the place is closed"
 
 
 class Sleeper:
@@ -77,36 +86,31 @@ class Place:
         sleeper.parker.unpark()
         return True
 
-    def pass_tenure(self, tenure: Tenure, now: float, runtime: Runtime) -> bool:
-        """End the owner's turn: hand the tenure to the first sleeper, or make it the speaker who gives it back.
-
-        Returns:
-            False if nobody sleeps: the place is closed and the caller must leave on the server.
-        """
+    def hand_over(self, tenure: Tenure, now: float) -> Turn:
+        """Pass an owner's tenure to the first sleeper, if the rules allow it; then the owner must not touch it again."""
         with self.guard:
             if not self.sleepers:
                 self._close()
-                return False
-            sleeper = self.sleepers.popleft()
-            if self._may_hand_over(tenure, now):
-                if self.streak == 0:
-                    self.since = now
-                self.streak += 1
-                tenure.used += 1
-                tenure.granted_at = now
-                sleeper.tenure = tenure
-                sleeper.fence = tenure.fence + tenure.used
-            else:
+                return Turn.ALONE
+            if not self._may_hand_over(tenure, now):
                 self.streak = 0
-                claim = Claim(runtime.new_token(), old=tenure.token)
-                sleeper.claim = claim
+                return Turn.REFUSED
+            if self.streak == 0:
+                self.since = now
+            self.streak += 1
+            tenure.used += 1
+            tenure.granted_at = now
+            sleeper = self.sleepers.popleft()
+            sleeper.fence = tenure.fence + tenure.used
+            sleeper.tenure = tenure
         sleeper.parker.unpark()
-        return True
+        return Turn.HANDED
 
     def _may_hand_over(self, tenure: Tenure, now: float) -> bool:
         options = tenure.options
         return (
-            self.streak < options.handover
+            tenure.live
+            and self.streak < options.handover
             and tenure.used < options.handover
             and tenure.failures == 0
             and not tenure.unanswered

@@ -167,9 +167,7 @@ class BaseLease:
         self.check()
         tenure = self._tenure
         if tenure.options.max_hold is not None:
-            tenure.hold_limit = self._engine.runtime.now() + tenure.options.max_hold
-            self._engine.schedule.add_once(tenure, self._engine.runtime.now())
-            self._engine.runtime.nudge()
+            self._engine.limit_hold(tenure, self._engine.runtime.now() + tenure.options.max_hold)
 
     # For the shells and operations ------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pawl.core.handover import Place, Sleeper
     from pawl.core.options import LockOptions
     from pawl.core.primitive import Primitive
+    from pawl.core.runtime import Runtime
 
 __all__ = ["NewLease", "Plan", "acquire", "try_acquire"]
 
@@ -102,7 +103,9 @@ async def _take(
         else:
             turn = await _await_turn(engine, plan, place, sleeper, until, began)
             if isinstance(turn, Tenure):
-                return _take_over(engine, plan, new_lease, turn, sleeper.fence, who)
+                lease = _take_over(engine, plan, new_lease, turn, sleeper.fence, who)
+                # Lost between the hand-over and now: stand in line again, for what is left of the time.
+                return lease or await _take(engine, plan, new_lease, _left(runtime, until), note)
             claim = turn
     if not wait:
         note.append(claim)
@@ -156,10 +159,7 @@ def _pass_on(engine: Engine, plan: Plan, place: Place, sleeper: Sleeper) -> None
     """Give back a turn that came in the instant of giving up."""
     if sleeper.claim is not None:
         _drop_claim(engine, plan, place, sleeper.claim)
-    elif sleeper.tenure is not None and not place.pass_tenure(
-        sleeper.tenure, engine.runtime.now(), engine.runtime
-    ):
-        engine.end(sleeper.tenure)
+    elif sleeper.tenure is not None and not engine.end_turn(sleeper.tenure, engine.runtime.now()):
         engine.depart(plan.primitive, sleeper.tenure.token, 0)
 
 
@@ -257,10 +257,23 @@ def _own(
     return lease
 
 
+def _left(runtime: Runtime, until: float | None) -> float | None:
+    return None if until is None else max(1e-9, until - runtime.now())
+
+
 def _take_over(
     engine: Engine, plan: Plan, new_lease: NewLease, tenure: Tenure, fence: int, who: object
-) -> BaseLease:
-    tenure.who = who
+) -> BaseLease | None:
+    """Own a tenure that was handed over; None if it was lost on the way."""
+    now = engine.runtime.now()
+    # Who re-enters, and who is told of a loss, is from here on for this plan to say.
+    tenure.who, tenure.primitive, tenure.options = who, plan.primitive, plan.options
+    lease = new_lease(engine, tenure, fence, who, 1)
+    if not tenure.live or engine.expired(tenure, now):
+        lease._released = True
+        return None
+    if plan.options.max_hold is not None:
+        engine.limit_hold(tenure, now + plan.options.max_hold)
     engine.held[who, plan.primitive.key] = tenure
     engine.counters["handed_over"] += 1
-    return new_lease(engine, tenure, fence, who, 1)
+    return lease
