@@ -300,7 +300,7 @@ class AsyncClient:
             return last[1]
         engine = self._engines.get(loop)
         if engine is None:
-            engine = Engine(AsyncioRuntime(loop, self._endpoint, self._settings.wake_prefix))
+            engine = Engine(AsyncioRuntime(loop, self._endpoint, self._settings.wake_prefix), self)
             engine.closed = self._closed
             self._engines[loop] = engine
         self._last = (loop, engine)

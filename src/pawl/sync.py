@@ -180,7 +180,7 @@ class Client:
         self._settings = Settings(defaults, namespace, may_be_async=False)
         self._origin = (target, {"namespace": namespace, **defaults})
         self._runtime = ThreadRuntime(find_endpoint(target), self._settings.wake_prefix)
-        self._engine = Engine(self._runtime)
+        self._engine = Engine(self._runtime, self)
         self._warned = False
         live_clients.add(self)
 
@@ -267,10 +267,10 @@ class Client:
         )
 
     def __del__(self) -> None:
-        # Leases keep the engine alive; without any there is nothing left to serve.
-        engine = getattr(self, "_engine", None)
-        if engine is not None and not engine.held:
-            self._runtime.abandon()
+        # Each lease keeps its client alive: there is none left to serve.
+        runtime = getattr(self, "_runtime", None)
+        if runtime is not None:
+            runtime.abandon()
 
     def _prepare(self, plan: Plan, ttl: Seconds | None) -> Plan:
         if asyncio._get_running_loop() is not None and not self._warned:

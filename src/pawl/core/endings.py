@@ -62,6 +62,8 @@ async def release(engine: Engine, lease: BaseLease) -> Release:
         lease._levels -= 1
         return Release.RELEASED
     lease._released = True
+    if lease._sleepers:
+        lease._wake()
     engine.forget_holder(tenure, lease._who)
     runtime = engine.runtime
     now = runtime.now()
@@ -240,6 +242,7 @@ def detach(engine: Engine, lease: BaseLease) -> str:
             f"detach {lease.name!r}: it is held {lease._levels} times; leave the inner ones", name=lease.name
         )
     lease._released = True
+    lease._wake()
     engine.forget_holder(tenure, lease._who)
     engine.detach_place(tenure)
     engine.end(tenure)

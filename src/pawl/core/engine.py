@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter, deque
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 from pawl.core.claim import Claim
 from pawl.core.handover import Places, Turn
@@ -54,10 +55,13 @@ class Engine:
         abandoned: Tenures whose lease object was garbage-collected; appended by finalisers, which may do no more.
         counters: What happened how often.
         epoch: Raised by a fork: leases of an older epoch belong to the parent.
+        client: Whose engine it is. Each lease keeps it alive, so that what the client does at its end, and at the
+            interpreter's, is done for every lease that anybody still has.
     """
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Runtime, client: object) -> None:
         self.runtime = runtime
+        self.client = ref(client)
         self.places = Places(runtime)
         self.schedule = Schedule(runtime.mutex())
         self.held: dict[tuple[object, str], Tenure] = {}
@@ -176,6 +180,8 @@ class Engine:
         for watcher in watchers or ():
             watcher()
         lease: BaseLease | None = tenure.lease() if tenure.lease is not None else None
+        if lease is not None:
+            lease._wake()
         callback = tenure.options.on_lost
         if callback is not None and lease is not None and not lease._released:
             self.runtime.report(_Told(callback, lease))

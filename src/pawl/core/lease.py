@@ -12,6 +12,7 @@ from pawl.model import LeaseState, LossReason
 
 if TYPE_CHECKING:
     from pawl.core.engine import Engine
+    from pawl.core.runtime import Parker
     from pawl.core.tenure import Tenure
 
 __all__ = ["BaseLease", "LossSignal"]
@@ -48,14 +49,17 @@ class LossSignal:
         runtime = lease._engine.runtime
         parker = runtime.parker()
         end = None if timeout is None else runtime.now() + timeout
-        lease._watch(parker.unpark)
-        while lease.state not in (LeaseState.LOST, LeaseState.RELEASED):
-            pause = max(0.0, lease.valid_until - runtime.now())
-            if end is not None:
-                if runtime.now() >= end:
-                    return False
-                pause = min(pause, end - runtime.now())
-            await parker.park(pause)
+        lease._sleepers.append(parker)
+        try:
+            while lease.state not in (LeaseState.LOST, LeaseState.RELEASED):
+                pause = max(0.0, lease.valid_until - runtime.now())
+                if end is not None:
+                    if runtime.now() >= end:
+                        return False
+                    pause = min(pause, end - runtime.now())
+                await parker.park(pause)
+        finally:
+            lease._sleepers.remove(parker)
         return bool(self)
 
 
@@ -64,18 +68,21 @@ class BaseLease:
 
     __slots__ = (
         "__weakref__",
+        "_client",
         "_engine",
         "_fence",
         "_levels",
         "_number",
         "_released",
         "_shared",
+        "_sleepers",
         "_tenure",
         "_who",
     )
 
     def __init__(self, engine: Engine, tenure: Tenure, fence: int, who: object, count: int) -> None:
         self._engine = engine
+        self._client = engine.client()
         self._tenure = tenure
         self._number = tenure.used
         self._fence = fence
@@ -83,6 +90,7 @@ class BaseLease:
         self._levels = 1
         self._shared = count
         self._released = False
+        self._sleepers: list[Parker] = []
         tenure.lease = ref(self)
 
     @property
@@ -182,6 +190,11 @@ class BaseLease:
         if tenure.watchers is None:
             tenure.watchers = []
         tenure.watchers.append(watcher)
+
+    def _wake(self) -> None:
+        """Wake whoever sleeps until the lease ends."""
+        for parker in tuple(self._sleepers):
+            parker.unpark()
 
     def _lost_error(self) -> LeaseLost:
         if self._released:

@@ -114,14 +114,16 @@ async def _take(
 
 def _again(engine: Engine, plan: Plan, mine: Tenure, *, wait: bool) -> BaseLease | None:
     name = plan.primitive.name
+    lease = mine.lease() if mine.lease is not None else None
+    if lease is None:
+        # Dropped without release: nobody's. Its ttl or the upkeep ends it, and that may be waited for.
+        return None
     if not mine.live or mine.epoch != engine.epoch or engine.expired(mine, engine.runtime.now()):
-        lease = mine.lease() if mine.lease is not None else None
-        if plan.reentrant and lease is not None and not lease._released and mine.state is LeaseState.LOST:
+        if plan.reentrant and not lease._released and mine.state is LeaseState.LOST:
             # The outer section lost its lease: counting on would hide it from the inner one.
             raise lease._lost_error()
         return None
-    lease = mine.lease() if mine.lease is not None else None
-    if plan.reentrant and lease is not None and mine.primitive.kind == plan.primitive.kind:
+    if plan.reentrant and mine.primitive.kind == plan.primitive.kind:
         lease._levels += 1
         return lease
     if wait:
