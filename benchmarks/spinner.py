@@ -11,7 +11,7 @@ import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 
 _SPIN = """
 import os, select
@@ -23,7 +23,7 @@ while not select.select([0], [], [], 0)[0]:
 
 
 @contextlib.contextmanager
-def awake() -> Iterator[None]:
+def awake() -> Generator[None]:
     """Run one spinner for each CPU; each ends when its standard input does, so none outlives this process."""
     if not hasattr(os, "SCHED_IDLE"):
         raise SystemExit("--steady needs SCHED_IDLE, which only Linux has")

@@ -41,7 +41,10 @@ _LEAVE = (
 def pack(*parts: str | bytes | int) -> bytes:
     """Return a command in the bytes of the wire."""
     # Its stub says a tuple of one element; it takes any number.
-    packer: Callable[[tuple[str | bytes | int, ...]], bytes] = cast("Any", hiredis.pack_command)
+    packer: Callable[[tuple[str | bytes | int, ...]], bytes] = cast(
+        "Any",
+        hiredis.pack_command,  # pyright: ignore[reportUnknownMemberType]
+    )
     return packer(parts)
 
 
