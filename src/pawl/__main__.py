@@ -3,6 +3,8 @@
 import os
 import sys
 
+_INTERRUPTED = 130
+
 
 def main() -> int:
     """Run the command `pawl` with the arguments of this process.
@@ -10,6 +12,13 @@ def main() -> int:
     Returns:
         The exit code: see `pawl run --help`; 69 when the extra `pawl[cli]` is not installed.
     """
+    try:
+        return _main()
+    except KeyboardInterrupt:  # while the parts of the command were still being loaded
+        return _INTERRUPTED
+
+
+def _main() -> int:
     try:
         import click  # noqa: F401  # pyright: ignore[reportUnusedImport]  # only to learn whether it is there
     except ImportError:

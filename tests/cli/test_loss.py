@@ -1,10 +1,16 @@
 """The lock is lost: the child is ended, and the exit code says so."""
 
+import os
 import signal
 import sys
 import time
+from pathlib import Path
 
 from tests.cli.conftest import Pawl, eventually, lives
+
+
+def parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def test_somebody_deletes_the_key(pawl: Pawl) -> None:
@@ -123,12 +129,9 @@ def test_a_stopped_command_ends_the_child_at_the_end_of_the_lease(pawl: Pawl) ->
 
 def test_a_stopped_group_ends_the_child_first_thing(pawl: Pawl) -> None:
     """A freezer or a debugger stops everything but the child; when it lets go, the child ends at once."""
-    import os
-    from pathlib import Path
-
     command = pawl.start("run", "--ttl", "1", "job", "--", "sh", "-c", "echo $$; exec sleep 60")
     child = int(command.line())
-    between = int(Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[1])
+    between = parent(child)
     for pid in (between, command.pid):
         os.kill(pid, signal.SIGSTOP)
     time.sleep(1.5)
@@ -138,6 +141,15 @@ def test_a_stopped_group_ends_the_child_first_thing(pawl: Pawl) -> None:
     os.kill(between, signal.SIGCONT)
     eventually(lambda: not lives(child), 0.5)
     assert command.end(5)[0] == 76
+
+
+def test_a_stopped_process_between_is_woken(pawl: Pawl) -> None:
+    command = pawl.start("run", "--ttl", "1", "job", "--", "sh", "-c", "echo $$; exec sleep 60")
+    child = int(command.line())
+    os.kill(parent(child), signal.SIGSTOP)
+    pawl.server.command("DEL", "pawl:job")
+    assert command.end(5)[0] == 76
+    assert not lives(child)
 
 
 def test_a_short_stop_is_no_loss(pawl: Pawl) -> None:

@@ -45,7 +45,6 @@ class Plan:
     Attributes:
         command: The child's program and arguments.
         kill_after: Seconds between TERM and KILL when the lease is lost.
-        grace: The same when the command itself was killed: what is left of the lease for sure.
         dispositions: Of signals, as the command found them; so the child finds them too.
         mask: Blocked signals, as the command found them.
         terminal: The controlling terminal, or None.
@@ -53,7 +52,6 @@ class Plan:
 
     command: Sequence[str]
     kill_after: float
-    grace: float
     dispositions: Dispositions
     mask: set[int]
     terminal: Terminal | None
@@ -82,8 +80,8 @@ class Spawner:
     """The command's end: a process that waits to start the child.
 
     What it reports (see `read`): `{"started": pid}`, `{"failed": errno, "why": text}`, `{"stopped": signal}`,
-    and at the end `{"code": n}` or `{"signal": n}`, with `"late": True` when it had to end the child by
-    itself.
+    `{"powerless": True}` when it may not signal the child, and at the end `{"code": n}` or `{"signal": n}`, with
+    `"late": True` when it had to end the child by itself.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -103,9 +101,14 @@ class Spawner:
         """Return the reports that have arrived, waiting for one; None when the spawner was killed."""
         return messages(self._link, self._rest)
 
-    def start(self, environment: Mapping[str, str]) -> None:
-        """Start the child, with these variables added to its environment."""
-        _tell(self._link, {"do": "start", "environment": dict(environment)})
+    def start(self, environment: Mapping[str, str], *, grace: float) -> None:
+        """Start the child.
+
+        Args:
+            environment: Variables that are added to ours.
+            grace: Seconds between TERM and KILL should the command be killed: less than is left of the lease.
+        """
+        _tell(self._link, {"do": "start", "environment": dict(environment), "grace": grace})
 
     def signal(self, number: int) -> None:
         """Send a signal to the child."""
@@ -118,6 +121,10 @@ class Spawner:
     def end(self) -> None:
         """End the child's group: TERM, and KILL when it is still there `kill_after` seconds later."""
         _tell(self._link, {"do": "end"})
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(
+                self.pid, signal.SIGCONT
+            )  # not yet waited for, so still its number; it may have been stopped
 
     def close(self) -> None:
         """Let the spawner leave, and wait for it. A child that still runs is ended."""
@@ -157,7 +164,9 @@ class _Service:
         self._kill_at: float | None = None
         self._killed_at: float | None = None
         self._late = False
+        self._powerless = False
         self._reported = False
+        self._grace = plan.kill_after
 
     def run(self) -> None:
         while not self._over():
@@ -198,11 +207,12 @@ class _Service:
         if orders is None:  # the command is gone, killed or done
             self._link.close()
             self._link = None
-            self._end(self._plan.grace)
+            self._end(self._grace)
             return
         for order in orders:
             match order["do"]:
                 case "start":
+                    self._grace = order["grace"]
                     self._start(order["environment"])
                 case "signal":
                     self._send(order["number"])
@@ -223,6 +233,8 @@ class _Service:
         self._kill_at = clock() + patience
         self._to_group(signal.SIGTERM)
         self._to_group(signal.SIGCONT)  # one that is stopped would not hear it
+        if self._powerless and self._link is not None:
+            _tell(self._link, {"powerless": True})
 
     def _to_group(self, number: int) -> bool:
         """Signal the group, also when its leader was reaped: while a member lives, its number stays taken."""
@@ -231,7 +243,8 @@ class _Service:
         except ProcessLookupError:
             return False
         except PermissionError:  # all that is left has become another user (sudo): not ours to end
-            return number == 0 and self._result is None
+            self._powerless = True
+            return False
         return True
 
     def _press(self) -> None:

@@ -21,9 +21,7 @@ __all__ = ["Job", "run_job"]
 
 _TICK = 1.0
 _SHOW_AFTER = 1.0
-_SLACK = 1.0
 _GRACE = 0.5
-_DEFAULT_TTL = 30.0
 _ENDS_WAITING = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT}
 
 
@@ -64,12 +62,9 @@ def run_job(job: Job) -> int:
     # The interpreter ignores these for itself; a child expects the system's default.
     dispositions |= dict.fromkeys((signal.SIGPIPE, signal.SIGXFSZ), signal.SIG_DFL)
     terminal = Terminal.find()
-    ttl = float(job.wish.options.get("ttl", _DEFAULT_TTL))
     plan = Plan(
         command=job.command,
         kill_after=job.kill_after,
-        # Of a lease that is renewed every third of its ttl, two thirds are left when the command is killed.
-        grace=min(job.kill_after, ttl * _GRACE),
         dispositions=dispositions,
         mask={int(number) for number in signal.pthread_sigmask(signal.SIG_BLOCK, set())},
         terminal=terminal,
@@ -154,12 +149,14 @@ class _Wrapper:
     # Running ----------------------------------------------------------------------------------------------
 
     def _mind(self) -> int:
+        lease = self._keeper.lease
+        assert lease is not None  # noqa: S101
         self._check_lease()
-        if self._lost_at is None:
-            self._spawner.start(self._environment())
-        else:
+        if self._lost_at is not None:
             self._keeper.let_go(0.0)
             return Exit.LOST
+        # Renewed every third of its ttl, the lease has two thirds left at least, should we be killed.
+        self._spawner.start(self._environment(), grace=min(self._job.kill_after, lease.ttl * _GRACE))
         both: list[Bell | Spawner] = [self._bell, self._spawner]
         while True:
             ready, _, _ = select.select(both, [], [], self._patience())
@@ -175,7 +172,6 @@ class _Wrapper:
                     code = self._note(report)
                     if code is not None:
                         return code
-            self._insist()
 
     def _environment(self) -> dict[str, str]:
         lease = self._keeper.lease
@@ -219,14 +215,6 @@ class _Wrapper:
             return str(lost.reason)
         return "expired"
 
-    def _insist(self) -> None:
-        """End the child past a spawner that somebody stopped: it has not reaped it, the number is right."""
-        if self._lost_at is None or self._job.on_lost != "kill" or not self._child:
-            return
-        if clock() > self._lost_at + self._job.kill_after + _SLACK:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._child, signal.SIGKILL)
-
     def _hear(self) -> None:
         for number in self._bell.heard():
             if number == signal.SIGCONT:
@@ -241,6 +229,9 @@ class _Wrapper:
             self._child = report["started"]
             if signal.getsignal(signal.SIGTSTP) is signal.SIG_DFL:  # from now on it is for the child
                 signal.signal(signal.SIGTSTP, signal.getsignal(signal.SIGCONT))
+            return None
+        if "powerless" in report:
+            say("the command has become another user: it cannot be ended", colour="red")
             return None
         if "stopped" in report:
             self._child_stopped(report["stopped"])
