@@ -1,0 +1,252 @@
+"""The end of the interpreter with a lease held: released at once, or left to its ttl; never a hang, never noise."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+import pytest
+
+from pawl.testing.proxy import Proxy
+from pawl.testing.servers import Server
+from tests.edges.helpers import Script, eventually, free, holder_of, run_script
+
+QUICK = 8.0
+"""Seconds that an exit may take on a busy machine, start of the interpreter included; a hang takes the ttl of 60."""
+
+
+def test_a_lease_held_at_the_end_is_released(valkey: Server) -> None:
+    text = """
+        import sys, pawl
+        client = pawl.connect(sys.argv[1], ttl=60)
+        lease = client.lock("at exit").acquire()
+        print(pawl.connect(sys.argv[1]).lock("at exit").locked())
+    """
+    assert run_script(text, valkey.url) == "True"
+    assert free(valkey, "at exit")
+
+
+def test_a_lease_whose_client_is_out_of_sight_is_released_at_the_end(valkey: Server) -> None:
+    """Nothing but the lease itself refers to its client."""
+    text = """
+        import gc, sys, pawl
+        def take():
+            return pawl.connect(sys.argv[1], ttl=60).lock("unseen").acquire()
+        lease = take()
+        gc.collect()
+        lease.check()
+    """
+    run_script(text, valkey.url)
+    assert free(valkey, "unseen")
+
+
+def test_sys_exit_inside_a_block(valkey: Server) -> None:
+    text = """
+        import sys, pawl
+        with pawl.connect(sys.argv[1], ttl=60) as client, client.lock("sys.exit"):
+            sys.exit(7)
+    """
+    with Script(text, valkey.url) as script:
+        assert script.end() == (7, "", "")
+    assert free(valkey, "sys.exit")
+
+
+def test_an_uncaught_error_inside_a_block(valkey: Server) -> None:
+    text = """
+        import sys, pawl
+        client = pawl.connect(sys.argv[1], ttl=60)
+        with client.lock("error"):
+            raise KeyError("of the body")
+    """
+    with Script(text, valkey.url) as script:
+        status, _, err = script.end()
+    assert status == 1
+    assert "KeyError: 'of the body'" in err
+    assert "pawl" not in err
+    assert free(valkey, "error")
+
+
+def test_os_exit_leaves_the_lease_to_its_ttl(valkey: Server) -> None:
+    text = """
+        import os, sys, pawl
+        lease = pawl.connect(sys.argv[1], ttl=1.5).lock("os._exit").acquire()
+        os._exit(0)
+    """
+    run_script(text, valkey.url)
+    assert holder_of(valkey, "os._exit") is not None
+    eventually(lambda: free(valkey, "os._exit"), "the ttl frees the name", 5)
+
+
+def test_ctrl_c_inside_a_block(valkey: Server) -> None:
+    text = """
+        import sys, time, pawl
+        client = pawl.connect(sys.argv[1], ttl=60)
+        try:
+            with client.lock("ctrl-c"):
+                print("inside", flush=True)
+                time.sleep(60)
+        except KeyboardInterrupt:
+            print("interrupted")
+    """
+    with Script(text, valkey.url) as script:
+        assert script.line() == "inside"
+        script.process.send_signal(signal.SIGINT)
+        assert script.end() == (0, "interrupted\n", "")
+    assert free(valkey, "ctrl-c")
+
+
+def test_ctrl_c_while_waiting(valkey: Server) -> None:
+    text = """
+        import sys, pawl
+        client = pawl.connect(sys.argv[1], ttl=60)
+        print("waiting", flush=True)
+        try:
+            client.lock("waited for").acquire()
+        except KeyboardInterrupt:
+            print("interrupted")
+    """
+    valkey.command("SET", "pawl:waited for", "somebody@else:1/x", "PX", "60000")
+    with Script(text, valkey.url) as script:
+        assert script.line() == "waiting"
+        eventually(lambda: valkey.command("EXISTS", "{pawl:waited for}:1:queue") == 1, "it queues")
+        script.process.send_signal(signal.SIGINT)
+        assert script.end() == (0, "interrupted\n", "")
+    assert valkey.command("EXISTS", "{pawl:waited for}:1:queue", "{pawl:waited for}:1:tickets") == 0
+
+
+@pytest.mark.parametrize("kind", ["gone", "hung", "frozen network"])
+def test_an_exit_without_a_server_does_not_hang(own_server: Server, kind: str) -> None:
+    text = """
+        import logging, sys, pawl
+        leases = [pawl.connect(sys.argv[1], ttl=60).lock(f"name {n}").acquire() for n in range(2)]
+        print("held", flush=True)
+        sys.stdin.readline()
+    """
+    with Proxy(own_server) as proxy, Script(text, proxy.url) as script:
+        assert script.line() == "held"
+        if kind == "gone":
+            own_server.kill()
+            proxy.refuse()
+        elif kind == "hung":
+            own_server.pause()
+        else:
+            proxy.blackhole()
+        began = time.monotonic()
+        script.say()
+        status, out, err = script.end()
+        assert (status, out, err) == (0, "", "")
+        assert time.monotonic() - began < QUICK
+        if kind == "hung":
+            own_server.resume()
+
+
+def test_daemon_threads_that_hold_and_that_wait(valkey: Server) -> None:
+    text = """
+        import sys, threading, time, pawl
+        client = pawl.connect(sys.argv[1], ttl=60)
+        ready = threading.Barrier(3)
+
+        def hold():
+            with client.lock("daemon's"):
+                ready.wait()
+                time.sleep(60)
+
+        def wait():
+            ready.wait()
+            try:
+                client.lock("daemon's").acquire()
+            except pawl.ClientClosed:
+                pass
+
+        for work in (hold, wait):
+            threading.Thread(target=work, daemon=True).start()
+        ready.wait()
+    """
+    began = time.monotonic()
+    run_script(text, valkey.url)
+    assert time.monotonic() - began < QUICK
+    assert free(valkey, "daemon's")
+
+
+def test_an_ordinary_thread_finishes_its_block_first(valkey: Server) -> None:
+    text = """
+        import sys, threading, time, pawl
+        client = pawl.connect(sys.argv[1], ttl=0.9)
+        inside = threading.Event()
+
+        def hold():
+            with client.lock("ordinary") as lease:
+                inside.set()
+                time.sleep(1.5)  # longer than the ttl, while the interpreter waits for this thread
+                lease.check()
+                with client.lock("another"):
+                    print("done")
+
+        threading.Thread(target=hold).start()
+        inside.wait()
+    """
+    assert run_script(text, valkey.url) == "done"
+    assert free(valkey, "ordinary")
+
+
+def test_on_lost_at_the_end_hinders_nothing(valkey: Server) -> None:
+    """Starting a thread for the callback is refused by later Pythons once the interpreter ends."""
+    text = """
+        import sys, pawl
+        client = pawl.connect(sys.argv[1], ttl=60)
+        leases = [client.lock(f"told {n}", on_lost=lambda lease: None).acquire() for n in range(3)]
+    """
+    run_script(text, valkey.url)
+    assert all(free(valkey, f"told {n}") for n in range(3))
+
+
+def test_a_loop_that_is_closed_with_a_lease_held(valkey: Server) -> None:
+    """The task's lease runs out by its ttl; nothing hangs, and nothing but Python's own warnings is printed."""
+    text = """
+        import asyncio, gc, sys, pawl
+        client = pawl.connect_async(sys.argv[1], ttl=0.6)
+
+        async def main():
+            return await client.lock("loop").acquire()
+
+        if sys.argv[2] == "run":
+            lease = asyncio.run(main())
+        else:
+            loop = asyncio.new_event_loop()
+            lease = loop.run_until_complete(main())
+            loop.close()
+        assert lease.remaining() > 0
+        print(repr(lease.state))
+        del lease
+        gc.collect()
+    """
+    for end in ("run", "close"):
+        with Script(text, valkey.url, end) as script:
+            status, out, err = script.end()
+        assert (status, out) == (0, "<LeaseState.HELD: 'held'>\n")
+        assert "Traceback" not in err
+        assert "Exception ignored" not in err
+        eventually(lambda: free(valkey, "loop"), "the ttl frees the name", 5)
+
+
+def test_asyncio_run_ends_blocks_before_the_loop(valkey: Server) -> None:
+    """Ctrl-C cancels the main task: the block releases as it is left."""
+    text = """
+        import asyncio, sys, pawl
+
+        async def main():
+            async with pawl.connect_async(sys.argv[1], ttl=60) as client:
+                async with client.lock("main"):
+                    print("inside", flush=True)
+                    await asyncio.sleep(60)
+
+        try:
+            asyncio.run(main())
+        except KeyboardInterrupt:
+            print("interrupted")
+    """
+    with Script(text, valkey.url) as script:
+        assert script.line() == "inside"
+        script.process.send_signal(signal.SIGINT)
+        assert script.end() == (0, "interrupted\n", "")
+    assert free(valkey, "main")
