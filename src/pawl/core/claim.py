@@ -73,9 +73,9 @@ class Claim:
         "valid_until",
     )
 
-    def __init__(self, token: str, old: str | None = None) -> None:
+    def __init__(self, token: str, old: str | None = None, *, old_unanswered: bool = False) -> None:
         self.old = old
-        self.old_unanswered = False
+        self.old_unanswered = old_unanswered
         self.failing_since: float | None = None
         self.holder: str | None = None
         self.restart(token)

@@ -69,7 +69,7 @@ async def release(engine: Engine, lease: BaseLease) -> Release:
     now = runtime.now()
     if not tenure.live or engine.expired(tenure, now):
         if tenure.reason is LossReason.MAX_HOLD:
-            engine.depart(tenure.primitive, tenure.token, 0)
+            engine.depart_from(tenure)
         return Release.LOST
     if engine.end_turn(tenure, now):
         return Release.RELEASED
@@ -122,7 +122,8 @@ async def leave(engine: Engine, tenure: Tenure) -> Release:
     attempt = 0
     try:
         while True:
-            call = tenure.primitive.leave(tenure.token, TOMB_MS if unanswered else 0, close_ms)
+            tomb_ms = TOMB_MS if unanswered or tenure.unanswered else 0
+            call = tenure.primitive.leave(tenure.token, tomb_ms, close_ms)
             try:
                 reply = await runtime.call(call, options.request_timeout)
                 return (

@@ -7,7 +7,7 @@ from collections import Counter, deque
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
-from pawl.core.claim import Claim
+from pawl.core.claim import TOMB_MS, Claim
 from pawl.core.handover import Places, Turn
 from pawl.core.renewal import upkeep
 from pawl.core.runtime import Call, Runtime
@@ -131,7 +131,8 @@ class Engine:
         if place is None or turn is Turn.ALONE or tenure.state is LeaseState.LOST:
             return False
         # The sleeper leaves the old token in the script that queues the new one.
-        return place.pass_claim(Claim(self.runtime.new_token(), old=tenure.token))
+        claim = Claim(self.runtime.new_token(), old=tenure.token, old_unanswered=tenure.unanswered)
+        return place.pass_claim(claim)
 
     def expired(self, tenure: Tenure, now: float) -> bool:
         """Whether the clock has passed the tenure's validity; if so it is lost from here on."""
@@ -157,7 +158,7 @@ class Engine:
         if reason is not LossReason.MAX_HOLD:
             # After max_hold the owner is told first, and the rest of the ttl is its time to stop.
             close_ms = tenure.close_ms(self.runtime.now()) if reason is LossReason.CLOSED else 0
-            self.depart(tenure.primitive, tenure.token, 0, close_ms)
+            self.depart_from(tenure, close_ms)
         self.detach_place(tenure)
         self._tell(tenure)
 
@@ -196,6 +197,10 @@ class Engine:
         if not self.upkeep_runs:
             self.start_upkeep()
         self.runtime.nudge()
+
+    def depart_from(self, tenure: Tenure, close_ms: int = 0) -> None:
+        """Leave the token of a tenure in the background, barred if a copy of its acquire may still be on its way."""
+        self.depart(tenure.primitive, tenure.token, TOMB_MS if tenure.unanswered else 0, close_ms)
 
     def start_upkeep(self) -> None:
         """Start the client's background service, if it does not run."""

@@ -162,7 +162,7 @@ def _pass_on(engine: Engine, plan: Plan, place: Place, sleeper: Sleeper) -> None
     if sleeper.claim is not None:
         _drop_claim(engine, plan, place, sleeper.claim)
     elif sleeper.tenure is not None and not engine.end_turn(sleeper.tenure, engine.runtime.now()):
-        engine.depart(plan.primitive, sleeper.tenure.token, 0)
+        engine.depart_from(sleeper.tenure)
 
 
 def _drop_claim(engine: Engine, plan: Plan, place: Place | None, claim: Claim) -> None:
@@ -249,6 +249,7 @@ def _own(
         plan.primitive, plan.options, claim.token, grant.fence, grant.valid_until, engine.runtime.now()
     )
     tenure.place = place
+    tenure.unanswered = claim.unanswered
     if place is not None:
         place.streak = 0
     tenure.who = who

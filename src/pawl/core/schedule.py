@@ -4,6 +4,9 @@ Leases with the same rhythm become due in the order in which they were added, so
 dict) instead of a place in a heap: adding and removing cost the same for one lease and for a hundred thousand, and a
 lease that is released before it is due leaves nothing behind. The few that fall out of rhythm (tries after a
 failure, ends of ``max_hold``) are kept in a heap.
+
+A row that is empty counts as due one rhythm from now: nothing that is added to it can be due earlier, so short holds
+need not wake the upkeep each time. It is forgotten once a whole rhythm passed without use.
 """
 
 from __future__ import annotations
@@ -20,6 +23,12 @@ if TYPE_CHECKING:
 __all__ = ["Schedule"]
 
 
+class _Row(OrderedDict["Tenure", float]):
+    """The leases of one rhythm, in the order in which they are due."""
+
+    last_due = 0.0
+
+
 class Schedule:
     """The due times of one client's leases. Every method may be called from any thread."""
 
@@ -27,7 +36,7 @@ class Schedule:
 
     def __init__(self, guard: AbstractContextManager[object]) -> None:
         self._guard = guard
-        self._rows: dict[tuple[float, bool], OrderedDict[Tenure, float]] = {}
+        self._rows: dict[tuple[float, bool], _Row] = {}
         self._heap: list[tuple[float, int, Tenure]] = []
         self._in_hand: list[Tenure] = []
         self._sequence = 0
@@ -48,8 +57,9 @@ class Schedule:
         with self._guard:
             row = self._rows.get((every, deadline))
             if row is None:
-                row = self._rows[every, deadline] = OrderedDict()
+                row = self._rows[every, deadline] = _Row()
             row[tenure] = due
+            row.last_due = due
             tenure.row = row
             return due < self._wake_at
 
@@ -73,8 +83,7 @@ class Schedule:
         taken: list[Tenure] = []
         with self._guard:
             self._wake_at = -inf
-            for key in [key for key, row in self._rows.items() if not row]:
-                del self._rows[key]
+            self._forget_unused(now)
             for row in self._rows.values():
                 while row and len(taken) < most:
                     tenure = next(iter(row))
@@ -90,18 +99,18 @@ class Schedule:
             self._in_hand = taken
         return taken
 
-    def sleep_until(self) -> float:
-        """When the next lease is due (infinity: none); from now on ``add`` says when that is too late."""
-        with self._guard:
-            self._wake_at = self._next_due()
-            return self._wake_at
+    def _forget_unused(self, now: float) -> None:
+        for key in [key for key, row in self._rows.items() if not row and row.last_due < now]:
+            del self._rows[key]
 
-    def _next_due(self) -> float:
-        due = self._heap[0][0] if self._heap else inf
-        for row in self._rows.values():
-            if row:
-                due = min(due, next(iter(row.values())))
-        return due
+    def sleep_until(self, now: float) -> float:
+        """When to look again (infinity: never); from now on ``add`` says when that is too late."""
+        with self._guard:
+            due = self._heap[0][0] if self._heap else inf
+            for (every, _), row in self._rows.items():
+                due = min(due, next(iter(row.values())) if row else now + every)
+            self._wake_at = due
+            return due
 
     def first_deadline(self) -> float:
         """The first end of a life that no renewal in hand can raise."""

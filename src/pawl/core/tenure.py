@@ -51,7 +51,7 @@ class Tenure:
         watchers: Called once when it is lost.
         place: The local queue it belongs to, or None.
         row: Where the renewal schedule keeps it.
-        unanswered: True once a leave was sent that was not answered.
+        unanswered: True if a request of the token got no reply: a late copy may come, so its leave needs a tombstone.
     """
 
     __slots__ = (

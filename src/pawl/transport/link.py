@@ -35,6 +35,7 @@ __all__ = ["Link"]
 
 _CHUNK = 65536
 _KEPT_MESSAGES = 64
+_SLACK = 0.005
 
 
 class Link:
@@ -213,8 +214,10 @@ class Link:
                 left = end - time.monotonic()
                 if left <= 0:
                     return None
-                if self._readable(left):
-                    self._pull()
+                # The kernel's own timeout serves a long wait with one call less than poll() and recv().
+                if (self._kernel_timeouts and left >= self._timeout - _SLACK) or self._readable(left):
+                    with contextlib.suppress(BlockingIOError):
+                        self._pull()
         except OSError:
             # A broken link is noticed by the question that follows a wait without a message.
             self.close()
