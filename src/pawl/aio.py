@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 from pawl._cancel import CancelScope
 from pawl._factory import LockKwargs, Settings, description, find_endpoint, live_clients, plan_of, revive
 from pawl.core import endings, operations
+from pawl.core.claim import StopSignal
 from pawl.core.engine import Engine
 from pawl.core.info import inspect
 from pawl.core.lease import BaseLease, LossSignal
@@ -147,12 +148,19 @@ class AsyncLock:
         """The name that it locks."""
         return self._plan.primitive.name
 
-    def acquire(self, timeout: Seconds | _Unset | None = UNSET, *, ttl: Seconds | None = None) -> Acquiring:
+    def acquire(
+        self,
+        timeout: Seconds | _Unset | None = UNSET,
+        *,
+        ttl: Seconds | None = None,
+        stop: StopSignal | None = None,
+    ) -> Acquiring:
         """Take the lock, waiting in its queue if somebody holds it. Await it, or enter it with ``async with``.
 
         Args:
             timeout: Seconds to wait; None for ever, 0 tries once; default: the lock's own ``timeout``.
             ttl: The ttl of this lease in seconds; default: the lock's own.
+            stop: An event; once it is set, the wait ends with ``NotAcquired`` within 0.05 s.
 
         Raises:
             AcquireTimeout: It was still held at the end of ``timeout``.
@@ -163,7 +171,7 @@ class AsyncLock:
         """
         plan = self._plan if ttl is None else self._client._settings.with_ttl(self._plan, ttl)
         wait = plan.options.timeout if isinstance(timeout, _Unset) else check_timeout(timeout)
-        return Acquiring(operations.acquire(self._client._engine(), plan, AsyncLease, wait))
+        return Acquiring(operations.acquire(self._client._engine(), plan, AsyncLease, wait, stop))
 
     async def try_acquire(self) -> AsyncLease | None:
         """Take the lock if it is free now; None if somebody holds it, also this task itself.

@@ -13,13 +13,13 @@ Rules (each guards against an interleaving that was seen to break a lock):
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from pawl.core.backoff import full_jitter
 from pawl.core.faults import passes, to_error
 from pawl.core.runtime import DEAF, Call, Fault, FaultKind, Reply, Wakeup
 from pawl.core.validity import valid_until
-from pawl.errors import ClockDrift, QueueFull, ScriptError
+from pawl.errors import ClockDrift, NotAcquired, QueueFull, ScriptError
 from pawl.model import Grant
 
 if TYPE_CHECKING:
@@ -37,6 +37,19 @@ TOMB_MS = 60_000
 _DRIFTED_TRIES = 3
 _FOREIGN_POLL = 0.05
 _LEAST_BUDGET = 0.02
+
+STOP_POLL = 0.05
+"""Seconds within which a waiter notices that it was told to stop."""
+
+
+class StopSignal(Protocol):
+    """An event, of threading or asyncio: set, it ends a wait."""
+
+    def is_set(self) -> bool:
+        """True once the wait is to end."""
+        ...
+
+
 _DEAF_POLL = 0.05
 
 
@@ -51,6 +64,7 @@ class Claim:
         busy: True once the server said that somebody else holds the name, and nothing was queued.
         fresh: True if the server's last answer is still to be acted on.
         queued: True while the server knows the token as a waiter.
+        stop: Ends the wait once it is set, or None.
         failing_since: Since when the server gives no answer, or None.
     """
 
@@ -68,6 +82,7 @@ class Claim:
         "queued",
         "rank",
         "sent",
+        "stop",
         "token",
         "unanswered",
         "valid_until",
@@ -78,6 +93,7 @@ class Claim:
         self.old_unanswered = old_unanswered
         self.failing_since: float | None = None
         self.holder: str | None = None
+        self.stop: StopSignal | None = None
         self.restart(token)
 
     def restart(self, token: str) -> None:
@@ -145,7 +161,7 @@ async def _win(
             return None
         if claim.queued:
             engine.waiting.add(claim)
-            grant = await _listen(engine, options, claim, until)
+            grant = await _listen(engine, options, claim, until, primitive.name)
             if grant is not None:
                 return grant
             if until is not None and engine.runtime.now() >= until:
@@ -321,15 +337,30 @@ def _held(
     return None
 
 
-async def _listen(engine: Engine, options: LockOptions, claim: Claim, until: float | None) -> Grant | None:
+async def _listen(
+    engine: Engine, options: LockOptions, claim: Claim, until: float | None, name: str
+) -> Grant | None:
     runtime = engine.runtime
     timeout = _patience(engine, options, claim)
     if until is not None:
         timeout = min(timeout, max(0.0, until - runtime.now()))
-    wakeup = await runtime.wait_wakeup(claim.token, timeout)
-    if wakeup is None:
-        return None
-    return _check(engine, options, claim, wakeup)
+    end = runtime.now() + timeout
+    while True:
+        left = end - runtime.now()
+        wakeup = await runtime.wait_wakeup(
+            claim.token, max(0.0, left if claim.stop is None else min(left, STOP_POLL))
+        )
+        if wakeup is not None:
+            return _check(engine, options, claim, wakeup)
+        check_stop(claim.stop, name)
+        if claim.stop is None or left <= STOP_POLL or runtime.channel() == "":
+            return None
+
+
+def check_stop(stop: StopSignal | None, name: str) -> None:
+    """End a wait whose caller was told to stop."""
+    if stop is not None and stop.is_set():
+        raise NotAcquired(f"acquire {name!r}: stopped while waiting", name=name)
 
 
 def _check(engine: Engine, options: LockOptions, claim: Claim, wakeup: Wakeup) -> Grant | None:

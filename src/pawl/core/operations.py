@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pawl.core.claim import TOMB_MS, Claim, ask_once, win
+from pawl.core.claim import STOP_POLL, TOMB_MS, Claim, StopSignal, ask_once, check_stop, win
 from pawl.core.lease import BaseLease
 from pawl.core.runtime import Fault
 from pawl.core.tenure import Tenure
@@ -46,7 +46,9 @@ class Plan:
     spot: str
 
 
-async def acquire(engine: Engine, plan: Plan, new_lease: NewLease, timeout: float | None) -> BaseLease:
+async def acquire(
+    engine: Engine, plan: Plan, new_lease: NewLease, timeout: float | None, stop: StopSignal | None = None
+) -> BaseLease:
     """Take the lock.
 
     Args:
@@ -54,6 +56,7 @@ async def acquire(engine: Engine, plan: Plan, new_lease: NewLease, timeout: floa
         plan: The lock.
         new_lease: Makes the lease of this colour.
         timeout: Seconds to wait; None for ever; 0 tries once.
+        stop: Ends the wait once it is set.
 
     Raises:
         NotAcquired: Somebody else holds it, and the time is up; or waiting could never end.
@@ -61,7 +64,7 @@ async def acquire(engine: Engine, plan: Plan, new_lease: NewLease, timeout: floa
     """
     began = engine.runtime.now()
     note: list[Claim] = []
-    lease = await _take(engine, plan, new_lease, timeout, note)
+    lease = await _take(engine, plan, new_lease, timeout, note, stop)
     if lease is None:
         claim = note[0] if note else None
         raise _timed_out(engine, plan, began, None, claim.holder if claim else None)
@@ -74,7 +77,12 @@ async def try_acquire(engine: Engine, plan: Plan, new_lease: NewLease) -> BaseLe
 
 
 async def _take(
-    engine: Engine, plan: Plan, new_lease: NewLease, timeout: float | None, note: list[Claim]
+    engine: Engine,
+    plan: Plan,
+    new_lease: NewLease,
+    timeout: float | None,
+    note: list[Claim],
+    stop: StopSignal | None = None,
 ) -> BaseLease | None:
     runtime = engine.runtime
     engine.check_open(plan.primitive.name)
@@ -101,12 +109,13 @@ async def _take(
                 _pass_on(engine, plan, place, sleeper)
             return None
         else:
-            turn = await _await_turn(engine, plan, place, sleeper, until, began)
+            turn = await _await_turn(engine, plan, place, sleeper, (began, until), stop)
             if isinstance(turn, Tenure):
                 lease = _take_over(engine, plan, new_lease, turn, sleeper.fence, who)
                 # Lost between the hand-over and now: stand in line again, for what is left of the time.
-                return lease or await _take(engine, plan, new_lease, _left(runtime, until), note)
+                return lease or await _take(engine, plan, new_lease, _left(runtime, until), note, stop)
             claim = turn
+    claim.stop = stop
     if not wait:
         note.append(claim)
     return await _speak(engine, plan, new_lease, place, claim, (began, until), wait=wait, who=who)
@@ -137,19 +146,29 @@ def _again(engine: Engine, plan: Plan, mine: Tenure, *, wait: bool) -> BaseLease
 
 
 async def _await_turn(
-    engine: Engine, plan: Plan, place: Place, sleeper: Sleeper, until: float | None, began: float
+    engine: Engine,
+    plan: Plan,
+    place: Place,
+    sleeper: Sleeper,
+    window: tuple[float, float | None],
+    stop: StopSignal | None,
 ) -> Tenure | Claim:
     runtime = engine.runtime
+    began, until = window
     try:
         while True:
-            woken = await sleeper.parker.park(None if until is None else max(0.0, until - runtime.now()))
+            pause = None if until is None else max(0.0, until - runtime.now())
+            if stop is not None:
+                pause = STOP_POLL if pause is None else min(pause, STOP_POLL)
+            woken = await sleeper.parker.park(pause)
             if sleeper.tenure is not None:
                 return sleeper.tenure
             if sleeper.claim is not None:
                 return sleeper.claim
             if sleeper.closed or engine.closed:
                 raise ClientClosed("the client was closed while waiting", name=plan.primitive.name)
-            if not woken and place.withdraw(sleeper):
+            check_stop(stop, plan.primitive.name)
+            if until is not None and not woken and runtime.now() >= until and place.withdraw(sleeper):
                 raise _timed_out(engine, plan, began, None, None)
     except BaseException:
         if not place.withdraw(sleeper):

@@ -43,7 +43,8 @@ async def upkeep(engine: Engine) -> None:
         if due or leaving:
             continue
         next_due = min(
-            engine.schedule.sleep_until(runtime.now()), min((d.due for d in engine.departures), default=float("inf"))
+            engine.schedule.sleep_until(runtime.now()),
+            min((d.due for d in engine.departures), default=float("inf")),
         )
         if engine.abandoned:
             continue
