@@ -47,9 +47,12 @@ def _server(folder: Path) -> Generator[str]:
 
 def _play(setting: Setting, board: Board) -> int:
     began = time.monotonic()
-    oversold = without_lock(setting, board)
-    with _server(setting.folder) as url:
-        books, witness = with_lock(setting, url, board)
+    try:
+        oversold = without_lock(setting, board)
+        with _server(setting.folder) as url:
+            books, witness = with_lock(setting, url, board)
+    finally:
+        _show_errors(setting.folder / "errors")
     rows = verdict(setting, oversold, books, witness)
     right = all(row[3] for row in rows)
     board.title("Verdict")
@@ -58,6 +61,12 @@ def _play(setting: Setting, board: Board) -> int:
     seconds = time.monotonic() - began
     board.say(f"{'exact' if right else 'NOT as it should be'}, in {seconds:.1f} s", loud=not right)
     return 0 if right else 1
+
+
+def _show_errors(path: Path) -> None:
+    """Show what the workers complained about; nothing when all went well."""
+    if path.exists():
+        sys.stderr.write(path.read_text(errors="replace"))
 
 
 def _arguments() -> argparse.Namespace:
@@ -86,6 +95,9 @@ def main() -> int:
             board = make_board(plain=chosen.plain or not sys.stdout.isatty())
             with board:
                 return _play(setting, board)
+        except TimeoutError as error:
+            sys.stderr.write(f"\n{error}\n")
+            return 1
         except Stopped as stopped:
             sys.stderr.write("\nstopped; nothing is left running\n")
             return 128 + stopped.number

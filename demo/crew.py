@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import selectors
+import signal
 import subprocess
 import sys
 import time
@@ -15,6 +16,7 @@ from typing import Any, Self
 
 from demo.worker import Task
 
+_END = 10.0
 _ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -28,7 +30,7 @@ class Member:
         sold: Orders it sold.
         refused: Orders it told "sold out".
         fence: Of its last grant.
-        state: "starting", "waiting", "holds", "sells", "killed" or "done".
+        state: "starting", "waiting", "holds", "sells", "stopped", "killed" or "done".
     """
 
     number: int
@@ -91,6 +93,21 @@ class Crew:
         member.process.wait()
         member.state = "killed"
         return at
+
+    def failed(self) -> int:
+        """Wait for the ends of the workers, and count those that ended badly without having been killed by us."""
+        codes = [m.process.wait(_END) for m in self.members.values() if m.state != "killed"]
+        return sum(code != 0 for code in codes)
+
+    def stop(self, member: Member) -> None:
+        """Stop a worker as a debugger, a full disk or a long garbage collection would; it knows nothing of it."""
+        member.process.send_signal(signal.SIGSTOP)
+        member.state = "stopped"
+
+    def wake(self, member: Member) -> None:
+        """Let a stopped worker go on where it was."""
+        member.state = "holds"  # so it thinks
+        member.process.send_signal(signal.SIGCONT)
 
     def events(self, *, timeout: float) -> Iterator[tuple[Member, dict[str, Any]] | None]:
         """Yield what the workers say until all have ended; None about ten times a second.

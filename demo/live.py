@@ -14,7 +14,14 @@ from rich.text import Text
 from demo.board import Row
 from demo.crew import Member
 
-_STYLES = {"holds": "bold green", "sells": "green", "killed": "bold red", "done": "dim", "waiting": "yellow"}
+_STYLES = {
+    "holds": "bold green",
+    "sells": "green",
+    "killed": "bold red",
+    "stopped": "bold red",
+    "done": "dim",
+    "waiting": "yellow",
+}
 
 
 class LiveBoard:

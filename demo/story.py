@@ -2,9 +2,10 @@
 
 import time
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from demo.board import Board, Row
 from demo.crew import Crew, Member
@@ -14,6 +15,8 @@ from demo.worker import Task
 _TRIES = 5
 _TIMEOUT = 50.0
 _VICTIM = 2
+_SLEEPER = 4
+_OVERTAKEN = 10
 _MARGIN = 2.0
 
 
@@ -75,27 +78,46 @@ class Witness:
     """What was seen in part 2.
 
     Attributes:
-        fences: Of all grants, in the order of the workers' clocks.
-        frozen: The worker that sat on the lock, once it did.
-        killed_at: When it was killed; 0.0 before.
+        fences: Of all grants, each with the moment when its worker told of it.
+        victim: The worker that was killed as it held the lock.
+        killed_at: When; 0.0 before.
         next_grant_at: When another was granted the lock after that; 0.0 before.
         put_back: Orders of the dead that went back on the list.
+        sleeper: The worker that was stopped as it held the lock.
+        stopped_at: When; 0.0 before.
+        overtaken: Orders that others finished while it was stopped.
+        stale: Its writes that the database refused.
+        failed: Workers that ended badly by themselves.
     """
 
-    fences: list[tuple[float, int]]
-    frozen: Member | None = None
+    fences: list[tuple[float, int]] = field(default_factory=list[tuple[float, int]])
+    victim: Member | None = None
     killed_at: float = 0.0
     next_grant_at: float = 0.0
     put_back: int = 0
+    sleeper: Member | None = None
+    stopped_at: float = 0.0
+    overtaken: int = 0
+    stale: int = 0
+    failed: int = 0
 
     @property
     def gap(self) -> float:
         """Seconds between the death of the holder and the next grant."""
         return self.next_grant_at - self.killed_at if self.next_grant_at else float("inf")
 
+    @property
+    def note(self) -> str:
+        """What to say below the table."""
+        if self.killed_at and not self.next_grant_at:
+            return f"the holder is dead; its lease runs out … {time.monotonic() - self.killed_at:.1f} s"
+        if self.sleeper and self.sleeper.state == "stopped" and not self.overtaken:
+            return f"the holder is stopped; its lease runs out … {time.monotonic() - self.stopped_at:.1f} s"
+        return f"{len(self.fences)} grants, fence {max((f for _, f in self.fences), default=0)}"
+
 
 def with_lock(setting: Setting, url: str, board: Board) -> tuple[Books, Witness]:
-    """Part 2: the same under a lock, and a holder is killed.
+    """Part 2: the same under a lock; a holder is killed, and another one is stopped and goes on too late.
 
     Returns:
         What the database says, and what was seen.
@@ -106,39 +128,78 @@ def with_lock(setting: Setting, url: str, board: Board) -> tuple[Books, Witness]
     tasks = setting.tasks(path, url)
     share = max(2, setting.orders // setting.workers // 3)
     tasks[_VICTIM - 1] = replace(tasks[_VICTIM - 1], freeze_at=share)
-    witness = Witness(fences=[])
+    tasks[_SLEEPER - 1] = replace(tasks[_SLEEPER - 1], doze_at=share * 2)
+    witness = Witness()
     with Crew(tasks, setting.folder / "errors") as crew, closing(Shop(path, 0)) as shop:
         for heard in crew.events(timeout=_TIMEOUT):
             if heard is not None:
-                _watch(heard[0], heard[1], witness, board)
-                if witness.frozen is heard[0] and not witness.killed_at:
-                    witness.killed_at = crew.kill(heard[0])
-                    witness.put_back = shop.put_back(heard[0].number)
-                    board.say(
-                        f"w{heard[0].number} (pid {heard[0].process.pid}) killed with SIGKILL as it held it"
-                    )
-            board.show(crew.members.values(), _note(witness))
+                _Direction(crew, shop, witness, board).follow(*heard)
+            board.show(crew.members.values(), witness.note)
+        witness.failed = crew.failed()
         board.rest()
     return read_books(path), witness
 
 
-def _watch(member: Member, event: dict[str, object], witness: Witness, board: Board) -> None:
-    if event["event"] == "granted":
-        at, fence = event["at"], event["fence"]
-        assert isinstance(at, float) and isinstance(fence, int)  # noqa: S101, PT018
-        witness.fences.append((at, fence))
-        if witness.killed_at and not witness.next_grant_at and at > witness.killed_at:
-            witness.next_grant_at = at
-            board.say(f"w{member.number} was granted the lock {witness.gap:.2f} s later, with fence {fence}")
-    elif event["event"] == "frozen":
-        witness.frozen = member
-        board.say(f"w{member.number} holds the lock with fence {event['fence']}, in the middle of an order")
+@dataclass(frozen=True, slots=True)
+class _Direction:
+    """Does to the workers what the story wants, when they come to that point."""
 
+    crew: Crew
+    shop: Shop
+    witness: Witness
+    board: Board
 
-def _note(witness: Witness) -> str:
-    if witness.killed_at and not witness.next_grant_at:
-        return f"the holder is dead; its lease runs out … {time.monotonic() - witness.killed_at:.1f} s"
-    return f"{len(witness.fences)} grants, fence {max((f for _, f in witness.fences), default=0)}"
+    def follow(self, member: Member, event: dict[str, Any]) -> None:
+        match event["event"]:
+            case "granted":
+                self._granted(member, event["at"], event["fence"])
+            case "frozen":
+                self._kill(member, event["fence"])
+            case "dozing":
+                self._stop(member, event["fence"])
+            case "sold" | "refused":
+                self._count(member, event["at"])
+            case "stale":
+                self.witness.stale += 1
+                self.board.say(
+                    f"w{member.number} wrote too late: the database refused its fence and took nothing"
+                )
+            case _:
+                pass
+
+    def _granted(self, member: Member, at: float, fence: int) -> None:
+        seen = self.witness
+        seen.fences.append((at, fence))
+        if seen.killed_at and not seen.next_grant_at and at > seen.killed_at:
+            seen.next_grant_at = at
+            self.board.say(
+                f"w{member.number} was granted the lock {seen.gap:.2f} s later, with fence {fence}"
+            )
+
+    def _kill(self, member: Member, fence: int) -> None:
+        seen = self.witness
+        self.board.say(f"w{member.number} holds the lock with fence {fence}, in the middle of an order")
+        seen.victim = member
+        seen.killed_at = self.crew.kill(member)
+        seen.put_back = self.shop.put_back(member.number)
+        self.board.say(f"w{member.number} (pid {member.process.pid}) killed with SIGKILL as it held it")
+
+    def _stop(self, member: Member, fence: int) -> None:
+        self.witness.sleeper = member
+        self.witness.stopped_at = time.monotonic()
+        self.crew.stop(member)
+        self.board.say(f"w{member.number} stopped with SIGSTOP as it held the lock with fence {fence}")
+
+    def _count(self, member: Member, at: float) -> None:
+        seen = self.witness
+        if seen.sleeper is None or member is seen.sleeper or at < seen.stopped_at:
+            return
+        seen.overtaken += 1
+        if seen.overtaken == _OVERTAKEN:
+            self.board.say(
+                f"{_OVERTAKEN} orders by others later, w{seen.sleeper.number} goes on as if nothing was"
+            )
+            self.crew.wake(seen.sleeper)
 
 
 def read_books(path: Path) -> Books:
@@ -152,7 +213,7 @@ def verdict(setting: Setting, oversold: int, books: Books, witness: Witness) -> 
     rising = all(a < b for a, b in pairwise(books.fences))
     granted = [fence for _, fence in sorted(witness.fences)]
     granted_rising = all(a < b for a, b in pairwise(granted))
-    killed = witness.frozen is not None and witness.frozen.state == "killed"
+    killed = witness.victim is not None and witness.victim.state == "killed"
     latest = setting.ttl + _MARGIN
     return [
         ("without a lock: oversold", "more than 0", str(oversold), oversold > 0),
@@ -165,7 +226,9 @@ def verdict(setting: Setting, oversold: int, books: Books, witness: Witness) -> 
         ("fences of the grants", "rising", "rising" if granted_rising else "NOT rising", granted_rising),
         ("a holder was killed", "yes", "yes" if killed else "no", killed),
         ("next grant after that", f"within {latest:g} s", f"{witness.gap:.2f} s", witness.gap <= latest),
-        ("its order went back", "1", str(witness.put_back), witness.put_back == 1),
+        _row("its order went back", 1, witness.put_back),
+        _row("late writes refused", 1, witness.stale),
+        _row("workers that failed", 0, witness.failed),
     ]
 
 

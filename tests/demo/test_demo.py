@@ -64,8 +64,9 @@ def test_it_ends_well(tmp_path: Path) -> None:
     assert demo.returncode == 0, out
     assert re.search(r"sold \d+ of 200 pieces: \d+ customers paid for nothing", out)
     assert "killed with SIGKILL as it held it" in out
+    assert "the database refused its fence" in out
     assert "exact, in" in out
-    assert out.count("  ok") == 11
+    assert out.count("  ok") == 13
     assert time.monotonic() - began < 60
     nothing_left(tmp_path)
 
@@ -123,7 +124,9 @@ def test_the_verdict_sees_what_is_wrong(tmp_path: Path) -> None:
     process = subprocess.Popen([sys.executable, "-c", ""], stdin=subprocess.DEVNULL)
     process.wait()
     dead = Member(2, process, state="killed")
-    witness = Witness(fences=[(1.0, 5), (2.0, 6)], frozen=dead, killed_at=3.0, next_grant_at=4.0, put_back=1)
+    witness = Witness(
+        fences=[(1.0, 5), (2.0, 6)], victim=dead, killed_at=3.0, next_grant_at=4.0, put_back=1, stale=1
+    )
     path = tmp_path / "shop.db"
     create(path, pieces=1, orders=2)
     with closing(Shop(path, 1)) as shop:
