@@ -73,6 +73,7 @@ class Mux(asyncio.Protocol):
         self._reader = new_reader()
         self._pending: deque[_Request] = deque()
         self._out: list[bytes] = []
+        self._corked = False
         self._rid = 0
         self._timer: asyncio.TimerHandle | None = None
         self._heard_at = 0.0
@@ -107,7 +108,7 @@ class Mux(asyncio.Protocol):
         if self.dead or self._transport is None:
             request.answer.set_exception(Fault(FaultKind.UNREACHABLE, "the connection is gone"))
             return
-        if self._out:
+        if self._corked or self._out:
             self._out.append(data)
         elif self._pending:
             # Others are under way: what is sent in this tick goes out in one write.
@@ -121,6 +122,7 @@ class Mux(asyncio.Protocol):
 
     def flush(self) -> None:
         """Write what was joined."""
+        self._corked = False
         out, self._out = self._out, []
         if out and not self.dead and self._transport is not None:
             self._transport.write(b"".join(out))
@@ -156,8 +158,10 @@ class Mux(asyncio.Protocol):
         reader.feed(data)
         self._heard_at = self._loop.time()
         self._silent = 0
+        handed = 0
         try:
             while (reply := reader.gets()) is not NOTHING:
+                handed += 1
                 if type(reply) is PushNotification:
                     self._pushed(reply)
                 elif isinstance(reply, ReplyError):
@@ -168,6 +172,10 @@ class Mux(asyncio.Protocol):
             self.close(
                 Fault(FaultKind.NOT_REDIS, f"the stream of replies broke: {error}", maybe_applied=True)
             )
+        if handed > 1 and not self._corked:
+            # Several tasks wake now, in this order, before the flush: what they send goes out in one write.
+            self._corked = True
+            self._loop.call_soon(self.flush)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail what is under way; its callers ask again on a new connection."""
