@@ -225,12 +225,10 @@ class _TurnRound(_Round):
         releasing: list[float] = []
         for number in range(turns + 1):
             child = self._children[number % 2]
+            # From the second turn on the other one holds by now, and this one's request waits for its release.
+            child.tell({"hold": random.uniform(*HOLD) if number < turns else 0.0})
             if number:
-                # The other one holds by now. This one's request waits until that one's time is over.
-                child.tell({"hold": random.uniform(*HOLD)})
                 releasing.append(self._children[(number - 1) % 2].hear(PATIENCE)["releasing"])
-            else:
-                child.tell({"hold": random.uniform(*HOLD)})
             answer = child.hear(PATIENCE)
             acquired.append(answer["acquired"])
             self._check_fence(answer)

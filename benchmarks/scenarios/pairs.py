@@ -48,7 +48,7 @@ SCENARIOS = (
         participants=(_PAWL, _REDIS, _SCRIPTS),
         metrics=_METRICS,
         bars=(_faster(2.2, 5.0),),
-        slices=4,
+        slices=3,
         seconds=0.25,
     ),
     Scenario(
@@ -71,7 +71,7 @@ SCENARIOS = (
         participants=(_PAWL, _REDIS),
         metrics=_METRICS,
         bars=(_faster(5.0, 8.0),),
-        slices=4,
+        slices=3,
         seconds=0.25,
         notes=("redis-py here is redis.asyncio.lock.Lock",),
     ),

@@ -26,8 +26,8 @@ SCENARIOS = (
             Bar("wake_p99_ms", "pawl", 1.0, None, against="python-redis-lock", better="lower", binding=False),
         ),
         # `seconds` counts turns here: each participant plays `slices` times so many in a round.
-        slices=4,
-        seconds=10,
+        slices=2,
+        seconds=20,
         notes=("the holder keeps the lock for 120 to 320 ms, so the waiter sleeps when it is woken",),
     ),
 )
