@@ -1,0 +1,24 @@
+"""Two clients of either colour on a clean server: for the server they are two processes."""
+
+import contextlib
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+import pytest_asyncio
+
+import pawl
+from pawl.testing.servers import Server
+
+
+@pytest.fixture
+def clients(valkey: Server) -> Iterator[list[pawl.Client]]:
+    valkey.command("FLUSHALL")
+    with contextlib.ExitStack() as stack:
+        yield [stack.enter_context(pawl.connect(valkey.url)) for _ in range(2)]
+
+
+@pytest_asyncio.fixture
+async def aclients(valkey: Server) -> AsyncIterator[list[pawl.AsyncClient]]:
+    valkey.command("FLUSHALL")
+    async with contextlib.AsyncExitStack() as stack:
+        yield [await stack.enter_async_context(pawl.connect_async(valkey.url)) for _ in range(2)]
