@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Generator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self, Unpack, cast
-from weakref import WeakKeyDictionary
 
 from pawl._cancel import CancelScope
 from pawl._factory import LockKwargs, Settings, description, find_endpoint, live_clients, plan_of, revive
@@ -215,7 +214,7 @@ class AsyncClient:
         self._settings = Settings(defaults, namespace, may_be_async=True)
         self._origin = (target, {"namespace": namespace, **defaults})
         self._endpoint = find_endpoint(target)
-        self._engines: WeakKeyDictionary[asyncio.AbstractEventLoop, Engine] = WeakKeyDictionary()
+        self._engines: dict[asyncio.AbstractEventLoop, Engine] = {}
         self._last: tuple[asyncio.AbstractEventLoop, Engine] | None = None
         self._closed = False
         live_clients.add(self)
@@ -278,12 +277,31 @@ class AsyncClient:
         Args:
             timeout: Seconds that the releases may take in all; None: 5. Later their ttl frees the names.
         """
-        patience = check_timeout(timeout)
+        checked = check_timeout(timeout)
+        patience = 5.0 if checked is None else checked
+        closing = asyncio.get_running_loop().create_task(self._close(patience), name="pawl-close")
+        try:
+            await asyncio.shield(closing)
+        except asyncio.CancelledError:
+            # The caller may stand in a block whose lease ends here: it is told when the work is done.
+            await asyncio.wait({closing})
+            raise
+
+    async def _close(self, patience: float) -> None:
         self._closed = True
-        for engine in self._engines_here():
-            runtime = cast("AsyncioRuntime", engine.runtime)
-            await endings.close(engine, runtime.interrupt_waiters, 5.0 if patience is None else patience)
-            await runtime.shut_down()
+        self._forget_ended_loops()
+        here = asyncio.get_running_loop()
+        elsewhere = [
+            asyncio.wrap_future(asyncio.run_coroutine_threadsafe(_close_engine(engine, patience), loop))
+            for loop, engine in list(self._engines.items())
+            if loop is not here and loop.is_running()
+        ]
+        try:
+            if here in self._engines:
+                await _close_engine(self._engines[here], patience)
+        finally:
+            if elsewhere:
+                await asyncio.wait(elsewhere, timeout=patience + 1.0)
 
     async def __aenter__(self) -> Self:
         return self
@@ -308,20 +326,30 @@ class AsyncClient:
             return last[1]
         engine = self._engines.get(loop)
         if engine is None:
+            self._forget_ended_loops()
             engine = Engine(AsyncioRuntime(loop, self._endpoint, self._settings.wake_prefix), self)
             engine.closed = self._closed
             self._engines[loop] = engine
         self._last = (loop, engine)
         return engine
 
-    def _engines_here(self) -> list[Engine]:
-        loop = asyncio.get_running_loop()
-        engine = self._engines.get(loop)
-        return [engine] if engine is not None else []
+    def _forget_ended_loops(self) -> None:
+        # An engine refers to its loop, so nothing else would ever end the two.
+        for loop in list(self._engines):
+            if loop.is_closed():
+                self._engines.pop(loop).closed = True
+        if self._last is not None and self._last[0].is_closed():
+            self._last = None
 
     def _after_fork(self) -> None:
         for engine in self._engines.values():
             cast("AsyncioRuntime", engine.runtime).after_fork()
             engine.after_fork()
-        self._engines = WeakKeyDictionary()
+        self._engines = {}
         self._last = None
+
+
+async def _close_engine(engine: Engine, patience: float) -> None:
+    runtime = cast("AsyncioRuntime", engine.runtime)
+    await endings.close(engine, runtime.interrupt_waiters, patience)
+    await runtime.shut_down()

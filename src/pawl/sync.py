@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
+import sys
 import warnings
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self, Unpack, cast
@@ -284,7 +285,10 @@ class Client:
         if asyncio._get_running_loop() is not None and not self._warned:
             self._warned = True
             text = "a pawl client of threads blocks this event loop; use pawl.connect_async() in asyncio code"
-            warnings.warn(text, RuntimeWarning, stacklevel=3)
+            level = 2
+            while sys._getframe(level - 1).f_globals.get("__name__") == __name__:
+                level += 1
+            warnings.warn(text, RuntimeWarning, stacklevel=level)
         return plan if ttl is None else self._settings.with_ttl(plan, ttl)
 
     def _after_fork(self) -> None:

@@ -322,12 +322,13 @@ async def query(
 def take_entered(entered: list[tuple[object, L]], who: object) -> L:
     """The lease that the ``with`` block of a lock object entered last in this thread or task.
 
-    A block may be left in another thread than it was entered in; then it is the last one entered by any.
+    A block may be left in another thread than it was entered in; then it is the oldest one: if there are several,
+    all but the newest lost their lease, and ending one of those ends nothing that anybody relies on.
     """
     for index in range(len(entered) - 1, -1, -1):
         if entered[index][0] is who:
             return entered.pop(index)[1]
-    return entered.pop()[1]
+    return entered.pop(0)[1]
 
 
 _CLOSING_STEP = 0.002
