@@ -247,8 +247,20 @@ async def _ask(
         else:
             claim.failing_since = None
             return reply, sent_at
-        await runtime.sleep(pause)
+        await rest(engine, pause, primitive.name, "acquire")
         attempt += 1
+
+
+async def rest(engine: Engine, seconds: float, name: str, doing: str) -> None:
+    """Pause before another try.
+
+    Raises:
+        ClientClosed: The client was closed meanwhile.
+    """
+    try:
+        await engine.runtime.sleep(seconds)
+    except Fault as fault:
+        raise to_error(fault, name, doing) from fault
 
 
 def bear(

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from pawl.core.claim import TOMB_MS, Claim, bear
+from pawl.core.claim import TOMB_MS, Claim, bear, rest
 from pawl.core.lease import BaseLease
 from pawl.core.names import WIRE_VERSION
 from pawl.core.runtime import Call, Fault, Reply
@@ -138,7 +138,7 @@ async def leave(engine: Engine, tenure: Tenure) -> Release:
                 pause = bear(
                     engine, fault, tenure.options, claim, until, attempt, "release", tenure.primitive.name
                 )
-            await runtime.sleep(pause)
+            await rest(engine, pause, tenure.primitive.name, "release")
             attempt += 1
     except PawlError as error:
         return _unknown(engine, tenure, error)
@@ -202,7 +202,7 @@ async def _raise_life(engine: Engine, lease: BaseLease, ttl: float) -> None:
             pause = bear(
                 engine, fault, tenure.options, claim, tenure.valid_until, attempt, "extend", lease.name
             )
-            await runtime.sleep(pause)
+            await rest(engine, pause, lease.name, "extend")
             attempt += 1
             continue
         if reply[0] == b"H":
@@ -312,7 +312,7 @@ async def query(
             return await runtime.call(call, options.request_timeout), sent_at
         except Fault as fault:
             pause = bear(engine, fault, options, claim, None, attempt, doing, name)
-        await runtime.sleep(pause)
+        await rest(engine, pause, name, doing)
         attempt += 1
 
 

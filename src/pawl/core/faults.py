@@ -77,6 +77,9 @@ def classify(text: str) -> Fault:
     kind = _BY_PREFIX.get(prefix)
     if kind is None and "max number of clients" in text:
         kind = FaultKind.NOT_READY
+    if kind is None and "ACL failure" in text:
+        # How Redis 7 and Valkey word the refusal of a command inside a script.
+        kind = FaultKind.DENIED
     if kind is None and "invalid password" in text.lower():
         kind = FaultKind.DENIED
     if kind is None and (inner := _INNER.search(text)):

@@ -18,6 +18,7 @@ from collections.abc import Hashable
 from contextlib import AbstractContextManager
 from enum import Enum
 from typing import TYPE_CHECKING
+from weakref import ref
 
 from pawl.core.claim import Claim
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from pawl.core.runtime import Parker, Runtime
     from pawl.core.tenure import Tenure
 
-__all__ = ["Place", "Places", "Sleeper", "Turn"]
+__all__ = ["Mark", "Place", "Places", "Sleeper", "Turn"]
 
 
 class Turn(Enum):
@@ -39,7 +40,7 @@ class Turn(Enum):
 class Sleeper:
     """One waiter in a local queue, and what it was woken with."""
 
-    __slots__ = ("claim", "closed", "fence", "parker", "tenure")
+    __slots__ = ("__weakref__", "claim", "closed", "fence", "parker", "tenure")
 
     def __init__(self, parker: Parker) -> None:
         self.parker = parker
@@ -54,14 +55,31 @@ class Sleeper:
         return self.tenure is not None or self.claim is not None
 
 
-class Place:
-    """The queue of one name; see the module."""
+class Mark:
+    """Lives as long as the call of the speaker that opened a place."""
 
-    __slots__ = ("closed", "guard", "home", "key", "since", "sleepers", "streak")
+    __slots__ = ("__weakref__",)
+
+
+class Place:
+    """The queue of one name; see the module.
+
+    Attributes:
+        keeper: Whoever has the turn: the speaker's mark, a woken sleeper, or the owner's tenure. A keeper that is
+            gone without passing the turn on was interrupted (Ctrl-C) where nothing could be cleaned up; the first
+            sleeper that notices takes the turn.
+    """
+
+    __slots__ = ("closed", "guard", "home", "keeper", "key", "since", "sleepers", "streak")
 
     def __init__(
-        self, key: Hashable, guard: AbstractContextManager[object], home: dict[Hashable, Place]
+        self,
+        key: Hashable,
+        guard: AbstractContextManager[object],
+        home: dict[Hashable, Place],
+        keeper: Mark | Sleeper | Tenure,
     ) -> None:
+        self.keeper: ref[Mark | Sleeper | Tenure] = ref(keeper)
         self.key = key
         self.guard = guard
         self.home = home
@@ -82,12 +100,13 @@ class Place:
                 self._close()
                 return False
             sleeper = self.sleepers.popleft()
+            self.keeper = ref(sleeper)
             sleeper.claim = claim
         sleeper.parker.unpark()
         return True
 
     def hand_over(self, tenure: Tenure, now: float) -> Turn:
-        """Pass an owner's tenure to the first sleeper, if the rules allow it; then the owner must not touch it again."""
+        """Pass an owner's tenure to the first sleeper if the rules allow it; the owner must not touch it again."""
         with self.guard:
             if not self.sleepers:
                 self._close()
@@ -101,6 +120,7 @@ class Place:
             tenure.used += 1
             tenure.granted_at = now
             sleeper = self.sleepers.popleft()
+            self.keeper = ref(sleeper)
             sleeper.fence = tenure.fence + tenure.used
             sleeper.tenure = tenure
         sleeper.parker.unpark()
@@ -117,6 +137,16 @@ class Place:
             and tenure.valid_until - now >= (options.ticket_ttl or options.ttl) / 2
             and (self.streak == 0 or now - self.since < options.hand_over_for)
         )
+
+    def take_orphan(self, sleeper: Sleeper, token: str) -> bool:
+        """Become the speaker, with a fresh token, if the keeper is gone and ``sleeper`` is first."""
+        with self.guard:
+            if self.keeper() is not None or not self.sleepers or self.sleepers[0] is not sleeper:
+                return False
+            self.sleepers.popleft()
+            self.keeper = ref(sleeper)
+            sleeper.claim = Claim(token)
+        return True
 
     def withdraw(self, sleeper: Sleeper) -> bool:
         """Take a sleeper out of the queue; False if its turn came first, and then it must use it or pass it on."""
@@ -147,12 +177,17 @@ class Places:
         self._runtime = runtime
         self._places: dict[Hashable, Place] = {}
 
-    def join(self, key: Hashable) -> tuple[Place, Sleeper | None]:
-        """Come to a name: as its speaker (None), or as a sleeper in its queue."""
+    def join(self, key: Hashable, mark: Mark) -> tuple[Place, Sleeper | None]:
+        """Come to a name: as its speaker (None), or as a sleeper in its queue.
+
+        Args:
+            key: The spot.
+            mark: What the caller keeps for as long as it is the speaker.
+        """
         while True:
             place = self._places.get(key)
             if place is None:
-                fresh = Place(key, self._runtime.mutex(), self._places)
+                fresh = Place(key, self._runtime.mutex(), self._places, mark)
                 # setdefault is one step under the interpreter's lock: two comers cannot both open the place.
                 place = self._places.setdefault(key, fresh)
                 if place is fresh:

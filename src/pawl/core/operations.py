@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from weakref import ref
 
 from pawl.core.claim import STOP_POLL, TOMB_MS, Claim, StopSignal, ask_once, check_stop, win
+from pawl.core.handover import Mark
 from pawl.core.lease import BaseLease
 from pawl.core.runtime import Fault
 from pawl.core.tenure import Tenure
@@ -91,17 +93,16 @@ async def _take(
     mine = None if plan.counted else engine.held.get((who, plan.primitive.key))
     if mine is not None:
         again = _again(engine, plan, mine, wait=wait)
-        if again is not None:
+        if again is not None or (mine.live and not wait):
             return again
-        if not wait and mine.live:
-            return None
     began = runtime.now()
     until = None if timeout is None else began + (timeout or plan.options.request_timeout)
+    mark = Mark()
+    place: Place | None = None
     if plan.alone:
         claim = Claim(runtime.new_token())
-        place: Place | None = None
     else:
-        place, sleeper = engine.places.join(plan.spot)
+        place, sleeper = engine.places.join(plan.spot, mark)
         if sleeper is None:
             claim = Claim(runtime.new_token())
         elif not wait:
@@ -157,14 +158,12 @@ async def _await_turn(
     began, until = window
     try:
         while True:
-            pause = None if until is None else max(0.0, until - runtime.now())
-            if stop is not None:
-                pause = STOP_POLL if pause is None else min(pause, STOP_POLL)
-            woken = await sleeper.parker.park(pause)
-            if sleeper.tenure is not None:
-                return sleeper.tenure
-            if sleeper.claim is not None:
-                return sleeper.claim
+            woken = await sleeper.parker.park(_patience(runtime, until, stop))
+            if not woken:
+                place.take_orphan(sleeper, runtime.new_token())
+            turn = sleeper.tenure or sleeper.claim
+            if turn is not None:
+                return turn
             if sleeper.closed or engine.closed:
                 raise ClientClosed("the client was closed while waiting", name=plan.primitive.name)
             check_stop(stop, plan.primitive.name)
@@ -174,6 +173,12 @@ async def _await_turn(
         if not place.withdraw(sleeper):
             _pass_on(engine, plan, place, sleeper)
         raise
+
+
+def _patience(runtime: Runtime, until: float | None, stop: StopSignal | None) -> float | None:
+    """How long a local waiter sleeps before it looks around."""
+    pauses = [runtime.look_after, STOP_POLL if stop is not None else None, _left(runtime, until)]
+    return min((pause for pause in pauses if pause is not None), default=None)
 
 
 def _pass_on(engine: Engine, plan: Plan, place: Place, sleeper: Sleeper) -> None:
@@ -270,6 +275,7 @@ def _own(
     tenure.place = place
     tenure.unanswered = claim.unanswered
     if place is not None:
+        place.keeper = ref(tenure)
         place.streak = 0
     tenure.who = who
     if not plan.counted:
@@ -296,6 +302,8 @@ def _take_over(
         return None
     if plan.options.max_hold is not None:
         engine.limit_hold(tenure, now + plan.options.max_hold)
+    if tenure.place is not None:
+        tenure.place.keeper = ref(tenure)
     engine.held[who, plan.primitive.key] = tenure
     engine.counters["handed_over"] += 1
     return lease

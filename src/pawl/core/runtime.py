@@ -114,6 +114,10 @@ class Parker(Protocol):
 class Runtime(Protocol):
     """What a colour provides. All times are seconds on one clock that also counts suspends."""
 
+    look_after: float | None
+    """Seconds after which a local waiter makes sure that somebody has the turn; None where a call cannot be
+    interrupted between two of its steps."""
+
     def now(self) -> float:
         """The present, on the clock of every deadline."""
         ...

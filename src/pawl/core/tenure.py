@@ -55,6 +55,7 @@ class Tenure:
     """
 
     __slots__ = (
+        "__weakref__",
         "epoch",
         "every",
         "failures",

@@ -91,6 +91,7 @@ class AsyncioRuntime:
         self._upkeep: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self._sleepers: set[_Sleep] = set()
+        self.look_after: float | None = None
         self.now = now
         self.random = random.SystemRandom().random
 

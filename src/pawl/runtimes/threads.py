@@ -88,6 +88,7 @@ class ThreadRuntime:
         self._closing = threading.Event()
         self._ending = False
         self._upkeep: threading.Thread | None = None
+        self.look_after: float | None = 1.0
         self.now = now
         self.random = random.SystemRandom().random
 
