@@ -1,0 +1,195 @@
+"""Turns passed inside a client: own fences, own tokens, and never for long while another client waits."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+
+import pawl
+from pawl.testing.servers import Server
+from tests.contention.rig import (
+    PATIENCE,
+    aeventually,
+    all_at_rest,
+    at_rest,
+    run_threads,
+)
+
+LOCAL = 8
+"""Threads or tasks of the one client."""
+
+
+class Record:
+    """The grants of a name in their order, noted by whoever holds it."""
+
+    def __init__(self) -> None:
+        self.grants: list[tuple[str, int, str]] = []
+        self.inside = 0
+
+    def enter(self, who: str, lease: pawl.Lease | pawl.AsyncLease) -> None:
+        assert self.inside == 0, "two owners at once"
+        self.inside += 1
+        self.grants.append((who, lease.fence, lease.token))
+
+    def leave(self) -> None:
+        self.inside -= 1
+
+    def check(self) -> None:
+        fences = [fence for _, fence, _ in self.grants]
+        assert fences == sorted(set(fences)), "each grant has its own, higher fence"
+        tokens = Counter(token for _, _, token in self.grants)
+        assert max(tokens.values()) == 1, "each grant has its own token"
+
+
+def test_each_thread_gets_a_fence_and_a_token_of_its_own(server: Server) -> None:
+    record = Record()
+    with pawl.connect(server.url) as client:
+        lock = client.lock("x")
+
+        def serve(number: int) -> None:
+            for _ in range(50):
+                with lock as lease:
+                    record.enter(str(number), lease)
+                    record.leave()
+
+        run_threads([partial(serve, number) for number in range(LOCAL)])
+        record.check()
+        assert len(record.grants) == LOCAL * 50
+        assert client._engine.counters["handed_over"] > 0
+        all_at_rest(server, [client._engine], "x")
+
+
+async def test_each_task_gets_a_fence_and_a_token_of_its_own(server: Server) -> None:
+    record = Record()
+    async with pawl.connect_async(server.url) as client:
+        lock = client.lock("x")
+
+        async def serve(number: int) -> None:
+            for _ in range(50):
+                async with lock as lease:
+                    record.enter(str(number), lease)
+                    await asyncio.sleep(0)
+                    record.leave()
+
+        async with asyncio.timeout(PATIENCE):
+            await asyncio.gather(*(serve(number) for number in range(LOCAL)))
+        record.check()
+        assert len(record.grants) == LOCAL * 50
+        assert client._engine().counters["handed_over"] > LOCAL * 40
+        all_at_rest(server, [client._engine()], "x")
+
+
+# (handover, seconds of each hold, most grants that may still come before the other client's turn)
+BOUNDS = [
+    pytest.param(16, 0.0, 17, id="count-16"),
+    pytest.param(3, 0.0005, 4, id="count-3"),
+    # Four holds of 5 ms fill the 20 ms; one more is under way at their beginning, one begins at their end.
+    pytest.param(500, 0.005, 6, id="time"),
+]
+
+
+@pytest.mark.parametrize(("handover", "hold", "most"), BOUNDS)
+def test_threads_pass_it_on_only_so_often(
+    valkey: Server, clients: list[pawl.Client], handover: int, hold: float, most: int
+) -> None:
+    greedy, other = clients
+    record = Record()
+    ended = threading.Event()
+    lock = greedy.lock("x", handover=handover)
+
+    def crowd() -> None:
+        while not ended.is_set():
+            with lock as lease:
+                record.enter("greedy", lease)
+                if hold:
+                    time.sleep(hold)
+                record.leave()
+
+    def turn() -> None:
+        with other.lock("x") as lease:
+            record.enter("other", lease)
+            record.leave()
+
+    def measure() -> None:
+        try:
+            for _ in range(15):
+                judge_one_wait(valkey, record, turn, most)
+        finally:
+            ended.set()
+
+    run_threads([*[crowd] * LOCAL, measure])
+    assert greedy._engine.counters["handed_over"] > 0
+    record.check()
+    all_at_rest(valkey, [client._engine for client in clients], "x")
+
+
+def judge_one_wait(server: Server, record: Record, turn: Callable[[], None], most: int) -> None:
+    """One turn of the other client: from the moment in which it is queued, count the grants before its own."""
+    waiter = threading.Thread(target=turn, name="other", daemon=True)
+    waiter.start()
+    while waiter.is_alive() and not queued(server, "/other"):
+        pass
+    before = len(record.grants)
+    waiter.join(PATIENCE)
+    assert not waiter.is_alive(), "the other client never had its turn"
+    since = [who for who, _, _ in record.grants[before:]]
+    if "other" in since:
+        assert since.index("other") <= most
+
+
+def queued(server: Server, who: str) -> bool:
+    """Whether a waiter of this thread or task stands in the queue."""
+    members = server.command("ZRANGE", "{pawl:x}:1:queue", "0", "-1")
+    assert isinstance(members, list)
+    return any(bytes(member).decode().endswith(who) for member in members)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("handover", "hold", "most"), BOUNDS)
+async def test_tasks_pass_it_on_only_so_often(
+    valkey: Server, aclients: list[pawl.AsyncClient], handover: int, hold: float, most: int
+) -> None:
+    greedy, other = aclients
+    record = Record()
+    ended = asyncio.Event()
+    lock = greedy.lock("x", handover=handover)
+
+    async def crowd() -> None:
+        while not ended.is_set():
+            async with lock as lease:
+                record.enter("greedy", lease)
+                await asyncio.sleep(hold)
+                record.leave()
+
+    async def turn() -> None:
+        async with other.lock("x") as lease:
+            record.enter("other", lease)
+            record.leave()
+
+    async def measure() -> None:
+        looks = 0
+        for _ in range(15):
+            waiter = asyncio.create_task(turn(), name="other")
+            # The look stops the loop, so nothing is granted during it.
+            while not waiter.done() and not queued(valkey, "/other"):  # noqa: ASYNC110 - the server cannot tell
+                await asyncio.sleep(0)
+            before = len(record.grants)
+            await waiter
+            since = [who for who, _, _ in record.grants[before:]]
+            if "other" in since:
+                looks += 1
+                assert since.index("other") <= most
+        assert looks > 0, "the other client was never seen waiting"
+        ended.set()
+
+    async with asyncio.timeout(PATIENCE):
+        await asyncio.gather(*[crowd() for _ in range(LOCAL)], measure())
+    assert greedy._engine().counters["handed_over"] > 0
+    record.check()
+    engines = [client._engine() for client in aclients]
+    await aeventually(lambda: all(map(at_rest, engines)), "the clients are at rest")
