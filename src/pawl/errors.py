@@ -145,7 +145,7 @@ class DeadlockDetected(NotAcquired):
         cycle: Sequence[str] = (),
     ) -> None:
         super().__init__(message, name=name, holder=holder)
-        self.cycle = tuple(cycle)
+        self.cycle: tuple[str, ...] = tuple(cycle)
 
 
 class ClientClosed(NotAcquired):
@@ -192,7 +192,7 @@ class QuorumNotReached(NotAcquired):
         self, message: str = "", *, name: str | None = None, outcomes: Mapping[str, str] | None = None
     ) -> None:
         super().__init__(message, name=name)
-        self.outcomes = dict(outcomes or {})
+        self.outcomes: dict[str, str] = dict(outcomes or {})
 
 
 class NotHeld(PawlError):

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TOMB_MS", "Claim", "win"]
 
-log = logging.getLogger("pawl.acquire")
+log: logging.Logger = logging.getLogger("pawl.acquire")
 
 TOMB_MS = 60_000
 """Life of a tombstone in ms: how late a copy of a request may arrive and still find its token dead."""
@@ -89,8 +89,8 @@ class Claim:
     )
 
     def __init__(self, token: str, old: str | None = None, *, old_unanswered: bool = False) -> None:
-        self.old = old
-        self.old_unanswered = old_unanswered
+        self.old: str | None = old
+        self.old_unanswered: bool = old_unanswered
         self.failing_since: float | None = None
         self.holder: str | None = None
         self.stop: StopSignal | None = None
@@ -98,18 +98,18 @@ class Claim:
 
     def restart(self, token: str) -> None:
         """Begin anew with a fresh token."""
-        self.token = token
-        self.busy = False
-        self.fresh = False
-        self.drifted = 0
-        self.sent = False
-        self.unanswered = False
-        self.queued = False
-        self.expires_ms = 0
-        self.valid_until = 0.0
+        self.token: str = token
+        self.busy: bool = False
+        self.fresh: bool = False
+        self.drifted: int = 0
+        self.sent: bool = False
+        self.unanswered: bool = False
+        self.queued: bool = False
+        self.expires_ms: int = 0
+        self.valid_until: float = 0.0
         self.rank: int | None = None
-        self.holder_ms = -1
-        self.foreign = False
+        self.holder_ms: int = -1
+        self.foreign: bool = False
 
 
 async def win(

@@ -38,7 +38,7 @@ __all__ = [
     "take_entered",
 ]
 
-log = logging.getLogger("pawl.lease")
+log: logging.Logger = logging.getLogger("pawl.lease")
 
 L = TypeVar("L")
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Departure", "Engine"]
 
-log = logging.getLogger("pawl.lease")
+log: logging.Logger = logging.getLogger("pawl.lease")
 
 _DEPARTURE_FOR = 60.0
 _CONFIRM_AFTER = 0.02
@@ -35,10 +35,10 @@ class Departure:
     __slots__ = ("attempt", "call", "due", "until")
 
     def __init__(self, call: Call, until: float) -> None:
-        self.call = call
-        self.until = until
-        self.due = 0.0
-        self.attempt = 0
+        self.call: Call = call
+        self.until: float = until
+        self.due: float = 0.0
+        self.attempt: int = 0
 
 
 class Engine:
@@ -61,18 +61,18 @@ class Engine:
 
     def __init__(self, runtime: Runtime, client: object) -> None:
         self.runtime = runtime
-        self.client = ref(client)
-        self.places = Places(runtime)
-        self.schedule = Schedule(runtime.mutex())
+        self.client: ref[object] = ref(client)
+        self.places: Places = Places(runtime)
+        self.schedule: Schedule = Schedule(runtime.mutex())
         self.held: dict[tuple[object, str], Tenure] = {}
         self.departures: deque[Departure] = deque()
         self.abandoned: deque[Tenure] = deque()
         self.counters: Counter[str] = Counter()
         self.waiting: set[object] = set()
-        self.departing = 0
-        self.epoch = 0
+        self.departing: int = 0
+        self.epoch: int = 0
         self.closed = False
-        self.upkeep_runs = False
+        self.upkeep_runs: bool = False
 
     def check_open(self, name: str | None = None) -> None:
         """Raise ``ClientClosed`` if the client was closed."""

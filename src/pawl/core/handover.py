@@ -43,11 +43,11 @@ class Sleeper:
     __slots__ = ("__weakref__", "claim", "closed", "fence", "parker", "tenure")
 
     def __init__(self, parker: Parker) -> None:
-        self.parker = parker
+        self.parker: Parker = parker
         self.tenure: Tenure | None = None
-        self.fence = 0
+        self.fence: int = 0
         self.claim: Claim | None = None
-        self.closed = False
+        self.closed: bool = False
 
     @property
     def served(self) -> bool:
@@ -80,13 +80,13 @@ class Place:
         keeper: Mark | Sleeper | Tenure,
     ) -> None:
         self.keeper: ref[Mark | Sleeper | Tenure] = ref(keeper)
-        self.key = key
-        self.guard = guard
-        self.home = home
+        self.key: Hashable = key
+        self.guard: AbstractContextManager[object] = guard
+        self.home: dict[Hashable, Place] = home
         self.sleepers: deque[Sleeper] = deque()
-        self.closed = False
-        self.streak = 0
-        self.since = 0.0
+        self.closed: bool = False
+        self.streak: int = 0
+        self.since: float = 0.0
 
     def _close(self) -> None:
         self.closed = True

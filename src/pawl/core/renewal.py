@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["upkeep"]
 
-log = logging.getLogger("pawl.renewal")
+log: logging.Logger = logging.getLogger("pawl.renewal")
 
 _BATCH = 500
 _LEAST_PATIENCE = 0.005

@@ -47,7 +47,8 @@ class Call(NamedTuple):
 
     def words(self) -> list[bytes]:
         """Keys and arguments, unpacked: for simulators, tests and logs."""
-        words, at = [], 0
+        words: list[bytes] = []
+        at = 0
         while at < len(self.body):
             start = self.body.index(b"\r\n", at) + 2
             end = start + int(self.body[at + 1 : start - 2])

@@ -87,29 +87,29 @@ class Tenure:
         valid_until: float,
         now: float,
     ) -> None:
-        self.primitive = primitive
-        self.options = options
-        self.token = token
-        self.fence = fence
-        self.used = 0
-        self.ttl = options.ttl
+        self.primitive: Primitive = primitive
+        self.options: LockOptions = options
+        self.token: str = token
+        self.fence: int = fence
+        self.used: int = 0
+        self.ttl: float = options.ttl
         self.every: float = options.renew_every or options.ttl / 3
         self.hold_limit: float | None = None
         if options.max_hold is not None:
             self.hold_limit = now + options.max_hold
             valid_until = min(valid_until, self.hold_limit)
-        self.valid_until = valid_until
-        self.granted_at = now
-        self.state = LeaseState.HELD
+        self.valid_until: float = valid_until
+        self.granted_at: float = now
+        self.state: LeaseState = LeaseState.HELD
         self.reason: LossReason | None = None
         self.watchers: list[Callable[[], object]] | None = None
         self.place: Place | None = None
         self.row: OrderedDict[Tenure, float] | None = None
         self.lease: ref[BaseLease] | None = None
         self.who: object = None
-        self.unanswered = False
-        self.failures = 0
-        self.epoch = 0
+        self.unanswered: bool = False
+        self.failures: int = 0
+        self.epoch: int = 0
 
     @property
     def live(self) -> bool:

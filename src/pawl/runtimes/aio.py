@@ -21,7 +21,7 @@ from pawl.transport.wire import Greeting
 
 __all__ = ["AsyncioRuntime"]
 
-log = logging.getLogger("pawl.asyncio")
+log: logging.Logger = logging.getLogger("pawl.asyncio")
 
 _KEPT_MESSAGES = 1024
 _NO_GUARD: AbstractContextManager[object] = nullcontext()
@@ -93,7 +93,7 @@ class AsyncioRuntime:
         self._sleepers: set[_Sleep] = set()
         self.look_after: float | None = None
         self.now = now
-        self.random = random.SystemRandom().random
+        self.random: Callable[[], float] = random.SystemRandom().random
 
     # Small things -----------------------------------------------------------------------------------------------
 

@@ -35,8 +35,8 @@ class Identity:
     __slots__ = ("host", "pid")
 
     def __init__(self) -> None:
-        self.host = _UNSAFE.sub("_", socket.gethostname())[:64] or "unknown"
-        self.pid = os.getpid()
+        self.host: str = _UNSAFE.sub("_", socket.gethostname())[:64] or "unknown"
+        self.pid: int = os.getpid()
 
     def suffix(self, part: str) -> str:
         """The public part of a token: ``@host:pid/part``."""

@@ -23,7 +23,7 @@ from pawl.transport.link import Link
 
 __all__ = ["ThreadRuntime", "run"]
 
-log = logging.getLogger("pawl.threads")
+log: logging.Logger = logging.getLogger("pawl.threads")
 
 T = TypeVar("T")
 
@@ -90,7 +90,7 @@ class ThreadRuntime:
         self._upkeep: threading.Thread | None = None
         self.look_after: float | None = 1.0
         self.now = now
-        self.random = random.SystemRandom().random
+        self.random: Callable[[], float] = random.SystemRandom().random
 
     # Small things -----------------------------------------------------------------------------------------------
 

@@ -52,10 +52,10 @@ class Link:
     """
 
     def __init__(self, endpoint: Endpoint, channel: str, timeout: float, *, first: bool) -> None:
-        self.lock = threading.Lock()
-        self.dead = False
-        self.waiting = False
-        self.pid = os.getpid()
+        self.lock: threading.Lock = threading.Lock()
+        self.dead: bool = False
+        self.waiting: bool = False
+        self.pid: int = os.getpid()
         self._rid = 0
         self._reader = new_reader()
         self._early: dict[str, Wakeup] = {}
@@ -71,7 +71,7 @@ class Link:
             self._set_timeout(timeout)
             self._sock.sendall(greeting.request)
             greeting.check_hello(self._next_reply())
-            self.channel = greeting.check_subscribe(self._next_reply(push=True))
+            self.channel: str = greeting.check_subscribe(self._next_reply(push=True))
         except Fault:
             self.close()
             raise

@@ -65,8 +65,8 @@ class Mux(asyncio.Protocol):
         on_wakeup: Callable[[str, Wakeup], object],
         on_end: Callable[[Mux], object],
     ) -> None:
-        self.channel = ""
-        self.dead = False
+        self.channel: str = ""
+        self.dead: bool = False
         self._loop = loop
         self._on_wakeup = on_wakeup
         self._on_end = on_end

@@ -59,10 +59,10 @@ class Greeting:
     __slots__ = ("channel", "first", "request", "shown")
 
     def __init__(self, channel: str, shown: str, *, first: bool) -> None:
-        self.channel = channel
-        self.shown = shown
-        self.first = first
-        self.request = _pack(b"HELLO", b"3") + _pack(b"SUBSCRIBE", channel.encode())
+        self.channel: str = channel
+        self.shown: str = shown
+        self.first: bool = first
+        self.request: bytes = _pack(b"HELLO", b"3") + _pack(b"SUBSCRIBE", channel.encode())
 
     def check_hello(self, reply: Any) -> None:
         """Raise ``Fault`` if this server cannot be used."""

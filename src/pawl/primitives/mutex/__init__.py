@@ -38,9 +38,9 @@ class Mutex:
     __slots__ = ("_dead", "_holds", "_keys", "_owner", "key", "kind", "name")
 
     def __init__(self, kind: str, name: str, key: str) -> None:
-        self.kind = kind
-        self.name = name
-        self.key = key
+        self.kind: str = kind
+        self.name: str = name
+        self.key: str = key
         helpers = ("fence", f"{WIRE_VERSION}:queue", f"{WIRE_VERSION}:tickets")
         self._keys = pack_words(key.encode(), *[helper_key(key, suffix).encode() for suffix in helpers])
         self._holds = pack_words(helper_key(key, f"{WIRE_VERSION}:holds").encode())
