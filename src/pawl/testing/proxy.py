@@ -6,6 +6,7 @@ It understands the protocol, so that one reply is one unit and push messages are
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 from collections.abc import Callable, Coroutine
 from types import TracebackType
@@ -50,8 +51,9 @@ class Proxy:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._conditions = Conditions(self._upstream)
-        self._listener: asyncio.Server | None = None
-        self._links: dict[Link, asyncio.Task[None]] = {}
+        self._listener: socket.socket | None = None
+        self._links: set[Link] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._port = 0
         self._accepted = 0
 
@@ -285,34 +287,51 @@ class Proxy:
 
     async def _listen(self) -> None:
         if self._listener is None:
-            self._listener = await asyncio.start_server(self._accept, "127.0.0.1", self._port)
-            self._port = self._listener.sockets[0].getsockname()[1]
+            self._listener = socket.create_server(("127.0.0.1", self._port))
+            self._listener.setblocking(False)
+            self._port = self._listener.getsockname()[1]
+            asyncio.get_running_loop().add_reader(self._listener, self._take, self._listener)
 
     async def _unlisten(self) -> None:
         if self._listener is not None:
+            asyncio.get_running_loop().remove_reader(self._listener)
             self._listener.close()
             self._listener = None
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _take(self, listener: socket.socket) -> None:
+        """Take a connection, in one step: a stream server loses one that it accepts in the instant of its closing."""
+        try:
+            sock, _ = listener.accept()
+        except OSError:
+            # Its client has gone again.
+            return
+        sock.setblocking(False)
         self._accepted += 1
-        link = Link(self._conditions, self._accepted, reader, writer)
-        task = asyncio.current_task()
-        if task is None:
-            raise RuntimeError("a connection is accepted in a task")
-        self._links[link] = task
+        task = asyncio.get_running_loop().create_task(self._carry(sock, self._accepted))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _carry(self, sock: socket.socket, number: int) -> None:
+        try:
+            reader, writer = await asyncio.open_connection(sock=sock)
+        except BaseException:
+            sock.close()
+            raise
+        link = Link(self._conditions, number, reader, writer)
+        self._links.add(link)
         try:
             await link.run()
         except OSError:
             # The network between the proxy and the server broke: for the client that is what it looks like.
             link.reset()
         except asyncio.CancelledError:
-            # By `stop()`. The stream server would report it as a failure.
             link.reset()
+            raise
         except Exception as error:  # noqa: BLE001 - reported by `stop()`, to the test
             self._conditions.errors.append(error)
             link.reset()
         finally:
-            del self._links[link]
+            self._links.discard(link)
 
     async def _reset_all(self) -> int:
         links = list(self._links)
@@ -324,10 +343,8 @@ class Proxy:
         await self._unlisten()
         for rule in self._conditions.rules:
             rule.remove()
-        tasks = list(self._links.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        # A task that is cancelled before its first step would not close its socket.
+        await asyncio.sleep(0)
         others = asyncio.all_tasks() - {asyncio.current_task()}
         for other in others:
             other.cancel()
