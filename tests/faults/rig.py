@@ -1,0 +1,228 @@
+"""Both colours behind one blocking face, and words for what a proxy is to break."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, Self, TypeVar, cast
+
+import pawl
+from pawl.core.scripts import load
+from pawl.testing import Request, Server
+from pawl.testing._resp import ReplyError, texts
+
+T = TypeVar("T")
+COLOURS = ("threads", "asyncio")
+
+_MUTEX = "pawl.primitives.mutex"
+_SCRIPTS = ("acquire", "renew", "leave", "swap", "inspect", "own_acquire", "own_renew", "own_leave")
+
+
+def teach(server: Server) -> None:
+    """Load all scripts, so that the n-th request of a kind is the n-th that a test thinks of."""
+    for name in _SCRIPTS:
+        server.command("SCRIPT", "LOAD", load(_MUTEX, name).source)
+
+
+def script(*names: str) -> Callable[[Request], bool]:
+    """Requests that run one of these scripts, by hash or by text."""
+    words = {word for name in names for word in (load(_MUTEX, name).sha.encode(), load(_MUTEX, name).source)}
+    return lambda request: request.command in {"EVALSHA", "EVAL"} and request.args[1] in words
+
+
+def until(condition: Callable[[], object], timeout: float = 10.0, what: str = "the condition") -> float:
+    """Wait until something holds; the seconds that it took."""
+    began = time.monotonic()
+    while not condition():
+        if time.monotonic() - began > timeout:
+            raise AssertionError(f"{what} did not come about within {timeout:g} s")
+        time.sleep(0.005)
+    return time.monotonic() - began
+
+
+def key(name: str) -> str:
+    return f"pawl:{name}"
+
+
+def helper(name: str, suffix: str) -> str:
+    return f"{{pawl:{name}}}:{suffix}"
+
+
+def remains(server: Server) -> list[str]:
+    """The keys that are more than a memory: all but fences and tombstones, which must have an end."""
+    found = []
+    for name in texts(server.command("KEYS", "*")):
+        memory = name.endswith(":fence") or ":dead:" in name
+        if not memory or int(str(server.command("PTTL", name))) == -1:
+            found.append(name)
+    return found
+
+
+def waiters(server: Server, name: str) -> int:
+    return int(str(server.command("ZCARD", helper(name, "1:queue"))))
+
+
+def refusal(server: Server, *args: str) -> str:
+    """Run a command; its error text, or "" if it worked."""
+    try:
+        server.command(*args)
+    except ReplyError as error:
+        return str(error)
+    return ""
+
+
+class Lease:
+    """A lease of either colour; every call runs where it belongs."""
+
+    def __init__(self, colour: Colour, raw: Any) -> None:  # noqa: ANN401 - a lease of either colour
+        self.raw = raw
+        self._colour = colour
+        # A lease that is collected while held would warn; what a test is done with, closing the client releases.
+        colour.kept.append(self)
+
+    @property
+    def fence(self) -> int:
+        return int(self.raw.fence)
+
+    @property
+    def token(self) -> str:
+        return str(self.raw.token)
+
+    @property
+    def state(self) -> str:
+        return str(self._colour.run(lambda: self.raw.state))
+
+    @property
+    def reason(self) -> str | None:
+        """Why it is lost; None while it is not."""
+        try:
+            self.check()
+        except pawl.LeaseLost as lost:
+            return str(lost.reason)
+        return None
+
+    def remaining(self) -> float:
+        return cast("float", self._colour.run(self.raw.remaining))
+
+    def check(self) -> None:
+        self._colour.run(self.raw.check)
+
+    def extend(self, ttl: float) -> None:
+        self._colour.run(lambda: self.raw.extend(ttl))
+
+    def release(self) -> None:
+        self._colour.run(self.raw.release)
+
+
+class Lock:
+    """A lock of either colour."""
+
+    def __init__(self, colour: Colour, raw: Any) -> None:  # noqa: ANN401 - a lock of either colour
+        self.raw = raw
+        self._colour = colour
+
+    def acquire(self, timeout: float | None = 10.0) -> Lease:
+        return Lease(self._colour, self._colour.run(lambda: self.raw.acquire(timeout)))
+
+    def try_acquire(self) -> Lease | None:
+        raw = self._colour.run(self.raw.try_acquire)
+        return None if raw is None else Lease(self._colour, raw)
+
+    def start(self, timeout: float | None = 10.0) -> Future[Lease]:
+        """Acquire in a thread or task of its own."""
+        return in_thread(lambda: self.acquire(timeout))
+
+
+class Client:
+    """A client of either colour."""
+
+    def __init__(self, colour: Colour, raw: Any) -> None:  # noqa: ANN401 - a client of either colour
+        self.raw = raw
+        self._colour = colour
+
+    def lock(self, name: str = "n", **options: Any) -> Lock:  # noqa: ANN401 - as the factory method takes them
+        return Lock(self._colour, self.raw.lock(name, **options))
+
+    def rlock(self, name: str = "n", **options: Any) -> Lock:  # noqa: ANN401 - as the factory method takes them
+        return Lock(self._colour, self.raw.rlock(name, **options))
+
+    def inspect(self, name: str = "n") -> pawl.LockInfo:
+        return cast("pawl.LockInfo", self._colour.run(lambda: self.raw.inspect(name)))
+
+    def counter(self, what: str) -> int:
+        engine = self._colour.run(lambda: self._colour.engine(self.raw))
+        return int(engine.counters[what])
+
+    def close(self) -> None:
+        self._colour.run(lambda: self.raw.close(1.0))
+
+
+class Colour:
+    """One way to wait: threads, or asyncio on a loop in a thread of its own."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.kept: list[Lease] = []
+        self._clients: list[Client] = []
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        if name == "asyncio":
+            self._loop = asyncio.new_event_loop()
+            self._thread = threading.Thread(target=self._loop.run_forever, name="test-loop")
+            self._thread.start()
+
+    @property
+    def is_async(self) -> bool:
+        return self._loop is not None
+
+    def run(self, step: Callable[[], Any], timeout: float = 30.0) -> Any:  # noqa: ANN401 - whatever the step returns
+        """Make a call where this colour makes its calls, and wait for what it brings."""
+        if self._loop is None:
+            return step()
+        return asyncio.run_coroutine_threadsafe(_await(step), self._loop).result(timeout)
+
+    def connect(self, target: object, **options: Any) -> Client:  # noqa: ANN401 - as connect takes them
+        door = pawl.connect_async if self.is_async else pawl.connect
+        client = Client(self, door(target, **options))
+        self._clients.append(client)
+        return client
+
+    def engine(self, raw: Any) -> Any:  # noqa: ANN401 - a client of either colour
+        return raw._engine() if self.is_async else raw._engine
+
+    def end(self) -> None:
+        for client in self._clients:
+            client.close()
+        if self._loop is not None and self._thread is not None:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+
+async def _await(step: Callable[[], Any]) -> Any:  # noqa: ANN401 - whatever the step returns
+    result = step()
+    return await result if inspect.isawaitable(result) else result
+
+
+def in_thread(step: Callable[[], T]) -> Future[T]:
+    """Run a step in a thread of its own; its result or exception comes in the future."""
+    future: Future[T] = Future()
+
+    def work() -> None:
+        try:
+            future.set_result(step())
+        except BaseException as error:  # noqa: BLE001 - it is the future's to tell
+            future.set_exception(error)
+
+    threading.Thread(target=work, name="test-step", daemon=True).start()
+    return future

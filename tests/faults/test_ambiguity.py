@@ -1,0 +1,324 @@
+"""Requests and replies that are lost, late or doubled: every operation ends with an honest outcome."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import redis
+
+import pawl
+from pawl.testing import Proxy, Request, Rule, Server
+from pawl.testing.proxy import Action
+from pawl.topology.endpoint import Endpoint
+from pawl.transport.connect import make_async, make_sync
+from tests.faults.rig import Client, Colour, Lease, helper, key, remains, script, until, waiters
+
+pytestmark = pytest.mark.fault
+
+QUICK: dict[str, Any] = {"ttl": 20.0, "ticket_ttl": 1.2}
+"""A lease that lasts, and requests that are given up after 0.4 s."""
+
+FAULTS: dict[str, Callable[[Proxy, Any], Rule]] = {
+    "reply swallowed": lambda proxy, match: proxy.swallow_reply(match),
+    "reply late": lambda proxy, match: proxy.hold_reply(match, seconds=0.6),
+    "connection reset in place of the reply": lambda proxy, match: proxy.kill_on_reply(match),
+    "request lost": lambda proxy, match: proxy.drop_request(match),
+    "request late": lambda proxy, match: proxy.hold_request(match, seconds=0.6),
+    "connection reset before the request": lambda proxy, match: proxy.reset(match),
+    "request doubled": lambda proxy, match: proxy.duplicate_request(match),
+    "request doubled late": lambda proxy, match: proxy.duplicate_request_late(match, seconds=0.2),
+}
+
+fault = pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+
+
+def holder(server: Server, name: str = "n") -> str | None:
+    value = server.command("GET", key(name))
+    return value.decode() if isinstance(value, bytes) else None
+
+
+def fence_of(server: Server, name: str = "n") -> int:
+    return int(bytes(server.command("HGET", helper(name, "fence"), "cur") or b"0"))  # type: ignore[arg-type]
+
+
+def tokens_of(proxy: Proxy, name: str) -> set[bytes]:
+    """The tokens that were sent with a script: the argument behind the keys."""
+    return {request.args[3 + int(request.args[2])] for request in proxy.requests(script(name))}
+
+
+def is_free(server: Server) -> bool:
+    return remains(server) == []
+
+
+@fault
+def test_acquire(fault: Callable[..., Rule], client: Client, proxy: Proxy, server: Server) -> None:
+    rule = fault(proxy, script("acquire"))
+    lease = client.lock(**QUICK).acquire(5)
+    rule.wait()
+    assert holder(server) == lease.token
+    assert fence_of(server) == lease.fence
+    assert len(tokens_of(proxy, "acquire")) == 1
+    assert 0 < lease.remaining() <= 20
+    if rule.action is Action.DUPLICATE_REQUEST_LATE:
+        # No client ever sends a request once more after its reply, and TCP does not double it.
+        rule.wait(hits=1)
+    lease.release()
+    until(lambda: is_free(server), what="a free name")
+    # A late copy must not take the name again.
+    time.sleep(0.4)
+    assert is_free(server)
+
+
+@fault
+def test_release(fault: Callable[..., Rule], client: Client, proxy: Proxy, server: Server) -> None:
+    lease = client.lock(**QUICK).acquire(5)
+    rule = fault(proxy, script("leave"))
+    lease.release()
+    rule.wait()
+    assert is_free(server)
+    with pytest.raises(pawl.NotHeld):
+        lease.release()
+    second = client.lock(**QUICK).acquire(5)
+    time.sleep(0.3)
+    assert holder(server) == second.token
+    assert second.fence > lease.fence
+
+
+@fault
+def test_extend(fault: Callable[..., Rule], client: Client, proxy: Proxy, server: Server) -> None:
+    lease = client.lock(**QUICK, renew=False).acquire(5)
+    rule = fault(proxy, script("renew"))
+    lease.extend(40)
+    rule.wait()
+    assert 20_000 < int(str(server.command("PTTL", key("n")))) <= 40_000
+    assert 20 < lease.remaining() < 40
+    assert holder(server) == lease.token
+    lease.release()
+    assert is_free(server)
+
+
+@fault
+def test_renewal(fault: Callable[..., Rule], client: Client, proxy: Proxy, server: Server) -> None:
+    rule = fault(proxy, script("renew"))
+    lease = client.lock(**QUICK, renew_every=0.15).acquire(5)
+    rule.wait()
+    before = lease.raw.valid_until
+    until(lambda: lease.raw.valid_until > before, what="a good renewal after the bad one")
+    assert lease.state == "held"
+    assert holder(server) == lease.token
+    lease.release()
+    assert is_free(server)
+
+
+@fault
+def test_ticket(
+    fault: Callable[..., Rule], client: Client, rival: Client, proxy: Proxy, server: Server
+) -> None:
+    held = rival.lock(**QUICK).acquire(5)
+    rule = fault(proxy, script("renew"))
+    waiting = client.lock(**QUICK).start(20)
+    rule.wait(10)
+    time.sleep(0.3)
+    held.release()
+    lease = waiting.result(10)
+    assert holder(server) == lease.token
+    assert lease.fence > held.fence
+    lease.check()
+    lease.release()
+    until(lambda: is_free(server), what="a free name and an empty queue")
+
+
+@fault
+def test_queueing(
+    fault: Callable[..., Rule], client: Client, rival: Client, proxy: Proxy, server: Server
+) -> None:
+    held = rival.lock(**QUICK).acquire(5)
+    rule = fault(proxy, script("acquire"))
+    waiting = client.lock(**QUICK).start(20)
+    rule.wait()
+    until(lambda: waiters(server, "n") == 1, what="the waiter's ticket")
+    held.release()
+    lease = waiting.result(10)
+    assert holder(server) == lease.token
+    assert waiters(server, "n") == 0
+    lease.release()
+    time.sleep(0.3)
+    until(lambda: is_free(server), what="a free name and an empty queue")
+
+
+# The rows of the fault list ---------------------------------------------------------------------------------------
+
+
+def test_row_01_a_lost_reply_to_a_try_is_never_a_no(client: Client, proxy: Proxy, server: Server) -> None:
+    proxy.swallow_reply(script("acquire"), times=None)
+    with pytest.raises(pawl.BackendUnavailable):
+        client.lock(**QUICK).try_acquire()
+    until(lambda: is_free(server), what="the undo")
+
+
+def test_row_01_the_same_fence_is_answered_again(client: Client, proxy: Proxy, server: Server) -> None:
+    rule = proxy.swallow_reply(script("acquire"))
+    lease = client.lock(**QUICK).acquire(5)
+    rule.wait()
+    first = fence_of(server)
+    assert lease.fence == first
+    assert len(proxy.requests(script("acquire"))) >= 2
+
+
+def test_row_02_without_any_answer_it_is_unknown_and_undone(
+    client: Client, proxy: Proxy, server: Server
+) -> None:
+    rule = proxy.kill_on_reply(script("acquire"), times=None)
+    began = time.monotonic()
+    with pytest.raises(pawl.BackendUnavailable):
+        client.lock(**QUICK, unavailable_after=1).acquire(30)
+    assert 0.5 < time.monotonic() - began < 6
+    rule.wait()
+    until(lambda: is_free(server), what="the undo")
+    assert len(tokens_of(proxy, "acquire")) == 1
+
+
+def test_row_03_the_redis_client_makes_no_retries() -> None:
+    endpoint = Endpoint("redis", "redis://x", {"host": "127.0.0.1", "port": 1})
+    for made in (make_sync(endpoint, 0.5), make_async(endpoint, 0.5)):
+        assert made.retry.get_retries() == 0
+        assert made.socket_timeout == made.socket_connect_timeout == 0.5
+
+
+def test_row_03_a_timeout_ends_the_wait_for_a_silent_server(client: Client, proxy: Proxy) -> None:
+    proxy.blackhole()
+    began = time.monotonic()
+    with pytest.raises(pawl.BackendUnavailable):
+        client.lock().acquire(1)
+    # One more request timeout (1 s) and one handshake at most.
+    assert 0.9 < time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize("name", ["reply swallowed", "request doubled", "request doubled late"])
+def test_row_04_a_counted_hold_rises_by_exactly_one(
+    name: str, client: Client, proxy: Proxy, server: Server
+) -> None:
+    lock = client.rlock(owner="job-7", **QUICK)
+    first = lock.acquire(5)
+    rule = FAULTS[name](proxy, script("own_acquire"))
+    second = lock.acquire(5)
+    rule.wait()
+    assert client.inspect().count == 2
+    first.release()
+    assert client.inspect().count == 1
+    second.release()
+    assert is_free(server)
+
+
+def test_row_05_a_lost_reply_to_release_is_no_false_not_owner(
+    client: Client, proxy: Proxy, server: Server
+) -> None:
+    for _ in range(2):
+        lease = client.lock(**QUICK).acquire(5)
+        rule = proxy.kill_on_reply(script("leave"), times=2)
+        lease.release()
+        rule.wait(hits=2)
+        assert is_free(server)
+
+
+def test_row_06_a_release_that_never_arrives_is_unknown(client: Client, proxy: Proxy, server: Server) -> None:
+    lease = client.lock(ttl=1, unavailable_after=0.5).acquire(5)
+    proxy.blackhole()
+    with pytest.raises(pawl.BackendUnavailable):
+        lease.release()
+    assert lease.state == "released"
+    until(lambda: holder(server) is None, what="the end of the ttl")
+    proxy.blackhole(on=False)
+    again = client.lock(ttl=1).acquire(5)
+    assert again.fence > lease.fence
+    again.check()
+
+
+@pytest.mark.parametrize("gone", ["timed out", "released"])
+def test_row_07_a_late_acquire_meets_a_tombstone(
+    gone: str, client: Client, proxy: Proxy, server: Server
+) -> None:
+    rule = proxy.hold_request(script("acquire"))
+    if gone == "timed out":
+        proxy.swallow_reply(script("acquire"), times=None)
+        with pytest.raises(pawl.BackendUnavailable):
+            client.lock(**QUICK).acquire(0.8)
+    else:
+        client.lock(**QUICK).acquire(5).release()
+    rule.wait()
+    until(lambda: is_free(server), what="the undo or release")
+    asked = calls(server)
+    rule.release()
+    until(lambda: calls(server) > asked, what="the late copy")
+    assert is_free(server)
+
+
+def test_row_07_a_late_acquire_after_a_hand_over(client: Client, proxy: Proxy, server: Server) -> None:
+    rule = proxy.hold_request(script("acquire"))
+    lock = client.lock(**QUICK)
+    first = lock.acquire(5)
+    waiting = [lock.start(10) for _ in range(3)]
+    first.release()
+    for future in waiting:
+        future.result(10).release()
+    rule.wait()
+    until(lambda: is_free(server), what="the release")
+    asked = calls(server)
+    rule.release()
+    until(lambda: calls(server) > asked, what="the late copy")
+    assert is_free(server)
+
+
+def test_row_08_an_old_release_never_frees_a_newer_grant(
+    client: Client, rival: Client, proxy: Proxy, server: Server
+) -> None:
+    rule = proxy.duplicate_request_late(script("leave"))
+    client.lock(**QUICK).acquire(5).release()
+    newer = rival.lock(**QUICK).acquire(5)
+    rule.release()
+    rule.wait()
+    assert holder(server) == newer.token
+    newer.check()
+
+
+def test_row_09_a_grant_that_comes_too_late_is_no_grant(client: Client, proxy: Proxy, server: Server) -> None:
+    """Its validity counts from the send: what the wait has used up is gone."""
+    rule = proxy.hold_reply(script("acquire"), seconds=0.35)
+    lease = client.lock(ttl=3, ticket_ttl=3, renew=False).acquire(5)
+    rule.wait()
+    left = int(str(server.command("PTTL", key("n")))) / 1000
+    assert 0 < lease.remaining() <= left + 0.01 < 2.8
+
+
+def test_row_13_replies_never_reach_another_request(
+    client: Client, proxy: Proxy, server: Server, colour: Colour
+) -> None:
+    """Late replies come while other requests are under way on the same connection."""
+    proxy.hold_reply(script("acquire"), seconds=0.3, nth=3, times=2)
+    leases: dict[str, Lease] = {}
+    futures = {f"n{i}": client.lock(f"n{i}", ttl=20.0, ticket_ttl=0.6).start(10) for i in range(12)}
+    for name, future in futures.items():
+        leases[name] = future.result(10)
+    for name, lease in leases.items():
+        assert holder(server, name) == lease.token
+        assert fence_of(server, name) == lease.fence
+        lease.release()
+    until(lambda: is_free(server), what="free names")
+
+
+def calls(server: Server) -> int:
+    with redis.Redis(unix_socket_path=server.socket_path) as plain:
+        stats: Any = plain.info("commandstats")
+    return sum(int(stats.get(f"cmdstat_{name}", {}).get("calls", 0)) for name in ("evalsha", "eval"))
+
+
+def test_the_matcher_knows_the_scripts(client: Client, proxy: Proxy) -> None:
+    client.lock().acquire(5).release()
+
+    def sent(name: str) -> list[Request]:
+        return proxy.requests(script(name))
+
+    assert [len(sent(name)) for name in ("acquire", "leave", "renew", "inspect")] == [1, 1, 0, 1]
