@@ -121,22 +121,6 @@ async def win(
     *,
     wait: bool,
 ) -> Grant | None:
-    """Drive a claim to its grant; see ``_win`` for the arguments."""
-    try:
-        return await _win(engine, primitive, options, claim, until, wait=wait)
-    finally:
-        engine.waiting.discard(claim)
-
-
-async def _win(
-    engine: Engine,
-    primitive: Primitive,
-    options: LockOptions,
-    claim: Claim,
-    until: float | None,
-    *,
-    wait: bool,
-) -> Grant | None:
     """Drive a claim to its grant.
 
     Args:
@@ -160,7 +144,6 @@ async def _win(
         if claim.busy:
             return None
         if claim.queued:
-            engine.waiting.add(claim)
             grant = await _listen(engine, options, claim, until, primitive.name)
             if grant is not None:
                 return grant

@@ -44,6 +44,15 @@ L = TypeVar("L")
 
 
 async def release(engine: Engine, lease: BaseLease) -> Release:
+    """End a lease, or one level of a re-entered one; see ``_release``."""
+    engine.underway[id(lease)] = lease
+    try:
+        return await _release(engine, lease)
+    finally:
+        engine.underway.pop(id(lease), None)
+
+
+async def _release(engine: Engine, lease: BaseLease) -> Release:
     """End a lease, or one level of a re-entered one.
 
     Returns:
@@ -276,6 +285,14 @@ async def adopt(engine: Engine, plan: Plan, ticket: Ticket, new_lease: NewLease)
         NotHeld: It ran out, or somebody else has it.
         BackendError: The server could not be asked.
     """
+    engine.underway[id(ticket)] = ticket
+    try:
+        return await _adopt(engine, plan, ticket, new_lease)
+    finally:
+        engine.underway.pop(id(ticket), None)
+
+
+async def _adopt(engine: Engine, plan: Plan, ticket: Ticket, new_lease: NewLease) -> BaseLease:
     runtime = engine.runtime
     engine.check_open(ticket.name)
     call = plan.primitive.renew(ticket.token, to_ms(plan.options.ttl), to_ms(plan.options.ttl), "")
@@ -348,11 +365,14 @@ async def close(engine: Engine, interrupt: Callable[[], object], timeout: float)
     runtime = engine.runtime
     end = runtime.now() + timeout
     engine.places.dismiss()
-    interrupt()
-    leases = engine.schedule.all()
-    for tenure in leases:
-        engine.lose(tenure, LossReason.CLOSED)
-    engine.schedule.clear()
-    while (engine.waiting or engine.departures or engine.departing) and runtime.now() < end:
+    while True:
+        # Asked before the leases are listed: what an acquisition brings home until then is among them.
+        busy = bool(engine.underway)
+        interrupt()
+        for tenure in engine.schedule.all():
+            engine.lose(tenure, LossReason.CLOSED)
+        if not (busy or engine.departures or engine.departing) or runtime.now() >= end:
+            break
         runtime.nudge()
         await runtime.pause(_CLOSING_STEP)
+    engine.schedule.clear()

@@ -51,7 +51,7 @@ class Engine:
         held: Which tenure a thread or task holds under a key, for re-entry and self-deadlock.
         departures: Tokens to be left in the background.
         departing: How many of them are on their way.
-        waiting: Claims that stand in a queue of the server.
+        underway: Acquisitions and releases that are going on, by their ids; what they hold is in no schedule.
         abandoned: Tenures whose lease object was garbage-collected; appended by finalisers, which may do no more.
         counters: What happened how often.
         epoch: Raised by a fork: leases of an older epoch belong to the parent.
@@ -68,7 +68,7 @@ class Engine:
         self.departures: deque[Departure] = deque()
         self.abandoned: deque[Tenure] = deque()
         self.counters: Counter[str] = Counter()
-        self.waiting: set[object] = set()
+        self.underway: dict[int, object] = {}
         self.departing: int = 0
         self.epoch: int = 0
         self.closed = False
@@ -236,7 +236,7 @@ class Engine:
         self.held = {}
         self.departures = deque()
         self.departing = 0
-        self.waiting = set()
+        self.underway = {}
         self.abandoned = deque()
         self.upkeep_runs = False
 

@@ -66,7 +66,11 @@ async def acquire(
     """
     began = engine.runtime.now()
     note: list[Claim] = []
-    lease = await _take(engine, plan, new_lease, timeout, note, stop)
+    engine.underway[id(note)] = note
+    try:
+        lease = await _take(engine, plan, new_lease, timeout, note, stop)
+    finally:
+        engine.underway.pop(id(note), None)
     if lease is None:
         claim = note[0] if note else None
         raise _timed_out(engine, plan, began, None, claim.holder if claim else None)
@@ -75,7 +79,12 @@ async def acquire(
 
 async def try_acquire(engine: Engine, plan: Plan, new_lease: NewLease) -> BaseLease | None:
     """Take the lock if it is free; None if anybody holds it, the caller itself included."""
-    return await _take(engine, plan, new_lease, 0, [])
+    note: list[Claim] = []
+    engine.underway[id(note)] = note
+    try:
+        return await _take(engine, plan, new_lease, 0, note)
+    finally:
+        engine.underway.pop(id(note), None)
 
 
 async def _take(
@@ -216,6 +225,7 @@ async def _speak(
     began, until = window
     claim.busy = False
     try:
+        engine.check_open(plan.primitive.name)
         grant = None
         if claim.old is None and not claim.queued:
             grant = await ask_once(engine, plan.primitive, plan.options, claim, wait=wait)
