@@ -342,9 +342,11 @@ async def _listen(
     end = runtime.now() + timeout
     while True:
         left = end - runtime.now()
-        wakeup = await runtime.wait_wakeup(
-            claim.token, max(0.0, left if claim.stop is None else min(left, STOP_POLL))
-        )
+        pause = max(0.0, left if claim.stop is None else min(left, STOP_POLL))
+        try:
+            wakeup = await runtime.wait_wakeup(claim.token, pause)
+        except Fault as fault:
+            raise to_error(fault, name, "acquire") from fault
         if wakeup is not None:
             return _check(engine, options, claim, wakeup)
         check_stop(claim.stop, name)
