@@ -217,6 +217,8 @@ class _TurnRound(_Round):
             "wake_p90_ms": percentile(wakes, 0.9),
             "wake_p99_ms": percentile(wakes, 0.99),
             "wakes": float(len(wakes)),
+            # Every single one, for whoever asks where the tail comes from.
+            **{f"wake_{number:02}_ms": wake for number, wake in enumerate(wakes)},
         }
 
     def _pass(self, turns: int) -> list[float]:
