@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from tests.cli.conftest import PAWL, Pawl, default_signals, environment
+from tests.cli.conftest import PAWL, Pawl, default_signals, environment, eventually, lives
 
 COUNT = """
 import signal, sys, time
@@ -40,14 +40,15 @@ class Screen:
     def type(self, keys: str) -> None:
         os.write(self._file, keys.encode())
 
-    def until(self, pattern: str, seconds: float = 15.0) -> None:
-        """Wait until the text from here on has something in it, and forget it up to there."""
+    def until(self, pattern: str, seconds: float = 15.0) -> str:
+        """Wait until the text from here on has something in it, forget all up to there, return its end."""
         end = time.monotonic() + seconds
         while (found := re.search(pattern, self.text)) is None:
             assert time.monotonic() < end, f"no {pattern!r} in {self.text!r}"
             if not self._more():
                 assert re.search(pattern, self.text), f"ended without {pattern!r}: {self.text!r}"
         self.text = self.text[found.end() :]
+        return found[found.re.groups]
 
     def end(self, seconds: float = 15.0) -> int:
         """Wait for the program's end; its exit code."""
@@ -201,11 +202,11 @@ def test_ctrl_z_and_fg(screens: list[Screen], pawl: Pawl) -> None:
 def test_stopped_for_too_long(screens: list[Screen], pawl: Pawl) -> None:
     screen = open_screen(screens, pawl, "bash", "--norc", "--noprofile", "-i")
     screen.until(r"\$ ")
-    screen.type(f"{shlex.join(PAWL)} run --ttl 1 job -- sh -c 'echo beg\"\"in; exec sleep 30'\n")
-    screen.until("begin\n")
+    screen.type(f"{shlex.join(PAWL)} run --ttl 1 job -- sh -c 'echo child $$; exec sleep 30'\n")
+    child = int(screen.until(r"child (\d+)\n"))
     screen.type("\x1a")
     screen.until("Stopped")
-    time.sleep(1.2)
+    eventually(lambda: not lives(child), 3)
     assert pawl.run("run", "-w", "3", "job", "--", "true")[0] == 0
     screen.type("fg\n")
     screen.until("pawl: the lock 'job' was lost")

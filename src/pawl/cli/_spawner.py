@@ -122,9 +122,8 @@ class Spawner:
         """End the child's group: TERM, and KILL when it is still there `kill_after` seconds later."""
         _tell(self._link, {"do": "end"})
         with contextlib.suppress(ProcessLookupError):
-            os.kill(
-                self.pid, signal.SIGCONT
-            )  # not yet waited for, so still its number; it may have been stopped
+            # Somebody may have stopped it. It was not waited for yet, so the number is still its own.
+            os.kill(self.pid, signal.SIGCONT)
 
     def close(self) -> None:
         """Let the spawner leave, and wait for it. A child that still runs is ended."""
