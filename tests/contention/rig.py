@@ -41,7 +41,7 @@ def at_rest(engine: Engine) -> bool:
     return not (
         len(engine.places)
         or engine.held
-        or engine.waiting
+        or engine.underway
         or engine.departures
         or engine.departing
         or engine.schedule.all()

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import pytest
 
 import pawl
+from pawl.model import LossReason
 from pawl.testing.servers import Server
 from tests.contention.rig import (
     PATIENCE,
     aeventually,
     all_at_rest,
     at_rest,
+    eventually,
     run_threads,
 )
 
@@ -193,3 +197,129 @@ async def test_tasks_pass_it_on_only_so_often(
     record.check()
     engines = [client._engine() for client in aclients]
     await aeventually(lambda: all(map(at_rest, engines)), "the clients are at rest")
+
+
+async def test_the_loss_of_the_next_owner_is_not_told_to_the_one_before(
+    valkey: Server, aclients: list[pawl.AsyncClient]
+) -> None:
+    """The first owner releases inside its block and goes on; what it held is lost by the one who took over."""
+    client = aclients[0]
+    lock = client.lock("x", ttl=0.6)
+
+    async def second() -> None:
+        async with lock:
+            await asyncio.sleep(10.0)
+
+    async with lock.acquire() as lease:
+        waiter = asyncio.create_task(second())
+        await aeventually(lambda: len(client._engine().places), "it waits")
+        await asyncio.sleep(0)
+        await lease.release()
+        await aeventually(lambda: client._engine().counters["handed_over"], "it took over")
+        valkey.command("SET", "pawl:x", "somebody-else", "PX", "500")
+        with pytest.raises(pawl.LeaseLost):
+            await waiter
+        await asyncio.sleep(0.01)
+
+
+async def test_max_hold_counts_from_the_grant_of_each_owner(
+    valkey: Server, aclients: list[pawl.AsyncClient]
+) -> None:
+    lock = aclients[0].lock("x", ttl=1.0, max_hold=0.9)
+
+    async def second() -> float:
+        async with lock as lease:
+            assert aclients[0]._engine().counters["handed_over"] == 1
+            began = time.monotonic()
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(5.0)
+            assert lease.lost
+            return time.monotonic() - began
+
+    lease = await lock.acquire()
+    waiter = asyncio.create_task(second())
+    await asyncio.sleep(0.3)
+    released_at = time.monotonic()
+    await lease.release()
+    with pytest.raises(pawl.LeaseLost) as caught:
+        await waiter
+    assert caught.value.reason == "max_hold"
+    assert time.monotonic() - released_at >= 0.85
+
+
+async def test_a_lock_handed_to_an_rlock_is_re_entered(aclients: list[pawl.AsyncClient]) -> None:
+    client = aclients[0]
+    lease = await client.lock("x").acquire()
+
+    async def second() -> int:
+        async with client.rlock("x"), client.rlock("x") as inner:
+            assert client._engine().counters["handed_over"] == 1
+            return inner.count
+
+    waiter = asyncio.create_task(second())
+    await asyncio.sleep(0.01)
+    await lease.release()
+    assert await waiter == 2
+
+
+async def test_a_lease_given_back_to_a_local_waiter_is_renewed_no_more(
+    valkey: Server, aclients: list[pawl.AsyncClient]
+) -> None:
+    """A turn that may not be handed over goes through the server, and its old lease ends there."""
+    client = aclients[0]
+    engine = client._engine()
+    lock = client.lock("x", ttl=0.5, handover=1)
+
+    async def serve() -> None:
+        for _ in range(20):
+            async with lock:
+                await asyncio.sleep(0.001)
+
+    async with asyncio.timeout(PATIENCE):
+        await asyncio.gather(*(serve() for _ in range(4)))
+    assert engine.schedule.all() == []
+    await asyncio.sleep(0.3)
+    assert not [what for what in engine.counters if what.startswith("lost")]
+
+
+def test_a_tenure_lost_on_its_way_is_not_owned(valkey: Server, clients: list[pawl.Client]) -> None:
+    """Lost between the hand-over and the waiter's waking: it stands in line again, and is granted anew."""
+    client, lock = clients[0], clients[0].lock("x", ttl=2.0)
+    engine = client._engine
+    lost: list[str] = []
+
+    def lose_it(tenure: Any) -> None:  # noqa: ANN401 - whatever the sleeper was given
+        lost.append(tenure.token)
+        engine.lose(tenure, LossReason.TAKEN)
+
+    lease = lock.acquire()
+    first_token = lease.token
+    granted: list[tuple[str, str]] = []
+
+    def second() -> None:
+        with lock as mine:
+            granted.append((mine.token, str(mine.state)))
+
+    waiter = threading.Thread(target=second, daemon=True)
+    waiter.start()
+    place = next(iter(engine.places._places.values()))
+    eventually(lambda: place.sleepers, "it waits")
+    sleeper = place.sleepers[0]
+    unpark = sleeper.parker.unpark
+
+    class Late:
+        """Wakes the sleeper only after the loss; it went to sleep on the parker that it has."""
+
+        @staticmethod
+        def unpark() -> None:
+            lose_it(sleeper.tenure)
+            unpark()
+
+    sleeper.parker = Late()  # type: ignore[assignment]
+    lease.release()
+    waiter.join(PATIENCE)
+    assert lost == [first_token]
+    assert granted
+    assert granted[0][1] == "held"
+    assert first_token not in granted[0][0]
+    all_at_rest(valkey, [engine], "x")

@@ -73,6 +73,8 @@ async def _release(engine: Engine, lease: BaseLease) -> Release:
     lease._released = True
     if lease._sleepers:
         lease._wake()
+    # The tenure may go on under another owner: its loss is none of this lease's business then.
+    tenure.watchers = None
     engine.forget_holder(tenure, lease._who)
     runtime = engine.runtime
     now = runtime.now()
