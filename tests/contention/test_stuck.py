@@ -19,7 +19,16 @@ import pytest
 import pawl
 from pawl.testing._resp import ReplyError
 from pawl.testing.servers import Server
-from tests.contention.rig import PATIENCE, aeventually, all_at_rest, at_rest, run_threads
+from tests.contention.rig import (
+    PATIENCE,
+    aeventually,
+    all_at_rest,
+    at_rest,
+    eventually,
+    left_over,
+    queue_length,
+    run_threads,
+)
 
 MIXED: list[dict[str, Any]] = [{}, {}, {"handover": 2}, {"handover": 0}, {"ttl": 5.0}, {"renew": False}]
 
@@ -189,3 +198,255 @@ async def test_tasks_under_an_amok_administrator(
         assert fences == sorted(set(fences))
     engines = [client._engine() for client in aclients]
     await aeventually(lambda: all(map(at_rest, engines)), "the clients are at rest")
+
+
+# The moments in which a turn could get lost --------------------------------------------------------------------------
+
+
+def test_threads_granted_in_the_instant_of_their_timeout(valkey: Server, clients: list[pawl.Client]) -> None:
+    """Released just when a waiter gives up, by another client or the same: granted or timed out, never both."""
+    dice = random.Random(3)
+    outcomes: set[bool] = set()
+
+    def wait(client: pawl.Client) -> None:
+        try:
+            client.lock("x").acquire(timeout=0.01).release()
+        except pawl.AcquireTimeout:
+            outcomes.add(False)
+        else:
+            outcomes.add(True)
+
+    def hold(lease: list[pawl.Lease]) -> None:
+        lease.append(clients[0].lock("x").acquire())
+
+    for number in range(150):
+        held: list[pawl.Lease] = []
+        run_threads([partial(hold, held)])
+
+        def give_back(lease: pawl.Lease = held[0]) -> None:
+            time.sleep(0.008 + dice.random() * 0.005)
+            lease.release()
+
+        waiter = partial(wait, clients[number % 2])
+        run_threads([waiter, waiter, give_back])
+        assert left_over(valkey, "x") == [], "nobody keeps it"
+    assert outcomes == {True, False}
+    all_at_rest(valkey, [client._engine for client in clients], "x")
+
+
+async def test_tasks_granted_in_the_instant_of_their_timeout(
+    valkey: Server, aclients: list[pawl.AsyncClient]
+) -> None:
+    dice = random.Random(3)
+    outcomes: set[str] = set()
+
+    async def wait(client: pawl.AsyncClient) -> None:
+        try:
+            await (await client.lock("x").acquire(timeout=0.01)).release()
+        except pawl.AcquireTimeout:
+            outcomes.add("timeout")
+        except asyncio.CancelledError:
+            outcomes.add("cancelled")
+        else:
+            outcomes.add("granted")
+
+    for number in range(300):
+        lease = await aclients[0].lock("x").acquire()
+        client = aclients[number % 2]
+        waiters = [asyncio.create_task(wait(client)) for _ in range(3)]
+        await asyncio.sleep(0.008 + dice.random() * 0.004)
+        await lease.release()
+        if number % 3 == 0:
+            # In the same tick as the hand-over, or one or two later.
+            for _ in range(dice.randrange(3)):
+                await asyncio.sleep(0)
+            waiters[0].cancel()
+        async with asyncio.timeout(5.0):
+            await asyncio.gather(*waiters)
+        if "cancelled" not in outcomes or number % 3:
+            assert left_over(valkey, "x") == [], "nobody keeps it"
+        else:
+            await aeventually(lambda: left_over(valkey, "x") == [], "nobody keeps it")
+    assert outcomes == {"timeout", "cancelled", "granted"}
+    engines = [client._engine() for client in aclients]
+    await aeventually(lambda: all(map(at_rest, engines)), "the clients are at rest")
+
+
+async def test_the_speaker_goes_and_the_others_go_on(
+    valkey: Server, aclients: list[pawl.AsyncClient]
+) -> None:
+    """The task that speaks to the server for all times out, is cancelled, or is stopped, and keeps its place."""
+    holder, client = aclients
+    engine = client._engine()
+    third = pawl.connect_async(valkey.url)
+    for number in range(40):
+        lease = await holder.lock("x").acquire()
+        speaker = asyncio.create_task(_take(client, 0.02 if number % 2 else None))
+        await aeventually(lambda: queue_length(valkey, "x") == 1, "the speaker is queued")
+        others = [asyncio.create_task(_take(client, None)) for _ in range(3)]
+        await asyncio.sleep(0)
+        if number % 2:
+            with pytest.raises(pawl.AcquireTimeout):
+                await speaker
+        else:
+            speaker.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await speaker
+        assert queue_length(valkey, "x") == 1, "the ticket is kept"
+        rival = asyncio.create_task(_take(third, None))
+        await aeventually(lambda: queue_length(valkey, "x") == 2, "the rival stands behind it")
+        await lease.release()
+        async with asyncio.timeout(5.0):
+            fences = [await other for other in others]
+            assert await rival > fences[0], "the others kept the place of the one who left"
+        assert fences == sorted(fences)
+        await aeventually(lambda: at_rest(engine), "the client is at rest")
+        assert left_over(valkey, "x") == []
+    await third.close()
+
+
+async def _take(client: pawl.AsyncClient, timeout: float | None) -> int:
+    async with client.lock("x").acquire(timeout=timeout) as lease:
+        return lease.fence
+
+
+def test_the_speaking_thread_times_out_and_the_others_go_on(
+    valkey: Server, clients: list[pawl.Client]
+) -> None:
+    holder, client = clients
+    for _ in range(20):
+        lease = holder.lock("x").acquire()
+        fences: list[int] = []
+
+        def give_up() -> None:
+            with pytest.raises(pawl.AcquireTimeout):
+                client.lock("x").acquire(timeout=0.03)
+
+        def wait(fences: list[int] = fences) -> None:
+            eventually(lambda: len(client._engine.places), "somebody speaks")
+            with client.lock("x").acquire() as mine:
+                fences.append(mine.fence)
+
+        def give_back(lease: pawl.Lease = lease) -> None:
+            time.sleep(0.05)
+            assert queue_length(valkey, "x") == 1, "the ticket is kept"
+            lease.release()
+
+        run_threads([give_up, wait, wait, wait, give_back])
+        assert len(fences) == 3
+        all_at_rest(valkey, [holder._engine, client._engine], "x")
+
+
+@pytest.mark.fault
+def test_threads_whose_server_stops_are_all_told_and_can_go_on(own_server: Server) -> None:
+    """The speaker gets the error; the others get theirs, none sleeps for ever, and the client works again."""
+    options: dict[str, Any] = {"unavailable_after": 0.5, "ttl": 3.0}
+    with pawl.connect(own_server.url) as client, pawl.connect(own_server.url) as holder:
+        lease = holder.lock("x", **options).acquire()
+        told: list[str] = []
+
+        def wait() -> None:
+            try:
+                client.lock("x", **options).acquire()
+            except pawl.BackendUnavailable:
+                told.append("unavailable")
+
+        def stop() -> None:
+            eventually(lambda: len(client._engine.places), "somebody speaks")
+            time.sleep(0.05)
+            own_server.kill()
+
+        run_threads([wait, wait, wait, wait, stop])
+        assert told == ["unavailable"] * 4
+        own_server.start()
+        eventually(lambda: lease.lost, "the holder learns of it", timeout=10.0)
+        with client.lock("x", **options).acquire(timeout=5.0) as mine:
+            mine.check()
+
+
+@pytest.mark.fault
+async def test_tasks_whose_server_stops_are_all_told_and_can_go_on(own_server: Server) -> None:
+    options: dict[str, Any] = {"unavailable_after": 0.5, "ttl": 3.0}
+    async with pawl.connect_async(own_server.url) as client, pawl.connect_async(own_server.url) as holder:
+        lease = await holder.lock("x", **options).acquire()
+
+        async def wait() -> str:
+            try:
+                await client.lock("x", **options).acquire()
+            except pawl.BackendUnavailable:
+                return "unavailable"
+            return "granted"
+
+        waiters = [asyncio.create_task(wait()) for _ in range(4)]
+        await aeventually(lambda: queue_length(own_server, "x") == 1, "somebody speaks")
+        await asyncio.to_thread(own_server.kill)
+        async with asyncio.timeout(10.0):
+            assert await asyncio.gather(*waiters) == ["unavailable"] * 4
+        await asyncio.to_thread(own_server.start)
+        await aeventually(lambda: bool(lease.lost), "the holder learns of it")
+        async with client.lock("x", **options).acquire(timeout=5.0) as mine:
+            mine.check()
+
+
+async def test_the_owners_lease_is_lost_and_the_local_waiters_go_on(
+    valkey: Server, aclients: list[pawl.AsyncClient]
+) -> None:
+    """Taken by an administrator, out of max_hold, detached, or extended: its waiters speak for themselves."""
+    client = aclients[0]
+    for number in range(12):
+        lock = client.lock("x", ttl=0.4, max_hold=0.15 if number % 4 == 1 else None)
+        lease = await lock.acquire()
+        waiters = [asyncio.create_task(_taken_fence(lock)) for _ in range(3)]
+        await asyncio.sleep(0)
+        kind = number % 4
+        if kind == 0:
+            valkey.command("DEL", "pawl:x")
+        elif kind == 2:
+            lease.detach()
+        elif kind == 3:
+            await lease.extend(0.3)
+            await lease.release()
+        async with asyncio.timeout(5.0):
+            fences = [await waiter for waiter in waiters]
+        assert fences == sorted(set(fences))
+        assert fences[0] > lease.fence
+        if kind < 2:
+            await aeventually(partial(_is_lost, lease), "the owner learns of it")
+            with contextlib.suppress(pawl.NotHeld):
+                await lease.release()
+        await aeventually(lambda: at_rest(client._engine()), "the client is at rest")
+
+
+def _is_lost(lease: pawl.AsyncLease) -> bool:
+    return bool(lease.lost)
+
+
+async def _taken_fence(lock: pawl.AsyncLock) -> int:
+    async with lock as lease:
+        return lease.fence
+
+
+def test_the_owners_lease_is_dropped_and_the_local_waiters_go_on(
+    valkey: Server, clients: list[pawl.Client]
+) -> None:
+    """A lease that is garbage-collected is not released: its waiters come when its ttl is over."""
+    client = clients[0]
+    lock = client.lock("x", ttl=0.5)
+    fences: list[int] = []
+
+    def drop() -> None:
+        lease = lock.acquire()
+        fences.append(lease.fence)
+        eventually(lambda: next(iter(client._engine.places._places.values())).sleepers, "somebody waits")
+        with pytest.warns(ResourceWarning, match="never released"):
+            del lease
+
+    def wait() -> None:
+        eventually(lambda: fences, "it is held")
+        with lock.acquire(timeout=5.0) as lease:
+            fences.append(lease.fence)
+
+    run_threads([drop, wait, wait])
+    assert len(fences) == 3
+    assert fences == sorted(set(fences))
+    all_at_rest(valkey, [client._engine], "x")
