@@ -65,7 +65,14 @@ class CancelScope:
             return
         scopes.remove(scope)
         scope._leaving = True
-        if scope._requested and scope._task is task and await scope._take_back(error):
+        ours = False
+        if scope._requested and scope._task is task:
+            try:
+                ours = await scope._take_back(error)
+            except asyncio.CancelledError as outside:
+                await endings.end_block(lease._engine, lease, outside)
+                raise
+        if ours:
             await scope._leave_lost(lease, error)
         else:
             await endings.end_block(lease._engine, lease, error)

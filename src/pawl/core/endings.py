@@ -47,7 +47,9 @@ async def release(engine: Engine, lease: BaseLease) -> Release:
     """End a lease, or one level of a re-entered one; see ``_release``."""
     engine.underway[id(lease)] = lease
     try:
-        return await _release(engine, lease)
+        outcome = await _release(engine, lease)
+        lease._lost = outcome is Release.LOST
+        return outcome
     finally:
         engine.underway.pop(id(lease), None)
 

@@ -140,7 +140,7 @@ class Engine:
             return True
         if now < tenure.valid_until or not tenure.live:
             return False
-        self.lose(tenure, tenure.why_over())
+        self.runtime.at_home(lambda: self.lose(tenure, tenure.why_over()))
         return True
 
     def lose(self, tenure: Tenure, reason: LossReason) -> None:

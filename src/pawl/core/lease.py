@@ -72,6 +72,7 @@ class BaseLease:
         "_engine",
         "_fence",
         "_levels",
+        "_lost",
         "_number",
         "_released",
         "_shared",
@@ -90,6 +91,7 @@ class BaseLease:
         self._levels = 1
         self._shared = count
         self._released = False
+        self._lost = False
         self._sleepers: list[Parker] = []
         tenure.lease = ref(self)
 
@@ -141,7 +143,7 @@ class BaseLease:
     def state(self) -> LeaseState:
         """``held``, ``suspect`` (renewals fail, still valid), ``lost`` or ``released``, by the local clock."""
         if self._released:
-            return LeaseState.RELEASED
+            return LeaseState.LOST if self._lost else LeaseState.RELEASED
         if self._inert():
             return LeaseState.LOST
         tenure = self._tenure
@@ -175,7 +177,8 @@ class BaseLease:
         self.check()
         tenure = self._tenure
         if tenure.options.max_hold is not None:
-            self._engine.limit_hold(tenure, self._engine.runtime.now() + tenure.options.max_hold)
+            limit = self._engine.runtime.now() + tenure.options.max_hold
+            self._engine.runtime.at_home(lambda: self._engine.limit_hold(tenure, limit))
 
     # For the shells and operations ------------------------------------------------------------------------------
 
@@ -197,7 +200,7 @@ class BaseLease:
             parker.unpark()
 
     def _lost_error(self) -> LeaseLost:
-        if self._released:
+        if self._released and not self._lost:
             return LeaseLost(
                 f"the lease of {self.name!r} was released", name=self.name, reason=LossReason.CLOSED
             )

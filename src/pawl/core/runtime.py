@@ -187,6 +187,10 @@ class Runtime(Protocol):
         """Wake the upkeep; from any thread, also from a finaliser."""
         ...
 
+    def at_home(self, callback: Callable[[], object]) -> None:
+        """Run something where the client's state may be changed: at once where this is that, else soon."""
+        ...
+
     def report(self, callback: Callable[[], object]) -> None:
         """Run a user's callback where it can neither block nor break the upkeep."""
         ...

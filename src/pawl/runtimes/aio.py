@@ -266,11 +266,17 @@ class AsyncioRuntime:
 
     def nudge(self) -> None:
         """See ``Runtime``."""
+        self.at_home(self._bell.unpark)
+
+    def at_home(self, callback: Callable[[], object]) -> None:
+        """See ``Runtime``: in the thread of the loop. Once the loop is closed there is nobody left to tell."""
+        if self.loop.is_closed():
+            return
         if threading.get_ident() == self._thread:
-            self._bell.unpark()
+            callback()
         else:
             with contextlib.suppress(RuntimeError):
-                self.loop.call_soon_threadsafe(self._bell.unpark)
+                self.loop.call_soon_threadsafe(callback)
 
     def report(self, callback: Callable[[], object]) -> None:
         """See ``Runtime``."""

@@ -248,6 +248,10 @@ class ThreadRuntime:
         with contextlib.suppress(RuntimeError):
             self._bell.release()
 
+    def at_home(self, callback: Callable[[], object]) -> None:
+        """See ``Runtime``: every thread is at home here."""
+        callback()
+
     def report(self, callback: Callable[[], object]) -> None:
         """See ``Runtime``."""
         threading.Thread(target=_reported, args=(callback,), name="pawl-on-lost", daemon=True).start()
