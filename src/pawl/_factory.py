@@ -12,7 +12,7 @@ from pawl import embedded
 from pawl.core.endings import Ticket, read_ticket
 from pawl.core.names import check_namespace, key_of, wake_prefix
 from pawl.core.operations import Plan
-from pawl.core.options import LockOptions, Seconds, check_callback
+from pawl.core.options import LockOptions, Seconds, check_callback, check_timeout, check_ttl
 from pawl.errors import ConfigurationError, NotSupported
 from pawl.primitives.mutex import Mutex, SharedMutex
 from pawl.topology.endpoint import Endpoint
@@ -39,8 +39,10 @@ class LockKwargs(TypedDict, total=False):
     on_exit: str
 
 
-_ENVIRONMENT = {"ttl": "PAWL_TTL", "timeout": "PAWL_TIMEOUT"}
-_DEFAULTS = ("ttl", "timeout", "renew", "max_hold", "on_lost")
+_ENVIRONMENT: dict[str, tuple[str, Callable[[object, str], float | None]]] = {
+    "ttl": ("PAWL_TTL", check_ttl),
+    "timeout": ("PAWL_TIMEOUT", check_timeout),
+}
 
 
 class Settings:
@@ -62,15 +64,16 @@ class Settings:
         environ: Mapping[str, str] = os.environ,
     ) -> None:
         given = {key: value for key, value in defaults.items() if value is not None}
-        for option, variable in _ENVIRONMENT.items():
+        for option, (variable, check) in _ENVIRONMENT.items():
             if option not in given and environ.get(variable):
-                given[option] = _number(environ[variable], variable)
+                given[option] = check(_number(environ[variable], variable), variable)
         self.may_be_async = may_be_async
         check_callback(given.get("on_lost"), may_be_async=may_be_async)
         self.options = LockOptions(**given)
-        self.namespace = check_namespace(
-            environ.get("PAWL_NAMESPACE", "pawl") if namespace is None else namespace
-        )
+        if namespace is None:
+            self.namespace = check_namespace(environ.get("PAWL_NAMESPACE", "pawl"), "PAWL_NAMESPACE")
+        else:
+            self.namespace = check_namespace(namespace)
         self.wake_prefix = wake_prefix(self.namespace)
 
     def lock_options(self, given: Mapping[str, Any]) -> LockOptions:
@@ -137,6 +140,10 @@ def find_endpoint(target: object, environ: Mapping[str, str] = os.environ) -> Ca
             raise ConfigurationError(
                 "PAWL_URL is empty: unset it, or give a URL such as redis://localhost:6379/0"
             )
+        try:
+            return find_endpoint(target)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"PAWL_URL: {error}") from None
     if isinstance(target, str):
         if target.startswith("embedded:"):
             return _embedded(_state_dir(target))

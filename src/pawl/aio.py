@@ -252,7 +252,12 @@ class AsyncClient:
 
         Args:
             name: The name.
-            waiters: How many waiters to list, from 0.
+            waiters: How many waiters to list at most, from 0 to 100,000; default 100.
+
+        Raises:
+            ConfigurationError: A name or number that can never work.
+            BackendError: The server could not be asked.
+            ClientClosed: The client was closed.
         """
         plan = plan_of(self._settings, "lock", name, {})
         return await inspect(self._engine(), plan.primitive, plan.options, waiters)

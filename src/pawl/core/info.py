@@ -6,6 +6,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from pawl.core.endings import query
+from pawl.core.options import check_count
 from pawl.model import LockInfo, WaiterInfo
 
 if TYPE_CHECKING:
@@ -15,9 +16,13 @@ if TYPE_CHECKING:
 
 __all__ = ["inspect"]
 
+_MOST_LISTED = 100_000
+"""Waiters in one record: more would stop the server for long."""
+
 
 async def inspect(engine: Engine, primitive: Primitive, options: LockOptions, limit: int) -> LockInfo:
     """What the server knows of a name: holder, fence, queue. Changes nothing."""
+    check_count(limit, "waiters", 0, _MOST_LISTED)
     engine.check_open(primitive.name)
     reply, _ = await query(engine, primitive.inspect(limit), options, primitive.name, "inspect")
     _, _, holder, left_ms, cur, last, now_ms, foreign, count, queue_length, listed = reply

@@ -43,16 +43,17 @@ def _check_text(value: object, what: str) -> str:
     return value
 
 
-def check_namespace(namespace: object) -> str:
+def check_namespace(namespace: object, what: str = "namespace") -> str:
     """The namespace, escaped, ready to be put before names.
 
     Args:
         namespace: Up to 200 bytes of text. ``""`` means that a name is used as its key, unchanged.
+        what: Where it was given, for the error.
 
     Raises:
         ConfigurationError: It is not text, or too long.
     """
-    return _NAMESPACE_UNSAFE.sub(_escape_char, _check_text(namespace, "namespace"))
+    return _NAMESPACE_UNSAFE.sub(_escape_char, _check_text(namespace, what))
 
 
 def key_of(namespace: str, name: object) -> str:

@@ -18,6 +18,7 @@ __all__ = [
     "LockOptions",
     "Seconds",
     "check_callback",
+    "check_count",
     "check_timeout",
     "check_ttl",
     "seconds",
@@ -121,7 +122,12 @@ def _positive(value: object, what: str, *, zero: bool) -> float:
     return number
 
 
-def _count(value: object, what: str, least: int, most: int) -> int:
+def check_count(value: object, what: str, least: int, most: int) -> int:
+    """A whole number within bounds.
+
+    Raises:
+        ConfigurationError: It is no int, or outside.
+    """
     if isinstance(value, bool) or not isinstance(value, int):
         raise ConfigurationError(f"{what} must be an int, not {type(value).__name__} {value!r:.40}")
     if not least <= value <= most:
@@ -186,8 +192,8 @@ class LockOptions:
         put(self, "min_hold", _positive(self.min_hold, "min_hold", zero=True))
         if self.min_hold > MAX_TTL:
             raise ConfigurationError(f"min_hold is {self.min_hold:g} s; at most 366 days")
-        put(self, "handover", _count(self.handover, "handover", 0, _MOST_LOCAL_GRANTS))
-        put(self, "max_waiters", _count(self.max_waiters, "max_waiters", 1, 10_000_000))
+        put(self, "handover", check_count(self.handover, "handover", 0, _MOST_LOCAL_GRANTS))
+        put(self, "max_waiters", check_count(self.max_waiters, "max_waiters", 1, 10_000_000))
         ticket_ttl = min(3.0, ttl) if self.ticket_ttl is None else check_ttl(self.ticket_ttl, "ticket_ttl")
         if ticket_ttl > ttl:
             raise ConfigurationError(
@@ -195,6 +201,7 @@ class LockOptions:
             )
         put(self, "ticket_ttl", ticket_ttl)
         self._check_renewal(ttl)
+        check_callback(self.on_lost, may_be_async=True)
         put(self, "ttl_ms", to_ms(ttl))
         put(self, "ticket_ms", to_ms(ticket_ttl))
         put(self, "block", self.handover + 1 if self.hands_over else 1)

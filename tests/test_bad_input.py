@@ -1,0 +1,509 @@
+"""What can never work is refused where it is given: the right error, with the right word, and nothing is sent."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import select
+import socket
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from math import inf, nan
+from typing import Any
+
+import pytest
+import redis
+import redis.asyncio
+
+import pawl
+from pawl.testing.servers import Server
+
+Client = pawl.Client | pawl.AsyncClient
+Connect = Callable[..., Client]
+
+
+class Listener:
+    """A port that notices everybody who comes."""
+
+    def __init__(self) -> None:
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.port = self._socket.getsockname()[1]
+        self.url = f"redis://127.0.0.1:{self.port}/0"
+
+    def was_called(self) -> bool:
+        return bool(select.select([self._socket], [], [], 0.0)[0])
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+@pytest.fixture
+def listener() -> Iterator[Listener]:
+    """Fails the test if anything was sent to it, or at least connected."""
+    listener = Listener()
+    yield listener
+    called = listener.was_called()
+    listener.close()
+    assert not called, "something reached the network"
+
+
+@pytest.fixture(params=["threads", "asyncio"])
+def connect(request: pytest.FixtureRequest) -> Connect:
+    """`connect` of either colour."""
+    return pawl.connect if request.param == "threads" else pawl.connect_async
+
+
+@pytest.fixture
+def client(listener: Listener, connect: Connect) -> Client:
+    """A client of either colour, of a server that must not be asked."""
+    return connect(listener.url)
+
+
+def refused(
+    what: Callable[[], object], word: str, error: type[BaseException] = pawl.ConfigurationError
+) -> str:
+    """Check the class and the text of an error; return the text."""
+    with pytest.raises(error) as caught:
+        what()
+    text = str(caught.value)
+    assert word in text, text
+    assert len(text) < 500, "a text is to be read"
+    assert isinstance(caught.value, pawl.PawlError)
+    if error is pawl.ConfigurationError:
+        assert isinstance(caught.value, ValueError)
+        assert caught.value.code == "CONFIGURATION"
+    assert isinstance(pickle.loads(pickle.dumps(caught.value)), error)
+    return text
+
+
+def word_of(case: Any) -> str:  # noqa: ANN401 - anything may be given
+    return f"{case!r:.30}" if not isinstance(case, str) else case[:30].encode("unicode_escape").decode()
+
+
+# Names ----------------------------------------------------------------------------------------------------------------
+
+BAD_NAMES: list[tuple[object, str]] = [
+    (None, "name must be a str, not NoneType"),
+    (b"order", "decode"),
+    (7, "name must be a str, not int"),
+    (["order"], "name must be a str, not list"),
+    ("", "empty"),
+    ("x" * 10_000_000, "too long"),
+    ("x" * 201, "200"),
+    ("é" * 101, "202 bytes"),
+    ("a\ud800b", "surrogate"),
+]
+
+
+@pytest.mark.parametrize(("name", "word"), BAD_NAMES, ids=word_of)
+@pytest.mark.parametrize("kind", ["lock", "rlock"])
+def test_names(client: Client, kind: str, name: object, word: str) -> None:
+    refused(lambda: getattr(client, kind)(name), word)
+
+
+@pytest.mark.parametrize("name", [None, b"x", "", "x" * 201])
+def test_names_to_inspect(listener: Listener, name: Any) -> None:  # noqa: ANN401 - what is wrong
+    refused(lambda: pawl.connect(listener.url).inspect(name), "name")
+    refused(lambda: asyncio.run(pawl.connect_async(listener.url).inspect(name)), "name")
+
+
+GOOD_NAMES = [
+    "x" * 200,
+    "é" * 100,
+    "a{b}c",
+    "{",
+    "}",
+    "a\0b",
+    "a\nb",
+    "%",
+    " ",
+    "order:42",
+    "\u2028",
+    "😀" * 50,
+]
+
+
+@pytest.mark.parametrize("name", GOOD_NAMES, ids=word_of)
+def test_strange_names_work(valkey: Server, name: str) -> None:
+    with pawl.connect(valkey.url) as client, client.lock(name, ttl=5.0) as lease:
+        assert lease.name == name
+        assert client.inspect(name).held
+        with pawl.connect(valkey.url) as other:
+            assert other.lock(name).try_acquire() is None
+
+
+@pytest.mark.parametrize("name", ["a{b", "a}", "a\nb", "a%b", "a\0b"])
+def test_names_that_need_escaping_without_a_namespace(
+    listener: Listener, connect: Connect, name: str
+) -> None:
+    refused(lambda: connect(listener.url, namespace="").lock(name), "needs escaping")
+
+
+@pytest.mark.parametrize(
+    ("namespace", "word"),
+    [(b"x", "namespace"), (7, "namespace"), ("x" * 201, "too long"), ("\ud800", "surrogate")],
+    ids=word_of,
+)
+def test_namespaces(listener: Listener, connect: Connect, namespace: object, word: str) -> None:
+    refused(lambda: connect(listener.url, namespace=namespace), word)
+
+
+# Options --------------------------------------------------------------------------------------------------------------
+
+NO_DURATION: list[object] = [True, False, "30s", "30", b"30", [30], {"s": 30}, object()]
+BAD_OPTIONS: list[tuple[dict[str, Any], str]] = [
+    *[({"ttl": value}, "ttl must be a number of seconds or a timedelta") for value in NO_DURATION],
+    ({"ttl": None}, "ttl must be a number of seconds"),
+    ({"ttl": 0}, "ttl is 0 s"),
+    ({"ttl": -1}, "ttl is -1 s"),
+    ({"ttl": 0.01}, "at least 0.05 s"),
+    ({"ttl": timedelta(milliseconds=10)}, "at least 0.05 s"),
+    ({"ttl": nan}, "ttl is NaN"),
+    ({"ttl": inf}, "at most 366 days"),
+    ({"ttl": 1e308}, "at most 366 days"),
+    ({"ttl": 10**400}, "ttl is too large"),
+    *[({"timeout": value}, "timeout must be a number of seconds") for value in NO_DURATION],
+    ({"timeout": -1}, "timeout is -1 s"),
+    ({"timeout": -inf}, "timeout is -inf"),
+    ({"timeout": nan}, "timeout is NaN"),
+    ({"timeout": timedelta(seconds=-1)}, "timeout is -1 s"),
+    ({"renew": 1}, "renew must be True or False"),
+    ({"renew": None}, "renew must be True or False"),
+    ({"renew": "yes"}, "renew must be True or False"),
+    ({"renew_every": 15.0}, "below half the ttl"),
+    ({"renew_every": 60, "ttl": 60}, "below half the ttl"),
+    ({"renew_every": 0}, "renew_every is 0 s"),
+    ({"renew_every": -1}, "renew_every is -1 s"),
+    ({"renew_every": nan}, "renew_every is NaN"),
+    ({"renew_every": inf}, "renew_every is inf"),
+    ({"renew_every": True}, "renew_every must be a number"),
+    ({"max_hold": 60.0, "renew": False}, "renew is off"),
+    ({"max_hold": 0}, "max_hold is 0 s"),
+    ({"max_hold": -5}, "max_hold is -5 s"),
+    ({"max_hold": inf}, "max_hold is inf"),
+    ({"max_hold": "1h"}, "max_hold must be a number"),
+    ({"min_hold": -1}, "min_hold is -1 s"),
+    ({"min_hold": nan}, "min_hold is NaN"),
+    ({"min_hold": inf}, "min_hold is inf"),
+    ({"min_hold": 400 * 86400}, "at most 366 days"),
+    ({"min_hold": None}, "min_hold must be a number"),
+    ({"handover": -1}, "handover is -1"),
+    ({"handover": 1.5}, "handover must be an int"),
+    ({"handover": True}, "handover must be an int"),
+    ({"handover": None}, "handover must be an int"),
+    ({"handover": 10**9}, "handover is"),
+    ({"max_waiters": 0}, "max_waiters is 0"),
+    ({"max_waiters": -1}, "max_waiters is -1"),
+    ({"max_waiters": inf}, "max_waiters must be an int"),
+    ({"ticket_ttl": 31.0}, "longer than ttl"),
+    ({"ticket_ttl": 0}, "ticket_ttl is 0 s"),
+    ({"ticket_ttl": nan}, "ticket_ttl is NaN"),
+    ({"ticket_ttl": "3"}, "ticket_ttl must be a number"),
+    ({"unavailable_after": -1}, "unavailable_after is -1 s"),
+    ({"unavailable_after": None}, "unavailable_after must be a number"),
+    ({"unavailable_after": nan}, "unavailable_after is NaN"),
+    ({"on_lost": "page me"}, "on_lost must be callable"),
+    ({"on_lost": 7}, "on_lost must be callable"),
+    ({"on_exit": "ignore"}, "on_exit is 'ignore'"),
+    ({"on_exit": None}, "on_exit is None"),
+    ({"on_exit": ["raise"]}, "on_exit is ['raise']"),
+    ({"tll": 30}, "unknown option tll"),
+    ({"expire": 30, "blocking": True}, "unknown option blocking, expire"),
+]
+
+
+@pytest.mark.parametrize(("options", "word"), BAD_OPTIONS, ids=word_of)
+def test_options(client: Client, options: dict[str, Any], word: str) -> None:
+    refused(lambda: client.lock("x", **options), word)
+    refused(lambda: client.rlock("x", **options), word)
+
+
+@pytest.mark.parametrize(("options", "word"), BAD_OPTIONS, ids=word_of)
+def test_options_by_themselves(options: dict[str, Any], word: str) -> None:
+    if not word.startswith("unknown"):
+        refused(lambda: pawl.LockOptions(**options), word)
+
+
+CLIENT_OPTIONS = ("ttl", "timeout", "renew", "max_hold", "on_lost")
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [(o, w) for o, w in BAD_OPTIONS if set(o) <= set(CLIENT_OPTIONS) and None not in o.values()],
+    ids=word_of,
+)
+def test_defaults_of_a_client(
+    listener: Listener, connect: Connect, options: dict[str, Any], word: str
+) -> None:
+    refused(lambda: connect(listener.url, **options), word)
+
+
+def test_an_unknown_lock_option_names_the_known_ones(client: Client) -> None:
+    assert "ttl" in refused(lambda: client.lock("x", lifetime=30), "known: ")  # type: ignore[call-arg]
+
+
+def test_on_lost_of_the_wrong_colour(listener: Listener) -> None:
+    async def on_lost(_lease: object) -> None: ...
+
+    class WithCall:
+        async def __call__(self, _lease: object) -> None: ...
+
+    for wrong in (on_lost, WithCall()):
+        refused(lambda wrong=wrong: pawl.connect(listener.url).lock("x", on_lost=wrong), "coroutine function")  # type: ignore[misc]
+        refused(lambda wrong=wrong: pawl.connect(listener.url, on_lost=wrong), "coroutine function")  # type: ignore[misc]
+        pawl.connect_async(listener.url, on_lost=wrong).lock("x", on_lost=wrong)
+    pawl.connect_async(listener.url).lock("x", on_lost=print)
+    pawl.connect(listener.url).lock("x", on_lost=print)
+
+
+@pytest.mark.parametrize(
+    ("owner", "word"),
+    [
+        ("", "owner must be text of 1 to 200 bytes"),
+        (b"me", "owner must be text"),
+        (7, "owner must be text"),
+        ("me@home", "'@'"),
+        ("me too", "white space"),
+        ("me\n", "control"),
+        ("x" * 201, "too long"),
+        ("é" * 101, "too long"),
+        ("\ud800", "control characters"),
+    ],
+    ids=word_of,
+)
+def test_owners(client: Client, owner: Any, word: str) -> None:  # noqa: ANN401 - what is wrong
+    refused(lambda: client.rlock("x", owner=owner), word)
+
+
+# Arguments of calls ---------------------------------------------------------------------------------------------------
+
+BAD_TIMEOUTS: list[tuple[Any, str]] = [
+    (-1, "timeout is -1 s"),
+    (nan, "timeout is NaN"),
+    ("5", "timeout must be a number"),
+    (True, "timeout must be a number"),
+]
+
+
+@pytest.mark.parametrize(("timeout", "word"), BAD_TIMEOUTS)
+def test_timeouts_of_acquire(listener: Listener, timeout: Any, word: str) -> None:  # noqa: ANN401 - what is wrong
+    refused(lambda: pawl.connect(listener.url).lock("x").acquire(timeout), word)
+
+    async def wrong() -> None:
+        await pawl.connect_async(listener.url).lock("x").acquire(timeout)
+
+    refused(lambda: asyncio.run(wrong()), word)
+
+
+@pytest.mark.parametrize(("timeout", "word"), BAD_TIMEOUTS)
+def test_timeouts_of_close(listener: Listener, timeout: Any, word: str) -> None:  # noqa: ANN401 - what is wrong
+    refused(lambda: pawl.connect(listener.url).close(timeout), word)
+    refused(lambda: asyncio.run(pawl.connect_async(listener.url).close(timeout)), word)
+
+
+@pytest.mark.parametrize("ttl", [0, -1, nan, inf, "30s", True, 0.01])
+def test_ttls_of_calls(valkey: Server, ttl: Any) -> None:  # noqa: ANN401 - what is wrong
+    with pawl.connect(valkey.url) as client:
+        refused(lambda: client.lock("x").acquire(ttl=ttl), "ttl")
+        with client.lock("x") as lease:
+            refused(lambda: lease.extend(ttl), "ttl")
+            lease.check()
+
+
+async def test_ttls_of_async_calls(valkey: Server) -> None:
+    async with pawl.connect_async(valkey.url) as client:
+        for ttl in (0, -1, nan, inf, "30s", True):
+            with pytest.raises(pawl.ConfigurationError, match="ttl"):
+                await client.lock("x").acquire(ttl=ttl)  # type: ignore[arg-type]
+            async with client.lock("x") as lease:
+                with pytest.raises(pawl.ConfigurationError, match="ttl"):
+                    await lease.extend(ttl)  # type: ignore[arg-type]
+                lease.check()
+
+
+@pytest.mark.parametrize("waiters", [-1, 1.5, "10", True, None, 10**12])
+def test_waiters_to_list(listener: Listener, waiters: Any) -> None:  # noqa: ANN401 - what is wrong
+    refused(lambda: pawl.connect(listener.url).inspect("x", waiters=waiters), "waiters")
+    refused(lambda: asyncio.run(pawl.connect_async(listener.url).inspect("x", waiters=waiters)), "waiters")
+
+
+@pytest.mark.parametrize(
+    "ticket", [None, b"pawl1.x", "", "hello", "pawl1.", "pawl1.!!!!", "pawl1.bm90aGluZw", "pawl9.x"]
+)
+def test_tickets(listener: Listener, ticket: Any) -> None:  # noqa: ANN401 - what is wrong
+    refused(lambda: pawl.connect(listener.url).adopt(ticket), "ticket")
+    refused(lambda: asyncio.run(_adopt(listener.url, ticket)), "ticket")
+
+
+async def _adopt(url: str, ticket: str) -> None:
+    await pawl.connect_async(url).adopt(ticket)
+
+
+# Addresses ------------------------------------------------------------------------------------------------------------
+
+BAD_URLS: list[tuple[object, str]] = [
+    ("", "empty"),
+    ("   ", "empty"),
+    ("localhost:6379", "unknown scheme"),
+    ("localhost", "unknown scheme"),
+    ("http://localhost:6379", "unknown scheme 'http'"),
+    ("memcached://h", "unknown scheme 'memcached'"),
+    ("redis://h:99999", "port"),
+    ("redis://h:0", "port is 0"),
+    ("redis://h:-1", "port"),
+    ("redis://h:abc", "port"),
+    ("redis://h/abc", "db is 'abc'"),
+    ("redis://h/-1", "db is '-1'"),
+    ("redis://h/0/1", "db is '0/1'"),
+    ("redis://h?db=x", "db is 'x'"),
+    ("redis://h?tiemout=3", "unknown option 'tiemout'"),
+    ("redis://h?db=1&db=2", "twice"),
+    ("redis://h?ssl_ca_certs=x", "unknown option 'ssl_ca_certs'"),
+    ("rediss://h?ssl_cert_reqs=maybe", "ssl_cert_reqs is 'maybe'"),
+    ("rediss://h?ssl_check_hostname=maybe", "ssl_check_hostname is 'maybe'"),
+    ("redis://:pa#ss@h", "#"),
+    ("redis://[::1", "cannot be read"),
+    ("unix://", "path of the socket"),
+    ("embedded:", "embedded://"),
+    ("embedded://relative", "absolute directory"),
+    ("embedded:///a?x=1", "no options"),
+    (7, "int"),
+    (b"redis://h", "bytes"),
+    (object(), "object"),
+]
+
+
+@pytest.mark.parametrize(("target", "word"), BAD_URLS, ids=word_of)
+def test_urls(connect: Connect, target: object, word: str) -> None:
+    text = refused(lambda: connect(target), word)
+    assert "pa#ss" not in text
+
+
+LATER = [
+    "redis+sentinel://s/m",
+    "redis+cluster://h",
+    "redlock://h",
+    "https+pawl://h",
+    ["redis://a", "redis://b"],
+]
+
+
+@pytest.mark.parametrize("target", LATER, ids=word_of)
+def test_topologies_of_later_versions(connect: Connect, target: object) -> None:
+    refused(lambda: connect(target), "not part of this version", pawl.NotSupported)
+
+
+def test_a_password_is_never_in_the_text(connect: Connect) -> None:
+    for url in (
+        "redis://u:s3cret@h:99999",
+        "redis://u:s3cret@h/x",
+        "redis://u:s3cret@h?o=1",
+        "foo://u:s3cret@h",
+    ):
+        assert "s3cret" not in refused(lambda url=url: connect(url), "")  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "word"),
+    [
+        ("PAWL_URL", "", "PAWL_URL is empty"),
+        ("PAWL_URL", "  ", "PAWL_URL is empty"),
+        ("PAWL_URL", "nonsense", "unknown scheme"),
+        ("PAWL_TTL", "30s", "PAWL_TTL is '30s'"),
+        ("PAWL_TTL", "nan", "NaN"),
+        ("PAWL_TTL", "0", "PAWL_TTL is 0 s"),
+        ("PAWL_TIMEOUT", "soon", "PAWL_TIMEOUT is 'soon'"),
+        ("PAWL_TIMEOUT", "-1", "-1 s"),
+        ("PAWL_NAMESPACE", "x" * 201, "too long"),
+    ],
+)
+def test_the_environment(
+    monkeypatch: pytest.MonkeyPatch, connect: Connect, variable: str, value: str, word: str
+) -> None:
+    monkeypatch.setenv("PAWL_URL", "redis://127.0.0.1:1")
+    monkeypatch.setenv(variable, value)
+    text = refused(connect, word)
+    assert variable in text, "the text says where to mend it"
+
+
+def test_an_ipv6_address_and_a_coded_password(valkey: Server) -> None:
+    """Both reach the server as they were meant."""
+    with Server("valkey", args=["--requirepass", "p@ss:w/rd#%", "--bind", "127.0.0.1", "::1"]) as server:
+        for host in ("127.0.0.1", "[::1]"):
+            with (
+                pawl.connect(f"redis://:p%40ss%3Aw%2Frd%23%25@{host}:{server.port}/0") as client,
+                client.lock("x"),
+            ):
+                pass
+
+
+@pytest.mark.parametrize("kind", ["Pipeline", "PubSub", "ConnectionPool", "Lock"])
+def test_things_of_redis_that_are_no_clients(connect: Connect, listener: Listener, kind: str) -> None:
+    for module in (redis, redis.asyncio):
+        user = module.Redis(host="127.0.0.1", port=listener.port)
+        things: dict[str, object] = {
+            "Pipeline": user.pipeline(),
+            "PubSub": user.pubsub(),
+            "ConnectionPool": user.connection_pool,
+            "Lock": user.lock("x"),
+        }
+        thing = things[kind]
+        refused(lambda thing=thing: connect(thing), kind)  # type: ignore[misc]
+
+
+# States ---------------------------------------------------------------------------------------------------------------
+
+
+def test_releasing_twice(valkey: Server) -> None:
+    with pawl.connect(valkey.url) as client:
+        lease = client.lock("x").acquire()
+        lease.release()
+        refused(lease.release, "released already", pawl.NotHeld)
+        refused(lambda: lease.extend(5.0), "released", pawl.NotHeld)
+        refused(lease.detach, "released", pawl.NotHeld)
+        refused(lease.check, "was released", pawl.LeaseLost)
+        refused(lease.beat, "was released", pawl.LeaseLost)
+        assert lease.remaining() == 0.0
+
+
+async def test_releasing_twice_in_asyncio(valkey: Server) -> None:
+    async with pawl.connect_async(valkey.url) as client:
+        lease = await client.lock("x").acquire()
+        await lease.release()
+        with pytest.raises(pawl.NotHeld, match="released already"):
+            await lease.release()
+        with pytest.raises(pawl.NotHeld, match="released"):
+            await lease.extend(5.0)
+
+
+def test_pickling_a_lease_or_a_client(valkey: Server) -> None:
+    with pawl.connect(valkey.url) as client, client.lock("x") as lease:
+        text = refused(lambda: pickle.dumps(lease), "detach()", pawl.NotSupported)
+        assert lease.token.partition("@")[0] not in text
+        with pytest.raises(TypeError, match="cannot be pickled"):
+            pickle.dumps(client)
+
+
+def test_a_closed_client(valkey: Server) -> None:
+    client = pawl.connect(valkey.url)
+    lock = client.lock("x")
+    client.close()
+    client.close()
+    for use in (lock.acquire, lock.try_acquire, lock.locked, lambda: client.inspect("x"), lock.__enter__):
+        refused(use, "closed", pawl.ClientClosed)
+
+
+async def test_a_closed_async_client(valkey: Server) -> None:
+    client = pawl.connect_async(valkey.url)
+    lock = client.lock("x")
+    await client.close()
+    await client.close()
+    for use in (
+        lock.acquire,
+        lock.try_acquire,
+        lock.locked,
+        lambda: client.inspect("x"),
+        lock.__aenter__,
+    ):
+        with pytest.raises(pawl.ClientClosed, match="closed"):
+            await use()
