@@ -277,7 +277,7 @@ class AsyncClient:
         return cast("AsyncLease", await endings.adopt(self._engine(), plan, content, AsyncLease))
 
     async def close(self, timeout: Seconds | None = 5.0) -> None:
-        """Release all leases, wake waiting tasks with ``ClientClosed``, close the connection. Safe to repeat.
+        """Release all leases, wake waiting tasks with ``ClientClosed``, close all connections. Safe to repeat.
 
         Args:
             timeout: Seconds that the releases may take in all; None: 5. Later their ttl frees the names.

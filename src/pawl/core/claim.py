@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pawl.core.options import LockOptions
     from pawl.core.primitive import Primitive
 
-__all__ = ["TOMB_MS", "Claim", "win"]
+__all__ = ["STOP_POLL", "TOMB_MS", "Claim", "StopSignal", "ask_once", "bear", "check_stop", "rest", "win"]
 
 log: logging.Logger = logging.getLogger("pawl.acquire")
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
+__all__ = ["Script", "header", "load", "pack_words"]
+
 _SHARED = "pawl.primitives"
 _PRELUDE = "_prelude"
 _REQUIRED = ("keys", "args", "returns", "invariant")

@@ -22,6 +22,8 @@ from typing import Literal, Self, TypeAlias
 
 from pawl.testing._resp import Argument, Reply, ReplyError, Wire
 
+__all__ = ["FLAVOURS", "Flavour", "Server", "available", "find_binary"]
+
 Flavour: TypeAlias = Literal["valkey", "redis"]
 FLAVOURS: tuple[Flavour, ...] = ("valkey", "redis")
 

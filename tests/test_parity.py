@@ -1,0 +1,210 @@
+"""Both colours are spelled alike: the same methods, parameters, defaults, and the same words about them."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+import re
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import pawl
+from pawl.aio import AsyncLost
+from pawl.sync import Lost
+
+PAIRS: list[tuple[type, type]] = [
+    (pawl.Client, pawl.AsyncClient),
+    (pawl.Lock, pawl.AsyncLock),
+    (pawl.Lease, pawl.AsyncLease),
+    (Lost, AsyncLost),
+]
+FUNCTIONS = [(pawl.connect, pawl.connect_async)]
+
+# The words that differ because threads and tasks do. Everything else is to be the same.
+WORDS = [
+    (r"\bAsync(Client|Lock|Lease|Lost)\b", r"\1"),
+    (r"\bconnect_async\b", "connect"),
+    (r"\basync with\b", "with"),
+    (r"\bAn? async context manager\b", "A context manager"),
+    (r"\ban async context manager\b", "a context manager"),
+    (r"``await ", "``"),
+    (r"\btask(s?)\b", r"thread\1"),
+    (r"\basyncio\.Event\b", "threading.Event"),
+    (r"\basyncio\b", "threads"),
+]
+
+# What one colour must say and the other cannot, by its place.
+ONLY_ASYNC = {
+    "Lease": (
+        " While a thread is inside ``with``, a loss cancels it at its next await, and the block raises ``LeaseLost``."
+    ),
+    "Client": " Used in several event loops, it keeps one connection for each.",
+    "Lock.acquire": " Await it, or enter it with ``with``.",
+}
+
+
+def public(cls: type) -> dict[str, Any]:
+    """The public members of a class, its own and inherited ones."""
+    return {name: getattr(cls, name) for name in dir(cls) if not name.startswith("_")}
+
+
+def magic(cls: type) -> set[str]:
+    """Its own magic methods, spelled for threads."""
+    own = {name for name, value in vars(cls).items() if name.startswith("__") and callable(value)}
+    return {name.replace("__a", "__", 1) if name in ("__aenter__", "__aexit__") else name for name in own}
+
+
+def colourless(text: str | None, where: str) -> str:
+    assert text, f"{where} has no docstring"
+    text = " ".join(text.split())
+    for pattern, word in WORDS:
+        text = re.sub(pattern, word, text)
+    return text
+
+
+def shape(function: Callable[..., Any]) -> list[tuple[str, Any, Any]]:
+    """Names, kinds and defaults of the parameters; marks for "not given" count as equal."""
+    parameters = inspect.signature(function).parameters.values()
+    return [
+        (p.name, p.kind, "unset" if type(p.default).__name__ == "_Unset" else p.default) for p in parameters
+    ]
+
+
+def types_of(function: Callable[..., Any]) -> dict[str, str]:
+    """Types of the parameters as they are written, without colour."""
+    written = {
+        name: str(kind) for name, kind in inspect.get_annotations(function).items() if name != "return"
+    }
+    return {name: re.sub(r"\bAsync(?=[A-Z])", "", kind) for name, kind in written.items()}
+
+
+@pytest.mark.parametrize(("plain", "coloured"), PAIRS, ids=lambda cls: cls.__name__)
+def test_the_classes_have_the_same_members(plain: type, coloured: type) -> None:
+    assert public(plain).keys() == public(coloured).keys()
+    assert magic(plain) - {"__del__"} == magic(coloured) - {"__del__"}
+    for name, member in public(plain).items():
+        other = public(coloured)[name]
+        assert isinstance(member, property) == isinstance(other, property), name
+        assert callable(member) == callable(other), name
+
+
+METHODS = [
+    pytest.param(f"{plain.__name__}.{name}", member, public(coloured)[name], id=f"{plain.__name__}.{name}")
+    for plain, coloured in PAIRS
+    for name, member in public(plain).items()
+    if callable(member)
+]
+
+
+@pytest.mark.parametrize(("where", "plain", "coloured"), METHODS)
+def test_the_methods_take_the_same(
+    where: str, plain: Callable[..., Any], coloured: Callable[..., Any]
+) -> None:
+    assert shape(plain) == shape(coloured)
+    assert types_of(plain) == types_of(coloured)
+
+
+DOCUMENTED = [
+    *METHODS,
+    *[
+        pytest.param(
+            f"{plain.__name__}.{name}", member, public(coloured)[name], id=f"{plain.__name__}.{name}"
+        )
+        for plain, coloured in PAIRS
+        for name, member in public(plain).items()
+        if isinstance(member, property)
+    ],
+    *[pytest.param(plain.__name__, plain, coloured, id=plain.__name__) for plain, coloured in PAIRS],
+]
+
+
+@pytest.mark.parametrize(("where", "plain", "coloured"), DOCUMENTED)
+def test_the_words_are_the_same(where: str, plain: object, coloured: object) -> None:
+    ours = colourless(plain.__doc__, where)
+    theirs = colourless(coloured.__doc__, where).replace(ONLY_ASYNC.get(where, "\0"), "")
+    assert ours == theirs
+
+
+def test_the_doors_are_the_same() -> None:
+    for plain, coloured in FUNCTIONS:
+        assert shape(plain) == shape(coloured)
+        assert types_of(plain) == types_of(coloured)
+
+
+PARTS = [
+    importlib.import_module(name.name)
+    for name in pkgutil.walk_packages(pawl.__path__, "pawl.")
+    if not name.name.endswith("__main__")
+]
+
+
+def test_everything_public_is_exported() -> None:
+    """`pawl` gives every public class of its errors, records and colours, and promises nothing that is not there."""
+    assert len(set(pawl.__all__)) == len(pawl.__all__)
+    assert pawl.__all__ == sorted(pawl.__all__), "in order, so that a gap is seen"
+    for name in pawl.__all__:
+        assert hasattr(pawl, name), name
+    wanted = {name for name, value in vars(pawl.errors).items() if _is_error(value)}
+    wanted |= {cls.__name__ for pair in PAIRS[:3] for cls in pair}
+    wanted |= {
+        "connect",
+        "connect_async",
+        "LockOptions",
+        "LockInfo",
+        "WaiterInfo",
+        "LeaseState",
+        "LossReason",
+    }
+    assert wanted <= set(pawl.__all__)
+    shown = {
+        name
+        for name, value in vars(pawl).items()
+        if not name.startswith("_") and not isinstance(value, ModuleType)
+    }
+    assert shown - {"annotations"} == set(pawl.__all__) - {"__version__"}
+
+
+def _is_error(value: object) -> bool:
+    return isinstance(value, type) and issubclass(value, pawl.PawlError)
+
+
+@pytest.mark.parametrize("module", PARTS, ids=lambda module: module.__name__)
+def test_each_module_lists_what_it_gives(module: ModuleType) -> None:
+    """Public names that a module defines stand in its `__all__`, and all that stands there exists."""
+    listed = getattr(module, "__all__", None)
+    if module.__name__.split(".")[-1].startswith("_") and listed is None:
+        return
+    own: set[str] = {
+        name
+        for name, value in vars(module).items()
+        if not name.startswith("_")
+        and getattr(value, "__module__", None) == module.__name__
+        and (inspect.isclass(value) or inspect.isfunction(value))
+    }
+    if listed is None:
+        assert not own, f"{module.__name__} defines {own} and has no __all__"
+        return
+    assert own <= set(listed), f"not in the __all__ of {module.__name__}"
+    assert len(set(listed)) == len(listed)
+    for name in listed:
+        assert hasattr(module, name), name
+
+
+def test_every_error_has_a_code_a_cause_and_a_cure() -> None:
+    codes: dict[str, type] = {}
+    for name, cls in vars(pawl.errors).items():
+        if not _is_error(cls):
+            continue
+        assert cls.code not in codes, f"{name} and {codes[cls.code]} share a code"
+        codes[cls.code] = cls
+        assert name in str(pawl.errors.__doc__), f"{name} stands in the tree"
+        if not cls.__subclasses__():
+            doc = str(cls.__doc__)
+            assert ("Cause:" in doc and "Solution:" in doc) or cls in (
+                pawl.NotSupported,
+                pawl.ConfigurationError,
+            )

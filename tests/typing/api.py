@@ -1,0 +1,128 @@
+"""The public API as type checkers see it. Never run: checked by mypy and pyright, see ``test_types.py``."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from datetime import timedelta
+from typing import assert_type
+
+import pawl
+from pawl.aio import Acquiring, AsyncLost
+from pawl.sync import Lost
+
+
+def threads(client: pawl.Client) -> None:
+    assert_type(pawl.connect(), pawl.Client)
+    assert_type(pawl.connect("redis://h", namespace="n", ttl=timedelta(seconds=3), timeout=None), pawl.Client)
+    lock = client.lock("x", ttl=30, renew=True, timeout=0.5, on_lost=print, on_exit="warn")
+    assert_type(lock, pawl.Lock)
+    assert_type(client.rlock("x", owner="me", max_hold=timedelta(minutes=1)), pawl.Lock)
+    assert_type(lock.name, str)
+    assert_type(lock.acquire(), pawl.Lease)
+    assert_type(lock.acquire(5, ttl=3.0), pawl.Lease)
+    assert_type(lock.acquire(None), pawl.Lease)
+    assert_type(lock.try_acquire(), pawl.Lease | None)
+    assert_type(lock.locked(), bool)
+    with lock as lease:
+        assert_type(lease, pawl.Lease)
+        assert_type(lease.name, str)
+        assert_type(lease.token, str)
+        assert_type(lease.fence, int)
+        assert_type(lease.fence_strength, str)
+        assert_type(lease.ttl, float)
+        assert_type(lease.count, int)
+        assert_type(lease.valid_until, float)
+        assert_type(lease.remaining(), float)
+        assert_type(lease.state, pawl.LeaseState)
+        assert_type(lease.lost, Lost)
+        assert_type(lease.lost.is_set(), bool)
+        assert_type(lease.lost.wait(1.0), bool)
+        assert_type(lease.detach(), str)
+        lease.check()
+        lease.beat()
+        lease.extend(timedelta(seconds=5))
+        lease.release()
+    with lock.acquire(timeout=timedelta(seconds=1)) as lease:
+        assert_type(lease, pawl.Lease)
+    assert_type(client.adopt("ticket", ttl=3), pawl.Lease)
+    client.close(timeout=1)
+    with client as same:
+        assert_type(same, pawl.Client)
+    records(client.inspect("x", waiters=3))
+
+
+async def tasks(client: pawl.AsyncClient) -> None:
+    assert_type(pawl.connect_async(), pawl.AsyncClient)
+    lock = client.lock("x", ttl=30, renew=True, timeout=0.5, on_lost=print, on_exit="warn")
+    assert_type(lock, pawl.AsyncLock)
+    assert_type(client.rlock("x", owner="me"), pawl.AsyncLock)
+    assert_type(lock.name, str)
+    assert_type(lock.acquire(), Acquiring)
+    assert_type(await lock.acquire(), pawl.AsyncLease)
+    assert_type(await lock.acquire(5, ttl=3.0), pawl.AsyncLease)
+    assert_type(await asyncio.wait_for(lock.acquire(), 3), pawl.AsyncLease)
+    assert_type(await lock.try_acquire(), pawl.AsyncLease | None)
+    assert_type(await lock.locked(), bool)
+    async with lock as lease:
+        assert_type(lease, pawl.AsyncLease)
+        assert_type(lease.fence, int)
+        assert_type(lease.remaining(), float)
+        assert_type(lease.state, pawl.LeaseState)
+        assert_type(lease.lost, AsyncLost)
+        assert_type(await lease.lost.wait(1.0), bool)
+        assert_type(lease.detach(), str)
+        lease.check()
+        lease.beat()
+        await lease.extend(timedelta(seconds=5))
+        await lease.release()
+    async with lock.acquire(timeout=1) as lease:
+        assert_type(lease, pawl.AsyncLease)
+    assert_type(await client.adopt("ticket", ttl=3), pawl.AsyncLease)
+    await client.close(timeout=1)
+    async with client as same:
+        assert_type(same, pawl.AsyncClient)
+    records(await client.inspect("x", waiters=3))
+
+
+def stops(lock: pawl.Lock, alock: pawl.AsyncLock) -> None:
+    assert_type(lock.acquire(stop=threading.Event()), pawl.Lease)
+    assert_type(alock.acquire(stop=asyncio.Event()), Acquiring)
+
+
+def records(info: pawl.LockInfo) -> None:
+    assert_type(info.held, bool)
+    assert_type(info.holder, str)
+    assert_type(info.fence, int | None)
+    assert_type(info.ttl_left, float)
+    assert_type(info.queue_length, int)
+    assert_type(info.waiters, tuple[pawl.WaiterInfo, ...])
+    assert_type(info.waiters[0].position, int)
+
+
+def errors(lock: pawl.Lock) -> None:
+    try:
+        lock.acquire()
+    except pawl.AcquireTimeout as error:
+        assert_type(error.waited, float)
+        assert_type(error.position, int | None)
+        assert_type(error.holder, str | None)
+        assert_type(error.code, str)
+    except pawl.LeaseLost as error:
+        assert_type(error.reason, str)
+        assert_type(error.name, str | None)
+    except pawl.DeadlockDetected as error:
+        assert_type(error.cycle, tuple[str, ...])
+    except pawl.StaleFence as error:
+        assert_type(error.fence, int | None)
+
+
+def wrong(client: pawl.Client, aclient: pawl.AsyncClient) -> None:
+    """Each line is refused by the checker: an ignore that is not needed fails the check."""
+    client.lock(b"x")  # type: ignore[arg-type]
+    client.lock("x", ttl="30s")  # type: ignore[arg-type]
+    client.lock("x", tll=30)  # type: ignore[call-arg]
+    client.lock("x").acquire("5")  # type: ignore[arg-type]
+    client.lock("x", on_exit=None)  # type: ignore[arg-type]
+    aclient.lock("x").acquire("5")  # type: ignore[arg-type]
+    pawl.connect(ttl="30s")  # type: ignore[arg-type]
