@@ -60,6 +60,10 @@ class World:
         self.loss = self.rng.choice([0.0, 0.05, 0.2])
         self.doubles = self.rng.choice([0.0, 0.1, 0.3])
         self.crashes = self.rng.choice([0.0, 0.03, 0.1])
+        # Where nothing comes late or twice, every request is answered, and a leave needs no tombstone.
+        self.calm = seed % 4 == 3
+        if self.calm:
+            self.loss = self.doubles = 0.0
         for name in names:
             for number in range(self.rng.choice([2, 4, 7])):
                 Client(self, name, f"{name}{number}")
@@ -78,7 +82,7 @@ class World:
 
     def latency(self) -> float:
         kind = self.rng.random()
-        if kind < 0.75:
+        if kind < 0.75 or self.calm:
             return self.rng.uniform(0, 3)
         return self.rng.uniform(0, 30) if kind < 0.95 else self.rng.uniform(0, 300)
 
@@ -353,7 +357,7 @@ class Client:
 
         if not tries:
             self.state = "leaving"
-        self.request("leave", tok, (tok, TOMB, close), answered)
+        self.request("leave", tok, (tok, 0 if self.world.calm else TOMB, close), answered)
         self.world.later(40, repeat)
 
 

@@ -48,8 +48,8 @@ local function call(command, key, ...)
   return redis.call(command, key, ...)
 end
 """
-_PUBLISH = "redis.pcall('PUBLISH', outbox[1], outbox[2])"
-_MAIL = "redis.call('RPUSH', '_mail', outbox[1], outbox[2])"
+_PUBLISH = "redis.pcall('PUBLISH', "
+_MAIL = "redis.call('RPUSH', '_mail', "
 
 # Every declared key: type, expiry, content.
 _DUMP = """

@@ -44,7 +44,28 @@ MUTANTS: dict[str, tuple[str, str]] = {
     ),
     "a hold is not extended with its name": ("if longest > holds.longest then", "if false then"),
     "the fence is the clock alone": ("math.max(tonumber(fence[1] or '0') + 1, now_us)", "now_us"),
-    "acquire barges past the queue": ("local queued = mode ~= '2' and", "local queued = mode == '3' and"),
+    "acquire barges past the queue": (
+        "local queued = not value and mode ~= '2' and",
+        "local queued = mode == '3' and",
+    ),
+    "the quick grant passes the queue by": (
+        "call('EXISTS', NAME, QUEUE, DEAD) == 0",
+        "call('EXISTS', NAME, DEAD) == 0",
+    ),
+    "the quick grant ignores the tombstone": (
+        "call('EXISTS', NAME, QUEUE, DEAD) == 0",
+        "call('EXISTS', NAME, QUEUE) == 0",
+    ),
+    "the quick fence is the clock alone": ("math.max((last or 0) + 1, now_us)", "now_us"),
+    "the quick hand-off grants a dead head": (
+        "owner == '-' and tonumber(expiry) > now_ms and",
+        "owner == '-' and",
+    ),
+    "the quick hand-off leaves the ticket": ("      call('ZREM', QUEUE, head)\n", ""),
+    "the quick hand-off grants an owned ticket as a plain one": (
+        "  if owner == '-' and tonumber",
+        "  if tonumber",
+    ),
     "acquire does not pump": ("  local found = plan(queued)\n", "  local found = {drop = {}}\n"),
     "renew does not pump": (
         "local found = not value and plan(nil, token, expiry)",
@@ -93,6 +114,9 @@ SOONEST = {
     "a hold counts twice": 26,
     "PTTL is read after TIME": 16,
     "acquire again lowers its ticket": 15,
+    "the quick hand-off grants a dead head": 3,
+    "the quick hand-off leaves the ticket": 3,
+    "the quick hand-off grants an owned ticket as a plain one": 3,
 }
 
 

@@ -91,14 +91,17 @@ def test_uncontended_calls_are_few(server: Server) -> None:
 
         acquire, leave = load(PACKAGE, "acquire"), load(PACKAGE, "leave")
         first = calls(acquire, "a@h", 1000, 300, 1, 1, "ch", 100, "r")
-        assert first == ["exists", "get", "hmget", "hset", "pexpireat", "set", "time", "zrange"]
+        # The first grant of a name begins its fence key, for which the quick way out has no room.
+        assert first == sorted(
+            ["exists"] * 2 + ["get", "hmget", "hmget", "hset", "pexpireat", "set", "time", "zrange"]
+        )
         assert calls(leave, "a@h", 0, 0, "r") == ["del", "get", "zrange"]
         again = calls(acquire, "a@h", 1000, 300, 1, 1, "ch", 100, "r")
-        assert again == ["exists", "get", "hmget", "hset", "set", "time", "zrange"]
+        assert again == ["exists", "hmget", "hset", "set", "time"]
         client.eval(acquire.source.decode(), 6, *"nfqtdh", "b@h", 1000, 300, 1, 1, "ch", 100, "r")
         passed_on = calls(leave, "a@h", 0, 0, "r")
-        reads = ["get", "hexists", "hmget", "hmget", "time", "zrange"]
-        assert passed_on == sorted([*reads, "del", "hdel", "hset", "publish", "set", "zrem"])
+        reads = ["get", "hget", "hmget", "time", "zrange"]
+        assert passed_on == sorted([*reads, "hdel", "hset", "publish", "set", "zrem"])
 
 
 @pytest.mark.parametrize("gone", ["keys", "args", "returns", "invariant"])

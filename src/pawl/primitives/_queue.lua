@@ -141,7 +141,8 @@ end
 
 -- Queues `token`, or raises the expiry of its ticket: of a ticket that stands, a late copy changes nothing else.
 local function enqueue(token, ttl_ms, ticket_ttl_ms, block, channel, owner, max_waiters, value)
-  local ticket, rank = call('HGET', TICKETS, token), call('ZRANK', QUEUE, token)
+  local ticket = call('HGET', TICKETS, token)
+  local rank = ticket and call('ZRANK', QUEUE, token)
   local expiry = now_ms + ticket_ttl_ms
   if ticket and rank then
     local had, ticket_ttl, ticket_block, ticket_channel, ticket_owner = parse(ticket)
@@ -164,11 +165,12 @@ local function enqueue(token, ttl_ms, ticket_ttl_ms, block, channel, owner, max_
   if tail[2] then
     number = math.max(number, tonumber(tail[2]) + 1)
   end
-  call('ZADD', QUEUE, digits(number), token)
+  -- The highest number is the last rank; a member without a ticket that stood there already is not added.
+  local added = call('ZADD', QUEUE, digits(number), token)
   write_ticket(token, expiry, digits(ttl_ms), digits(block), channel, owner)
   outlive(QUEUE, expiry)
   outlive(TICKETS, expiry)
-  return queued_reply(call('ZRANK', QUEUE, token), expiry, value)
+  return queued_reply(added == 1 and waiters or call('ZRANK', QUEUE, token), expiry, value)
 end
 
 -- Raises the ticket of a renewing waiter. PEXPIREAT first: the server then lets HSET pass when it is out of memory.

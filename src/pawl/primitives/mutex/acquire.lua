@@ -6,13 +6,27 @@
 -- invariant: the name is set only while it is absent and no live ticket is queued before it (noqueue: only while
 --   absent), and a copy that comes late finds its token holding, queued or dead, and lowers no expiry.
 local token, ttl_ms, mode, block, DEAD = ARGV[1], tonumber(ARGV[2]), ARGV[4], tonumber(ARGV[5]), KEYS[5]
+-- Nothing is there: what `grant` does, with the fewest calls and before any function is built.
+if call('EXISTS', NAME, QUEUE, DEAD) == 0 then
+  local last, version, lives_ms = unpack(call('HMGET', FENCE, 'last', 'v', 'x'))
+  if version == '1' then
+    read_clock()
+    local cur = math.max((last or 0) + 1, now_us)
+    last = cur + math.max(block, 1) - 1
+    if (lives_ms or 0) - 86400000 >= math.max(now_ms, math.ceil(last / 1000)) then
+      call('SET', NAME, token, 'PXAT', string.format('%.0f', now_ms + ttl_ms))
+      call('HSET', FENCE, 'last', string.format('%.0f', last), 'cur', string.format('%.0f', cur))
+      return {'H', RID, cur, ttl_ms, now_ms}
+    end
+  end
+end
 --@include _fence
 read_clock()
 local value = call('GET', NAME)
 if value ~= token and call('EXISTS', DEAD) == 1 then
   return {'X', RID}
 end
-local queued = mode ~= '2' and call('ZRANGE', QUEUE, 0, 0)[1]
+local queued = not value and mode ~= '2' and call('ZRANGE', QUEUE, 0, 0)[1]
 local fence, refusal = read_fence()
 if refusal then
   return refusal

@@ -13,6 +13,28 @@ if holding and not head and ARGV[2] == '0' and ARGV[3] == '0' then
   return {'R', RID}
 end
 read_clock()
+-- A holder passes the name to a live ticket: what `plan` and `pump` do, with the fewest calls and before any
+-- function is built. ZREM first: the server then lets SET pass when it is out of memory.
+if holding and head and head ~= token and ARGV[2] == '0' and ARGV[3] == '0' then
+  local ticket = call('HGET', TICKETS, head) or ''
+  local expiry, block, channel, owner = string.match(ticket, '^(%d+) %d+ (%d+) (%S+) (.*)$')
+  local last, version, lives_ms = unpack(call('HMGET', FENCE, 'last', 'v', 'x'))
+  if owner == '-' and tonumber(expiry) > now_ms and version == '1' then
+    local cur = math.max((last or 0) + 1, now_us)
+    last = cur + math.max(block, 1) - 1
+    if (lives_ms or 0) - 86400000 >= math.max(now_ms, math.ceil(last / 1000)) then
+      local fence = string.format('%.0f', cur)
+      call('ZREM', QUEUE, head)
+      call('HDEL', TICKETS, head)
+      call('SET', NAME, head, 'PXAT', expiry)
+      call('HSET', FENCE, 'last', string.format('%.0f', last), 'cur', fence)
+      if channel ~= '-' then
+        redis.pcall('PUBLISH', channel, table.concat({head, fence, expiry, string.format('%.0f', now_ms)}, ' '))
+      end
+      return {'R', RID}
+    end
+  end
+end
 local tomb_ms, close_ms = tonumber(ARGV[2]), tonumber(ARGV[3])
 --@include _fence
 --@include _queue
