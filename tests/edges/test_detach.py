@@ -1,0 +1,176 @@
+"""A lease goes to another process by its ticket: once, whole, in time, in the same namespace."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+import pawl
+from pawl.core.scripts import load
+from pawl.testing.proxy import Proxy
+from pawl.testing.servers import Server
+from tests.edges.helpers import Script, eventually, free, holder_of, outcome, run_script
+
+
+def test_another_process_goes_on(client: pawl.Client, valkey: Server) -> None:
+    lease = client.lock("passed", ttl=1.5).acquire()
+    fence = lease.fence
+    ticket = lease.detach()
+    assert lease.state == "released"
+    assert outcome(lease.release) == "NotHeld"
+    assert outcome(lease.check) == "LeaseLost:closed"
+    text = """
+        import sys, time, pawl
+        client = pawl.connect(sys.argv[1])
+        with client.adopt(sys.argv[2]) as lease:
+            print(lease.name, lease.fence, lease.ttl, flush=True)
+            sys.stdin.readline()
+            lease.check()
+    """
+    with Script(text, valkey.url, ticket) as script:
+        assert script.line() == f"passed {fence} 1.5"
+        assert client.lock("passed").try_acquire() is None, "the thread that gave it away has it no more"
+        time.sleep(2.2)  # renewed there
+        assert holder_of(valkey, "passed") is not None
+        script.say()
+        assert script.end() == (0, "", "")
+    assert free(valkey, "passed")
+
+
+def test_the_threads_of_one_client_wait_on(client: pawl.Client, other: pawl.Client) -> None:
+    """Waiters behind the lease queue on the server now; the giver itself may wait as well."""
+    lock = client.lock("passed", timeout=10)
+    ticket = lock.acquire().detach()
+    adopted = other.adopt(ticket)
+    with pytest.raises(pawl.AcquireTimeout):
+        lock.acquire(timeout=0.05)
+    adopted.release()
+    with lock as lease:
+        assert lease.fence > adopted.fence
+
+
+def test_a_ticket_serves_once(client: pawl.Client, other: pawl.Client) -> None:
+    """Two owners of one lease would each believe that they are alone."""
+    lease = client.lock("once").acquire()
+    ticket = lease.detach()
+    first = other.adopt(ticket)
+    assert outcome(lambda: client.adopt(ticket)) == "NotHeld"
+    assert outcome(lambda: other.adopt(ticket)) == "NotHeld"
+    first.check()
+    first.extend(50)
+    assert lease.token != first.token
+    first.release()
+    assert outcome(lambda: client.adopt(ticket)) == "NotHeld"
+
+
+def test_a_ticket_that_comes_too_late(client: pawl.Client, other: pawl.Client, valkey: Server) -> None:
+    ticket = client.lock("late", ttl=0.4).acquire().detach()
+    eventually(lambda: free(valkey, "late"), "it runs out unrenewed", 5)
+    with pytest.raises(pawl.NotHeld, match="adopt 'late'"):
+        other.adopt(ticket)
+    with client.lock("late") as lease:
+        with pytest.raises(pawl.NotHeld):
+            other.adopt(ticket)
+        lease.check()
+
+
+def test_another_namespace(client: pawl.Client, valkey: Server) -> None:
+    ticket = client.lock("spaced").acquire().detach()
+    with (
+        pawl.connect(valkey.url, namespace="elsewhere") as stranger,
+        pytest.raises(pawl.ConfigurationError, match="namespace"),
+    ):
+        stranger.adopt(ticket)
+    client.adopt(ticket).release()
+
+
+def test_damaged_tickets(client: pawl.Client) -> None:
+    ticket = client.lock("damaged").acquire().detach()
+    secret = ticket[6:]
+    damaged: list[object] = [
+        "", "x", None, 7, ticket.encode(), ticket[:-3], ticket[:20], ticket + "A", "pawl9." + ticket[6:],
+        "pawl1.", "pawl1.!!!!", "pawl1.bnVsbA", "pawl1.WzEsMl0", "pawl1.W251bGwsbnVsbCxudWxsLG51bGwsbnVsbF0",
+        "pawl1.eyJhIjoxfQ",
+    ]  # fmt: skip
+    for text in damaged:
+        with pytest.raises(pawl.ConfigurationError) as caught:
+            client.adopt(text)  # type: ignore[arg-type]
+        assert secret[:12] not in str(caught.value), "the secret is in the text"
+    client.adopt(ticket).release()
+
+
+def test_detaching_what_cannot_be_given_away(client: pawl.Client) -> None:
+    lock = client.rlock("twice")
+    with lock as lease, lock, pytest.raises(pawl.NotHeld, match="2 times"):
+        lease.detach()
+    assert outcome(lease.detach) == "NotHeld"
+    with client.rlock("owned", owner="job") as held:
+        with pytest.raises(pawl.NotSupported, match="owner"):
+            held.detach()
+        held.check()
+
+
+def test_an_adoption_whose_reply_is_lost_is_asked_again(client: pawl.Client, valkey: Server) -> None:
+    ticket = client.lock("resent").acquire().detach()
+    with Proxy(valkey) as proxy, pawl.connect(proxy.url) as there:
+        proxy.swallow_reply(load("pawl.primitives.mutex", "adopt").sha)
+        with there.adopt(ticket) as lease:
+            assert holder_of(valkey, "resent") == lease.token
+    assert free(valkey, "resent")
+
+
+def test_an_adoption_that_fails_leaves_the_name_to_nobody(client: pawl.Client, valkey: Server) -> None:
+    """Its late copy finds its token dead, and the name runs out by the life it had."""
+    lease = client.lock("failed", ttl=1.5).acquire()
+    ticket = lease.detach()
+    with Proxy(valkey) as proxy, pawl.connect(proxy.url) as there:
+        with there.lock("warm"):
+            pass
+        rule = proxy.swallow_reply(load("pawl.primitives.mutex", "adopt").sha, times=None)
+        with pytest.raises(pawl.BackendUnavailable):
+            there.adopt(ticket, unavailable_after=0.3)
+        assert rule.hits >= 1
+        eventually(lambda: free(valkey, "failed"), "the adopted token is left", 1.2)
+
+
+def test_options_of_the_adopted_lease(client: pawl.Client, other: pawl.Client) -> None:
+    ticket = client.lock("options", ttl=20).acquire().detach()
+    lease = other.adopt(ticket, ttl=3, max_hold=0.5)
+    assert lease.ttl == 3
+    assert lease.lost.wait(5)
+    assert outcome(lease.check) == "LeaseLost:max_hold"
+    assert outcome(lease.release) == "NotHeld"
+
+
+def test_an_adopted_lease_is_this_threads(client: pawl.Client) -> None:
+    ticket = client.lock("mine").acquire().detach()
+    with client.adopt(ticket):
+        assert outcome(lambda: client.lock("mine").acquire()) == "DeadlockDetected"
+    with client.lock("mine"):
+        pass
+
+
+async def test_from_threads_to_a_task_and_back(client: pawl.Client, aclient: pawl.AsyncClient, valkey: Server) -> None:
+    with pytest.warns(RuntimeWarning, match="blocks this event loop"):
+        lease = client.lock("colours", ttl=1.2).acquire()
+    fence = lease.fence
+    async with await aclient.adopt(lease.detach()) as adopted:
+        assert adopted.fence == fence
+        ticket = adopted.detach()
+    again = client.adopt(ticket)
+    assert again.fence == fence
+    again.release()
+    assert free(valkey, "colours")
+
+
+def test_a_process_that_ends_after_detaching_keeps_the_name_held(client: pawl.Client, valkey: Server) -> None:
+    """Not released at its exit: the lease is nobody's of that process any more."""
+    text = """
+        import sys, pawl
+        print(pawl.connect(sys.argv[1], ttl=20).lock("bequeathed").acquire().detach())
+    """
+    ticket = run_script(text, valkey.url)
+    assert holder_of(valkey, "bequeathed") is not None
+    client.adopt(ticket).release()
+    assert free(valkey, "bequeathed")
