@@ -88,10 +88,11 @@ class Lease(BaseLease):
         """Stop caring for the lease without releasing it; another process may ``adopt`` the returned ticket.
 
         Returns:
-            A ticket: text that holds the token, as secret as the lease. It is good as long as the ttl.
+            A ticket: text that holds the token, as secret as the lease. It serves once, as long as the ttl.
 
         Raises:
             NotHeld: It is lost or released.
+            NotSupported: It is held for an explicit ``owner=``.
         """
         return endings.detach(self._engine, self)
 
@@ -244,7 +245,7 @@ class Client:
             options: As for ``lock``; ttl is the ticket's unless given.
 
         Raises:
-            NotHeld: It ran out, or somebody else took the name.
+            NotHeld: It ran out, was adopted already, or somebody else took the name.
             ConfigurationError: It is no ticket, or of another namespace.
         """
         content, plan = self._settings.plan_of_ticket(ticket, options)

@@ -15,7 +15,7 @@ from pawl.core.names import WIRE_VERSION
 from pawl.core.runtime import Call, Fault, Reply
 from pawl.core.tenure import Tenure, loss_from
 from pawl.core.validity import drift, to_ms, valid_until
-from pawl.errors import BackendUnavailable, ConfigurationError, NotHeld, PawlError
+from pawl.errors import BackendUnavailable, ConfigurationError, NotHeld, NotSupported, PawlError
 from pawl.model import LeaseState, LossReason, Release
 
 if TYPE_CHECKING:
@@ -247,8 +247,12 @@ def detach(engine: Engine, lease: BaseLease) -> str:
 
     Raises:
         NotHeld: It is lost or released, or held more than once.
+        NotSupported: It is held for an explicit owner, whom other processes join by ``owner=`` instead.
     """
     tenure = lease._tenure
+    if not tenure.primitive.transferable:
+        text = f"detach {lease.name!r}: the lease is its owner's, and other processes may join by owner= themselves"
+        raise NotSupported(text, name=lease.name)
     if not lease._mine():
         raise NotHeld(f"detach {lease.name!r}: {lease._lost_error()}", name=lease.name)
     if lease._levels > 1:
@@ -299,15 +303,21 @@ async def adopt(engine: Engine, plan: Plan, ticket: Ticket, new_lease: NewLease)
 async def _adopt(engine: Engine, plan: Plan, ticket: Ticket, new_lease: NewLease) -> BaseLease:
     runtime = engine.runtime
     engine.check_open(ticket.name)
-    call = plan.primitive.renew(ticket.token, to_ms(plan.options.ttl), to_ms(plan.options.ttl), "")
-    reply, sent_at = await query(engine, call, plan.options, ticket.name, "adopt")
+    token = runtime.new_token()
+    call = plan.primitive.adopt(ticket.token, token, to_ms(plan.options.ttl))
+    try:
+        reply, sent_at = await query(engine, call, plan.options, ticket.name, "adopt")
+    except BaseException:
+        # Whether it was adopted is not known: then by nobody, so that the name is not held for nobody.
+        engine.depart(plan.primitive, token, TOMB_MS)
+        raise
     until = valid_until(sent_at, reply[3], to_ms(plan.options.ttl)) if reply[0] == b"H" else 0.0
     if until <= runtime.now():
         raise NotHeld(
             f"adopt {ticket.name!r}: the lease ran out or was taken before it was adopted", name=ticket.name
         )
     who = runtime.who()
-    tenure = Tenure(plan.primitive, plan.options, ticket.token, ticket.fence, until, runtime.now())
+    tenure = Tenure(plan.primitive, plan.options, token, ticket.fence, until, runtime.now())
     tenure.who = who
     lease = new_lease(engine, tenure, ticket.fence, who, 1)
     if not plan.counted:

@@ -56,6 +56,15 @@ class Primitive(Protocol):
         """Leave with ``old`` and queue with ``token`` in one script."""
         ...
 
+    @property
+    def transferable(self) -> bool:
+        """Whether another process may go on with a lease: its token is the name's value."""
+        ...
+
+    def adopt(self, old: str, token: str, ttl_ms: int) -> Call:
+        """Replace the token of a holder that gave its lease away. Only the first of several does."""
+        ...
+
     def renew(self, token: str, ttl_ms: int, ticket_ms: int, channel: str) -> Call:
         """Raise the life of a holder or a waiter; never creates, never lowers."""
         ...

@@ -14,6 +14,7 @@ _ACQUIRE = load(__name__, "acquire")
 _RENEW = load(__name__, "renew")
 _LEAVE = load(__name__, "leave")
 _SWAP = load(__name__, "swap")
+_ADOPT = load(__name__, "adopt")
 _INSPECT = load(__name__, "inspect")
 _OWN_ACQUIRE = load(__name__, "own_acquire")
 _OWN_RENEW = load(__name__, "own_renew")
@@ -34,6 +35,8 @@ class Mutex:
         name: The name as the user gave it.
         key: Its key.
     """
+
+    transferable = True
 
     __slots__ = ("_dead", "_holds", "_keys", "_owner", "key", "kind", "name")
 
@@ -81,6 +84,10 @@ class Mutex:
         words = pack_words(first, b"%d" % tomb_ms, second)
         return Call(_SWAP, b"".join((self._keys, keys, self._holds, words, args)))
 
+    def adopt(self, old: str, token: str, ttl_ms: int) -> Call:
+        """Replace the token of a holder that gave its lease away; see ``adopt.lua``."""
+        return self._with_tomb(_ADOPT, token, _args(old, ttl_ms))
+
     def renew(self, token: str, ttl_ms: int, ticket_ms: int, channel: str) -> Call:
         """Raise the life of a holder or a waiter; see ``renew.lua``."""
         word = token.encode()
@@ -116,6 +123,8 @@ class SharedMutex(Mutex):
         key: Its key.
         owner: The owner, as the user gave it.
     """
+
+    transferable = False
 
     __slots__ = ()
 

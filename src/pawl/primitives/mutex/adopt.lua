@@ -1,0 +1,24 @@
+-- Puts a new token in the place of one that was detached: a ticket serves once.
+-- keys: name, fence, queue, tickets, dead (of the new token), holds
+-- args: token (the new one), old, ttl_ms, rid
+-- returns: {'H', rid, cur, pttl_ms, now_ms} | {'U', rid, present} | {'X', rid}
+-- invariant: only the holder's token is replaced, and the expiry only rises, so a resend answers the same and a copy
+--   that comes late finds nothing to replace, or its own token dead.
+local token, old, ttl_ms, DEAD = ARGV[1], ARGV[2], tonumber(ARGV[3]), KEYS[5]
+local value, left = call('GET', NAME), call('PTTL', NAME)
+read_clock()
+--@include _fence
+--@include _queue
+local fence, refusal = read_fence()
+if refusal then
+  return refusal
+end
+if call('EXISTS', DEAD) == 1 then
+  return {'X', RID}
+end
+if value ~= old and value ~= token then
+  return {'U', RID, present(value)}
+end
+left = math.max(left, ttl_ms)
+call('SET', NAME, token, 'PXAT', digits(now_ms + left))
+return {'H', RID, present_fence(fence), left, now_ms}
