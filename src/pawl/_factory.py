@@ -231,15 +231,19 @@ Origin = tuple[object, dict[str, Any]]
 _revived: dict[tuple[type, str], Any] = {}
 
 
+class _NotPicklable(NotSupported, TypeError):
+    """A lock whose client cannot be made again elsewhere."""
+
+
 def description(origin: Origin) -> Origin:
     """How to make a client like this one in another process.
 
     Raises:
-        TypeError: It was made from a client object, which cannot travel.
+        NotSupported: It was made from a client object, which cannot travel; also a TypeError.
     """
     target, defaults = origin
     if target is not None and not isinstance(target, str):
-        raise TypeError("only a lock of a client that was connected by URL can be pickled")
+        raise _NotPicklable("only a lock of a client that was connected by URL can be pickled")
     return target, defaults
 
 
@@ -250,7 +254,7 @@ def revive(
     target, defaults = origin
     key = (client_class, repr(origin))
     client = _revived.get(key)
-    if client is None:
+    if client is None or client._closed:
         client = _revived[key] = client_class(target, **defaults)
     if kind == "rlock":
         return client.rlock(name, owner=owner, **given)

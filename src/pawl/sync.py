@@ -176,6 +176,12 @@ class Lock:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._plan.primitive.kind} {self.name!r} ttl={self._plan.options.ttl:g}>"
 
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self
+
     def __reduce__(self) -> tuple[Any, ...]:
         return revive, (Client, description(self._client._origin), *self._source)
 
@@ -286,6 +292,10 @@ class Client:
         runtime = getattr(self, "_runtime", None)
         if runtime is not None:
             runtime.abandon()
+
+    @property
+    def _closed(self) -> bool:
+        return self._engine.closed
 
     def _prepare(self, plan: Plan, ttl: Seconds | None) -> Plan:
         if asyncio._get_running_loop() is not None and not self._warned:

@@ -44,13 +44,16 @@ def parse_url(url: str) -> Endpoint:
         )
     try:
         parts = urlsplit(url.strip())
-    except ValueError as error:
-        raise ConfigurationError(f"the URL cannot be read: {error}") from None
+    except ValueError:
+        # The error's own text quotes the part with the password.
+        raise ConfigurationError(
+            "the URL cannot be read: its host is not well formed (percent-code the special characters of a password)"
+        ) from None
     if parts.scheme in _LATER:
         raise NotSupported(f"{parts.scheme}:// ({_LATER[parts.scheme]}) is not part of this version of pawl")
     if parts.scheme not in ("redis", "rediss", "unix"):
-        shown = parts.scheme or url.split(":", 1)[0][:20]
-        raise ConfigurationError(f"unknown scheme {shown!r}: use redis://, rediss://, unix:// or embedded://")
+        what = f"unknown scheme {parts.scheme[:20]!r}" if "://" in url else "the URL has no scheme"
+        raise ConfigurationError(f"{what}: use redis://, rediss://, unix:// or embedded://")
     settings = _options(parts)
     if parts.username:
         settings["username"] = unquote(parts.username)
@@ -86,6 +89,10 @@ def _unix(parts: SplitResult, settings: dict[str, Any]) -> str:
 
 
 def _db(text: str) -> int:
+    if "@" in text:
+        raise ConfigurationError(
+            "the URL has an '@' after its host: percent-code '/', '?', '#' and '@' in the password (%2F %3F %23 %40)"
+        )
     if not text.isascii() or not text.isdigit():
         raise ConfigurationError(
             f"the URL's db is {text[:40]!r}; give a number, as in redis://localhost:6379/0"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import ssl
 from typing import Any, cast
 
@@ -62,7 +63,7 @@ def endpoint_of(client: object) -> Endpoint:
     kept = {k: v for k, v in settings.items() if v is not None and (k in _TAKEN or k.startswith("ssl_"))}
     if "path" in kept:
         return Endpoint("unix", f"unix://{kept['path']}?db={kept.get('db', 0)}", kept)
-    tls = "SSL" in getattr(pool, "connection_class", object).__name__
+    tls = any("SSL" in cls.__name__ for cls in getattr(pool, "connection_class", object).__mro__)
     scheme = "rediss" if tls else "redis"
     if not tls:
         kept = {k: v for k, v in kept.items() if not k.startswith("ssl_")}
@@ -88,6 +89,17 @@ def _settings(endpoint: Endpoint, timeout: float) -> dict[str, Any]:
     return settings
 
 
+def _fit(cls: Any, settings: dict[str, Any], shown: str) -> dict[str, Any]:
+    """The settings without TLS options that this class does not know: a client of the other colour may have some."""
+    known = inspect.signature(cls.__init__).parameters if "ssl_check_hostname" in settings else settings
+    for key in [key for key in settings if key.startswith("ssl_") and key not in known]:
+        if settings[key]:
+            # Dropping a check that the user asked for would weaken the connection.
+            raise Fault(FaultKind.UNSUPPORTED, f"{shown}: {key} is not known to this kind of client", final=True)
+        del settings[key]
+    return settings
+
+
 def make_sync(endpoint: Endpoint, timeout: float) -> Any:
     """A connection of redis-py that is not yet connected.
 
@@ -100,7 +112,8 @@ def make_sync(endpoint: Endpoint, timeout: float) -> Any:
         "rediss": redis.SSLConnection,
         "unix": redis.UnixDomainSocketConnection,
     }
-    return classes[endpoint.scheme](retry=Retry(NoBackoff(), 0), **_settings(endpoint, timeout))
+    cls = classes[endpoint.scheme]
+    return cls(retry=Retry(NoBackoff(), 0), **_fit(cls, _settings(endpoint, timeout), endpoint.shown))
 
 
 def make_async(endpoint: Endpoint, timeout: float) -> Any:
@@ -111,7 +124,8 @@ def make_async(endpoint: Endpoint, timeout: float) -> Any:
         "rediss": module.SSLConnection,
         "unix": module.UnixDomainSocketConnection,
     }
-    return classes[endpoint.scheme](retry=AsyncRetry(NoBackoff(), 0), **_settings(endpoint, timeout))
+    cls = classes[endpoint.scheme]
+    return cls(retry=AsyncRetry(NoBackoff(), 0), **_fit(cls, _settings(endpoint, timeout), endpoint.shown))
 
 
 def fault_of(error: BaseException, shown: str) -> Fault:  # noqa: PLR0911 - one return for each cause
