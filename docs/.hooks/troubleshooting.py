@@ -1,14 +1,13 @@
 # ruff: noqa: INP001 - a hook of mkdocs, no package
 """Keep the errors of the troubleshooting page equal to the docstrings of `pawl.errors`.
 
-A build of the documentation warns where they differ, which ends a strict one. `python docs/.hooks/troubleshooting.py`
-writes the page anew. Nothing of pawl is imported: the docstrings are read from the source.
+A build of the documentation ends with an error where they differ. `python docs/.hooks/troubleshooting.py` writes the
+page anew. Nothing of pawl is imported: the docstrings are read from the source.
 """
 
 from __future__ import annotations
 
 import ast
-import logging
 import re
 import sys
 from collections.abc import Iterator
@@ -18,8 +17,6 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 SOURCE = ROOT / "src" / "pawl" / "errors.py"
 PAGE = "how-to/troubleshooting.md"
 BEGIN, END = "<!-- errors: begin -->", "<!-- errors: end -->"
-
-log = logging.getLogger("mkdocs.hooks.troubleshooting")
 
 
 def prose(text: str) -> str:
@@ -70,13 +67,13 @@ def renewed(page: str) -> str:
 
 
 def on_page_markdown(markdown: str, *, page: object, **_: object) -> str:
-    """Warn where the page is not what the docstrings say; called by mkdocs for each page."""
-    if getattr(getattr(page, "file", None), "src_uri", "") != PAGE:
-        return markdown
-    present = renewed(markdown)
-    if present != markdown:
-        log.warning("%s differs from %s: run python %s", PAGE, SOURCE.name, Path(__file__).relative_to(ROOT))
-    return present
+    """End the build where the page is not what the docstrings say; called by mkdocs for each page."""
+    if getattr(getattr(page, "file", None), "src_uri", "") == PAGE and renewed(markdown) != markdown:
+        # Of the docs group, which a run as a script does without. A warning would be lost in a quiet build.
+        from mkdocs.exceptions import PluginError
+
+        raise PluginError(f"{PAGE} differs from {SOURCE.name}: run python {Path(__file__).relative_to(ROOT)}")
+    return markdown
 
 
 if __name__ == "__main__":
