@@ -37,6 +37,7 @@ TOMB_MS = 60_000
 _DRIFTED_TRIES = 3
 _FOREIGN_POLL = 0.05
 _LEAST_BUDGET = 0.02
+_PLAIN_HELD = 5
 
 STOP_POLL = 0.05
 """Seconds within which a waiter notices that it was told to stop."""
@@ -68,48 +69,37 @@ class Claim:
         failing_since: Since when the server gives no answer, or None.
     """
 
-    __slots__ = (
-        "busy",
-        "drifted",
-        "expires_ms",
-        "failing_since",
-        "foreign",
-        "fresh",
-        "holder",
-        "holder_ms",
-        "old",
-        "old_unanswered",
-        "queued",
-        "rank",
-        "sent",
-        "stop",
-        "token",
-        "unanswered",
-        "valid_until",
-    )
+    # As attributes of the class, so that an uncontended acquisition sets only what differs.
+    old: str | None = None
+    old_unanswered: bool = False
+    failing_since: float | None = None
+    holder: str | None = None
+    stop: StopSignal | None = None
+    busy: bool = False
+    fresh: bool = False
+    drifted: int = 0
+    sent: bool = False
+    unanswered: bool = False
+    queued: bool = False
+    expires_ms: int = 0
+    valid_until: float = 0.0
+    rank: int | None = None
+    holder_ms: int = -1
+    foreign: bool = False
 
     def __init__(self, token: str, old: str | None = None, *, old_unanswered: bool = False) -> None:
-        self.old: str | None = old
-        self.old_unanswered: bool = old_unanswered
-        self.failing_since: float | None = None
-        self.holder: str | None = None
-        self.stop: StopSignal | None = None
-        self.restart(token)
+        self.token: str = token
+        if old is not None:
+            self.old = old
+            self.old_unanswered = old_unanswered
 
     def restart(self, token: str) -> None:
-        """Begin anew with a fresh token."""
-        self.token: str = token
-        self.busy: bool = False
-        self.fresh: bool = False
-        self.drifted: int = 0
-        self.sent: bool = False
-        self.unanswered: bool = False
-        self.queued: bool = False
-        self.expires_ms: int = 0
-        self.valid_until: float = 0.0
-        self.rank: int | None = None
-        self.holder_ms: int = -1
-        self.foreign: bool = False
+        """Begin anew with a fresh token; only what concerns the wait as a whole is kept."""
+        kept = {
+            name: getattr(self, name) for name in ("old", "old_unanswered", "failing_since", "holder", "stop")
+        }
+        self.__dict__.clear()
+        self.__dict__.update(kept, token=token)
 
 
 async def win(
@@ -190,11 +180,18 @@ async def ask_once(
     claim.sent = True
     sent_at = runtime.now()
     try:
-        call = _acquire_call(primitive, options, claim, channel, wait=wait)
+        call = primitive.acquire(
+            claim.token, options.ttl_ms, options.ticket_ms,
+            wait=wait, block=options.block, channel=channel, max_waiters=options.max_waiters,
+        )  # fmt: skip
         reply = await runtime.call(call, options.request_timeout)
     except Fault as fault:
         claim.unanswered |= fault.maybe_applied
         return None
+    if reply[0] == b"H" and len(reply) == _PLAIN_HELD:
+        valid = valid_until(sent_at, reply[3], options.ttl_ms)
+        if valid > runtime.now():
+            return Grant(reply[2], valid, confirmed=True)
     claim.fresh = True
     return _read(engine, primitive, options, claim, reply, sent_at)
 

@@ -15,7 +15,7 @@ from pawl.core.names import WIRE_VERSION
 from pawl.core.runtime import Call, Fault, Reply
 from pawl.core.tenure import Tenure, loss_from
 from pawl.core.validity import drift, to_ms, valid_until
-from pawl.errors import BackendUnavailable, ConfigurationError, NotHeld, NotSupported, PawlError
+from pawl.errors import BackendUnavailable, ConfigurationError, LeaseLost, NotHeld, NotSupported, PawlError
 from pawl.model import LeaseState, LossReason, Release
 
 if TYPE_CHECKING:
@@ -64,15 +64,17 @@ async def _release(engine: Engine, lease: BaseLease) -> Release:
         NotHeld: It was released before, or belongs to the parent of this process.
     """
     tenure = lease._tenure
-    if lease._released:
+    inert = lease._inert()
+    with engine.guard:
+        inner = lease._levels > 1 and not lease._released
+        if inner:
+            lease._levels -= 1
+    if inner:
+        return Release.RELEASED if lease._mine() else Release.LOST
+    if not lease._take_end():
         raise NotHeld(f"release {lease.name!r}: it was released already", name=lease.name)
-    if lease._inert():
-        lease._released = True
+    if inert:
         raise NotHeld(f"release {lease.name!r}: the lease belongs to the parent process", name=lease.name)
-    if lease._levels > 1 and tenure.live:
-        lease._levels -= 1
-        return Release.RELEASED
-    lease._released = True
     if lease._sleepers:
         lease._wake()
     # The tenure may go on under another owner: its loss is none of this lease's business then.
@@ -117,6 +119,9 @@ async def end_block(engine: Engine, lease: BaseLease, error: BaseException | Non
     if await release(engine, lease) is not Release.LOST:
         return
     lost = lease._loss()
+    if isinstance(error, LeaseLost) and error.name == lease.name:
+        # An inner block of a re-entered lease told it already.
+        return
     if error is not None:
         error.add_note(str(lost))
     elif lease._tenure.options.on_exit == "raise":
@@ -259,7 +264,8 @@ def detach(engine: Engine, lease: BaseLease) -> str:
         raise NotHeld(
             f"detach {lease.name!r}: it is held {lease._levels} times; leave the inner ones", name=lease.name
         )
-    lease._released = True
+    if not lease._take_end():
+        raise NotHeld(f"detach {lease.name!r}: {lease._lost_error()}", name=lease.name)
     lease._wake()
     engine.forget_holder(tenure, lease._who)
     engine.detach_place(tenure)

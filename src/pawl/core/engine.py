@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, deque
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
@@ -48,6 +49,7 @@ class Engine:
         runtime: The colour.
         places: The local queues.
         schedule: When each lease is due.
+        guard: Held for each step of a lease from one state to another: of two threads, one takes it.
         held: Which tenure a thread or task holds under a key, for re-entry and self-deadlock.
         departures: Tokens to be left in the background.
         departing: How many of them are on their way.
@@ -64,6 +66,7 @@ class Engine:
         self.client: ref[object] = ref(client)
         self.places: Places = Places(runtime)
         self.schedule: Schedule = Schedule(runtime.mutex())
+        self.guard: AbstractContextManager[object] = runtime.mutex()
         self.held: dict[tuple[object, str], Tenure] = {}
         self.departures: deque[Departure] = deque()
         self.abandoned: deque[Tenure] = deque()
@@ -88,7 +91,10 @@ class Engine:
     def keep(self, tenure: Tenure, *, confirmed: bool) -> None:
         """Take a fresh tenure into care: renew it, or watch its end."""
         tenure.epoch = self.epoch
-        late = self._plan(tenure, tenure.granted_at, confirmed=confirmed)
+        if confirmed and tenure.hold_limit is None and tenure.options.renew:
+            late = self.schedule.add(tenure, tenure.every, tenure.granted_at + tenure.every)
+        else:
+            late = self._plan(tenure, tenure.granted_at, confirmed=confirmed)
         if not self.upkeep_runs:
             self.start_upkeep()
         elif late:
@@ -113,8 +119,9 @@ class Engine:
 
     def end(self, tenure: Tenure) -> None:
         """Stop caring for a tenure that is being released: renewal never outlives it."""
-        if tenure.live:
-            tenure.state = LeaseState.RELEASED
+        with self.guard:
+            if tenure.live:
+                tenure.state = LeaseState.RELEASED
         self.schedule.discard(tenure)
 
     def end_turn(self, tenure: Tenure, now: float) -> bool:
@@ -145,10 +152,11 @@ class Engine:
 
     def lose(self, tenure: Tenure, reason: LossReason) -> None:
         """Mark a tenure lost, tell whoever must know, and leave its token so that it is never granted again."""
-        if not tenure.live:
-            return
-        tenure.state = LeaseState.LOST
-        tenure.reason = reason
+        with self.guard:
+            if not tenure.live:
+                return
+            tenure.state = LeaseState.LOST
+            tenure.reason = reason
         self.schedule.discard(tenure)
         self.count(f"lost_{reason}")
         name = tenure.primitive.name
@@ -231,6 +239,7 @@ class Engine:
     def after_fork(self) -> None:
         """In the child: forget what belongs to the parent, without touching the network."""
         self.epoch += 1
+        self.guard = self.runtime.mutex()
         self.places.clear()
         self.schedule = Schedule(self.runtime.mutex())
         self.held = {}
@@ -242,9 +251,23 @@ class Engine:
 
     def applies(self, tenure: Tenure, left_ms: int, asked_ms: int, sent_at: float) -> bool:
         """Take a renewal's yes into account; False if it came after the end, which it cannot undo."""
-        if not tenure.live or self.expired(tenure, self.runtime.now()):
-            return False
-        tenure.raise_to(valid_until(sent_at, left_ms, asked_ms))
+        until = valid_until(sent_at, left_ms, asked_ms)
+        with self.guard:
+            now = self.runtime.now()
+            if tenure.live and now < tenure.valid_until:
+                tenure.raise_to(until)
+                return True
+        self.expired(tenure, now)
+        return False
+
+    def suspect(self, tenure: Tenure) -> bool:
+        """Take a renewal without an answer into account; False if the tenure ended meanwhile."""
+        with self.guard:
+            if not tenure.live:
+                return False
+            tenure.state = LeaseState.SUSPECT
+            tenure.failures += 1
+        self.count("renewal_failed")
         return True
 
 

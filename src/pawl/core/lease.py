@@ -188,6 +188,14 @@ class BaseLease:
     def _mine(self) -> bool:
         return self.state in (LeaseState.HELD, LeaseState.SUSPECT)
 
+    def _take_end(self) -> bool:
+        """Mark the lease as ended by its owner; False if another thread was first."""
+        with self._engine.guard:
+            if self._released:
+                return False
+            self._released = True
+            return True
+
     def _watch(self, watcher: Callable[[], object]) -> None:
         tenure = self._tenure
         if tenure.watchers is None:

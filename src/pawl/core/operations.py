@@ -143,7 +143,10 @@ def _again(engine: Engine, plan: Plan, mine: Tenure, *, wait: bool) -> BaseLease
             raise lease._lost_error()
         return None
     if plan.reentrant and mine.primitive.kind == plan.primitive.kind:
-        lease._levels += 1
+        with engine.guard:
+            if lease._released:
+                return None
+            lease._levels += 1
         return lease
     if wait:
         raise DeadlockDetected(

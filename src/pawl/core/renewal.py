@@ -13,7 +13,6 @@ from pawl.core.backoff import full_jitter
 from pawl.core.runtime import Fault, FaultKind, Reply
 from pawl.core.tenure import loss_from
 from pawl.core.validity import to_ms
-from pawl.model import LeaseState
 
 if TYPE_CHECKING:
     from pawl.core.engine import Departure, Engine
@@ -96,11 +95,8 @@ def _answered(engine: Engine, tenure: Tenure, reply: Reply, sent_at: float) -> N
 
 def _failed(engine: Engine, tenure: Tenure, fault: Fault) -> None:
     now = engine.runtime.now()
-    if not tenure.live or engine.expired(tenure, now):
+    if engine.expired(tenure, now) or not engine.suspect(tenure):
         return
-    tenure.state = LeaseState.SUSPECT
-    tenure.failures += 1
-    engine.count("renewal_failed")
     name = tenure.primitive.name
     level = logging.WARNING if tenure.failures == 1 else logging.DEBUG
     log.log(

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 from pawl.core.scripts import Script
 
-__all__ = ["DEAF", "Call", "Fault", "FaultKind", "Parker", "Reply", "Runtime", "Wakeup"]
+__all__ = ["DEAF", "FIRST_RID", "Call", "Fault", "FaultKind", "Parker", "Reply", "Runtime", "Wakeup"]
 
 Reply = list[Any]
 """What a script answered: a status letter, the echoed request id, then what the script's header says."""
@@ -22,6 +22,10 @@ Reply = list[Any]
 
 DEAF = "-"
 """The channel of a caller that cannot listen: it polls instead."""
+
+
+FIRST_RID = 1_000_000_000
+"""Request ids start here, so that each has ten digits: its length need not be worked out."""
 
 
 class Call(NamedTuple):
@@ -37,13 +41,11 @@ class Call(NamedTuple):
 
     def pack(self, rid: int) -> bytes:
         """The bytes of one EVALSHA; ``rid`` comes back in the reply."""
-        number = b"%d" % rid
-        return b"%b%b$%d\r\n%b\r\n" % (self.script.evalsha, self.body, len(number), number)
+        return b"%b%b$10\r\n%d\r\n" % (self.script.evalsha, self.body, rid)
 
     def pack_eval(self, rid: int) -> bytes:
         """The same as EVAL, for a server that does not know the script yet."""
-        number = b"%d" % rid
-        return b"%b%b$%d\r\n%b\r\n" % (self.script.eval, self.body, len(number), number)
+        return b"%b%b$10\r\n%d\r\n" % (self.script.eval, self.body, rid)
 
     def words(self) -> list[bytes]:
         """Keys and arguments, unpacked: for simulators, tests and logs."""

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from pawl.core.faults import classify
-from pawl.core.runtime import Call, Fault, FaultKind, Reply, Wakeup
+from pawl.core.runtime import FIRST_RID, Call, Fault, FaultKind, Reply, Wakeup
 from pawl.topology.endpoint import Endpoint
 from pawl.transport.connect import fault_of, make_sync
 from pawl.transport.wire import (
@@ -56,7 +56,7 @@ class Link:
         self.dead: bool = False
         self.waiting: bool = False
         self.pid: int = os.getpid()
-        self._rid = 0
+        self._rid: int = FIRST_RID
         self._reader = new_reader()
         self._early: dict[str, Wakeup] = {}
         self._timeout = -1.0
@@ -97,8 +97,8 @@ class Link:
             self._reader.feed(chunk)
             # Nearly always this is it; whatever else came is sorted out with more care.
             reply = self._reader.gets()
-            if rid_of(reply) == rid:
-                return cast("Reply", reply)
+            if type(reply) is list and reply[1] == b"%d" % rid:
+                return reply
             return self._reply_to(call, rid, reply)
         except Fault:
             raise

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pawl.core.faults import classify
-from pawl.core.runtime import Call, Fault, FaultKind, Reply, Wakeup
+from pawl.core.runtime import FIRST_RID, Call, Fault, FaultKind, Reply, Wakeup
 from pawl.topology.endpoint import Endpoint
 from pawl.transport.connect import fault_of, make_async
 from pawl.transport.wire import (
@@ -74,7 +74,7 @@ class Mux(asyncio.Protocol):
         self._pending: deque[_Request] = deque()
         self._out: list[bytes] = []
         self._corked = False
-        self._rid = 0
+        self._rid: int = FIRST_RID
         self._timer: asyncio.TimerHandle | None = None
         self._heard_at = 0.0
         self._silent = 0

@@ -62,8 +62,14 @@ class Mutex:
         max_waiters: int,
     ) -> Call:
         """Take the name, or queue for it; see ``acquire.lua``."""
-        args = _args(ttl_ms, ticket_ms, 1 if wait else 0, block, channel, max_waiters)
-        return self._with_tomb(_ACQUIRE, token, args)
+        word = token.encode()
+        size = len(word)
+        dead = self._dead
+        body = b"%b$%d\r\n%b%b\r\n%b$%d\r\n%b\r\n%b" % (
+            self._keys, len(dead) + size, dead, word, self._holds, size, word,
+            _args(ttl_ms, ticket_ms, 1 if wait else 0, block, channel, max_waiters),
+        )  # fmt: skip
+        return Call(_ACQUIRE, body)
 
     def swap(
         self,
