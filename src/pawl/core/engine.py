@@ -172,11 +172,13 @@ class Engine:
 
     def limit_hold(self, tenure: Tenure, limit: float) -> None:
         """Have ``max_hold`` end a tenure at ``limit`` from here on."""
+        cut_short = tenure.hold_limit is not None and tenure.valid_until >= tenure.hold_limit
         tenure.hold_limit = limit
-        # Its validity may be cut short by the old limit: the next renewal raises it.
-        self.schedule.discard(tenure)
-        self.schedule.add_once(tenure, self.runtime.now())
-        self.runtime.nudge()
+        if cut_short:
+            # Its validity ends at the old limit, and nothing else would renew it.
+            self.schedule.discard(tenure)
+            self.schedule.add_once(tenure, self.runtime.now())
+            self.runtime.nudge()
 
     def detach_place(self, tenure: Tenure) -> None:
         """Let local waiters go on without this tenure: the first of them queues on the server by itself."""
