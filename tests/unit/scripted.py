@@ -1,0 +1,256 @@
+"""A runtime whose server is a list of canned answers and whose time stands still until somebody sleeps."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple, TypeVar
+
+from pawl.core.endings import release
+from pawl.core.engine import Engine
+from pawl.core.lease import BaseLease
+from pawl.core.operations import Plan, acquire
+from pawl.core.options import LockOptions
+from pawl.core.runtime import Call, Fault, FaultKind, Parker, Reply, Wakeup
+from pawl.model import Release
+from pawl.primitives.mutex import Mutex
+
+T = TypeVar("T")
+
+START = 1000.0
+NOW_MS = 5_000_000
+"""The server's clock in the canned replies; the client never compares it with its own."""
+
+
+def run(operation: Coroutine[Any, Any, T]) -> T:
+    """Finish an operation: this runtime never suspends."""
+    try:
+        operation.send(None)
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
+    operation.close()
+    raise AssertionError("the operation suspended")
+
+
+# Replies, without the request id: the runtime puts it in.
+
+
+def held(fence: int = 100, left_ms: int = 30_000) -> Reply:
+    return [b"H", b"", fence, left_ms, NOW_MS]
+
+
+def queued(
+    rank: int = 0, holder_ms: int = 20_000, expires_ms: int = NOW_MS + 3000, foreign: int = 0
+) -> Reply:
+    return [b"Q", b"", rank, holder_ms, expires_ms, NOW_MS, foreign]
+
+
+def busy(holder_ms: int = 20_000, foreign: int = 0) -> Reply:
+    return [b"B", b"", holder_ms, foreign, b"other:1/main"]
+
+
+def unknown(present: bytes = b"none") -> Reply:
+    return [b"U", b"", present]
+
+
+GONE: Reply = [b"X", b""]
+RELEASED: Reply = [b"R", b""]
+WITHDRAWN: Reply = [b"W", b""]
+
+
+def absent(present: bytes = b"other") -> Reply:
+    return [b"A", b"", present]
+
+
+def unanswered() -> Fault:
+    return Fault(FaultKind.UNANSWERED, "no answer", maybe_applied=True)
+
+
+class Sent(NamedTuple):
+    """One request as it went out."""
+
+    script: str
+    args: list[str]
+    at: float
+    timeout: float
+
+    @property
+    def token(self) -> str:
+        """The token that it was sent for."""
+        return self.args[2] if self.script == "swap" else self.args[0]
+
+
+class After(NamedTuple):
+    """An answer that takes its time."""
+
+    seconds: float
+    answer: Reply | Fault
+
+
+Answer = Reply | Fault | After | Callable[[], "Reply | Fault | After"]
+
+
+class _Parker:
+    def __init__(self, runtime: Scripted) -> None:
+        self._runtime = runtime
+        self.woken = 0
+
+    async def park(self, timeout: float | None) -> bool:
+        if not self.woken:
+            if self._runtime.while_parked is not None:
+                self._runtime.while_parked()
+            if not self.woken:
+                assert timeout is not None, "would sleep for ever"
+                self._runtime.clock += timeout
+        woken, self.woken = bool(self.woken), 0
+        return woken
+
+    def unpark(self) -> None:
+        self.woken += 1
+
+
+class Scripted:
+    """See ``pawl.core.runtime.Runtime``. Answers in order; a request too many fails the test."""
+
+    look_after: float | None = None
+
+    def __init__(self, *answers: Answer) -> None:
+        self.clock = START
+        self.answers: deque[Answer] = deque(answers)
+        self.wakeups: deque[Wakeup | None] = deque()
+        self.sent: list[Sent] = []
+        self.cast_calls: list[Sent] = []
+        self.waits: list[float] = []
+        self.sleeps: list[float] = []
+        self.while_parked: Callable[[], object] | None = None
+        self.reported: list[Callable[[], object]] = []
+        self.me: Hashable = "main"
+        self._tokens = 0
+
+    def now(self) -> float:
+        return self.clock
+
+    def random(self) -> float:
+        return 0.5
+
+    def new_token(self) -> str:
+        self._tokens += 1
+        return f"t{self._tokens}@host:1/{self.me}"
+
+    def who(self) -> Hashable:
+        return self.me
+
+    def channel(self) -> str:
+        return "pawl:wake:me"
+
+    def mutex(self) -> AbstractContextManager[object]:
+        return nullcontext()
+
+    def parker(self) -> Parker:
+        return _Parker(self)
+
+    async def ready(self, timeout: float) -> None:
+        pass
+
+    def _note(self, call: Call, timeout: float) -> Sent:
+        words = [word.decode() for word in call.words()]
+        return Sent(call.script.name, words[call.script.numkeys :], self.clock, timeout)
+
+    async def call(self, call: Call, timeout: float) -> Reply:
+        self.sent.append(self._note(call, timeout))
+        assert self.answers, f"a request too many: {self.sent[-1]}"
+        answer = self.answers.popleft()
+        if callable(answer):
+            answer = answer()
+        if isinstance(answer, After):
+            self.clock += answer.seconds
+            answer = answer.answer
+        if isinstance(answer, Fault):
+            raise answer
+        return answer
+
+    async def call_many(self, calls: Sequence[Call], timeout: float) -> list[Reply | Fault]:
+        outcomes: list[Reply | Fault] = []
+        for call in calls:
+            try:
+                outcomes.append(await self.call(call, timeout))
+            except Fault as fault:
+                outcomes.append(fault)
+        return outcomes
+
+    def cast(self, call: Call) -> None:
+        self.cast_calls.append(self._note(call, 0.0))
+
+    async def sleep(self, seconds: float) -> None:
+        self.sleeps.append(seconds)
+        self.clock += seconds
+
+    async def pause(self, seconds: float) -> None:
+        self.clock += seconds
+
+    async def wait_wakeup(self, token: str, timeout: float) -> Wakeup | None:
+        self.waits.append(timeout)
+        if self.wakeups:
+            return self.wakeups.popleft()
+        self.clock += timeout
+        return None
+
+    def spawn_upkeep(self, upkeep: Callable[[], Awaitable[None]]) -> None:
+        pass
+
+    async def idle(self, timeout: float | None) -> bool:
+        return False
+
+    def nudge(self) -> None:
+        pass
+
+    def at_home(self, callback: Callable[[], object]) -> None:
+        callback()
+
+    def report(self, callback: Callable[[], object]) -> None:
+        self.reported.append(callback)
+
+
+class Lease(BaseLease):
+    """A lease that may be dropped: a test need not give everything back."""
+
+    __slots__ = ()
+
+    def __del__(self) -> None:
+        pass
+
+
+class Rig:
+    """An engine on a scripted runtime, and one lock."""
+
+    def __init__(self, *answers: Answer, **options: Any) -> None:  # noqa: ANN401 - options of a lock
+        self.runtime = Scripted(*answers)
+        self.engine = Engine(self.runtime, self)
+        self.options = LockOptions(**options)
+        plan_spot = "spot" if self.options.hands_over else ""
+        mutex = Mutex("lock", "x", "pawl:x")
+        self.plan = Plan(mutex, self.options, False, False, not self.options.hands_over, plan_spot)
+
+    @property
+    def sent(self) -> list[str]:
+        """The names of the scripts sent so far."""
+        return [sent.script for sent in self.runtime.sent]
+
+    def acquire(self, timeout: float | None = None) -> BaseLease:
+        return run(acquire(self.engine, self.plan, Lease, timeout))
+
+    def release(self, lease: BaseLease) -> Release:
+        return run(release(self.engine, lease))
+
+    def upkeep(self, *answers: Answer) -> None:
+        """One round of the upkeep: what is due now, with these answers."""
+        from pawl.core.renewal import upkeep
+
+        self.runtime.answers.extend(answers)
+        run(upkeep(self.engine))
+
+    def departed(self) -> list[list[str]]:
+        """Token and tombstone of every leave in the background."""
+        return [sent.args[:2] for sent in self.runtime.cast_calls]

@@ -1,0 +1,321 @@
+"""What a client may believe: the rules of a claim, one by one, against canned replies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import pawl
+from pawl.core.claim import TOMB_MS
+from pawl.core.lease import BaseLease
+from pawl.core.runtime import Fault, FaultKind, Wakeup
+from pawl.model import LeaseState
+from tests.unit.scripted import (
+    GONE,
+    NOW_MS,
+    RELEASED,
+    START,
+    WITHDRAWN,
+    After,
+    Rig,
+    busy,
+    held,
+    queued,
+    unanswered,
+    unknown,
+)
+
+
+def drift(ttl: float) -> float:
+    return ttl * 0.01 + 0.002
+
+
+# Rule 1: validity --------------------------------------------------------------------------------------------
+
+
+def test_validity_counts_from_the_send() -> None:
+    rig = Rig(After(0.7, held()))
+    lease = rig.acquire()
+    assert lease.valid_until == pytest.approx(START + 30.0 - drift(30.0))
+    assert lease.remaining() == pytest.approx(29.3 - drift(30.0))
+
+
+def test_validity_counts_from_the_send_of_the_very_request_that_was_answered() -> None:
+    """The first copy took the lock and its answer was lost: the server's remaining time is the shorter."""
+    rig = Rig(After(1.0, unanswered()), held(left_ms=29_000))
+    lease = rig.acquire()
+    assert rig.sent == ["acquire", "acquire"]
+    assert rig.runtime.sent[0].token == rig.runtime.sent[1].token, "a resend carries the same token"
+    assert lease.valid_until == pytest.approx(START + 1.0 + 29.0 - drift(29.0))
+
+
+def test_a_longer_life_on_the_server_gives_no_more_than_was_asked() -> None:
+    lease = Rig(held(left_ms=90_000)).acquire()
+    assert lease.valid_until == pytest.approx(START + 30.0 - drift(30.0))
+
+
+def test_validity_only_rises() -> None:
+    rig = Rig(held())
+    lease = rig.acquire()
+    before = lease.valid_until
+    rig.runtime.clock += 10.0
+    rig.upkeep(held(left_ms=5_000))
+    assert lease.valid_until == before, "an answer with less left lowers nothing"
+    rig.runtime.clock += 10.0
+    rig.upkeep(held())
+    assert lease.valid_until == pytest.approx(START + 50.0 - drift(30.0))
+
+
+def test_a_grant_without_validity_is_confirmed_before_it_counts() -> None:
+    rig = Rig(After(31.0, held(left_ms=30_000)), held())
+    lease = rig.acquire()
+    assert rig.sent == ["acquire", "renew"]
+    assert lease.remaining() > 29.0
+
+
+def test_grants_that_always_come_too_late_are_refused_and_left() -> None:
+    rig = Rig(*[After(31.0, held())] * 4)
+    with pytest.raises(pawl.ClockDrift):
+        rig.acquire()
+    assert rig.departed() == [["t1@host:1/main", str(TOMB_MS)]]
+
+
+# Rule 2: messages --------------------------------------------------------------------------------------------
+
+
+def test_a_message_is_a_grant_and_its_validity_counts_from_the_last_answer() -> None:
+    rig = Rig(After(0.2, queued()))
+    rig.runtime.wakeups.append(Wakeup(200, NOW_MS + 3000))
+    lease = rig.acquire()
+    assert rig.sent == ["acquire"], "nothing more is asked"
+    assert lease.fence == 200
+    assert lease.valid_until == pytest.approx(START + 3.0 - drift(3.0)), "the ticket's life, not the ttl"
+
+
+def test_s2_a_late_message_of_an_earlier_grant_is_only_a_hint() -> None:
+    """Its expiry is below that of the last answer, so it tells of a grant that was over before: ask."""
+    rig = Rig(queued(expires_ms=NOW_MS + 3000), queued(), held(fence=300))
+    rig.runtime.wakeups.extend([Wakeup(200, NOW_MS + 2999), None])
+    lease = rig.acquire()
+    assert rig.sent == ["acquire", "renew", "renew"]
+    assert lease.fence == 300
+
+
+def test_s2_a_message_past_its_validity_is_only_a_hint() -> None:
+    rig = Rig(After(2.9, queued()), held(fence=300))
+    rig.runtime.wakeups.append(Wakeup(200, NOW_MS + 3000))
+    lease = rig.acquire()
+    assert rig.sent == ["acquire", "renew"]
+    assert lease.fence == 300
+
+
+def test_s2_a_token_is_never_queued_twice() -> None:
+    """The server forgot the ticket: a new token, and the old one is left behind so that it is never granted."""
+    rig = Rig(queued(), unknown(), held())
+    lease = rig.acquire()
+    tokens = [sent.token for sent in rig.runtime.sent]
+    assert rig.sent == ["acquire", "renew", "acquire"]
+    assert tokens[0] == tokens[1] != tokens[2]
+    assert lease.token == tokens[2]
+    assert rig.departed() == [[tokens[0], "0"]]
+    assert rig.engine.counters["requeued"] == 1
+
+
+def test_a_tombstone_on_the_own_token_brings_a_new_one() -> None:
+    rig = Rig(After(0.1, unanswered()), GONE, held())
+    lease = rig.acquire()
+    assert lease.token == rig.runtime.sent[2].token != rig.runtime.sent[1].token
+    assert rig.departed() == [[rig.runtime.sent[0].token, str(TOMB_MS)]]
+
+
+def test_without_renewal_a_message_is_confirmed_before_the_lease_is_given() -> None:
+    rig = Rig(queued(), held(fence=200), renew=False)
+    rig.runtime.wakeups.append(Wakeup(200, NOW_MS + 3000))
+    lease = rig.acquire()
+    assert rig.sent == ["acquire", "renew"]
+    assert lease.remaining() > 29.0
+
+
+# Rule 3: after a leave ---------------------------------------------------------------------------------------
+
+
+def test_a_renewal_answered_after_the_release_changes_nothing() -> None:
+    rig = Rig(held(), RELEASED)
+    lease = rig.acquire()
+    rig.runtime.clock += 11.0
+
+    def answer() -> Any:  # noqa: ANN401 - a reply
+        # The owner releases while the renewal is on its way.
+        assert rig.release(lease) == "released"
+        return held()
+
+    rig.runtime.answers.appendleft(answer)
+    before = lease.valid_until
+    rig.upkeep()
+    assert rig.sent == ["acquire", "renew", "leave"]
+    assert lease.state is LeaseState.RELEASED
+    assert lease.valid_until == before
+    assert rig.engine.schedule.all() == []
+
+
+def test_a_released_lease_is_renewed_no_more() -> None:
+    rig = Rig(held(), RELEASED)
+    lease = rig.acquire()
+    rig.release(lease)
+    rig.runtime.clock += 100.0
+    rig.upkeep()
+    assert rig.sent == ["acquire", "leave"]
+
+
+def test_a_timeout_withdraws_before_the_caller_goes_on() -> None:
+    rig = Rig(queued(rank=3), queued(rank=2), queued(rank=1), WITHDRAWN)
+    with pytest.raises(pawl.AcquireTimeout) as caught:
+        rig.acquire(2.5)
+    assert rig.sent[-1] == "leave"
+    assert rig.runtime.sent[-1].args[1] == "0", "every request was answered: no tombstone"
+    assert caught.value.position == 1
+    assert caught.value.waited == pytest.approx(2.5, abs=0.1)
+
+
+def test_a_withdrawal_after_a_lost_answer_carries_a_tombstone() -> None:
+    rig = Rig(After(1.0, unanswered()), queued(), WITHDRAWN)
+    with pytest.raises(pawl.AcquireTimeout):
+        rig.acquire(1.5)
+    assert rig.runtime.sent[-1].args[1] == str(TOMB_MS)
+
+
+# Rule 4: outcomes --------------------------------------------------------------------------------------------
+
+
+def test_a_try_that_finds_it_held_says_who() -> None:
+    rig = Rig(busy())
+    with pytest.raises(pawl.AcquireTimeout, match="other:1/main") as caught:
+        rig.acquire(0)
+    assert caught.value.holder == "other:1/main"
+    assert rig.sent == ["acquire"], "nothing was queued, nothing is left"
+
+
+def test_a_try_whose_first_answer_was_lost_is_left_with_a_tombstone() -> None:
+    rig = Rig(After(0.3, unanswered()), busy(), RELEASED)
+    with pytest.raises(pawl.AcquireTimeout):
+        rig.acquire(0)
+    assert rig.sent == ["acquire", "acquire", "leave"]
+    assert rig.runtime.sent[-1].args[1] == str(TOMB_MS)
+
+
+def test_an_unknown_reply_is_an_error_and_not_a_grant() -> None:
+    rig = Rig([b"Z", b""])
+    with pytest.raises(pawl.ScriptError):
+        rig.acquire()
+    assert rig.departed() == [["t1@host:1/main", str(TOMB_MS)]]
+
+
+def test_a_full_queue() -> None:
+    rig = Rig([b"F", b"", 7], max_waiters=7)
+    with pytest.raises(pawl.QueueFull, match="7 waiters"):
+        rig.acquire()
+
+
+FINAL: list[tuple[FaultKind, type[pawl.PawlError]]] = [
+    (FaultKind.OUT_OF_MEMORY, pawl.BackendOutOfMemory),
+    (FaultKind.DENIED, pawl.BackendDenied),
+    (FaultKind.WRONG_KEY, pawl.WrongKey),
+    (FaultKind.SCRIPT, pawl.ScriptError),
+    (FaultKind.UNSUPPORTED, pawl.NotSupported),
+    (FaultKind.CLOSED, pawl.ClientClosed),
+]
+
+
+@pytest.mark.parametrize(("kind", "error"), FINAL)
+def test_a_fault_that_does_not_pass_is_told_at_once(kind: FaultKind, error: type[pawl.PawlError]) -> None:
+    # `ask_once` leaves a fault to the loop that can judge it, so there is one more question.
+    rig = Rig(Fault(kind, "no"), Fault(kind, "no"))
+    with pytest.raises(error):
+        rig.acquire()
+    assert rig.runtime.clock == START
+
+
+@pytest.mark.parametrize(
+    "kind", [FaultKind.UNREACHABLE, FaultKind.UNANSWERED, FaultKind.NOT_READY, FaultKind.READ_ONLY]
+)
+def test_a_fault_that_passes_is_borne_as_long_as_was_asked(kind: FaultKind) -> None:
+    def down() -> Any:  # noqa: ANN401 - an answer
+        return After(0.2, Fault(kind, "down"))
+
+    rig = Rig(*[down] * 1000, unavailable_after=4.0)
+    with pytest.raises((pawl.BackendUnavailable, pawl.BackendReadOnly)):
+        rig.acquire()
+    assert 3.0 <= rig.runtime.clock - START <= 4.5
+    recovered = Rig(*[down] * 10, held(), unavailable_after=10.0)
+    recovered.acquire()
+
+
+# Rule 5: patience --------------------------------------------------------------------------------------------
+
+PATIENCE: list[tuple[Callable[[], Any], dict[str, Any], float]] = [
+    (lambda: queued(rank=1, holder_ms=20_000), {}, 1.0),
+    (lambda: queued(rank=0, holder_ms=20_000), {}, 1.0),
+    (lambda: queued(rank=0, holder_ms=100), {}, 0.101),
+    (lambda: queued(rank=5, holder_ms=100), {}, 1.0),
+    (lambda: queued(rank=1, holder_ms=20_000), {"ticket_ttl": 0.9}, 0.3),
+    (lambda: queued(rank=1, holder_ms=-1), {"ttl": 0.6}, 0.2),
+]
+
+
+@pytest.mark.parametrize(("reply", "options", "wait"), PATIENCE)
+def test_a_waiter_looks_again_in_time(reply: Callable[[], Any], options: dict[str, Any], wait: float) -> None:
+    rig = Rig(reply(), held(), **options)
+    rig.acquire()
+    assert rig.runtime.waits[0] == pytest.approx(wait, rel=0.05)
+
+
+def test_the_head_polls_a_foreign_holder() -> None:
+    """Nobody tells pawl when a foreign client deletes its key."""
+    rig = Rig(queued(rank=0, holder_ms=-1, foreign=1), queued(rank=1, foreign=1), held())
+    rig.acquire()
+    assert 0.02 <= rig.runtime.waits[0] <= 0.1
+    assert rig.runtime.waits[1] == pytest.approx(1.0, rel=0.05), "those behind it do not"
+
+
+@pytest.mark.parametrize(
+    ("options", "deadline"), [({}, 1.0), ({"ticket_ttl": 0.9}, 0.3), ({"ttl": 0.3}, 0.1)]
+)
+def test_two_tries_fit_into_a_ticket(options: dict[str, Any], deadline: float) -> None:
+    rig = Rig(held(left_ms=100), **options)
+    rig.acquire()
+    assert rig.runtime.sent[0].timeout == pytest.approx(deadline)
+
+
+def test_the_last_request_before_the_timeout_is_not_longer_than_what_is_left() -> None:
+    rig = Rig(queued(rank=1), queued(rank=1), WITHDRAWN)
+    with pytest.raises(pawl.AcquireTimeout):
+        rig.acquire(1.2)
+    assert rig.runtime.sent[1].timeout == pytest.approx(0.2)
+
+
+# Local queue -------------------------------------------------------------------------------------------------
+
+
+def test_a_speaker_that_fails_passes_its_ticket_to_the_next() -> None:
+    """The error is the speaker's; its place in the server's queue is the next waiter's."""
+    rig = Rig(queued())
+    second: list[BaseLease] = []
+
+    def another() -> Any:  # noqa: ANN401 - an answer
+        # While the first waits for an answer, a second one comes and sleeps; the error then wakes it.
+        place = next(iter(rig.engine.places._places.values()))
+        sleeper = rig.engine.places.join(rig.plan.spot, None)[1]  # type: ignore[arg-type]
+        assert sleeper is not None
+        second.append(sleeper)  # type: ignore[arg-type]
+        assert place.sleepers[0] is sleeper
+        return Fault(FaultKind.DENIED, "no")
+
+    rig.runtime.answers.append(another)
+    with pytest.raises(pawl.BackendDenied):
+        rig.acquire()
+    claim = second[0].claim  # type: ignore[attr-defined]
+    assert claim.token == "t1@host:1/main"
+    assert claim.queued
+    assert rig.departed() == [], "the ticket is kept"

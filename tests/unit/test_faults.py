@@ -1,0 +1,81 @@
+"""From a server's words to the error that a user sees: the table, and that none is missing."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+import pawl
+from pawl.core.faults import classify, passes, to_error
+from pawl.core.runtime import Fault, FaultKind
+
+REPLIES: list[tuple[str, FaultKind, type[pawl.PawlError]]] = [
+    ("LOADING Redis is loading the dataset in memory", FaultKind.NOT_READY, pawl.BackendUnavailable),
+    ("MASTERDOWN Link with MASTER is down", FaultKind.NOT_READY, pawl.BackendUnavailable),
+    ("BUSY Redis is busy running a script.", FaultKind.NOT_READY, pawl.BackendUnavailable),
+    ("CLUSTERDOWN The cluster is down", FaultKind.NOT_READY, pawl.BackendUnavailable),
+    ("TRYAGAIN Multiple keys request during rehashing of slot", FaultKind.NOT_READY, pawl.BackendUnavailable),
+    ("UNKILLABLE Sorry the script already executed", FaultKind.NOT_READY, pawl.BackendUnavailable),
+    ("ERR max number of clients reached", FaultKind.NOT_READY, pawl.BackendUnavailable),
+    ("READONLY You can't write against a read only replica.", FaultKind.READ_ONLY, pawl.BackendReadOnly),
+    ("NOREPLICAS Not enough good replicas to write.", FaultKind.READ_ONLY, pawl.BackendReadOnly),
+    ("MISCONF Redis is configured to save RDB snapshots", FaultKind.READ_ONLY, pawl.BackendReadOnly),
+    (
+        "OOM command not allowed when used memory > 'maxmemory'.",
+        FaultKind.OUT_OF_MEMORY,
+        pawl.BackendOutOfMemory,
+    ),
+    ("NOPERM User x has no permissions to run 'evalsha'", FaultKind.DENIED, pawl.BackendDenied),
+    ("NOAUTH Authentication required.", FaultKind.DENIED, pawl.BackendDenied),
+    ("WRONGPASS invalid username-password pair", FaultKind.DENIED, pawl.BackendDenied),
+    ("DENIED Redis is running in protected mode", FaultKind.DENIED, pawl.BackendDenied),
+    ("-DENIED: no", FaultKind.SCRIPT, pawl.ScriptError),
+    ("ERR invalid password", FaultKind.DENIED, pawl.BackendDenied),
+    ("WRONGTYPE Operation against a key", FaultKind.WRONG_KEY, pawl.WrongKey),
+    ("NOPROTO unsupported protocol version", FaultKind.UNSUPPORTED, pawl.NotSupported),
+    (
+        "ERR Error running script (call to f_x): @user_script:1: WRONGTYPE Op",
+        FaultKind.WRONG_KEY,
+        pawl.WrongKey,
+    ),
+    (
+        "ERR Error running script: @user_script: 12: -OOM command not",
+        FaultKind.OUT_OF_MEMORY,
+        pawl.BackendOutOfMemory,
+    ),
+    ("ERR user_script:3: attempt to compare nil", FaultKind.SCRIPT, pawl.ScriptError),
+    ("PAWLWIRE this name is used by pawl wire version 9", FaultKind.SCRIPT, pawl.ScriptError),
+    ("", FaultKind.SCRIPT, pawl.ScriptError),
+]
+
+
+@pytest.mark.parametrize(("text", "kind", "error"), REPLIES, ids=[row[0][:30] for row in REPLIES])
+def test_what_a_server_says(text: str, kind: FaultKind, error: type[pawl.PawlError]) -> None:
+    fault = classify(text)
+    assert fault.kind is kind
+    assert not fault.maybe_applied, "the server refused: nothing was done"
+    told = to_error(fault, "order", "acquire lock")
+    assert type(told) is error
+    assert told.name == "order"
+    assert "acquire lock 'order'" in str(told)
+    assert text in str(told), "the server's words are not lost"
+    assert str(pickle.loads(pickle.dumps(told))) == str(told)
+
+
+@pytest.mark.parametrize("kind", FaultKind)
+def test_each_fault_has_an_error_of_its_own_words(kind: FaultKind) -> None:
+    told = to_error(Fault(kind, "words"), None, "renew")
+    assert type(told) is not pawl.BackendError, "no kind is left to the default"
+    assert str(told).startswith("renew: ")
+    assert str(told).endswith(": words")
+
+
+def test_which_faults_pass() -> None:
+    waiting_helps = {FaultKind.UNREACHABLE, FaultKind.UNANSWERED, FaultKind.NOT_READY, FaultKind.READ_ONLY}
+    assert {kind for kind in FaultKind if passes(kind)} == waiting_helps
+
+
+def test_held_by_another_is_never_a_failure_of_the_server() -> None:
+    assert not issubclass(pawl.NotAcquired, pawl.BackendError)
+    assert not issubclass(pawl.BackendError, pawl.NotAcquired)

@@ -1,0 +1,103 @@
+"""From names to keys: no name reaches into another's, whatever it is made of."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import pawl
+from pawl.core.names import MAX_NAME_BYTES, check_namespace, helper_key, key_of, wake_prefix
+
+TRICKY = st.text(alphabet="ab:%{}27BD5C\n\0 é\u2028é", max_size=12)
+NAMES = st.one_of(TRICKY, st.text(max_size=30)).filter(lambda text: 0 < _size(text) <= MAX_NAME_BYTES)
+NAMESPACES = st.one_of(TRICKY, st.text(max_size=20)).filter(lambda text: 0 < _size(text) <= MAX_NAME_BYTES)
+SUFFIXES = ["fence", "1:queue", "1:tickets", "1:holds", "1:dead:token@h:1/main"]
+
+
+def _size(text: str) -> int:
+    try:
+        return len(text.encode())
+    except UnicodeEncodeError:
+        return 10_000
+
+
+def slot_part(key: str) -> str:
+    """What a cluster hashes of a key, after the specification: the first braces, unless nothing is in them."""
+    start = key.find("{")
+    if start < 0:
+        return key
+    end = key.find("}", start)
+    return key[start + 1 : end] if end > start + 1 else key
+
+
+@given(NAMESPACES, NAMES, NAMESPACES, NAMES)
+def test_escaping_cannot_collide(space: str, name: str, other_space: str, other: str) -> None:
+    mine = key_of(check_namespace(space), name)
+    theirs = key_of(check_namespace(other_space), other)
+    assert (mine == theirs) == ((space, name) == (other_space, other))
+
+
+@given(NAMESPACES, NAMES, NAMES, st.sampled_from(SUFFIXES), st.sampled_from(SUFFIXES))
+def test_helper_keys_belong_to_one_name(
+    space: str, name: str, other: str, suffix: str, other_suffix: str
+) -> None:
+    namespace = check_namespace(space)
+    key, other_key = key_of(namespace, name), key_of(namespace, other)
+    helper = helper_key(key, suffix)
+    assert slot_part(helper) == slot_part(key) == key, "all keys of a name share its slot"
+    assert helper != other_key, "no name is another's helper"
+    assert (helper == helper_key(other_key, other_suffix)) == ((name, suffix) == (other, other_suffix))
+
+
+@given(NAMESPACES, NAMES)
+def test_a_key_is_harmless(space: str, name: str) -> None:
+    key = key_of(check_namespace(space), name)
+    assert not re.search("[{}\x00-\x1f\x7f-\x9f\u2028\u2029]", key)
+    assert key.count(":") == name.count(":") + 1, "a colon in a namespace is escaped"
+
+
+@given(NAMES)
+def test_what_needs_no_escaping_is_left_as_it_is(name: str) -> None:
+    plain = not re.search("[%{}\x00-\x1f\x7f-\x9f\u2028\u2029]", name)
+    assert (key_of("pawl", name) == f"pawl:{name}") == plain
+
+
+@given(NAMES)
+def test_without_a_namespace_the_name_is_the_key(name: str) -> None:
+    if re.search("[%{}\x00-\x1f\x7f-\x9f\u2028\u2029]", name):
+        with pytest.raises(pawl.ConfigurationError, match="needs escaping"):
+            key_of("", name)
+    else:
+        assert key_of("", name) == name
+
+
+@given(NAMESPACES, NAMESPACES)
+def test_namespaces_do_not_share_a_channel(space: str, other: str) -> None:
+    mine, theirs = wake_prefix(check_namespace(space)), wake_prefix(check_namespace(other))
+    assert (mine == theirs) == (space == other)
+    assert not re.search(r"[*?\[\] ]", mine), "nor could it be a pattern"
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("order:42", "pawl:order:42"),
+        ("a{b}", "pawl:a%7Bb%7D"),
+        ("100%", "pawl:100%25"),
+        ("\n", "pawl:%0A"),
+        ("\x85", "pawl:%C2%85"),
+    ],
+)
+def test_keys(name: str, key: str) -> None:
+    assert key_of("pawl", name) == key
+
+
+def test_the_longest_name() -> None:
+    assert key_of("pawl", "x" * 200)
+    assert key_of("pawl", "é" * 100)
+    for long in ("x" * 201, "é" * 101, "x" * 10**7):
+        with pytest.raises(pawl.ConfigurationError, match="too long"):
+            key_of("pawl", long)

@@ -1,0 +1,176 @@
+"""Every option against every strange value: what is refused, and what a good value becomes."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from math import inf, nan
+from typing import Any
+
+import pytest
+
+import pawl
+from pawl.core.options import LockOptions, check_callback, check_count, check_timeout, check_ttl, seconds
+
+OK, BAD = True, False
+STRANGE: dict[str, Any] = {
+    "0": 0,
+    "None": None,
+    "negative": -1,
+    "inf": inf,
+    "-inf": -inf,
+    "nan": nan,
+    "bool": True,
+    "text": "1",
+    "timedelta": timedelta(seconds=1),
+    "int": 1,
+    "float": 1.0,
+    "list": [],
+}
+COLUMNS = list(STRANGE)
+#                      0    None  neg  inf   -inf  nan  bool text  td   int   float list
+TABLE: dict[str, list[bool]] = {
+    "ttl":               [BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, OK, OK, OK, BAD],
+    "renew":             [BAD, BAD, BAD, BAD, BAD, BAD, OK, BAD, BAD, BAD, BAD, BAD],
+    "renew_every":       [BAD, OK, BAD, BAD, BAD, BAD, BAD, BAD, OK, OK, OK, BAD],
+    "timeout":           [OK, OK, BAD, OK, BAD, BAD, BAD, BAD, OK, OK, OK, BAD],
+    "unavailable_after": [OK, BAD, BAD, BAD, BAD, BAD, BAD, BAD, OK, OK, OK, BAD],
+    "max_hold":          [BAD, OK, BAD, BAD, BAD, BAD, BAD, BAD, OK, OK, OK, BAD],
+    "min_hold":          [OK, BAD, BAD, BAD, BAD, BAD, BAD, BAD, OK, OK, OK, BAD],
+    "handover":          [OK, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, OK, BAD, BAD],
+    "ticket_ttl":        [BAD, OK, BAD, BAD, BAD, BAD, BAD, BAD, OK, OK, OK, BAD],
+    "max_waiters":       [BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, OK, BAD, BAD],
+    "on_lost":           [BAD, OK, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD],
+    "on_exit":           [BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD],
+}  # fmt: skip
+CASES = [
+    pytest.param(option, STRANGE[column], good, id=f"{option}={column}")
+    for option, row in TABLE.items()
+    for column, good in zip(COLUMNS, row, strict=True)
+]
+
+
+@pytest.mark.parametrize(("option", "value", "good"), CASES)
+def test_each_option_with_each_value(option: str, value: Any, good: bool) -> None:  # noqa: ANN401, FBT001 - a table
+    given: dict[str, Any] = {option: value}
+    if good:
+        LockOptions(**given)
+    else:
+        with pytest.raises(pawl.ConfigurationError, match=option):
+            LockOptions(**given)
+
+
+def test_the_table_has_every_option() -> None:
+    assert set(TABLE) == LockOptions.known()
+
+
+def test_defaults() -> None:
+    options = LockOptions()
+    assert (options.ttl, options.renew, options.renew_every, options.timeout) == (30.0, True, 10.0, None)
+    assert (options.handover, options.ticket_ttl, options.max_waiters) == (16, 3.0, 10_000)
+    assert (options.ttl_ms, options.ticket_ms, options.block) == (30_000, 3_000, 17)
+    assert (options.unavailable_after, options.min_hold, options.max_hold) == (10.0, 0.0, None)
+    assert options.on_exit == "raise"
+
+
+@pytest.mark.parametrize("ttl", [0.05, 0.3, 1.0, 3.0, 30.0, 86400.0, 366 * 86400.0, timedelta(minutes=1)])
+def test_what_follows_from_a_ttl(ttl: Any) -> None:  # noqa: ANN401 - a number or a timedelta
+    options = LockOptions(ttl=ttl)
+    assert isinstance(options.ttl, float)
+    assert options.renew_every == options.ttl / 3
+    assert options.ticket_ttl == min(3.0, options.ttl)
+    assert options.request_timeout <= options.ticket_ttl / 3, "two tries fit into a ticket"
+    assert options.ttl_ms >= options.ttl * 1000, "the server keeps it no shorter"
+
+
+@pytest.mark.parametrize("ttl", [0.0499, 0, -1, 366 * 86400 + 1, inf, -inf, nan, 1e308])
+def test_ttls_out_of_bounds(ttl: float) -> None:
+    with pytest.raises(pawl.ConfigurationError, match="ttl"):
+        check_ttl(ttl)
+
+
+def test_infinite_timeouts_wait_for_ever() -> None:
+    assert check_timeout(inf) is None
+    assert check_timeout(None) is None
+    assert check_timeout(0) == 0.0
+    assert LockOptions(timeout=inf).timeout is None
+
+
+@pytest.mark.parametrize(
+    ("every", "ttl", "good"),
+    [(9.9, 20.0, True), (10.0, 20.0, False), (10.1, 20.0, False), (0.02, 0.05, True)],
+)
+def test_renewal_must_come_twice_in_a_ttl(every: float, ttl: float, good: bool) -> None:  # noqa: FBT001 - a table
+    if good:
+        assert LockOptions(ttl=ttl, renew_every=every).renew_every == every
+    else:
+        with pytest.raises(pawl.ConfigurationError, match="half the ttl"):
+            LockOptions(ttl=ttl, renew_every=every)
+
+
+def test_a_ticket_is_a_lease_too() -> None:
+    with pytest.raises(pawl.ConfigurationError, match="longer than ttl"):
+        LockOptions(ttl=2.0, ticket_ttl=2.1)
+    assert LockOptions(ttl=2.0, ticket_ttl=2.0).ticket_ms == 2000
+
+
+def test_max_hold_needs_renewal() -> None:
+    with pytest.raises(pawl.ConfigurationError, match="renew is off"):
+        LockOptions(max_hold=5.0, renew=False)
+
+
+@pytest.mark.parametrize(
+    ("options", "hands"),
+    [({}, True), ({"handover": 0}, False), ({"renew": False}, False), ({"min_hold": 0.1}, False)],
+)
+def test_who_hands_over(options: dict[str, Any], hands: bool) -> None:  # noqa: FBT001 - a table
+    made = LockOptions(**options)
+    assert made.hands_over is hands
+    assert made.block == (17 if hands else 1)
+
+
+def test_a_changed_ttl_brings_its_own_rhythm() -> None:
+    changed = LockOptions(ttl=30.0, renew_every=5.0, ticket_ttl=2.0).but(ttl=1.0)
+    assert changed.renew_every == pytest.approx(1 / 3)
+    assert changed.ticket_ttl == 1.0
+    kept = LockOptions(ttl=30.0, renew_every=5.0).but(timeout=1.0)
+    assert kept.renew_every == 5.0
+    same = LockOptions()
+    assert same.but() is same
+    with pytest.raises(pawl.ConfigurationError):
+        same.but(ttl=0)
+
+
+def test_options_cannot_be_changed_or_taken_by_position() -> None:
+    with pytest.raises(AttributeError):
+        LockOptions().ttl = 5.0  # type: ignore[misc]
+    with pytest.raises(TypeError):
+        LockOptions(5.0)  # type: ignore[call-arg]
+    assert LockOptions(ttl=5) == LockOptions(ttl=5.0)
+    assert hash(LockOptions(ttl=5)) == hash(LockOptions(ttl=5.0))
+
+
+def test_durations() -> None:
+    assert seconds(timedelta(milliseconds=1500), "x") == 1.5
+    assert seconds(3, "x") == 3.0
+    assert isinstance(seconds(3, "x"), float)
+    with pytest.raises(pawl.ConfigurationError, match="x is too large"):
+        seconds(10**400, "x")
+
+
+def test_counts() -> None:
+    assert check_count(0, "x", 0, 3) == 0
+    for wrong in (-1, 4, True, 1.0, "1", None):
+        with pytest.raises(pawl.ConfigurationError, match="x"):
+            check_count(wrong, "x", 0, 3)
+
+
+def test_callbacks() -> None:
+    async def coloured(_lease: object) -> None: ...
+
+    assert check_callback(None, may_be_async=False) is None
+    assert check_callback(print, may_be_async=False) is print
+    assert check_callback(coloured, may_be_async=True) is coloured
+    with pytest.raises(pawl.ConfigurationError, match="coroutine function"):
+        check_callback(coloured, may_be_async=False)
+    with pytest.raises(pawl.ConfigurationError, match="callable"):
+        check_callback("x", may_be_async=True)

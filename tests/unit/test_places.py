@@ -1,0 +1,206 @@
+"""The local queue: when a tenure may be handed over, what its next owner gets, and what the one before may still do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import pawl
+from pawl.core.claim import Claim
+from pawl.core.endings import release_or_raise
+from pawl.core.handover import Mark, Place, Sleeper, Turn
+from pawl.core.lease import BaseLease
+from pawl.core.tenure import Tenure
+from pawl.model import LeaseState, LossReason, Release
+from tests.unit.scripted import RELEASED, START, After, Rig, held, queued, run, unanswered
+
+
+def sleepers(rig: Rig, count: int) -> tuple[Place, list[Sleeper]]:
+    """Let some more come to the name; the place, and they."""
+    found = [rig.engine.places.join(rig.plan.spot, Mark()) for _ in range(count)]
+    return found[0][0], [sleeper for _, sleeper in found if sleeper is not None]
+
+
+def owner(rig: Rig) -> Tenure:
+    """The tenure of whoever holds it."""
+    return rig.engine.schedule.all()[0]
+
+
+def test_an_owner_hands_over_without_the_network() -> None:
+    rig = Rig(held(fence=500))
+    lease = rig.acquire()
+    _, [first, second] = sleepers(rig, 2)
+    before = lease.valid_until
+    assert rig.release(lease) is Release.RELEASED
+    assert rig.sent == ["acquire"]
+    assert first.tenure is not None
+    assert first.fence == 501, "the next fence of the block"
+    assert first.tenure.valid_until == before, "the validity is inherited, not counted anew"
+    assert not second.served
+
+
+def test_s9_each_local_owner_has_its_own_token() -> None:
+    rig = Rig(held())
+    lease = rig.acquire()
+    _, [first] = sleepers(rig, 1)
+    before = lease.token
+    rig.release(lease)
+    assert first.tenure is not None
+    later = BaseLease(rig.engine, first.tenure, first.fence, "me", 1)
+    assert later.token == before + ".1"
+    assert lease.token == before, "the one before keeps its own"
+    later._released = True
+
+
+def test_s9_a_second_release_of_the_first_owner_hits_nobody() -> None:
+    rig = Rig(held())
+    lease = rig.acquire()
+    _, [first] = sleepers(rig, 1)
+    rig.release(lease)
+    for _ in range(2):
+        with pytest.raises(pawl.NotHeld, match="released already"):
+            run(release_or_raise(rig.engine, lease))
+    assert first.tenure is not None
+    assert first.tenure.state is LeaseState.HELD
+    assert rig.sent == ["acquire"]
+    assert rig.departed() == []
+
+
+# What forbids a hand-over. The first sleeper then speaks to the server itself, and gives the old token back.
+FORBIDDEN: list[tuple[str, Callable[[Rig], object]]] = [
+    ("a renewal failed", lambda rig: rig.upkeep(After(0.1, unanswered()))),
+    ("little is left", lambda rig: setattr(rig.runtime, "clock", owner(rig).valid_until - 1.4)),
+    ("a copy of its acquire may still come", lambda rig: setattr(owner(rig), "unanswered", True)),
+    ("its block is used up", lambda rig: setattr(owner(rig), "used", 16)),
+    ("the streak is long", lambda rig: setattr(owner(rig).place, "streak", 16)),
+]
+
+
+@pytest.mark.parametrize("spoil", [case[1] for case in FORBIDDEN], ids=[case[0] for case in FORBIDDEN])
+def test_s9_what_may_not_be_handed_over(spoil: Callable[[Rig], object]) -> None:
+    rig = Rig(held())
+    lease = rig.acquire()
+    rig.runtime.clock += 10.0
+    _, [first, _] = sleepers(rig, 2)
+    tenure = owner(rig)
+    spoil(rig)
+    assert rig.release(lease) is Release.RELEASED
+    assert first.tenure is None
+    assert first.claim is not None
+    assert first.claim.old == tenure.token
+    assert first.claim.token != tenure.token, "a token that was ever left is dead"
+    assert tenure.state is LeaseState.RELEASED
+    assert rig.engine.schedule.all() == [], "it is renewed no more"
+
+
+def test_a_run_of_hand_overs_is_short() -> None:
+    """After 20 ms the next one goes through the server, so that others have their turn."""
+    rig = Rig(held())
+    rig.acquire()
+    place, them = sleepers(rig, 8)
+    tenure = owner(rig)
+    handed = 0
+    while place.hand_over(tenure, rig.runtime.clock) is Turn.HANDED:
+        handed += 1
+        rig.runtime.clock += 0.006
+    assert handed == 4, "at 0, 6, 12 and 18 ms"
+    assert [sleeper.fence for sleeper in them[:4]] == [101, 102, 103, 104]
+
+
+@pytest.mark.parametrize("handover", [1, 3, 16])
+def test_a_run_of_hand_overs_has_few_members(handover: int) -> None:
+    rig = Rig(held(), handover=handover)
+    rig.acquire()
+    place, _ = sleepers(rig, 20)
+    tenure = owner(rig)
+    turns = [place.hand_over(tenure, rig.runtime.clock) for _ in range(20)]
+    assert turns.count(Turn.HANDED) == handover
+    assert rig.options.block == handover + 1, "a fence for each of them, and for the first owner"
+
+
+@pytest.mark.parametrize("options", [{"handover": 0}, {"renew": False}, {"min_hold": 1.0}])
+def test_s9_locks_that_never_hand_over(options: dict[str, Any]) -> None:
+    rig = Rig(held(), **options)
+    assert rig.plan.alone
+    assert rig.options.block == 1
+    lease = rig.acquire()
+    assert lease._tenure.place is None
+    assert len(rig.engine.places) == 0
+
+
+def test_a_lost_tenure_is_not_handed_over() -> None:
+    rig = Rig(held())
+    lease = rig.acquire()
+    place, [first, second] = sleepers(rig, 2)
+    tenure = owner(rig)
+    rig.engine.lose(tenure, LossReason.TAKEN)
+    assert first.claim is not None, "the first of them speaks for itself, with a token of its own"
+    assert first.claim.old is None
+    assert place.hand_over(tenure, rig.runtime.clock) is Turn.REFUSED
+    assert rig.release(lease) is Release.LOST
+    assert not second.served
+
+
+def test_nobody_waits() -> None:
+    rig = Rig(held(), RELEASED)
+    lease = rig.acquire()
+    assert len(rig.engine.places) == 1
+    rig.release(lease)
+    assert rig.sent == ["acquire", "leave"]
+    assert len(rig.engine.places) == 0
+
+
+def test_the_next_speaker_gives_back_and_queues_in_one_script() -> None:
+    rig = Rig(held(), queued(), held(fence=900))
+    lease = rig.acquire()
+    place, [first] = sleepers(rig, 1)
+    place.streak = 16
+    rig.release(lease)
+    claim = first.claim
+    assert claim is not None
+    from pawl.core.claim import win
+
+    grant = run(win(rig.engine, rig.plan.primitive, rig.options, claim, None, wait=True))
+    assert grant is not None
+    assert rig.sent == ["acquire", "swap", "renew"]
+    assert rig.runtime.sent[1].args[0] == lease.token
+    assert claim.old is None, "it is given back once"
+
+
+def test_a_sleeper_leaves_or_is_served_never_both() -> None:
+    rig = Rig(held())
+    rig.acquire()
+    place, [first, second, third] = sleepers(rig, 3)
+    assert place.withdraw(second)
+    assert place.withdraw(second), "again changes nothing"
+    assert place.pass_claim(Claim("t"))
+    assert first.claim is not None
+    assert not place.withdraw(first), "its turn came first: it must use it"
+    assert place.pass_claim(Claim("u"))
+    assert third.claim is not None
+    assert not second.served
+    assert not place.pass_claim(Claim("v"))
+    assert place.closed
+    assert len(rig.engine.places) == 0
+
+
+def test_who_comes_to_a_closed_place_opens_a_new_one() -> None:
+    rig = Rig()
+    old, none = rig.engine.places.join("spot", Mark())
+    assert none is None
+    assert not old.pass_claim(Claim("t"))
+    new, none = rig.engine.places.join("spot", Mark())
+    assert none is None
+    assert new is not old
+
+
+def test_closing_wakes_all() -> None:
+    rig = Rig(held())
+    rig.acquire()
+    _, them = sleepers(rig, 3)
+    rig.engine.places.dismiss()
+    assert all(sleeper.closed for sleeper in them)
+    assert len(rig.engine.places) == 0
+    assert rig.runtime.clock == START

@@ -1,0 +1,138 @@
+"""When leases are due: in order, once, and never after they ended."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from math import inf
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pawl.core.options import LockOptions
+from pawl.core.schedule import Schedule
+from pawl.core.tenure import Tenure
+from pawl.model import LeaseState
+from pawl.primitives.mutex import Mutex
+
+OPTIONS = LockOptions()
+MUTEX = Mutex("lock", "x", "pawl:x")
+
+
+def tenure(valid_until: float = 1e9) -> Tenure:
+    return Tenure(MUTEX, OPTIONS, "t@h", 1, valid_until, 0.0)
+
+
+def schedule() -> Schedule:
+    return Schedule(nullcontext())
+
+
+def test_nothing_is_due() -> None:
+    empty = schedule()
+    assert empty.take_due(1e9, 10) == []
+    assert empty.sleep_until(0.0) == inf
+    assert empty.first_deadline() == inf
+    assert empty.all() == []
+
+
+def test_due_in_time_and_once() -> None:
+    plan, first, second = schedule(), tenure(), tenure()
+    plan.add(first, 10.0, 10.0)
+    plan.add(second, 10.0, 12.0)
+    assert plan.take_due(9.9, 10) == []
+    assert plan.sleep_until(9.9) == 10.0
+    assert plan.take_due(10.0, 10) == [first]
+    assert plan.take_due(11.9, 10) == []
+    assert plan.take_due(100.0, 10) == [second]
+    assert plan.take_due(200.0, 10) == []
+
+
+def test_who_adds_something_sooner_than_the_sleep_is_told_to_nudge() -> None:
+    plan = schedule()
+    plan.add(tenure(), 10.0, 10.0)
+    assert not plan.add(tenure(), 5.0, 5.0), "nobody sleeps yet"
+    assert plan.sleep_until(0.0) == 5.0
+    assert plan.add(tenure(), 1.0, 4.0)
+    assert plan.add_once(tenure(), 3.0)
+    assert not plan.add(tenure(), 30.0, 30.0)
+    assert not plan.add_once(tenure(), 5.0)
+    plan.take_due(0.0, 10)
+    assert not plan.add_once(tenure(), 1.0), "awake: it will look by itself"
+
+
+def test_a_released_lease_leaves_nothing_behind() -> None:
+    plan, lease = schedule(), tenure()
+    plan.add(lease, 10.0, 10.0)
+    plan.discard(lease)
+    plan.discard(lease)
+    assert plan.all() == []
+    assert plan.take_due(1e9, 10) == []
+
+
+def test_one_out_of_rhythm_is_dropped_when_its_time_comes() -> None:
+    plan, lease = schedule(), tenure()
+    plan.add_once(lease, 10.0)
+    assert plan.all() == [lease]
+    lease.state = LeaseState.RELEASED
+    plan.discard(lease)
+    assert plan.all() == []
+    assert plan.take_due(10.0, 10) == []
+
+
+def test_a_batch_has_an_end() -> None:
+    plan = schedule()
+    for _ in range(25):
+        plan.add(tenure(), 1.0, 1.0)
+    for _ in range(5):
+        plan.add_once(tenure(), 1.0)
+    assert [len(plan.take_due(2.0, 10)) for _ in range(4)] == [10, 10, 10, 0]
+
+
+def test_deadlines_bound_a_wait_for_the_server() -> None:
+    plan = schedule()
+    plan.add(tenure(), 10.0, 3.0)
+    assert plan.first_deadline() == inf, "a renewal is not the end of a life"
+    plan.add(tenure(), 30.0, 20.0, deadline=True)
+    assert plan.first_deadline() == 20.0
+    plan.add_once(tenure(valid_until=15.0), 1.0)
+    assert plan.first_deadline() == 15.0
+
+
+def test_what_is_in_hand_is_still_known() -> None:
+    """A client that closes while a renewal is on its way must release that lease as well."""
+    plan, lease = schedule(), tenure()
+    plan.add(lease, 1.0, 1.0)
+    plan.take_due(1.0, 10)
+    assert plan.all() == [lease]
+    plan.take_due(1.0, 10)
+    assert plan.all() == []
+    plan.clear()
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([1.0, 10.0]), st.integers(0, 50), st.sampled_from(["row", "once", "gone"]))
+    )
+)
+def test_every_lease_is_served_exactly_once(script: list[tuple[float, int, str]]) -> None:
+    plan = schedule()
+    expected: list[Tenure] = []
+    due: dict[float, float] = {1.0: 0.0, 10.0: 0.0}
+    for every, step, how in script:
+        lease = tenure()
+        if how == "once":
+            plan.add_once(lease, float(step))
+        else:
+            due[every] += step
+            plan.add(lease, every, due[every])
+        if how == "gone":
+            plan.discard(lease)
+        else:
+            expected.append(lease)
+    served: list[Tenure] = []
+    now = 0.0
+    while (wake := plan.sleep_until(now)) < inf:
+        # A row that is empty now is looked at once more: what is added to it needs no nudge.
+        now = max(now, wake)
+        served += plan.take_due(now, 3)
+    assert len(served) == len(expected)
+    assert set(served) == set(expected)
