@@ -1,0 +1,108 @@
+"""Races between threads that share one lease or its tenure."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+import pawl
+from pawl.model import LeaseState, LossReason
+from tests.regressions.rig import between, until
+
+
+def test_two_releases_at_once_do_not_hand_one_grant_to_two_waiters(client: pawl.Client) -> None:
+    lock = client.lock("n")
+    lease = lock.acquire()
+    held: list[pawl.Lease] = []
+    done = threading.Event()
+
+    def wait() -> None:
+        mine = lock.acquire()
+        held.append(mine)
+        done.wait(5)
+        mine.release()
+
+    waiters = [threading.Thread(target=wait) for _ in range(2)]
+    for waiter in waiters:
+        waiter.start()
+    until(lambda: sum(len(p.sleepers) for p in client._engine.places._places.values()) == 2)
+    outcomes: list[BaseException | None] = []
+
+    def release() -> None:
+        try:
+            lease.release()
+        except pawl.NotHeld as error:
+            outcomes.append(error)
+        else:
+            outcomes.append(None)
+
+    with between("_inert", release):
+        release()
+    try:
+        until(lambda: held)
+        time.sleep(0.1)
+        assert len(held) == 1
+        assert sorted(outcome is None for outcome in outcomes) == [False, True]
+    finally:
+        done.set()
+        for waiter in waiters:
+            waiter.join()
+
+
+@pytest.mark.parametrize("how", ["lost", "released"])
+def test_a_renewal_under_way_does_not_revive_a_lease_that_ended_meanwhile(
+    client: pawl.Client, how: str
+) -> None:
+    lease = client.lock("n").acquire()
+    engine, tenure = client._engine, lease._tenure
+    sent_at = engine.runtime.now()
+
+    def end() -> None:
+        if how == "lost":
+            engine.lose(tenure, LossReason.TAKEN)
+        else:
+            lease.release()
+
+    with between("raise_to", end):
+        engine.applies(tenure, 30_000, 30_000, sent_at)
+    assert tenure.state is (LeaseState.LOST if how == "lost" else LeaseState.RELEASED)
+
+
+def test_threads_that_leave_a_shared_owners_blocks_at_once_end_each_its_own(client: pawl.Client) -> None:
+    lock = client.rlock("n", owner="job")
+    start, errors = threading.Barrier(8), []
+
+    def enter() -> None:
+        try:
+            for _ in range(30):
+                start.wait(10)
+                with lock as lease:
+                    start.wait(10)
+                    lease.check()
+        except BaseException as error:  # noqa: BLE001 - told by the main thread
+            errors.append(error)
+            start.abort()
+
+    threads = [threading.Thread(target=enter) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+
+
+def test_an_outer_block_is_told_of_a_loss_that_the_inner_one_caught(client: pawl.Client) -> None:
+    lock = client.rlock("n")
+    seen: list[object] = []
+
+    def body() -> None:
+        with lock as outer:
+            with pytest.raises(pawl.LeaseLost), lock:
+                client._engine.lose(outer._tenure, LossReason.TAKEN)
+            seen.append(bool(outer.lost))
+
+    with pytest.raises(pawl.LeaseLost):
+        body()
+    assert seen == [True]
