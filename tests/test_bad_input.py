@@ -344,8 +344,8 @@ async def _adopt(url: str, ticket: str) -> None:
 BAD_URLS: list[tuple[object, str]] = [
     ("", "empty"),
     ("   ", "empty"),
-    ("localhost:6379", "unknown scheme"),
-    ("localhost", "unknown scheme"),
+    ("localhost:6379", "scheme"),
+    ("localhost", "no scheme"),
     ("http://localhost:6379", "unknown scheme 'http'"),
     ("memcached://h", "unknown scheme 'memcached'"),
     ("redis://h:99999", "port"),
@@ -408,7 +408,7 @@ def test_a_password_is_never_in_the_text(connect: Connect) -> None:
     [
         ("PAWL_URL", "", "PAWL_URL is empty"),
         ("PAWL_URL", "  ", "PAWL_URL is empty"),
-        ("PAWL_URL", "nonsense", "unknown scheme"),
+        ("PAWL_URL", "nonsense", "no scheme"),
         ("PAWL_TTL", "30s", "PAWL_TTL is '30s'"),
         ("PAWL_TTL", "nan", "NaN"),
         ("PAWL_TTL", "0", "PAWL_TTL is 0 s"),
