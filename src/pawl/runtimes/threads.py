@@ -225,7 +225,7 @@ class ThreadRuntime:
             self._upkeep = threading.Thread(
                 target=self._serve, args=(upkeep,), name="pawl-upkeep", daemon=True
             )
-        self._upkeep.start()
+        _start(self._upkeep)
 
     def _serve(self, upkeep: Callable[[], Any]) -> None:
         while not self._ending:
@@ -254,7 +254,7 @@ class ThreadRuntime:
 
     def report(self, callback: Callable[[], object]) -> None:
         """See ``Runtime``."""
-        threading.Thread(target=_reported, args=(callback,), name="pawl-on-lost", daemon=True).start()
+        _start(threading.Thread(target=_reported, args=(callback,), name="pawl-on-lost", daemon=True))
 
     # The end ----------------------------------------------------------------------------------------------------
 
@@ -297,6 +297,14 @@ class ThreadRuntime:
         self._identity = Identity()
         for link in links:
             link.close()
+
+
+def _start(thread: threading.Thread) -> None:
+    try:
+        thread.start()
+    except RuntimeError as error:
+        # While the interpreter ends it allows no new thread; what can be released must still be.
+        log.warning("%s cannot run: %s", thread.name, error)
 
 
 def _reported(callback: Callable[[], object]) -> None:
