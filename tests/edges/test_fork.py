@@ -131,7 +131,7 @@ def test_a_child_that_leaves_normally_closes_nothing_of_the_parent(valkey: Serve
         lease.release()
         print(status)
     """
-    assert run_script(text, valkey.url) == "0"
+    assert run_script(text, valkey.url, PYTHONWARNINGS="ignore::DeprecationWarning") == "0"
 
 
 def test_fork_while_other_threads_are_inside_pawl(valkey: Server, client: pawl.Client) -> None:
