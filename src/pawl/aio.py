@@ -179,8 +179,7 @@ class AsyncLock:
         Raises:
             BackendError: The server could not be asked, or refused: that is never answered with None.
         """
-        lease = await operations.try_acquire(self._client._engine(), self._plan, AsyncLease)
-        return cast("AsyncLease | None", lease)
+        return await operations.try_acquire(self._client._engine(), self._plan, AsyncLease)
 
     async def locked(self) -> bool:
         """Whether anybody holds the name now; old as soon as it is known, so never a reason to go ahead."""

@@ -147,7 +147,7 @@ class Lock:
         """
         plan = self._client._prepare(self._plan, ttl)
         wait = plan.options.timeout if isinstance(timeout, _Unset) else check_timeout(timeout)
-        return cast("Lease", run(operations.acquire(self._client._engine, plan, Lease, wait, stop)))
+        return run(operations.acquire(self._client._engine, plan, Lease, wait, stop))
 
     def try_acquire(self) -> Lease | None:
         """Take the lock if it is free now; None if somebody holds it, also this thread itself.
@@ -156,7 +156,7 @@ class Lock:
             BackendError: The server could not be asked, or refused: that is never answered with None.
         """
         plan = self._client._prepare(self._plan, None)
-        return cast("Lease | None", run(operations.try_acquire(self._client._engine, plan, Lease)))
+        return run(operations.try_acquire(self._client._engine, plan, Lease))
 
     def locked(self) -> bool:
         """Whether anybody holds the name now; old as soon as it is known, so never a reason to go ahead."""
@@ -164,7 +164,8 @@ class Lock:
 
     def __enter__(self) -> Lease:
         lease = self.acquire()
-        self._entered.append((lease._who, lease))
+        # Not append: after a call a signal handler may run, and nobody would leave the block that was not begun.
+        self._entered += [(lease._who, lease)]
         return lease
 
     def __exit__(

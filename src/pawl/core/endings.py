@@ -329,6 +329,7 @@ async def _adopt(engine: Engine, plan: Plan, ticket: Ticket, new_lease: NewLease
     if not plan.counted:
         engine.held[who, plan.primitive.key] = tenure
     engine.keep(tenure, confirmed=True)
+    lease._given = True
     return lease
 
 

@@ -55,6 +55,7 @@ class Engine:
         departing: How many of them are on their way.
         underway: Acquisitions and releases that are going on, by their ids; what they hold is in no schedule.
         abandoned: Tenures whose lease object was garbage-collected; appended by finalisers, which may do no more.
+        undelivered: The same of leases that nobody got: a signal interrupted acquire after the grant.
         counters: What happened how often.
         epoch: Raised by a fork: leases of an older epoch belong to the parent.
         client: Whose engine it is. Each lease keeps it alive, so that what the client does at its end, and at the
@@ -70,6 +71,7 @@ class Engine:
         self.held: dict[tuple[object, str], Tenure] = {}
         self.departures: deque[Departure] = deque()
         self.abandoned: deque[Tenure] = deque()
+        self.undelivered: deque[Tenure] = deque()
         self.counters: Counter[str] = Counter()
         self.underway: dict[int, object] = {}
         self.departing: int = 0
@@ -218,7 +220,12 @@ class Engine:
         self.runtime.spawn_upkeep(lambda: upkeep(self))
 
     def forget_abandoned(self) -> None:
-        """Stop renewing leases whose objects are gone; they run out. Never released: their body may still run."""
+        """Stop renewing leases whose objects are gone; they run out. Released only if no body can still run."""
+        while self.undelivered:
+            tenure = self.undelivered.popleft()
+            self.forget_holder(tenure, tenure.who)
+            if tenure.live and tenure.epoch == self.epoch and not self.end_turn(tenure, self.runtime.now()):
+                self.depart_from(tenure)
         while self.abandoned:
             tenure = self.abandoned.popleft()
             self.forget_holder(tenure, tenure.who)
@@ -249,6 +256,7 @@ class Engine:
         self.departing = 0
         self.underway = {}
         self.abandoned = deque()
+        self.undelivered = deque()
         self.upkeep_runs = False
 
     def applies(self, tenure: Tenure, left_ms: int, asked_ms: int, sent_at: float) -> bool:

@@ -71,6 +71,7 @@ class BaseLease:
         "_client",
         "_engine",
         "_fence",
+        "_given",
         "_levels",
         "_lost",
         "_number",
@@ -91,6 +92,7 @@ class BaseLease:
         self._levels = 1
         self._shared = count
         self._released = False
+        self._given = False
         self._lost = False
         self._sleepers: list[Parker] = []
         tenure.lease = ref(self)
@@ -246,9 +248,9 @@ class BaseLease:
             return
         if self._released or tenure.epoch != engine.epoch or engine.closed:
             return
-        engine.abandoned.append(tenure)
+        (engine.abandoned if self._given else engine.undelivered).append(tenure)
         engine.runtime.nudge()
-        if not tenure.live:
+        if not tenure.live or not self._given:
             return
         text = f"lease of {self.name!r} was never released; renewal stops and its ttl ends it"
         warnings.warn(text, ResourceWarning, stacklevel=2, source=self)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar, cast
 from weakref import ref
 
 from pawl.core.claim import STOP_POLL, TOMB_MS, Claim, StopSignal, ask_once, check_stop, win
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["NewLease", "Plan", "acquire", "try_acquire"]
 
 NewLease = Callable[["Engine", Tenure, int, object, int], BaseLease]
+L = TypeVar("L", bound=BaseLease)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +50,12 @@ class Plan:
 
 
 async def acquire(
-    engine: Engine, plan: Plan, new_lease: NewLease, timeout: float | None, stop: StopSignal | None = None
-) -> BaseLease:
+    engine: Engine,
+    plan: Plan,
+    new_lease: Callable[..., L],
+    timeout: float | None,
+    stop: StopSignal | None = None,
+) -> L:
     """Take the lock.
 
     Args:
@@ -68,23 +73,28 @@ async def acquire(
     note: list[Claim] = []
     engine.underway[id(note)] = note
     try:
-        lease = await _take(engine, plan, new_lease, timeout, note, stop)
+        lease = cast("L | None", await _take(engine, plan, new_lease, timeout, note, stop))
     finally:
         engine.underway.pop(id(note), None)
     if lease is None:
         claim = note[0] if note else None
         raise _timed_out(engine, plan, began, None, claim.holder if claim else None)
+    # No call from here to the caller: no signal handler comes between, and what was not given is taken back.
+    lease._given = True
     return lease
 
 
-async def try_acquire(engine: Engine, plan: Plan, new_lease: NewLease) -> BaseLease | None:
+async def try_acquire(engine: Engine, plan: Plan, new_lease: Callable[..., L]) -> L | None:
     """Take the lock if it is free; None if anybody holds it, the caller itself included."""
     note: list[Claim] = []
     engine.underway[id(note)] = note
     try:
-        return await _take(engine, plan, new_lease, 0, note)
+        lease = cast("L | None", await _take(engine, plan, new_lease, 0, note))
     finally:
         engine.underway.pop(id(note), None)
+    if lease is not None:
+        lease._given = True
+    return lease
 
 
 async def _take(

@@ -45,7 +45,7 @@ async def upkeep(engine: Engine) -> None:
             engine.schedule.sleep_until(runtime.now()),
             min((d.due for d in engine.departures), default=float("inf")),
         )
-        if engine.abandoned:
+        if engine.abandoned or engine.undelivered:
             continue
         pause = None if next_due == float("inf") else max(0.0, next_due - runtime.now())
         if not await runtime.idle(pause):
