@@ -32,6 +32,7 @@ __all__ = [
     "outcome",
     "run_script",
     "script_calls",
+    "sleepers",
     "started_threads",
 ]
 
@@ -58,6 +59,13 @@ def script_calls(server: Server) -> int:
     stats = server.command("INFO", "commandstats")
     assert isinstance(stats, bytes)
     return sum(int(n) for n in re.findall(rb"cmdstat_eval(?:sha)?:calls=(\d+)", stats))
+
+
+def sleepers(client: pawl.Client) -> int:
+    """How many threads sleep in the local queues of a client."""
+    places = client._engine.places
+    by_spot = getattr(places, "by_spot", None) or getattr(places, "_places", {})
+    return sum(len(place.sleepers) for place in by_spot.values())
 
 
 def free(server: Server, name: str) -> bool:

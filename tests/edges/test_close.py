@@ -11,7 +11,7 @@ import pytest
 import pawl
 from pawl.testing.proxy import Proxy
 from pawl.testing.servers import Server
-from tests.edges.helpers import eventually, free, outcome, started_threads
+from tests.edges.helpers import eventually, free, outcome, sleepers, started_threads
 
 SOON = 2.0
 """Seconds within which a waiter hears of the closing: one, and one more for a busy machine."""
@@ -44,7 +44,7 @@ def test_waiters_hear_of_it(valkey: Server, other: pawl.Client) -> None:
         own = client.lock("own").acquire()
         with started_threads(*[lambda: wait("theirs")] * 3, *[lambda: wait("own")] * 2):
             eventually(lambda: other.inspect("theirs").queue_length == 1, "the speaker queues")
-            eventually(lambda: sum(len(p.sleepers) for p in client._engine.places._places.values()) == 4, "four sleep")
+            eventually(lambda: sleepers(client) == 4, "four sleep")
             began = time.monotonic()
             client.close()
         assert [end[0] for end in ends] == ["ClientClosed"] * 5

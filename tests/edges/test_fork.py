@@ -18,6 +18,7 @@ from tests.edges.helpers import (
     outcome,
     run_script,
     script_calls,
+    sleepers,
     started_threads,
 )
 
@@ -194,8 +195,7 @@ def test_threads_of_the_parent_that_wait_are_not_waiters_of_the_child(valkey: Se
             return places
 
     with started_threads(wait, wait, wait):
-        (place,) = client._engine.places._places.values()
-        eventually(lambda: len(place.sleepers) == 3, "three threads sleep")
+        eventually(lambda: sleepers(client) == 3, "three threads sleep")
         places: list[int] = []
         with started_threads(lambda: places.append(in_child(child))):
             eventually(lambda: client.inspect("queued").queue_length == 1, "the child queues on the server")

@@ -12,7 +12,7 @@ import pytest
 
 import pawl
 from pawl.testing.servers import Server
-from tests.edges.helpers import eventually, free, holder_of, started_threads
+from tests.edges.helpers import eventually, free, holder_of, sleepers, started_threads
 
 
 def upkeep_threads() -> int:
@@ -55,8 +55,7 @@ def test_local_waiters_of_a_dropped_lease_go_on(client: pawl.Client) -> None:
             pass
 
     with started_threads(wait, wait, wait):
-        (place,) = client._engine.places._places.values()
-        eventually(lambda: len(place.sleepers) == 3, "three threads sleep")
+        eventually(lambda: sleepers(client) == 3, "three threads sleep")
         with pytest.warns(ResourceWarning):
             del lease
     assert len(client._engine.places) == 0

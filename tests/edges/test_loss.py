@@ -17,7 +17,7 @@ import pawl
 from pawl.core.scripts import load
 from pawl.testing.proxy import Proxy, Rule
 from pawl.testing.servers import Server
-from tests.edges.helpers import eventually, free, holder_of, outcome, started_threads
+from tests.edges.helpers import eventually, free, holder_of, outcome, sleepers, started_threads
 
 RENEW = load("pawl.primitives.mutex", "renew").sha
 REASONS = ["expired", "taken", "unreachable", "max_hold", "closed"]
@@ -235,7 +235,7 @@ def test_the_loss_of_one_owner_is_not_told_to_the_next(client: pawl.Client, valk
         done.wait(20)
 
     with started_threads(second):
-        eventually(lambda: any(p.sleepers for p in client._engine.places._places.values()), "the second sleeps")
+        eventually(lambda: sleepers(client), "the second sleeps")
         first.release()
         eventually(lambda: leases, "the second owns")
         assert leases[0].token.startswith(first.token), "not handed over locally"
