@@ -188,8 +188,18 @@ def plan_of(
     if owner is not None:
         return Plan(SharedMutex(kind, name, key, _check_owner(owner)), options, False, True, True, "")
     return Plan(
-        Mutex(kind, name, key), options, kind == "rlock", False, not options.hands_over, _spot(key, options)
+        Mutex(kind, name, key),
+        options,
+        kind == "rlock",
+        False,
+        not options.hands_over,
+        _spot(key, options),
+        _plain(options),
     )
+
+
+def _plain(options: LockOptions) -> bool:
+    return options.hands_over and options.max_hold is None
 
 
 def _spot(key: str, options: LockOptions) -> str:

@@ -62,6 +62,7 @@ class Claim:
         old: A token of this client that holds the name and is to be left in the same script, or None.
         sent: True once anything was sent for the token.
         unanswered: True once a request of the token got no reply: its leave then needs a tombstone.
+        answer: A reply that is still to be read, and when its question was sent.
         busy: True once the server said that somebody else holds the name, and nothing was queued.
         fresh: True if the server's last answer is still to be acted on.
         queued: True while the server knows the token as a waiter.
@@ -75,6 +76,7 @@ class Claim:
     failing_since: float | None = None
     holder: str | None = None
     stop: StopSignal | None = None
+    answer: tuple[Reply, float] | None = None
     busy: bool = False
     fresh: bool = False
     drifted: int = 0
@@ -192,6 +194,15 @@ async def ask_once(
         valid = valid_until(sent_at, reply[3], options.ttl_ms)
         if valid > runtime.now():
             return Grant(reply[2], valid, confirmed=True)
+    claim.fresh = True
+    return _read(engine, primitive, options, claim, reply, sent_at)
+
+
+def read_answer(engine: Engine, primitive: Primitive, options: LockOptions, claim: Claim) -> Grant | None:
+    """Read the answer that a claim brings along; ``win`` goes on from there if it is no grant."""
+    if claim.answer is None:
+        return None
+    (reply, sent_at), claim.answer = claim.answer, None
     claim.fresh = True
     return _read(engine, primitive, options, claim, reply, sent_at)
 
@@ -319,6 +330,11 @@ def _held(
     engine: Engine, primitive: Primitive, options: LockOptions, claim: Claim, reply: Reply, sent_at: float
 ) -> Grant | None:
     claim.old = None
+    if reply[2] <= 0:
+        # The grant was made unseen, and its fence went with the server's fence key: nobody may own it.
+        engine.depart(primitive, claim.token, TOMB_MS)
+        claim.restart(engine.runtime.new_token())
+        return None
     valid = valid_until(sent_at, reply[3], options.ttl_ms)
     if valid > engine.runtime.now():
         return Grant(reply[2], valid, True, reply[5] if len(reply) > 5 else 1)

@@ -19,6 +19,7 @@ from pawl.errors import ClientClosed
 from pawl.model import LeaseState, LossReason
 
 if TYPE_CHECKING:
+    from pawl.core.handover import Place
     from pawl.core.lease import BaseLease
     from pawl.core.primitive import Primitive
 
@@ -97,10 +98,15 @@ class Engine:
             late = self.schedule.add(tenure, tenure.every, tenure.granted_at + tenure.every)
         else:
             late = self._plan(tenure, tenure.granted_at, confirmed=confirmed)
-        if not self.upkeep_runs:
-            self.start_upkeep()
-        elif late:
+        if late or not self.upkeep_runs:
+            self.wake_upkeep()
+
+    def wake_upkeep(self) -> None:
+        """Start the upkeep, or wake it because something is due earlier than it knows."""
+        if self.upkeep_runs:
             self.runtime.nudge()
+        else:
+            self.start_upkeep()
 
     def _plan(self, tenure: Tenure, now: float, *, confirmed: bool) -> bool:
         if not tenure.options.renew:
@@ -198,6 +204,18 @@ class Engine:
         callback = tenure.options.on_lost
         if callback is not None and lease is not None and not lease._released:
             self.runtime.report(_Told(callback, lease))
+
+    def drop_claim(self, primitive: Primitive, place: Place | None, claim: Claim) -> None:
+        """Pass a claim to the next local waiter, or leave its token behind on the server."""
+        if claim.drifted:
+            self.depart(primitive, claim.token, TOMB_MS)
+            claim = Claim(self.runtime.new_token())
+        if place is not None and place.pass_claim(claim):
+            return
+        if claim.old is not None:
+            self.depart(primitive, claim.old, TOMB_MS if claim.old_unanswered else 0)
+        if claim.sent:
+            self.depart(primitive, claim.token, TOMB_MS)
 
     # Background -------------------------------------------------------------------------------------------------
 

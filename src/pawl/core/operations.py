@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar, cast
 from weakref import ref
 
-from pawl.core.claim import STOP_POLL, TOMB_MS, Claim, StopSignal, ask_once, check_stop, win
-from pawl.core.handover import Mark
+from pawl.core.claim import STOP_POLL, TOMB_MS, Claim, StopSignal, ask_once, check_stop, read_answer, win
+from pawl.core.handover import Mark, Sleeper
 from pawl.core.lease import BaseLease
+from pawl.core.quick import take
 from pawl.core.runtime import Fault
 from pawl.core.tenure import Tenure
 from pawl.errors import AcquireTimeout, ClientClosed, DeadlockDetected
@@ -17,7 +18,7 @@ from pawl.model import Grant, LeaseState
 
 if TYPE_CHECKING:
     from pawl.core.engine import Engine
-    from pawl.core.handover import Place, Sleeper
+    from pawl.core.handover import Place
     from pawl.core.options import LockOptions
     from pawl.core.primitive import Primitive
     from pawl.core.runtime import Runtime
@@ -39,6 +40,7 @@ class Plan:
         counted: Whether holds are counted on the server, for an explicit ``owner=``.
         alone: Whether each acquisition stands in the server's queue by itself (``owner=`` and strict order).
         spot: The key of the local queue: locks that may hand over to each other share it.
+        plain: Whether an acquisition may go the straight way of ``quick``.
     """
 
     primitive: Primitive
@@ -47,6 +49,7 @@ class Plan:
     counted: bool
     alone: bool
     spot: str
+    plain: bool = False
 
 
 async def acquire(
@@ -108,37 +111,54 @@ async def _take(
     runtime = engine.runtime
     engine.check_open(plan.primitive.name)
     who = runtime.who()
-    wait = timeout != 0
     mine = None if plan.counted else engine.held.get((who, plan.primitive.key))
     if mine is not None:
-        again = _again(engine, plan, mine, wait=wait)
-        if again is not None or (mine.live and not wait):
+        again = _again(engine, plan, mine, wait=timeout != 0)
+        if again is not None or (mine.live and timeout == 0):
             return again
     began = runtime.now()
-    until = None if timeout is None else began + (timeout or plan.options.request_timeout)
+    window = began, None if timeout is None else began + (timeout or plan.options.request_timeout)
+    # Alive for as long as this call is the speaker.
     mark = Mark()
-    place: Place | None = None
-    if plan.alone:
-        claim = Claim(runtime.new_token())
-    else:
-        place, sleeper = engine.places.join(plan.spot, mark)
-        if sleeper is None:
-            claim = Claim(runtime.new_token())
-        elif not wait:
-            if not place.withdraw(sleeper):
-                _pass_on(engine, plan, place, sleeper)
+    quick = await take(engine, plan, new_lease, who, mark) if plan.plain and timeout != 0 else None
+    if isinstance(quick, BaseLease):
+        return quick
+    place, claim = quick or (None, None)
+    if claim is None and not plan.alone:
+        place, turn = await _join(engine, plan, mark, window, stop, wait=timeout != 0)
+        if turn is None:
             return None
-        else:
-            turn = await _await_turn(engine, plan, place, sleeper, (began, until), stop)
-            if isinstance(turn, Tenure):
-                lease = _take_over(engine, plan, new_lease, turn, sleeper.fence, who)
-                # Lost between the hand-over and now: stand in line again, for what is left of the time.
-                return lease or await _take(engine, plan, new_lease, _left(runtime, until), note, stop)
-            claim = turn
+        if isinstance(turn, Sleeper):
+            lease = _take_over(engine, plan, new_lease, turn, who)
+            # Lost between the hand-over and now: stand in line again, for what is left of the time.
+            return lease or await _take(engine, plan, new_lease, _left(runtime, window[1]), note, stop)
+        claim = turn
+    claim = claim or Claim(runtime.new_token())
     claim.stop = stop
-    if not wait:
+    if timeout == 0:
         note.append(claim)
-    return await _speak(engine, plan, new_lease, place, claim, (began, until), wait=wait, who=who)
+    return await _speak(engine, plan, new_lease, place, claim, window, wait=timeout != 0, who=who)
+
+
+async def _join(
+    engine: Engine,
+    plan: Plan,
+    mark: Mark,
+    window: tuple[float, float | None],
+    stop: StopSignal | None,
+    *,
+    wait: bool,
+) -> tuple[Place, Claim | Sleeper | None]:
+    """Come to the local queue; a claim to speak for, a sleeper that was handed a tenure, or None: busy."""
+    place, sleeper = engine.places.join(plan.spot, mark)
+    if sleeper is None:
+        return place, Claim(engine.runtime.new_token())
+    if not wait:
+        if not place.withdraw(sleeper):
+            _pass_on(engine, plan, place, sleeper)
+        return place, None
+    turn = await _await_turn(engine, plan, place, sleeper, window, stop)
+    return place, turn if isinstance(turn, Claim) else sleeper
 
 
 def _again(engine: Engine, plan: Plan, mine: Tenure, *, wait: bool) -> BaseLease | None:
@@ -206,22 +226,9 @@ def _patience(runtime: Runtime, until: float | None, stop: StopSignal | None) ->
 def _pass_on(engine: Engine, plan: Plan, place: Place, sleeper: Sleeper) -> None:
     """Give back a turn that came in the instant of giving up."""
     if sleeper.claim is not None:
-        _drop_claim(engine, plan, place, sleeper.claim)
+        engine.drop_claim(plan.primitive, place, sleeper.claim)
     elif sleeper.tenure is not None and not engine.end_turn(sleeper.tenure, engine.runtime.now()):
         engine.depart_from(sleeper.tenure)
-
-
-def _drop_claim(engine: Engine, plan: Plan, place: Place | None, claim: Claim) -> None:
-    """Pass a claim to the next local waiter, or leave its token behind on the server."""
-    if claim.drifted:
-        engine.depart(plan.primitive, claim.token, TOMB_MS)
-        claim = Claim(engine.runtime.new_token())
-    if place is not None and place.pass_claim(claim):
-        return
-    if claim.old is not None:
-        engine.depart(plan.primitive, claim.old, TOMB_MS if claim.old_unanswered else 0)
-    if claim.sent:
-        engine.depart(plan.primitive, claim.token, TOMB_MS)
 
 
 async def _speak(
@@ -240,14 +247,16 @@ async def _speak(
     try:
         engine.check_open(plan.primitive.name)
         grant = None
-        if claim.old is None and not claim.queued:
+        if claim.answer is not None:
+            grant = read_answer(engine, plan.primitive, plan.options, claim)
+        elif claim.old is None and not claim.sent:
             grant = await ask_once(engine, plan.primitive, plan.options, claim, wait=wait)
         if grant is None:
             grant = await win(engine, plan.primitive, plan.options, claim, until, wait=wait)
         if grant is not None:
             return _own(engine, plan, new_lease, place, claim, grant, who)
     except BaseException:
-        _drop_claim(engine, plan, place, claim)
+        engine.drop_claim(plan.primitive, place, claim)
         raise
     await _give_up(engine, plan, place, claim)
     if not wait:
@@ -313,9 +322,12 @@ def _left(runtime: Runtime, until: float | None) -> float | None:
 
 
 def _take_over(
-    engine: Engine, plan: Plan, new_lease: NewLease, tenure: Tenure, fence: int, who: object
+    engine: Engine, plan: Plan, new_lease: NewLease, sleeper: Sleeper, who: object
 ) -> BaseLease | None:
     """Own a tenure that was handed over; None if it was lost on the way."""
+    tenure, fence = sleeper.tenure, sleeper.fence
+    if tenure is None:
+        raise AssertionError("a sleeper without a tenure owns nothing")
     now = engine.runtime.now()
     # Who re-enters, and who is told of a loss, is from here on for this plan to say.
     tenure.who, tenure.primitive, tenure.options = who, plan.primitive, plan.options

@@ -11,6 +11,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import lru_cache
 from typing import Any
 
 from pawl.core.runtime import Call, Fault, FaultKind, Parker, Reply, Wakeup
@@ -92,6 +93,7 @@ class AsyncioRuntime:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._sleepers: set[_Sleep] = set()
         self.look_after: float | None = None
+        self._suffix = lru_cache(maxsize=1024)(self._identity.suffix)
         self.now = now
         self.random: Callable[[], float] = random.SystemRandom().random
 
@@ -100,7 +102,7 @@ class AsyncioRuntime:
     def new_token(self) -> str:
         """See ``Runtime``."""
         task = asyncio.current_task()
-        return secret() + self._identity.suffix(task.get_name() if task is not None else "loop")
+        return secret() + self._suffix(task.get_name() if task is not None else "loop")
 
     def who(self) -> Hashable:
         """See ``Runtime``: the task itself, which cannot be reused while a lease refers to it."""

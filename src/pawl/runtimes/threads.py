@@ -111,7 +111,8 @@ class ThreadRuntime:
 
     def mutex(self) -> AbstractContextManager[object]:
         """See ``Runtime``."""
-        return threading.Lock()
+        # Re-entrant: a signal handler may use the client on top of its own thread.
+        return threading.RLock()
 
     def parker(self) -> Parker:
         """See ``Runtime``."""

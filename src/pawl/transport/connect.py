@@ -95,7 +95,9 @@ def _fit(cls: Any, settings: dict[str, Any], shown: str) -> dict[str, Any]:
     for key in [key for key in settings if key.startswith("ssl_") and key not in known]:
         if settings[key]:
             # Dropping a check that the user asked for would weaken the connection.
-            raise Fault(FaultKind.UNSUPPORTED, f"{shown}: {key} is not known to this kind of client", final=True)
+            raise Fault(
+                FaultKind.UNSUPPORTED, f"{shown}: {key} is not known to this kind of client", final=True
+            )
         del settings[key]
     return settings
 

@@ -98,7 +98,7 @@ class Link:
             # Nearly always this is it; whatever else came is sorted out with more care.
             reply = self._reader.gets()
             if type(reply) is list and reply[1] == b"%d" % rid:
-                return reply
+                return reply  # pyright: ignore[reportUnknownVariableType] - checked just above
             return self._reply_to(call, rid, reply)
         except Fault:
             raise
