@@ -43,9 +43,9 @@ async def take(
     """
     runtime = engine.runtime
     channel = runtime.channel()
-    if not channel:
-        return None
     places = engine.places._places
+    if not channel or plan.spot in places:
+        return None
     place = Place(plan.spot, runtime.mutex(), places, mark)
     if places.setdefault(plan.spot, place) is not place:
         return None
@@ -68,7 +68,8 @@ async def take(
         claim.answer = reply, sent_at
     except Fault as fault:
         claim.unanswered = fault.maybe_applied
-    except BaseException:
+    except BaseException as error:
+        claim.doubt(error)
         engine.drop_claim(plan.primitive, place, claim)
         raise
     return place, claim
