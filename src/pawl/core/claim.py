@@ -19,7 +19,7 @@ from pawl.core.backoff import full_jitter
 from pawl.core.faults import passes, to_error
 from pawl.core.runtime import DEAF, Call, Fault, FaultKind, Reply, Wakeup
 from pawl.core.validity import valid_until
-from pawl.errors import ClockDrift, NotAcquired, QueueFull, ScriptError
+from pawl.errors import ClockDrift, NotAcquired, PawlError, QueueFull, ScriptError
 from pawl.model import Grant
 
 if TYPE_CHECKING:
@@ -102,6 +102,12 @@ class Claim:
         }
         self.__dict__.clear()
         self.__dict__.update(kept, token=token)
+
+    def doubt(self, error: BaseException) -> None:
+        """What was sent last may still be on its way if ``error`` is no word of the server, but a cancel or Ctrl-C."""
+        if not isinstance(error, PawlError):
+            self.unanswered |= self.sent
+            self.old_unanswered |= self.sent
 
 
 async def win(

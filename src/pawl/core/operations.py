@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar, cast
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from pawl.core.runtime import Runtime
 
 __all__ = ["NewLease", "Plan", "acquire", "try_acquire"]
+
+log: logging.Logger = logging.getLogger("pawl.acquire")
 
 NewLease = Callable[["Engine", Tenure, int, object, int], BaseLease]
 L = TypeVar("L", bound=BaseLease)
@@ -74,14 +77,14 @@ async def acquire(
     """
     began = engine.runtime.now()
     note: list[Claim] = []
-    engine.underway[id(note)] = note
+    engine.underway[id(note)] = engine.runtime.who()
     try:
         lease = cast("L | None", await _take(engine, plan, new_lease, timeout, note, stop))
     finally:
         engine.underway.pop(id(note), None)
     if lease is None:
         claim = note[0] if note else None
-        raise _timed_out(engine, plan, began, None, claim.holder if claim else None)
+        raise await _timed_out(engine, plan, began, None, claim.holder if claim else None)
     # No call from here to the caller: no signal handler comes between, and what was not given is taken back.
     lease._given = True
     return lease
@@ -90,7 +93,7 @@ async def acquire(
 async def try_acquire(engine: Engine, plan: Plan, new_lease: Callable[..., L]) -> L | None:
     """Take the lock if it is free; None if anybody holds it, the caller itself included."""
     note: list[Claim] = []
-    engine.underway[id(note)] = note
+    engine.underway[id(note)] = engine.runtime.who()
     try:
         lease = cast("L | None", await _take(engine, plan, new_lease, 0, note))
     finally:
@@ -210,7 +213,7 @@ async def _await_turn(
                 raise ClientClosed("the client was closed while waiting", name=plan.primitive.name)
             check_stop(stop, plan.primitive.name)
             if until is not None and not woken and runtime.now() >= until and place.withdraw(sleeper):
-                raise _timed_out(engine, plan, began, None, None)
+                raise await _timed_out(engine, plan, began, None, None)
     except BaseException:
         if not place.withdraw(sleeper):
             _pass_on(engine, plan, place, sleeper)
@@ -255,13 +258,14 @@ async def _speak(
             grant = await win(engine, plan.primitive, plan.options, claim, until, wait=wait)
         if grant is not None:
             return _own(engine, plan, new_lease, place, claim, grant, who)
-    except BaseException:
+    except BaseException as error:
+        claim.doubt(error)
         engine.drop_claim(plan.primitive, place, claim)
         raise
     await _give_up(engine, plan, place, claim)
     if not wait:
         return None
-    raise _timed_out(engine, plan, began, claim.rank, claim.holder)
+    raise await _timed_out(engine, plan, began, claim.rank, claim.holder)
 
 
 async def _give_up(engine: Engine, plan: Plan, place: Place | None, claim: Claim) -> None:
@@ -282,10 +286,17 @@ async def _give_up(engine: Engine, plan: Plan, place: Place | None, claim: Claim
         raise
 
 
-def _timed_out(
+async def _timed_out(
     engine: Engine, plan: Plan, began: float, position: int | None, holder: str | None
 ) -> AcquireTimeout:
     waited = engine.runtime.now() - began
+    if holder is None:
+        # Asked only now, when somebody wants to know: a waiter is told of its place, not of the holder.
+        try:
+            reply = await engine.runtime.call(plan.primitive.inspect(0), plan.options.request_timeout)
+            holder = reply[2].decode(errors="replace") or None
+        except Fault as fault:
+            log.debug("the holder of %r could not be asked for: %s", plan.primitive.name, fault.text)
     engine.count("timeouts")
     name = plan.primitive.name
     text = f"acquire {name!r}: still held after {waited:.3g} s" + (f" by {holder}" if holder else "")
