@@ -54,7 +54,8 @@ class Engine:
         held: Which tenure a thread or task holds under a key, for re-entry and self-deadlock.
         departures: Tokens to be left in the background.
         departing: How many of them are on their way.
-        underway: Acquisitions and releases that are going on, by their ids; what they hold is in no schedule.
+        underway: The threads or tasks of acquisitions and releases that are going on; what these hold is in no
+            schedule.
         abandoned: Tenures whose lease object was garbage-collected; appended by finalisers, which may do no more.
         undelivered: The same of leases that nobody got: a signal interrupted acquire after the grant.
         counters: What happened how often.
@@ -234,8 +235,7 @@ class Engine:
 
     def start_upkeep(self) -> None:
         """Start the client's background service, if it does not run."""
-        self.upkeep_runs = True
-        self.runtime.spawn_upkeep(lambda: upkeep(self))
+        self.upkeep_runs = self.runtime.spawn_upkeep(lambda: upkeep(self))
 
     def forget_abandoned(self) -> None:
         """Stop renewing leases whose objects are gone; they run out. Released only if no body can still run."""

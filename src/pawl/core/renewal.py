@@ -7,6 +7,7 @@ left alone by the answer; an answer that comes past ``valid_until`` revives noth
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from pawl.core.backoff import full_jitter
@@ -29,27 +30,52 @@ _DEPARTURE_PATIENCE = 1.0
 
 async def upkeep(engine: Engine) -> None:
     """Serve until the client closes."""
+    engine.upkeep_runs = True
+    try:
+        await _serve(engine)
+    finally:
+        # Somebody may cancel all tasks of a loop and go on: the next lease starts it anew.
+        engine.upkeep_runs = False
+
+
+async def _serve(engine: Engine) -> None:
     runtime = engine.runtime
     while True:
         engine.forget_abandoned()
         now = runtime.now()
         due = engine.schedule.take_due(now, _BATCH)
         leaving = _leaving(engine, now)
-        if due:
-            await _renew(engine, due)
-        if leaving:
-            await _depart(engine, leaving)
+        try:
+            if due:
+                await _renew(engine, due)
+            if leaving:
+                await _depart(engine, leaving)
+        except BaseException:
+            _put_back(engine, due, leaving)
+            raise
         if due or leaving:
             continue
         next_due = min(
             engine.schedule.sleep_until(runtime.now()),
-            min((d.due for d in engine.departures), default=float("inf")),
+            # A copy, made in one step: other threads append meanwhile.
+            min((d.due for d in tuple(engine.departures)), default=float("inf")),
         )
         if engine.abandoned or engine.undelivered:
             continue
         pause = None if next_due == float("inf") else max(0.0, next_due - runtime.now())
         if not await runtime.idle(pause):
             return
+
+
+def _put_back(engine: Engine, due: list[Tenure], leaving: list[Departure]) -> None:
+    """Serve again what was in hand when something went wrong: it may be done by now, and twice does no harm."""
+    soon = engine.runtime.now() + _LEAST_PATIENCE
+    for tenure in due:
+        if tenure.live:
+            engine.schedule.discard(tenure)
+            engine.schedule.add_once(tenure, soon)
+    engine.departures.extend(leaving)
+    engine.departing = 0
 
 
 async def _renew(engine: Engine, due: list[Tenure]) -> None:
@@ -112,12 +138,14 @@ def _failed(engine: Engine, tenure: Tenure, fault: Fault) -> None:
 
 def _leaving(engine: Engine, now: float) -> list[Departure]:
     taken: list[Departure] = []
-    for _ in range(len(engine.departures)):
-        departure = engine.departures.popleft()
-        if departure.due <= now and len(taken) < _BATCH:
-            taken.append(departure)
-        else:
-            engine.departures.append(departure)
+    # The end of a close empties it from another thread.
+    with suppress(IndexError):
+        for _ in range(len(engine.departures)):
+            departure = engine.departures.popleft()
+            if departure.due <= now and len(taken) < _BATCH:
+                taken.append(departure)
+            else:
+                engine.departures.append(departure)
     engine.departing = len(taken)
     return taken
 

@@ -177,8 +177,12 @@ class Runtime(Protocol):
         """Wait for the hand-off message of ``token``; None after ``timeout`` or when the link had to be renewed."""
         ...
 
-    def spawn_upkeep(self, upkeep: Callable[[], Awaitable[None]]) -> None:
-        """Run the client's upkeep in the background, once; a second call while it runs does nothing."""
+    def spawn_upkeep(self, upkeep: Callable[[], Awaitable[None]]) -> bool:
+        """Run the client's upkeep in the background, once; a second call while it runs does nothing.
+
+        Returns:
+            False if the client has ended, and nothing is served any more.
+        """
         ...
 
     async def idle(self, timeout: float | None) -> bool:

@@ -196,11 +196,16 @@ class AsyncioRuntime:
             return [Fault(FaultKind.UNREACHABLE, "the connection is gone")] * len(calls)
         answers = [mux.post(call, timeout) for call in calls]
         outcomes: list[Reply | Fault] = []
-        for answer in answers:
-            try:
-                outcomes.append(await answer)
-            except Fault as fault:
-                outcomes.append(fault)
+        try:
+            for answer in answers:
+                try:
+                    outcomes.append(await answer)
+                except Fault as fault:
+                    outcomes.append(fault)
+        except BaseException:
+            for answer in answers:
+                answer.add_done_callback(_retrieve)
+            raise
         return outcomes
 
     def cast(self, call: Call) -> None:
@@ -245,11 +250,11 @@ class AsyncioRuntime:
 
     # Upkeep -----------------------------------------------------------------------------------------------------
 
-    def spawn_upkeep(self, upkeep: Callable[[], Awaitable[None]]) -> None:
+    def spawn_upkeep(self, upkeep: Callable[[], Awaitable[None]]) -> bool:
         """See ``Runtime``."""
-        if self._ending or (self._upkeep is not None and not self._upkeep.done()):
-            return
-        self._upkeep = self.loop.create_task(self._serve(upkeep), name="pawl-upkeep")
+        if not self._ending and (self._upkeep is None or self._upkeep.done()):
+            self._upkeep = self.loop.create_task(self._serve(upkeep), name="pawl-upkeep")
+        return not self._ending
 
     async def _serve(self, upkeep: Callable[[], Awaitable[None]]) -> None:
         while not self._ending:
@@ -312,7 +317,7 @@ class AsyncioRuntime:
         self._mux = None
 
 
-def _retrieve(task: asyncio.Task[None]) -> None:
+def _retrieve(task: asyncio.Future[Any]) -> None:
     if not task.cancelled():
         task.exception()
 

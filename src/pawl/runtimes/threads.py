@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import random
+import signal
 import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence
@@ -29,6 +30,9 @@ T = TypeVar("T")
 
 MAX_CONNECTIONS = 1000
 """Connections of one client, at most. A thread beyond it takes over the connection of an idle one, or waits."""
+
+
+_HANDLER_POLL = 0.02
 
 
 def run(operation: Coroutine[Any, Any, T]) -> T:
@@ -81,7 +85,7 @@ class ThreadRuntime:
         self._identity = Identity()
         self._local = _Local()
         self._links: WeakSet[Link] = WeakSet()
-        self._links_guard = threading.Lock()
+        self._links_guard = threading.RLock()
         self._served = False
         self._bell = threading.Lock()
         self._bell.acquire()
@@ -201,8 +205,14 @@ class ThreadRuntime:
         link = self._local.link
         if link is None or link.dead:
             return None
-        with link.lock:
+        if not link.lock.acquire(False):
+            # A signal handler on top of a wait of the same thread: it asks again and again instead of listening.
+            time.sleep(min(timeout, _HANDLER_POLL))  # noqa: ASYNC251 - this colour blocks its thread
+            return None
+        try:
             wakeup = link.wait(token, timeout)
+        finally:
+            link.lock.release()
         if self._closing.is_set():
             raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
         return wakeup
@@ -218,17 +228,19 @@ class ThreadRuntime:
 
     # Upkeep -----------------------------------------------------------------------------------------------------
 
-    def spawn_upkeep(self, upkeep: Callable[[], Awaitable[None]]) -> None:
+    def spawn_upkeep(self, upkeep: Callable[[], Awaitable[None]]) -> bool:
         """See ``Runtime``."""
         with self._links_guard:
             if self._ending or (self._upkeep is not None and self._upkeep.is_alive()):
-                return
+                return not self._ending
             self._upkeep = threading.Thread(
                 target=self._serve, args=(upkeep,), name="pawl-upkeep", daemon=True
             )
         _start(self._upkeep)
+        return True
 
     def _serve(self, upkeep: Callable[[], Any]) -> None:
+        _leave_signals_to_main()
         while not self._ending:
             try:
                 run(upkeep())
@@ -289,7 +301,7 @@ class ThreadRuntime:
         """In the child: no thread and no connection of the parent is ours. Closing our copies leaves theirs open."""
         links = list(self._links)
         self._links = WeakSet()
-        self._links_guard = threading.Lock()
+        self._links_guard = threading.RLock()
         self._local = _Local()
         self._bell = threading.Lock()
         self._bell.acquire()
@@ -308,7 +320,14 @@ def _start(thread: threading.Thread) -> None:
         log.warning("%s cannot run: %s", thread.name, error)
 
 
+def _leave_signals_to_main() -> None:
+    """Block signals here: one that the kernel gives to this thread would leave the main thread asleep."""
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+
+
 def _reported(callback: Callable[[], object]) -> None:
+    _leave_signals_to_main()
     try:
         callback()
     except Exception:

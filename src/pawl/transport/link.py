@@ -105,6 +105,9 @@ class Link:
         except OSError as error:
             self.close()
             raise _unanswered(error, timeout) from error
+        except Exception as error:
+            self.close()
+            raise _broken(error) from error
         except BaseException:
             self.close()
             raise
@@ -126,6 +129,9 @@ class Link:
             self.close()
             lost = _unanswered(error, timeout)
             outcomes.extend([lost] * (len(calls) - len(outcomes)))
+        except Exception as error:  # noqa: BLE001 - whatever broke, every request must learn of it
+            self.close()
+            outcomes.extend([_broken(error)] * (len(calls) - len(outcomes)))
         except BaseException:
             self.close()
             raise
@@ -218,7 +224,7 @@ class Link:
                 if (self._kernel_timeouts and left >= self._timeout - _SLACK) or self._readable(left):
                     with contextlib.suppress(BlockingIOError):
                         self._pull()
-        except OSError:
+        except Exception:  # noqa: BLE001 - whatever broke
             # A broken link is noticed by the question that follows a wait without a message.
             self.close()
             return None
@@ -278,6 +284,10 @@ def _unanswered(error: OSError, timeout: float) -> Fault:
     if isinstance(error, (BlockingIOError, TimeoutError)):
         return Fault(FaultKind.UNANSWERED, f"no answer within {timeout:.3g} s", maybe_applied=True)
     return Fault(FaultKind.UNANSWERED, f"the connection broke: {error}", maybe_applied=True)
+
+
+def _broken(error: Exception) -> Fault:
+    return Fault(FaultKind.NOT_REDIS, f"the stream of replies broke: {error}", maybe_applied=True)
 
 
 def _open(endpoint: Endpoint, timeout: float) -> socket.socket:
