@@ -45,7 +45,7 @@ L = TypeVar("L")
 
 async def release(engine: Engine, lease: BaseLease) -> Release:
     """End a lease, or one level of a re-entered one; see ``_release``."""
-    engine.underway[id(lease)] = lease
+    engine.underway[id(lease)] = engine.runtime.who()
     try:
         outcome = await _release(engine, lease)
         lease._lost = outcome is Release.LOST
@@ -84,7 +84,7 @@ async def _release(engine: Engine, lease: BaseLease) -> Release:
     now = runtime.now()
     if not tenure.live or engine.expired(tenure, now):
         if tenure.reason is LossReason.MAX_HOLD:
-            engine.depart_from(tenure)
+            engine.depart_from(tenure, tenure.close_ms(now))
         return Release.LOST
     if engine.end_turn(tenure, now):
         return Release.RELEASED
@@ -138,6 +138,8 @@ async def leave(engine: Engine, tenure: Tenure) -> Release:
     unanswered = False
     claim: Claim | None = None
     attempt = 0
+    # The first try was sent, or at least began, within the lease: later ones only while it would live.
+    until = max(tenure.valid_until, runtime.now() + options.request_timeout)
     try:
         while True:
             tomb_ms = TOMB_MS if unanswered or tenure.unanswered else 0
@@ -152,7 +154,6 @@ async def leave(engine: Engine, tenure: Tenure) -> Release:
             except Fault as fault:
                 unanswered |= fault.maybe_applied
                 claim = claim or Claim(tenure.token)
-                until = max(tenure.valid_until, runtime.now() + options.request_timeout)
                 pause = bear(
                     engine, fault, tenure.options, claim, until, attempt, "release", tenure.primitive.name
                 )
@@ -299,7 +300,7 @@ async def adopt(engine: Engine, plan: Plan, ticket: Ticket, new_lease: NewLease)
         NotHeld: It ran out, or somebody else has it.
         BackendError: The server could not be asked.
     """
-    engine.underway[id(ticket)] = ticket
+    engine.underway[id(ticket)] = engine.runtime.who()
     try:
         return await _adopt(engine, plan, ticket, new_lease)
     finally:
@@ -380,20 +381,24 @@ async def close(engine: Engine, interrupt: Callable[[], object], timeout: float)
         interrupt: Wakes what sleeps in the runtime.
         timeout: Seconds for all of it.
     """
-    if engine.closed:
-        return
+    # One that was closed already, or is being closed by another thread or task, still waits for what is left.
     engine.closed = True
     runtime = engine.runtime
+    here = runtime.who()
     end = runtime.now() + timeout
     engine.places.dismiss()
     while True:
         # Asked before the leases are listed: what an acquisition brings home until then is among them.
-        busy = bool(engine.underway)
+        # A signal handler may close on top of an acquisition of its own thread, which cannot end before.
+        busy = any(who is not here for who in tuple(engine.underway.values()))
         interrupt()
         for tenure in engine.schedule.all():
             engine.lose(tenure, LossReason.CLOSED)
-        if not (busy or engine.departures or engine.departing) or runtime.now() >= end:
+        leaving = engine.upkeep_runs and (engine.departures or engine.departing)
+        if not (busy or leaving) or runtime.now() >= end:
             break
         runtime.nudge()
         await runtime.pause(_CLOSING_STEP)
+    engine.departures.clear()
+    engine.departing = 0
     engine.schedule.clear()
