@@ -65,6 +65,7 @@ class CancelScope:
             return
         scopes.remove(scope)
         scope._leaving = True
+        lease._unwatch(scope.strike)
         ours = False
         if scope._requested and scope._task is task:
             try:

@@ -193,6 +193,10 @@ class Places:
                 if place is fresh:
                     return place, None
             with place.guard:
+                if not place.closed and not place.sleepers and place.keeper() is None:
+                    # Whoever had the turn was interrupted where nothing could be cleaned up.
+                    place.keeper = ref(mark)
+                    return place, None
                 if not place.closed:
                     sleeper = Sleeper(self._runtime.parker())
                     place.sleepers.append(sleeper)

@@ -204,6 +204,11 @@ class BaseLease:
             tenure.watchers = []
         tenure.watchers.append(watcher)
 
+    def _unwatch(self, watcher: Callable[[], object]) -> None:
+        watchers = self._tenure.watchers
+        if watchers is not None and watcher in watchers:
+            watchers.remove(watcher)
+
     def _wake(self) -> None:
         """Wake whoever sleeps until the lease ends."""
         for parker in tuple(self._sleepers):
