@@ -1,0 +1,245 @@
+"""Defects of the background service and of the end of a client."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+import pawl
+from pawl.core.engine import Departure
+from pawl.core.handover import Mark
+from pawl.core.runtime import Call, Fault, Reply
+from pawl.testing import Proxy, Server
+from tests.regressions.rig import until
+
+
+def test_an_error_in_the_upkeep_drops_no_lease_from_renewal(client: pawl.Client) -> None:
+    runtime = client._engine.runtime
+    answer, calls = runtime.call_many, []
+
+    async def break_once(these: Sequence[Call], timeout: float) -> list[Reply | Fault]:
+        calls.append(these)
+        if len(calls) == 1:
+            raise ValueError("no reply that anybody knows")
+        return await answer(these, timeout)
+
+    runtime.call_many = break_once  # type: ignore[method-assign]
+    lease = client.lock("n", ttl=1.5).acquire()
+    first = lease.valid_until
+    until(lambda: lease.valid_until > first)
+    assert lease.state == "held"
+    lease.release()
+
+
+def test_a_stream_that_breaks_is_a_fault_of_the_server_not_of_the_parser(client: pawl.Client) -> None:
+    class Garbled:
+        def __init__(self, sock: Any) -> None:  # noqa: ANN401 - any socket
+            self._sock = sock
+
+        def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any attribute of a socket
+            return getattr(self._sock, name)
+
+        def recv(self, size: int) -> bytes:
+            self._sock.recv(size)
+            return b"@ is no type of reply\r\n"
+
+    client.inspect("n")
+    link = client._runtime._local.link
+    assert link is not None
+    link._sock = Garbled(link._sock)  # type: ignore[assignment]
+    client.lock("n").acquire(1).release()
+
+
+def test_departures_may_be_added_while_the_upkeep_looks_at_them(
+    client: pawl.Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine = client._engine
+    call = client.lock("q")._plan.primitive.leave("t@h", 0, 0)
+    end = time.monotonic() + 1.0
+    before = sys.getswitchinterval()
+
+    def flood() -> None:
+        while time.monotonic() < end:
+            departure = Departure(call, engine.runtime.now() + 60)
+            departure.due = engine.runtime.now() + 0.01
+            engine.departures.append(departure)
+            engine.runtime.nudge()
+
+    engine.start_upkeep()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=flood) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    engine.departures.clear()
+    assert "the upkeep failed" not in caplog.text
+
+
+async def test_a_cancelled_upkeep_starts_anew_with_the_next_lease(valkey: Server) -> None:
+    async with pawl.connect_async(valkey.url) as client:
+        await (await client.lock("first").acquire()).release()
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            if task.get_name() == "pawl-upkeep":
+                task.cancel()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        lease = await client.lock("n", ttl=0.6).acquire()
+        first = lease.valid_until
+        await asyncio.sleep(0.4)
+        assert lease.valid_until > first
+        await lease.release()
+
+
+async def test_a_close_beside_a_close_leaves_every_lease(valkey: Server) -> None:
+    with Proxy(valkey) as proxy:
+        client = pawl.connect_async(proxy.url)
+        leases = [await client.lock(name).acquire() for name in ("a", "b", "c")]
+        proxy.delay(requests=0.05)
+        await asyncio.gather(client.close(), client.close())
+        assert [valkey.command("EXISTS", f"pawl:{name}") for name in ("a", "b", "c")] == [0, 0, 0]
+        assert [lease.state for lease in leases] == ["lost"] * 3
+
+
+async def test_an_interrupted_batch_leaves_no_error_unseen(valkey: Server) -> None:
+    seen: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: seen.append(context["message"]))
+    with Proxy(valkey) as proxy:
+        client = pawl.connect_async(proxy.url)
+        leases = [await client.lock(name, ttl=1).acquire() for name in ("a", "b", "c")]
+        proxy.blackhole()
+        await asyncio.sleep(0.4)
+        await client.close(0.05)
+        assert [lease.state for lease in leases] == ["lost"] * 3
+        gc.collect()
+        await asyncio.sleep(0.05)
+        proxy.blackhole(on=False)
+    valkey.command("FLUSHALL")
+    assert not seen
+
+
+def test_a_signal_handler_on_top_of_a_wait_may_wait_too(valkey: Server) -> None:
+    valkey.command("FLUSHALL")
+    ended: list[str] = []
+    with pawl.connect(valkey.url) as client, pawl.connect(valkey.url) as rival:
+        held = [rival.lock(name).acquire() for name in ("a", "b")]
+
+        def handle(*_: object) -> None:
+            with pytest.raises(pawl.AcquireTimeout):
+                client.lock("b").acquire(timeout=0.2)
+            ended.append("b")
+
+        before = signal.signal(signal.SIGUSR1, handle)
+        timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGUSR1))
+        timer.start()
+        try:
+            with pytest.raises(pawl.AcquireTimeout):
+                client.lock("a").acquire(timeout=0.6)
+        finally:
+            timer.join()
+            signal.signal(signal.SIGUSR1, before)
+        assert ended == ["b"]
+        for lease in held:
+            lease.release()
+
+
+def test_a_close_in_a_signal_handler_does_not_wait_for_what_it_stands_on(valkey: Server) -> None:
+    valkey.command("FLUSHALL")
+    took: list[float] = []
+    with pawl.connect(valkey.url) as client, pawl.connect(valkey.url) as rival, rival.lock("a"):
+
+        def handle(*_: object) -> None:
+            began = time.monotonic()
+            client.close(5.0)
+            took.append(time.monotonic() - began)
+
+        before = signal.signal(signal.SIGUSR1, handle)
+        timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGUSR1))
+        timer.start()
+        try:
+            with pytest.raises(pawl.ClientClosed):
+                client.lock("a").acquire(timeout=10)
+        finally:
+            timer.join()
+            signal.signal(signal.SIGUSR1, before)
+    assert took
+    assert took[0] < 3.0
+
+
+def test_a_place_whose_keeper_is_gone_does_not_refuse_every_try(client: pawl.Client) -> None:
+    lock = client.lock("n")
+    mark = Mark()
+    client._engine.places.join(lock._plan.spot, mark)
+    del mark
+    lease = lock.try_acquire()
+    assert lease is not None
+    lease.release()
+
+
+async def test_blocks_inside_a_reentered_lease_leave_no_watcher_behind(valkey: Server) -> None:
+    valkey.command("FLUSHALL")
+    async with pawl.connect_async(valkey.url) as client:
+        lock = client.rlock("n")
+        async with lock as outer:
+            for _ in range(10):
+                async with lock:
+                    pass
+            assert len(outer._tenure.watchers or ()) == 1
+
+
+def test_a_release_after_max_hold_keeps_the_name_closed_for_min_hold(
+    client: pawl.Client, valkey: Server
+) -> None:
+    lease = client.lock("n", ttl=5, max_hold=0.1, min_hold=30).acquire()
+    until(lambda: lease.lost)
+    with pytest.raises(pawl.NotHeld):
+        lease.release()
+    until(lambda: valkey.command("GET", "pawl:n") == b"closed@min_hold")
+
+
+def test_a_late_copy_of_an_interrupted_question_brings_no_lock_back(valkey: Server) -> None:
+    valkey.command("FLUSHALL")
+    with Proxy(valkey) as proxy, pawl.connect(proxy.url) as client:
+        lock = client.lock("n")
+        lock.acquire().release()
+        late = proxy.hold_request("EVALSHA")
+        before = signal.signal(signal.SIGUSR1, signal.default_int_handler)
+        ended = threading.Event()
+
+        def wait() -> None:
+            lock.acquire().release()
+            ended.set()
+
+        waiter = threading.Thread(target=wait)
+
+        def interrupt() -> None:
+            late.wait()
+            waiter.start()
+            until(lambda: any(p.sleepers for p in list(client._engine.places._places.values())))
+            os.kill(os.getpid(), signal.SIGUSR1)
+
+        helper = threading.Thread(target=interrupt)
+        helper.start()
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                lock.acquire()
+            helper.join()
+            waiter.join()
+            assert ended.is_set()
+        finally:
+            signal.signal(signal.SIGUSR1, before)
+        late.release()
+        time.sleep(0.2)
+        assert valkey.command("EXISTS", "pawl:n") == 0
