@@ -6,35 +6,38 @@
 from __future__ import annotations
 
 import logging
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-from pawl._connect import connect, connect_async
-from pawl.aio import AsyncClient, AsyncLease, AsyncLock
-from pawl.core.options import LockOptions
-from pawl.errors import (
-    AcquireTimeout,
-    BackendDenied,
-    BackendError,
-    BackendOutOfMemory,
-    BackendReadOnly,
-    BackendUnavailable,
-    ClientClosed,
-    ClockDrift,
-    ConfigurationError,
-    DeadlockDetected,
-    LeaseLost,
-    NotAcquired,
-    NotHeld,
-    NotReplicated,
-    NotSupported,
-    PawlError,
-    QueueFull,
-    QuorumNotReached,
-    ScriptError,
-    StaleFence,
-    WrongKey,
-)
-from pawl.model import LeaseState, LockInfo, LossReason, WaiterInfo
-from pawl.sync import Client, Lease, Lock
+if TYPE_CHECKING:
+    from pawl._connect import connect, connect_async
+    from pawl.aio import AsyncClient, AsyncLease, AsyncLock
+    from pawl.core.options import LockOptions
+    from pawl.errors import (
+        AcquireTimeout,
+        BackendDenied,
+        BackendError,
+        BackendOutOfMemory,
+        BackendReadOnly,
+        BackendUnavailable,
+        ClientClosed,
+        ClockDrift,
+        ConfigurationError,
+        DeadlockDetected,
+        LeaseLost,
+        NotAcquired,
+        NotHeld,
+        NotReplicated,
+        NotSupported,
+        PawlError,
+        QueueFull,
+        QuorumNotReached,
+        ScriptError,
+        StaleFence,
+        WrongKey,
+    )
+    from pawl.model import LeaseState, LockInfo, LossReason, WaiterInfo
+    from pawl.sync import Client, Lease, Lock
 
 __version__ = "0.1.0"
 
@@ -75,5 +78,50 @@ __all__ = [
     "connect",
     "connect_async",
 ]
+
+# Loaded when first asked for: a command that only prints its help needs neither asyncio nor a Redis client.
+_HOMES = {
+    "pawl._connect": ("connect", "connect_async"),
+    "pawl.aio": ("AsyncClient", "AsyncLease", "AsyncLock"),
+    "pawl.core.options": ("LockOptions",),
+    "pawl.errors": (
+        "AcquireTimeout",
+        "BackendDenied",
+        "BackendError",
+        "BackendOutOfMemory",
+        "BackendReadOnly",
+        "BackendUnavailable",
+        "ClientClosed",
+        "ClockDrift",
+        "ConfigurationError",
+        "DeadlockDetected",
+        "LeaseLost",
+        "NotAcquired",
+        "NotHeld",
+        "NotReplicated",
+        "NotSupported",
+        "PawlError",
+        "QueueFull",
+        "QuorumNotReached",
+        "ScriptError",
+        "StaleFence",
+        "WrongKey",
+    ),
+    "pawl.model": ("LeaseState", "LockInfo", "LossReason", "WaiterInfo"),
+    "pawl.sync": ("Client", "Lease", "Lock"),
+}
+_HOME = {name: module for module, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_HOME[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
 
 logging.getLogger("pawl").addHandler(logging.NullHandler())
