@@ -52,7 +52,7 @@ bench: env-dev
 	exec $(PY) -m benchmarks $(ARGS)
 
 docs: env-docs
-	NO_MKDOCS_2_WARNING=1 exec $(PY) -m mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 exec $(PY) -m mkdocs build --strict
 
 clean:
 	rm -rf .venv .make site dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

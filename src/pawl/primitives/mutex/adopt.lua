@@ -20,5 +20,7 @@ if value ~= old and value ~= token then
   return {'U', RID, present(value)}
 end
 left = math.max(left, ttl_ms)
+-- DEL first: the server then lets SET pass when it is out of memory.
+call('DEL', NAME)
 call('SET', NAME, token, 'PXAT', digits(now_ms + left))
 return {'H', RID, present_fence(fence), left, now_ms}
