@@ -160,7 +160,7 @@ class AsyncLock:
         Args:
             timeout: Seconds to wait; None for ever, 0 tries once; default: the lock's own ``timeout``.
             ttl: The ttl of this lease in seconds; default: the lock's own.
-            stop: An event; once it is set, the wait ends with ``NotAcquired`` within 0.05 s.
+            stop: An event; once it is set, a wait in the queue ends with ``NotAcquired`` within 0.05 s.
 
         Raises:
             AcquireTimeout: It was still held at the end of ``timeout``.
