@@ -243,3 +243,15 @@ def test_a_late_copy_of_an_interrupted_question_brings_no_lock_back(valkey: Serv
         late.release()
         time.sleep(0.2)
         assert valkey.command("EXISTS", "pawl:n") == 0
+
+
+def test_a_short_timeout_is_kept_while_the_server_is_silent(valkey: Server) -> None:
+    with Proxy(valkey) as proxy, pawl.connect(proxy.url) as client:
+        client.inspect("n")
+        proxy.blackhole()
+        began = time.monotonic()
+        with pytest.raises(pawl.BackendUnavailable):
+            client.lock("n").acquire(timeout=0.05)
+        took = time.monotonic() - began
+        proxy.blackhole(on=False)
+    assert took < 0.9

@@ -27,7 +27,18 @@ if TYPE_CHECKING:
     from pawl.core.options import LockOptions
     from pawl.core.primitive import Primitive
 
-__all__ = ["STOP_POLL", "TOMB_MS", "Claim", "StopSignal", "ask_once", "bear", "check_stop", "rest", "win"]
+__all__ = [
+    "STOP_POLL",
+    "TOMB_MS",
+    "Claim",
+    "StopSignal",
+    "ask_once",
+    "bear",
+    "check_stop",
+    "patience",
+    "rest",
+    "win",
+]
 
 log: logging.Logger = logging.getLogger("pawl.acquire")
 
@@ -173,8 +184,21 @@ def _acquire_call(
     )  # fmt: skip
 
 
+def patience(now: float, options: LockOptions, until: float | None) -> float:
+    """How long one question may wait for its answer, in seconds: no longer than the caller wants to wait in all."""
+    if until is None:
+        return options.request_timeout
+    return min(options.request_timeout, max(_LEAST_BUDGET, until - now))
+
+
 async def ask_once(
-    engine: Engine, primitive: Primitive, options: LockOptions, claim: Claim, *, wait: bool
+    engine: Engine,
+    primitive: Primitive,
+    options: LockOptions,
+    claim: Claim,
+    until: float | None,
+    *,
+    wait: bool,
 ) -> Grant | None:
     """The first question of a claim, without what only a second one needs: an uncontended lock pays for no more.
 
@@ -192,7 +216,7 @@ async def ask_once(
             claim.token, options.ttl_ms, options.ticket_ms,
             wait=wait, block=options.block, channel=channel, max_waiters=options.max_waiters,
         )  # fmt: skip
-        reply = await runtime.call(call, options.request_timeout)
+        reply = await runtime.call(call, patience(sent_at, options, until))
     except Fault as fault:
         claim.unanswered |= fault.maybe_applied
         return None
@@ -225,9 +249,7 @@ async def _ask(
     runtime = engine.runtime
     attempt = 0
     while True:
-        budget = options.request_timeout
-        if until is not None:
-            budget = min(budget, max(_LEAST_BUDGET, until - runtime.now()))
+        budget = patience(runtime.now(), options, until)
         try:
             if not runtime.channel():
                 await runtime.ready(budget)

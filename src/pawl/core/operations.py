@@ -123,7 +123,7 @@ async def _take(
     window = began, None if timeout is None else began + (timeout or plan.options.request_timeout)
     # Alive for as long as this call is the speaker.
     mark = Mark()
-    quick = await take(engine, plan, new_lease, who, mark) if plan.plain and timeout != 0 else None
+    quick = await take(engine, plan, new_lease, who, mark, window[1]) if plan.plain and timeout != 0 else None
     if isinstance(quick, BaseLease):
         return quick
     place, claim = quick or (None, None)
@@ -253,7 +253,7 @@ async def _speak(
         if claim.answer is not None:
             grant = read_answer(engine, plan.primitive, plan.options, claim)
         elif claim.old is None and not claim.sent:
-            grant = await ask_once(engine, plan.primitive, plan.options, claim, wait=wait)
+            grant = await ask_once(engine, plan.primitive, plan.options, claim, until, wait=wait)
         if grant is None:
             grant = await win(engine, plan.primitive, plan.options, claim, until, wait=wait)
         if grant is not None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from weakref import ref
 
-from pawl.core.claim import Claim
+from pawl.core.claim import Claim, patience
 from pawl.core.handover import Mark, Place
 from pawl.core.runtime import Fault
 from pawl.core.tenure import Tenure
@@ -26,7 +26,7 @@ __all__ = ["take"]
 
 
 async def take(
-    engine: Engine, plan: Plan, new_lease: NewLease, who: object, mark: Mark
+    engine: Engine, plan: Plan, new_lease: NewLease, who: object, mark: Mark, until: float | None
 ) -> BaseLease | tuple[Place, Claim] | None:
     """Ask once for a name that nobody of this client holds or waits for.
 
@@ -36,6 +36,7 @@ async def take(
         new_lease: Makes the lease of this colour.
         who: The present thread or task, which holds nothing under this key.
         mark: Lives as long as this call of the caller.
+        until: When the caller gives up, on the runtime's clock, or None.
 
     Returns:
         The lease; or None if this is not the straight way, and nothing was done; or the place that this call speaks
@@ -58,7 +59,7 @@ async def take(
             claim.token, options.ttl_ms, options.ticket_ms,
             wait=True, block=options.block, channel=channel, max_waiters=options.max_waiters,
         )  # fmt: skip
-        reply = await runtime.call(call, options.request_timeout)
+        reply = await runtime.call(call, patience(sent_at, options, until))
         if reply[0] == b"H" and reply[2] > 0:
             # The formula of ``validity.valid_until``.
             ttl = min(reply[3], options.ttl_ms) / 1000.0
