@@ -61,7 +61,7 @@ def _counted(
             yield slept_on
         except BaseException as error:  # noqa: BLE001 - thrown on into the operation
             thrown = error
-            send = lambda: steps.throw(thrown)  # type: ignore[attr-defined]  # noqa: B023, E731
+            send = lambda: steps.throw(thrown)  # noqa: B023, E731
         else:
             send = lambda: steps.send(None)  # noqa: E731
 
@@ -188,6 +188,7 @@ async def pair(server: Server) -> AsyncIterator[tuple[pawl.AsyncClient, pawl.Asy
     "way", ["acquire", "acquire with a timeout", "async with lock", "async with acquire", "rlock"]
 )
 async def test_row_10_cancel_at_every_await_of_acquire(
+    *,
     way: str,
     situation: Callable[..., contextlib.AbstractAsyncContextManager[None]],
     instant: bool,
@@ -226,6 +227,7 @@ async def test_row_10_cancel_at_every_await_of_acquire(
 @kinds
 @pytest.mark.parametrize("waiter", ["nobody waits", "another client waits", "another task waits"])
 async def test_row_11_cancel_at_every_await_of_release(
+    *,
     waiter: str,
     instant: bool,
     pair: tuple[pawl.AsyncClient, pawl.AsyncClient],
@@ -260,6 +262,7 @@ async def _nothing() -> None:
 @kinds
 @pytest.mark.parametrize("contended", [False, True], ids=["free", "contended"])
 async def test_row_10_cancel_during_connect(
+    *,
     contended: bool,
     instant: bool,
     pair: tuple[pawl.AsyncClient, pawl.AsyncClient],
@@ -311,7 +314,7 @@ async def _take(client: pawl.AsyncClient) -> None:
 @pytest.mark.parametrize("how", ["timeout", "wait_for"])
 @pytest.mark.parametrize("contended", [False, True], ids=["free", "contended"])
 async def test_row_14_a_timeout_around_acquire_is_held_or_clean(
-    how: str, contended: bool, pair: tuple[pawl.AsyncClient, pawl.AsyncClient], server: Server
+    *, how: str, contended: bool, pair: tuple[pawl.AsyncClient, pawl.AsyncClient], server: Server
 ) -> None:
     client, rival = pair
     outcomes = {"held": 0, "timed out": 0}
