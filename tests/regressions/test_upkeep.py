@@ -255,3 +255,57 @@ def test_a_short_timeout_is_kept_while_the_server_is_silent(valkey: Server) -> N
         took = time.monotonic() - began
         proxy.blackhole(on=False)
     assert took < 0.9
+
+
+def test_leases_that_end_all_the_time_do_not_cut_short_the_renewal_of_another(valkey: Server) -> None:
+    valkey.command("FLUSHALL")
+    ended: list[pawl.Lease] = []
+    with Proxy(valkey) as proxy, pawl.connect(proxy.url) as client:
+        lease = client.lock("n", ttl=1.5).acquire()
+        proxy.delay(replies=0.02)
+        first, stop = lease.valid_until, threading.Event()
+
+        def spend(thread: int) -> None:
+            while not stop.is_set():
+                ended.append(client.lock(f"{thread}:{len(ended)}", ttl=0.3, renew=False).acquire())
+
+        threads = [threading.Thread(target=spend, args=(number,)) for number in range(8)]
+        for thread in threads:
+            thread.start()
+        try:
+            until(lambda: client._engine.counters["lost_expired"] > 50)
+            until(lambda: lease.valid_until > first + 1.0)
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join()
+        proxy.delay()
+        lease.release()
+
+
+async def test_a_loss_is_told_in_time_while_the_upkeep_connects_anew(valkey: Server) -> None:
+    valkey.command("FLUSHALL")
+    late: list[float] = []
+    with Proxy(valkey) as proxy:
+        client = pawl.connect_async(proxy.url)
+
+        async def body() -> None:
+            async with client.lock("n", ttl=1.0, renew_every=0.45) as lease:
+                try:
+                    await asyncio.sleep(10)
+                finally:
+                    late.append(client._engine().runtime.now() - lease.valid_until)
+
+        holding = asyncio.create_task(body())
+        held = await client.lock("m").acquire()
+        waiting = asyncio.ensure_future(client.lock("m", ttl=29).acquire())
+        await asyncio.sleep(0.3)
+        proxy.blackhole()
+        proxy.reset_all()
+        waiting.cancel()
+        with pytest.raises(pawl.LeaseLost):
+            await holding
+        proxy.blackhole(on=False)
+        await held.release()
+        await client.close()
+    assert late[0] < 0.2

@@ -89,8 +89,9 @@ def test_a_batch_has_an_end() -> None:
 
 def test_deadlines_bound_a_wait_for_the_server() -> None:
     plan = schedule()
-    plan.add(tenure(), 10.0, 3.0)
-    assert plan.first_deadline() == inf, "a renewal is not the end of a life"
+    assert plan.first_deadline() == inf
+    plan.add(tenure(valid_until=25.0), 10.0, 3.0)
+    assert plan.first_deadline() == 25.0, "a renewal is not the end of a life"
     plan.add(tenure(), 30.0, 20.0, deadline=True)
     assert plan.first_deadline() == 20.0
     plan.add_once(tenure(valid_until=15.0), 1.0)

@@ -27,6 +27,10 @@ _BATCH = 500
 _LEAST_PATIENCE = 0.005
 _DEPARTURE_PATIENCE = 1.0
 
+_TOLD_WITHIN = 0.1
+"""Seconds by which a wait for the server may delay telling another lease's end. Less would end the waits of all
+renewals before a server a little away can answer, once leases that nobody renews end all the time."""
+
 
 async def upkeep(engine: Engine) -> None:
     """Serve until the client closes."""
@@ -95,7 +99,7 @@ async def _renew(engine: Engine, due: list[Tenure]) -> None:
         for t in batch
     ]
     patience = min(min(t.options.request_timeout, t.valid_until - now) for t in batch)
-    patience = max(_LEAST_PATIENCE, min(patience, engine.schedule.first_deadline() - now))
+    patience = max(_LEAST_PATIENCE, min(patience, _until_next_end(engine, now)))
     sent_at = engine.runtime.now()
     outcomes = await engine.runtime.call_many(calls, patience)
     for tenure, outcome in zip(batch, outcomes, strict=True):
@@ -103,6 +107,10 @@ async def _renew(engine: Engine, due: list[Tenure]) -> None:
             _failed(engine, tenure, outcome)
         else:
             _answered(engine, tenure, outcome, sent_at)
+
+
+def _until_next_end(engine: Engine, now: float) -> float:
+    return max(_TOLD_WITHIN, engine.schedule.first_deadline() - now)
 
 
 def _answered(engine: Engine, tenure: Tenure, reply: Reply, sent_at: float) -> None:
@@ -151,7 +159,8 @@ def _leaving(engine: Engine, now: float) -> list[Departure]:
 
 
 async def _depart(engine: Engine, leaving: list[Departure]) -> None:
-    outcomes = await engine.runtime.call_many([d.call for d in leaving], _DEPARTURE_PATIENCE)
+    patience = min(_DEPARTURE_PATIENCE, _until_next_end(engine, engine.runtime.now()))
+    outcomes = await engine.runtime.call_many([d.call for d in leaving], patience)
     now = engine.runtime.now()
     for departure, outcome in zip(leaving, outcomes, strict=True):
         if not isinstance(outcome, Fault):

@@ -113,12 +113,13 @@ class Schedule:
             return due
 
     def first_deadline(self) -> float:
-        """The first end of a life that no renewal in hand can raise."""
+        """The first end of a life that no renewal in hand can raise; of each rhythm, only the next lease is asked."""
         with self._guard:
             due = min((entry[2].valid_until for entry in self._heap if entry[2].live), default=inf)
             for (_, deadline), row in self._rows.items():
-                if deadline and row:
-                    due = min(due, next(iter(row.values())))
+                if row:
+                    tenure = next(iter(row))
+                    due = min(due, row[tenure] if deadline else tenure.valid_until)
             return due
 
     def all(self) -> list[Tenure]:

@@ -188,7 +188,11 @@ class AsyncioRuntime:
     async def call_many(self, calls: Sequence[Call], timeout: float) -> list[Reply | Fault]:
         """See ``Runtime``."""
         try:
-            await self.ready(timeout)
+            # Connecting may take longer: the upkeep has ends of leases to tell meanwhile.
+            async with asyncio.timeout(timeout):
+                await self.ready(timeout)
+        except TimeoutError:
+            return [Fault(FaultKind.UNREACHABLE, f"no connection within {timeout:.3g} s")] * len(calls)
         except Fault as fault:
             return [fault] * len(calls)
         mux = self._mux
