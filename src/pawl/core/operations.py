@@ -161,7 +161,12 @@ async def _join(
             _pass_on(engine, plan, place, sleeper)
         return place, None
     turn = await _await_turn(engine, plan, place, sleeper, window, stop)
-    return place, turn if isinstance(turn, Claim) else sleeper
+    if not isinstance(turn, Claim):
+        return place, sleeper
+    # The sleeper goes with this call; what shows from here on that the turn is not orphaned is the mark.
+    with place.guard:
+        place.keeper = ref(mark)
+    return place, turn
 
 
 def _again(engine: Engine, plan: Plan, mine: Tenure, *, wait: bool) -> BaseLease | None:
