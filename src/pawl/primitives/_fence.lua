@@ -21,13 +21,12 @@ local function present_fence(fence)
   return tonumber(fence[4] or '0')
 end
 
--- Gives the name to `value` and a block of fences to its holder. `last` is the END of the reserved block, so
--- blocks never overlap, whatever the clock does. Returns the first fence of the block.
-local function grant(value, expiry_ms, block, fence)
+-- Reserves a block of fences. `last` is the END of the reserved block, so blocks never overlap, whatever the clock
+-- does. Returns the first fence of the block.
+local function mint(block, fence)
   local cur = math.max(tonumber(fence[1] or '0') + 1, now_us)
   local last = cur + math.max(block, 1) - 1
   local needed_ms = math.max(now_ms, math.ceil(last / 1000)) + DAY_MS
-  call('SET', NAME, value, 'PXAT', digits(expiry_ms))
   if fence[2] and tonumber(fence[3] or '0') >= needed_ms then
     call('HSET', FENCE, 'last', digits(last), 'cur', digits(cur))
   else
@@ -36,4 +35,10 @@ local function grant(value, expiry_ms, block, fence)
     call('PEXPIREAT', FENCE, expiry)
   end
   return cur
+end
+
+-- Gives the name to `value`, and a block of fences to its holder; returns the first of them.
+local function grant(value, expiry_ms, block, fence)
+  call('SET', NAME, value, 'PXAT', digits(expiry_ms))
+  return mint(block, fence)
 end

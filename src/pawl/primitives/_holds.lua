@@ -52,3 +52,9 @@ end
 local function held_reply(cur, expiry_ms, count)
   return {'H', RID, cur, expiry_ms - now_ms, now_ms, count}
 end
+
+-- The fence of the owner's grant; a new one where the server lost it: the owner goes on, and each hold needs one.
+local function shared_fence(fence)
+  local cur = present_fence(fence)
+  return cur > 0 and cur or mint(1, fence)
+end

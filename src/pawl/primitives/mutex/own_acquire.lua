@@ -21,7 +21,7 @@ if refusal then
 end
 local holds = read_holds()
 if value == owner and holds.live[token] then
-  return held_reply(present_fence(fence), holds.live[token], holds.count)
+  return held_reply(shared_fence(fence), holds.live[token], holds.count)
 end
 if call('EXISTS', DEAD) == 1 then
   return {'X', RID}
@@ -48,7 +48,7 @@ if value == owner then
   if ticket then
     remove({token})
   end
-  reply = held_reply(cur, holds.live[token], holds.count)
+  reply = held_reply(cur > 0 and cur or shared_fence(fence), holds.live[token], holds.count)
 elseif mode == '1' then
   reply = enqueue(token, ttl_ms, ticket_ttl_ms, block, channel, owner, max_waiters, value)
 else

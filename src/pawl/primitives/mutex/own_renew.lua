@@ -43,7 +43,7 @@ if holder == owner and (holds.live[token] or mine) then
   if ticket then
     remove({token})
   end
-  reply = held_reply(cur, holds.live[token], holds.count)
+  reply = held_reply(cur > 0 and cur or shared_fence(fence), holds.live[token], holds.count)
 elseif mine then
   if not found then
     raise_ticket(token, ticket_expiry, now_ms + queue_left, ttl_ms, channel, ticket)
