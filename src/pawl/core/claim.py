@@ -36,6 +36,7 @@ __all__ = [
     "bear",
     "check_stop",
     "patience",
+    "read_answer",
     "rest",
     "win",
 ]

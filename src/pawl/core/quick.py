@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pawl.core.lease import BaseLease
     from pawl.core.operations import NewLease, Plan
 
-__all__ = ["take"]
+__all__ = ["own_plainly", "take"]
 
 
 async def take(
