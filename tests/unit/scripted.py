@@ -200,8 +200,8 @@ class Scripted:
         self.clock += timeout
         return None
 
-    def spawn_upkeep(self, upkeep: Callable[[], Awaitable[None]]) -> None:
-        pass
+    def spawn_upkeep(self, upkeep: Callable[[], Awaitable[None]]) -> bool:
+        return True
 
     async def idle(self, timeout: float | None) -> bool:
         return False
