@@ -76,7 +76,7 @@ class AsyncLease(BaseLease):
         await endings.extend(self._engine, self, check_ttl(ttl))
 
     async def release(self) -> None:
-        """Give the name back. Its next waiter holds it before this returns.
+        """Give the name back; its next waiter is served at once.
 
         Raises:
             NotHeld: It was lost or released before; nothing was touched.

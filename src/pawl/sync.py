@@ -76,7 +76,7 @@ class Lease(BaseLease):
         run(endings.extend(self._engine, self, check_ttl(ttl)))
 
     def release(self) -> None:
-        """Give the name back. Its next waiter holds it before this returns.
+        """Give the name back; its next waiter is served at once.
 
         Raises:
             NotHeld: It was lost or released before; nothing was touched.

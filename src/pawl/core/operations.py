@@ -77,9 +77,9 @@ async def acquire(
     """
     began = engine.runtime.now()
     note: list[Claim] = []
-    engine.underway[id(note)] = engine.runtime.who()
+    who = engine.underway[id(note)] = engine.runtime.who()
     try:
-        lease = cast("L | None", await _take(engine, plan, new_lease, timeout, note, stop))
+        lease = cast("L | None", await _take(engine, plan, new_lease, who, timeout, note, stop))
     finally:
         engine.underway.pop(id(note), None)
     if lease is None:
@@ -93,9 +93,9 @@ async def acquire(
 async def try_acquire(engine: Engine, plan: Plan, new_lease: Callable[..., L]) -> L | None:
     """Take the lock if it is free; None if anybody holds it, the caller itself included."""
     note: list[Claim] = []
-    engine.underway[id(note)] = engine.runtime.who()
+    who = engine.underway[id(note)] = engine.runtime.who()
     try:
-        lease = cast("L | None", await _take(engine, plan, new_lease, 0, note))
+        lease = cast("L | None", await _take(engine, plan, new_lease, who, 0, note))
     finally:
         engine.underway.pop(id(note), None)
     if lease is not None:
@@ -107,13 +107,13 @@ async def _take(
     engine: Engine,
     plan: Plan,
     new_lease: NewLease,
+    who: object,
     timeout: float | None,
     note: list[Claim],
     stop: StopSignal | None = None,
 ) -> BaseLease | None:
     runtime = engine.runtime
     engine.check_open(plan.primitive.name)
-    who = runtime.who()
     mine = None if plan.counted else engine.held.get((who, plan.primitive.key))
     if mine is not None:
         again = _again(engine, plan, mine, wait=timeout != 0)
@@ -134,7 +134,7 @@ async def _take(
         if isinstance(turn, Sleeper):
             lease = _take_over(engine, plan, new_lease, turn, who)
             # Lost between the hand-over and now: stand in line again, for what is left of the time.
-            return lease or await _take(engine, plan, new_lease, _left(runtime, window[1]), note, stop)
+            return lease or await _take(engine, plan, new_lease, who, _left(runtime, window[1]), note, stop)
         claim = turn
     claim = claim or Claim(runtime.new_token())
     claim.stop = stop

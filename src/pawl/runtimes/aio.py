@@ -93,6 +93,8 @@ class AsyncioRuntime:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._sleepers: set[_Sleep] = set()
         self.look_after: float | None = None
+        # The task itself, which cannot be used again while a lease refers to it.
+        self.who: Callable[[], Hashable] = asyncio.current_task
         self._suffix = lru_cache(maxsize=1024)(self._identity.suffix)
         self.now = now
         self.random: Callable[[], float] = random.SystemRandom().random
@@ -103,10 +105,6 @@ class AsyncioRuntime:
         """See ``Runtime``."""
         task = asyncio.current_task()
         return secret() + self._suffix(task.get_name() if task is not None else "loop")
-
-    def who(self) -> Hashable:
-        """See ``Runtime``: the task itself, which cannot be reused while a lease refers to it."""
-        return asyncio.current_task()
 
     def mutex(self) -> AbstractContextManager[object]:
         """See ``Runtime``: one loop is one thread."""

@@ -16,7 +16,7 @@ from typing import Any
 from pawl.core.faults import classify
 from pawl.core.runtime import FIRST_RID, Call, Fault, FaultKind, Reply, Wakeup
 from pawl.topology.endpoint import Endpoint
-from pawl.transport.connect import fault_of, make_async
+from pawl.transport.connect import fault_of, is_plain_async, make_async, plain_port
 from pawl.transport.wire import (
     NOTHING,
     Greeting,
@@ -195,10 +195,8 @@ class Mux(asyncio.Protocol):
         if rid is not None:
             while pending and pending[0].rid < rid:
                 self._fail(pending.popleft(), "the reply was lost")
-            if pending and pending[0].rid == rid:
-                answer = pending.popleft().answer
-                if not answer.done():
-                    answer.set_result(reply)
+            if pending and pending[0].rid == rid and not (answer := pending.popleft().answer).done():
+                answer.set_result(reply)
         elif pending and pending[0].rid == 0:
             # The greeting is first on a connection and carries no id.
             answer = pending.popleft().answer
@@ -300,7 +298,10 @@ async def open_mux(endpoint: Endpoint, mux: Mux, greeting: Greeting, timeout: fl
             await maker.disconnect(nowait=True)
         if isinstance(error, asyncio.CancelledError):
             raise
-        raise fault_of(error, endpoint.shown) from error
+        fault = fault_of(error, endpoint.shown)
+        if fault.kind is FaultKind.UNREACHABLE and await is_plain_async(endpoint):
+            fault = plain_port(endpoint.shown)
+        raise fault from error
     mux.take_over(maker)
     try:
         await mux.greet(greeting, timeout)
