@@ -1,0 +1,155 @@
+"""Something else at the address than a server that can be used: told at once, and in words that name it."""
+
+from __future__ import annotations
+
+import re
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+import pawl
+from pawl.testing import Server
+from tests.faults.rig import Colour
+
+pytestmark = pytest.mark.fault
+
+SOON = 2.0
+
+
+class Stub:
+    """Answers each line of requests as it is told to."""
+
+    def __init__(self, answer: Callable[[bytes], bytes]) -> None:
+        self._answer = answer
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self._listener.getsockname()[1])
+        self._sockets: list[socket.socket] = []
+        self._threads = [threading.Thread(target=self._accept, name="stub")]
+        self._threads[0].start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                sock, _ = self._listener.accept()
+            except OSError:
+                return
+            self._sockets.append(sock)
+            self._threads.append(threading.Thread(target=self._serve, args=(sock,), name="stub-link"))
+            self._threads[-1].start()
+
+    def _serve(self, sock: socket.socket) -> None:
+        try:
+            while data := sock.recv(65536):
+                reply = self._answer(data)
+                if reply:
+                    sock.sendall(reply)
+        except OSError:
+            pass
+        finally:
+            sock.close()
+
+    def stop(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for sock in self._sockets:
+            try:
+                sock.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                continue
+        for thread in self._threads:
+            thread.join(5)
+
+
+def redis_of(version: str) -> Callable[[bytes], bytes]:
+    words = ("server", "redis", "version", version, "mode", "standalone", "role", "master")
+    facts = "%5\r\n$5\r\nproto\r\n:3\r\n" + "".join(f"${len(word)}\r\n{word}\r\n" for word in words)
+
+    def answer(data: bytes) -> bytes:
+        return b"".join(
+            facts.encode() if command == b"HELLO" else b"+OK\r\n"
+            for command in re.findall(rb"\*\d+\r\n\$\d+\r\n([A-Za-z]+)", data)
+        )
+
+    return answer
+
+
+def older(data: bytes) -> bytes:
+    return b"-ERR unknown command `HELLO`, with args beginning with: `3`, \r\n" * data.count(b"*")
+
+
+def http(_: bytes) -> bytes:
+    return b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+
+
+@pytest.fixture
+def stub() -> Iterator[Callable[[Callable[[bytes], bytes]], Stub]]:
+    made: list[Stub] = []
+
+    def make(answer: Callable[[bytes], bytes]) -> Stub:
+        made.append(Stub(answer))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.stop()
+
+
+def refused(colour: Colour, url: str, error: type[pawl.PawlError]) -> str:
+    """Try to acquire; the text of the error, which must come at once and must not hold the password."""
+    client = colour.connect(url)
+    began = time.monotonic()
+    with pytest.raises(error) as caught:
+        client.lock().acquire(30)
+    assert time.monotonic() - began < SOON
+    assert "geheim" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("version", ["5.0.14", "6.0.16"])
+def test_a_redis_too_old(version: str, stub: Callable[..., Stub], colour: Colour) -> None:
+    text = refused(colour, f"redis://:geheim@127.0.0.1:{stub(redis_of(version)).port}", pawl.NotSupported)
+    assert version in text
+    assert "6.2" in text
+
+
+def test_a_redis_without_hello(stub: Callable[..., Stub], colour: Colour) -> None:
+    text = refused(colour, f"redis://127.0.0.1:{stub(older).port}", pawl.NotSupported)
+    assert "6.2" in text
+
+
+def test_an_http_server(stub: Callable[..., Stub], colour: Colour) -> None:
+    text = refused(colour, f"redis://:geheim@127.0.0.1:{stub(http).port}", pawl.BackendUnavailable)
+    assert "does not speak the Redis protocol" in text
+
+
+def test_tls_against_a_plain_port(server: Server, colour: Colour) -> None:
+    text = refused(colour, f"rediss://:geheim@127.0.0.1:{server.port}", pawl.BackendUnavailable)
+    assert "TLS" in text
+
+
+def test_tls_against_something_that_never_answers(stub: Callable[..., Stub], colour: Colour) -> None:
+    silent = stub(lambda _: b"")
+    client = colour.connect(f"rediss://127.0.0.1:{silent.port}")
+    with pytest.raises(pawl.BackendUnavailable):
+        client.lock(unavailable_after=0.2, ticket_ttl=0.6).acquire(5)
+
+
+def test_nobody_listens(colour: Colour) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    client = colour.connect(f"redis://127.0.0.1:{port}")
+    began = time.monotonic()
+    with pytest.raises(pawl.BackendUnavailable, match=r"refused|reached"):
+        client.lock(unavailable_after=0.3).acquire(5)
+    assert time.monotonic() - began < SOON
+    with pytest.raises(pawl.BackendUnavailable):
+        client.lock().try_acquire()
+
+
+def test_a_db_that_the_server_does_not_have(server: Server, colour: Colour) -> None:
+    client = colour.connect(f"redis://127.0.0.1:{server.port}/9999")
+    with pytest.raises(pawl.BackendError, match=r"(?i)db index"):
+        client.lock().acquire(2)
