@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
+import socket
 import ssl
 from typing import Any, cast
 
@@ -17,7 +19,7 @@ from pawl.core.runtime import Fault, FaultKind
 from pawl.errors import ConfigurationError, NotSupported
 from pawl.topology.endpoint import Endpoint
 
-__all__ = ["endpoint_of", "fault_of", "make_async", "make_sync"]
+__all__ = ["endpoint_of", "fault_of", "is_plain", "is_plain_async", "make_async", "make_sync", "plain_port"]
 
 _TAKEN = frozenset(
     {
@@ -156,6 +158,54 @@ def fault_of(error: BaseException, shown: str) -> Fault:  # noqa: PLR0911 - one 
     if "max number of clients" in text or isinstance(error, redis.BusyLoadingError):
         return Fault(FaultKind.NOT_READY, where)
     return Fault(FaultKind.UNREACHABLE, where)
+
+
+# A plain port mostly says nothing to a TLS greeting: it waits for the end of a line. That looks like a server that
+# hangs, which may pass; so after a silent handshake one plain PING, which any Redis answers, tells the two apart.
+
+_PROBE = b"PING\r\n"
+_PROBE_FOR = 0.5
+
+
+def is_plain(endpoint: Endpoint) -> bool:
+    """Whether something without TLS answers at an address that is to be reached with TLS."""
+    if endpoint.scheme != "rediss":
+        return False
+    try:
+        with socket.create_connection(_address(endpoint), timeout=_PROBE_FOR) as probe:
+            probe.sendall(_PROBE)
+            return _is_reply(probe.recv(16))
+    except OSError:
+        return False
+
+
+async def is_plain_async(endpoint: Endpoint) -> bool:
+    """The same for asyncio."""
+    if endpoint.scheme != "rediss":
+        return False
+    try:
+        async with asyncio.timeout(_PROBE_FOR):
+            reader, writer = await asyncio.open_connection(*_address(endpoint))
+            try:
+                writer.write(_PROBE)
+                return _is_reply(await reader.read(16))
+            finally:
+                writer.close()
+    except (OSError, TimeoutError):
+        return False
+
+
+def plain_port(shown: str) -> Fault:
+    """What ``is_plain`` says of an address."""
+    return Fault(FaultKind.NOT_REDIS, f"{shown}: the port is plain, without TLS: use redis://", final=True)
+
+
+def _address(endpoint: Endpoint) -> tuple[str, int]:
+    return endpoint.settings.get("host", "localhost"), endpoint.settings.get("port", 6379)
+
+
+def _is_reply(answer: bytes) -> bool:
+    return answer[:1] in (b"+", b"-")
 
 
 def _has_cause(error: BaseException | None, cls: type[BaseException]) -> bool:

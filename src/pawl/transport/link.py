@@ -20,7 +20,7 @@ from typing import Any, cast
 from pawl.core.faults import classify
 from pawl.core.runtime import FIRST_RID, Call, Fault, FaultKind, Reply, Wakeup
 from pawl.topology.endpoint import Endpoint
-from pawl.transport.connect import fault_of, make_sync
+from pawl.transport.connect import fault_of, is_plain, make_sync, plain_port
 from pawl.transport.wire import (
     NOTHING,
     Greeting,
@@ -296,7 +296,10 @@ def _open(endpoint: Endpoint, timeout: float) -> socket.socket:
         connection.connect()
     except Exception as error:
         connection.disconnect()
-        raise fault_of(error, endpoint.shown) from error
+        fault = fault_of(error, endpoint.shown)
+        if fault.kind is FaultKind.UNREACHABLE and is_plain(endpoint):
+            fault = plain_port(endpoint.shown)
+        raise fault from error
     sock: socket.socket = connection._sock
     # The socket is ours from here on: redis-py would close it together with its connection object.
     connection._sock = None
