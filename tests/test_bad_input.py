@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import pickle
 import select
 import socket
 from collections.abc import Callable, Iterator
@@ -17,6 +16,7 @@ import redis.asyncio
 
 import pawl
 from pawl.testing.servers import Server
+from tests.refusal import refused
 
 Client = pawl.Client | pawl.AsyncClient
 Connect = Callable[..., Client]
@@ -57,23 +57,6 @@ def connect(request: pytest.FixtureRequest) -> Connect:
 def client(listener: Listener, connect: Connect) -> Client:
     """A client of either colour, of a server that must not be asked."""
     return connect(listener.url)
-
-
-def refused(
-    what: Callable[[], object], word: str, error: type[BaseException] = pawl.ConfigurationError
-) -> str:
-    """Check the class and the text of an error; return the text."""
-    with pytest.raises(error) as caught:
-        what()
-    text = str(caught.value)
-    assert word in text, text
-    assert len(text) < 500, "a text is to be read"
-    assert isinstance(caught.value, pawl.PawlError)
-    if error is pawl.ConfigurationError:
-        assert isinstance(caught.value, ValueError)
-        assert caught.value.code == "CONFIGURATION"
-    assert isinstance(pickle.loads(pickle.dumps(caught.value)), error)
-    return text
 
 
 def word_of(case: Any) -> str:  # noqa: ANN401 - anything may be given
@@ -452,58 +435,3 @@ def test_things_of_redis_that_are_no_clients(connect: Connect, listener: Listene
 
 
 # States ---------------------------------------------------------------------------------------------------------------
-
-
-def test_releasing_twice(valkey: Server) -> None:
-    with pawl.connect(valkey.url) as client:
-        lease = client.lock("x").acquire()
-        lease.release()
-        refused(lease.release, "released already", pawl.NotHeld)
-        refused(lambda: lease.extend(5.0), "released", pawl.NotHeld)
-        refused(lease.detach, "released", pawl.NotHeld)
-        refused(lease.check, "was released", pawl.LeaseLost)
-        refused(lease.beat, "was released", pawl.LeaseLost)
-        assert lease.remaining() == 0.0
-
-
-async def test_releasing_twice_in_asyncio(valkey: Server) -> None:
-    async with pawl.connect_async(valkey.url) as client:
-        lease = await client.lock("x").acquire()
-        await lease.release()
-        with pytest.raises(pawl.NotHeld, match="released already"):
-            await lease.release()
-        with pytest.raises(pawl.NotHeld, match="released"):
-            await lease.extend(5.0)
-
-
-def test_pickling_a_lease_or_a_client(valkey: Server) -> None:
-    with pawl.connect(valkey.url) as client, client.lock("x") as lease:
-        text = refused(lambda: pickle.dumps(lease), "detach()", pawl.NotSupported)
-        assert lease.token.partition("@")[0] not in text
-        with pytest.raises(TypeError, match="cannot be pickled"):
-            pickle.dumps(client)
-
-
-def test_a_closed_client(valkey: Server) -> None:
-    client = pawl.connect(valkey.url)
-    lock = client.lock("x")
-    client.close()
-    client.close()
-    for use in (lock.acquire, lock.try_acquire, lock.locked, lambda: client.inspect("x"), lock.__enter__):
-        refused(use, "closed", pawl.ClientClosed)
-
-
-async def test_a_closed_async_client(valkey: Server) -> None:
-    client = pawl.connect_async(valkey.url)
-    lock = client.lock("x")
-    await client.close()
-    await client.close()
-    for use in (
-        lock.acquire,
-        lock.try_acquire,
-        lock.locked,
-        lambda: client.inspect("x"),
-        lock.__aenter__,
-    ):
-        with pytest.raises(pawl.ClientClosed, match="closed"):
-            await use()

@@ -58,7 +58,8 @@ def test_pawl_lists_all_its_public_names() -> None:
 
     assert len(pawl.__all__) == len(set(pawl.__all__))
     assert all(hasattr(pawl, name) for name in pawl.__all__)
-    assert public_names(pawl) <= set(pawl.__all__)
+    # What the module itself needs: its parts are loaded when they are first asked for.
+    assert public_names(pawl) - {"TYPE_CHECKING", "import_module"} <= set(pawl.__all__)
 
 
 def test_every_error_is_public() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator
+from collections.abc import Coroutine, Generator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self, Unpack, cast
 
@@ -106,8 +106,8 @@ class AsyncLease(BaseLease):
         await CancelScope.leave(self, error)
 
 
-class Acquiring:
-    """An acquisition that is awaited for its lease, or entered with ``async with``."""
+class Acquiring(Coroutine[Any, Any, AsyncLease]):
+    """An acquisition that is awaited for its lease, entered with ``async with``, or made a task of."""
 
     __slots__ = ("_lease", "_operation")
 
@@ -117,6 +117,18 @@ class Acquiring:
 
     def __await__(self) -> Generator[Any, None, AsyncLease]:
         return cast("Generator[Any, None, AsyncLease]", self._operation.__await__())
+
+    def send(self, value: Any, /) -> Any:
+        """Go on; for the event loop."""
+        return self._operation.send(value)
+
+    def throw(self, *args: Any) -> Any:
+        """Go on with an error; for the event loop."""
+        return self._operation.throw(*args)
+
+    def close(self) -> None:
+        """End without a result; for the event loop."""
+        self._operation.close()
 
     async def __aenter__(self) -> AsyncLease:
         self._lease = cast("AsyncLease", await self._operation)

@@ -70,7 +70,10 @@ def sleepers(client: pawl.Client) -> int:
 
 def free(server: Server, name: str) -> bool:
     """Whether nobody holds or waits for a name, by the server's own keys."""
-    return server.command("EXISTS", f"pawl:{name}", f"{{pawl:{name}}}:1:queue", f"{{pawl:{name}}}:1:tickets") == 0
+    return (
+        server.command("EXISTS", f"pawl:{name}", f"{{pawl:{name}}}:1:queue", f"{{pawl:{name}}}:1:tickets")
+        == 0
+    )
 
 
 def in_child(work: Callable[[], T], timeout: float = 10.0) -> T:

@@ -73,7 +73,9 @@ async def test_an_inner_timeout_stays_inside(aclient: pawl.AsyncClient) -> None:
 
 
 @pytest.mark.parametrize("outer", [True, False])
-async def test_a_timeout_and_a_loss_in_one_instant(valkey: Server, aclient: pawl.AsyncClient, outer: bool) -> None:
+async def test_a_timeout_and_a_loss_in_one_instant(
+    valkey: Server, aclient: pawl.AsyncClient, outer: bool
+) -> None:
     """Both cancels are on their way when the task awakes: each block takes back its own, and none is left."""
 
     async def both() -> None:
@@ -160,7 +162,9 @@ async def test_a_shielded_part_runs_on(valkey: Server, aclient: pawl.AsyncClient
 
 @pytest.mark.parametrize("lost", ["outer", "inner", "both"])
 @pytest.mark.parametrize("awaits", [True, False])
-async def test_two_blocks_one_in_the_other(valkey: Server, aclient: pawl.AsyncClient, lost: str, awaits: bool) -> None:
+async def test_two_blocks_one_in_the_other(
+    valkey: Server, aclient: pawl.AsyncClient, lost: str, awaits: bool
+) -> None:
     names = {"outer": ("outer",), "inner": ("inner",), "both": ("outer", "inner")}[lost]
     with pytest.raises(pawl.LeaseLost) as caught:
         async with aclient.lock("outer", ttl=TTL) as outer, aclient.lock("inner", ttl=TTL) as inner:
@@ -186,7 +190,9 @@ async def test_two_blocks_one_in_the_other(valkey: Server, aclient: pawl.AsyncCl
     await settled()
 
 
-async def test_the_loss_of_the_inner_one_leaves_the_outer_one_alone(valkey: Server, aclient: pawl.AsyncClient) -> None:
+async def test_the_loss_of_the_inner_one_leaves_the_outer_one_alone(
+    valkey: Server, aclient: pawl.AsyncClient
+) -> None:
     async with aclient.lock("outer") as outer:
         with pytest.raises(pawl.LeaseLost):
             async with aclient.lock("inner", ttl=TTL):
@@ -257,7 +263,9 @@ async def test_an_outside_cancel_beside_the_loss_is_passed_on(
     assert leases[0].state == "lost"
 
 
-async def test_an_outside_cancel_and_the_loss_before_one_await(valkey: Server, aclient: pawl.AsyncClient) -> None:
+async def test_an_outside_cancel_and_the_loss_before_one_await(
+    valkey: Server, aclient: pawl.AsyncClient
+) -> None:
     """Both requests are made while the body does not await, and the body ends without one."""
     leases: list[pawl.AsyncLease] = []
 
@@ -278,7 +286,9 @@ async def test_an_outside_cancel_and_the_loss_before_one_await(valkey: Server, a
         pass
 
 
-async def test_a_body_that_swallows_the_cancel_is_told_again(valkey: Server, aclient: pawl.AsyncClient) -> None:
+async def test_a_body_that_swallows_the_cancel_is_told_again(
+    valkey: Server, aclient: pawl.AsyncClient
+) -> None:
     with pytest.raises(pawl.LeaseLost):
         async with aclient.lock("a", ttl=TTL) as lease:
             lose(valkey, "a")
@@ -340,7 +350,9 @@ async def test_release_inside_the_block_ends_the_watch(valkey: Server, aclient: 
     await settled()
 
 
-async def test_a_lease_entered_in_the_task_that_got_it_from_another(valkey: Server, aclient: pawl.AsyncClient) -> None:
+async def test_a_lease_entered_in_the_task_that_got_it_from_another(
+    valkey: Server, aclient: pawl.AsyncClient
+) -> None:
     """The cancel goes to the task that is inside the block, not to the one that acquired."""
     lease = await aclient.lock("a", ttl=TTL).acquire()
 

@@ -82,7 +82,9 @@ def test_each_colour_takes_each_client(valkey: Server, library: str, settings: d
 
 
 def test_retries_of_the_client_stay_with_it(valkey: Server) -> None:
-    theirs = redis.Redis(port=valkey.port, retry=Retry(ExponentialBackoff(), 50), retry_on_error=[ConnectionError])
+    theirs = redis.Redis(
+        port=valkey.port, retry=Retry(ExponentialBackoff(), 50), retry_on_error=[ConnectionError]
+    )
     with pawl.connect(theirs) as client, client.lock("retries"):
         assert "retry" not in client._runtime._endpoint().settings
     assert theirs.get_retry() is not None
@@ -223,7 +225,11 @@ def test_tls_that_does_not_verify_is_refused(tls: int, certificates: Path) -> No
     ca = str(certificates / "cert.pem")
     cases: list[dict[str, Any]] = [
         {"host": "localhost"},  # nobody vouches for the certificate
-        {"host": "127.0.0.1", "ssl_ca_certs": ca, "ssl_check_hostname": True},  # it is made out to another name
+        {
+            "host": "127.0.0.1",
+            "ssl_ca_certs": ca,
+            "ssl_check_hostname": True,
+        },  # it is made out to another name
     ]
     for settings in cases:
         theirs = redis.Redis(port=tls, ssl=True, **settings)
@@ -251,11 +257,21 @@ def _bad() -> list[tuple[str, Callable[[], Any], type[pawl.PawlError], str]]:
         ("async pipeline", lambda: redis.asyncio.Redis().pipeline(), pawl.ConfigurationError, "Pipeline"),
         ("pubsub", lambda: redis.Redis().pubsub(), pawl.ConfigurationError, "PubSub"),
         ("async pubsub", lambda: redis.asyncio.Redis().pubsub(), pawl.ConfigurationError, "PubSub"),
-        ("monitor", lambda: redis.client.Monitor.__new__(redis.client.Monitor), pawl.ConfigurationError, "Monitor"),
+        (
+            "monitor",
+            lambda: redis.client.Monitor.__new__(redis.client.Monitor),
+            pawl.ConfigurationError,
+            "Monitor",
+        ),
         ("cluster", cluster, pawl.NotSupported, "cluster"),
         ("async cluster", async_cluster, pawl.NotSupported, "cluster"),
         ("sentinel", lambda: redis.sentinel.Sentinel([("h", 1)]), pawl.ConfigurationError, "Sentinel"),
-        ("master", lambda: redis.sentinel.Sentinel([("h", 1)]).master_for("m"), pawl.NotSupported, "Sentinel"),
+        (
+            "master",
+            lambda: redis.sentinel.Sentinel([("h", 1)]).master_for("m"),
+            pawl.NotSupported,
+            "Sentinel",
+        ),
         ("pool", redis.ConnectionPool, pawl.ConfigurationError, "ConnectionPool"),
         ("class", lambda: redis.Redis, pawl.ConfigurationError, "Redis"),
         ("bytes", lambda: b"redis://localhost", pawl.ConfigurationError, "bytes"),
@@ -264,7 +280,9 @@ def _bad() -> list[tuple[str, Callable[[], Any], type[pawl.PawlError], str]]:
     ]
 
 
-@pytest.mark.parametrize(("make_it", "error", "word"), [case[1:] for case in _bad()], ids=[c[0] for c in _bad()])
+@pytest.mark.parametrize(
+    ("make_it", "error", "word"), [case[1:] for case in _bad()], ids=[c[0] for c in _bad()]
+)
 @pytest.mark.parametrize("connect", [pawl.connect, pawl.connect_async])
 @pytest.mark.filterwarnings(
     "ignore::ResourceWarning", "ignore:Exception ignored:pytest.PytestUnraisableExceptionWarning"

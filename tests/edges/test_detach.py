@@ -151,7 +151,9 @@ def test_an_adopted_lease_is_this_threads(client: pawl.Client) -> None:
         pass
 
 
-async def test_from_threads_to_a_task_and_back(client: pawl.Client, aclient: pawl.AsyncClient, valkey: Server) -> None:
+async def test_from_threads_to_a_task_and_back(
+    client: pawl.Client, aclient: pawl.AsyncClient, valkey: Server
+) -> None:
     with pytest.warns(RuntimeWarning, match="blocks this event loop"):
         lease = client.lock("colours", ttl=1.2).acquire()
     fence = lease.fence

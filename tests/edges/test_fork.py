@@ -73,7 +73,9 @@ def test_leaving_the_parents_block_in_the_child_is_silent_and_sends_nothing(
     assert holder_of(valkey, "left") is None
 
 
-def test_the_client_works_in_the_child_with_connections_of_its_own(valkey: Server, client: pawl.Client) -> None:
+def test_the_client_works_in_the_child_with_connections_of_its_own(
+    valkey: Server, client: pawl.Client
+) -> None:
     parent = client.lock("mine").acquire()
     parent_pid = os.getpid()
 
@@ -160,7 +162,9 @@ def test_fork_while_other_threads_are_inside_pawl(valkey: Server, client: pawl.C
             stop.append(True)
 
 
-def test_workers_of_a_prefork_server_share_the_client_of_their_parent(valkey: Server, client: pawl.Client) -> None:
+def test_workers_of_a_prefork_server_share_the_client_of_their_parent(
+    valkey: Server, client: pawl.Client
+) -> None:
     """Four children and a counter that is read and written in two steps."""
     with client.lock("warm"):
         pass  # the parent has a connection and an upkeep already
@@ -182,7 +186,9 @@ def test_workers_of_a_prefork_server_share_the_client_of_their_parent(valkey: Se
     assert valkey.command("GET", "n") == b"200"
 
 
-def test_threads_of_the_parent_that_wait_are_not_waiters_of_the_child(valkey: Server, client: pawl.Client) -> None:
+def test_threads_of_the_parent_that_wait_are_not_waiters_of_the_child(
+    valkey: Server, client: pawl.Client
+) -> None:
     """The local queue of a name is full of the parent's sleepers; the child begins an empty one."""
     lease = client.lock("queued").acquire()
 
@@ -249,7 +255,9 @@ def test_an_asyncio_client_made_and_used_before_a_fork(valkey: Server) -> None:
 
 
 @pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
-def test_a_lock_travels_to_the_workers_of_multiprocessing(valkey: Server, client: pawl.Client, method: str) -> None:
+def test_a_lock_travels_to_the_workers_of_multiprocessing(
+    valkey: Server, client: pawl.Client, method: str
+) -> None:
     """A pool in a program of its own; none of its workers gets in while we hold the name."""
     text = """
         import multiprocessing, sys, pawl

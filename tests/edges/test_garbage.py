@@ -38,7 +38,9 @@ def test_a_dropped_lease_warns_and_runs_out(
     assert token.split("@")[0] not in caplog.text
 
 
-def test_a_dropped_lease_that_was_released_says_nothing(client: pawl.Client, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_dropped_lease_that_was_released_says_nothing(
+    client: pawl.Client, caplog: pytest.LogCaptureFixture
+) -> None:
     lease = client.lock("clean").acquire()
     lease.release()
     del lease

@@ -35,7 +35,9 @@ def test_extend_sets_the_life_and_the_rhythm(client: pawl.Client, valkey: Server
         assert lease.remaining() <= 99, "it adds"
 
 
-def test_extend_to_less_shortens_for_the_owner_only(client: pawl.Client, other: pawl.Client, valkey: Server) -> None:
+def test_extend_to_less_shortens_for_the_owner_only(
+    client: pawl.Client, other: pawl.Client, valkey: Server
+) -> None:
     with client.lock("shorter", ttl=60) as lease:
         lease.extend(2)
         assert lease.remaining() <= 2
@@ -50,7 +52,9 @@ def test_extend_to_less_shortens_for_the_owner_only(client: pawl.Client, other: 
 
 
 @pytest.mark.filterwarnings("ignore:lease of 'brief':ResourceWarning")
-def test_without_renewal_the_shortened_lease_ends_early_and_frees_the_name(client: pawl.Client, valkey: Server) -> None:
+def test_without_renewal_the_shortened_lease_ends_early_and_frees_the_name(
+    client: pawl.Client, valkey: Server
+) -> None:
     lease = client.lock("brief", ttl=60, renew=False).acquire()
     lease.extend(0.3)
     assert lease.lost.wait(5)
@@ -160,7 +164,9 @@ async def test_max_hold_in_tasks(aclient: pawl.AsyncClient) -> None:
 # min_hold
 
 
-def test_min_hold_keeps_the_name_closed_for_everybody(client: pawl.Client, other: pawl.Client, valkey: Server) -> None:
+def test_min_hold_keeps_the_name_closed_for_everybody(
+    client: pawl.Client, other: pawl.Client, valkey: Server
+) -> None:
     """Also for the same client's waiters: nothing is handed over locally."""
     lock = client.lock("cron", min_hold=1.2, timeout=10)
     entered: list[float] = []

@@ -126,7 +126,9 @@ def test_closing_reaches_the_other_loops_of_the_client(valkey: Server) -> None:
         async with client.lock("waited for"):
             holding.set()
             await asyncio.to_thread(ready.wait, 10)
-            eventually(lambda: valkey.command("EXISTS", "{pawl:waited for}:1:queue") == 1, "the waiter queues")
+            eventually(
+                lambda: valkey.command("EXISTS", "{pawl:waited for}:1:queue") == 1, "the waiter queues"
+            )
             await client.close()
 
     with started_threads(lambda: asyncio.run(there())), pytest.raises(pawl.LeaseLost):
@@ -199,3 +201,19 @@ async def test_every_door_warns_at_its_caller(valkey: Server) -> None:
 def test_the_client_of_threads_without_a_loop_does_not_warn(client: pawl.Client) -> None:
     with client.lock("quiet"):
         pass  # a warning is an error in these tests
+
+
+async def test_an_acquisition_may_be_made_a_task(valkey: Server) -> None:
+    async with pawl.connect_async(valkey.url) as client:
+        lock = client.lock("task")
+        lease = await lock.acquire()
+        waiting = [asyncio.create_task(lock.acquire()), asyncio.ensure_future(lock.acquire(timeout=5))]
+        async with asyncio.TaskGroup() as group:
+            cancelled = group.create_task(lock.acquire())
+            await asyncio.sleep(0.05)
+            cancelled.cancel()
+        await lease.release()
+        for task in waiting:
+            async with await task:
+                pass
+        assert not await lock.locked()

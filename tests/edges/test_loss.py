@@ -68,7 +68,12 @@ def test_every_reason_at_every_door(valkey: Server, proxy: Proxy, reason: str) -
         if reason == "closed":
             client.close(1.0)
     assert waited == [True]
-    assert (bool(lease.lost), lease.lost.is_set(), lease.state, lease.remaining()) == (True, True, "lost", 0.0)
+    assert (bool(lease.lost), lease.lost.is_set(), lease.state, lease.remaining()) == (
+        True,
+        True,
+        "lost",
+        0.0,
+    )
     with pytest.raises(pawl.LeaseLost, match=f"lost.*{reason}.*fence was {lease.fence}") as caught:
         lease.check()
     assert (caught.value.reason, caught.value.name) == (reason, "lost")
@@ -251,7 +256,9 @@ def test_the_loss_of_one_owner_is_not_told_to_the_next(client: pawl.Client, valk
 
 
 @pytest.mark.parametrize("colour", ["threads", "asyncio"])
-def test_a_good_renewal_that_comes_too_late_revives_nothing(valkey: Server, proxy: Proxy, colour: str) -> None:
+def test_a_good_renewal_that_comes_too_late_revives_nothing(
+    valkey: Server, proxy: Proxy, colour: str
+) -> None:
     """The server has renewed, and says so after the end of what its client knows."""
     log: list[str] = []
 
@@ -289,7 +296,9 @@ def test_a_good_renewal_that_comes_too_late_revives_nothing(valkey: Server, prox
     assert log in (["LeaseLost:unreachable"], ["LeaseLost:expired"])
 
 
-def test_a_lost_lease_is_lost_for_good_though_the_name_is_ours_again(client: pawl.Client, valkey: Server) -> None:
+def test_a_lost_lease_is_lost_for_good_though_the_name_is_ours_again(
+    client: pawl.Client, valkey: Server
+) -> None:
     lock = client.lock("anew", ttl=0.6)
     old = lock.acquire()
     valkey.command("DEL", "pawl:anew")

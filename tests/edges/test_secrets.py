@@ -39,7 +39,11 @@ def told(records: list[logging.LogRecord]) -> str:
 
 def test_a_lock_is_pickled_by_the_url_of_its_client(client: pawl.Client, valkey: Server) -> None:
     last = client
-    locks = [client.lock("travels", ttl=7, handover=3), client.rlock("travels", ttl=7), client.rlock("t", owner="o")]
+    locks = [
+        client.lock("travels", ttl=7, handover=3),
+        client.rlock("travels", ttl=7),
+        client.rlock("t", owner="o"),
+    ]
     for lock in locks:
         there = pickle.loads(pickle.dumps(lock))
         assert (there.name, repr(there)) == (lock.name, repr(lock))

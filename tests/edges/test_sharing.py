@@ -196,7 +196,9 @@ def test_an_rlock_counts_for_its_thread_without_the_server(client: pawl.Client, 
         outer.release()
 
 
-async def test_an_rlock_counts_for_its_task_without_the_server(aclient: pawl.AsyncClient, valkey: Server) -> None:
+async def test_an_rlock_counts_for_its_task_without_the_server(
+    aclient: pawl.AsyncClient, valkey: Server
+) -> None:
     lock = aclient.rlock("re-entered")
 
     async def child() -> bool:

@@ -28,6 +28,8 @@ __all__ = ["NewLease", "Plan", "acquire", "try_acquire"]
 
 log: logging.Logger = logging.getLogger("pawl.acquire")
 
+_HOLDER_PATIENCE = 0.1
+
 NewLease = Callable[["Engine", Tenure, int, object, int], BaseLease]
 L = TypeVar("L", bound=BaseLease)
 
@@ -298,7 +300,9 @@ async def _timed_out(
     if holder is None:
         # Asked only now, when somebody wants to know: a waiter is told of its place, not of the holder.
         try:
-            reply = await engine.runtime.call(plan.primitive.inspect(0), plan.options.request_timeout)
+            reply = await engine.runtime.call(
+                plan.primitive.inspect(0), min(_HOLDER_PATIENCE, plan.options.request_timeout)
+            )
             holder = reply[2].decode(errors="replace") or None
         except Fault as fault:
             log.debug("the holder of %r could not be asked for: %s", plan.primitive.name, fault.text)

@@ -1,0 +1,25 @@
+"""How a refusal is checked: its class, and the word of its text that says what to mend."""
+
+import pickle
+from collections.abc import Callable
+
+import pytest
+
+import pawl
+
+
+def refused(
+    what: Callable[[], object], word: str, error: type[BaseException] = pawl.ConfigurationError
+) -> str:
+    """Check the class and the text of an error; return the text."""
+    with pytest.raises(error) as caught:
+        what()
+    text = str(caught.value)
+    assert word in text, text
+    assert len(text) < 500, "a text is to be read"
+    assert isinstance(caught.value, pawl.PawlError)
+    if error is pawl.ConfigurationError:
+        assert isinstance(caught.value, ValueError)
+        assert caught.value.code == "CONFIGURATION"
+    assert isinstance(pickle.loads(pickle.dumps(caught.value)), error)
+    return text
