@@ -32,7 +32,7 @@ def test_an_error_in_the_upkeep_drops_no_lease_from_renewal(client: pawl.Client)
             raise ValueError("no reply that anybody knows")
         return await answer(these, timeout)
 
-    runtime.call_many = break_once  # type: ignore[method-assign]
+    runtime.call_many = break_once  # type: ignore[method-assign, assignment]
     lease = client.lock("n", ttl=1.5).acquire()
     first = lease.valid_until
     until(lambda: lease.valid_until > first)
