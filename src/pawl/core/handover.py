@@ -89,9 +89,11 @@ class Place:
         self.since: float = 0.0
 
     def _close(self) -> None:
-        self.closed = True
+        # In this order: a signal handler may run after the call, and a closed place that is still found would have
+        # every comer look for a new one for ever.
         if self.home.get(self.key) is self:
             del self.home[self.key]
+        self.closed = True
 
     def pass_claim(self, claim: Claim) -> bool:
         """Make the first sleeper the speaker; False if nobody sleeps, and then the place is closed."""
