@@ -50,6 +50,12 @@ async def release(engine: Engine, lease: BaseLease) -> Release:
         outcome = await _release(engine, lease)
         lease._lost = outcome is Release.LOST
         return outcome
+    except PawlError:
+        raise
+    except BaseException:
+        if lease._released:
+            engine.finish_release(lease)
+        raise
     finally:
         engine.underway.pop(id(lease), None)
 

@@ -150,6 +150,15 @@ class Engine:
         claim = Claim(self.runtime.new_token(), old=tenure.token, old_unanswered=tenure.unanswered)
         return place.pass_claim(claim)
 
+    def finish_release(self, lease: BaseLease) -> None:
+        """Go on in the background with a release that was begun and cancelled or interrupted; safe to repeat."""
+        tenure = lease._tenure
+        self.forget_holder(tenure, lease._who)
+        if tenure.epoch == self.epoch and tenure.used == lease._number:
+            self.end(tenure)
+            self.detach_place(tenure)
+            self.depart_from(tenure, tenure.close_ms(self.runtime.now()))
+
     def expired(self, tenure: Tenure, now: float) -> bool:
         """Whether the clock has passed the tenure's validity; if so it is lost from here on."""
         if tenure.state is LeaseState.LOST:
