@@ -320,7 +320,7 @@ async def test_row_14_a_timeout_around_acquire_is_held_or_clean(
     outcomes = {"held": 0, "timed out": 0}
     # From 1: asyncio drops an awaitable that is to be awaited for 0 s before it begins.
     for step in range(1, 60):
-        delay = step * 0.0001 + (LATE - 0.003 if contended else 0)
+        delay = LATE - 0.003 + step * 0.0001 if contended else step * 0.00002
         situation = held_by_rival if contended else nothing
         async with situation(client, rival):
             lock = client.lock("n", ttl=TTL)

@@ -1,0 +1,289 @@
+"""KeyboardInterrupt at every step of pawl that acquire and release run through: nothing may be left on the server.
+
+The interpreter runs signal handlers where a Python function begins and where a C function has returned (its result
+is lost then). A profiler is called in the same places, so it can raise in each of them, one after the other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any, Self
+
+import pytest
+
+import pawl
+from pawl.testing import Proxy, Server
+from tests.faults.rig import in_thread, remains, until, waiters
+
+pytestmark = pytest.mark.fault
+
+TTL = 60.0
+TICKET = 0.9
+"""Between the queueing and its guard lie a few steps: interrupted there, a waiter is gone with its ticket's life."""
+
+LATE = 0.01
+_PAWL = str(Path(pawl.__file__).parent)
+_LEFT_OUT = (f"{_PAWL}/testing", f"{_PAWL}/embedded")
+
+
+def traced(frame: FrameType) -> bool:
+    name = frame.f_code.co_filename
+    return name.startswith(_PAWL) and not name.startswith(_LEFT_OUT)
+
+
+class Striker:
+    """Raises KeyboardInterrupt at the n-th step of this thread inside pawl."""
+
+    def __init__(self, strike_at: int) -> None:
+        self.strike_at = strike_at
+        self.reached = 0
+        self.where = ""
+
+    def __enter__(self) -> Self:
+        sys.setprofile(self._profile)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.setprofile(None)
+
+    def _profile(self, frame: FrameType, event: str, function: Any) -> None:  # noqa: ANN401 - what sys.setprofile gives
+        caller = frame.f_back if event == "call" else frame
+        if event not in {"call", "c_return"} or not (
+            traced(frame) or (caller is not None and traced(caller))
+        ):
+            return
+        if event == "c_return" and function.__name__ == "__exit__":
+            # The interpreter would call the lock's end a second time, with the wrong arguments: not what a signal does.
+            return
+        self.reached += 1
+        if self.reached == self.strike_at:
+            what = (
+                frame.f_code.co_name
+                if event == "call"
+                else f"{frame.f_code.co_name} after {function.__name__}"
+            )
+            self.where = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno} {what}"
+            sys.setprofile(None)
+            raise KeyboardInterrupt
+
+
+def struck(operation: Callable[[], Any], strike_at: int) -> tuple[str, Any]:
+    """Interrupt an operation at one step; where it was ("" if it ran through), and its result."""
+    result = None
+    striker = Striker(strike_at)
+    dropped: list[object] = []
+    hook, sys.unraisablehook = sys.unraisablehook, dropped.append
+    try:
+        with striker:
+            result = operation()
+    except KeyboardInterrupt:
+        return striker.where, None
+    finally:
+        sys.unraisablehook = hook
+    # In a finaliser, Python itself drops it.
+    assert dropped or not striker.where, f"the interrupt at {striker.where} was swallowed"
+    return striker.where, result
+
+
+def sweep(
+    server: Server, client: pawl.Client, situation: Callable[[], contextlib.AbstractContextManager[Any]]
+) -> int:
+    """Interrupt at the first, the second, … step until an operation runs through; how many steps it has."""
+    at, bad = 1, []
+    while True:
+        with situation() as operation:
+            where, result = struck(operation, at)
+            if isinstance(result, pawl.Lease):
+                result.release()
+            del result
+        end = time.monotonic() + TICKET + 0.6
+        while (left := remains(server)) and time.monotonic() < end:
+            time.sleep(0.002)
+        if left:
+            bad.append(f"{where}: {left}")
+            server.command("FLUSHALL")
+        else:
+            client.lock("n", ttl=TTL, ticket_ttl=TICKET).acquire(2).release()
+        if not where:
+            break
+        at += 1
+    print(f"{at - 1} steps")
+    assert not bad, f"left after an interrupt at {len(bad)} of {at} steps:\n" + "\n".join(bad)
+    return at - 1
+
+
+@pytest.fixture
+def pair(server: Server) -> Iterator[tuple[pawl.Client, pawl.Client]]:
+    with pawl.connect(server.url) as client, pawl.connect(server.url) as rival:
+        client.inspect("n")
+        rival.inspect("n")
+        yield client, rival
+
+
+@contextlib.contextmanager
+def nobody(_: pawl.Client, __: pawl.Client) -> Iterator[None]:
+    yield
+
+
+@contextlib.contextmanager
+def rival_holds(_: pawl.Client, rival: pawl.Client) -> Iterator[None]:
+    held = rival.lock("n", ttl=TTL).acquire(5)
+    timer = threading.Timer(LATE, held.release)
+    timer.start()
+    yield
+    timer.join()
+
+
+@contextlib.contextmanager
+def thread_holds(client: pawl.Client, _: pawl.Client) -> Iterator[None]:
+    ready, done = threading.Event(), None
+
+    def hold() -> None:
+        with client.lock("n", ttl=TTL, ticket_ttl=TICKET).acquire(5):
+            ready.set()
+            time.sleep(LATE)
+
+    done = in_thread(hold)
+    assert ready.wait(5)
+    yield
+    done.result(5)
+
+
+SITUATIONS = {
+    "free": nobody,
+    "another client holds": rival_holds,
+    "another thread holds": thread_holds,
+}
+OPEN = "a sleeper of the local queue that is interrupted around its parking keeps a turn that nobody takes"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("situation", SITUATIONS.values(), ids=SITUATIONS)
+@pytest.mark.parametrize("way", ["acquire", "try_acquire", "with", "rlock"])
+@pytest.mark.timeout(300)
+def test_row_12_interrupt_at_every_step_of_acquire(
+    way: str,
+    situation: Callable[..., contextlib.AbstractContextManager[None]],
+    pair: tuple[pawl.Client, pawl.Client],
+    server: Server,
+    request: pytest.FixtureRequest,
+) -> None:
+    if situation is thread_holds and way != "rlock":
+        request.applymarker(pytest.mark.xfail(reason=OPEN, strict=True))
+    client, rival = pair
+    lock = (
+        client.rlock("n", ttl=TTL, ticket_ttl=TICKET, owner="job")
+        if way == "rlock"
+        else client.lock("n", ttl=TTL, ticket_ttl=TICKET)
+    )
+    operations: dict[str, Callable[[], Any]] = {
+        "acquire": lambda: lock.acquire(5),
+        "rlock": lambda: lock.acquire(5),
+        "try_acquire": lock.try_acquire,
+        "with": lock.__enter__,
+    }
+
+    @contextlib.contextmanager
+    def prepared() -> Iterator[Callable[[], Any]]:
+        with situation(client, rival):
+            yield operations[way]
+
+    assert sweep(server, client, prepared) > 20
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "waiting",
+    [
+        pytest.param(False, id="nobody waits"),
+        pytest.param(True, id="another thread waits", marks=pytest.mark.xfail(reason=OPEN, strict=True)),
+    ],
+)
+def test_row_12_interrupt_at_every_step_of_release(
+    *, waiting: bool, pair: tuple[pawl.Client, pawl.Client], server: Server
+) -> None:
+    client, _ = pair
+
+    @contextlib.contextmanager
+    def prepared() -> Iterator[Callable[[], Any]]:
+        lease = client.lock("n", ttl=TTL, ticket_ttl=TICKET).acquire(5)
+        waiter = (
+            in_thread(lambda: client.lock("n", ttl=TTL, ticket_ttl=TICKET).acquire(5).release())
+            if waiting
+            else None
+        )
+        if waiter is not None:
+            until(lambda: any(place.sleepers for place in client._engine.places._places.values()))
+        yield lease.release
+        # Interrupted before its first step, it has not begun.
+        with contextlib.suppress(pawl.NotHeld):
+            lease.release()
+        if waiter is not None:
+            waiter.result(5)
+        kept.append(lease)
+
+    kept: list[pawl.Lease] = []
+    assert sweep(server, client, prepared) > 5
+
+
+@pytest.mark.slow
+def test_row_12_interrupt_at_every_step_of_connect(
+    pair: tuple[pawl.Client, pawl.Client], server: Server
+) -> None:
+    client, _ = pair
+    clients: list[pawl.Client] = []
+
+    @contextlib.contextmanager
+    def prepared() -> Iterator[Callable[[], Any]]:
+        fresh = pawl.connect(server.url)
+        clients.append(fresh)
+        yield lambda: fresh.lock("n", ttl=TTL).acquire(5)
+
+    try:
+        assert sweep(server, client, prepared) > 20
+    finally:
+        for fresh in clients:
+            fresh.close()
+
+
+@pytest.mark.parametrize("operation", ["acquire", "acquire queued", "release"])
+def test_row_12_a_signal_while_the_server_is_silent(
+    operation: str, pair: tuple[pawl.Client, pawl.Client], server: Server
+) -> None:
+    _, rival = pair
+    with Proxy(server) as proxy, pawl.connect(proxy.url) as client:
+        client.inspect("n")
+        lock = client.lock("n", ttl=TTL, ticket_ttl=TICKET)
+        held = rival.lock("n", ttl=TTL).acquire(5) if operation == "acquire queued" else None
+        lease = lock.acquire(5) if operation == "release" else None
+        rule = proxy.hold_reply("EVALSHA") if held is None else None
+        main = threading.get_ident()
+
+        def strike() -> None:
+            if rule is not None:
+                rule.wait()
+            else:
+                until(lambda: waiters(server, "n") == 1)
+            time.sleep(0.02)
+            signal.pthread_kill(main, signal.SIGINT)
+
+        striking = in_thread(strike)
+        began = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            lock.acquire(5) if lease is None else lease.release()
+        assert time.monotonic() - began < 2
+        striking.result(5)
+        if rule is not None:
+            rule.remove()
+        if held is not None:
+            held.release()
+        until(lambda: remains(server) == [], timeout=2, what="a clean server")
+        with lock.acquire(2) as again:
+            again.check()
