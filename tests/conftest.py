@@ -9,6 +9,18 @@ from pawl.testing.servers import FLAVOURS, Flavour, Server, available
 pytest_plugins = ["tests.plugins.leaks", "tests.plugins.skips"]
 
 
+# Where the server's own behaviour is what is tested: here each flavour runs always, elsewhere in `make test-full`.
+EACH_FLAVOUR = ("scripts", "interop")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave the second flavour of most tests to the full run: what they test is the client."""
+    for item in items:
+        flavours = [v for v in getattr(getattr(item, "callspec", None), "params", {}).values() if v == "redis"]
+        if flavours and item.path.parent.name not in EACH_FLAVOUR:
+            item.add_marker(pytest.mark.slow)
+
+
 def started(flavour: Flavour) -> Server:
     """Start a server, or skip the test with the reason why this machine has none of that flavour."""
     if reason := available(flavour):

@@ -374,5 +374,8 @@ class AsyncClient:
 
 async def _close_engine(engine: Engine, patience: float) -> None:
     runtime = cast("AsyncioRuntime", engine.runtime)
-    await endings.close(engine, runtime.interrupt_waiters, patience)
-    await runtime.shut_down()
+    try:
+        await endings.close(engine, runtime.interrupt_waiters, patience)
+    finally:
+        # Also when the loop ends meanwhile and cancels this: its connection must not stay behind.
+        await runtime.shut_down()

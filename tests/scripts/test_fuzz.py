@@ -114,7 +114,7 @@ SOONEST = {
     "a hold counts twice": 26,
     "PTTL is read after TIME": 16,
     "acquire again lowers its ticket": 15,
-    "the quick hand-off grants a dead head": 3,
+    "the quick hand-off grants a dead head": 19,
     "the quick hand-off leaves the ticket": 3,
     "the quick hand-off grants an owned ticket as a plain one": 3,
 }

@@ -305,13 +305,15 @@ class AsyncioRuntime:
         """End the upkeep and close the connection."""
         self._ending = True
         self.nudge()
-        for task in (self._connecting, self._upkeep):
-            if task is not None and not task.done() and task is not asyncio.current_task():
-                task.cancel()
-                with contextlib.suppress(asyncio.CancelledError, Fault):
-                    await task
-        if self._mux is not None:
-            self._mux.close()
+        try:
+            for task in (self._connecting, self._upkeep):
+                if task is not None and not task.done() and task is not asyncio.current_task():
+                    task.cancel()
+                    with contextlib.suppress(asyncio.CancelledError, Fault):
+                        await task
+        finally:
+            if self._mux is not None:
+                self._mux.close()
 
     def after_fork(self) -> None:
         """In the child: the loop is the parent's. Its connection is not closed here: the poller is shared with it."""

@@ -258,8 +258,10 @@ class ThreadRuntime:
 
     def nudge(self) -> None:
         """See ``Runtime``. One step in C, so that a finaliser may call it inside any lock."""
-        with contextlib.suppress(RuntimeError):
+        try:  # noqa: SIM105 - at the end of the interpreter contextlib may be gone already
             self._bell.release()
+        except RuntimeError:
+            pass
 
     def at_home(self, callback: Callable[[], object]) -> None:
         """See ``Runtime``: every thread is at home here."""
