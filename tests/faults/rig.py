@@ -226,3 +226,12 @@ def in_thread(step: Callable[[], T]) -> Future[T]:
 
     threading.Thread(target=work, name="test-step", daemon=True).start()
     return future
+
+
+def set_config(server: Server, name: str, what: str) -> None:
+    server.command("CONFIG", "SET", name, what)
+
+
+def value(server: Server, name: str = "n") -> str | None:
+    found = server.command("GET", key(name))
+    return found.decode() if isinstance(found, bytes) else None

@@ -85,6 +85,11 @@ def struck(operation: Callable[[], Any], strike_at: int) -> tuple[str, Any]:
             result = operation()
     except KeyboardInterrupt:
         return striker.where, None
+    except TypeError as error:
+        # Python 3.11 sometimes trips over an exception that a profiler raises at the end of a `with` block.
+        if striker.where and "'traceback' object is not callable" in str(error):
+            return striker.where, None
+        raise
     finally:
         sys.unraisablehook = hook
     # In a finaliser, Python itself drops it.
