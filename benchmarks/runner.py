@@ -8,6 +8,7 @@ was measured in the same minute can be compared.
 from __future__ import annotations
 
 import random
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -117,7 +118,7 @@ def _each(
     return alive
 
 
-class _Round:
+class _Round(ABC):
     """One participant during one round."""
 
     def __init__(self, server: Server, scenario: Scenario, participant: Participant) -> None:
@@ -134,17 +135,17 @@ class _Round:
             options=dict(participant.options),
         )
 
+    @abstractmethod
     def warm_up(self) -> None:
         """Do some of the work uncounted."""
-        raise NotImplementedError
 
+    @abstractmethod
     def play(self) -> None:
         """Take one turn."""
-        raise NotImplementedError
 
+    @abstractmethod
     def sample(self) -> Sample:
         """Return what the turns of this round add up to."""
-        raise NotImplementedError
 
 
 class _SliceRound(_Round):

@@ -16,7 +16,9 @@ EACH_FLAVOUR = ("scripts", "interop")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Leave the second flavour of most tests to the full run: what they test is the client."""
     for item in items:
-        flavours = [v for v in getattr(getattr(item, "callspec", None), "params", {}).values() if v == "redis"]
+        flavours = [
+            v for v in getattr(getattr(item, "callspec", None), "params", {}).values() if v == "redis"
+        ]
         if flavours and item.path.parent.name not in EACH_FLAVOUR:
             item.add_marker(pytest.mark.slow)
 

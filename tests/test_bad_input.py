@@ -60,7 +60,8 @@ def client(listener: Listener, connect: Connect) -> Client:
 
 
 def word_of(case: Any) -> str:  # noqa: ANN401 - anything may be given
-    return f"{case!r:.30}" if not isinstance(case, str) else case[:30].encode("unicode_escape").decode()
+    """A name for a case: the same in every process, so no address of an object."""
+    return f"{case!r:.60}".split(" at 0x")[0].strip("'<>")
 
 
 # Names ----------------------------------------------------------------------------------------------------------------

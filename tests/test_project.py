@@ -209,7 +209,7 @@ def test_the_size_check_finds(sizes: types.ModuleType, text: str, expected: str)
         "x = 1\n" * 500,
         "def f():\n" + "    x = 1\n" * 39,
         'def f():\n    """One.\n\n' + "    More.\n" * 60 + '    """\n    return 1\n',
-        "url = 'https://example.org/work/x'\n",
+        "url = 'https://example.org/home/x'\n",
     ],
 )
 def test_the_size_check_lets_pass(sizes: types.ModuleType, text: str) -> None:

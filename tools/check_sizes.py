@@ -17,7 +17,7 @@ FUNCTION_LINES = 40
 CODE = {".py", ".lua", ".sh"}
 TEXT = CODE | {".md", ".toml", ".yml", ".yaml", ".txt", ".cfg", ".ini", ".html", ".css", ".js"}
 # A path below one person's or one machine's folders means nothing to anybody else.
-MACHINE_PATH = re.compile(r"(?<![\w.~$}/-])/(?:work|root|Users/\w+|home/\w+|tmp/env)/")
+MACHINE_PATH = re.compile(r"(?<![\w.~$}/-])/(?:work|root|Users/\w+|home/\w+)/")
 
 
 def files() -> list[Path]:
