@@ -99,7 +99,9 @@ def test_what_was_ignored_stays_ignored(pawl: Pawl) -> None:
 def test_the_child_starts_with_clean_signals(pawl: Pawl) -> None:
     code, out, _ = pawl.run("run", "job", "--", "sh", "-c", "exec grep -E '^Sig(Blk|Ign)' /proc/self/status")
     assert code == 0
-    assert [int(line.split()[1], 16) for line in out.splitlines()] == [0, 0]
+    # 32 and 33 belong to the C library: whoever starts the tests may have left them ignored.
+    reserved = 1 << 31 | 1 << 32
+    assert [int(line.split()[1], 16) & ~reserved for line in out.splitlines()] == [0, 0]
 
 
 def test_the_child_inherits_no_files(pawl: Pawl) -> None:
