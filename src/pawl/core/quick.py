@@ -15,7 +15,7 @@ from pawl.core.claim import Claim, patience
 from pawl.core.handover import Mark, Place
 from pawl.core.runtime import Fault
 from pawl.core.tenure import Tenure
-from pawl.core.validity import DRIFT_FACTOR, DRIFT_FLOOR
+from pawl.core.validity import valid_until
 
 if TYPE_CHECKING:
     from pawl.core.engine import Engine
@@ -61,11 +61,9 @@ async def take(
         )  # fmt: skip
         reply = await runtime.call(call, patience(sent_at, options, until))
         if reply[0] == b"H" and reply[2] > 0:
-            # The formula of ``validity.valid_until``.
-            ttl = min(reply[3], options.ttl_ms) / 1000.0
-            valid_until = sent_at + ttl - (ttl * DRIFT_FACTOR + DRIFT_FLOOR)
-            if valid_until > runtime.now():
-                return own_plainly(engine, plan, new_lease, place, claim.token, reply[2], valid_until, who)
+            until_when = valid_until(sent_at, reply[3], options.ttl_ms)
+            if until_when > runtime.now():
+                return own_plainly(engine, plan, new_lease, place, claim.token, reply[2], until_when, who)
         claim.answer = reply, sent_at
     except Fault as fault:
         claim.unanswered = fault.maybe_applied
@@ -83,12 +81,12 @@ def own_plainly(
     place: Place,
     token: str,
     fence: int,
-    valid_until: float,
+    until_when: float,
     who: object,
 ) -> BaseLease:
     """What ``operations._own`` does, for a grant that is confirmed and will be renewed."""
     now = engine.runtime.now()
-    tenure = Tenure(plan.primitive, plan.options, token, fence, valid_until, now)
+    tenure = Tenure(plan.primitive, plan.options, token, fence, until_when, now)
     tenure.place = place
     tenure.who = who
     tenure.epoch = engine.epoch
