@@ -19,7 +19,7 @@ from pawl.core import endings
 from pawl.errors import LeaseLost
 
 if TYPE_CHECKING:
-    from pawl.aio import AsyncLease
+    from pawl.aio.lease import AsyncLease
 
 __all__ = ["CancelScope"]
 

@@ -1,0 +1,179 @@
+"""The client of asyncio. A thin shell: what happens is decided in ``pawl.core``."""
+
+from __future__ import annotations
+
+import asyncio
+from types import TracebackType
+from typing import Any, NoReturn, Self, Unpack, cast
+
+from pawl._factory import LockKwargs, Settings, find_endpoint, live_clients, plan_of
+from pawl.aio.lease import AsyncLease
+from pawl.aio.lock import AsyncLock
+from pawl.core import endings
+from pawl.core.engine import Engine
+from pawl.core.info import inspect
+from pawl.core.options import Seconds, check_timeout
+from pawl.model import LockInfo
+from pawl.runtimes.aio import AsyncioRuntime
+
+__all__ = ["AsyncClient"]
+
+
+class AsyncClient:
+    """The door to the locks of one server, for asyncio; made by ``pawl.connect_async``. Shared by any number of tasks.
+
+    Nothing is sent before the first use. Used in several event loops, it keeps one connection for each. An async
+    context manager that closes at its end.
+    """
+
+    def __init__(self, target: object = None, *, namespace: str | None = None, **defaults: Any) -> None:
+        self._settings = Settings(defaults, namespace, may_be_async=True)
+        self._origin = (target, {"namespace": namespace, **defaults})
+        self._endpoint = find_endpoint(target)
+        self._engines: dict[asyncio.AbstractEventLoop, Engine] = {}
+        self._last: tuple[asyncio.AbstractEventLoop, Engine] | None = None
+        self._closed = False
+        live_clients.add(self)
+
+    def lock(self, name: str, **options: Unpack[LockKwargs]) -> AsyncLock:
+        """A lock that one owner holds at a time.
+
+        Args:
+            name: 1 to 200 bytes of text.
+            options: See ``pawl.LockOptions``: ttl, timeout, renew, max_hold, handover, …
+
+        Raises:
+            ConfigurationError: A name or option that can never work.
+        """
+        return AsyncLock(self, plan_of(self._settings, "lock", name, options), ("lock", name, options, None))
+
+    def rlock(self, name: str, *, owner: str | None = None, **options: Unpack[LockKwargs]) -> AsyncLock:
+        """A lock that its holder may take again: the name is free after as many releases as acquisitions.
+
+        Args:
+            name: 1 to 200 bytes of text.
+            owner: Who re-enters. None (default): the task, counted here without the network. Text: whoever gives
+                the same owner, in any process, counted on the server.
+            options: As for ``lock``.
+
+        Raises:
+            ConfigurationError: A name, owner or option that can never work.
+        """
+        return AsyncLock(
+            self, plan_of(self._settings, "rlock", name, options, owner), ("rlock", name, options, owner)
+        )
+
+    async def inspect(self, name: str, *, waiters: int = 100) -> LockInfo:
+        """Who holds a name and who waits for it. Changes nothing; a free name gives a record that says free.
+
+        Args:
+            name: The name.
+            waiters: How many waiters to list at most, from 0 to 100,000; default 100.
+
+        Raises:
+            ConfigurationError: A name or number that can never work.
+            BackendError: The server could not be asked.
+            ClientClosed: The client was closed.
+        """
+        plan = plan_of(self._settings, "lock", name, {})
+        return await inspect(self._engine(), plan.primitive, plan.options, waiters)
+
+    async def adopt(self, ticket: str, **options: Unpack[LockKwargs]) -> AsyncLease:
+        """Go on with a lease that ``AsyncLease.detach`` gave away, here or in another process.
+
+        Args:
+            ticket: What ``detach`` returned.
+            options: As for ``lock``; ttl is the ticket's unless given.
+
+        Raises:
+            NotHeld: It ran out, was adopted already, or somebody else took the name.
+            ConfigurationError: It is no ticket, or of another namespace.
+        """
+        content, plan = self._settings.plan_of_ticket(ticket, options)
+        return cast("AsyncLease", await endings.adopt(self._engine(), plan, content, AsyncLease))
+
+    async def close(self, timeout: Seconds | None = 5.0) -> None:
+        """Release all leases, wake waiting tasks with ``ClientClosed``, close all connections. Safe to repeat.
+
+        Args:
+            timeout: Seconds that the releases may take in all; None: 5. Later their ttl frees the names.
+        """
+        checked = check_timeout(timeout)
+        patience = 5.0 if checked is None else checked
+        closing = asyncio.get_running_loop().create_task(self._close(patience), name="pawl-close")
+        try:
+            await asyncio.shield(closing)
+        except asyncio.CancelledError:
+            # The caller may stand in a block whose lease ends here: it is told when the work is done.
+            await asyncio.wait({closing})
+            raise
+
+    async def _close(self, patience: float) -> None:
+        self._closed = True
+        self._forget_ended_loops()
+        here = asyncio.get_running_loop()
+        elsewhere = [
+            asyncio.wrap_future(asyncio.run_coroutine_threadsafe(_close_engine(engine, patience), loop))
+            for loop, engine in list(self._engines.items())
+            if loop is not here and loop.is_running()
+        ]
+        try:
+            if here in self._engines:
+                await _close_engine(self._engines[here], patience)
+        finally:
+            if elsewhere:
+                await asyncio.wait(elsewhere, timeout=patience + 1.0)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"<AsyncClient namespace={self._settings.namespace!r}{' closed' if self._closed else ''}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a client cannot be pickled: it owns connections; connect in the other process, or pass a lock"
+        )
+
+    def _engine(self) -> Engine:
+        loop = asyncio.get_running_loop()
+        last = self._last
+        if last is not None and last[0] is loop:
+            return last[1]
+        engine = self._engines.get(loop)
+        if engine is None:
+            self._forget_ended_loops()
+            engine = Engine(AsyncioRuntime(loop, self._endpoint, self._settings.wake_prefix), self)
+            engine.closed = self._closed
+            self._engines[loop] = engine
+        self._last = (loop, engine)
+        return engine
+
+    def _forget_ended_loops(self) -> None:
+        # An engine refers to its loop, so nothing else would ever end the two.
+        for loop in list(self._engines):
+            if loop.is_closed():
+                self._engines.pop(loop).closed = True
+        if self._last is not None and self._last[0].is_closed():
+            self._last = None
+
+    def _after_fork(self) -> None:
+        for engine in self._engines.values():
+            cast("AsyncioRuntime", engine.runtime).after_fork()
+            engine.after_fork()
+        self._engines = {}
+        self._last = None
+
+
+async def _close_engine(engine: Engine, patience: float) -> None:
+    runtime = cast("AsyncioRuntime", engine.runtime)
+    try:
+        await endings.close(engine, runtime.interrupt_waiters, patience)
+    finally:
+        # Also when the loop ends meanwhile and cancels this: its connection must not stay behind.
+        await runtime.shut_down()

@@ -1,0 +1,88 @@
+"""What a task holds. A thin shell: what happens is decided in ``pawl.core``."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Self
+
+from pawl._cancel import CancelScope
+from pawl.core import endings
+from pawl.core.lease import BaseLease, LossSignal
+from pawl.core.options import Seconds, check_ttl
+
+__all__ = ["AsyncLease", "AsyncLost"]
+
+
+class AsyncLost(LossSignal):
+    """Whether a lease is lost: true in a condition once it is, by the local clock."""
+
+    __slots__ = ()
+
+    async def wait(self, timeout: float | None = None) -> bool:
+        """Sleep until the lease is lost or released.
+
+        Args:
+            timeout: Seconds to sleep at most; None (default) as long as it takes.
+
+        Returns:
+            True if it is lost.
+        """
+        return await self._wait(timeout)
+
+
+class AsyncLease(BaseLease):
+    """A grant that its owner may rely on until ``valid_until``; an async context manager that releases at its end.
+
+    While a task is inside ``async with``, a loss cancels it at its next await, and the block raises ``LeaseLost``.
+    """
+
+    __slots__ = ("_scopes",)
+
+    @property
+    def lost(self) -> AsyncLost:
+        """Whether it is lost; ``await lost.wait(timeout)`` sleeps until then."""
+        return AsyncLost(self)
+
+    async def extend(self, ttl: Seconds) -> None:
+        """Set the remaining life to ``ttl``; it never adds. The new ttl also serves later renewals.
+
+        Args:
+            ttl: Seconds, from 0.05 to 366 days. Less than what is left shortens the lease at once, for its owner
+                only: the server keeps the name until the life it knows ends or the lease is released.
+
+        Raises:
+            NotHeld: It is lost or released.
+            ConfigurationError: ttl can never work.
+            BackendError: The server could not be asked.
+        """
+        await endings.extend(self._engine, self, check_ttl(ttl))
+
+    async def release(self) -> None:
+        """Give the name back; its next waiter is served at once.
+
+        Raises:
+            NotHeld: It was lost or released before; nothing was touched.
+            BackendUnavailable: The server did not answer; the ttl frees the name at the latest.
+        """
+        await endings.release_or_raise(self._engine, self)
+
+    def detach(self) -> str:
+        """Stop caring for the lease without releasing it; another process may ``adopt`` the returned ticket.
+
+        Returns:
+            A ticket: text that holds the token, as secret as the lease. It serves once, as long as the ttl.
+
+        Raises:
+            NotHeld: It is lost or released.
+            NotSupported: It is held for an explicit ``owner=``.
+        """
+        return endings.detach(self._engine, self)
+
+    async def __aenter__(self) -> Self:
+        CancelScope.enter(self)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await CancelScope.leave(self, error)

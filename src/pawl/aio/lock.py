@@ -1,0 +1,137 @@
+"""The lock objects of asyncio. Thin shells: what happens is decided in ``pawl.core``."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Generator
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, cast
+
+from pawl._factory import description, revive
+from pawl._unset import UNSET, Unset
+from pawl.aio.lease import AsyncLease
+from pawl.core import endings, operations
+from pawl.core.claim import StopSignal
+from pawl.core.info import inspect
+from pawl.core.options import Seconds, check_timeout
+
+if TYPE_CHECKING:
+    from pawl.aio.client import AsyncClient
+    from pawl.core.operations import Plan
+
+__all__ = ["Acquiring", "AsyncLock"]
+
+
+class Acquiring(Coroutine[Any, Any, AsyncLease]):
+    """An acquisition that is awaited for its lease, entered with ``async with``, or made a task of."""
+
+    __slots__ = ("_lease", "_operation")
+
+    def __init__(self, operation: Any) -> None:
+        self._operation = operation
+        self._lease: AsyncLease | None = None
+
+    def __await__(self) -> Generator[Any, None, AsyncLease]:
+        return cast("Generator[Any, None, AsyncLease]", self._operation.__await__())
+
+    def send(self, value: Any, /) -> Any:
+        """Go on; for the event loop."""
+        return self._operation.send(value)
+
+    def throw(self, *args: Any) -> Any:
+        """Go on with an error; for the event loop."""
+        return self._operation.throw(*args)
+
+    def close(self) -> None:
+        """End without a result; for the event loop."""
+        self._operation.close()
+
+    async def __aenter__(self) -> AsyncLease:
+        self._lease = cast("AsyncLease", await self._operation)
+        return await self._lease.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._lease is not None:
+            await self._lease.__aexit__(kind, error, trace)
+
+
+class AsyncLock:
+    """The description of a lock: immutable, picklable, shared by any number of tasks. It holds nothing itself.
+
+    ``async with lock as lease:`` acquires and releases; made by ``AsyncClient.lock`` and ``AsyncClient.rlock``.
+    """
+
+    __slots__ = ("__weakref__", "_client", "_entered", "_plan", "_source")
+
+    def __init__(self, client: AsyncClient, plan: Plan, source: tuple[Any, ...]) -> None:
+        self._client = client
+        self._plan = plan
+        self._source = source
+        self._entered: list[tuple[object, AsyncLease]] = []
+
+    @property
+    def name(self) -> str:
+        """The name that it locks."""
+        return self._plan.primitive.name
+
+    def acquire(
+        self,
+        timeout: Seconds | Unset | None = UNSET,
+        *,
+        ttl: Seconds | None = None,
+        stop: StopSignal | None = None,
+    ) -> Acquiring:
+        """Take the lock, waiting in its queue if somebody holds it. Await it, or enter it with ``async with``.
+
+        Args:
+            timeout: Seconds to wait; None for ever, 0 tries once; default: the lock's own ``timeout``.
+            ttl: The ttl of this lease in seconds; default: the lock's own.
+            stop: An event; once it is set, a wait in the queue ends with ``NotAcquired`` within 0.05 s.
+
+        Raises:
+            AcquireTimeout: It was still held at the end of ``timeout``.
+            DeadlockDetected: This task holds it already.
+            QueueFull: More than ``max_waiters`` wait.
+            BackendError: The server could not be asked, or refused.
+            ClientClosed: The client was closed.
+        """
+        plan = self._plan if ttl is None else self._client._settings.with_ttl(self._plan, ttl)
+        wait = plan.options.timeout if isinstance(timeout, Unset) else check_timeout(timeout)
+        return Acquiring(operations.acquire(self._client._engine(), plan, AsyncLease, wait, stop))
+
+    async def try_acquire(self) -> AsyncLease | None:
+        """Take the lock if it is free now; None if somebody holds it, also this task itself.
+
+        Raises:
+            BackendError: The server could not be asked, or refused: that is never answered with None.
+        """
+        return await operations.try_acquire(self._client._engine(), self._plan, AsyncLease)
+
+    async def locked(self) -> bool:
+        """Whether anybody holds the name now; old as soon as it is known, so never a reason to go ahead."""
+        return (await inspect(self._client._engine(), self._plan.primitive, self._plan.options, 0)).held
+
+    async def __aenter__(self) -> AsyncLease:
+        lease = await self.acquire()
+        self._entered.append((lease._who, lease))
+        return await lease.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        lease = endings.take_entered(self._entered, asyncio.current_task())
+        await lease.__aexit__(kind, error, trace)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._plan.primitive.kind} {self.name!r} ttl={self._plan.options.ttl:g}>"
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return revive, (type(self._client), description(self._client._origin), *self._source)

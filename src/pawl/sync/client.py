@@ -1,0 +1,163 @@
+"""The client of threads. A thin shell: what happens is decided in ``pawl.core``."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextlib
+import sys
+import warnings
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NoReturn, Self, Unpack, cast
+
+from pawl._factory import LockKwargs, Settings, find_endpoint, live_clients, plan_of
+from pawl.core import endings
+from pawl.core.engine import Engine
+from pawl.core.info import inspect
+from pawl.core.options import Seconds, check_timeout
+from pawl.errors import PawlError
+from pawl.model import LockInfo
+from pawl.runtimes.threads import ThreadRuntime, run
+from pawl.sync.lease import Lease
+from pawl.sync.lock import Lock
+
+if TYPE_CHECKING:
+    from pawl.core.operations import Plan
+
+__all__ = ["Client"]
+
+
+class Client:
+    """The door to the locks of one server, for threads; made by ``pawl.connect``. Shared by any number of threads.
+
+    Nothing is sent before the first use. A context manager that closes at its end.
+    """
+
+    def __init__(self, target: object = None, *, namespace: str | None = None, **defaults: Any) -> None:
+        self._settings = Settings(defaults, namespace, may_be_async=False)
+        self._origin = (target, {"namespace": namespace, **defaults})
+        self._runtime = ThreadRuntime(find_endpoint(target), self._settings.wake_prefix)
+        self._engine = Engine(self._runtime, self)
+        self._warned = False
+        live_clients.add(self)
+
+    def lock(self, name: str, **options: Unpack[LockKwargs]) -> Lock:
+        """A lock that one owner holds at a time.
+
+        Args:
+            name: 1 to 200 bytes of text.
+            options: See ``pawl.LockOptions``: ttl, timeout, renew, max_hold, handover, …
+
+        Raises:
+            ConfigurationError: A name or option that can never work.
+        """
+        return Lock(self, plan_of(self._settings, "lock", name, options), ("lock", name, options, None))
+
+    def rlock(self, name: str, *, owner: str | None = None, **options: Unpack[LockKwargs]) -> Lock:
+        """A lock that its holder may take again: the name is free after as many releases as acquisitions.
+
+        Args:
+            name: 1 to 200 bytes of text.
+            owner: Who re-enters. None (default): the thread, counted here without the network. Text: whoever gives
+                the same owner, in any process, counted on the server.
+            options: As for ``lock``.
+
+        Raises:
+            ConfigurationError: A name, owner or option that can never work.
+        """
+        return Lock(
+            self, plan_of(self._settings, "rlock", name, options, owner), ("rlock", name, options, owner)
+        )
+
+    def inspect(self, name: str, *, waiters: int = 100) -> LockInfo:
+        """Who holds a name and who waits for it. Changes nothing; a free name gives a record that says free.
+
+        Args:
+            name: The name.
+            waiters: How many waiters to list at most, from 0 to 100,000; default 100.
+
+        Raises:
+            ConfigurationError: A name or number that can never work.
+            BackendError: The server could not be asked.
+            ClientClosed: The client was closed.
+        """
+        plan = plan_of(self._settings, "lock", name, {})
+        return run(inspect(self._engine, plan.primitive, plan.options, waiters))
+
+    def adopt(self, ticket: str, **options: Unpack[LockKwargs]) -> Lease:
+        """Go on with a lease that ``Lease.detach`` gave away, here or in another process.
+
+        Args:
+            ticket: What ``detach`` returned.
+            options: As for ``lock``; ttl is the ticket's unless given.
+
+        Raises:
+            NotHeld: It ran out, was adopted already, or somebody else took the name.
+            ConfigurationError: It is no ticket, or of another namespace.
+        """
+        content, plan = self._settings.plan_of_ticket(ticket, options)
+        return cast("Lease", run(endings.adopt(self._engine, plan, content, Lease)))
+
+    def close(self, timeout: Seconds | None = 5.0) -> None:
+        """Release all leases, wake waiting threads with ``ClientClosed``, close all connections. Safe to repeat.
+
+        Args:
+            timeout: Seconds that the releases may take in all; None: 5. Later their ttl frees the names.
+        """
+        patience = check_timeout(timeout)
+        run(
+            endings.close(
+                self._engine, self._runtime.interrupt_waiters, 5.0 if patience is None else patience
+            )
+        )
+        self._runtime.shut_down(1.0)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Client namespace={self._settings.namespace!r}{' closed' if self._engine.closed else ''}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a client cannot be pickled: it owns connections; connect in the other process, or pass a Lock"
+        )
+
+    def __del__(self) -> None:
+        # Each lease keeps its client alive: there is none left to serve.
+        runtime = getattr(self, "_runtime", None)
+        if runtime is not None:
+            runtime.abandon()
+
+    @property
+    def _closed(self) -> bool:
+        return self._engine.closed
+
+    def _prepare(self, plan: Plan, ttl: Seconds | None) -> Plan:
+        if asyncio._get_running_loop() is not None and not self._warned:
+            self._warned = True
+            text = "a pawl client of threads blocks this event loop; use pawl.connect_async() in asyncio code"
+            level = 2
+            while str(sys._getframe(level - 1).f_globals.get("__name__")).startswith("pawl."):
+                level += 1
+            warnings.warn(text, RuntimeWarning, stacklevel=level)
+        return plan if ttl is None else self._settings.with_ttl(plan, ttl)
+
+    def _after_fork(self) -> None:
+        self._runtime.after_fork()
+        self._engine.after_fork()
+
+
+def _close_all() -> None:
+    for client in list(live_clients):
+        if isinstance(client, Client):
+            with contextlib.suppress(PawlError):
+                client.close(1.0)
+
+
+atexit.register(_close_all)

@@ -1,0 +1,103 @@
+"""The lock objects of threads. Thin shells: what happens is decided in ``pawl.core``."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from pawl._factory import description, revive
+from pawl._unset import UNSET, Unset
+from pawl.core import endings, operations
+from pawl.core.claim import StopSignal
+from pawl.core.info import inspect
+from pawl.core.options import Seconds, check_timeout
+from pawl.runtimes.threads import run
+from pawl.sync.lease import Lease
+
+if TYPE_CHECKING:
+    from pawl.core.operations import Plan
+    from pawl.sync.client import Client
+
+__all__ = ["Lock"]
+
+
+class Lock:
+    """The description of a lock: immutable, picklable, shared by any number of threads. It holds nothing itself.
+
+    ``with lock as lease:`` acquires and releases; made by ``Client.lock`` and ``Client.rlock``.
+    """
+
+    __slots__ = ("__weakref__", "_client", "_entered", "_plan", "_source")
+
+    def __init__(self, client: Client, plan: Plan, source: tuple[Any, ...]) -> None:
+        self._client = client
+        self._plan = plan
+        self._source = source
+        self._entered: list[tuple[object, Lease]] = []
+
+    @property
+    def name(self) -> str:
+        """The name that it locks."""
+        return self._plan.primitive.name
+
+    def acquire(
+        self,
+        timeout: Seconds | Unset | None = UNSET,
+        *,
+        ttl: Seconds | None = None,
+        stop: StopSignal | None = None,
+    ) -> Lease:
+        """Take the lock, waiting in its queue if somebody holds it.
+
+        Args:
+            timeout: Seconds to wait; None for ever, 0 tries once; default: the lock's own ``timeout``.
+            ttl: The ttl of this lease in seconds; default: the lock's own.
+            stop: An event; once it is set, a wait in the queue ends with ``NotAcquired`` within 0.05 s.
+
+        Raises:
+            AcquireTimeout: It was still held at the end of ``timeout``.
+            DeadlockDetected: This thread holds it already.
+            QueueFull: More than ``max_waiters`` wait.
+            BackendError: The server could not be asked, or refused.
+            ClientClosed: The client was closed.
+        """
+        plan = self._client._prepare(self._plan, ttl)
+        wait = plan.options.timeout if isinstance(timeout, Unset) else check_timeout(timeout)
+        return run(operations.acquire(self._client._engine, plan, Lease, wait, stop))
+
+    def try_acquire(self) -> Lease | None:
+        """Take the lock if it is free now; None if somebody holds it, also this thread itself.
+
+        Raises:
+            BackendError: The server could not be asked, or refused: that is never answered with None.
+        """
+        plan = self._client._prepare(self._plan, None)
+        return run(operations.try_acquire(self._client._engine, plan, Lease))
+
+    def locked(self) -> bool:
+        """Whether anybody holds the name now; old as soon as it is known, so never a reason to go ahead."""
+        return run(inspect(self._client._engine, self._plan.primitive, self._plan.options, 0)).held
+
+    def __enter__(self) -> Lease:
+        lease = self.acquire()
+        # Not append: after a call a signal handler may run, and nobody would leave the block that was not begun.
+        self._entered += [(lease._who, lease)]
+        return lease
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        lease = endings.take_entered(self._entered, self._client._engine.runtime.who())
+        run(endings.end_block(self._client._engine, lease, error))
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._plan.primitive.kind} {self.name!r} ttl={self._plan.options.ttl:g}>"
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return revive, (type(self._client), description(self._client._origin), *self._source)
