@@ -1,0 +1,179 @@
+"""Which primitives there are and what each promises: what is the same for all of them reads this.
+
+The conformance suite, the simulator, the command, the service and the documentation have no list of their own. A new
+primitive is one ``Entry``; somebody else's is registered with ``register`` at run time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from pawl.errors import ConfigurationError
+
+__all__ = ["REGISTRY", "Entry", "register", "unregister"]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One primitive: how it is made, and which promises hold for it.
+
+    Attributes:
+        kind: Its key in ``REGISTRY``; a word of letters, digits and ``_``.
+        summary: What it is for, in one sentence.
+        factory: The method of ``Client`` and ``AsyncClient`` that makes it, or a function that takes the client, the
+            name and the options.
+        args: Sample arguments for the factory, after the name.
+        kwargs: Sample options for it.
+        identity: The option that says who an owner is (``"owner"``), for a primitive that does not tell by itself: two
+            owners that are to exclude each other must give different values for it; ``""``: it tells by itself.
+        part: The attribute of what the factory gives that is acquired (``"read"`` of an rwlock); ``""``: itself.
+        names: How many names it takes; more than 1 are given to the factory as one list.
+        family: Primitives of one family keep each other out when they bear one name (they share its keys).
+        leases: Whether ``acquire`` gives a lease. A latch and a barrier have none.
+        capacity: How many leases of one name may be held at once; None: any number (readers).
+        exclusive: Whether a holder keeps every other member of its family out.
+        fifo: Whether waiters are served strictly in the order in which they came.
+        handover: Whether threads and tasks of one client pass the name on without the network.
+        reentrant: Whether its holder may take it again.
+        refuses: Whether its fence may be used to refuse a write: it rises with every grant and nobody shares it.
+        adopt: Whether ``detach`` and ``adopt`` pass a lease on to another process.
+        inspects: Whether ``client.inspect(name)`` shows its holders.
+        redlock: Whether a majority of independent nodes can keep it.
+        scripts: The package that holds its ``.lua`` files.
+        page: Its page in the documentation, from ``docs/``.
+    """
+
+    kind: str
+    summary: str
+    factory: str | Callable[..., Any]
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    identity: str = ""
+    part: str = ""
+    names: int = 1
+    family: str = ""
+    leases: bool = True
+    capacity: int | None = 1
+    exclusive: bool = True
+    fifo: bool = True
+    handover: bool = False
+    reentrant: bool = False
+    refuses: bool = True
+    adopt: bool = False
+    inspects: bool = False
+    redlock: bool = False
+    scripts: str = ""
+    page: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse an entry that contradicts itself."""
+        if not self.kind.replace("_", "").isalnum():
+            raise ConfigurationError(f"kind {self.kind!r} must be a word of letters, digits and '_'")
+        if self.names < 1:
+            raise ConfigurationError(f"{self.kind}: names is at least 1, not {self.names}")
+        if self.capacity is not None and self.capacity < 1:
+            raise ConfigurationError(f"{self.kind}: capacity is at least 1, or None; not {self.capacity}")
+        if self.exclusive and self.leases and self.capacity != 1:
+            raise ConfigurationError(f"{self.kind}: what is exclusive has a capacity of 1")
+        object.__setattr__(self, "kwargs", MappingProxyType(dict(self.kwargs)))
+
+    def make(self, client: Any, name: str, **options: Any) -> Any:
+        """The primitive of this kind on a client of either colour.
+
+        Args:
+            client: A ``Client`` or ``AsyncClient``.
+            name: Its name; of several names (``names``), the one that the others are made from.
+            options: Options beside the sample ones, over which they win.
+        """
+        target: Any = name if self.names == 1 else self.names_of(name)
+        given = {**self.kwargs, **options}
+        if callable(self.factory):
+            made = self.factory(client, target, *self.args, **given)
+        else:
+            made = getattr(client, self.factory)(target, *self.args, **given)
+        return getattr(made, self.part) if self.part else made
+
+    def names_of(self, name: str) -> list[str]:
+        """The names that a primitive of this kind takes when it is made with ``name``."""
+        return [name, *(f"{name}.{number}" for number in range(2, self.names + 1))]
+
+
+REGISTRY: dict[str, Entry] = {}
+"""All primitives, by their kind."""
+
+
+def register(entry: Entry) -> Entry:
+    """Make a primitive known.
+
+    Args:
+        entry: What is to be known of it.
+
+    Returns:
+        The entry.
+
+    Raises:
+        ConfigurationError: Another one of that kind is known already.
+    """
+    if REGISTRY.get(entry.kind, entry) != entry:
+        raise ConfigurationError(f"a primitive of kind {entry.kind!r} is registered already")
+    REGISTRY[entry.kind] = entry
+    return entry
+
+
+def unregister(kind: str) -> None:
+    """Forget a primitive, such as one that a test made known. Does nothing if it is not known.
+
+    Args:
+        kind: Its key in ``REGISTRY``.
+    """
+    REGISTRY.pop(kind, None)
+
+
+_MUTEX = "pawl.primitives.mutex"
+
+register(
+    Entry(
+        kind="lock",
+        summary="One owner at a time.",
+        factory="lock",
+        family="mutex",
+        handover=True,
+        adopt=True,
+        inspects=True,
+        redlock=True,
+        scripts=_MUTEX,
+        page="concepts/mutex.md",
+    )
+)
+register(
+    Entry(
+        kind="rlock",
+        summary="One owner at a time, who may take it again.",
+        factory="rlock",
+        family="mutex",
+        handover=True,
+        reentrant=True,
+        adopt=True,
+        inspects=True,
+        redlock=True,
+        scripts=_MUTEX,
+        page="concepts/reentrancy.md",
+    )
+)
+register(
+    Entry(
+        kind="rlock_owner",
+        summary="One owner at a time, who may be several processes that give the same owner.",
+        factory="rlock",
+        kwargs={"owner": "sample"},
+        identity="owner",
+        family="mutex",
+        reentrant=True,
+        inspects=True,
+        scripts=_MUTEX,
+        page="concepts/reentrancy.md",
+    )
+)

@@ -1,0 +1,84 @@
+"""The registry names what is there: methods of both clients, scripts, pages of the documentation."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pawl
+from pawl.primitives.registry import REGISTRY, Entry, register, unregister
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+ENTRIES = pytest.mark.parametrize("entry", REGISTRY.values(), ids=REGISTRY)
+
+
+@pytest.fixture
+def toy() -> Iterator[Entry]:
+    """An entry that is forgotten again."""
+    yield Entry("toy", "A toy.", "lock", part="name", args=())
+    unregister("toy")
+
+
+@ENTRIES
+def test_an_entry_is_made_by_both_clients(entry: Entry) -> None:
+    assert isinstance(entry.factory, str)
+    for door in (pawl.connect, pawl.connect_async):
+        client = door("redis://127.0.0.1:1/0")
+        made = entry.make(client, "some name")
+        assert hasattr(made, "acquire") or not entry.leases
+        assert "some name" in repr(made)
+
+
+@ENTRIES
+def test_what_an_entry_points_at_exists(entry: Entry) -> None:
+    assert [item.name for item in files(entry.scripts).iterdir() if item.name.endswith(".lua")]
+    assert (ROOT / "docs" / entry.page).is_file()
+    assert entry.summary.endswith(".")
+
+
+def test_every_folder_of_primitives_is_named_by_an_entry() -> None:
+    folders = {path.parent.name for path in (ROOT / "src/pawl/primitives").glob("*/*.lua")}
+    assert folders == {entry.scripts.rpartition(".")[2] for entry in REGISTRY.values()}
+
+
+def test_a_registered_entry_makes_what_its_factory_says(toy: Entry) -> None:
+    register(toy)
+    register(replace(toy))
+    assert REGISTRY["toy"].make(pawl.connect("redis://127.0.0.1:1/0"), "n") == "n"
+    with pytest.raises(pawl.ConfigurationError, match="registered already"):
+        register(replace(toy, summary="Another toy."))
+    unregister("toy")
+    unregister("toy")
+    assert "toy" not in REGISTRY
+
+
+def test_options_and_names_reach_the_factory() -> None:
+    seen: list[tuple[Any, ...]] = []
+
+    def factory(client: object, names: list[str], number: int, **options: object) -> object:
+        seen.append((client, names, number, options))
+        return toy
+
+    toy = Entry("toy", "A toy.", factory, (3,), {"ttl": 1, "renew": False}, names=2)
+    toy.make("client", "n", ttl=2)
+    assert seen == [("client", ["n", "n.2"], 3, {"ttl": 2, "renew": False})]
+    assert hash(toy) == hash(replace(toy))
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"kind": "a b"}, "word of letters"),
+        ({"kind": ""}, "word of letters"),
+        ({"names": 0}, "at least 1"),
+        ({"capacity": 0, "exclusive": False}, "at least 1"),
+        ({"capacity": 2}, "capacity of 1"),
+        ({"capacity": None}, "capacity of 1"),
+    ],
+)
+def test_an_entry_that_contradicts_itself_is_refused(change: dict[str, Any], says: str) -> None:
+    with pytest.raises(pawl.ConfigurationError, match=says):
+        replace(REGISTRY["lock"], **change)
