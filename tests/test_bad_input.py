@@ -80,7 +80,7 @@ BAD_NAMES: list[tuple[object, str]] = [
 
 
 @pytest.mark.parametrize(("name", "word"), BAD_NAMES, ids=word_of)
-@pytest.mark.parametrize("kind", ["lock", "rlock"])
+@pytest.mark.parametrize("kind", ["lock", "rlock", "fair_lock"])
 def test_names(client: Client, kind: str, name: object, word: str) -> None:
     refused(lambda: getattr(client, kind)(name), word)
 
@@ -94,8 +94,9 @@ def test_names_to_inspect(listener: Listener, name: Any) -> None:  # noqa: ANN40
 GOOD_NAMES = [
     "x" * 200,
     "é" * 100,
-    "a{b}c",
     "{",
+    '{"id": 7}',
+    "a{b",
     "}",
     "a\0b",
     "a\nb",
@@ -114,6 +115,50 @@ def test_strange_names_work(valkey: Server, name: str) -> None:
         assert client.inspect(name).held
         with pawl.connect(valkey.url) as other:
             assert other.lock(name).try_acquire() is None
+
+
+BRACES = [("a{{b}}c", "a{b}c"), ("{{", "{"), ("}}}}", "}}"), ("{{{{x}}}}", "{{x}}"), ("a{{0}}", "a{0}")]
+
+
+@pytest.mark.parametrize(("text", "name"), BRACES)
+def test_doubled_braces_stand_for_one(valkey: Server, text: str, name: str) -> None:
+    with pawl.connect(valkey.url) as client, client.lock(text, ttl=5.0) as lease:
+        assert lease.name == name
+        assert client.inspect(text).held
+        assert client.inspect(text).name == name
+        ticket = lease.detach()
+        with client.adopt(ticket) as adopted:
+            assert adopted.name == name
+
+
+FIELDS = ["a{b}c", "order:{order.id}", "{rows[0]}", "{day:%Y-%m}", "{{{x}}}", "{x!r}"]
+
+
+@pytest.mark.parametrize("name", FIELDS)
+@pytest.mark.parametrize("kind", ["lock", "rlock", "fair_lock"])
+def test_fields_that_nobody_fills(listener: Listener, kind: str, name: str) -> None:
+    lock = getattr(pawl.connect(listener.url), kind)(name)
+    assert lock.name == name
+    for use in (lock.acquire, lock.try_acquire, lock.locked, lock.__enter__, lambda: lock.acquire(ttl=3)):
+        assert "f-string" in refused(use, "has fields")
+    refused(lambda: pawl.connect(listener.url).inspect(name), "has fields")
+    refused(lambda: pawl.connect(listener.url).rlock(name, owner="me").acquire(), "has fields")
+    refused(lambda: asyncio.run(_fields(listener.url, kind, name)), "has fields")
+
+
+async def _fields(url: str, kind: str, name: str) -> None:
+    async with getattr(pawl.connect_async(url), kind)(name):
+        pass
+
+
+@pytest.mark.parametrize("name", ["a{}", "a{0}", "{:>3}", "{0.x}", "{7up}"])
+def test_fields_without_a_name(client: Client, name: str) -> None:
+    refused(lambda: client.lock(name), "no argument's name")
+
+
+def test_a_fair_lock_hands_nothing_over(client: Client) -> None:
+    refused(lambda: client.fair_lock("x", handover=3), "no local hand-over")
+    assert client.fair_lock("x", handover=0).name == "x"
 
 
 @pytest.mark.parametrize("name", ["a{b", "a}", "a\nb", "a%b", "a\0b"])
@@ -191,6 +236,10 @@ BAD_OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"on_exit": "ignore"}, "on_exit is 'ignore'"),
     ({"on_exit": None}, "on_exit is None"),
     ({"on_exit": ["raise"]}, "on_exit is ['raise']"),
+    ({"on_contended": "ignore"}, "on_contended is 'ignore'"),
+    ({"on_contended": None}, "on_contended is None"),
+    ({"on_contended": "skip", "timeout": 3}, "give one of them"),
+    ({"on_contended": "raise", "timeout": 0.5}, "give one of them"),
     ({"tll": 30}, "unknown option tll"),
     ({"expire": 30, "blocking": True}, "unknown option blocking, expire"),
 ]

@@ -129,9 +129,9 @@ def test_the_account_of_the_security_page_has_the_rights_that_pawl_needs(own_ser
     own_server.command(*rule.split())
     url = own_server.url.replace("redis://", "redis://locks:secret@")
     with pawl.connect(url) as client, pawl.connect(url) as other, ThreadPoolExecutor(1) as pool:
-        held = client.lock("a {name}").acquire(timeout=5)
-        waiting = pool.submit(other.lock("a {name}").acquire, timeout=5)
-        while not client.inspect("a {name}").queue_length:
+        held = client.lock("a {{name}}").acquire(timeout=5)
+        waiting = pool.submit(other.lock("a {{name}}").acquire, timeout=5)
+        while not client.inspect("a {{name}}").queue_length:
             time.sleep(0.01)
         held.release()
         passed_on = waiting.result()
@@ -140,7 +140,7 @@ def test_the_account_of_the_security_page_has_the_rights_that_pawl_needs(own_ser
         passed_on.release()
         with client.rlock("job", owner="nightly") as lease, other.rlock("job", owner="nightly"):
             assert lease.fence
-        with other.lock("a {name}") as lease:
+        with other.lock("a {{name}}") as lease:
             assert lease.fence > passed_on.fence
     assert own_server.command("ACL", "LOG") == []
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pawl._connect import connect, connect_async
+    from pawl._decorate import current_lease
     from pawl.aio import AsyncClient, AsyncLease, AsyncLock
     from pawl.core.options import LockOptions
     from pawl.errors import (
@@ -77,11 +78,13 @@ __all__ = [
     "__version__",
     "connect",
     "connect_async",
+    "current_lease",
 ]
 
 # Loaded when first asked for: a command that only prints its help needs neither asyncio nor a Redis client.
 _HOMES = {
     "pawl._connect": ("connect", "connect_async"),
+    "pawl._decorate": ("current_lease",),
     "pawl.aio": ("AsyncClient", "AsyncLease", "AsyncLock"),
     "pawl.core.options": ("LockOptions",),
     "pawl.errors": (

@@ -6,20 +6,35 @@ import os
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from pawl import embedded
 from pawl.core.endings import Ticket, read_ticket
 from pawl.core.names import check_namespace, key_of, wake_prefix
 from pawl.core.operations import Plan
 from pawl.core.options import LockOptions, Seconds, check_callback, check_timeout, check_ttl
+from pawl.core.template import Template, Unfilled, escape, plain
 from pawl.errors import ConfigurationError, NotSupported
 from pawl.primitives.mutex import Mutex, SharedMutex
 from pawl.topology.endpoint import Endpoint
 from pawl.topology.url import parse_url
 from pawl.transport.connect import endpoint_of
 
-__all__ = ["LockKwargs", "Settings", "description", "find_endpoint", "live_clients", "plan_of", "revive"]
+if TYPE_CHECKING:
+    from pawl.core.primitive import Primitive
+
+__all__ = [
+    "LockKwargs",
+    "Settings",
+    "description",
+    "find_endpoint",
+    "live_clients",
+    "name_and_key",
+    "plan_of",
+    "revive",
+    "strict_order",
+    "unfilled",
+]
 
 
 class LockKwargs(TypedDict, total=False):
@@ -37,6 +52,7 @@ class LockKwargs(TypedDict, total=False):
     max_waiters: int
     on_lost: Callable[[Any], object] | None
     on_exit: str
+    on_contended: str
 
 
 _ENVIRONMENT: dict[str, tuple[str, Callable[[object, str], float | None]]] = {
@@ -104,7 +120,7 @@ class Settings:
             ConfigurationError: It is no ticket, or of another namespace.
         """
         ticket = read_ticket(text)
-        plan = plan_of(self, "lock", ticket.name, {"ttl": ticket.ttl, **given})
+        plan = plan_of(self, "lock", escape(ticket.name), {"ttl": ticket.ttl, **given})
         if plan.primitive.key != ticket.key:
             raise ConfigurationError("the ticket belongs to another namespace than this client's")
         return ticket, plan
@@ -178,15 +194,22 @@ def _embedded(state_dir: str | None) -> Callable[[], Endpoint]:
 def plan_of(
     settings: Settings, kind: str, name: str, given: Mapping[str, Any], owner: str | None = None
 ) -> Plan:
-    """The plan of a ``lock`` or ``rlock``.
+    """The plan of a ``lock``, ``rlock`` or ``fair_lock``.
 
     Raises:
         ConfigurationError: A name, owner or option that can never work.
     """
+    if kind == "fair_lock":
+        given = strict_order(given)
     options = settings.lock_options(given)
-    key = key_of(settings.namespace, name)
     if owner is not None:
-        return Plan(SharedMutex(kind, name, key, _check_owner(owner)), options, False, True, True, "")
+        owner = _check_owner(owner)
+    found = name_and_key(settings, name)
+    if found is None:
+        return unfilled(kind, name, options)
+    name, key = found
+    if owner is not None:
+        return Plan(SharedMutex(kind, name, key, owner), options, False, True, True, "")
     return Plan(
         Mutex(kind, name, key),
         options,
@@ -196,6 +219,42 @@ def plan_of(
         _spot(key, options),
         _plain(options),
     )
+
+
+def name_and_key(settings: Settings, name: object) -> tuple[str, str] | None:
+    """The name that a text stands for, its doubled braces undone, and its key.
+
+    Returns:
+        None if the name has fields, for a decorator to fill.
+
+    Raises:
+        ConfigurationError: It can never be a name.
+    """
+    literal = name
+    if isinstance(name, str):
+        literal = plain(name)
+        if literal is None:
+            Template(name)
+            return None
+    return cast("str", literal), key_of(settings.namespace, literal)
+
+
+def unfilled(kind: str, name: str, options: LockOptions) -> Plan:
+    """The plan of a name with fields: a decorator takes it, and every other use raises ``ConfigurationError``."""
+    return Plan(cast("Primitive", Unfilled(kind, name)), options, False, False, True, "")
+
+
+def strict_order(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The options of a lock without local hand-over.
+
+    Raises:
+        ConfigurationError: A ``handover`` was given.
+    """
+    if given.get("handover", 0) != 0:
+        raise ConfigurationError(
+            "a fair_lock has no local hand-over: handover is 0; use lock for another one"
+        )
+    return {**given, "handover": 0}
 
 
 def _plain(options: LockOptions) -> bool:
@@ -266,6 +325,5 @@ def revive(
     client = _revived.get(key)
     if client is None or client._closed:
         client = _revived[key] = client_class(target, **defaults)
-    if kind == "rlock":
-        return client.rlock(name, owner=owner, **given)
-    return client.lock(name, **given)
+    factory = getattr(client, kind)
+    return factory(name, **given) if owner is None else factory(name, owner=owner, **given)

@@ -1,7 +1,8 @@
 """A process that waits for a lock on command: each line of its input starts one waiter, each grant prints one line.
 
-Arguments: the server's URL, the colour, the lock's options as JSON. Lines: ``wait WHO``, ``hold``; a waiter that is
-granted prints ``WHO FENCE`` and gives the lock back at once, ``hold`` takes it, prints ``held`` and keeps it.
+Arguments: the server's URL, the colour, the lock's options as JSON (`kind`: another factory method than lock).
+Lines: ``wait WHO``, ``hold``; a waiter that is granted prints ``WHO FENCE`` and gives the lock back at once, ``hold``
+takes it, prints ``held`` and keeps it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import pawl
 def by_threads(url: str, options: dict[str, Any]) -> None:
     """Serve the lines with threads."""
     client = pawl.connect(url)
-    lock = client.lock("x", **options)
+    lock: pawl.Lock = getattr(client, options.pop("kind", "lock"))("x", **options)
     kept: list[pawl.Lease] = []
 
     def wait(who: str) -> None:
@@ -38,7 +39,7 @@ def by_threads(url: str, options: dict[str, Any]) -> None:
 async def by_tasks(url: str, options: dict[str, Any]) -> None:
     """Serve the lines with tasks."""
     async with pawl.connect_async(url) as client:
-        lock = client.lock("x", **options)
+        lock: pawl.AsyncLock = getattr(client, options.pop("kind", "lock"))("x", **options)
         kept: list[pawl.AsyncLease] = []
 
         async def wait(who: str) -> None:

@@ -49,6 +49,15 @@ def threads(client: pawl.Client) -> None:
     client.close(timeout=1)
     with client as same:
         assert_type(same, pawl.Client)
+    assert_type(client.fair_lock("x", ticket_ttl=3, max_waiters=5), pawl.Lock)
+
+    @client.lock("x:{number}", on_contended="skip")
+    def work(number: int, *, text: str = "") -> float:
+        assert_type(pawl.current_lease().fence, int)
+        return number * 1.5
+
+    assert_type(work(3, text="a"), float)
+    work("3")  # type: ignore[arg-type]
     records(client.inspect("x", waiters=3))
 
 
@@ -56,6 +65,18 @@ async def tasks(client: pawl.AsyncClient) -> None:
     assert_type(pawl.connect_async(), pawl.AsyncClient)
     lock = client.lock("x", ttl=30, renew=True, timeout=0.5, on_lost=print, on_exit="warn")
     assert_type(lock, pawl.AsyncLock)
+    assert_type(client.fair_lock("x", ticket_ttl=3, max_waiters=5), pawl.AsyncLock)
+
+    @client.rlock("x:{number}", on_contended="raise")
+    async def work(number: int, *, text: str = "") -> float:
+        return number * 1.5
+
+    assert_type(await work(3, text="a"), float)
+    await work("3")  # type: ignore[arg-type]
+
+    @client.lock("x")  # type: ignore[arg-type]
+    def plain() -> None: ...
+
     assert_type(client.rlock("x", owner="me"), pawl.AsyncLock)
     assert_type(lock.name, str)
     assert_type(lock.acquire(), Acquiring)

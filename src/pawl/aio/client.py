@@ -39,7 +39,8 @@ class AsyncClient:
         """A lock that one owner holds at a time.
 
         Args:
-            name: 1 to 200 bytes of text.
+            name: 1 to 200 bytes of text; ``{{`` stands for a brace, and a field as in ``"order:{id}"`` is for a
+                decorator to fill.
             options: See ``pawl.LockOptions``: ttl, timeout, renew, max_hold, handover, …
 
         Raises:
@@ -61,6 +62,22 @@ class AsyncClient:
         """
         return AsyncLock(
             self, plan_of(self._settings, "rlock", name, options, owner), ("rlock", name, options, owner)
+        )
+
+    def fair_lock(self, name: str, **options: Unpack[LockKwargs]) -> AsyncLock:
+        """A lock that is granted strictly in the order of arrival, over all clients.
+
+        The same name as a ``lock``, so the two keep each other out; it never passes locally from waiter to waiter.
+
+        Args:
+            name: As for ``lock``.
+            options: As for ``lock``, but no handover. ticket_ttl is what dead waiters cost the others, in all.
+
+        Raises:
+            ConfigurationError: A name or option that can never work.
+        """
+        return AsyncLock(
+            self, plan_of(self._settings, "fair_lock", name, options), ("fair_lock", name, options, None)
         )
 
     async def inspect(self, name: str, *, waiters: int = 100) -> LockInfo:

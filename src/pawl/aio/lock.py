@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, cast
 
+from pawl._decorate import decorated_async
 from pawl._factory import description, revive
 from pawl._unset import UNSET, Unset
 from pawl.aio.lease import AsyncLease
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from pawl.core.operations import Plan
 
 __all__ = ["Acquiring", "AsyncLock"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class Acquiring(Coroutine[Any, Any, AsyncLease]):
@@ -60,7 +64,8 @@ class Acquiring(Coroutine[Any, Any, AsyncLease]):
 class AsyncLock:
     """The description of a lock: immutable, picklable, shared by any number of tasks. It holds nothing itself.
 
-    ``async with lock as lease:`` acquires and releases; made by ``AsyncClient.lock`` and ``AsyncClient.rlock``.
+    ``async with lock as lease:`` acquires and releases; made by ``AsyncClient.lock``,
+    ``AsyncClient.rlock`` and ``AsyncClient.fair_lock``. Also a decorator.
     """
 
     __slots__ = ("__weakref__", "_client", "_entered", "_plan", "_source")
@@ -123,6 +128,22 @@ class AsyncLock:
     ) -> None:
         lease = endings.take_entered(self._entered, asyncio.current_task())
         await lease.__aexit__(kind, error, trace)
+
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:
+        """Decorate a coroutine function or method: each call runs under the lock, named by the call's arguments.
+
+        Args:
+            function: What to run. Fields of the lock's name, as in ``"inventory:{product_id}"``, are filled from the
+                arguments of each call.
+
+        Returns:
+            The function with the same signature. With ``on_contended="skip"`` a call returns None while somebody else
+            holds the name.
+
+        Raises:
+            ConfigurationError: It is no function of this colour, or has no argument that a field asks for.
+        """
+        return decorated_async(self, self._plan.options, function)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._plan.primitive.kind} {self.name!r} ttl={self._plan.options.ttl:g}>"

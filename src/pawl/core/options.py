@@ -157,6 +157,10 @@ class LockOptions:
         max_waiters: ``QueueFull`` beyond this many waiters on the server; default 10,000.
         on_lost: Called with the lease once it is lost.
         on_exit: What a ``with`` block does at its end when the lease was lost: ``"raise"`` (default) or ``"warn"``.
+        on_contended: What a decorated function does while somebody else holds the name: ``"wait"`` (default) waits
+            as long as ``timeout``, ``"raise"`` raises ``NotAcquired`` at once, ``"skip"`` returns None without a call.
+            The last two try once, so ``timeout`` is 0 with them, also for ``acquire``; a ``with`` block cannot be
+            skipped and raises.
 
     Raises:
         ConfigurationError: A value that can never work.
@@ -174,6 +178,7 @@ class LockOptions:
     max_waiters: int = 10_000
     on_lost: Callable[[Any], object] | None = None
     on_exit: str = "raise"
+    on_contended: str = "wait"
 
     # What every acquisition needs of these, worked out once.
     ttl_ms: int = field(init=False, repr=False, compare=False)
@@ -209,6 +214,20 @@ class LockOptions:
         put(self, "request_timeout", min(1.0, ticket_ttl / 3))
         if self.on_exit not in ("raise", "warn"):
             raise ConfigurationError(f"on_exit is {self.on_exit!r:.40}; give 'raise' or 'warn'")
+        self._check_contended()
+
+    def _check_contended(self) -> None:
+        if self.on_contended not in ("wait", "raise", "skip"):
+            raise ConfigurationError(
+                f"on_contended is {self.on_contended!r:.40}; give 'wait', 'raise' or 'skip'"
+            )
+        if self.on_contended == "wait":
+            return
+        if self.timeout:
+            raise ConfigurationError(
+                f"on_contended={self.on_contended!r} does not wait, and timeout is {self.timeout:g} s: give one of them"
+            )
+        object.__setattr__(self, "timeout", 0.0)
 
     def _check_renewal(self, ttl: float) -> None:
         put = object.__setattr__
@@ -245,6 +264,9 @@ class LockOptions:
             return self
         if "ttl" in changes:
             changes = {"renew_every": None, "ticket_ttl": None} | changes
+        if changes.get("on_contended", "wait") != "wait":
+            # The client's own timeout is for those who wait.
+            changes = {"timeout": None} | changes
         return replace(self, **changes)
 
     @classmethod

@@ -45,7 +45,8 @@ class Client:
         """A lock that one owner holds at a time.
 
         Args:
-            name: 1 to 200 bytes of text.
+            name: 1 to 200 bytes of text; ``{{`` stands for a brace, and a field as in ``"order:{id}"`` is for a
+                decorator to fill.
             options: See ``pawl.LockOptions``: ttl, timeout, renew, max_hold, handover, …
 
         Raises:
@@ -67,6 +68,22 @@ class Client:
         """
         return Lock(
             self, plan_of(self._settings, "rlock", name, options, owner), ("rlock", name, options, owner)
+        )
+
+    def fair_lock(self, name: str, **options: Unpack[LockKwargs]) -> Lock:
+        """A lock that is granted strictly in the order of arrival, over all clients.
+
+        The same name as a ``lock``, so the two keep each other out; it never passes locally from waiter to waiter.
+
+        Args:
+            name: As for ``lock``.
+            options: As for ``lock``, but no handover. ticket_ttl is what dead waiters cost the others, in all.
+
+        Raises:
+            ConfigurationError: A name or option that can never work.
+        """
+        return Lock(
+            self, plan_of(self._settings, "fair_lock", name, options), ("fair_lock", name, options, None)
         )
 
     def inspect(self, name: str, *, waiters: int = 100) -> LockInfo:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
+from pawl._decorate import decorated
 from pawl._factory import description, revive
 from pawl._unset import UNSET, Unset
 from pawl.core import endings, operations
@@ -20,11 +22,15 @@ if TYPE_CHECKING:
 
 __all__ = ["Lock"]
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
 
 class Lock:
     """The description of a lock: immutable, picklable, shared by any number of threads. It holds nothing itself.
 
-    ``with lock as lease:`` acquires and releases; made by ``Client.lock`` and ``Client.rlock``.
+    ``with lock as lease:`` acquires and releases; made by ``Client.lock``,
+    ``Client.rlock`` and ``Client.fair_lock``. Also a decorator.
     """
 
     __slots__ = ("__weakref__", "_client", "_entered", "_plan", "_source")
@@ -89,6 +95,22 @@ class Lock:
     ) -> None:
         lease = endings.take_entered(self._entered, self._client._engine.runtime.who())
         run(endings.end_block(self._client._engine, lease, error))
+
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        """Decorate a function or method: each call runs under the lock, named by the call's arguments.
+
+        Args:
+            function: What to run. Fields of the lock's name, as in ``"inventory:{product_id}"``, are filled from the
+                arguments of each call.
+
+        Returns:
+            The function with the same signature. With ``on_contended="skip"`` a call returns None while somebody else
+            holds the name.
+
+        Raises:
+            ConfigurationError: It is no function of this colour, or has no argument that a field asks for.
+        """
+        return decorated(self, self._plan.options, function)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._plan.primitive.kind} {self.name!r} ttl={self._plan.options.ttl:g}>"

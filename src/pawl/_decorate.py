@@ -1,0 +1,183 @@
+"""``@client.lock("inventory:{product_id}")``: a function that runs under a lock named by its own arguments.
+
+Works on whatever has ``acquire(timeout=)`` and ``try_acquire()`` and knows what it was made from: each primitive of
+each colour.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Coroutine, Mapping
+from contextvars import ContextVar
+from typing import Any, ParamSpec, TypeVar, cast
+
+from pawl.core.lease import BaseLease
+from pawl.core.options import LockOptions
+from pawl.core.template import Template, escape, plain
+from pawl.errors import ConfigurationError, NotHeld
+
+__all__ = ["current_lease", "decorated", "decorated_async"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_current: ContextVar[Any] = ContextVar("pawl_current_lease")
+
+
+def current_lease() -> BaseLease:
+    """The lease under which the decorated function that asks runs; of several around each other, the innermost.
+
+    Returns:
+        The lease: its ``fence`` for what is written, its ``check()`` before a step that must not run unprotected.
+
+    Raises:
+        NotHeld: No decorated function is running here.
+    """
+    lease = _current.get(None)
+    if lease is None:
+        raise NotHeld("current_lease: no function under a pawl decorator is running here")
+    return cast("BaseLease", lease)
+
+
+def decorated(lock: Any, options: LockOptions, function: Callable[P, R]) -> Callable[P, R]:
+    """The function, run under the lock by threads.
+
+    Args:
+        lock: The lock as the factory method made it.
+        options: Its options.
+        function: What to run.
+
+    Raises:
+        ConfigurationError: It is no plain function, or has no argument that a field of the name asks for.
+    """
+    _check_kind(function)
+    if _is_coroutine_function(function):
+        raise ConfigurationError(
+            f"{_word(function)} is a coroutine function, and this client is of threads: use pawl.connect_async()"
+        )
+    choose = _chooser(lock, function)
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        chosen = choose(args, kwargs)
+        lease = (
+            chosen.try_acquire()
+            if options.on_contended == "skip"
+            else chosen.acquire(timeout=options.timeout)
+        )
+        if lease is None:
+            return cast("R", None)
+        with lease:
+            before = _current.set(lease)
+            try:
+                return function(*args, **kwargs)
+            finally:
+                _current.reset(before)
+
+    return call
+
+
+def decorated_async(
+    lock: Any, options: LockOptions, function: Callable[P, Coroutine[Any, Any, R]]
+) -> Callable[P, Coroutine[Any, Any, R]]:
+    """The coroutine function, run under the lock by tasks.
+
+    Args:
+        lock: The lock as the factory method made it.
+        options: Its options.
+        function: What to run.
+
+    Raises:
+        ConfigurationError: It is no coroutine function, or has no argument that a field of the name asks for.
+    """
+    _check_kind(function)
+    if not _is_coroutine_function(function):
+        raise ConfigurationError(
+            f"{_word(function)} is not a coroutine function, and this client is of asyncio: write async def, "
+            "or use pawl.connect()"
+        )
+    choose = _chooser(lock, function)
+
+    @functools.wraps(function)
+    async def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        chosen = choose(args, kwargs)
+        if options.on_contended == "skip":
+            lease = await chosen.try_acquire()
+        else:
+            lease = await chosen.acquire(timeout=options.timeout)
+        if lease is None:
+            return cast("R", None)
+        async with lease:
+            before = _current.set(lease)
+            try:
+                return await function(*args, **kwargs)
+            finally:
+                _current.reset(before)
+
+    return call
+
+
+def _chooser(lock: Any, function: Callable[..., Any]) -> Callable[[tuple[Any, ...], Mapping[str, Any]], Any]:
+    """What picks the lock of one call: always the same one, or the one that the arguments name."""
+    if plain(lock._source[1]) is not None:
+        return lambda _args, _kwargs: lock
+    template = Template(lock._source[1])
+    signature = _signature(template, function)
+    extra = next((p.name for p in signature.parameters.values() if p.kind is p.VAR_KEYWORD), None)
+
+    def choose(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        arguments = bound.arguments
+        if extra is not None:
+            arguments = {**arguments[extra], **arguments}
+        kind, _, options, owner = lock._source
+        more = {} if owner is None else {"owner": owner}
+        return getattr(lock._client, kind)(escape(template.fill(arguments)), **more, **options)
+
+    return choose
+
+
+def _signature(template: Template, function: Callable[..., Any]) -> inspect.Signature:
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(
+            f"name {template.text!r} has fields, and the arguments of {_word(function)} cannot be read"
+        ) from error
+    known = signature.parameters
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values()):
+        return signature
+    missing = [field for field in template.fields if field not in known]
+    if missing:
+        has = ", ".join(known) or "none"
+        raise ConfigurationError(
+            f"name {template.text!r}: {_word(function)} has no argument {', '.join(missing)}; it has: {has}"
+        )
+    return signature
+
+
+def _check_kind(function: Any) -> None:
+    if isinstance(function, (staticmethod, classmethod)):
+        raise ConfigurationError(
+            f"put the decorator below @{type(function).__name__}, so that it gets the function"
+        )
+    if not callable(function) or isinstance(function, type):
+        raise ConfigurationError(
+            f"a lock decorates functions and methods, not {type(function).__name__} {function!r:.40}"
+        )
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise ConfigurationError(
+            f"{_word(function)} is a generator function: its body runs after the call. Take the lock inside it"
+        )
+
+
+def _is_coroutine_function(function: Callable[..., Any]) -> bool:
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        getattr(function, "__call__", None)  # noqa: B004
+    )
+
+
+def _word(function: Callable[..., Any]) -> str:
+    return str(getattr(function, "__qualname__", None) or repr(function))

@@ -1,0 +1,352 @@
+"""Locks as decorators, of functions, methods and coroutine functions, with names made from their arguments."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import threading
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+
+import pawl
+from pawl.testing.servers import Server
+from tests.refusal import refused
+
+KINDS = ["lock", "rlock", "fair_lock"]
+NOWHERE = "redis://127.0.0.1:1/0"
+
+
+@pytest.fixture
+def client(valkey: Server) -> Iterator[pawl.Client]:
+    valkey.command("FLUSHALL")
+    with pawl.connect(valkey.url) as client:
+        yield client
+
+
+class Shop:
+    """Something whose methods are decorated."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_name_is_filled_from_the_call(client: pawl.Client, kind: str) -> None:
+    seen: list[str] = []
+
+    @getattr(client, kind)("stock:{shop.name}:{product}:{size}", ttl=5)  # type: ignore[untyped-decorator]
+    def sell(shop: Shop, product: int, *, size: str = "M") -> int:
+        """Sell one."""
+        lease = pawl.current_lease()
+        seen.append(lease.name)
+        lease.check()
+        assert client.inspect(lease.name).held
+        return product * 2
+
+    assert sell(Shop("a"), 7) == 14
+    assert sell(Shop("a"), product=7, size="L") == 14
+    assert seen == ["stock:a:7:M", "stock:a:7:L"]
+    assert not any(client.inspect(name).held for name in seen), "released after the call"
+
+
+def test_signature_and_words_are_kept(client: pawl.Client) -> None:
+    def sell(product: int, *, size: str = "M") -> int:
+        """Sell one."""
+        return product
+
+    wrapped = client.lock("stock:{product}")(sell)
+    assert inspect.signature(wrapped) == inspect.signature(sell)
+    assert (wrapped.__name__, wrapped.__doc__, wrapped.__wrapped__) == ("sell", "Sell one.", sell)  # type: ignore[attr-defined]
+    assert wrapped.__annotations__ == sell.__annotations__
+
+
+def test_methods(client: pawl.Client) -> None:
+    class Till:
+        def __init__(self, number: int) -> None:
+            self.number = number
+
+        @client.lock("till:{self.number}")
+        def open(self) -> str:
+            return pawl.current_lease().name
+
+        @staticmethod
+        @client.lock("till:{number}")
+        def still(number: int) -> str:
+            return pawl.current_lease().name
+
+        @classmethod
+        @client.lock("tills:{cls.__name__}")
+        def all(cls) -> str:
+            return pawl.current_lease().name
+
+    assert Till(3).open() == "till:3"
+    assert Till.still(4) == "till:4"
+    assert Till.all() == "tills:Till"
+
+
+def test_calls_exclude_each_other_by_name(client: pawl.Client) -> None:
+    inside: list[str] = []
+    most: list[int] = []
+    together = threading.Barrier(2, timeout=10)
+
+    @client.lock("one:{which}")
+    def enter(which: str, barrier: threading.Barrier | None = None) -> None:
+        inside.append(which)
+        most.append(inside.count(which))
+        if barrier is not None:
+            barrier.wait()
+        inside.remove(which)
+
+    threads = [threading.Thread(target=enter, args=(which, together)) for which in "ab"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+    assert not together.broken, "two names do not wait for each other"
+    threads = [threading.Thread(target=lambda: [enter("a") for _ in range(20)]) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert max(most) == 1
+    assert len(most) == 82
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_on_contended(client: pawl.Client, valkey: Server, kind: str) -> None:
+    calls: list[int] = []
+
+    def work(number: int) -> int:
+        calls.append(number)
+        return number
+
+    make = getattr(client, kind)
+    skip = make("job:{number}", on_contended="skip")(work)
+    fail = make("job:{number}", on_contended="raise")(work)
+    wait = make("job:{number}", timeout=0.05)(work)
+    assert [f(1) for f in (skip, fail, wait)] == [1, 1, 1]
+    with pawl.connect(valkey.url) as other, other.lock("job:1"):
+        assert skip(1) is None
+        for late, least in ((fail, 0.0), (wait, 0.05)):
+            with pytest.raises(pawl.NotAcquired) as caught:
+                late(1)
+            assert isinstance(caught.value, pawl.AcquireTimeout)
+            assert least <= caught.value.waited
+            assert caught.value.code == "LOCK_TIMEOUT"
+        assert skip(2) == 2
+    assert calls == [1, 1, 1, 2]
+
+
+def test_skip_and_raise_do_not_wait_elsewhere_either(client: pawl.Client, valkey: Server) -> None:
+    with pawl.connect(valkey.url, timeout=60) as waits, client.lock("x"):
+        for how in ("skip", "raise"):
+            lock = waits.lock("x", on_contended=how)
+            with pytest.raises(pawl.AcquireTimeout):
+                lock.acquire()
+            with pytest.raises(pawl.AcquireTimeout), lock:
+                pass
+
+
+def test_an_exception_passes_and_the_name_is_free(client: pawl.Client) -> None:
+    @client.lock("x:{number}")
+    def fail(number: int) -> None:
+        raise KeyError(number)
+
+    with pytest.raises(KeyError):
+        fail(1)
+    assert not client.lock("x:1").locked()
+    with pytest.raises(pawl.NotHeld):
+        pawl.current_lease()
+
+
+def test_re_entry(client: pawl.Client) -> None:
+    @client.rlock("tree:{root}")
+    def walk(root: str, depth: int) -> list[int]:
+        return [pawl.current_lease().count, *(walk(root, depth - 1) if depth else [])]
+
+    @client.lock("line:{root}")
+    def again(root: str) -> None:
+        again(root)
+
+    assert walk("a", 2) == [1, 2, 3]
+    with pytest.raises(pawl.DeadlockDetected):
+        again("a")
+    assert not client.lock("tree:a").locked()
+    assert not client.lock("line:a").locked()
+
+
+def test_the_innermost_lease_is_the_current_one(client: pawl.Client) -> None:
+    @client.lock("inner")
+    def inner() -> str:
+        return pawl.current_lease().name
+
+    @client.lock("outer")
+    def outer() -> tuple[str, str, str]:
+        return pawl.current_lease().name, inner(), pawl.current_lease().name
+
+    assert outer() == ("outer", "inner", "outer")
+
+
+def test_keyword_arguments_of_any_name(client: pawl.Client) -> None:
+    @client.lock("x:{order}:{kind}")
+    def any_of(kind: str = "k", **more: Any) -> str:  # noqa: ANN401 - anything
+        return pawl.current_lease().name
+
+    assert any_of(order=3) == "x:3:k"
+    refused(any_of, "KeyError 'order'")
+
+
+def test_what_fills_a_field_cannot_reach_another_name(client: pawl.Client) -> None:
+    """A value with braces is text; it is not filled again, and its key is its own."""
+
+    @client.lock("x:{value}")
+    def of(value: str) -> str:
+        return pawl.current_lease().name
+
+    for value in ("{value}", "{{", "}", "a}}{b", "%7B"):
+        assert of(value) == f"x:{value}"
+
+
+def test_the_function_of_the_wrong_colour() -> None:
+    async def coroutine(x: int) -> None: ...
+
+    class Callable:
+        async def __call__(self, x: int) -> None: ...
+
+    def plain(x: int) -> None: ...
+
+    for wrong in (coroutine, Callable(), functools.partial(coroutine, 1)):
+        refused(lambda wrong=wrong: pawl.connect(NOWHERE).lock("x")(wrong), "pawl.connect_async()")  # type: ignore[misc]
+    for sync in (plain, print, functools.partial(plain, 1)):
+        refused(lambda sync=sync: pawl.connect_async(NOWHERE).lock("x")(sync), "async def")  # type: ignore[misc]
+
+
+async def agenerator(x: int) -> AsyncIterator[int]:
+    yield x
+
+
+def generator(x: int) -> Iterator[int]:
+    yield x
+
+
+def function(product: int) -> None: ...
+
+
+BAD_FUNCTIONS: list[tuple[Any, str]] = [
+    (7, "decorates functions"),
+    (None, "decorates functions"),
+    (Shop, "decorates functions"),
+    (generator, "generator function"),
+    (agenerator, "generator function"),
+    (staticmethod(function), "below @staticmethod"),
+    (classmethod(function), "below @classmethod"),  # type: ignore[arg-type]
+]
+
+
+@pytest.mark.parametrize(("wrong", "word"), BAD_FUNCTIONS, ids=lambda case: str(case)[:20])
+@pytest.mark.parametrize("connect", [pawl.connect, pawl.connect_async])
+def test_what_is_no_function(connect: Any, wrong: Any, word: str) -> None:  # noqa: ANN401 - what is wrong
+    refused(lambda: connect(NOWHERE).lock("x")(wrong), word)
+
+
+def test_unknown_fields_are_told_at_the_decoration() -> None:
+    client = pawl.connect(NOWHERE)
+    assert "it has: product" in refused(lambda: client.lock("x:{prodct}")(function), "no argument prodct")
+    refused(lambda: client.lock("x:{a}:{b.c}")(function), "no argument a, b")
+    refused(lambda: client.lock("x:{a}")(lambda: None), "it has: none")
+    refused(lambda: client.lock("x:{a}")(dict.__getitem__), "cannot be read")
+    client.lock("x:{product}")(function)
+
+
+def test_a_call_that_the_function_would_refuse(client: pawl.Client) -> None:
+    wrapped: Any = client.lock("x:{product}")(function)
+    with pytest.raises(TypeError, match="missing a required argument"):
+        wrapped()
+    assert not client.inspect("x:").held
+
+
+def test_a_name_that_becomes_too_long(client: pawl.Client) -> None:
+    @client.lock("x:{value}")
+    def of(value: str) -> None: ...
+
+    refused(lambda: of("x" * 300), "too long")
+    refused(lambda: pawl.connect(NOWHERE, namespace="").lock("{product}")(function)("a\n"), "needs escaping")  # type: ignore[arg-type]
+
+
+# asyncio --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_coroutine_functions(valkey: Server, kind: str) -> None:
+    valkey.command("FLUSHALL")
+    async with pawl.connect_async(valkey.url) as client:
+
+        class Till:
+            number = 3
+
+            @getattr(client, kind)("till:{self.number}:{day}")  # type: ignore[untyped-decorator]
+            async def open(self, day: str = "mo") -> str:
+                """Open."""
+                await asyncio.sleep(0)
+                return pawl.current_lease().name
+
+        assert inspect.iscoroutinefunction(Till.open)
+        assert await Till().open() == "till:3:mo"
+        assert list(await asyncio.gather(Till().open(), Till().open("tu"))) == ["till:3:mo", "till:3:tu"]
+        assert not await client.lock("till:3:mo").locked()
+
+
+async def test_on_contended_in_asyncio(valkey: Server) -> None:
+    valkey.command("FLUSHALL")
+    async with pawl.connect_async(valkey.url) as client, pawl.connect_async(valkey.url) as other:
+
+        async def work(number: int) -> int:
+            return number
+
+        skip = client.lock("job:{number}", on_contended="skip")(work)
+        fail = client.lock("job:{number}", on_contended="raise")(work)
+        wait = client.lock("job:{number}")(work)
+        async with other.lock("job:1") as lease:
+            assert await skip(1) is None
+            with pytest.raises(pawl.NotAcquired):
+                await fail(1)
+            waiting = asyncio.create_task(wait(1))
+            await asyncio.sleep(0.02)
+            assert not waiting.done()
+            await lease.release()
+        assert await waiting == 1
+
+
+async def test_a_loss_ends_the_decorated_coroutine(valkey: Server) -> None:
+    valkey.command("FLUSHALL")
+    async with pawl.connect_async(valkey.url) as client:
+
+        @client.lock("x", max_hold=0.1)
+        async def work() -> None:
+            await asyncio.sleep(10)
+
+        with pytest.raises(pawl.LeaseLost) as caught:
+            await work()
+        assert caught.value.reason == "max_hold"
+
+
+async def test_a_cancelled_call_leaves_nothing(valkey: Server) -> None:
+    valkey.command("FLUSHALL")
+    async with pawl.connect_async(valkey.url) as client, pawl.connect_async(valkey.url) as other:
+
+        @client.lock("x")
+        async def work() -> None:
+            await asyncio.sleep(10)
+
+        inside = asyncio.create_task(work())
+        waiting = asyncio.create_task(work())
+        await asyncio.sleep(0.05)
+        for task in (waiting, inside):
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        lease = await other.lock("x").acquire(timeout=1)
+        await lease.release()
