@@ -80,9 +80,10 @@ BAD_NAMES: list[tuple[object, str]] = [
 
 
 @pytest.mark.parametrize(("name", "word"), BAD_NAMES, ids=word_of)
-@pytest.mark.parametrize("kind", ["lock", "rlock", "fair_lock"])
+@pytest.mark.parametrize("kind", ["lock", "rlock", "fair_lock", "semaphore"])
 def test_names(client: Client, kind: str, name: object, word: str) -> None:
-    refused(lambda: getattr(client, kind)(name), word)
+    options = {"permits": 1} if kind == "semaphore" else {}
+    refused(lambda: getattr(client, kind)(name, **options), word)
 
 
 @pytest.mark.parametrize("name", [None, b"x", "", "x" * 201])

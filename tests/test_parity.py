@@ -20,13 +20,14 @@ PAIRS: list[tuple[type, type]] = [
     (pawl.Client, pawl.AsyncClient),
     (pawl.Lock, pawl.AsyncLock),
     (pawl.Lease, pawl.AsyncLease),
+    (pawl.Semaphore, pawl.AsyncSemaphore),
     (Lost, AsyncLost),
 ]
 FUNCTIONS = [(pawl.connect, pawl.connect_async)]
 
 # The words that differ because threads and tasks do. Everything else is to be the same.
 WORDS = [
-    (r"\bAsync(Client|Lock|Lease|Lost)\b", r"\1"),
+    (r"\bAsync(Client|Lock|Lease|Lost|Semaphore)\b", r"\1"),
     (r"\bconnect_async\b", "connect"),
     (r"\basync with\b", "with"),
     (r"\bAn? async context manager\b", "A context manager"),
@@ -43,6 +44,7 @@ ONLY_ASYNC = {
         " While a thread is inside ``with``, a loss cancels it at its next await, and the block raises ``LeaseLost``."
     ),
     "Client": " Used in several event loops, it keeps one connection for each.",
+    "Semaphore.acquire": " Await it, or enter it with ``with``.",
     "Lock.acquire": " Await it, or enter it with ``with``.",
 }
 
@@ -149,7 +151,7 @@ def test_everything_public_is_exported() -> None:
     for name in pawl.__all__:
         assert hasattr(pawl, name), name
     wanted = {name for name, value in vars(pawl.errors).items() if _is_error(value)}
-    wanted |= {cls.__name__ for pair in PAIRS[:3] for cls in pair}
+    wanted |= {cls.__name__ for pair in PAIRS[:4] for cls in pair}
     wanted |= {
         "connect",
         "connect_async",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pawl._connect import connect, connect_async
     from pawl._decorate import current_lease
-    from pawl.aio import AsyncClient, AsyncLease, AsyncLock
+    from pawl.aio import AsyncClient, AsyncLease, AsyncLock, AsyncSemaphore
     from pawl.core.options import LockOptions
     from pawl.errors import (
         AcquireTimeout,
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         ConfigurationError,
         DeadlockDetected,
         LeaseLost,
+        LimitMismatch,
         NotAcquired,
         NotHeld,
         NotReplicated,
@@ -37,8 +38,8 @@ if TYPE_CHECKING:
         StaleFence,
         WrongKey,
     )
-    from pawl.model import LeaseState, LockInfo, LossReason, WaiterInfo
-    from pawl.sync import Client, Lease, Lock
+    from pawl.model import HolderInfo, LeaseState, LockInfo, LossReason, WaiterInfo
+    from pawl.sync import Client, Lease, Lock, Semaphore
 
 __version__ = "0.1.0"
 
@@ -47,6 +48,7 @@ __all__ = [
     "AsyncClient",
     "AsyncLease",
     "AsyncLock",
+    "AsyncSemaphore",
     "BackendDenied",
     "BackendError",
     "BackendOutOfMemory",
@@ -57,9 +59,11 @@ __all__ = [
     "ClockDrift",
     "ConfigurationError",
     "DeadlockDetected",
+    "HolderInfo",
     "Lease",
     "LeaseLost",
     "LeaseState",
+    "LimitMismatch",
     "Lock",
     "LockInfo",
     "LockOptions",
@@ -72,6 +76,7 @@ __all__ = [
     "QueueFull",
     "QuorumNotReached",
     "ScriptError",
+    "Semaphore",
     "StaleFence",
     "WaiterInfo",
     "WrongKey",
@@ -85,7 +90,7 @@ __all__ = [
 _HOMES = {
     "pawl._connect": ("connect", "connect_async"),
     "pawl._decorate": ("current_lease",),
-    "pawl.aio": ("AsyncClient", "AsyncLease", "AsyncLock"),
+    "pawl.aio": ("AsyncClient", "AsyncLease", "AsyncLock", "AsyncSemaphore"),
     "pawl.core.options": ("LockOptions",),
     "pawl.errors": (
         "AcquireTimeout",
@@ -99,6 +104,7 @@ _HOMES = {
         "ConfigurationError",
         "DeadlockDetected",
         "LeaseLost",
+        "LimitMismatch",
         "NotAcquired",
         "NotHeld",
         "NotReplicated",
@@ -110,8 +116,8 @@ _HOMES = {
         "StaleFence",
         "WrongKey",
     ),
-    "pawl.model": ("LeaseState", "LockInfo", "LossReason", "WaiterInfo"),
-    "pawl.sync": ("Client", "Lease", "Lock"),
+    "pawl.model": ("HolderInfo", "LeaseState", "LockInfo", "LossReason", "WaiterInfo"),
+    "pawl.sync": ("Client", "Lease", "Lock", "Semaphore"),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 

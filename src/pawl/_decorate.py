@@ -14,7 +14,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 
 from pawl.core.lease import BaseLease
 from pawl.core.options import LockOptions
-from pawl.core.template import Template, escape, plain
+from pawl.core.template import Template, escape, make, plain
 from pawl.errors import ConfigurationError, NotHeld
 
 __all__ = ["current_lease", "decorated", "decorated_async"]
@@ -133,8 +133,7 @@ def _chooser(lock: Any, function: Callable[..., Any]) -> Callable[[tuple[Any, ..
         if extra is not None:
             arguments = {**arguments[extra], **arguments}
         kind, _, options, owner = lock._source
-        more = {} if owner is None else {"owner": owner}
-        return getattr(lock._client, kind)(escape(template.fill(arguments)), **more, **options)
+        return make(lock._client, kind, escape(template.fill(arguments)), options, owner)
 
     return choose
 

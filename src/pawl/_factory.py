@@ -13,7 +13,7 @@ from pawl.core.endings import Ticket, read_ticket
 from pawl.core.names import check_namespace, key_of, wake_prefix
 from pawl.core.operations import Plan
 from pawl.core.options import LockOptions, Seconds, check_callback, check_timeout, check_ttl
-from pawl.core.template import Template, Unfilled, escape, plain
+from pawl.core.template import Template, Unfilled, escape, make, plain
 from pawl.errors import ConfigurationError, NotSupported
 from pawl.primitives.mutex import Mutex, SharedMutex
 from pawl.topology.endpoint import Endpoint
@@ -325,5 +325,4 @@ def revive(
     client = _revived.get(key)
     if client is None or client._closed:
         client = _revived[key] = client_class(target, **defaults)
-    factory = getattr(client, kind)
-    return factory(name, **given) if owner is None else factory(name, owner=owner, **given)
+    return make(client, kind, name, given, owner)

@@ -23,6 +23,7 @@
     │   └── WrongKey
     ├── NotSupported           a thing that this server or topology cannot keep safe
     └── ConfigurationError     also a ValueError; before anything is sent
+        └── LimitMismatch      the server keeps another number of permits (.limit, .permits)
 
 Each class carries a stable ``code`` for logs and services, keeps its values as attributes, and survives pickling.
 """
@@ -44,6 +45,7 @@ __all__ = [
     "ConfigurationError",
     "DeadlockDetected",
     "LeaseLost",
+    "LimitMismatch",
     "NotAcquired",
     "NotHeld",
     "NotReplicated",
@@ -319,3 +321,29 @@ class ConfigurationError(PawlError, ValueError):
     """A value that can never work. Raised before anything is sent; the text says what, where and how to mend."""
 
     code = "CONFIGURATION"
+
+
+class LimitMismatch(ConfigurationError):
+    """The number of permits that this client takes for granted is not the one that the server keeps.
+
+    Cause: two programs were given different numbers for one semaphore, or more permits were asked for at once than
+    there are now. Solution: one number everywhere; to change it while programs run, call ``set_limit()``.
+
+    Attributes:
+        limit: The limit that the server keeps, or None.
+        permits: The number that this client was given, or None.
+    """
+
+    code = "LIMIT_MISMATCH"
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        name: str | None = None,
+        limit: int | None = None,
+        permits: int | None = None,
+    ) -> None:
+        super().__init__(message, name=name)
+        self.limit = limit
+        self.permits = permits

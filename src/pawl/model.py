@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-__all__ = ["Grant", "LeaseState", "LockInfo", "LossReason", "Release", "WaiterInfo"]
+__all__ = ["Grant", "HolderInfo", "LeaseState", "LockInfo", "LossReason", "Release", "WaiterInfo"]
 
 
 class LeaseState(StrEnum):
@@ -69,6 +69,23 @@ class WaiterInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class HolderInfo:
+    """One of those who hold a name at the same time.
+
+    Attributes:
+        holder: ``host:pid/thread`` of the holder.
+        mode: ``"read"``, ``"upgradable"`` or ``"write"``; of a semaphore, ``"permits"``.
+        permits: How many permits it has; 1 for readers and writers.
+        ttl_left: Seconds of its lease left.
+    """
+
+    holder: str
+    mode: str
+    permits: int
+    ttl_left: float
+
+
+@dataclass(frozen=True, slots=True)
 class LockInfo:
     """What the server knows of a name at one instant; old as soon as it is read.
 
@@ -82,6 +99,9 @@ class LockInfo:
         holds: Holds counted on the server (1 for an ordinary lock, 0 when free).
         queue_length: How many waiters stand in the queue.
         waiters: The first of them, in order.
+        limit: How many permits a semaphore has; None for what has no limit.
+        used: How many of them are out.
+        holders: Those who hold a semaphore or an rwlock together, the first to end first.
     """
 
     name: str
@@ -93,3 +113,6 @@ class LockInfo:
     count: int
     queue_length: int
     waiters: tuple[WaiterInfo, ...] = ()
+    limit: int | None = None
+    used: int = 0
+    holders: tuple[HolderInfo, ...] = ()

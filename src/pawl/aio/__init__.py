@@ -3,5 +3,6 @@
 from pawl.aio.client import AsyncClient
 from pawl.aio.lease import AsyncLease, AsyncLost
 from pawl.aio.lock import Acquiring, AsyncLock
+from pawl.aio.semaphore import AsyncSemaphore
 
-__all__ = ["Acquiring", "AsyncClient", "AsyncLease", "AsyncLock", "AsyncLost"]
+__all__ = ["Acquiring", "AsyncClient", "AsyncLease", "AsyncLock", "AsyncLost", "AsyncSemaphore"]

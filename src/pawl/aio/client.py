@@ -7,8 +7,10 @@ from types import TracebackType
 from typing import Any, NoReturn, Self, Unpack, cast
 
 from pawl._factory import LockKwargs, Settings, find_endpoint, live_clients, plan_of
+from pawl._permits import PermitKwargs, plan_of_semaphore
 from pawl.aio.lease import AsyncLease
 from pawl.aio.lock import AsyncLock
+from pawl.aio.semaphore import AsyncSemaphore
 from pawl.core import endings
 from pawl.core.engine import Engine
 from pawl.core.info import inspect
@@ -79,6 +81,20 @@ class AsyncClient:
         return AsyncLock(
             self, plan_of(self._settings, "fair_lock", name, options), ("fair_lock", name, options, None)
         )
+
+    def semaphore(self, name: str, *, permits: int, **options: Unpack[PermitKwargs]) -> AsyncSemaphore:
+        """So many permits, each held by whoever took it under a lease of its own.
+
+        Args:
+            name: As for ``lock``; a semaphore has nothing in common with a lock of the same name.
+            permits: How many there are, at least 1. All programs that use the name declare the same number.
+            options: As for ``lock``, but no handover.
+
+        Raises:
+            ConfigurationError: A name, number or option that can never work.
+        """
+        plan = plan_of_semaphore(self._settings, name, permits, options)
+        return AsyncSemaphore(self, plan, ("semaphore", name, {"permits": permits, **options}, None))
 
     async def inspect(self, name: str, *, waiters: int = 100) -> LockInfo:
         """Who holds a name and who waits for it. Changes nothing; a free name gives a record that says free.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Generator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, cast
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from pawl.aio.client import AsyncClient
     from pawl.core.operations import Plan
 
-__all__ = ["Acquiring", "AsyncLock"]
+__all__ = ["Acquiring", "AsyncLock", "BaseAsyncLock"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -61,12 +62,8 @@ class Acquiring(Coroutine[Any, Any, AsyncLease]):
             await self._lease.__aexit__(kind, error, trace)
 
 
-class AsyncLock:
-    """The description of a lock: immutable, picklable, shared by any number of tasks. It holds nothing itself.
-
-    ``async with lock as lease:`` acquires and releases; made by ``AsyncClient.lock``,
-    ``AsyncClient.rlock`` and ``AsyncClient.fair_lock``. Also a decorator.
-    """
+class BaseAsyncLock(ABC):
+    """What can be acquired: immutable, picklable, shared by any number of tasks."""
 
     __slots__ = ("__weakref__", "_client", "_entered", "_plan", "_source")
 
@@ -78,45 +75,18 @@ class AsyncLock:
 
     @property
     def name(self) -> str:
-        """The name that it locks."""
+        """Its name."""
         return self._plan.primitive.name
 
+    @abstractmethod
     def acquire(
         self,
-        timeout: Seconds | Unset | None = UNSET,
         *,
+        timeout: Seconds | Unset | None = UNSET,
         ttl: Seconds | None = None,
         stop: StopSignal | None = None,
     ) -> Acquiring:
-        """Take the lock, waiting in its queue if somebody holds it. Await it, or enter it with ``async with``.
-
-        Args:
-            timeout: Seconds to wait; None for ever, 0 tries once; default: the lock's own ``timeout``.
-            ttl: The ttl of this lease in seconds; default: the lock's own.
-            stop: An event; once it is set, a wait in the queue ends with ``NotAcquired`` within 0.05 s.
-
-        Raises:
-            AcquireTimeout: It was still held at the end of ``timeout``.
-            DeadlockDetected: This task holds it already.
-            QueueFull: More than ``max_waiters`` wait.
-            BackendError: The server could not be asked, or refused.
-            ClientClosed: The client was closed.
-        """
-        plan = self._plan if ttl is None else self._client._settings.with_ttl(self._plan, ttl)
-        wait = plan.options.timeout if isinstance(timeout, Unset) else check_timeout(timeout)
-        return Acquiring(operations.acquire(self._client._engine(), plan, AsyncLease, wait, stop))
-
-    async def try_acquire(self) -> AsyncLease | None:
-        """Take the lock if it is free now; None if somebody holds it, also this task itself.
-
-        Raises:
-            BackendError: The server could not be asked, or refused: that is never answered with None.
-        """
-        return await operations.try_acquire(self._client._engine(), self._plan, AsyncLease)
-
-    async def locked(self) -> bool:
-        """Whether anybody holds the name now; old as soon as it is known, so never a reason to go ahead."""
-        return (await inspect(self._client._engine(), self._plan.primitive, self._plan.options, 0)).held
+        """Take it; see the class for each kind."""
 
     async def __aenter__(self) -> AsyncLease:
         lease = await self.acquire()
@@ -156,3 +126,50 @@ class AsyncLock:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return revive, (type(self._client), description(self._client._origin), *self._source)
+
+
+class AsyncLock(BaseAsyncLock):
+    """The description of a lock: immutable, picklable, shared by any number of tasks. It holds nothing itself.
+
+    ``async with lock as lease:`` acquires and releases; made by ``AsyncClient.lock``,
+    ``AsyncClient.rlock`` and ``AsyncClient.fair_lock``. Also a decorator.
+    """
+
+    __slots__ = ()
+
+    def acquire(
+        self,
+        timeout: Seconds | Unset | None = UNSET,
+        *,
+        ttl: Seconds | None = None,
+        stop: StopSignal | None = None,
+    ) -> Acquiring:
+        """Take the lock, waiting in its queue if somebody holds it. Await it, or enter it with ``async with``.
+
+        Args:
+            timeout: Seconds to wait; None for ever, 0 tries once; default: the lock's own ``timeout``.
+            ttl: The ttl of this lease in seconds; default: the lock's own.
+            stop: An event; once it is set, a wait in the queue ends with ``NotAcquired`` within 0.05 s.
+
+        Raises:
+            AcquireTimeout: It was still held at the end of ``timeout``.
+            DeadlockDetected: This task holds it already.
+            QueueFull: More than ``max_waiters`` wait.
+            BackendError: The server could not be asked, or refused.
+            ClientClosed: The client was closed.
+        """
+        plan = self._plan if ttl is None else self._client._settings.with_ttl(self._plan, ttl)
+        wait = plan.options.timeout if isinstance(timeout, Unset) else check_timeout(timeout)
+        return Acquiring(operations.acquire(self._client._engine(), plan, AsyncLease, wait, stop))
+
+    async def try_acquire(self) -> AsyncLease | None:
+        """Take the lock if it is free now; None if somebody holds it, also this task itself.
+
+        Raises:
+            BackendError: The server could not be asked, or refused: that is never answered with None.
+        """
+        return await operations.try_acquire(self._client._engine(), self._plan, AsyncLease)
+
+    async def locked(self) -> bool:
+        """Whether anybody holds the name now; old as soon as it is known, so never a reason to go ahead."""
+        return (await inspect(self._client._engine(), self._plan.primitive, self._plan.options, 0)).held

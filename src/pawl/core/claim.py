@@ -352,6 +352,11 @@ def _read(
         engine.depart(primitive, claim.token, TOMB_MS if claim.unanswered else 0)
         claim.restart(engine.runtime.new_token())
         return None
+    refusal = primitive.refusal(reply)
+    if refusal is not None:
+        # It stands for nothing on the server.
+        claim.sent = claim.unanswered
+        raise refusal
     raise ScriptError(f"acquire {primitive.name!r}: a reply that no script of pawl gives: {reply!r:.100}")
 
 
@@ -366,7 +371,9 @@ def _held(
         return None
     valid = valid_until(sent_at, reply[3], options.ttl_ms)
     if valid > engine.runtime.now():
-        return Grant(reply[2], valid, True, reply[5] if len(reply) > 5 else 1)
+        # Permits say in which mode they are held there.
+        holds = reply[5] if len(reply) > _PLAIN_HELD and isinstance(reply[5], int) else 1
+        return Grant(reply[2], valid, True, holds)
     claim.drifted += 1
     if claim.drifted > _DRIFTED_TRIES:
         text = f"acquire {primitive.name!r}: {claim.drifted} grants in a row had no validity left when they arrived"

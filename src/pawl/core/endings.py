@@ -263,7 +263,8 @@ def detach(engine: Engine, lease: BaseLease) -> str:
     """
     tenure = lease._tenure
     if not tenure.primitive.transferable:
-        text = f"detach {lease.name!r}: the lease is its owner's, and other processes may join by owner= themselves"
+        kind = tenure.primitive.kind
+        text = f"detach {lease.name!r}: such a lease ({kind}) cannot move; the other process takes its own"
         raise NotSupported(text, name=lease.name)
     if not lease._mine():
         raise NotHeld(f"detach {lease.name!r}: {lease._lost_error()}", name=lease.name)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from pawl.core.runtime import Call
+from pawl.core.runtime import Call, Reply
+from pawl.errors import PawlError
 
 __all__ = ["Primitive"]
 
@@ -75,4 +76,16 @@ class Primitive(Protocol):
 
     def inspect(self, limit: int) -> Call:
         """Read the state of the name and its first ``limit`` waiters."""
+        ...
+
+    def covers(self, other: Primitive) -> bool:
+        """Whether who holds this may do what ``other``, of the same key, allows: then it is counted once more."""
+        ...
+
+    def raised_by(self, held: Primitive, token: str) -> Primitive | None:
+        """What to send for this by an owner that holds ``held`` by ``token``; None if it would wait for itself."""
+        ...
+
+    def refusal(self, reply: Reply) -> PawlError | None:
+        """The error that a reply of its own stands for; None if it is no reply of this primitive."""
         ...

@@ -1,7 +1,8 @@
 """The server-side scripts: read from the packages that hold them, checked, hashed once.
 
 A script file is Lua with a header that states its keys, arguments, replies and the sentence its safety
-rests on. What it runs as is the common prelude followed by the file, with each include line replaced.
+rests on. What it runs as is the common prelude followed by the file, with each include line replaced, also in what
+was included.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def load(package: str, name: str) -> Script:
     """
     body = _read(package, name)
     fields = header(body, name)
-    source = f"{_read(_SHARED, _PRELUDE)}\n{_INCLUDE.sub(lambda found: _read(_SHARED, found[1]), body)}"
+    source = f"{_read(_SHARED, _PRELUDE)}\n{_include(package, body)}"
     data = _without_comments(source).encode("ascii")
     sha = hashlib.sha1(data, usedforsecurity=False).hexdigest()
     numkeys, numargs = len(_listed(fields["keys"])), len(_listed(fields["args"]))
@@ -71,6 +72,15 @@ def load(package: str, name: str) -> Script:
         for words in ((b"EVALSHA", sha.encode()), (b"EVAL", data))
     )
     return Script(name, data, sha, numkeys, numargs, evalsha, by_text)
+
+
+def _include(package: str, text: str) -> str:
+    # What only the scripts of one package share lies beside them.
+    def found(line: re.Match[str]) -> str:
+        home = package if files(package).joinpath(f"{line[1]}.lua").is_file() else _SHARED
+        return _include(package, _read(home, line[1]))
+
+    return _INCLUDE.sub(found, text)
 
 
 def _listed(field: str) -> list[str]:

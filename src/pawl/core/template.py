@@ -13,7 +13,7 @@ from typing import Any
 
 from pawl.errors import ConfigurationError
 
-__all__ = ["Template", "Unfilled", "escape", "plain"]
+__all__ = ["Template", "Unfilled", "escape", "make", "plain"]
 
 _PIECE = re.compile(
     r"(?P<brace>\{\{|\}\})|(?P<field>\{(?P<name>\w*)(?:\.\w+|\[[^\[\]{}]+\])*(?:![rsa])?(?::[^{}]*)?\})"
@@ -97,6 +97,14 @@ class _Formatter(Formatter):
 
 
 _FORMATTER = _Formatter()
+
+
+def make(client: Any, kind: str, name: str, given: Mapping[str, Any], owner: str | None) -> Any:
+    """What a client's factory method gives; of kind ``"rwlock.read"``, that part of it."""
+    factory, _, part = kind.partition(".")
+    more = {} if owner is None else {"owner": owner}
+    made = getattr(client, factory)(name, **more, **given)
+    return getattr(made, part) if part else made
 
 
 class Unfilled:

@@ -177,3 +177,20 @@ register(
         page="concepts/reentrancy.md",
     )
 )
+
+_PERMITS = "pawl.primitives.permits"
+
+register(
+    Entry(
+        kind="semaphore",
+        summary="So many owners at a time.",
+        factory="semaphore",
+        kwargs={"permits": 3},
+        family="semaphore",
+        capacity=3,
+        exclusive=False,
+        refuses=False,
+        scripts=_PERMITS,
+        page="concepts/semaphore.md",
+    )
+)

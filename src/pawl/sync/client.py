@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self, Unpack, cast
 
 from pawl._factory import LockKwargs, Settings, find_endpoint, live_clients, plan_of
+from pawl._permits import PermitKwargs, plan_of_semaphore
 from pawl.core import endings
 from pawl.core.engine import Engine
 from pawl.core.info import inspect
@@ -20,6 +21,7 @@ from pawl.model import LockInfo
 from pawl.runtimes.threads import ThreadRuntime, run
 from pawl.sync.lease import Lease
 from pawl.sync.lock import Lock
+from pawl.sync.semaphore import Semaphore
 
 if TYPE_CHECKING:
     from pawl.core.operations import Plan
@@ -85,6 +87,20 @@ class Client:
         return Lock(
             self, plan_of(self._settings, "fair_lock", name, options), ("fair_lock", name, options, None)
         )
+
+    def semaphore(self, name: str, *, permits: int, **options: Unpack[PermitKwargs]) -> Semaphore:
+        """So many permits, each held by whoever took it under a lease of its own.
+
+        Args:
+            name: As for ``lock``; a semaphore has nothing in common with a lock of the same name.
+            permits: How many there are, at least 1. All programs that use the name declare the same number.
+            options: As for ``lock``, but no handover.
+
+        Raises:
+            ConfigurationError: A name, number or option that can never work.
+        """
+        plan = plan_of_semaphore(self._settings, name, permits, options)
+        return Semaphore(self, plan, ("semaphore", name, {"permits": permits, **options}, None))
 
     def inspect(self, name: str, *, waiters: int = 100) -> LockInfo:
         """Who holds a name and who waits for it. Changes nothing; a free name gives a record that says free.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
@@ -20,18 +21,14 @@ if TYPE_CHECKING:
     from pawl.core.operations import Plan
     from pawl.sync.client import Client
 
-__all__ = ["Lock"]
+__all__ = ["BaseLock", "Lock"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Lock:
-    """The description of a lock: immutable, picklable, shared by any number of threads. It holds nothing itself.
-
-    ``with lock as lease:`` acquires and releases; made by ``Client.lock``,
-    ``Client.rlock`` and ``Client.fair_lock``. Also a decorator.
-    """
+class BaseLock(ABC):
+    """What can be acquired: immutable, picklable, shared by any number of threads."""
 
     __slots__ = ("__weakref__", "_client", "_entered", "_plan", "_source")
 
@@ -43,46 +40,18 @@ class Lock:
 
     @property
     def name(self) -> str:
-        """The name that it locks."""
+        """Its name."""
         return self._plan.primitive.name
 
+    @abstractmethod
     def acquire(
         self,
-        timeout: Seconds | Unset | None = UNSET,
         *,
+        timeout: Seconds | Unset | None = UNSET,
         ttl: Seconds | None = None,
         stop: StopSignal | None = None,
     ) -> Lease:
-        """Take the lock, waiting in its queue if somebody holds it.
-
-        Args:
-            timeout: Seconds to wait; None for ever, 0 tries once; default: the lock's own ``timeout``.
-            ttl: The ttl of this lease in seconds; default: the lock's own.
-            stop: An event; once it is set, a wait in the queue ends with ``NotAcquired`` within 0.05 s.
-
-        Raises:
-            AcquireTimeout: It was still held at the end of ``timeout``.
-            DeadlockDetected: This thread holds it already.
-            QueueFull: More than ``max_waiters`` wait.
-            BackendError: The server could not be asked, or refused.
-            ClientClosed: The client was closed.
-        """
-        plan = self._client._prepare(self._plan, ttl)
-        wait = plan.options.timeout if isinstance(timeout, Unset) else check_timeout(timeout)
-        return run(operations.acquire(self._client._engine, plan, Lease, wait, stop))
-
-    def try_acquire(self) -> Lease | None:
-        """Take the lock if it is free now; None if somebody holds it, also this thread itself.
-
-        Raises:
-            BackendError: The server could not be asked, or refused: that is never answered with None.
-        """
-        plan = self._client._prepare(self._plan, None)
-        return run(operations.try_acquire(self._client._engine, plan, Lease))
-
-    def locked(self) -> bool:
-        """Whether anybody holds the name now; old as soon as it is known, so never a reason to go ahead."""
-        return run(inspect(self._client._engine, self._plan.primitive, self._plan.options, 0)).held
+        """Take it; see the class for each kind."""
 
     def __enter__(self) -> Lease:
         lease = self.acquire()
@@ -123,3 +92,51 @@ class Lock:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return revive, (type(self._client), description(self._client._origin), *self._source)
+
+
+class Lock(BaseLock):
+    """The description of a lock: immutable, picklable, shared by any number of threads. It holds nothing itself.
+
+    ``with lock as lease:`` acquires and releases; made by ``Client.lock``,
+    ``Client.rlock`` and ``Client.fair_lock``. Also a decorator.
+    """
+
+    __slots__ = ()
+
+    def acquire(
+        self,
+        timeout: Seconds | Unset | None = UNSET,
+        *,
+        ttl: Seconds | None = None,
+        stop: StopSignal | None = None,
+    ) -> Lease:
+        """Take the lock, waiting in its queue if somebody holds it.
+
+        Args:
+            timeout: Seconds to wait; None for ever, 0 tries once; default: the lock's own ``timeout``.
+            ttl: The ttl of this lease in seconds; default: the lock's own.
+            stop: An event; once it is set, a wait in the queue ends with ``NotAcquired`` within 0.05 s.
+
+        Raises:
+            AcquireTimeout: It was still held at the end of ``timeout``.
+            DeadlockDetected: This thread holds it already.
+            QueueFull: More than ``max_waiters`` wait.
+            BackendError: The server could not be asked, or refused.
+            ClientClosed: The client was closed.
+        """
+        plan = self._client._prepare(self._plan, ttl)
+        wait = plan.options.timeout if isinstance(timeout, Unset) else check_timeout(timeout)
+        return run(operations.acquire(self._client._engine, plan, Lease, wait, stop))
+
+    def try_acquire(self) -> Lease | None:
+        """Take the lock if it is free now; None if somebody holds it, also this thread itself.
+
+        Raises:
+            BackendError: The server could not be asked, or refused: that is never answered with None.
+        """
+        plan = self._client._prepare(self._plan, None)
+        return run(operations.try_acquire(self._client._engine, plan, Lease))
+
+    def locked(self) -> bool:
+        """Whether anybody holds the name now; old as soon as it is known, so never a reason to go ahead."""
+        return run(inspect(self._client._engine, self._plan.primitive, self._plan.options, 0)).held

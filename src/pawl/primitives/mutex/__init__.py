@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from pawl.core.names import WIRE_VERSION, helper_key
 from pawl.core.runtime import Call
 from pawl.core.scripts import Script, load, pack_words
+
+if TYPE_CHECKING:
+    from pawl.core.primitive import Primitive
+    from pawl.core.runtime import Reply
+    from pawl.errors import PawlError
 
 __all__ = ["Mutex", "SharedMutex"]
 
@@ -105,6 +111,18 @@ class Mutex:
     def leave(self, token: str, tomb_ms: int, close_ms: int) -> Call:
         """Release, withdraw or undo; see ``leave.lua``."""
         return self._with_tomb(_LEAVE, token, _args(tomb_ms, close_ms))
+
+    def covers(self, other: Primitive) -> bool:
+        """Whether who holds this may take ``other`` again: an ``rlock`` by an ``rlock``."""
+        return self.kind == other.kind
+
+    def raised_by(self, held: Primitive, token: str) -> Primitive | None:  # noqa: ARG002
+        """None: there is nothing above holding it."""
+        return None
+
+    def refusal(self, reply: Reply) -> PawlError | None:  # noqa: ARG002
+        """None: it has no replies of its own."""
+        return None
 
     def inspect(self, limit: int) -> Call:
         """Read the state of the name; see ``inspect.lua``."""

@@ -1,0 +1,89 @@
+"""What a semaphore and an rwlock are made of: no I/O, so one text serves both colours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypedDict, cast
+
+from pawl._factory import Settings, name_and_key, unfilled
+from pawl.core.endings import query
+from pawl.core.operations import Plan
+from pawl.core.options import Seconds, check_count
+from pawl.errors import ConfigurationError
+from pawl.primitives.permits import SHARED, Permits
+
+if TYPE_CHECKING:
+    from pawl.core.engine import Engine
+
+__all__ = ["PermitKwargs", "change_limit", "check_permits", "plan_of_semaphore", "weighing"]
+
+_MOST_PERMITS = 1_000_000_000
+
+
+class PermitKwargs(TypedDict, total=False):
+    """The options of a semaphore or an rwlock as keyword arguments; see ``LockOptions``."""
+
+    ttl: Seconds
+    renew: bool
+    renew_every: Seconds | None
+    timeout: Seconds | None
+    unavailable_after: Seconds
+    max_hold: Seconds | None
+    min_hold: Seconds
+    ticket_ttl: Seconds | None
+    max_waiters: int
+    on_lost: Callable[[Any], object] | None
+    on_exit: str
+    on_contended: str
+
+
+def plan_of_semaphore(settings: Settings, name: str, permits: int, given: Mapping[str, Any]) -> Plan:
+    """The plan of a ``semaphore``, for one permit.
+
+    Raises:
+        ConfigurationError: A name, number or option that can never work.
+    """
+    check_permits(permits)
+    _refuse_handover("semaphore", given)
+    options = settings.lock_options(given)
+    found = name_and_key(settings, name)
+    if found is None:
+        return unfilled("semaphore", name, options)
+    # Each acquisition counts by itself, also of one thread: nothing is re-entered.
+    return Plan(Permits("semaphore", *found, "permits", SHARED, permits), options, False, True, True, "")
+
+
+def check_permits(permits: object, what: str = "permits") -> int:
+    """How many permits there are.
+
+    Raises:
+        ConfigurationError: It is no int, or less than 1.
+    """
+    return check_count(permits, what, 1, _MOST_PERMITS)
+
+
+def weighing(plan: Plan, n: object) -> Plan:
+    """The plan for ``n`` permits at once.
+
+    Raises:
+        ConfigurationError: It is no int, less than 1, or more than there are.
+    """
+    if type(n) is int and n == 1:
+        return plan
+    primitive = cast("Permits", plan.primitive)
+    check_count(n, "n", 1, primitive.permits)
+    return replace(plan, primitive=primitive.of(primitive.kind, str(n)))
+
+
+async def change_limit(engine: Engine, plan: Plan, permits: object) -> None:
+    """Change how many permits there are; see ``Semaphore.set_limit``."""
+    limit = check_permits(permits)
+    primitive = cast("Permits", plan.primitive)
+    engine.check_open(primitive.name)
+    await query(engine, primitive.limit(limit), plan.options, primitive.name, "set_limit")
+
+
+def _refuse_handover(kind: str, given: Mapping[str, Any]) -> None:
+    if "handover" in given:
+        raise ConfigurationError(f"a {kind} has no local hand-over: each holder has a lease of its own")

@@ -1,0 +1,115 @@
+"""The semaphore of asyncio. A thin shell: what happens is decided in ``pawl.core``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from pawl._permits import change_limit, weighing
+from pawl._unset import UNSET, Unset
+from pawl.aio.lease import AsyncLease
+from pawl.aio.lock import Acquiring, BaseAsyncLock
+from pawl.core import operations
+from pawl.core.claim import StopSignal
+from pawl.core.info import inspect
+from pawl.core.options import Seconds, check_timeout
+from pawl.model import LockInfo
+
+if TYPE_CHECKING:
+    from pawl.primitives.permits import Permits
+
+__all__ = ["AsyncSemaphore"]
+
+
+class AsyncSemaphore(BaseAsyncLock):
+    """The description of a semaphore: immutable, picklable, shared by any number of tasks. It holds nothing itself.
+
+    ``async with semaphore as lease:`` takes one permit and gives it back; made by
+    ``AsyncClient.semaphore``. Also a decorator.
+    """
+
+    __slots__ = ()
+
+    @property
+    def permits(self) -> int:
+        """The number of permits that this program declares."""
+        return cast("Permits", self._plan.primitive).permits
+
+    def acquire(
+        self,
+        n: int = 1,
+        timeout: Seconds | Unset | None = UNSET,
+        *,
+        ttl: Seconds | None = None,
+        stop: StopSignal | None = None,
+    ) -> Acquiring:
+        """Take permits, waiting in the queue until it is served. Await it, or enter it with ``async with``.
+
+        Args:
+            n: How many permits, together under one lease; 1 (default) to ``permits``.
+            timeout: Seconds to wait; None for ever, 0 tries once; default: the semaphore's own ``timeout``.
+            ttl: The ttl of this lease in seconds; default: the semaphore's own.
+            stop: An event; once it is set, a wait in the queue ends with ``NotAcquired`` within 0.05 s.
+
+        Raises:
+            AcquireTimeout: There were not enough at the end of ``timeout``.
+            LimitMismatch: The server keeps another limit than ``permits``, or one below ``n``.
+            QueueFull: More than ``max_waiters`` wait.
+            ConfigurationError: n can never be given.
+            BackendError: The server could not be asked, or refused.
+            ClientClosed: The client was closed.
+        """
+        plan = weighing(self._plan, n)
+        plan = plan if ttl is None else self._client._settings.with_ttl(plan, ttl)
+        wait = plan.options.timeout if isinstance(timeout, Unset) else check_timeout(timeout)
+        return Acquiring(operations.acquire(self._client._engine(), plan, AsyncLease, wait, stop))
+
+    async def try_acquire(self, n: int = 1) -> AsyncLease | None:
+        """Take permits if they are free now and nobody waits; else None.
+
+        Args:
+            n: How many permits, together under one lease; 1 (default) to ``permits``.
+
+        Raises:
+            LimitMismatch: The server keeps another limit than ``permits``, or one below ``n``.
+            ConfigurationError: n can never be given.
+            BackendError: The server could not be asked, or refused: that is never answered with None.
+        """
+        plan = weighing(self._plan, n)
+        return await operations.try_acquire(self._client._engine(), plan, AsyncLease)
+
+    async def available(self) -> int:
+        """How many permits are free now; old as soon as it is known, so never a reason to go ahead.
+
+        Raises:
+            BackendError: The server could not be asked.
+        """
+        info = await self.inspect(waiters=0)
+        return max(0, (info.limit or self.permits) - info.used)
+
+    async def inspect(self, *, waiters: int = 100) -> LockInfo:
+        """The limit, who holds how many permits and who waits. Changes nothing.
+
+        Args:
+            waiters: How many holders and how many waiters to list at most, from 0 to 100,000; default 100.
+
+        Raises:
+            ConfigurationError: A number that can never work.
+            BackendError: The server could not be asked.
+            ClientClosed: The client was closed.
+        """
+        return await inspect(self._client._engine(), self._plan.primitive, self._plan.options, waiters)
+
+    async def set_limit(self, permits: int) -> None:
+        """Change how many permits there are, for all clients. Raising it serves waiters at once.
+
+        Lowering it takes nothing from anybody: nobody new gets in until fewer are out. From here on clients that
+        declare the new number and those that declare the number of this object agree with the server.
+
+        Args:
+            permits: The new number, at least 1. Kept for a day after the semaphore was last used.
+
+        Raises:
+            ConfigurationError: It can never work.
+            BackendError: The server could not be asked.
+        """
+        await change_limit(self._client._engine(), self._plan, permits)

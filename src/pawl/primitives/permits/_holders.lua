@@ -1,0 +1,197 @@
+-- The holders of permits: one sorted set, member = <mode>:<token>, score = expiry. A mode is a weight (a reader's is
+-- 1), 'u' (the one reader that may upgrade) or 'x' (a writer): exclusive by its kind, not by weighing everything.
+--@include _tickets
+local MOST = 64
+
+-- The expiry and the mode of a holder; no expiry if it holds nothing. A token that asks as a writer may be a reader
+-- by now, and one that asks as a reader may still be a writer here: its downgrade is on the way.
+local function find(token, mode)
+  local expiry = call('ZSCORE', NAME, mode .. ':' .. token)
+  if not expiry and (mode == '1' or mode == 'x') then
+    mode = mode == '1' and 'x' or '1'
+    expiry = call('ZSCORE', NAME, mode .. ':' .. token)
+  end
+  return tonumber(expiry), mode
+end
+
+-- The limit in force and the number that was declared with it; `permits`, what the caller takes it to be, where the
+-- server has none. 0: no limit.
+local function read_limit(permits)
+  local kept = permits > 0 and call('HMGET', FENCE, 'limit', 'declared') or {}
+  return tonumber(kept[1] or permits), tonumber(kept[2] or permits), permits > 0 and not kept[1]
+end
+
+local function keep_limit(limit, declared, fence)
+  local needed_ms = math.max(now_ms, math.ceil(tonumber(fence[1] or '0') / 1000)) + DAY_MS + HOUR_MS
+  local expiry = math.max(needed_ms, tonumber(fence[3] or '0'))
+  call('HSET', FENCE, 'limit', digits(limit), 'declared', digits(declared), 'v', WIRE, 'x', digits(expiry))
+  call('PEXPIREAT', FENCE, digits(expiry))
+end
+
+-- Who holds, as far as it decides who else may: writes nothing. As for the server's own keys, the last millisecond
+-- counts. Weights are added up only where there is a limit.
+local function survey(limit)
+  local now = digits(now_ms)
+  local state = {limit = limit, weight = 0, dead = call('ZRANGEBYSCORE', NAME, '-inf', '(' .. now)}
+  state.count = call('ZCARD', NAME) - #state.dead
+  local few = limit > 0 or (state.count > 0 and state.count < 3)
+  local members = few and call('ZRANGEBYSCORE', NAME, now, '+inf') or {}
+  for _, member in ipairs(members) do
+    -- A writer is alone, or beside the reader that it was before an upgrade.
+    if string.sub(member, 1, 2) == 'x:' then
+      state.exclusive = true
+    end
+    state.weight = state.weight + tonumber(string.match(member, '^(%d+):') or '0')
+  end
+  return state
+end
+
+local function upgrader(state)
+  if state.upgrader == nil then
+    state.upgrader = false
+    for _, member in ipairs(call('ZRANGEBYSCORE', NAME, digits(now_ms), '+inf')) do
+      if string.sub(member, 1, 2) == 'u:' then
+        state.upgrader = true
+      end
+    end
+  end
+  return state.upgrader
+end
+
+-- Whether `token` is the reader that may upgrade.
+local function may_upgrade(token)
+  return tonumber(call('ZSCORE', NAME, 'u:' .. token) or '0') >= now_ms
+end
+
+-- `beside`: the caller's own upgradable reader, the only one beside whom a writer may stand.
+local function fits(mode, beside, state)
+  if mode == 'x' then
+    return state.count == (beside and 1 or 0)
+  end
+  if state.exclusive then
+    return false
+  end
+  if mode == 'u' then
+    return not upgrader(state)
+  end
+  return state.limit == 0 or state.weight + tonumber(mode) <= state.limit
+end
+
+-- Counts one more holder in.
+local function admit(mode, state)
+  state.count = state.count + 1
+  state.exclusive = state.exclusive or mode == 'x'
+  state.upgrader = mode == 'u' or state.upgrader
+  state.weight = state.weight + (tonumber(mode) or 0)
+end
+
+-- Whether nothing that others do can ever let it in.
+local function hopeless(mode, beside, state)
+  if beside then
+    return not may_upgrade(beside)
+  end
+  return state.limit > 0 and tonumber(mode) > state.limit
+end
+
+-- What a ticket asks for: mode, and for an upgrade the token of the reader.
+local function asked(word)
+  local mode, beside = string.match(word, '^(%w+)%^?(.*)$')
+  return mode, beside ~= '' and beside
+end
+
+local function word_of(mode, beside)
+  return beside and mode .. '^' .. beside or mode
+end
+
+-- Reads the queue for as far as it can be served, at most MOST grants, and writes nothing, so that a key of a wrong
+-- type stops the script before its first write. The ticket of `own` counts as one that expires at `own_expiry_ms`.
+-- Afterwards `state` is what it will be.
+local function plan(state, own, own_expiry_ms)
+  local found, from = {drop = {}, refused = {}, grants = {}, longest = 0}, 0
+  local members = call('ZRANGE', QUEUE, 0, BATCH - 1)
+  while #members > 0 do
+    local tickets = call('HMGET', TICKETS, unpack(members))
+    for i, member in ipairs(members) do
+      local expiry, _, _, channel, word = parse(tickets[i])
+      if member == own and own_expiry_ms and expiry > 0 then
+        expiry = own_expiry_ms
+      end
+      if expiry > now_ms then
+        local mode, beside = asked(word)
+        if hopeless(mode, beside, state) then
+          found.refused[#found.refused + 1] = {token = member, channel = channel}
+        elseif #found.grants < MOST and fits(mode, beside, state) then
+          admit(mode, state)
+          found.grants[#found.grants + 1] = {token = member, mode = mode, expiry = expiry, channel = channel}
+          found.mine = member == own and found.grants[#found.grants] or found.mine
+        else
+          found.blocked = true
+          return found
+        end
+      end
+      found.drop[#found.drop + 1] = member
+    end
+    from = from + #members
+    members = call('ZRANGE', QUEUE, from, from + BATCH - 1)
+  end
+  return found
+end
+
+local function tell(channel, token, fence, expiry_ms)
+  if channel ~= '-' then
+    outbox[#outbox + 1] = channel
+    outbox[#outbox + 1] = table.concat({token, digits(fence), digits(expiry_ms), digits(now_ms)}, ' ')
+  end
+end
+
+-- Carries out a plan: the dead go, holders and waiters; those that can never be served are told so; the others
+-- hold. A hand-off changes the role of a lease, never its expiry: the holder's expiry is the ticket's.
+local function settle(state, found, fence, own)
+  for from = 1, #state.dead, CHUNK do
+    local to, tokens = math.min(from + CHUNK - 1, #state.dead), {}
+    for i = from, to do
+      tokens[#tokens + 1] = string.match(state.dead[i], '^%w+:(.*)$')
+    end
+    call('ZREM', NAME, unpack(state.dead, from, to))
+    call('HDEL', HOLDS, unpack(tokens))
+  end
+  remove(found.drop)
+  for _, one in ipairs(found.refused) do
+    tell(one.channel, one.token, 0, 0)
+  end
+  local grants = found.grants
+  if #grants == 0 then
+    return
+  end
+  if state.count == #grants then
+    -- Nobody held: what is left of holders that the server forgot with the set goes too.
+    call('DEL', HOLDS)
+  end
+  local cur, longest = mint(#grants, fence), 0
+  for i, one in ipairs(grants) do
+    one.fence = cur + i - 1
+    longest = math.max(longest, one.expiry)
+    call('ZADD', NAME, digits(one.expiry), one.mode .. ':' .. one.token)
+    call('HSET', HOLDS, one.token, digits(one.fence))
+    if one.token ~= own then
+      tell(one.channel, one.token, one.fence, one.expiry)
+    end
+  end
+  outlive(NAME, longest)
+  outlive(HOLDS, longest)
+end
+
+-- The first who will be gone: its expiry and its public part.
+local function first_end()
+  local first = call('ZRANGE', NAME, 0, 0, 'WITHSCORES')
+  return tonumber(first[2]), first[1] and public(first[1])
+end
+
+local function held_reply(one)
+  return {'H', RID, one.fence, one.expiry - now_ms, now_ms, one.mode}
+end
+
+function queued_reply(rank, expiry_ms)
+  local ends = first_end()
+  return {'Q', RID, rank, ends and math.max(0, ends - now_ms) or -2, expiry_ms, now_ms, 0}
+end

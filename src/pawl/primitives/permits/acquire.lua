@@ -1,0 +1,84 @@
+-- Takes permits, or queues for them.
+-- keys: permits, fence, queue, tickets, dead, holds
+-- args: token, mode (a weight, u or x), beside ('' or the upgradable reader's token), permits (0 for no limit), ttl_ms,
+--   ticket_ttl_ms, wait (0 try, 1 wait), channel, max_waiters, rid
+-- returns: {'H', rid, fence, left_ms, now_ms, mode} | {'Q', rid, rank, first_end_ms, own_expiry_ms, now_ms, 0}
+--   | {'B', rid, first_end_ms, 0, holder_public} | {'X', rid} | {'F', rid, waiters}
+--   | {'N', rid, why, limit, declared}
+-- invariant: nobody is let in beside a writer, nor over the limit, nor before a live ticket that was there earlier; a
+--   copy that comes late finds its token holding (in the mode that it has by now), queued or dead.
+local token, mode, permits, ttl_ms = ARGV[1], ARGV[2], ARGV[4], tonumber(ARGV[5])
+local DEAD = KEYS[5]
+-- Nothing is there: what `settle` does, with the fewest calls and before any function is built.
+if ARGV[3] == '' and call('EXISTS', NAME, QUEUE, DEAD, HOLDS) == 0 then
+  local kept = call('HMGET', FENCE, 'last', 'v', 'x', 'limit', 'declared')
+  local agreed = permits == '0' or kept[4] == permits or (kept[4] and kept[5] == permits)
+  if kept[2] == '1' and agreed and (permits == '0' or tonumber(mode) <= tonumber(kept[4])) then
+    read_clock()
+    local cur = math.max((kept[1] or 0) + 1, now_us)
+    if (kept[3] or 0) - 86400000 >= math.max(now_ms, math.ceil(cur / 1000)) then
+      local fence, expiry = string.format('%.0f', cur), string.format('%.0f', now_ms + ttl_ms)
+      call('ZADD', NAME, expiry, mode .. ':' .. token)
+      call('PEXPIREAT', NAME, expiry)
+      call('HSET', FENCE, 'last', fence, 'cur', fence)
+      call('HSET', HOLDS, token, fence)
+      call('PEXPIREAT', HOLDS, expiry)
+      return {'H', RID, cur, ttl_ms, now_ms, mode}
+    end
+  end
+end
+--@include _fence
+--@include _holders
+read_clock()
+local expiry, had = find(token, mode)
+local mine = expiry and expiry >= now_ms
+if not mine and call('EXISTS', DEAD) == 1 then
+  return {'X', RID}
+end
+local kept_fence = tonumber(call('HGET', HOLDS, token) or '0')
+local fence, refusal = read_fence()
+if refusal then
+  return refusal
+end
+if mine then
+  return held_reply({fence = kept_fence, expiry = expiry, mode = had})
+end
+local limit, declared, unknown = read_limit(tonumber(permits))
+if limit ~= tonumber(permits) and declared ~= tonumber(permits) then
+  return {'N', RID, 'limit', limit, declared}
+end
+local beside = ARGV[3] ~= '' and ARGV[3]
+local state = survey(limit)
+if hopeless(mode, beside, state) then
+  return {'N', RID, beside and 'reader' or 'weight', limit, declared}
+end
+local at_once = {token = token, mode = mode, expiry = now_ms + ttl_ms}
+-- An upgrade waits for nobody who waits: they wait for its reader.
+local upgraded = beside and fits(mode, beside, state)
+if upgraded then
+  admit(mode, state)
+end
+local found = plan(state, token)
+if not found.mine and (upgraded or (not found.blocked and fits(mode, beside, state))) then
+  if not upgraded then
+    admit(mode, state)
+  end
+  found.grants[#found.grants + 1], found.mine = at_once, at_once
+  found.drop[#found.drop + 1] = token
+end
+if unknown then
+  keep_limit(limit, declared, fence)
+end
+settle(state, found, fence, token)
+local reply
+if found.mine then
+  reply = held_reply(found.mine)
+elseif ARGV[7] == '1' then
+  local word = word_of(mode, beside)
+  reply = enqueue(token, ttl_ms, tonumber(ARGV[6]), 1, ARGV[8], word, tonumber(ARGV[9]), nil, beside)
+else
+  local ends, holder = first_end()
+  reply = {'B', RID, ends and math.max(0, ends - now_ms) or -2, 0, holder or ''}
+end
+announce()
+return reply

@@ -1,0 +1,44 @@
+-- Shows who holds and who waits.
+-- keys: permits, fence, queue, tickets, holds
+-- args: permits (0 for no limit), most (how many holders and waiters to list), rid
+-- returns: {'I', rid, holder_public or '', left_ms (of the longest; -2: nobody), cur, last, now_ms, 0, count, qlen,
+--   {public, ticket_number, expiry_ms, ...}, limit, used, {mode, public, expiry_ms, ...}}
+-- invariant: it writes nothing, and shows of a token only what follows its secret part.
+local permits, most = tonumber(ARGV[1]), tonumber(ARGV[2])
+--@include _fence
+--@include _holders
+read_clock()
+local fence, refusal = read_fence()
+if refusal then
+  return refusal
+end
+local limit = read_limit(permits)
+local state = survey(limit)
+local holders, waiters = {}, {}
+local live = call('ZRANGEBYSCORE', NAME, digits(now_ms), '+inf', 'WITHSCORES', 'LIMIT', 0, math.max(1, most))
+for i = 1, #live, 2 do
+  holders[#holders + 1] = string.match(live[i], '^%w+')
+  holders[#holders + 1] = public(live[i])
+  holders[#holders + 1] = tonumber(live[i + 1])
+end
+local longest = call('ZRANGE', NAME, -1, -1, 'WITHSCORES')[2]
+for from = 0, most - 1, CHUNK do
+  local page = call('ZRANGE', QUEUE, from, math.min(from + CHUNK, most) - 1, 'WITHSCORES')
+  if #page == 0 then
+    break
+  end
+  local tokens = {}
+  for i = 1, #page, 2 do
+    tokens[#tokens + 1] = page[i]
+  end
+  local tickets = call('HMGET', TICKETS, unpack(tokens))
+  for i, member in ipairs(tokens) do
+    waiters[#waiters + 1] = public(member)
+    waiters[#waiters + 1] = tonumber(page[2 * i])
+    waiters[#waiters + 1] = parse(tickets[i])
+  end
+end
+return {
+  'I', RID, holders[2] or '', state.count > 0 and tonumber(longest) - now_ms or -2, present_fence(fence),
+  tonumber(fence[1] or '0'), now_ms, 0, state.count, call('ZCARD', QUEUE), waiters, limit, state.weight, holders
+}

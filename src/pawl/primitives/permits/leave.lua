@@ -1,0 +1,51 @@
+-- Releases, withdraws or undoes: afterwards the token neither holds nor queues.
+-- keys: permits, fence, queue, tickets, dead, holds
+-- args: token, mode (as which it holds or waits), permits (0 for no limit), tomb_ms (0: no tombstone), close_ms (0: its
+--   permits are free at once), rid
+-- returns: {'R', rid} | {'W', rid} | {'A', rid, present}
+-- invariant: only the token's own member is taken out, so a resend frees nothing twice; whoever fits then and is first
+--   in the queue is let in; a tombstone outlives the delete, so a late acquire of the token cannot bring it back.
+local token, mode, DEAD = ARGV[1], ARGV[2], KEYS[5]
+if ARGV[4] == '0' and ARGV[5] == '0' and call('EXISTS', QUEUE) == 0 then
+  local member = mode .. ':' .. token
+  if call('ZSCORE', NAME, member) then
+    call('HDEL', HOLDS, token)
+    call('ZREM', NAME, member)
+    return {'R', RID}
+  end
+end
+local permits, tomb_ms, close_ms = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
+--@include _fence
+--@include _holders
+local holding, had = find(token, mode)
+read_clock()
+local fence, refusal = read_fence()
+if refusal and call('ZCARD', QUEUE) > 0 then
+  return refusal
+end
+local limit = read_limit(permits)
+local waiting = has_ticket(token)
+call('ZCARD', QUEUE)
+call('HLEN', HOLDS)
+if holding then
+  call('HDEL', HOLDS, token)
+  call('ZREM', NAME, had .. ':' .. token)
+end
+if holding and close_ms > 0 then
+  call('ZADD', NAME, digits(now_ms + close_ms), had .. ':closed.' .. token)
+  outlive(NAME, now_ms + close_ms)
+end
+if waiting then
+  remove({token})
+end
+local state = survey(limit)
+settle(state, plan(state), fence)
+bury(DEAD, tomb_ms)
+announce()
+if holding then
+  return {'R', RID}
+end
+if waiting then
+  return {'W', RID}
+end
+return {'A', RID, 'none'}

@@ -1,0 +1,21 @@
+-- Changes how many permits there are. Nobody loses any: where more are out than there are now, others wait.
+-- keys: permits, fence, queue, tickets, holds
+-- args: limit, declared (by the one who changes it), rid
+-- returns: {'L', rid, limit_before (0: none was kept)}
+-- invariant: no holder is touched; whoever fits now is let in, and waiters who never will are removed and told.
+local limit, declared = tonumber(ARGV[1]), tonumber(ARGV[2])
+--@include _fence
+--@include _holders
+read_clock()
+local fence, refusal = read_fence()
+if refusal then
+  return refusal
+end
+local before = tonumber(call('HGET', FENCE, 'limit') or '0')
+call('HLEN', HOLDS)
+local state = survey(limit)
+local found = plan(state)
+keep_limit(limit, declared, fence)
+settle(state, found, fence)
+announce()
+return {'L', RID, before}

@@ -1,0 +1,114 @@
+"""The semaphore of threads. A thin shell: what happens is decided in ``pawl.core``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from pawl._permits import change_limit, weighing
+from pawl._unset import UNSET, Unset
+from pawl.core import operations
+from pawl.core.claim import StopSignal
+from pawl.core.info import inspect
+from pawl.core.options import Seconds, check_timeout
+from pawl.model import LockInfo
+from pawl.runtimes.threads import run
+from pawl.sync.lease import Lease
+from pawl.sync.lock import BaseLock
+
+if TYPE_CHECKING:
+    from pawl.primitives.permits import Permits
+
+__all__ = ["Semaphore"]
+
+
+class Semaphore(BaseLock):
+    """The description of a semaphore: immutable, picklable, shared by any number of threads. It holds nothing itself.
+
+    ``with semaphore as lease:`` takes one permit and gives it back; made by ``Client.semaphore``. Also a decorator.
+    """
+
+    __slots__ = ()
+
+    @property
+    def permits(self) -> int:
+        """The number of permits that this program declares."""
+        return cast("Permits", self._plan.primitive).permits
+
+    def acquire(
+        self,
+        n: int = 1,
+        timeout: Seconds | Unset | None = UNSET,
+        *,
+        ttl: Seconds | None = None,
+        stop: StopSignal | None = None,
+    ) -> Lease:
+        """Take permits, waiting in the queue until it is served.
+
+        Args:
+            n: How many permits, together under one lease; 1 (default) to ``permits``.
+            timeout: Seconds to wait; None for ever, 0 tries once; default: the semaphore's own ``timeout``.
+            ttl: The ttl of this lease in seconds; default: the semaphore's own.
+            stop: An event; once it is set, a wait in the queue ends with ``NotAcquired`` within 0.05 s.
+
+        Raises:
+            AcquireTimeout: There were not enough at the end of ``timeout``.
+            LimitMismatch: The server keeps another limit than ``permits``, or one below ``n``.
+            QueueFull: More than ``max_waiters`` wait.
+            ConfigurationError: n can never be given.
+            BackendError: The server could not be asked, or refused.
+            ClientClosed: The client was closed.
+        """
+        plan = self._client._prepare(weighing(self._plan, n), ttl)
+        wait = plan.options.timeout if isinstance(timeout, Unset) else check_timeout(timeout)
+        return run(operations.acquire(self._client._engine, plan, Lease, wait, stop))
+
+    def try_acquire(self, n: int = 1) -> Lease | None:
+        """Take permits if they are free now and nobody waits; else None.
+
+        Args:
+            n: How many permits, together under one lease; 1 (default) to ``permits``.
+
+        Raises:
+            LimitMismatch: The server keeps another limit than ``permits``, or one below ``n``.
+            ConfigurationError: n can never be given.
+            BackendError: The server could not be asked, or refused: that is never answered with None.
+        """
+        plan = self._client._prepare(weighing(self._plan, n), None)
+        return run(operations.try_acquire(self._client._engine, plan, Lease))
+
+    def available(self) -> int:
+        """How many permits are free now; old as soon as it is known, so never a reason to go ahead.
+
+        Raises:
+            BackendError: The server could not be asked.
+        """
+        info = self.inspect(waiters=0)
+        return max(0, (info.limit or self.permits) - info.used)
+
+    def inspect(self, *, waiters: int = 100) -> LockInfo:
+        """The limit, who holds how many permits and who waits. Changes nothing.
+
+        Args:
+            waiters: How many holders and how many waiters to list at most, from 0 to 100,000; default 100.
+
+        Raises:
+            ConfigurationError: A number that can never work.
+            BackendError: The server could not be asked.
+            ClientClosed: The client was closed.
+        """
+        return run(inspect(self._client._engine, self._plan.primitive, self._plan.options, waiters))
+
+    def set_limit(self, permits: int) -> None:
+        """Change how many permits there are, for all clients. Raising it serves waiters at once.
+
+        Lowering it takes nothing from anybody: nobody new gets in until fewer are out. From here on clients that
+        declare the new number and those that declare the number of this object agree with the server.
+
+        Args:
+            permits: The new number, at least 1. Kept for a day after the semaphore was last used.
+
+        Raises:
+            ConfigurationError: It can never work.
+            BackendError: The server could not be asked.
+        """
+        run(change_limit(self._client._engine, self._plan, permits))

@@ -1,0 +1,60 @@
+"""What can never work with permits is refused where it is given, before anything is sent."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+import pawl
+from tests.refusal import refused
+from tests.test_bad_input import word_of
+
+NOWHERE = "redis://127.0.0.1:1/0"  # whatever is sent there ends in another error
+
+BAD_PERMITS: list[tuple[object, str]] = [
+    (0, "permits is 0"),
+    (-1, "permits is -1"),
+    (True, "permits must be an int, not bool"),
+    (3.0, "permits must be an int, not float"),
+    ("3", "permits must be an int, not str"),
+    (None, "permits must be an int, not NoneType"),
+    (10**10, "permits is 10000000000"),
+]
+BAD_SHARES: list[tuple[object, str]] = [
+    (0, "n is 0"),
+    (-1, "n is -1"),
+    (True, "n must be an int, not bool"),
+    (1.0, "n must be an int, not float"),
+    (4, "n is 4; give 1 to 3"),
+    (None, "n must be an int, not NoneType"),
+]
+
+
+@pytest.mark.parametrize(("permits", "word"), BAD_PERMITS, ids=word_of)
+@pytest.mark.parametrize("connect", [pawl.connect, pawl.connect_async])
+def test_permits(connect: Any, permits: Any, word: str) -> None:  # noqa: ANN401 - what is wrong
+    refused(lambda: connect(NOWHERE).semaphore("x", permits=permits), word)
+
+
+@pytest.mark.parametrize(("n", "word"), BAD_SHARES, ids=word_of)
+def test_permits_at_once(n: Any, word: str) -> None:  # noqa: ANN401 - what is wrong
+    threads = pawl.connect(NOWHERE).semaphore("x", permits=3)
+    refused(lambda: threads.acquire(n), word)
+    refused(lambda: threads.try_acquire(n), word)
+    tasks = pawl.connect_async(NOWHERE).semaphore("x", permits=3)
+    refused(lambda: tasks.acquire(n), word)
+    refused(lambda: asyncio.run(tasks.try_acquire(n)), word)
+
+
+@pytest.mark.parametrize(("permits", "word"), BAD_PERMITS, ids=word_of)
+def test_a_new_limit(permits: Any, word: str) -> None:  # noqa: ANN401 - what is wrong
+    refused(lambda: pawl.connect(NOWHERE).semaphore("x", permits=3).set_limit(permits), word)
+    tasks = pawl.connect_async(NOWHERE).semaphore("x", permits=3)
+    refused(lambda: asyncio.run(tasks.set_limit(permits)), word)
+
+
+@pytest.mark.parametrize("connect", [pawl.connect, pawl.connect_async])
+def test_permits_are_not_handed_over(connect: Any) -> None:  # noqa: ANN401 - what is wrong
+    refused(lambda: connect(NOWHERE).semaphore("x", permits=3, handover=4), "hand-over")
