@@ -397,6 +397,30 @@ BAD_URLS: list[tuple[object, str]] = [
     ("rediss://h?ssl_check_hostname=maybe", "ssl_check_hostname is 'maybe'"),
     ("redis://:pa#ss@h", "#"),
     ("redis://[::1", "cannot be read"),
+    ("redis://a,b", "names several hosts"),
+    ("redis+sentinel://h", "names no service"),
+    ("redis+sentinel://h/", "names no service"),
+    ("redis+sentinel:///mymaster", "empty address"),
+    ("redis+sentinel://a,,b/m", "empty address"),
+    ("redis+sentinel://a,a/m", "names a:26379 twice"),
+    ("redis+sentinel://a,a:26379/m", "names a:26379 twice"),
+    ("redis+sentinel://a,b:0/m", "port is 0"),
+    ("redis+sentinel://a,b:x/m", "port is not a number"),
+    ("redis+sentinel://a,redis://b/m", "scheme inside"),
+    ("redis+sentinel://a/m/x", "db is 'x'"),
+    ("redis+sentinel://a/m?db=x", "db is 'x'"),
+    ("redis+sentinel://a/m?service=x", "unknown option 'service'"),
+    ("redis+sentinel://a/m?ssl_cert_reqs=none", "unknown option 'ssl_cert_reqs'"),
+    ("rediss+sentinel://a/m?ssl_cert_reqs=some", "ssl_cert_reqs is 'some'"),
+    ("redis://a?sentinel_password=x", "unknown option 'sentinel_password'"),
+    ("redis+cluster://", "empty address"),
+    ("redis+cluster://a,a", "names a:6379 twice"),
+    ("redis+cluster://a,rediss://b", "scheme inside"),
+    ("redis+cluster://a/1", "only db 0"),
+    ("redis+cluster://a?db=3", "only db 0"),
+    ("redis+cluster://a/x", "db is 'x'"),
+    ("redis+cluster://a:99999", "port is not a number"),
+    ("redis+cluster://a,:1", "without a host"),
     ("unix://", "path of the socket"),
     ("embedded:", "embedded://"),
     ("embedded://relative", "absolute directory"),
@@ -414,8 +438,6 @@ def test_urls(connect: Connect, target: object, word: str) -> None:
 
 
 LATER = [
-    "redis+sentinel://s/m",
-    "redis+cluster://h",
     "redlock://h",
     "https+pawl://h",
     ["redis://a", "redis://b"],
@@ -425,6 +447,42 @@ LATER = [
 @pytest.mark.parametrize("target", LATER, ids=word_of)
 def test_topologies_of_later_versions(connect: Connect, target: object) -> None:
     refused(lambda: connect(target), "not part of this version", pawl.NotSupported)
+
+
+class Rotating:
+    """A provider of credentials."""
+
+    def get_credentials(self) -> tuple[str, str]:
+        return "user", "s3cret"
+
+
+BAD_CREDENTIALS: list[tuple[str | None, dict[str, Any], str]] = [
+    (None, {"username": 7}, "username must be a str, not int"),
+    (None, {"password": b"s3cret"}, "password must be a str, not bytes"),
+    (None, {"credential_provider": Rotating}, "get_credentials()"),
+    (None, {"credential_provider": ("user", "s3cret")}, "get_credentials()"),
+    (None, {"credential_provider": Rotating(), "password": "s3cret"}, "not both"),
+    (None, {"credential_provider": Rotating(), "username": "u"}, "not both"),
+    ("redis://u:s3cret@h", {"password": "s3cret"}, "password given twice"),
+    ("redis://u@h", {"username": "u"}, "username given twice"),
+    ("redis://u:s3cret@h", {"credential_provider": Rotating()}, "given twice"),
+    ("redis+sentinel://:s3cret@h/m", {"password": "x"}, "password given twice"),
+    ("redis+cluster://:s3cret@h", {"password": "x"}, "password given twice"),
+    ("embedded://", {"password": "s3cret"}, "asks for no credentials"),
+]
+
+
+@pytest.mark.parametrize(("url", "given", "word"), BAD_CREDENTIALS, ids=word_of)
+def test_credentials(
+    listener: Listener, connect: Connect, url: str | None, given: dict[str, Any], word: str
+) -> None:
+    text = refused(lambda: connect(url or listener.url, **given), word)
+    assert "s3cret" not in text
+
+
+def test_credentials_beside_a_client(listener: Listener, connect: Connect) -> None:
+    user = redis.Redis(host="127.0.0.1", port=listener.port)
+    assert "s3cret" not in refused(lambda: connect(user, password="s3cret"), "brings its own")
 
 
 def test_a_password_is_never_in_the_text(connect: Connect) -> None:

@@ -6,17 +6,19 @@ import asyncio
 from types import TracebackType
 from typing import Any, NoReturn, Self, Unpack, cast
 
-from pawl._factory import LockKwargs, Settings, find_endpoint, live_clients, plan_of
+from pawl._factory import LockKwargs, Settings, find_target, live_clients, plan_of
 from pawl._permits import PermitKwargs, plan_of_semaphore
 from pawl.aio.lease import AsyncLease
 from pawl.aio.lock import AsyncLock
 from pawl.aio.semaphore import AsyncSemaphore
 from pawl.core import endings
-from pawl.core.engine import Engine
+from pawl.core.engine import Engine, doubter
 from pawl.core.info import inspect
 from pawl.core.options import Seconds, check_timeout
 from pawl.model import LockInfo
 from pawl.runtimes.aio import AsyncioRuntime
+from pawl.runtimes.choice import asyncio_runtime
+from pawl.topology.credentials import Credentials
 
 __all__ = ["AsyncClient"]
 
@@ -28,10 +30,17 @@ class AsyncClient:
     context manager that closes at its end.
     """
 
-    def __init__(self, target: object = None, *, namespace: str | None = None, **defaults: Any) -> None:
+    def __init__(
+        self,
+        target: object = None,
+        *,
+        namespace: str | None = None,
+        credentials: Credentials | None = None,
+        **defaults: Any,
+    ) -> None:
         self._settings = Settings(defaults, namespace, may_be_async=True)
-        self._origin = (target, {"namespace": namespace, **defaults})
-        self._endpoint = find_endpoint(target)
+        self._origin = (target, {"namespace": namespace, "credentials": credentials, **defaults})
+        self._target = find_target(target, credentials)
         self._engines: dict[asyncio.AbstractEventLoop, Engine] = {}
         self._last: tuple[asyncio.AbstractEventLoop, Engine] | None = None
         self._closed = False
@@ -181,7 +190,9 @@ class AsyncClient:
         engine = self._engines.get(loop)
         if engine is None:
             self._forget_ended_loops()
-            engine = Engine(AsyncioRuntime(loop, self._endpoint, self._settings.wake_prefix), self)
+            runtime = asyncio_runtime(loop, self._target, self._settings.wake_prefix)
+            engine = Engine(runtime, self)
+            runtime.on_move = doubter(engine)
             engine.closed = self._closed
             self._engines[loop] = engine
         self._last = (loop, engine)

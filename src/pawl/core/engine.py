@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, deque
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
-from weakref import ref
+from weakref import WeakMethod, ref
 
 from pawl.core.claim import TOMB_MS, Claim
 from pawl.core.handover import Places, Turn
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from pawl.core.lease import BaseLease
     from pawl.core.primitive import Primitive
 
-__all__ = ["Departure", "Engine"]
+__all__ = ["Departure", "Engine", "doubter"]
 
 log: logging.Logger = logging.getLogger("pawl.lease")
 
@@ -306,6 +307,31 @@ class Engine:
             tenure.failures += 1
         self.count("renewal_failed")
         return True
+
+    def doubt(self) -> None:
+        """Ask at once for every lease: another server stands in for the one that granted them."""
+        now = self.runtime.now()
+        for tenure in self.schedule.all():
+            with self.guard:
+                if not tenure.live:
+                    continue
+                tenure.state = LeaseState.SUSPECT
+            self.schedule.discard(tenure)
+            self.schedule.add_once(tenure, now)
+            self.count("doubted")
+        self.wake_upkeep()
+
+
+def doubter(engine: Engine) -> Callable[[], None]:
+    """``engine.doubt``, for a runtime to call, without keeping the engine alive: it ends with its client."""
+    weak = WeakMethod(engine.doubt)
+
+    def doubt() -> None:
+        method = weak()
+        if method is not None:
+            method()
+
+    return doubt
 
 
 class _Told:

@@ -10,18 +10,20 @@ import warnings
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self, Unpack, cast
 
-from pawl._factory import LockKwargs, Settings, find_endpoint, live_clients, plan_of
+from pawl._factory import LockKwargs, Settings, find_target, live_clients, plan_of
 from pawl._permits import PermitKwargs, plan_of_semaphore
 from pawl.core import endings
-from pawl.core.engine import Engine
+from pawl.core.engine import Engine, doubter
 from pawl.core.info import inspect
 from pawl.core.options import Seconds, check_timeout
 from pawl.errors import PawlError
 from pawl.model import LockInfo
-from pawl.runtimes.threads import ThreadRuntime, run
+from pawl.runtimes.choice import thread_runtime
+from pawl.runtimes.threads import run
 from pawl.sync.lease import Lease
 from pawl.sync.lock import Lock
 from pawl.sync.semaphore import Semaphore
+from pawl.topology.credentials import Credentials
 
 if TYPE_CHECKING:
     from pawl.core.operations import Plan
@@ -35,11 +37,19 @@ class Client:
     Nothing is sent before the first use. A context manager that closes at its end.
     """
 
-    def __init__(self, target: object = None, *, namespace: str | None = None, **defaults: Any) -> None:
+    def __init__(
+        self,
+        target: object = None,
+        *,
+        namespace: str | None = None,
+        credentials: Credentials | None = None,
+        **defaults: Any,
+    ) -> None:
         self._settings = Settings(defaults, namespace, may_be_async=False)
-        self._origin = (target, {"namespace": namespace, **defaults})
-        self._runtime = ThreadRuntime(find_endpoint(target), self._settings.wake_prefix)
+        self._origin = (target, {"namespace": namespace, "credentials": credentials, **defaults})
+        self._runtime = thread_runtime(find_target(target, credentials), self._settings.wake_prefix)
         self._engine = Engine(self._runtime, self)
+        self._runtime.on_move = doubter(self._engine)
         self._warned = False
         live_clients.add(self)
 
