@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from types import TracebackType
@@ -32,7 +33,7 @@ class _Sentinel(Server):
         return [binary, str(file), "--sentinel", *folder, *port, *self._args]
 
 
-class _Group:
+class _Group(ABC):
     def __init__(self) -> None:
         self._stack = ExitStack()
 
@@ -53,8 +54,9 @@ class _Group:
         """End all servers and remove their folders."""
         self._stack.close()
 
+    @abstractmethod
     def _start(self) -> None:
-        raise NotImplementedError
+        """Start all servers and wait until they work together."""
 
 
 class SentinelGroup(_Group):
