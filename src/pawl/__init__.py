@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pawl._connect import connect, connect_async
     from pawl._decorate import current_lease
-    from pawl.aio import AsyncClient, AsyncLease, AsyncLock, AsyncSemaphore
+    from pawl.aio import (
+        AsyncBarrier,
+        AsyncClient,
+        AsyncElection,
+        AsyncLatch,
+        AsyncLease,
+        AsyncLock,
+        AsyncSemaphore,
+    )
     from pawl.core.options import LockOptions
     from pawl.errors import (
         AcquireTimeout,
@@ -38,14 +46,17 @@ if TYPE_CHECKING:
         StaleFence,
         WrongKey,
     )
-    from pawl.model import HolderInfo, LeaseState, LockInfo, LossReason, WaiterInfo
-    from pawl.sync import Client, Lease, Lock, Semaphore
+    from pawl.model import HolderInfo, Leader, LeaseState, LockInfo, LossReason, WaiterInfo
+    from pawl.sync import Barrier, Client, Election, Latch, Lease, Lock, Semaphore
 
 __version__ = "0.1.0"
 
 __all__ = [
     "AcquireTimeout",
+    "AsyncBarrier",
     "AsyncClient",
+    "AsyncElection",
+    "AsyncLatch",
     "AsyncLease",
     "AsyncLock",
     "AsyncSemaphore",
@@ -54,12 +65,16 @@ __all__ = [
     "BackendOutOfMemory",
     "BackendReadOnly",
     "BackendUnavailable",
+    "Barrier",
     "Client",
     "ClientClosed",
     "ClockDrift",
     "ConfigurationError",
     "DeadlockDetected",
+    "Election",
     "HolderInfo",
+    "Latch",
+    "Leader",
     "Lease",
     "LeaseLost",
     "LeaseState",
@@ -90,7 +105,15 @@ __all__ = [
 _HOMES = {
     "pawl._connect": ("connect", "connect_async"),
     "pawl._decorate": ("current_lease",),
-    "pawl.aio": ("AsyncClient", "AsyncLease", "AsyncLock", "AsyncSemaphore"),
+    "pawl.aio": (
+        "AsyncBarrier",
+        "AsyncClient",
+        "AsyncElection",
+        "AsyncLatch",
+        "AsyncLease",
+        "AsyncLock",
+        "AsyncSemaphore",
+    ),
     "pawl.core.options": ("LockOptions",),
     "pawl.errors": (
         "AcquireTimeout",
@@ -116,8 +139,8 @@ _HOMES = {
         "StaleFence",
         "WrongKey",
     ),
-    "pawl.model": ("HolderInfo", "LeaseState", "LockInfo", "LossReason", "WaiterInfo"),
-    "pawl.sync": ("Client", "Lease", "Lock", "Semaphore"),
+    "pawl.model": ("HolderInfo", "Leader", "LeaseState", "LockInfo", "LossReason", "WaiterInfo"),
+    "pawl.sync": ("Barrier", "Client", "Election", "Latch", "Lease", "Lock", "Semaphore"),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 

@@ -33,6 +33,7 @@ __all__ = [
     "name_and_key",
     "plan_of",
     "revive",
+    "shared_client",
     "strict_order",
     "unfilled",
 ]
@@ -326,14 +327,19 @@ def description(origin: Origin) -> Origin:
     return target, defaults
 
 
-def revive(
-    client_class: type, origin: Origin, kind: str, name: str, given: dict[str, Any], owner: str | None
-) -> Any:
-    """The lock again, on a client that all revived locks of the same origin share."""
+def shared_client(client_class: type, origin: Origin) -> Any:
+    """The client that all things revived of one origin share in this process."""
     target, defaults = origin
     # The text of the whole shows no credentials.
     key = (client_class, repr(origin), defaults.get("credentials"))
     client = _revived.get(key)
     if client is None or client._closed:
         client = _revived[key] = client_class(target, **defaults)
-    return make(client, kind, name, given, owner)
+    return client
+
+
+def revive(
+    client_class: type, origin: Origin, kind: str, name: str, given: dict[str, Any], owner: str | None
+) -> Any:
+    """The lock again, on a client that all revived locks of the same origin share."""
+    return make(shared_client(client_class, origin), kind, name, given, owner)

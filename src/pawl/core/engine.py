@@ -33,7 +33,7 @@ _CONFIRM_AFTER = 0.02
 
 
 class Departure:
-    """A token to be left in the background, until the server answers or its life is surely over."""
+    """A token to be left, or another call to be made, in the background until the server answers or it is too late."""
 
     __slots__ = ("attempt", "call", "due", "until")
 
@@ -232,7 +232,10 @@ class Engine:
 
     def depart(self, primitive: Primitive, token: str, tomb_ms: int, close_ms: int = 0) -> None:
         """Leave a token in the background; sent at once where a connection lives, and again until it is answered."""
-        call = primitive.leave(token, tomb_ms, close_ms)
+        self.post(primitive.leave(token, tomb_ms, close_ms))
+
+    def post(self, call: Call) -> None:
+        """Send a call that may run twice in the background: at once where a connection lives, until it is answered."""
         self.departures.append(Departure(call, self.runtime.now() + _DEPARTURE_FOR))
         self.runtime.cast(call)
         if not self.upkeep_runs:

@@ -46,6 +46,7 @@ class Plan:
         alone: Whether each acquisition stands in the server's queue by itself (``owner=`` and strict order).
         spot: The key of the local queue: locks that may hand over to each other share it.
         plain: Whether an acquisition may go the straight way of ``quick``.
+        identity: What is shown of its tokens instead of host, process and thread; ``""``: those.
     """
 
     primitive: Primitive
@@ -55,6 +56,7 @@ class Plan:
     alone: bool
     spot: str
     plain: bool = False
+    identity: str = ""
 
 
 async def acquire(
@@ -138,11 +140,16 @@ async def _take(
             # Lost between the hand-over and now: stand in line again, for what is left of the time.
             return lease or await _take(engine, plan, new_lease, who, _left(runtime, window[1]), note, stop)
         claim = turn
-    claim = claim or Claim(runtime.new_token())
+    claim = claim or Claim(_new_token(runtime, plan))
     claim.stop = stop
     if timeout == 0:
         note.append(claim)
     return await _speak(engine, plan, new_lease, place, claim, window, wait=timeout != 0, who=who)
+
+
+def _new_token(runtime: Runtime, plan: Plan) -> str:
+    token = runtime.new_token()
+    return f"{token.partition('@')[0]}@{plan.identity}" if plan.identity else token
 
 
 async def _join(

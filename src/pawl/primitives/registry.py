@@ -194,3 +194,43 @@ register(
         page="concepts/semaphore.md",
     )
 )
+register(
+    Entry(
+        kind="latch",
+        summary="A count that goes down to 0, and whoever waits for that.",
+        factory="latch",
+        args=(3,),
+        leases=False,
+        exclusive=False,
+        capacity=None,
+        fifo=False,
+        refuses=False,
+        scripts="pawl.primitives.latch",
+        page="concepts/latch-and-barrier.md",
+    )
+)
+register(
+    Entry(
+        kind="barrier",
+        summary="Several parties wait until all are there, again and again.",
+        factory="barrier",
+        args=(3,),
+        leases=False,
+        exclusive=False,
+        capacity=None,
+        fifo=False,
+        refuses=False,
+        scripts="pawl.primitives.barrier",
+        page="concepts/latch-and-barrier.md",
+    )
+)
+register(
+    Entry(
+        kind="election",
+        summary="One of many candidates leads, and everybody can know who.",
+        factory="election",
+        leases=False,
+        scripts="pawl.primitives.election",
+        page="concepts/election.md",
+    )
+)
