@@ -24,6 +24,9 @@ PAIRS: list[tuple[type, type]] = [
     (pawl.Latch, pawl.AsyncLatch),
     (pawl.Barrier, pawl.AsyncBarrier),
     (pawl.Election, pawl.AsyncElection),
+    (pawl.RWLock, pawl.AsyncRWLock),
+    (pawl.WriteLock, pawl.AsyncWriteLock),
+    (pawl.WriteLease, pawl.AsyncWriteLease),
     (Lost, AsyncLost),
     (Leaders, AsyncLeaders),
 ]
@@ -32,7 +35,10 @@ FUNCTIONS = [(pawl.connect, pawl.connect_async)]
 
 # The words that differ because threads and tasks do. Everything else is to be the same.
 WORDS = [
-    (r"\bAsync(Barrier|Client|Election|Latch|Leaders|Lock|Lease|Lost|Semaphore)\b", r"\1"),
+    (
+        r"\bAsync(Barrier|Client|Election|Latch|Leaders|Lock|Lease|Lost|RWLock|Semaphore|WriteLease|WriteLock)\b",
+        r"\1",
+    ),
     (r"\bconnect_async\b", "connect"),
     (r"\basync with\b", "with"),
     (r"\bAn? async context manager\b", "A context manager"),
@@ -51,6 +57,7 @@ ONLY_ASYNC = {
         " While a thread is inside ``with``, a loss cancels it at its next await, and the block raises ``LeaseLost``."
     ),
     "Client": " Used in several event loops, it keeps one connection for each.",
+    "WriteLock.acquire": " Await it, or enter it with ``with``.",
     "Semaphore.acquire": " Await it, or enter it with ``with``.",
     "Lock.acquire": " Await it, or enter it with ``with``.",
     "Election.campaign": " Await it, or enter it with ``with``.",
@@ -162,6 +169,7 @@ def test_everything_public_is_exported() -> None:
         assert hasattr(pawl, name), name
     wanted = {name for name, value in vars(pawl.errors).items() if _is_error(value)}
     wanted |= {cls.__name__ for pair in PAIRS if pair[0] not in INNER for cls in pair}
+    wanted |= {cls.__name__ for pair in PAIRS[:7] for cls in pair}
     wanted |= {
         "connect",
         "connect_async",

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
         AsyncLatch,
         AsyncLease,
         AsyncLock,
+        AsyncRWLock,
         AsyncSemaphore,
+        AsyncWriteLease,
+        AsyncWriteLock,
     )
     from pawl.core.options import LockOptions
     from pawl.errors import (
@@ -47,7 +50,18 @@ if TYPE_CHECKING:
         WrongKey,
     )
     from pawl.model import HolderInfo, Leader, LeaseState, LockInfo, LossReason, WaiterInfo
-    from pawl.sync import Barrier, Client, Election, Latch, Lease, Lock, Semaphore
+    from pawl.sync import (
+        Barrier,
+        Client,
+        Election,
+        Latch,
+        Lease,
+        Lock,
+        RWLock,
+        Semaphore,
+        WriteLease,
+        WriteLock,
+    )
 
 __version__ = "0.1.0"
 
@@ -59,7 +73,10 @@ __all__ = [
     "AsyncLatch",
     "AsyncLease",
     "AsyncLock",
+    "AsyncRWLock",
     "AsyncSemaphore",
+    "AsyncWriteLease",
+    "AsyncWriteLock",
     "BackendDenied",
     "BackendError",
     "BackendOutOfMemory",
@@ -90,10 +107,13 @@ __all__ = [
     "PawlError",
     "QueueFull",
     "QuorumNotReached",
+    "RWLock",
     "ScriptError",
     "Semaphore",
     "StaleFence",
     "WaiterInfo",
+    "WriteLease",
+    "WriteLock",
     "WrongKey",
     "__version__",
     "connect",
@@ -113,6 +133,9 @@ _HOMES = {
         "AsyncLease",
         "AsyncLock",
         "AsyncSemaphore",
+        "AsyncRWLock",
+        "AsyncWriteLease",
+        "AsyncWriteLock",
     ),
     "pawl.core.options": ("LockOptions",),
     "pawl.errors": (
@@ -140,7 +163,18 @@ _HOMES = {
         "WrongKey",
     ),
     "pawl.model": ("HolderInfo", "Leader", "LeaseState", "LockInfo", "LossReason", "WaiterInfo"),
-    "pawl.sync": ("Barrier", "Client", "Election", "Latch", "Lease", "Lock", "Semaphore"),
+    "pawl.sync": (
+        "Barrier",
+        "Client",
+        "Election",
+        "Latch",
+        "Lease",
+        "Lock",
+        "RWLock",
+        "Semaphore",
+        "WriteLease",
+        "WriteLock",
+    ),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 

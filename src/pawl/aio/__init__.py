@@ -4,8 +4,9 @@ from pawl.aio.barrier import AsyncBarrier
 from pawl.aio.client import AsyncClient
 from pawl.aio.election import AsyncElection, AsyncLeaders
 from pawl.aio.latch import AsyncLatch
-from pawl.aio.lease import AsyncLease, AsyncLost
+from pawl.aio.lease import AsyncLease, AsyncLost, AsyncWriteLease
 from pawl.aio.lock import Acquiring, AsyncLock
+from pawl.aio.rwlock import AsyncRWLock, AsyncWriteLock
 from pawl.aio.semaphore import AsyncSemaphore
 
 __all__ = [
@@ -18,5 +19,8 @@ __all__ = [
     "AsyncLease",
     "AsyncLock",
     "AsyncLost",
+    "AsyncRWLock",
     "AsyncSemaphore",
+    "AsyncWriteLease",
+    "AsyncWriteLock",
 ]

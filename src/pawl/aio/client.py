@@ -8,12 +8,13 @@ from typing import Any, NoReturn, Self, Unpack, cast
 
 from pawl._coordinate import BarrierKwargs, LatchKwargs, barrier_plan, election_plan, latch_plan
 from pawl._factory import LockKwargs, Settings, find_target, live_clients, plan_of
-from pawl._permits import PermitKwargs, plan_of_semaphore
+from pawl._permits import PermitKwargs, plan_of_semaphore, plans_of_rwlock
 from pawl.aio.barrier import AsyncBarrier
 from pawl.aio.election import AsyncElection
 from pawl.aio.latch import AsyncLatch
 from pawl.aio.lease import AsyncLease
 from pawl.aio.lock import AsyncLock
+from pawl.aio.rwlock import AsyncRWLock
 from pawl.aio.semaphore import AsyncSemaphore
 from pawl.core import endings
 from pawl.core.engine import Engine, doubter
@@ -162,6 +163,22 @@ class AsyncClient:
         return AsyncElection(
             self, election_plan(self._settings, name, identity, options), ("election", (name,), given)
         )
+
+    def rwlock(self, name: str, *, upgradable: bool = False, **options: Unpack[PermitKwargs]) -> AsyncRWLock:
+        """A lock that many may hold to read, or one to write: ``rwlock(name).read`` and ``rwlock(name).write``.
+
+        Args:
+            name: As for ``lock``; an rwlock has nothing in common with a lock of the same name.
+            upgradable: Whether those who read through this object may go on to write without letting go. One at a
+                time may read so, beside any number of plain readers. Default False: whoever reads and then wants to
+                write gets ``DeadlockDetected``.
+            options: As for ``lock``, but no handover.
+
+        Raises:
+            ConfigurationError: A name or option that can never work.
+        """
+        plans = plans_of_rwlock(self._settings, name, options, upgradable=upgradable)
+        return AsyncRWLock(self, plans, ("rwlock", name, {"upgradable": upgradable, **options}, None))
 
     async def inspect(self, name: str, *, waiters: int = 100) -> LockInfo:
         """Who holds a name and who waits for it. Changes nothing; a free name gives a record that says free.

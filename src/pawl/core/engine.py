@@ -274,7 +274,11 @@ class Engine:
         """The thread or task ``who`` has done with a tenure."""
         spot = (who, tenure.primitive.key)
         if self.held.get(spot) is tenure:
-            del self.held[spot]
+            outer = tenure.outer
+            if outer is not None and outer.live:
+                self.held[spot] = outer
+            else:
+                del self.held[spot]
 
     def after_fork(self) -> None:
         """In the child: forget what belongs to the parent, without touching the network."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar, cast
 from weakref import ref
 
@@ -119,9 +119,12 @@ async def _take(
     runtime = engine.runtime
     engine.check_open(plan.primitive.name)
     mine = None if plan.counted else engine.held.get((who, plan.primitive.key))
+    outer: Tenure | None = None
     if mine is not None:
         again = _again(engine, plan, mine, wait=timeout != 0)
-        if again is not None or (mine.live and timeout == 0):
+        if isinstance(again, Plan):
+            plan, outer = again, mine
+        elif again is not None or (mine.live and timeout == 0):
             return again
     began = runtime.now()
     window = began, None if timeout is None else began + (timeout or plan.options.request_timeout)
@@ -144,7 +147,10 @@ async def _take(
     claim.stop = stop
     if timeout == 0:
         note.append(claim)
-    return await _speak(engine, plan, new_lease, place, claim, window, wait=timeout != 0, who=who)
+    lease = await _speak(engine, plan, new_lease, place, claim, window, wait=timeout != 0, who=who)
+    if outer is not None and lease is not None:
+        lease._tenure.outer = outer
+    return lease
 
 
 def _new_token(runtime: Runtime, plan: Plan) -> str:
@@ -178,7 +184,8 @@ async def _join(
     return place, turn
 
 
-def _again(engine: Engine, plan: Plan, mine: Tenure, *, wait: bool) -> BaseLease | None:
+def _again(engine: Engine, plan: Plan, mine: Tenure, *, wait: bool) -> BaseLease | Plan | None:
+    """What an owner that holds it already gets: its lease once more, a plan to get more than it has, or nothing."""
     name = plan.primitive.name
     lease = mine.lease() if mine.lease is not None else None
     if lease is None:
@@ -189,15 +196,18 @@ def _again(engine: Engine, plan: Plan, mine: Tenure, *, wait: bool) -> BaseLease
             # The outer section lost its lease: counting on would hide it from the inner one.
             raise lease._lost_error()
         return None
-    if plan.reentrant and mine.primitive.kind == plan.primitive.kind:
+    if plan.reentrant and mine.primitive.covers(plan.primitive):
         with engine.guard:
             if lease._released:
                 return None
             lease._levels += 1
         return lease
+    raised = plan.primitive.raised_by(mine.primitive, mine.token)
+    if raised is not None:
+        return replace(plan, primitive=raised)
     if wait:
         raise DeadlockDetected(
-            f"acquire {name!r}: this thread or task holds it already and would wait for itself; use rlock for re-entry",
+            f"acquire {name!r}: this thread or task holds it and would wait for itself; {plan.primitive.advice}",
             name=name,
             holder=mine.token.partition("@")[2],
             cycle=(name, name),

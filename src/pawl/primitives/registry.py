@@ -196,6 +196,33 @@ register(
 )
 register(
     Entry(
+        kind="rwlock_read",
+        summary="Any number of readers, while nobody writes.",
+        factory="rwlock",
+        part="read",
+        family="rwlock",
+        capacity=None,
+        exclusive=False,
+        reentrant=True,
+        refuses=False,
+        scripts=_PERMITS,
+        page="concepts/rwlock.md",
+    )
+)
+register(
+    Entry(
+        kind="rwlock_write",
+        summary="One writer, while nobody reads.",
+        factory="rwlock",
+        part="write",
+        family="rwlock",
+        reentrant=True,
+        scripts=_PERMITS,
+        page="concepts/rwlock.md",
+    )
+)
+register(
+    Entry(
         kind="latch",
         summary="A count that goes down to 0, and whoever waits for that.",
         factory="latch",

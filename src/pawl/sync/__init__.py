@@ -4,8 +4,9 @@ from pawl.sync.barrier import Barrier
 from pawl.sync.client import Client
 from pawl.sync.election import Election, Leaders
 from pawl.sync.latch import Latch
-from pawl.sync.lease import Lease, Lost
+from pawl.sync.lease import Lease, Lost, WriteLease
 from pawl.sync.lock import Lock
+from pawl.sync.rwlock import RWLock, WriteLock
 from pawl.sync.semaphore import Semaphore
 
 __all__ = [
@@ -17,5 +18,8 @@ __all__ = [
     "Lease",
     "Lock",
     "Lost",
+    "RWLock",
     "Semaphore",
+    "WriteLease",
+    "WriteLock",
 ]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, Unpack, cast
 
 from pawl._coordinate import BarrierKwargs, LatchKwargs, barrier_plan, election_plan, latch_plan
 from pawl._factory import LockKwargs, Settings, find_target, live_clients, plan_of
-from pawl._permits import PermitKwargs, plan_of_semaphore
+from pawl._permits import PermitKwargs, plan_of_semaphore, plans_of_rwlock
 from pawl.core import endings
 from pawl.core.engine import Engine, doubter
 from pawl.core.info import inspect
@@ -26,6 +26,7 @@ from pawl.sync.election import Election
 from pawl.sync.latch import Latch
 from pawl.sync.lease import Lease
 from pawl.sync.lock import Lock
+from pawl.sync.rwlock import RWLock
 from pawl.sync.semaphore import Semaphore
 from pawl.topology.credentials import Credentials
 
@@ -167,6 +168,22 @@ class Client:
         return Election(
             self, election_plan(self._settings, name, identity, options), ("election", (name,), given)
         )
+
+    def rwlock(self, name: str, *, upgradable: bool = False, **options: Unpack[PermitKwargs]) -> RWLock:
+        """A lock that many may hold to read, or one to write: ``rwlock(name).read`` and ``rwlock(name).write``.
+
+        Args:
+            name: As for ``lock``; an rwlock has nothing in common with a lock of the same name.
+            upgradable: Whether those who read through this object may go on to write without letting go. One at a
+                time may read so, beside any number of plain readers. Default False: whoever reads and then wants to
+                write gets ``DeadlockDetected``.
+            options: As for ``lock``, but no handover.
+
+        Raises:
+            ConfigurationError: A name or option that can never work.
+        """
+        plans = plans_of_rwlock(self._settings, name, options, upgradable=upgradable)
+        return RWLock(self, plans, ("rwlock", name, {"upgradable": upgradable, **options}, None))
 
     def inspect(self, name: str, *, waiters: int = 100) -> LockInfo:
         """Who holds a name and who waits for it. Changes nothing; a free name gives a record that says free.
