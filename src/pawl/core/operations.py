@@ -119,11 +119,10 @@ async def _take(
     runtime = engine.runtime
     engine.check_open(plan.primitive.name)
     mine = None if plan.counted else engine.held.get((who, plan.primitive.key))
-    outer: Tenure | None = None
     if mine is not None:
         again = _again(engine, plan, mine, wait=timeout != 0)
         if isinstance(again, Plan):
-            plan, outer = again, mine
+            plan = again
         elif again is not None or (mine.live and timeout == 0):
             return again
     began = runtime.now()
@@ -147,10 +146,7 @@ async def _take(
     claim.stop = stop
     if timeout == 0:
         note.append(claim)
-    lease = await _speak(engine, plan, new_lease, place, claim, window, wait=timeout != 0, who=who)
-    if outer is not None and lease is not None:
-        lease._tenure.outer = outer
-    return lease
+    return await _speak(engine, plan, new_lease, place, claim, window, wait=timeout != 0, who=who)
 
 
 def _new_token(runtime: Runtime, plan: Plan) -> str:
@@ -348,7 +344,9 @@ def _own(
         place.streak = 0
     tenure.who = who
     if not plan.counted:
-        engine.held[who, plan.primitive.key] = tenure
+        spot = who, plan.primitive.key
+        tenure.outer = engine.held.get(spot)
+        engine.held[spot] = tenure
     lease = new_lease(engine, tenure, grant.fence, who, grant.holds)
     engine.keep(tenure, confirmed=grant.confirmed)
     return lease
