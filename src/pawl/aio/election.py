@@ -73,7 +73,7 @@ class AsyncElection(Described):
 
     def campaign(
         self, timeout: Seconds | Unset | None = UNSET, *, stop: StopSignal | None = None
-    ) -> Acquiring:
+    ) -> Acquiring[AsyncLease]:
         """Stand for election, and wait until elected. Candidates are elected in the order in which they came.
 
         Await it, or enter it with ``async with``.

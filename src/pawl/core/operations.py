@@ -345,7 +345,8 @@ def _own(
     tenure.who = who
     if not plan.counted:
         spot = who, plan.primitive.key
-        tenure.outer = engine.held.get(spot)
+        outer = engine.held.get(spot)
+        tenure.outer = outer if outer is not None and outer.live else None
         engine.held[spot] = tenure
     lease = new_lease(engine, tenure, grant.fence, who, grant.holds)
     engine.keep(tenure, confirmed=grant.confirmed)
