@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pawl.testing.servers import FLAVOURS, Flavour, Server, available
+from pawl.testing.servers import EVERY_FLAVOUR, FLAVOURS, Flavour, Server, available
 
 pytest_plugins = ["tests.plugins.leaks", "tests.plugins.skips"]
 
@@ -17,7 +17,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Leave the second flavour of most tests to the full run: what they test is the client."""
     for item in items:
         flavours = [
-            v for v in getattr(getattr(item, "callspec", None), "params", {}).values() if v == "redis"
+            v
+            for v in getattr(getattr(item, "callspec", None), "params", {}).values()
+            if v in EVERY_FLAVOUR[1:]
         ]
         if flavours and item.path.parent.name not in EACH_FLAVOUR:
             item.add_marker(pytest.mark.slow)

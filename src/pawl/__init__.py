@@ -12,18 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pawl._connect import connect, connect_async
     from pawl._decorate import current_lease
-    from pawl.aio import (
-        AsyncBarrier,
-        AsyncClient,
-        AsyncElection,
-        AsyncLatch,
-        AsyncLease,
-        AsyncLock,
-        AsyncRWLock,
-        AsyncSemaphore,
-        AsyncWriteLease,
-        AsyncWriteLock,
-    )
+    from pawl.aio import AsyncClient, AsyncLease, AsyncLock, AsyncSemaphore
     from pawl.core.options import LockOptions
     from pawl.errors import (
         AcquireTimeout,
@@ -49,49 +38,28 @@ if TYPE_CHECKING:
         StaleFence,
         WrongKey,
     )
-    from pawl.model import HolderInfo, Leader, LeaseState, LockInfo, LossReason, WaiterInfo
-    from pawl.sync import (
-        Barrier,
-        Client,
-        Election,
-        Latch,
-        Lease,
-        Lock,
-        RWLock,
-        Semaphore,
-        WriteLease,
-        WriteLock,
-    )
+    from pawl.model import HolderInfo, LeaseState, LockInfo, LossReason, WaiterInfo
+    from pawl.sync import Client, Lease, Lock, Semaphore
 
 __version__ = "0.1.0"
 
 __all__ = [
     "AcquireTimeout",
-    "AsyncBarrier",
     "AsyncClient",
-    "AsyncElection",
-    "AsyncLatch",
     "AsyncLease",
     "AsyncLock",
-    "AsyncRWLock",
     "AsyncSemaphore",
-    "AsyncWriteLease",
-    "AsyncWriteLock",
     "BackendDenied",
     "BackendError",
     "BackendOutOfMemory",
     "BackendReadOnly",
     "BackendUnavailable",
-    "Barrier",
     "Client",
     "ClientClosed",
     "ClockDrift",
     "ConfigurationError",
     "DeadlockDetected",
-    "Election",
     "HolderInfo",
-    "Latch",
-    "Leader",
     "Lease",
     "LeaseLost",
     "LeaseState",
@@ -107,13 +75,10 @@ __all__ = [
     "PawlError",
     "QueueFull",
     "QuorumNotReached",
-    "RWLock",
     "ScriptError",
     "Semaphore",
     "StaleFence",
     "WaiterInfo",
-    "WriteLease",
-    "WriteLock",
     "WrongKey",
     "__version__",
     "connect",
@@ -125,18 +90,7 @@ __all__ = [
 _HOMES = {
     "pawl._connect": ("connect", "connect_async"),
     "pawl._decorate": ("current_lease",),
-    "pawl.aio": (
-        "AsyncBarrier",
-        "AsyncClient",
-        "AsyncElection",
-        "AsyncLatch",
-        "AsyncLease",
-        "AsyncLock",
-        "AsyncSemaphore",
-        "AsyncRWLock",
-        "AsyncWriteLease",
-        "AsyncWriteLock",
-    ),
+    "pawl.aio": ("AsyncClient", "AsyncLease", "AsyncLock", "AsyncSemaphore"),
     "pawl.core.options": ("LockOptions",),
     "pawl.errors": (
         "AcquireTimeout",
@@ -162,19 +116,8 @@ _HOMES = {
         "StaleFence",
         "WrongKey",
     ),
-    "pawl.model": ("HolderInfo", "Leader", "LeaseState", "LockInfo", "LossReason", "WaiterInfo"),
-    "pawl.sync": (
-        "Barrier",
-        "Client",
-        "Election",
-        "Latch",
-        "Lease",
-        "Lock",
-        "RWLock",
-        "Semaphore",
-        "WriteLease",
-        "WriteLock",
-    ),
+    "pawl.model": ("HolderInfo", "LeaseState", "LockInfo", "LossReason", "WaiterInfo"),
+    "pawl.sync": ("Client", "Lease", "Lock", "Semaphore"),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 

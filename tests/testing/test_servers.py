@@ -13,7 +13,7 @@ import pytest
 import redis
 
 from pawl.testing import ReplyError, Server, available
-from pawl.testing.servers import FLAVOURS, Flavour
+from pawl.testing.servers import EVERY_FLAVOUR, Flavour
 
 
 def eventually(condition: Callable[[], bool], timeout: float = 5.0) -> bool:
@@ -34,7 +34,7 @@ def gone(pid: int) -> bool:
     return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] == "Z"
 
 
-@pytest.fixture(params=FLAVOURS)
+@pytest.fixture(params=EVERY_FLAVOUR)
 def flavour(request: pytest.FixtureRequest) -> Flavour:
     chosen: Flavour = request.param
     reason = available(chosen)
@@ -54,6 +54,7 @@ def test_it_is_the_flavour_that_was_asked_for(flavour: Flavour) -> None:
         info = server.command("INFO", "server")
         assert isinstance(info, bytes)
         assert (b"valkey_version" in info) == (flavour == "valkey")
+        assert (b"redis_version:6.2." in info) == (flavour == "redis-6.2")
         assert f"process_id:{server.pid}\r\n".encode() in info
 
 

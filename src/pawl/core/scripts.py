@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
-__all__ = ["Script", "header", "load", "pack_words"]
+__all__ = ["Script", "header", "load", "pack_words", "with_source"]
 
 _SHARED = "pawl.primitives"
 _PRELUDE = "_prelude"
 _REQUIRED = ("keys", "args", "returns", "invariant")
-_INCLUDE = re.compile(r"^--@include (?:(\w+)\.)?(\w+)$", re.MULTILINE)
+_INCLUDE = re.compile(r"^--@include (_\w+)$", re.MULTILINE)
 _FIELD = re.compile(r"^-- (keys|args|returns|invariant):[ \t]*(\S.*)$")
 
 
@@ -64,8 +64,21 @@ def load(package: str, name: str) -> Script:
     fields = header(body, name)
     source = f"{_read(_SHARED, _PRELUDE)}\n{_include(package, body)}"
     data = _without_comments(source).encode("ascii")
+    return _packed(name, data, len(_listed(fields["keys"])), len(_listed(fields["args"])))
+
+
+def with_source(script: Script, source: bytes) -> Script:
+    """The same script with another text, which takes as many keys and arguments: for tests that change a script.
+
+    Args:
+        script: the script.
+        source: what is to run.
+    """
+    return _packed(script.name, source, script.numkeys, script.numargs)
+
+
+def _packed(name: str, data: bytes, numkeys: int, numargs: int) -> Script:
     sha = hashlib.sha1(data, usedforsecurity=False).hexdigest()
-    numkeys, numargs = len(_listed(fields["keys"])), len(_listed(fields["args"]))
     begin = b"*%d\r\n" % (3 + numkeys + numargs)
     evalsha, by_text = (
         begin + pack_words(*words, str(numkeys).encode())
@@ -75,13 +88,10 @@ def load(package: str, name: str) -> Script:
 
 
 def _include(package: str, text: str) -> str:
-    # What only the scripts of one package share lies beside them; `mutex.acquire` is a whole script of another one,
-    # to be run by this.
+    # What only the scripts of one package share lies beside them.
     def found(line: re.Match[str]) -> str:
-        home = f"{_SHARED}.{line[1]}" if line[1] else package
-        if not files(home).joinpath(f"{line[2]}.lua").is_file():
-            home = _SHARED
-        return _include(home, _read(home, line[2]))
+        home = package if files(package).joinpath(f"{line[1]}.lua").is_file() else _SHARED
+        return _include(package, _read(home, line[1]))
 
     return _INCLUDE.sub(found, text)
 

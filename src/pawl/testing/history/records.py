@@ -80,7 +80,7 @@ class Operation:
     told: float = inf
     died: float = inf
     forgotten: float = inf
-    ended_by: list[Operation] = field(default_factory=list, repr=False)
+    ended_by: list[Operation] = field(default_factory=lambda: [], repr=False)  # noqa: PIE807 - typed
 
     @property
     def granted(self) -> bool:

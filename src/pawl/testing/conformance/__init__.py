@@ -1,0 +1,225 @@
+"""One suite for every primitive: it reads the registry and shows, on a real server, what each entry promises.
+
+``run`` gives the results, ``suite`` makes them tests of pytest, and ``python -m pawl.testing conformance URL`` prints
+them. A primitive of your own is judged once it is registered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import repeat
+from typing import TypeVar
+
+from pawl.errors import ConfigurationError
+from pawl.primitives.registry import REGISTRY, Entry
+from pawl.testing.conformance import gates, hazards, leasing, waiting
+from pawl.testing.conformance.checks import CHECKS, Check
+from pawl.testing.conformance.world import COLOURS, Colour, World, drive
+
+__all__ = [
+    "CHECKS",
+    "COLOURS",
+    "Check",
+    "Colour",
+    "Result",
+    "World",
+    "checks_of",
+    "conduct",
+    "main",
+    "report",
+    "run",
+    "suite",
+]
+
+T = TypeVar("T")
+
+# Their checks are in the table once they are imported.
+_SOURCES = (leasing, waiting, hazards, gates)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """How one check of one primitive in one colour ended.
+
+    Attributes:
+        kind: The primitive.
+        colour: The colour.
+        check: The check.
+        error: What went wrong, or None.
+    """
+
+    kind: str
+    colour: Colour
+    check: str
+    error: BaseException | None
+
+    def __str__(self) -> str:
+        head = f"{self.kind} {self.colour} {self.check}: "
+        if self.error is None:
+            return f"{head}kept"
+        where = "" if isinstance(self.error, AssertionError) else f"\n{_trace(self.error)}"
+        return f"{head}BROKEN: {CHECKS[self.check].promise}\n    {self.error!r}{where}"
+
+
+def _trace(error: BaseException) -> str:
+    return "".join(traceback.format_exception(error)).rstrip()
+
+
+def checks_of(entry: Entry) -> list[Check]:
+    """The checks that apply to a primitive."""
+    return [check for check in CHECKS.values() if check.applies(entry)]
+
+
+def conduct(url: str, entry: Entry, colour: Colour, check: Check) -> None:
+    """Carry one check out.
+
+    Args:
+        url: The server, as ``redis://`` or ``unix://``.
+        entry: The primitive.
+        colour: ``"threads"`` or ``"asyncio"``.
+        check: The check.
+
+    Raises:
+        AssertionError: The promise is not kept.
+    """
+
+    async def whole() -> None:
+        world = World(url, entry, colour)
+        try:
+            await check.body(world)
+        finally:
+            await world.close()
+
+    if colour == "asyncio":
+        asyncio.run(whole())
+    else:
+        drive(whole())
+
+
+def run(
+    url: str,
+    kinds: Iterable[str] | None = None,
+    colours: Sequence[Colour] = COLOURS,
+    *,
+    only: Iterable[str] | None = None,
+    parallel: int = 6,
+) -> list[Result]:
+    """Carry out all checks of some primitives.
+
+    Args:
+        url: The server, as ``redis://`` or ``unix://``; it should hold nothing of value, though only keys of a name
+            space of each check's own are written.
+        kinds: Which primitives of the registry; None (default): all.
+        colours: Which colours; default both.
+        only: Which checks, by name; None (default): all that apply.
+        parallel: How many checks at one time; default 6, since a check mostly waits.
+
+    Returns:
+        A result for each.
+
+    Raises:
+        ConfigurationError: No such primitive or check.
+    """
+    entries = _chosen(REGISTRY, kinds, "primitive")
+    named = {check.name for check in _chosen(CHECKS, only, "check")}
+    work = [
+        (entry, colour, check)
+        for entry in entries
+        for colour in colours
+        for check in checks_of(entry)
+        if check.name in named
+    ]
+    results: list[Result] = []
+    for alone in (False, True):
+        part = [item for item in work if item[2].alone is alone]
+        with ThreadPoolExecutor(1 if alone else max(1, parallel)) as pool:
+            results += pool.map(_result, repeat(url), *zip(*part, strict=True)) if part else []
+    return results
+
+
+def _chosen(table: dict[str, T], names: Iterable[str] | None, what: str) -> list[T]:
+    chosen = list(table) if names is None else list(names)
+    unknown = sorted(set(chosen) - set(table))
+    if unknown:
+        raise ConfigurationError(f"no such {what}: {', '.join(unknown)}; there are {', '.join(table)}")
+    return [table[name] for name in chosen]
+
+
+def _result(url: str, entry: Entry, colour: Colour, check: Check) -> Result:
+    try:
+        conduct(url, entry, colour, check)
+    except Exception as error:  # noqa: BLE001 - it is the result
+        return Result(entry.kind, colour, check.name, error)
+    return Result(entry.kind, colour, check.name, None)
+
+
+def suite(
+    url: str | Callable[[], str], kinds: Iterable[str] | None = None, colours: Sequence[Colour] = COLOURS
+) -> type:
+    """A class of tests for pytest: one for each primitive, colour and check.
+
+    ``TestLocks = suite("redis://localhost:6379/15")`` in a test module is enough. Primitives of your own are registered
+    above that line.
+
+    Args:
+        url: The server, or what gives its URL when the first test runs.
+        kinds: Which primitives of the registry; None (default): all that are registered by now.
+        colours: Which colours; default both.
+
+    Raises:
+        ConfigurationError: No such primitive.
+    """
+    import pytest
+
+    cases = [
+        pytest.param(entry, colour, check, id=f"{entry.kind}-{colour}-{check.name}")
+        for entry in _chosen(REGISTRY, kinds, "primitive")
+        for colour in colours
+        for check in checks_of(entry)
+    ]
+
+    class TestConformance:
+        """Each promise of each primitive, in each colour."""
+
+        @pytest.mark.parametrize(("entry", "colour", "check"), cases)
+        def test_promise(self, entry: Entry, colour: Colour, check: Check) -> None:
+            """One promise."""
+            conduct(url() if callable(url) else url, entry, colour, check)
+
+    return TestConformance
+
+
+def report(results: Iterable[Result]) -> Iterator[str]:
+    """The results line by line, and at the end how many promises were kept."""
+    broken = total = 0
+    for result in results:
+        total += 1
+        broken += result.error is not None
+        yield str(result)
+    yield f"{total - broken} of {total} promises kept"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The command ``python -m pawl.testing conformance URL [KIND …]``.
+
+    Args:
+        arguments: What follows the verb.
+
+    Returns:
+        0 if every promise is kept, 1 if one is broken, 2 for a wrong call.
+    """
+    if not arguments or arguments[0].startswith("-"):
+        print("usage: python -m pawl.testing conformance URL [KIND …]")  # noqa: T201 - a command
+        print(f"KIND: {', '.join(REGISTRY)}")  # noqa: T201
+        return 2
+    # Checks break things on purpose; what pawl logs of that is not news.
+    logging.getLogger("pawl").setLevel(logging.CRITICAL)
+    results = run(arguments[0], arguments[1:] or None)
+    for line in report(results):
+        print(line)  # noqa: T201
+    return 1 if any(result.error for result in results) else 0

@@ -1,0 +1,1 @@
+"""What is promised of the gates, which give no lease: the latch and the barrier."""

@@ -1,0 +1,231 @@
+"""What a check has at hand: clients of one colour, a proxy that breaks things, a look at the server.
+
+A check is one coroutine for both colours. For threads nothing in it ever suspends: ``settle`` hands on what a call
+returned, and waiting blocks; for asyncio it is awaited.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import secrets
+import threading
+import time
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any, Literal, TypeAlias, TypeVar, cast
+
+import redis
+
+from pawl._connect import connect, connect_async
+from pawl.errors import PawlError
+from pawl.primitives.registry import REGISTRY, Entry
+from pawl.testing._rules import Request
+from pawl.testing.proxy import Proxy
+
+__all__ = ["COLOURS", "Colour", "Started", "World", "drive", "settle"]
+
+T = TypeVar("T")
+
+Colour: TypeAlias = Literal["threads", "asyncio"]
+COLOURS: tuple[Colour, ...] = ("threads", "asyncio")
+
+PATIENCE = 10.0
+"""Seconds that a check waits for what is sure to come."""
+
+
+async def settle(value: Any) -> Any:
+    """What a call of either colour brings: its result, or what is awaited for it."""
+    return await value if inspect.isawaitable(value) else value
+
+
+def drive(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine of the colour of threads, which never suspends."""
+    try:
+        work.send(None)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    work.close()
+    raise AssertionError("the work waited for something as asyncio does, in the colour of threads")
+
+
+class Started:
+    """Work that goes on beside a check, in a thread or task of its own."""
+
+    def __init__(self, world: World, work: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+        self._world = world
+        self._value: Any = None
+        self._error: BaseException | None = None
+        self.done = False
+        if world.is_async:
+            self.task: asyncio.Task[None] | None = asyncio.get_running_loop().create_task(self._run(work))
+        else:
+            self.task = None
+            threading.Thread(target=lambda: drive(self._run(work)), daemon=True).start()
+
+    async def _run(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+        try:
+            self._value = await work()
+        except BaseException as error:  # noqa: BLE001 - it is the asker's, who gets it from `result`
+            self._error = error
+        self.done = True
+
+    async def result(self, timeout: float = PATIENCE, what: str = "a call ended") -> Any:
+        """What the work brought, or its exception."""
+        await self._world.until(lambda: self.done, what, timeout)
+        if self._error is not None:
+            raise self._error
+        return self._value
+
+    async def error(self, timeout: float = PATIENCE) -> BaseException | None:
+        """The exception that the work ended with; None if it ended well."""
+        await self._world.until(lambda: self.done, "a call ended", timeout)
+        return self._error
+
+
+class World:
+    """One check's clients, names and server.
+
+    Args:
+        url: The server, as ``redis://`` or ``unix://``. It should hold nothing of value.
+        entry: The primitive.
+        colour: ``"threads"`` or ``"asyncio"``.
+    """
+
+    def __init__(self, url: str, entry: Entry, colour: Colour) -> None:
+        self.url = url
+        self.entry = entry
+        self.colour: Colour = colour
+        # A name space of its own: checks may run beside each other on one server.
+        self.namespace = f"conformance-{secrets.token_hex(6)}"
+        self.raw: Any = cast("Any", redis.Redis).from_url(url)
+        self._clients: list[Any] = []
+        self._proxies: list[Proxy] = []
+        self._owners = 0
+        self.kept: list[Any] = []
+
+    @property
+    def is_async(self) -> bool:
+        """Whether its colour is asyncio."""
+        return self.colour == "asyncio"
+
+    # Clients and locks ------------------------------------------------------------------------------------------
+
+    def client(self, url: str = "", **options: Any) -> Any:
+        """A new client, closed with the world."""
+        door = connect_async if self.is_async else connect
+        client = door(url or self.url, namespace=self.namespace, **options)
+        self._clients.append(client)
+        return client
+
+    def lock(self, client: Any = None, name: str = "n", kind: str = "", **options: Any) -> Any:
+        """The primitive on a client, by default a new one; one call, one owner."""
+        entry = REGISTRY[kind] if kind else self.entry
+        if entry.identity and entry.identity not in options:
+            self._owners += 1
+            options[entry.identity] = f"owner-{self._owners}"
+        return entry.make(self.client() if client is None else client, name, **options)
+
+    def proxy(self) -> Proxy:
+        """A proxy in front of the server, ended with the world."""
+        proxy = Proxy(self.url).start()
+        self._proxies.append(proxy)
+        return proxy
+
+    def script(self, request: Request) -> bool:
+        """Whether a request at a proxy runs a script on this world's names."""
+        return request.command in {"EVALSHA", "EVAL"} and request.contains(self.namespace)
+
+    # Calls ------------------------------------------------------------------------------------------------------
+
+    async def acquire(self, lock: Any, timeout: float | None = PATIENCE) -> Any:
+        """A lease of the lock."""
+        lease = await settle(lock.acquire(timeout=timeout))
+        # Kept: a lease that is collected while it is held would warn; closing its client releases it.
+        self.kept.append(lease)
+        return lease
+
+    async def attempt(self, lock: Any) -> Any:
+        """A lease of the lock if it is free, else None."""
+        lease = await settle(lock.try_acquire())
+        self.kept.append(lease)
+        return lease
+
+    def start(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> Started:
+        """Begin some work in a thread or task of its own."""
+        return Started(self, work)
+
+    def waiting(self, lock: Any, timeout: float | None = PATIENCE) -> Started:
+        """Begin to acquire in a thread or task of its own."""
+        return self.start(lambda: self.acquire(lock, timeout))
+
+    @asynccontextmanager
+    async def inside(self, lock: Any) -> AsyncGenerator[Any]:
+        """The ``with`` block of a lock, of either colour."""
+        if self.is_async:
+            async with lock as lease:
+                yield lease
+        else:
+            with lock as lease:
+                yield lease
+
+    async def pause(self, seconds: float) -> None:
+        """Let time pass."""
+        if self.is_async:
+            await asyncio.sleep(seconds)
+        else:
+            time.sleep(seconds)  # noqa: ASYNC251 - this colour blocks
+
+    async def until(self, condition: Callable[[], object], what: str, timeout: float = PATIENCE) -> float:
+        """Wait until something holds; the seconds that it took.
+
+        Raises:
+            AssertionError: It did not come about.
+        """
+        began = time.monotonic()
+        while not condition():
+            if time.monotonic() - began > timeout:
+                raise AssertionError(f"within {timeout:g} s this did not come about: {what}")
+            await self.pause(0.004)
+        return time.monotonic() - began
+
+    async def quiet(self) -> None:
+        """Give a waiter that was just started the time to stand in the queue."""
+        await self.pause(0.08)
+
+    # The server -------------------------------------------------------------------------------------------------
+
+    def stored(self) -> list[str]:
+        """All keys of this world, except for tombstones (``…:dead:…``)."""
+        found = self.raw.scan_iter(match=f"*{self.namespace}*", count=1000)
+        return sorted(key.decode() for key in found if b":dead:" not in key)
+
+    def without_ttl(self) -> list[str]:
+        """Keys of this world that would stay for ever."""
+        found = self.raw.scan_iter(match=f"*{self.namespace}*", count=1000)
+        return sorted(key.decode() for key in found if self.raw.pttl(key) == -1)
+
+    def wipe(self) -> None:
+        """Delete all keys of this world, as an administrator would."""
+        keys = list(self.raw.scan_iter(match=f"*{self.namespace}*", count=1000))
+        if keys:
+            self.raw.delete(*keys)
+
+    # The end ----------------------------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """Close all clients and proxies, and delete all keys."""
+        for proxy in self._proxies:
+            proxy.blackhole(on=False)
+            proxy.clear()
+        for client in self._clients:
+            try:
+                await settle(client.close(0.5))
+            except PawlError:
+                # The check's own result counts; what it left behind is deleted below.
+                continue
+        for proxy in self._proxies:
+            proxy.stop()
+        self.wipe()
+        self.raw.close()
