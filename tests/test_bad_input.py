@@ -11,8 +11,6 @@ from math import inf, nan
 from typing import Any
 
 import pytest
-import redis
-import redis.asyncio
 
 import pawl
 from pawl.testing.servers import Server
@@ -371,118 +369,6 @@ def test_tickets(listener: Listener, ticket: Any) -> None:  # noqa: ANN401 - wha
 
 async def _adopt(url: str, ticket: str) -> None:
     await pawl.connect_async(url).adopt(ticket)
-
-
-# Addresses ------------------------------------------------------------------------------------------------------------
-
-BAD_URLS: list[tuple[object, str]] = [
-    ("", "empty"),
-    ("   ", "empty"),
-    ("localhost:6379", "scheme"),
-    ("localhost", "no scheme"),
-    ("http://localhost:6379", "unknown scheme 'http'"),
-    ("memcached://h", "unknown scheme 'memcached'"),
-    ("redis://h:99999", "port"),
-    ("redis://h:0", "port is 0"),
-    ("redis://h:-1", "port"),
-    ("redis://h:abc", "port"),
-    ("redis://h/abc", "db is 'abc'"),
-    ("redis://h/-1", "db is '-1'"),
-    ("redis://h/0/1", "db is '0/1'"),
-    ("redis://h?db=x", "db is 'x'"),
-    ("redis://h?tiemout=3", "unknown option 'tiemout'"),
-    ("redis://h?db=1&db=2", "twice"),
-    ("redis://h?ssl_ca_certs=x", "unknown option 'ssl_ca_certs'"),
-    ("rediss://h?ssl_cert_reqs=maybe", "ssl_cert_reqs is 'maybe'"),
-    ("rediss://h?ssl_check_hostname=maybe", "ssl_check_hostname is 'maybe'"),
-    ("redis://:pa#ss@h", "#"),
-    ("redis://[::1", "cannot be read"),
-    ("unix://", "path of the socket"),
-    ("embedded:", "embedded://"),
-    ("embedded://relative", "absolute directory"),
-    ("embedded:///a?x=1", "no options"),
-    (7, "int"),
-    (b"redis://h", "bytes"),
-    (object(), "object"),
-]
-
-
-@pytest.mark.parametrize(("target", "word"), BAD_URLS, ids=word_of)
-def test_urls(connect: Connect, target: object, word: str) -> None:
-    text = refused(lambda: connect(target), word)
-    assert "pa#ss" not in text
-
-
-LATER = [
-    "redis+sentinel://s/m",
-    "redis+cluster://h",
-    "redlock://h",
-    "https+pawl://h",
-    ["redis://a", "redis://b"],
-]
-
-
-@pytest.mark.parametrize("target", LATER, ids=word_of)
-def test_topologies_of_later_versions(connect: Connect, target: object) -> None:
-    refused(lambda: connect(target), "not part of this version", pawl.NotSupported)
-
-
-def test_a_password_is_never_in_the_text(connect: Connect) -> None:
-    for url in (
-        "redis://u:s3cret@h:99999",
-        "redis://u:s3cret@h/x",
-        "redis://u:s3cret@h?o=1",
-        "foo://u:s3cret@h",
-    ):
-        assert "s3cret" not in refused(lambda url=url: connect(url), "")  # type: ignore[misc]
-
-
-@pytest.mark.parametrize(
-    ("variable", "value", "word"),
-    [
-        ("PAWL_URL", "", "PAWL_URL is empty"),
-        ("PAWL_URL", "  ", "PAWL_URL is empty"),
-        ("PAWL_URL", "nonsense", "no scheme"),
-        ("PAWL_TTL", "30s", "PAWL_TTL is '30s'"),
-        ("PAWL_TTL", "nan", "NaN"),
-        ("PAWL_TTL", "0", "PAWL_TTL is 0 s"),
-        ("PAWL_TIMEOUT", "soon", "PAWL_TIMEOUT is 'soon'"),
-        ("PAWL_TIMEOUT", "-1", "-1 s"),
-        ("PAWL_NAMESPACE", "x" * 201, "too long"),
-    ],
-)
-def test_the_environment(
-    monkeypatch: pytest.MonkeyPatch, connect: Connect, variable: str, value: str, word: str
-) -> None:
-    monkeypatch.setenv("PAWL_URL", "redis://127.0.0.1:1")
-    monkeypatch.setenv(variable, value)
-    text = refused(connect, word)
-    assert variable in text, "the text says where to mend it"
-
-
-def test_an_ipv6_address_and_a_coded_password(valkey: Server) -> None:
-    """Both reach the server as they were meant."""
-    with Server("valkey", args=["--requirepass", "p@ss:w/rd#%", "--bind", "127.0.0.1", "::1"]) as server:
-        for host in ("127.0.0.1", "[::1]"):
-            with (
-                pawl.connect(f"redis://:p%40ss%3Aw%2Frd%23%25@{host}:{server.port}/0") as client,
-                client.lock("x"),
-            ):
-                pass
-
-
-@pytest.mark.parametrize("kind", ["Pipeline", "PubSub", "ConnectionPool", "Lock"])
-def test_things_of_redis_that_are_no_clients(connect: Connect, listener: Listener, kind: str) -> None:
-    for module in (redis, redis.asyncio):
-        user = module.Redis(host="127.0.0.1", port=listener.port)
-        things: dict[str, object] = {
-            "Pipeline": user.pipeline(),
-            "PubSub": user.pubsub(),
-            "ConnectionPool": user.connection_pool,
-            "Lock": user.lock("x"),
-        }
-        thing = things[kind]
-        refused(lambda thing=thing: connect(thing), kind)  # type: ignore[misc]
 
 
 # States ---------------------------------------------------------------------------------------------------------------

@@ -13,25 +13,38 @@ from typing import Any
 import pytest
 
 import pawl
-from pawl.aio import AsyncLost
-from pawl.sync import Lost
+from pawl.aio import AsyncLeaders, AsyncLost
+from pawl.sync import Leaders, Lost
 
 PAIRS: list[tuple[type, type]] = [
     (pawl.Client, pawl.AsyncClient),
     (pawl.Lock, pawl.AsyncLock),
     (pawl.Lease, pawl.AsyncLease),
     (pawl.Semaphore, pawl.AsyncSemaphore),
+    (pawl.Latch, pawl.AsyncLatch),
+    (pawl.Barrier, pawl.AsyncBarrier),
+    (pawl.Election, pawl.AsyncElection),
+    (pawl.RWLock, pawl.AsyncRWLock),
+    (pawl.WriteLock, pawl.AsyncWriteLock),
+    (pawl.WriteLease, pawl.AsyncWriteLease),
     (Lost, AsyncLost),
+    (Leaders, AsyncLeaders),
 ]
+INNER = (Lost, Leaders)
 FUNCTIONS = [(pawl.connect, pawl.connect_async)]
 
 # The words that differ because threads and tasks do. Everything else is to be the same.
 WORDS = [
-    (r"\bAsync(Client|Lock|Lease|Lost|Semaphore)\b", r"\1"),
+    (
+        r"\bAsync(Barrier|Client|Election|Latch|Leaders|Lock|Lease|Lost|RWLock|Semaphore|WriteLease|WriteLock)\b",
+        r"\1",
+    ),
     (r"\bconnect_async\b", "connect"),
     (r"\basync with\b", "with"),
     (r"\bAn? async context manager\b", "A context manager"),
     (r"\ban async context manager\b", "a context manager"),
+    (r"\bAn async iterator\b", "An iterator"),
+    (r"\ban async iterator\b", "an iterator"),
     (r"``await ", "``"),
     (r"\btask(s?)\b", r"thread\1"),
     (r"\basyncio\.Event\b", "threading.Event"),
@@ -44,8 +57,11 @@ ONLY_ASYNC = {
         " While a thread is inside ``with``, a loss cancels it at its next await, and the block raises ``LeaseLost``."
     ),
     "Client": " Used in several event loops, it keeps one connection for each.",
+    "WriteLock.acquire": " Await it, or enter it with ``with``.",
     "Semaphore.acquire": " Await it, or enter it with ``with``.",
     "Lock.acquire": " Await it, or enter it with ``with``.",
+    "Election.campaign": " Await it, or enter it with ``with``.",
+    "Election.leader_only": " A loss cancels a coroutine at its next await.",
 }
 
 
@@ -57,7 +73,8 @@ def public(cls: type) -> dict[str, Any]:
 def magic(cls: type) -> set[str]:
     """Its own magic methods, spelled for threads."""
     own = {name for name, value in vars(cls).items() if name.startswith("__") and callable(value)}
-    return {name.replace("__a", "__", 1) if name in ("__aenter__", "__aexit__") else name for name in own}
+    coloured = ("__aenter__", "__aexit__", "__aiter__", "__anext__")
+    return {name.replace("__a", "__", 1) if name in coloured else name for name in own}
 
 
 def colourless(text: str | None, where: str) -> str:
@@ -151,7 +168,8 @@ def test_everything_public_is_exported() -> None:
     for name in pawl.__all__:
         assert hasattr(pawl, name), name
     wanted = {name for name, value in vars(pawl.errors).items() if _is_error(value)}
-    wanted |= {cls.__name__ for pair in PAIRS[:4] for cls in pair}
+    wanted |= {cls.__name__ for pair in PAIRS if pair[0] not in INNER for cls in pair}
+    wanted |= {cls.__name__ for pair in PAIRS[:7] for cls in pair}
     wanted |= {
         "connect",
         "connect_async",

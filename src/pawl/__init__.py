@@ -12,7 +12,18 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pawl._connect import connect, connect_async
     from pawl._decorate import current_lease
-    from pawl.aio import AsyncClient, AsyncLease, AsyncLock, AsyncSemaphore
+    from pawl.aio import (
+        AsyncBarrier,
+        AsyncClient,
+        AsyncElection,
+        AsyncLatch,
+        AsyncLease,
+        AsyncLock,
+        AsyncRWLock,
+        AsyncSemaphore,
+        AsyncWriteLease,
+        AsyncWriteLock,
+    )
     from pawl.core.options import LockOptions
     from pawl.errors import (
         AcquireTimeout,
@@ -38,28 +49,49 @@ if TYPE_CHECKING:
         StaleFence,
         WrongKey,
     )
-    from pawl.model import HolderInfo, LeaseState, LockInfo, LossReason, WaiterInfo
-    from pawl.sync import Client, Lease, Lock, Semaphore
+    from pawl.model import HolderInfo, Leader, LeaseState, LockInfo, LossReason, WaiterInfo
+    from pawl.sync import (
+        Barrier,
+        Client,
+        Election,
+        Latch,
+        Lease,
+        Lock,
+        RWLock,
+        Semaphore,
+        WriteLease,
+        WriteLock,
+    )
 
 __version__ = "0.1.0"
 
 __all__ = [
     "AcquireTimeout",
+    "AsyncBarrier",
     "AsyncClient",
+    "AsyncElection",
+    "AsyncLatch",
     "AsyncLease",
     "AsyncLock",
+    "AsyncRWLock",
     "AsyncSemaphore",
+    "AsyncWriteLease",
+    "AsyncWriteLock",
     "BackendDenied",
     "BackendError",
     "BackendOutOfMemory",
     "BackendReadOnly",
     "BackendUnavailable",
+    "Barrier",
     "Client",
     "ClientClosed",
     "ClockDrift",
     "ConfigurationError",
     "DeadlockDetected",
+    "Election",
     "HolderInfo",
+    "Latch",
+    "Leader",
     "Lease",
     "LeaseLost",
     "LeaseState",
@@ -75,10 +107,13 @@ __all__ = [
     "PawlError",
     "QueueFull",
     "QuorumNotReached",
+    "RWLock",
     "ScriptError",
     "Semaphore",
     "StaleFence",
     "WaiterInfo",
+    "WriteLease",
+    "WriteLock",
     "WrongKey",
     "__version__",
     "connect",
@@ -90,7 +125,18 @@ __all__ = [
 _HOMES = {
     "pawl._connect": ("connect", "connect_async"),
     "pawl._decorate": ("current_lease",),
-    "pawl.aio": ("AsyncClient", "AsyncLease", "AsyncLock", "AsyncSemaphore"),
+    "pawl.aio": (
+        "AsyncBarrier",
+        "AsyncClient",
+        "AsyncElection",
+        "AsyncLatch",
+        "AsyncLease",
+        "AsyncLock",
+        "AsyncSemaphore",
+        "AsyncRWLock",
+        "AsyncWriteLease",
+        "AsyncWriteLock",
+    ),
     "pawl.core.options": ("LockOptions",),
     "pawl.errors": (
         "AcquireTimeout",
@@ -116,8 +162,19 @@ _HOMES = {
         "StaleFence",
         "WrongKey",
     ),
-    "pawl.model": ("HolderInfo", "LeaseState", "LockInfo", "LossReason", "WaiterInfo"),
-    "pawl.sync": ("Client", "Lease", "Lock", "Semaphore"),
+    "pawl.model": ("HolderInfo", "Leader", "LeaseState", "LockInfo", "LossReason", "WaiterInfo"),
+    "pawl.sync": (
+        "Barrier",
+        "Client",
+        "Election",
+        "Latch",
+        "Lease",
+        "Lock",
+        "RWLock",
+        "Semaphore",
+        "WriteLease",
+        "WriteLock",
+    ),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 

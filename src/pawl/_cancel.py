@@ -12,6 +12,7 @@ Rules, after ``asyncio.timeout``:
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
@@ -20,8 +21,11 @@ from pawl.errors import LeaseLost
 
 if TYPE_CHECKING:
     from pawl.aio.lease import AsyncLease
+    from pawl.core.engine import Engine
 
 __all__ = ["CancelScope"]
+
+_End = Callable[["Engine", "AsyncLease", BaseException | None], Awaitable[None]]
 
 
 class CancelScope:
@@ -54,14 +58,14 @@ class CancelScope:
             self._task.cancel(msg="the pawl lease was lost")
 
     @staticmethod
-    async def leave(lease: AsyncLease, error: BaseException | None) -> None:
-        """End the block: release, and tell the loss."""
+    async def leave(lease: AsyncLease, error: BaseException | None, end: _End = endings.end_block) -> None:
+        """End the block: release (or what else ``end`` does), and tell the loss."""
         scopes = _scopes.get(lease)
         task = asyncio.current_task()
         found = [s for s in scopes or () if s._task is task] or scopes or []
         scope = found[-1] if found else None
         if scope is None or scopes is None:
-            await endings.end_block(lease._engine, lease, error)
+            await end(lease._engine, lease, error)
             return
         scopes.remove(scope)
         scope._leaving = True
@@ -71,12 +75,12 @@ class CancelScope:
             try:
                 ours = await scope._take_back(error)
             except asyncio.CancelledError as outside:
-                await endings.end_block(lease._engine, lease, outside)
+                await end(lease._engine, lease, outside)
                 raise
         if ours:
-            await scope._leave_lost(lease, error)
+            await scope._leave_lost(lease, error, end)
         else:
-            await endings.end_block(lease._engine, lease, error)
+            await end(lease._engine, lease, error)
 
     async def _take_back(self, error: BaseException | None) -> bool:
         """Undo our cancel request; True unless another one is pending as well."""
@@ -89,10 +93,10 @@ class CancelScope:
                 return True
         return self._task.uncancel() <= self._cancelling
 
-    async def _leave_lost(self, lease: AsyncLease, error: BaseException | None) -> None:
+    async def _leave_lost(self, lease: AsyncLease, error: BaseException | None, end: _End) -> None:
         body_error = None if isinstance(error, asyncio.CancelledError) else error
         try:
-            await endings.end_block(lease._engine, lease, body_error)
+            await end(lease._engine, lease, body_error)
         except LeaseLost as lost:
             raise lost from (error if body_error is None else None)
         if isinstance(error, asyncio.CancelledError):

@@ -8,6 +8,7 @@ from typing import Any
 from pawl.aio import AsyncClient
 from pawl.core.options import Seconds
 from pawl.sync import Client
+from pawl.topology.credentials import CredentialProvider, Credentials
 
 __all__ = ["connect", "connect_async"]
 
@@ -21,13 +22,16 @@ def connect(
     renew: bool | None = None,
     max_hold: Seconds | None = None,
     on_lost: Callable[[Any], object] | None = None,
+    username: str | None = None,
+    password: str | None = None,
+    credential_provider: CredentialProvider | None = None,
 ) -> Client:
     """A client for threads. Nothing is sent before its first use.
 
     Args:
-        target: A URL (``redis://``, ``rediss://``, ``unix://``, ``embedded://``), a client of redis-py or valkey-py
-            whose address and login are taken over (its pool stays untouched), or None: ``PAWL_URL`` if it is set,
-            else the embedded server of this user and machine.
+        target: A URL (``redis://``, ``rediss://``, ``unix://``, ``redis+sentinel://``, ``redis+cluster://``,
+            ``embedded://``), a client of redis-py or valkey-py whose address and login are taken over (its pool stays
+            untouched), or None: ``PAWL_URL`` if it is set, else the embedded server of this user and machine.
         namespace: What all keys begin with; default ``PAWL_NAMESPACE``, else ``"pawl"``. ``""`` uses the name itself
             as the key, so that other clients of the plain SET NX PX pattern and pawl exclude each other.
         ttl: Default ttl of its locks in seconds; default ``PAWL_TTL``, else 30.
@@ -35,13 +39,23 @@ def connect(
         renew: Whether its leases are renewed while they are held; default True.
         max_hold: Default end of renewal in seconds; default never.
         on_lost: Called with a lease that was lost, in a thread of its own.
+        username: The server's ACL user, where the URL has none; default the server's default user.
+        password: Its password, where the URL has none. Of Sentinels themselves: ``?sentinel_password=`` in the URL.
+        credential_provider: An object whose ``get_credentials()`` gives ``(password,)`` or ``(username, password)``,
+            as redis-py's providers do. Asked for each connection, so credentials may change while locks are held.
 
     Raises:
         ConfigurationError: A value that can never work; nothing was sent.
         NotSupported: A topology that this version does not have.
     """
     defaults = {"ttl": ttl, "timeout": timeout, "renew": renew, "max_hold": max_hold, "on_lost": on_lost}
-    return Client(target, namespace=namespace, **{k: v for k, v in defaults.items() if v is not None})
+    credentials = Credentials(username, password, credential_provider)
+    return Client(
+        target,
+        namespace=namespace,
+        credentials=credentials,
+        **{k: v for k, v in defaults.items() if v is not None},
+    )
 
 
 def connect_async(
@@ -53,6 +67,9 @@ def connect_async(
     renew: bool | None = None,
     max_hold: Seconds | None = None,
     on_lost: Callable[[Any], object] | None = None,
+    username: str | None = None,
+    password: str | None = None,
+    credential_provider: CredentialProvider | None = None,
 ) -> AsyncClient:
     """A client for asyncio; an async context manager. Nothing is sent before its first use.
 
@@ -64,10 +81,19 @@ def connect_async(
         renew: As for ``connect``.
         max_hold: As for ``connect``.
         on_lost: A function or coroutine function, called with a lease that was lost.
+        username: As for ``connect``.
+        password: As for ``connect``.
+        credential_provider: As for ``connect``; one with ``get_credentials_async`` is asked by that.
 
     Raises:
         ConfigurationError: A value that can never work; nothing was sent.
         NotSupported: A topology that this version does not have.
     """
     defaults = {"ttl": ttl, "timeout": timeout, "renew": renew, "max_hold": max_hold, "on_lost": on_lost}
-    return AsyncClient(target, namespace=namespace, **{k: v for k, v in defaults.items() if v is not None})
+    credentials = Credentials(username, password, credential_provider)
+    return AsyncClient(
+        target,
+        namespace=namespace,
+        credentials=credentials,
+        **{k: v for k, v in defaults.items() if v is not None},
+    )

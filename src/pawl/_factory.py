@@ -16,8 +16,9 @@ from pawl.core.options import LockOptions, Seconds, check_callback, check_timeou
 from pawl.core.template import Template, Unfilled, escape, make, plain
 from pawl.errors import ConfigurationError, NotSupported
 from pawl.primitives.mutex import Mutex, SharedMutex
-from pawl.topology.endpoint import Endpoint
-from pawl.topology.url import parse_url
+from pawl.topology.credentials import Credentials
+from pawl.topology.endpoint import Endpoint, Target
+from pawl.topology.url import parse_target
 from pawl.transport.connect import endpoint_of
 
 if TYPE_CHECKING:
@@ -27,11 +28,12 @@ __all__ = [
     "LockKwargs",
     "Settings",
     "description",
-    "find_endpoint",
+    "find_target",
     "live_clients",
     "name_and_key",
     "plan_of",
     "revive",
+    "shared_client",
     "strict_order",
     "unfilled",
 ]
@@ -133,42 +135,48 @@ def _number(text: str, variable: str) -> float:
         raise ConfigurationError(f"{variable} is {text[:40]!r}; give a number of seconds") from None
 
 
-def find_endpoint(target: object, environ: Mapping[str, str] = os.environ) -> Callable[[], Endpoint]:
-    """How to learn where the server is.
+def find_target(
+    target: object, credentials: Credentials | None = None, environ: Mapping[str, str] = os.environ
+) -> Target:
+    """What to connect to.
 
     Args:
         target: A URL, a client of redis-py or valkey-py, or None: then ``PAWL_URL``, else the embedded server.
+        credentials: What was given beside it.
         environ: The process's environment.
 
     Raises:
         ConfigurationError: It names nothing that could be connected to.
         NotSupported: A topology that this version does not have.
     """
+    credentials = credentials or Credentials()
     if target is None:
         if "PAWL_URL" not in environ:
             if reason := embedded.refuse_reason(environ):
                 raise ConfigurationError(
                     f"connect() without a URL would use the embedded server, but {reason}: set PAWL_URL"
                 )
-            return _embedded(None)
+            return _embedded(None, credentials)
         target = environ["PAWL_URL"]
         if not target.strip():
             raise ConfigurationError(
                 "PAWL_URL is empty: unset it, or give a URL such as redis://localhost:6379/0"
             )
         try:
-            return find_endpoint(target)
+            return find_target(target, credentials)
         except ConfigurationError as error:
             raise ConfigurationError(f"PAWL_URL: {error}") from None
     if isinstance(target, str):
         if target.startswith("embedded:"):
-            return _embedded(_state_dir(target))
-        endpoint = parse_url(target)
+            return _embedded(_state_dir(target), credentials)
+        found = credentials.put_into(parse_target(target))
     elif isinstance(target, (list, tuple)):
         raise NotSupported("a list of masters (Redlock) is not part of this version of pawl")
     else:
-        endpoint = endpoint_of(target)
-    return lambda: endpoint
+        found = endpoint_of(target)
+        if credentials:
+            raise ConfigurationError("a client brings its own credentials: give them there, or pass a URL")
+    return (lambda: found) if isinstance(found, Endpoint) else found
 
 
 def _state_dir(url: str) -> str | None:
@@ -183,7 +191,10 @@ def _state_dir(url: str) -> str | None:
     return path or None
 
 
-def _embedded(state_dir: str | None) -> Callable[[], Endpoint]:
+def _embedded(state_dir: str | None, credentials: Credentials) -> Callable[[], Endpoint]:
+    if credentials:
+        raise ConfigurationError("the embedded server asks for no credentials: its socket is yours alone")
+
     def find() -> Endpoint:
         path = str(embedded.ensure(state_dir).socket)
         return Endpoint("unix", f"embedded://{state_dir or ''}", {"path": path})
@@ -297,7 +308,7 @@ if hasattr(os, "register_at_fork"):
 # Pickling a lock ----------------------------------------------------------------------------------------------------
 
 Origin = tuple[object, dict[str, Any]]
-_revived: dict[tuple[type, str], Any] = {}
+_revived: dict[tuple[Any, ...], Any] = {}
 
 
 class _NotPicklable(NotSupported, TypeError):
@@ -316,13 +327,19 @@ def description(origin: Origin) -> Origin:
     return target, defaults
 
 
+def shared_client(client_class: type, origin: Origin) -> Any:
+    """The client that all things revived of one origin share in this process."""
+    target, defaults = origin
+    # The text of the whole shows no credentials.
+    key = (client_class, repr(origin), defaults.get("credentials"))
+    client = _revived.get(key)
+    if client is None or client._closed:
+        client = _revived[key] = client_class(target, **defaults)
+    return client
+
+
 def revive(
     client_class: type, origin: Origin, kind: str, name: str, given: dict[str, Any], owner: str | None
 ) -> Any:
     """The lock again, on a client that all revived locks of the same origin share."""
-    target, defaults = origin
-    key = (client_class, repr(origin))
-    client = _revived.get(key)
-    if client is None or client._closed:
-        client = _revived[key] = client_class(target, **defaults)
-    return make(client, kind, name, given, owner)
+    return make(shared_client(client_class, origin), kind, name, given, owner)

@@ -11,12 +11,19 @@ from pawl.core.endings import query
 from pawl.core.operations import Plan
 from pawl.core.options import Seconds, check_count
 from pawl.errors import ConfigurationError
-from pawl.primitives.permits import SHARED, Permits
+from pawl.primitives.permits import EXCLUSIVE, SHARED, UPGRADABLE, Permits
 
 if TYPE_CHECKING:
     from pawl.core.engine import Engine
 
-__all__ = ["PermitKwargs", "change_limit", "check_permits", "plan_of_semaphore", "weighing"]
+__all__ = [
+    "PermitKwargs",
+    "change_limit",
+    "check_permits",
+    "plan_of_semaphore",
+    "plans_of_rwlock",
+    "weighing",
+]
 
 _MOST_PERMITS = 1_000_000_000
 
@@ -52,6 +59,29 @@ def plan_of_semaphore(settings: Settings, name: str, permits: int, given: Mappin
         return unfilled("semaphore", name, options)
     # Each acquisition counts by itself, also of one thread: nothing is re-entered.
     return Plan(Permits("semaphore", *found, "permits", SHARED, permits), options, False, True, True, "")
+
+
+def plans_of_rwlock(
+    settings: Settings, name: str, given: Mapping[str, Any], *, upgradable: bool
+) -> tuple[Plan, Plan]:
+    """The plans of the two sides of an ``rwlock``: to read and to write.
+
+    Raises:
+        ConfigurationError: A name or option that can never work.
+    """
+    _refuse_handover("rwlock", given)
+    if upgradable is not True and upgradable is not False:
+        raise ConfigurationError(f"upgradable must be True or False, not {upgradable!r:.40}")
+    options = settings.lock_options(given)
+    found = name_and_key(settings, name)
+    if found is None:
+        return unfilled("rwlock.read", name, options), unfilled("rwlock.write", name, options)
+    reader = Permits("rwlock.read", *found, "rwlock", UPGRADABLE if upgradable else SHARED)
+    writer = reader.of("rwlock.write", EXCLUSIVE)
+    return (
+        Plan(reader, options, True, False, True, ""),
+        Plan(writer, options, True, False, True, ""),
+    )
 
 
 def check_permits(permits: object, what: str = "permits") -> int:

@@ -23,7 +23,7 @@
     │   └── WrongKey
     ├── NotSupported           a thing that this server or topology cannot keep safe
     └── ConfigurationError     also a ValueError; before anything is sent
-        └── LimitMismatch      the server keeps another number of permits (.limit, .permits)
+        └── LimitMismatch      the server keeps another number (.limit, .permits)
 
 Each class carries a stable ``code`` for logs and services, keeps its values as attributes, and survives pickling.
 """
@@ -324,13 +324,14 @@ class ConfigurationError(PawlError, ValueError):
 
 
 class LimitMismatch(ConfigurationError):
-    """The number of permits that this client takes for granted is not the one that the server keeps.
+    """The number that this client takes for granted is not the one that the server keeps.
 
-    Cause: two programs were given different numbers for one semaphore, or more permits were asked for at once than
-    there are now. Solution: one number everywhere; to change it while programs run, call ``set_limit()``.
+    Cause: two programs were given different numbers: of permits for one semaphore, to count for one latch, of parties
+    for one barrier; or more permits were asked for at once than there are now. Solution: one number everywhere; to
+    change it while programs run, call ``set_limit()`` of the semaphore or ``reset()`` of the latch.
 
     Attributes:
-        limit: The limit that the server keeps, or None.
+        limit: The number that the server keeps, or None.
         permits: The number that this client was given, or None.
     """
 

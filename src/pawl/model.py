@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-__all__ = ["Grant", "HolderInfo", "LeaseState", "LockInfo", "LossReason", "Release", "WaiterInfo"]
+__all__ = ["Grant", "HolderInfo", "Leader", "LeaseState", "LockInfo", "LossReason", "Release", "WaiterInfo"]
 
 
 class LeaseState(StrEnum):
@@ -51,6 +51,19 @@ class Grant(NamedTuple):
     valid_until: float
     confirmed: bool
     holds: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Leader:
+    """Who leads.
+
+    Attributes:
+        identity: What the leader calls itself: its ``identity=``, else ``host:pid/thread``.
+        fence: The fence of its lease. A later leader has a higher one.
+    """
+
+    identity: str
+    fence: int
 
 
 @dataclass(frozen=True, slots=True)

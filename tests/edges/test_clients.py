@@ -170,9 +170,9 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def tls(certificates: Path) -> Iterator[int]:
-    from pawl.testing.servers import _free_port
+    from pawl.testing.servers import free_port
 
-    port = _free_port()
+    port = free_port()
     files = {"cert": "cert.pem", "key": "key.pem", "ca-cert": "cert.pem"}
     args = [a for name, file in files.items() for a in (f"--tls-{name}-file", str(certificates / file))]
     server = Server("redis", args=["--tls-port", str(port), "--tls-auth-clients", "no", *args])

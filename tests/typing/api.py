@@ -79,7 +79,7 @@ async def tasks(client: pawl.AsyncClient) -> None:
 
     assert_type(client.rlock("x", owner="me"), pawl.AsyncLock)
     assert_type(lock.name, str)
-    assert_type(lock.acquire(), Acquiring)
+    assert_type(lock.acquire(), Acquiring[pawl.AsyncLease])
     assert_type(await lock.acquire(), pawl.AsyncLease)
     assert_type(await lock.acquire(5, ttl=3.0), pawl.AsyncLease)
     assert_type(await asyncio.wait_for(lock.acquire(), 3), pawl.AsyncLease)
@@ -108,7 +108,7 @@ async def tasks(client: pawl.AsyncClient) -> None:
 
 def stops(lock: pawl.Lock, alock: pawl.AsyncLock) -> None:
     assert_type(lock.acquire(stop=threading.Event()), pawl.Lease)
-    assert_type(alock.acquire(stop=asyncio.Event()), Acquiring)
+    assert_type(alock.acquire(stop=asyncio.Event()), Acquiring[pawl.AsyncLease])
 
 
 def records(info: pawl.LockInfo) -> None:

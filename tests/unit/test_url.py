@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pawl.errors import ConfigurationError
-from pawl.topology.url import parse_url
+from pawl.topology.endpoint import ClusterNodes, Sentinels
+from pawl.topology.url import parse_target, parse_url
 
 GOOD: list[tuple[str, dict[str, Any], str]] = [
     ("redis://h", {"host": "h", "port": 6379}, "redis://h:6379/0"),
@@ -69,3 +70,66 @@ def test_any_text_is_an_endpoint_or_a_clear_error(text: str) -> None:
             parse_url(url)
         except ConfigurationError as error:
             assert "s3cret" not in str(error)  # noqa: PT017 - either way is fine
+
+
+SENTINELS: list[tuple[str, list[tuple[str, int]], str, dict[str, Any]]] = [
+    ("redis+sentinel://h/m", [("h", 26379)], "m", {}),
+    ("redis+sentinel://a:1,b,[::1]:2/m?db=3", [("a", 1), ("b", 26379), ("::1", 2)], "m", {"db": 3}),
+    ("redis+sentinel://a/m/4", [("a", 26379)], "m", {"db": 4}),
+    (
+        "redis+sentinel://u:p%2F@a,b/m%20x",
+        [("a", 26379), ("b", 26379)],
+        "m x",
+        {"username": "u", "password": "p/"},
+    ),
+]
+
+
+@pytest.mark.parametrize(("url", "addresses", "service", "settings"), SENTINELS)
+def test_sentinels(
+    url: str, addresses: list[tuple[str, int]], service: str, settings: dict[str, Any]
+) -> None:
+    found = parse_target(url)
+    assert isinstance(found, Sentinels)
+    assert [(s.settings["host"], s.settings["port"]) for s in found.sentinels] == addresses
+    assert found.service == service
+    assert found.master.settings == settings
+    assert all("password" not in sentinel.settings for sentinel in found.sentinels)
+    assert not found.master.fixed
+    assert "p/" not in repr(found)
+    there = found.master.at("10.0.0.1", 7)
+    assert there.settings == {**settings, "host": "10.0.0.1", "port": 7}
+    assert there.shown == f"redis://10.0.0.1:7/{settings.get('db', 0)}"
+
+
+def test_sentinels_have_a_login_of_their_own() -> None:
+    found = parse_target(
+        "rediss+sentinel://u:p@a,b/m?sentinel_username=su&sentinel_password=sp&ssl_ca_certs=/c&client_name=n"
+    )
+    assert isinstance(found, Sentinels)
+    for sentinel, host in zip(found.sentinels, "ab", strict=True):
+        assert sentinel.scheme == "rediss"
+        login = {"username": "su", "password": "sp", "ssl_ca_certs": "/c"}
+        assert sentinel.settings == {**login, "host": host, "port": 26379}
+    master = {"username": "u", "password": "p", "ssl_ca_certs": "/c", "client_name": "n"}
+    assert found.master.settings == master
+    assert found.master.scheme == "rediss"
+
+
+@pytest.mark.parametrize("scheme", ["redis", "rediss"])
+def test_cluster(scheme: str) -> None:
+    found = parse_target(f"{scheme}+cluster://u:p@a,b:7?client_name=n")
+    assert isinstance(found, ClusterNodes)
+    assert found.shown == f"{scheme}+cluster://a:6379,b:7"
+    common = {"username": "u", "password": "p", "client_name": "n"}
+    assert [node.settings for node in found.nodes] == [
+        {**common, "host": "a", "port": 6379},
+        {**common, "host": "b", "port": 7},
+    ]
+    assert {(node.scheme, node.mode, node.fixed) for node in found.nodes} == {(scheme, "cluster", False)}
+
+
+def test_several_nodes_are_not_one_server() -> None:
+    for url in ("redis+sentinel://h/m", "redis+cluster://h"):
+        with pytest.raises(ConfigurationError, match="not one server"):
+            parse_url(url)

@@ -1,8 +1,26 @@
 """The colour of asyncio: thin shells; what happens is decided in ``pawl.core``."""
 
+from pawl.aio.barrier import AsyncBarrier
 from pawl.aio.client import AsyncClient
-from pawl.aio.lease import AsyncLease, AsyncLost
+from pawl.aio.election import AsyncElection, AsyncLeaders
+from pawl.aio.latch import AsyncLatch
+from pawl.aio.lease import AsyncLease, AsyncLost, AsyncWriteLease
 from pawl.aio.lock import Acquiring, AsyncLock
+from pawl.aio.rwlock import AsyncRWLock, AsyncWriteLock
 from pawl.aio.semaphore import AsyncSemaphore
 
-__all__ = ["Acquiring", "AsyncClient", "AsyncLease", "AsyncLock", "AsyncLost", "AsyncSemaphore"]
+__all__ = [
+    "Acquiring",
+    "AsyncBarrier",
+    "AsyncClient",
+    "AsyncElection",
+    "AsyncLatch",
+    "AsyncLeaders",
+    "AsyncLease",
+    "AsyncLock",
+    "AsyncLost",
+    "AsyncRWLock",
+    "AsyncSemaphore",
+    "AsyncWriteLease",
+    "AsyncWriteLock",
+]

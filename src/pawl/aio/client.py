@@ -6,17 +6,24 @@ import asyncio
 from types import TracebackType
 from typing import Any, NoReturn, Self, Unpack, cast
 
-from pawl._factory import LockKwargs, Settings, find_endpoint, live_clients, plan_of
-from pawl._permits import PermitKwargs, plan_of_semaphore
+from pawl._coordinate import BarrierKwargs, LatchKwargs, barrier_plan, election_plan, latch_plan
+from pawl._factory import LockKwargs, Settings, find_target, live_clients, plan_of
+from pawl._permits import PermitKwargs, plan_of_semaphore, plans_of_rwlock
+from pawl.aio.barrier import AsyncBarrier
+from pawl.aio.election import AsyncElection
+from pawl.aio.latch import AsyncLatch
 from pawl.aio.lease import AsyncLease
 from pawl.aio.lock import AsyncLock
+from pawl.aio.rwlock import AsyncRWLock
 from pawl.aio.semaphore import AsyncSemaphore
 from pawl.core import endings
-from pawl.core.engine import Engine
+from pawl.core.engine import Engine, doubter
 from pawl.core.info import inspect
 from pawl.core.options import Seconds, check_timeout
 from pawl.model import LockInfo
 from pawl.runtimes.aio import AsyncioRuntime
+from pawl.runtimes.choice import asyncio_runtime
+from pawl.topology.credentials import Credentials
 
 __all__ = ["AsyncClient"]
 
@@ -28,10 +35,17 @@ class AsyncClient:
     context manager that closes at its end.
     """
 
-    def __init__(self, target: object = None, *, namespace: str | None = None, **defaults: Any) -> None:
+    def __init__(
+        self,
+        target: object = None,
+        *,
+        namespace: str | None = None,
+        credentials: Credentials | None = None,
+        **defaults: Any,
+    ) -> None:
         self._settings = Settings(defaults, namespace, may_be_async=True)
-        self._origin = (target, {"namespace": namespace, **defaults})
-        self._endpoint = find_endpoint(target)
+        self._origin = (target, {"namespace": namespace, "credentials": credentials, **defaults})
+        self._target = find_target(target, credentials)
         self._engines: dict[asyncio.AbstractEventLoop, Engine] = {}
         self._last: tuple[asyncio.AbstractEventLoop, Engine] | None = None
         self._closed = False
@@ -95,6 +109,76 @@ class AsyncClient:
         """
         plan = plan_of_semaphore(self._settings, name, permits, options)
         return AsyncSemaphore(self, plan, ("semaphore", name, {"permits": permits, **options}, None))
+
+    def latch(self, name: str, count: int, **options: Unpack[LatchKwargs]) -> AsyncLatch:
+        """A count that goes down to 0, and whoever waits for that.
+
+        Args:
+            name: 1 to 200 bytes of text; ``{{`` stands for a brace.
+            count: From where it counts down, 1 to 1,000,000,000. The first to use the latch sets it; who gives
+                another count gets an error.
+            options: ttl: seconds after its last use in which the latch is forgotten, default one day; who waits keeps
+                it alive. timeout: seconds to wait, default the client's. ticket_ttl: seconds that a dead waiter is
+                remembered, default 3; a third of it is how late a lost message is made good. unavailable_after: seconds
+                to bear an unreachable server, default 10. max_waiters: default 10,000.
+
+        Raises:
+            ConfigurationError: A name, count or option that can never work.
+        """
+        return AsyncLatch(
+            self, latch_plan(self._settings, name, count, options), ("latch", (name, count), {**options})
+        )
+
+    def barrier(self, name: str, parties: int, **options: Unpack[BarrierKwargs]) -> AsyncBarrier:
+        """Where several parties wait until all are there, again and again.
+
+        Args:
+            name: As for ``latch``.
+            parties: How many pass at once, 1 to 1,000; the same for all who wait at the same time.
+            options: timeout: seconds to wait, default the client's. ticket_ttl: seconds that a party counts after it
+                died, default 3; a third of it is how late a lost message is made good. unavailable_after: seconds to
+                bear an unreachable server, default 10.
+
+        Raises:
+            ConfigurationError: A name, number of parties or option that can never work.
+        """
+        plan = barrier_plan(self._settings, name, parties, options)
+        return AsyncBarrier(self, plan, ("barrier", (name, parties), {**options}))
+
+    def election(
+        self, name: str, *, identity: str | None = None, **options: Unpack[LockKwargs]
+    ) -> AsyncElection:
+        """One of many candidates leads, and everybody can know who.
+
+        Args:
+            name: As for ``latch``. A lock of the same name is another thing.
+            identity: What a leader calls itself, as 1 to 200 bytes of text without white space; default
+                ``host:pid/task``.
+            options: As for ``lock``, but no handover. ttl is how long nobody leads after a leader died, at most.
+
+        Raises:
+            ConfigurationError: A name, identity or option that can never work.
+        """
+        given = {"identity": identity, **options}
+        return AsyncElection(
+            self, election_plan(self._settings, name, identity, options), ("election", (name,), given)
+        )
+
+    def rwlock(self, name: str, *, upgradable: bool = False, **options: Unpack[PermitKwargs]) -> AsyncRWLock:
+        """A lock that many may hold to read, or one to write: ``rwlock(name).read`` and ``rwlock(name).write``.
+
+        Args:
+            name: As for ``lock``; an rwlock has nothing in common with a lock of the same name.
+            upgradable: Whether those who read through this object may go on to write without letting go. One at a
+                time may read so, beside any number of plain readers. Default False: whoever reads and then wants to
+                write gets ``DeadlockDetected``.
+            options: As for ``lock``, but no handover.
+
+        Raises:
+            ConfigurationError: A name or option that can never work.
+        """
+        plans = plans_of_rwlock(self._settings, name, options, upgradable=upgradable)
+        return AsyncRWLock(self, plans, ("rwlock", name, {"upgradable": upgradable, **options}, None))
 
     async def inspect(self, name: str, *, waiters: int = 100) -> LockInfo:
         """Who holds a name and who waits for it. Changes nothing; a free name gives a record that says free.
@@ -181,7 +265,9 @@ class AsyncClient:
         engine = self._engines.get(loop)
         if engine is None:
             self._forget_ended_loops()
-            engine = Engine(AsyncioRuntime(loop, self._endpoint, self._settings.wake_prefix), self)
+            runtime = asyncio_runtime(loop, self._target, self._settings.wake_prefix)
+            engine = Engine(runtime, self)
+            runtime.on_move = doubter(engine)
             engine.closed = self._closed
             self._engines[loop] = engine
         self._last = (loop, engine)

@@ -10,7 +10,7 @@ from pawl.core import endings
 from pawl.core.lease import BaseLease, LossSignal
 from pawl.core.options import Seconds, check_ttl
 
-__all__ = ["AsyncLease", "AsyncLost"]
+__all__ = ["AsyncLease", "AsyncLost", "AsyncWriteLease"]
 
 
 class AsyncLost(LossSignal):
@@ -86,3 +86,26 @@ class AsyncLease(BaseLease):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await CancelScope.leave(self, error)
+
+
+class AsyncWriteLease(AsyncLease):
+    """The lease of a writer, alone with the name; ``downgrade`` makes it a reader's."""
+
+    __slots__ = ()
+
+    @property
+    def writing(self) -> bool:
+        """True until ``downgrade`` was called; says nothing of a loss."""
+        return self._tenure.primitive.lowered() is not None
+
+    async def downgrade(self) -> None:
+        """Go on as a reader, in one step: no writer comes in between, and waiting readers are let in at once.
+
+        From the call on it is a reader's lease, whatever comes back: renewals go on to tell the server. Its fence
+        stays, and must not be used to write any more.
+
+        Raises:
+            NotHeld: It is lost, released, a reader's already, or held more than once (leave the inner blocks first).
+            BackendError: The server did not answer; the lease is a reader's all the same.
+        """
+        await endings.downgrade(self._engine, self)

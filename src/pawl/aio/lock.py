@@ -25,19 +25,20 @@ __all__ = ["Acquiring", "AsyncLock", "BaseAsyncLock"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
+L_co = TypeVar("L_co", bound=AsyncLease, covariant=True)
 
 
-class Acquiring(Coroutine[Any, Any, AsyncLease]):
+class Acquiring(Coroutine[Any, Any, L_co]):
     """An acquisition that is awaited for its lease, entered with ``async with``, or made a task of."""
 
     __slots__ = ("_lease", "_operation")
 
     def __init__(self, operation: Any) -> None:
         self._operation = operation
-        self._lease: AsyncLease | None = None
+        self._lease: L_co | None = None
 
-    def __await__(self) -> Generator[Any, None, AsyncLease]:
-        return cast("Generator[Any, None, AsyncLease]", self._operation.__await__())
+    def __await__(self) -> Generator[Any, None, L_co]:
+        return cast("Generator[Any, None, L_co]", self._operation.__await__())
 
     def send(self, value: Any, /) -> Any:
         """Go on; for the event loop."""
@@ -51,9 +52,9 @@ class Acquiring(Coroutine[Any, Any, AsyncLease]):
         """End without a result; for the event loop."""
         self._operation.close()
 
-    async def __aenter__(self) -> AsyncLease:
-        self._lease = cast("AsyncLease", await self._operation)
-        return await self._lease.__aenter__()
+    async def __aenter__(self) -> L_co:
+        self._lease = lease = cast("L_co", await self._operation)
+        return await lease.__aenter__()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -85,7 +86,7 @@ class BaseAsyncLock(ABC):
         timeout: Seconds | Unset | None = UNSET,
         ttl: Seconds | None = None,
         stop: StopSignal | None = None,
-    ) -> Acquiring:
+    ) -> Acquiring[AsyncLease]:
         """Take it; see the class for each kind."""
 
     async def __aenter__(self) -> AsyncLease:
@@ -143,7 +144,7 @@ class AsyncLock(BaseAsyncLock):
         *,
         ttl: Seconds | None = None,
         stop: StopSignal | None = None,
-    ) -> Acquiring:
+    ) -> Acquiring[AsyncLease]:
         """Take the lock, waiting in its queue if somebody holds it. Await it, or enter it with ``async with``.
 
         Args:

@@ -41,7 +41,7 @@ class AsyncSemaphore(BaseAsyncLock):
         *,
         ttl: Seconds | None = None,
         stop: StopSignal | None = None,
-    ) -> Acquiring:
+    ) -> Acquiring[AsyncLease]:
         """Take permits, waiting in the queue until it is served. Await it, or enter it with ``async with``.
 
         Args:

@@ -108,7 +108,11 @@ class Claim:
             self.old_unanswered = old_unanswered
 
     def restart(self, token: str) -> None:
-        """Begin anew with a fresh token; only what concerns the wait as a whole is kept."""
+        """Begin anew with a fresh token; only what concerns the wait as a whole is kept, and who is shown to wait."""
+        secret, _, _ = token.partition("@")
+        _, at, shown = self.token.partition("@")
+        if at:
+            token = f"{secret}@{shown}"
         kept = {
             name: getattr(self, name) for name in ("old", "old_unanswered", "failing_since", "holder", "stop")
         }

@@ -28,6 +28,7 @@ __all__ = [
     "adopt",
     "close",
     "detach",
+    "downgrade",
     "end_block",
     "extend",
     "leave",
@@ -208,13 +209,33 @@ async def extend(engine: Engine, lease: BaseLease, ttl: float) -> None:
         # The server may keep it longer: its expiry never falls, or a late copy could cut a newer renewal short.
         tenure.valid_until = end
     else:
-        await _raise_life(engine, lease, ttl)
+        await _raise_life(engine, lease, ttl, "extend")
     tenure.ttl = ttl
     tenure.every = min(tenure.options.renew_every or ttl / 3, ttl / 3)
     engine.replan(tenure)
 
 
-async def _raise_life(engine: Engine, lease: BaseLease, ttl: float) -> None:
+async def downgrade(engine: Engine, lease: BaseLease) -> None:
+    """Go on as a reader, from the moment that this is sent, whatever comes back; later renewals carry it too.
+
+    Raises:
+        NotHeld: It is lost or released, held more than once, or a reader already.
+        BackendError: The server did not say that it did it; the lease is a reader's all the same.
+    """
+    tenure = lease._tenure
+    if not lease._mine():
+        raise NotHeld(f"downgrade {lease.name!r}: {lease._lost_error()}", name=lease.name)
+    if lease._levels > 1:
+        text = f"downgrade {lease.name!r}: it is held {lease._levels} times; leave the inner ones"
+        raise NotHeld(text, name=lease.name)
+    lowered = tenure.primitive.lowered()
+    if lowered is None:
+        raise NotHeld(f"downgrade {lease.name!r}: it is not held for writing", name=lease.name)
+    tenure.primitive = lowered
+    await _raise_life(engine, lease, tenure.ttl, "downgrade")
+
+
+async def _raise_life(engine: Engine, lease: BaseLease, ttl: float, doing: str) -> None:
     tenure, runtime = lease._tenure, engine.runtime
     claim = Claim(tenure.token)
     attempt = 0
@@ -224,10 +245,8 @@ async def _raise_life(engine: Engine, lease: BaseLease, ttl: float) -> None:
         try:
             reply = await runtime.call(call, tenure.options.request_timeout)
         except Fault as fault:
-            pause = bear(
-                engine, fault, tenure.options, claim, tenure.valid_until, attempt, "extend", lease.name
-            )
-            await rest(engine, pause, lease.name, "extend")
+            pause = bear(engine, fault, tenure.options, claim, tenure.valid_until, attempt, doing, lease.name)
+            await rest(engine, pause, lease.name, doing)
             attempt += 1
             continue
         if reply[0] == b"H":
@@ -235,7 +254,7 @@ async def _raise_life(engine: Engine, lease: BaseLease, ttl: float) -> None:
                 return
         elif tenure.live and not engine.expired(tenure, runtime.now()):
             engine.lose(tenure, loss_from(reply))
-        raise NotHeld(f"extend {lease.name!r}: {lease._lost_error()}", name=lease.name)
+        raise NotHeld(f"{doing} {lease.name!r}: {lease._lost_error()}", name=lease.name)
 
 
 # Passing a lease to another process ---------------------------------------------------------------------------------

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, deque
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
-from weakref import ref
+from weakref import WeakMethod, ref
 
 from pawl.core.claim import TOMB_MS, Claim
 from pawl.core.handover import Places, Turn
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from pawl.core.lease import BaseLease
     from pawl.core.primitive import Primitive
 
-__all__ = ["Departure", "Engine"]
+__all__ = ["Departure", "Engine", "doubter"]
 
 log: logging.Logger = logging.getLogger("pawl.lease")
 
@@ -32,7 +33,7 @@ _CONFIRM_AFTER = 0.02
 
 
 class Departure:
-    """A token to be left in the background, until the server answers or its life is surely over."""
+    """A token to be left, or another call to be made, in the background until the server answers or it is too late."""
 
     __slots__ = ("attempt", "call", "due", "until")
 
@@ -231,7 +232,10 @@ class Engine:
 
     def depart(self, primitive: Primitive, token: str, tomb_ms: int, close_ms: int = 0) -> None:
         """Leave a token in the background; sent at once where a connection lives, and again until it is answered."""
-        call = primitive.leave(token, tomb_ms, close_ms)
+        self.post(primitive.leave(token, tomb_ms, close_ms))
+
+    def post(self, call: Call) -> None:
+        """Send a call that may run twice in the background: at once where a connection lives, until it is answered."""
         self.departures.append(Departure(call, self.runtime.now() + _DEPARTURE_FOR))
         self.runtime.cast(call)
         if not self.upkeep_runs:
@@ -270,7 +274,11 @@ class Engine:
         """The thread or task ``who`` has done with a tenure."""
         spot = (who, tenure.primitive.key)
         if self.held.get(spot) is tenure:
-            del self.held[spot]
+            outer = tenure.outer
+            if outer is not None and outer.live:
+                self.held[spot] = outer
+            else:
+                del self.held[spot]
 
     def after_fork(self) -> None:
         """In the child: forget what belongs to the parent, without touching the network."""
@@ -306,6 +314,31 @@ class Engine:
             tenure.failures += 1
         self.count("renewal_failed")
         return True
+
+    def doubt(self) -> None:
+        """Ask at once for every lease: another server stands in for the one that granted them."""
+        now = self.runtime.now()
+        for tenure in self.schedule.all():
+            with self.guard:
+                if not tenure.live:
+                    continue
+                tenure.state = LeaseState.SUSPECT
+            self.schedule.discard(tenure)
+            self.schedule.add_once(tenure, now)
+            self.count("doubted")
+        self.wake_upkeep()
+
+
+def doubter(engine: Engine) -> Callable[[], None]:
+    """``engine.doubt``, for a runtime to call, without keeping the engine alive: it ends with its client."""
+    weak = WeakMethod(engine.doubt)
+
+    def doubt() -> None:
+        method = weak()
+        if method is not None:
+            method()
+
+    return doubt
 
 
 class _Told:

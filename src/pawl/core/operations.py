@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar, cast
 from weakref import ref
 
@@ -46,6 +46,7 @@ class Plan:
         alone: Whether each acquisition stands in the server's queue by itself (``owner=`` and strict order).
         spot: The key of the local queue: locks that may hand over to each other share it.
         plain: Whether an acquisition may go the straight way of ``quick``.
+        identity: What is shown of its tokens instead of host, process and thread; ``""``: those.
     """
 
     primitive: Primitive
@@ -55,6 +56,7 @@ class Plan:
     alone: bool
     spot: str
     plain: bool = False
+    identity: str = ""
 
 
 async def acquire(
@@ -119,7 +121,9 @@ async def _take(
     mine = None if plan.counted else engine.held.get((who, plan.primitive.key))
     if mine is not None:
         again = _again(engine, plan, mine, wait=timeout != 0)
-        if again is not None or (mine.live and timeout == 0):
+        if isinstance(again, Plan):
+            plan = again
+        elif again is not None or (mine.live and timeout == 0):
             return again
     began = runtime.now()
     window = began, None if timeout is None else began + (timeout or plan.options.request_timeout)
@@ -138,11 +142,16 @@ async def _take(
             # Lost between the hand-over and now: stand in line again, for what is left of the time.
             return lease or await _take(engine, plan, new_lease, who, _left(runtime, window[1]), note, stop)
         claim = turn
-    claim = claim or Claim(runtime.new_token())
+    claim = claim or Claim(_new_token(runtime, plan))
     claim.stop = stop
     if timeout == 0:
         note.append(claim)
     return await _speak(engine, plan, new_lease, place, claim, window, wait=timeout != 0, who=who)
+
+
+def _new_token(runtime: Runtime, plan: Plan) -> str:
+    token = runtime.new_token()
+    return f"{token.partition('@')[0]}@{plan.identity}" if plan.identity else token
 
 
 async def _join(
@@ -171,7 +180,8 @@ async def _join(
     return place, turn
 
 
-def _again(engine: Engine, plan: Plan, mine: Tenure, *, wait: bool) -> BaseLease | None:
+def _again(engine: Engine, plan: Plan, mine: Tenure, *, wait: bool) -> BaseLease | Plan | None:
+    """What an owner that holds it already gets: its lease once more, a plan to get more than it has, or nothing."""
     name = plan.primitive.name
     lease = mine.lease() if mine.lease is not None else None
     if lease is None:
@@ -182,15 +192,18 @@ def _again(engine: Engine, plan: Plan, mine: Tenure, *, wait: bool) -> BaseLease
             # The outer section lost its lease: counting on would hide it from the inner one.
             raise lease._lost_error()
         return None
-    if plan.reentrant and mine.primitive.kind == plan.primitive.kind:
+    if plan.reentrant and mine.primitive.covers(plan.primitive):
         with engine.guard:
             if lease._released:
                 return None
             lease._levels += 1
         return lease
+    raised = plan.primitive.raised_by(mine.primitive, mine.token)
+    if raised is not None:
+        return replace(plan, primitive=raised)
     if wait:
         raise DeadlockDetected(
-            f"acquire {name!r}: this thread or task holds it already and would wait for itself; use rlock for re-entry",
+            f"acquire {name!r}: this thread or task holds it and would wait for itself; {plan.primitive.advice}",
             name=name,
             holder=mine.token.partition("@")[2],
             cycle=(name, name),
@@ -331,7 +344,10 @@ def _own(
         place.streak = 0
     tenure.who = who
     if not plan.counted:
-        engine.held[who, plan.primitive.key] = tenure
+        spot = who, plan.primitive.key
+        outer = engine.held.get(spot)
+        tenure.outer = outer if outer is not None and outer.live else None
+        engine.held[spot] = tenure
     lease = new_lease(engine, tenure, grant.fence, who, grant.holds)
     engine.keep(tenure, confirmed=grant.confirmed)
     return lease

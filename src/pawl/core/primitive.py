@@ -86,6 +86,15 @@ class Primitive(Protocol):
         """What to send for this by an owner that holds ``held`` by ``token``; None if it would wait for itself."""
         ...
 
+    def lowered(self) -> Primitive | None:
+        """What is left of it after a downgrade, sent as a renewal; None if there is nothing to lower."""
+        ...
+
+    @property
+    def advice(self) -> str:
+        """What to do instead of waiting for oneself."""
+        ...
+
     def refusal(self, reply: Reply) -> PawlError | None:
         """The error that a reply of its own stands for; None if it is no reply of this primitive."""
         ...

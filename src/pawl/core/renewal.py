@@ -14,6 +14,7 @@ from pawl.core.backoff import full_jitter
 from pawl.core.runtime import Fault, FaultKind, Reply
 from pawl.core.tenure import loss_from
 from pawl.core.validity import to_ms
+from pawl.model import LeaseState
 
 if TYPE_CHECKING:
     from pawl.core.engine import Departure, Engine
@@ -88,14 +89,14 @@ async def _renew(engine: Engine, due: list[Tenure]) -> None:
     for tenure in due:
         if not tenure.live or engine.expired(tenure, now):
             continue
-        if not tenure.options.renew:
+        if not tenure.options.renew and tenure.state is not LeaseState.SUSPECT:
             engine.replan(tenure)
         else:
             batch.append(tenure)
     if not batch:
         return
     calls = [
-        t.primitive.renew(t.token, to_ms(t.ttl), to_ms(min(t.options.ticket_ttl or t.ttl, t.ttl)), "")
+        t.primitive.renew(t.token, _life_ms(t), to_ms(min(t.options.ticket_ttl or t.ttl, t.ttl)), "")
         for t in batch
     ]
     patience = min(min(t.options.request_timeout, t.valid_until - now) for t in batch)
@@ -107,6 +108,12 @@ async def _renew(engine: Engine, due: list[Tenure]) -> None:
             _failed(engine, tenure, outcome)
         else:
             _answered(engine, tenure, outcome, sent_at)
+
+
+def _life_ms(tenure: Tenure) -> int:
+    """What to ask for: one millisecond, which raises nothing, where a lease is only to be confirmed."""
+    at_limit = tenure.hold_limit is not None and tenure.valid_until >= tenure.hold_limit
+    return 1 if at_limit or not tenure.options.renew else to_ms(tenure.ttl)
 
 
 def _until_next_end(engine: Engine, now: float) -> float:

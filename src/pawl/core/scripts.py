@@ -18,7 +18,7 @@ __all__ = ["Script", "header", "load", "pack_words", "with_source"]
 _SHARED = "pawl.primitives"
 _PRELUDE = "_prelude"
 _REQUIRED = ("keys", "args", "returns", "invariant")
-_INCLUDE = re.compile(r"^--@include (_\w+)$", re.MULTILINE)
+_INCLUDE = re.compile(r"^--@include (?:(\w+)\.)?(\w+)$", re.MULTILINE)
 _FIELD = re.compile(r"^-- (keys|args|returns|invariant):[ \t]*(\S.*)$")
 
 
@@ -88,10 +88,13 @@ def _packed(name: str, data: bytes, numkeys: int, numargs: int) -> Script:
 
 
 def _include(package: str, text: str) -> str:
-    # What only the scripts of one package share lies beside them.
+    # What only the scripts of one package share lies beside them; `mutex.acquire` is a whole script of another one,
+    # to be run by this.
     def found(line: re.Match[str]) -> str:
-        home = package if files(package).joinpath(f"{line[1]}.lua").is_file() else _SHARED
-        return _include(package, _read(home, line[1]))
+        home = f"{_SHARED}.{line[1]}" if line[1] else package
+        if not files(home).joinpath(f"{line[2]}.lua").is_file():
+            home = _SHARED
+        return _include(home, _read(home, line[2]))
 
     return _INCLUDE.sub(found, text)
 

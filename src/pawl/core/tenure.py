@@ -49,6 +49,7 @@ class Tenure:
         state: Where it stands.
         reason: Why it was lost.
         watchers: Called once when it is lost.
+        outer: What its owner holds around it and goes on with after it: the reader of an upgrade; or None.
         place: The local queue it belongs to, or None.
         row: Where the renewal schedule keeps it.
         unanswered: True if a request of the token got no reply: a late copy may come, so its leave needs a tombstone.
@@ -64,6 +65,7 @@ class Tenure:
         "hold_limit",
         "lease",
         "options",
+        "outer",
         "place",
         "primitive",
         "reason",
@@ -103,6 +105,7 @@ class Tenure:
         self.state: LeaseState = LeaseState.HELD
         self.reason: LossReason | None = None
         self.watchers: list[Callable[[], object]] | None = None
+        self.outer: Tenure | None = None
         self.place: Place | None = None
         self.row: OrderedDict[Tenure, float] | None = None
         self.lease: ref[BaseLease] | None = None

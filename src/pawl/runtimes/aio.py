@@ -93,6 +93,7 @@ class AsyncioRuntime:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._sleepers: set[_Sleep] = set()
         self.look_after: float | None = None
+        self.on_move: Callable[[], object] | None = None
         # The task itself, which cannot be used again while a lease refers to it.
         self.who: Callable[[], Hashable] = asyncio.current_task
         self._suffix = lru_cache(maxsize=1024)(self._identity.suffix)
@@ -138,12 +139,9 @@ class AsyncioRuntime:
             raise
 
     async def _connect(self, timeout: float) -> None:
-        # Starting the embedded server takes a moment, and must not stop the loop.
-        endpoint = (
-            await asyncio.to_thread(locate, self._endpoint) if not self._served else locate(self._endpoint)
-        )
+        endpoint = await self._locate(timeout)
         mux = Mux(self.loop, self._wake, self._ended)
-        greeting = Greeting(self._prefix + secret(), endpoint.shown, first=not self._served)
+        greeting = Greeting(self._prefix + secret(), endpoint, first=not self._served)
         try:
             async with asyncio.timeout(timeout * 2):
                 await open_mux(endpoint, mux, greeting, timeout)
@@ -156,6 +154,14 @@ class AsyncioRuntime:
             raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
         self._mux = mux
         self._served = True
+
+    async def _locate(self, timeout: float) -> Endpoint:
+        """Where to connect now; a topology that moves asks anew each time, for at most ``timeout`` seconds a node."""
+        del timeout
+        if self._served:
+            return locate(self._endpoint)
+        # Starting the embedded server takes a moment, and must not stop the loop.
+        return await asyncio.to_thread(locate, self._endpoint)
 
     def _wake(self, token: str, wakeup: Wakeup) -> None:
         waiter = self._waiters.get(token)

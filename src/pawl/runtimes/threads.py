@@ -93,6 +93,7 @@ class ThreadRuntime:
         self._ending = False
         self._upkeep: threading.Thread | None = None
         self.look_after: float | None = 1.0
+        self.on_move: Callable[[], object] | None = None
         self.now = now
         self.random: Callable[[], float] = random.SystemRandom().random
 
@@ -146,13 +147,18 @@ class ThreadRuntime:
             raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
         self._make_room()
         # Twenty milliseconds serve a script, but not a handshake on a busy machine.
-        link = Link(
-            locate(self._endpoint), self._wake_prefix + secret(), max(timeout, 0.25), first=not self._served
-        )
+        timeout = max(timeout, 0.25)
+        endpoint = self._locate(timeout)
+        link = Link(endpoint, self._wake_prefix + secret(), timeout, first=not self._served)
         self._served = True
         with self._links_guard:
             self._links.add(link)
         return link
+
+    def _locate(self, timeout: float) -> Endpoint:
+        """Where to connect now; a topology that moves asks anew each time, for at most ``timeout`` seconds a node."""
+        del timeout
+        return locate(self._endpoint)
 
     def _make_room(self) -> None:
         with self._links_guard:

@@ -1,8 +1,25 @@
 """The colour of threads: thin shells; what happens is decided in ``pawl.core``."""
 
+from pawl.sync.barrier import Barrier
 from pawl.sync.client import Client
-from pawl.sync.lease import Lease, Lost
+from pawl.sync.election import Election, Leaders
+from pawl.sync.latch import Latch
+from pawl.sync.lease import Lease, Lost, WriteLease
 from pawl.sync.lock import Lock
+from pawl.sync.rwlock import RWLock, WriteLock
 from pawl.sync.semaphore import Semaphore
 
-__all__ = ["Client", "Lease", "Lock", "Lost", "Semaphore"]
+__all__ = [
+    "Barrier",
+    "Client",
+    "Election",
+    "Latch",
+    "Leaders",
+    "Lease",
+    "Lock",
+    "Lost",
+    "RWLock",
+    "Semaphore",
+    "WriteLease",
+    "WriteLock",
+]

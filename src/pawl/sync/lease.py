@@ -10,7 +10,7 @@ from pawl.core.lease import BaseLease, LossSignal
 from pawl.core.options import Seconds, check_ttl
 from pawl.runtimes.threads import run
 
-__all__ = ["Lease", "Lost"]
+__all__ = ["Lease", "Lost", "WriteLease"]
 
 
 class Lost(LossSignal):
@@ -82,3 +82,26 @@ class Lease(BaseLease):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         run(endings.end_block(self._engine, self, error))
+
+
+class WriteLease(Lease):
+    """The lease of a writer, alone with the name; ``downgrade`` makes it a reader's."""
+
+    __slots__ = ()
+
+    @property
+    def writing(self) -> bool:
+        """True until ``downgrade`` was called; says nothing of a loss."""
+        return self._tenure.primitive.lowered() is not None
+
+    def downgrade(self) -> None:
+        """Go on as a reader, in one step: no writer comes in between, and waiting readers are let in at once.
+
+        From the call on it is a reader's lease, whatever comes back: renewals go on to tell the server. Its fence
+        stays, and must not be used to write any more.
+
+        Raises:
+            NotHeld: It is lost, released, a reader's already, or held more than once (leave the inner blocks first).
+            BackendError: The server did not answer; the lease is a reader's all the same.
+        """
+        run(endings.downgrade(self._engine, self))

@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 from pawl.testing._resp import ReplyError
+from pawl.testing.groups import ClusterGroup, SentinelGroup
 from pawl.testing.proxy import Proxy, Request, Rule
 from pawl.testing.servers import Server, available
 
-__all__ = ["Proxy", "ReplyError", "Request", "Rule", "Server", "available"]
+__all__ = [
+    "ClusterGroup",
+    "Proxy",
+    "ReplyError",
+    "Request",
+    "Rule",
+    "SentinelGroup",
+    "Server",
+    "available",
+]

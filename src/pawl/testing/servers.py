@@ -23,7 +23,7 @@ from typing import Literal, Self, TypeAlias
 
 from pawl.testing._resp import Argument, Reply, ReplyError, Wire
 
-__all__ = ["EVERY_FLAVOUR", "FLAVOURS", "Flavour", "Server", "available", "find_binary"]
+__all__ = ["EVERY_FLAVOUR", "FLAVOURS", "Flavour", "Server", "available", "find_binary", "free_port"]
 
 Flavour: TypeAlias = Literal["valkey", "redis", "redis-6.2"]
 FLAVOURS: tuple[Flavour, ...] = ("valkey", "redis")
@@ -271,7 +271,7 @@ class Server:
         keep_port = self._port is not None
         while True:
             if self._tcp and not keep_port:
-                self._port = _free_port()
+                self._port = free_port()
             self._spawn(binary)
             if self._answers(deadline):
                 return self
@@ -377,9 +377,7 @@ class Server:
                     _GUARDIAN,
                     "pawl-test-server",
                     str(self.folder),
-                    binary,
-                    *options,
-                    *self._args,
+                    *self._program(binary, options),
                 ],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -394,6 +392,10 @@ class Server:
         with self._guardian.stdout as lines:
             self._pid = int(lines.readline())
 
+    def _program(self, binary: str, options: list[str]) -> list[str]:
+        """The server's command line; our own arguments come last and win."""
+        return [binary, *options, *self._args]
+
     def _answers(self, deadline: float) -> bool:
         while self.running and time.monotonic() < deadline:
             with contextlib.suppress(OSError, ReplyError), Wire(self.address, timeout=1.0) as wire:
@@ -407,7 +409,8 @@ class Server:
         return False
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port of 127.0.0.1 that nobody listens on now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

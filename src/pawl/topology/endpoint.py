@@ -1,12 +1,12 @@
-"""Where a node is and how to get in: a plain record, made from a URL or taken from a client."""
+"""Where the nodes are and how to get in: plain records, made from a URL or taken from a client."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
 
-__all__ = ["Endpoint"]
+__all__ = ["ClusterNodes", "Endpoint", "Sentinels", "Target"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,8 +17,52 @@ class Endpoint:
         scheme: ``redis``, ``rediss`` or ``unix``.
         shown: The address as it may be printed: without credentials.
         settings: What a connection of redis-py is made with: host, port, path, db, username, password, TLS.
+        mode: What the node must say that it is: ``standalone`` or ``cluster``.
+        fixed: Whether the address is all there is: a replica found there is a mistake, not a failover that passes.
     """
 
     scheme: str
     shown: str
     settings: Mapping[str, Any] = field(repr=False)
+    mode: str = "standalone"
+    fixed: bool = True
+
+    def at(self, host: str, port: int) -> Endpoint:
+        """Another node that is reached in the same way."""
+        shown_host = f"[{host}]" if ":" in host else host
+        shown = f"{self.scheme}://{shown_host}:{port}/{self.settings.get('db', 0)}"
+        return replace(self, shown=shown, settings={**self.settings, "host": host, "port": port})
+
+
+@dataclass(frozen=True, slots=True)
+class Sentinels:
+    """Sentinels, and the service whose master they know.
+
+    Attributes:
+        service: The name that the Sentinels give to the master and its replicas.
+        sentinels: Their addresses.
+        master: How a connection to the master is made; its address is what the Sentinels tell.
+        shown: The whole as it may be printed.
+    """
+
+    service: str
+    sentinels: tuple[Endpoint, ...]
+    master: Endpoint
+    shown: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterNodes:
+    """Nodes of a cluster, of which one must be there to tell of the others.
+
+    Attributes:
+        nodes: Their addresses.
+        shown: The whole as it may be printed.
+    """
+
+    nodes: tuple[Endpoint, ...]
+    shown: str
+
+
+Target: TypeAlias = "Callable[[], Endpoint] | Sentinels | ClusterNodes"
+"""What a client connects to: one server (asked for when it is needed), Sentinels, or a cluster."""

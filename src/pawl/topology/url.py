@@ -1,4 +1,4 @@
-"""From a URL to an endpoint. Every mistake is told before anything is sent; a password never appears in a text."""
+"""From a URL to addresses. Every mistake is told before anything is sent; a password never appears in a text."""
 
 from __future__ import annotations
 
@@ -6,15 +6,11 @@ from typing import Any
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from pawl.errors import ConfigurationError, NotSupported
-from pawl.topology.endpoint import Endpoint
+from pawl.topology.endpoint import ClusterNodes, Endpoint, Sentinels
 
-__all__ = ["parse_url"]
+__all__ = ["parse_target", "parse_url"]
 
 _LATER = {
-    "redis+sentinel": "Sentinel",
-    "rediss+sentinel": "Sentinel",
-    "redis+cluster": "Cluster",
-    "rediss+cluster": "Cluster",
     "redlock": "Redlock",
     "http+pawl": "the HTTP service",
     "https+pawl": "the HTTP service",
@@ -23,21 +19,53 @@ _TLS_OPTIONS = frozenset(
     {"ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs", "ssl_check_hostname"},
 )
 _KNOWN = frozenset({"db", "username", "password", "client_name"})
+_SENTINEL_OPTIONS = frozenset({"sentinel_username", "sentinel_password"})
 _CERT_REQS = ("required", "optional", "none")
+_SENTINEL_PORT = 26379
+_PORT = 6379
+_WELL_KNOWN = "redis://, rediss://, unix://, redis+sentinel://, redis+cluster:// or embedded://"
 
 
-def parse_url(url: str) -> Endpoint:
-    """The endpoint that a URL names.
+def parse_target(url: str) -> Endpoint | Sentinels | ClusterNodes:
+    """What a URL names: one server, or Sentinels, or a cluster.
 
     Args:
         url: ``redis://[[user]:password@]host[:port][/db]``, ``rediss://…`` (TLS, certificate and host name are
-            verified), or ``unix://[[user]:password@]/path/to/socket[?db=0]``. Parts may be percent-coded; an IPv6
-            address stands in brackets.
+            verified), ``unix://[[user]:password@]/path/to/socket[?db=0]``,
+            ``redis+sentinel://[[user]:password@]host[:port][,host[:port]…]/service[?db=0]`` or
+            ``redis+cluster://[[user]:password@]host[:port][,host[:port]…]``; ``rediss+…`` for TLS. Parts may be
+            percent-coded; an IPv6 address stands in brackets.
 
     Raises:
         ConfigurationError: It is not such a URL; the text says which part.
         NotSupported: A scheme that this version does not have yet.
     """
+    parts = _split(url)
+    secure = "rediss" if parts.scheme.startswith("rediss") else "redis"
+    if parts.scheme in ("redis+sentinel", "rediss+sentinel"):
+        return _sentinels(parts, secure)
+    if parts.scheme in ("redis+cluster", "rediss+cluster"):
+        return _cluster(parts, secure)
+    settings = _options(parts, frozenset())
+    _put_login(settings, parts)
+    shown = _unix(parts, settings) if parts.scheme == "unix" else _network(parts, settings)
+    return Endpoint(parts.scheme, shown, settings)
+
+
+def parse_url(url: str) -> Endpoint:
+    """The address that the URL of one server names; see ``parse_target``.
+
+    Raises:
+        ConfigurationError: It is no such URL.
+        NotSupported: A scheme that this version does not have yet.
+    """
+    found = parse_target(url)
+    if not isinstance(found, Endpoint):
+        raise ConfigurationError(f"{found.shown} is not one server: use redis://, rediss:// or unix://")
+    return found
+
+
+def _split(url: str) -> SplitResult:
     if not url.strip():
         raise ConfigurationError(
             "the URL is empty: give one such as redis://localhost:6379/0, or none for the embedded server"
@@ -51,33 +79,133 @@ def parse_url(url: str) -> Endpoint:
         ) from None
     if parts.scheme in _LATER:
         raise NotSupported(f"{parts.scheme}:// ({_LATER[parts.scheme]}) is not part of this version of pawl")
-    if parts.scheme not in ("redis", "rediss", "unix"):
+    known = (
+        "redis",
+        "rediss",
+        "unix",
+        "redis+sentinel",
+        "rediss+sentinel",
+        "redis+cluster",
+        "rediss+cluster",
+    )
+    if parts.scheme not in known:
         what = f"unknown scheme {parts.scheme[:20]!r}" if "://" in url else "the URL has no scheme"
-        raise ConfigurationError(f"{what}: use redis://, rediss://, unix:// or embedded://")
-    settings = _options(parts)
-    if parts.username:
-        settings["username"] = unquote(parts.username)
-    if parts.password is not None:
-        settings["password"] = unquote(parts.password)
-    shown = _unix(parts, settings) if parts.scheme == "unix" else _network(parts, settings)
-    return Endpoint(parts.scheme, shown, settings)
+        raise ConfigurationError(f"{what}: use {_WELL_KNOWN}")
+    return parts
 
 
-def _network(parts: SplitResult, settings: dict[str, Any]) -> str:
+def _put_login(settings: dict[str, Any], parts: SplitResult) -> None:
+    login, at, _ = parts.netloc.rpartition("@")
+    username, colon, password = login.partition(":")
+    if at and username:
+        settings["username"] = unquote(username)
+    if at and colon:
+        settings["password"] = unquote(password)
+
+
+# Several nodes ------------------------------------------------------------------------------------------------
+
+
+def _sentinels(parts: SplitResult, scheme: str) -> Sentinels:
+    settings = _options(parts, _SENTINEL_OPTIONS)
+    own = {
+        word: settings.pop(f"sentinel_{word}")
+        for word in ("username", "password")
+        if f"sentinel_{word}" in settings
+    }
+    _put_login(settings, parts)
+    addresses = _addresses(parts, _SENTINEL_PORT)
+    service, _, db = unquote(parts.path).strip("/").partition("/")
+    if "@" in service:
+        _db(service)
+    if not service:
+        raise ConfigurationError(
+            f"the URL of {parts.scheme}:// names no service: give what the Sentinels call the master, as in "
+            f"{parts.scheme}://host1,host2,host3/mymaster"
+        )
+    if db:
+        settings["db"] = _db(db)
+    tls = {key: value for key, value in settings.items() if key in _TLS_OPTIONS}
+    nodes = tuple(
+        Endpoint(
+            scheme,
+            f"sentinel {_host_port(host, port)}",
+            {**tls, **own, "host": host, "port": port},
+            "sentinel",
+        )
+        for host, port in addresses
+    )
+    listed = ",".join(_host_port(host, port) for host, port in addresses)
+    shown = f"{parts.scheme}://{listed}/{service}?db={settings.get('db', 0)}"
+    return Sentinels(service, nodes, Endpoint(scheme, shown, settings, fixed=False), shown)
+
+
+def _cluster(parts: SplitResult, scheme: str) -> ClusterNodes:
+    settings = _options(parts, frozenset())
+    _put_login(settings, parts)
+    addresses = _addresses(parts, _PORT)
+    path = parts.path.strip("/")
+    if settings.get("db", 0) or (path and _db(path)):
+        raise ConfigurationError("a cluster has only db 0: leave the db out of the URL")
+    settings.pop("db", None)
+    model = Endpoint(scheme, "", settings, "cluster", fixed=False)
+    listed = ",".join(_host_port(host, port) for host, port in addresses)
+    return ClusterNodes(tuple(model.at(host, port) for host, port in addresses), f"{parts.scheme}://{listed}")
+
+
+def _addresses(parts: SplitResult, default_port: int) -> list[tuple[str, int]]:
+    listed = parts.netloc.rpartition("@")[2]
+    found: list[tuple[str, int]] = []
+    if parts.path.startswith("//"):
+        raise ConfigurationError(
+            f"the URL of {parts.scheme}:// has a scheme inside: one scheme serves all nodes, "
+            f"{parts.scheme}://host1:port,host2:port"
+        )
+    for text in listed.split(","):
+        if not text.strip():
+            raise ConfigurationError(
+                f"the URL of {parts.scheme}:// has an empty address: write host1:port,host2:port"
+            )
+        one = urlsplit(f"//{text.strip()}")
+        address = unquote(one.hostname or ""), _port(one) or default_port
+        if not address[0]:
+            raise ConfigurationError(f"the URL of {parts.scheme}:// has an address without a host")
+        if address in found:
+            raise ConfigurationError(f"the URL of {parts.scheme}:// names {_host_port(*address)} twice")
+        found.append(address)
+    return found
+
+
+def _host_port(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+# One node -----------------------------------------------------------------------------------------------------
+
+
+def _port(parts: SplitResult) -> int | None:
     try:
         port = parts.port
     except ValueError:
         raise ConfigurationError("the URL's port is not a number from 1 to 65535") from None
     if port == 0:
         raise ConfigurationError("the URL's port is 0; give 1 to 65535")
+    return port
+
+
+def _network(parts: SplitResult, settings: dict[str, Any]) -> str:
+    if "," in parts.netloc.rpartition("@")[2]:
+        raise ConfigurationError(
+            f"the URL of {parts.scheme}:// names several hosts: use redis+sentinel:// or redis+cluster:// for these"
+        )
+    port = _port(parts)
     host = unquote(parts.hostname or "localhost")
     path = parts.path.strip("/")
     if path:
         settings["db"] = _db(path)
     settings["host"] = host
-    settings["port"] = port or 6379
-    shown_host = f"[{host}]" if ":" in host else host
-    return f"{parts.scheme}://{shown_host}:{settings['port']}/{settings.get('db', 0)}"
+    settings["port"] = port or _PORT
+    return f"{parts.scheme}://{_host_port(host, settings['port'])}/{settings.get('db', 0)}"
 
 
 def _unix(parts: SplitResult, settings: dict[str, Any]) -> str:
@@ -100,13 +228,14 @@ def _db(text: str) -> int:
     return int(text)
 
 
-def _options(parts: SplitResult) -> dict[str, Any]:
+def _options(parts: SplitResult, more: frozenset[str]) -> dict[str, Any]:
     settings: dict[str, Any] = {}
     if parts.fragment:
         raise ConfigurationError("the URL has a '#': percent-code it as %23 if it belongs to the password")
+    allowed = _KNOWN | more | (_TLS_OPTIONS if parts.scheme.startswith("rediss") else frozenset())
     for key, value in parse_qsl(parts.query, keep_blank_values=True):
-        if key not in _KNOWN | (_TLS_OPTIONS if parts.scheme == "rediss" else frozenset()):
-            known = ", ".join(sorted(_KNOWN | _TLS_OPTIONS))
+        if key not in allowed:
+            known = ", ".join(sorted(_KNOWN | more | _TLS_OPTIONS))
             raise ConfigurationError(
                 f"unknown option {key[:40]!r} in the URL of {parts.scheme}://; known: {known}"
             )

@@ -12,6 +12,7 @@ import redis
 import redis.asyncio
 from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
+from redis.credentials import CredentialProvider
 from redis.retry import Retry
 
 from pawl.core.faults import classify
@@ -19,7 +20,16 @@ from pawl.core.runtime import Fault, FaultKind
 from pawl.errors import ConfigurationError, NotSupported
 from pawl.topology.endpoint import Endpoint
 
-__all__ = ["endpoint_of", "fault_of", "is_plain", "is_plain_async", "make_async", "make_sync", "plain_port"]
+__all__ = [
+    "asks_again",
+    "endpoint_of",
+    "fault_of",
+    "is_plain",
+    "is_plain_async",
+    "make_async",
+    "make_sync",
+    "plain_port",
+]
 
 _TAKEN = frozenset(
     {
@@ -81,6 +91,8 @@ def _settings(endpoint: Endpoint, timeout: float) -> dict[str, Any]:
         "health_check_interval": 0,
         "socket_timeout": timeout,
     }
+    if "credential_provider" in settings:
+        settings["credential_provider"] = _Provider(settings["credential_provider"])
     if endpoint.scheme == "unix":
         settings.pop("socket_keepalive", None)
     else:
@@ -130,6 +142,36 @@ def make_async(endpoint: Endpoint, timeout: float) -> Any:
     }
     cls = classes[endpoint.scheme]
     return cls(retry=AsyncRetry(NoBackoff(), 0), **_fit(cls, _settings(endpoint, timeout), endpoint.shown))
+
+
+class _Provider(CredentialProvider):
+    """The user's provider, whose failures are told without their words: these may hold what nobody should see."""
+
+    def __init__(self, provider: Any) -> None:
+        self._provider = provider
+
+    def get_credentials(self) -> Any:
+        try:
+            return self._provider.get_credentials()
+        except Exception as error:  # noqa: BLE001 - whatever the user's code raises
+            raise _provider_failed(error) from None
+
+    async def get_credentials_async(self) -> Any:
+        ask = getattr(self._provider, "get_credentials_async", None)
+        try:
+            # Without a way of its own for asyncio it may take its time, and must not stop the loop.
+            return await (asyncio.to_thread(self._provider.get_credentials) if ask is None else ask())
+        except Exception as error:  # noqa: BLE001 - whatever the user's code raises
+            raise _provider_failed(error) from None
+
+
+def _provider_failed(error: Exception) -> redis.ConnectionError:
+    return redis.ConnectionError(f"the credential provider failed: {type(error).__name__}")
+
+
+def asks_again(endpoint: Endpoint, fault: Fault) -> bool:
+    """Whether a refused login is worth one more try: a provider may have been a moment behind the server."""
+    return fault.kind is FaultKind.DENIED and "credential_provider" in endpoint.settings
 
 
 def fault_of(error: BaseException, shown: str) -> Fault:  # noqa: PLR0911 - one return for each cause

@@ -17,21 +17,22 @@ import time
 from collections.abc import Sequence
 from typing import Any, cast
 
-from pawl.core.faults import classify
-from pawl.core.runtime import FIRST_RID, Call, Fault, FaultKind, Reply, Wakeup
+from pawl.core.runtime import DEAF, FIRST_RID, Call, Fault, FaultKind, Reply, Wakeup
 from pawl.topology.endpoint import Endpoint
-from pawl.transport.connect import fault_of, is_plain, make_sync, plain_port
+from pawl.transport.connect import asks_again, fault_of, is_plain, make_sync, plain_port
 from pawl.transport.wire import (
+    ENDING,
     NOTHING,
     Greeting,
     PushNotification,
     ReplyError,
     new_reader,
     read_push,
+    refusal_of,
     rid_of,
 )
 
-__all__ = ["Link"]
+__all__ = ["Link", "open_socket"]
 
 _CHUNK = 65536
 _KEPT_MESSAGES = 64
@@ -43,7 +44,7 @@ class Link:
 
     Args:
         endpoint: Where to.
-        channel: The channel on which it will hear hand-offs.
+        channel: The channel on which it will hear hand-offs; "" for a link that need not hear any.
         timeout: Seconds for the connect and each answer of the handshake.
         first: True if this client was never connected before.
 
@@ -55,23 +56,24 @@ class Link:
         self.lock: threading.Lock = threading.Lock()
         self.dead: bool = False
         self.waiting: bool = False
+        self.shown: str = endpoint.shown
         self.pid: int = os.getpid()
         self._rid: int = FIRST_RID
         self._reader = new_reader()
         self._early: dict[str, Wakeup] = {}
         self._timeout = -1.0
-        self._sock = _open(endpoint, timeout)
+        self._sock = open_socket(endpoint, timeout)
         self._kernel_timeouts = (
             type(self._sock) is socket.socket and self._sock.__class__.__module__ == "socket"
         )
         self._poll = select.poll()
         self._poll.register(self._sock.fileno(), select.POLLIN)
-        greeting = Greeting(channel, endpoint.shown, first=first)
+        greeting = Greeting(channel, endpoint, first=first)
         try:
             self._set_timeout(timeout)
             self._sock.sendall(greeting.request)
             greeting.check_hello(self._next_reply())
-            self.channel: str = greeting.check_subscribe(self._next_reply(push=True))
+            self.channel: str = greeting.check_subscribe(self._next_reply(push=True)) if channel else DEAF
         except Fault:
             self.close()
             raise
@@ -135,6 +137,8 @@ class Link:
         except BaseException:
             self.close()
             raise
+        if any(isinstance(outcome, Fault) and outcome.kind in ENDING for outcome in outcomes):
+            self.close()
         # None: the server did not know the script; one EVAL teaches it, and the rest run as usual.
         return [self._again(call, end) if o is None else o for call, o in zip(calls, outcomes, strict=True)]
 
@@ -142,7 +146,7 @@ class Link:
         reply = self._next_reply()
         if isinstance(reply, ReplyError):
             text = str(reply)
-            outcomes.append(None if text.startswith("NOSCRIPT") else classify(text))
+            outcomes.append(None if text.startswith("NOSCRIPT") else refusal_of(text))
             return
         index = int(reply[1]) - first
         if index >= len(outcomes):
@@ -172,8 +176,8 @@ class Link:
             if isinstance(reply, ReplyError):
                 text = str(reply)
                 if not text.startswith("NOSCRIPT"):
-                    fault = classify(text)
-                    if fault.kind is FaultKind.READ_ONLY:
+                    fault = refusal_of(text)
+                    if fault.kind in ENDING:
                         self.close()
                     raise fault
                 self._rid = rid = self._rid + 1
@@ -288,6 +292,16 @@ def _unanswered(error: OSError, timeout: float) -> Fault:
 
 def _broken(error: Exception) -> Fault:
     return Fault(FaultKind.NOT_REDIS, f"the stream of replies broke: {error}", maybe_applied=True)
+
+
+def open_socket(endpoint: Endpoint, timeout: float) -> socket.socket:
+    """A socket to a node, encrypted and logged in by redis-py. Raises ``Fault``."""
+    try:
+        return _open(endpoint, timeout)
+    except Fault as fault:
+        if not asks_again(endpoint, fault):
+            raise
+    return _open(endpoint, timeout)
 
 
 def _open(endpoint: Endpoint, timeout: float) -> socket.socket:

@@ -13,17 +13,18 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from pawl.core.faults import classify
-from pawl.core.runtime import FIRST_RID, Call, Fault, FaultKind, Reply, Wakeup
+from pawl.core.runtime import DEAF, FIRST_RID, Call, Fault, FaultKind, Reply, Wakeup
 from pawl.topology.endpoint import Endpoint
-from pawl.transport.connect import fault_of, is_plain_async, make_async, plain_port
+from pawl.transport.connect import asks_again, fault_of, is_plain_async, make_async, plain_port
 from pawl.transport.wire import (
+    ENDING,
     NOTHING,
     Greeting,
     PushNotification,
     ReplyError,
     new_reader,
     read_push,
+    refusal_of,
     rid_of,
 )
 
@@ -141,9 +142,12 @@ class Mux(asyncio.Protocol):
             raise Fault(FaultKind.UNREACHABLE, "the connection is gone")
         now = self._loop.time()
         hello: asyncio.Future[Any] = self._loop.create_future()
-        self._subscribed = self._loop.create_future()
+        self._subscribed = self._loop.create_future() if greeting.channel else None
         self._enqueue(_Request(None, 0, hello, now, now + timeout), greeting.request)
         greeting.check_hello(await hello)
+        if self._subscribed is None:
+            self.channel = DEAF
+            return
         try:
             async with asyncio.timeout(timeout):
                 self.channel = greeting.check_subscribe(await self._subscribed)
@@ -217,10 +221,10 @@ class Mux(asyncio.Protocol):
         elif text.startswith("NOSCRIPT") and not request.taught:
             self._teach(request)
         else:
-            fault = classify(text)
+            fault = refusal_of(text)
             if not request.answer.done():
                 request.answer.set_exception(fault)
-            if fault.kind is FaultKind.READ_ONLY:
+            if fault.kind in ENDING:
                 self.close(Fault(FaultKind.UNANSWERED, text, maybe_applied=True))
 
     def _teach(self, request: _Request) -> None:
@@ -290,6 +294,21 @@ async def open_mux(endpoint: Endpoint, mux: Mux, greeting: Greeting, timeout: fl
     Raises:
         Fault: It could not be done.
     """
+    try:
+        maker = await _open(endpoint, timeout)
+    except Fault as fault:
+        if not asks_again(endpoint, fault):
+            raise
+        maker = await _open(endpoint, timeout)
+    mux.take_over(maker)
+    try:
+        await mux.greet(greeting, timeout)
+    except BaseException:
+        mux.close()
+        raise
+
+
+async def _open(endpoint: Endpoint, timeout: float) -> Any:
     maker = make_async(endpoint, timeout)
     try:
         await maker.connect()
@@ -302,9 +321,4 @@ async def open_mux(endpoint: Endpoint, mux: Mux, greeting: Greeting, timeout: fl
         if fault.kind is FaultKind.UNREACHABLE and await is_plain_async(endpoint):
             fault = plain_port(endpoint.shown)
         raise fault from error
-    mux.take_over(maker)
-    try:
-        await mux.greet(greeting, timeout)
-    except BaseException:
-        mux.close()
-        raise
+    return maker

@@ -10,14 +10,18 @@ import hiredis
 from pawl.core.faults import classify
 from pawl.core.runtime import DEAF, Fault, FaultKind, Wakeup
 from pawl.core.scripts import pack_words
+from pawl.topology.endpoint import Endpoint
 
 __all__ = [
+    "ENDING",
     "NOTHING",
     "Greeting",
     "PushNotification",
     "ReplyError",
     "new_reader",
+    "pack",
     "read_push",
+    "refusal_of",
     "rid_of",
 ]
 
@@ -29,8 +33,30 @@ ReplyError = hiredis.ReplyError
 
 _OLDEST = (6, 2)
 
+_ADVICE = {
+    "standalone": "the server is not part of a cluster: use redis://",
+    "cluster": "a node of a cluster: use redis+cluster://",
+    "sentinel": "a Sentinel: use redis+sentinel://host,host,host/service",
+}
 
-def _pack(*words: bytes) -> bytes:
+ENDING = frozenset({FaultKind.READ_ONLY, FaultKind.UNREACHABLE})
+"""Refusals after which a connection is of no more use: another one may reach the master, or log in anew."""
+
+
+def refusal_of(text: str) -> Fault:
+    """What an error reply on a connection in use means.
+
+    One that asks for a login comes when the server forgot ours (credentials that were rotated, a reset): the next
+    connection logs in with the present ones, and if these are wrong it says so.
+    """
+    # A long command is not even read for who has not logged in.
+    if text.startswith(("NOAUTH", "WRONGPASS", "ERR Protocol error: unauthenticated")):
+        return Fault(FaultKind.UNREACHABLE, text)
+    return classify(text)
+
+
+def pack(*words: bytes) -> bytes:
+    """A whole command as it is sent."""
     return b"*%d\r\n" % len(words) + pack_words(*words)
 
 
@@ -56,13 +82,16 @@ class Greeting:
     of hand-offs. The subscription is confirmed before the link is used, so no message can be missed.
     """
 
-    __slots__ = ("channel", "first", "request", "shown")
+    __slots__ = ("channel", "first", "mode", "request", "shown")
 
-    def __init__(self, channel: str, shown: str, *, first: bool) -> None:
+    def __init__(self, channel: str, endpoint: Endpoint, *, first: bool) -> None:
         self.channel: str = channel
-        self.shown: str = shown
-        self.first: bool = first
-        self.request: bytes = _pack(b"HELLO", b"3") + _pack(b"SUBSCRIBE", channel.encode())
+        self.shown: str = endpoint.shown
+        self.mode: str = endpoint.mode
+        self.first: bool = first and endpoint.fixed
+        self.request: bytes = pack(b"HELLO", b"3")
+        if channel:
+            self.request += pack(b"SUBSCRIBE", channel.encode())
 
     def check_hello(self, reply: Any) -> None:
         """Raise ``Fault`` if this server cannot be used."""
@@ -77,12 +106,9 @@ class Greeting:
         if found and (int(found[1]), int(found[2])) < _OLDEST:
             text = f"{self.shown}: version {version}; pawl needs Redis 6.2 or Valkey 8, or later"
             raise Fault(FaultKind.UNSUPPORTED, text, final=True)
-        if facts.get("mode") == "cluster":
-            raise Fault(
-                FaultKind.UNSUPPORTED,
-                f"{self.shown}: a cluster node; this version of pawl has no cluster support",
-                final=True,
-            )
+        mode = facts.get("mode", self.mode)
+        if mode != self.mode:
+            raise Fault(FaultKind.UNSUPPORTED, f"{self.shown}: {_ADVICE.get(mode, mode)}", final=True)
         if facts.get("role", "master") not in ("master", "primary"):
             # At the first contact the address is wrong; later on it is a failover, which passes.
             raise Fault(FaultKind.READ_ONLY, f"{self.shown} is a replica", final=self.first)

@@ -43,6 +43,7 @@ class Mutex:
     """
 
     transferable = True
+    advice = "use rlock for re-entry"
 
     __slots__ = ("_dead", "_holds", "_keys", "_owner", "key", "kind", "name")
 
@@ -118,6 +119,10 @@ class Mutex:
 
     def raised_by(self, held: Primitive, token: str) -> Primitive | None:  # noqa: ARG002
         """None: there is nothing above holding it."""
+        return None
+
+    def lowered(self) -> Primitive | None:
+        """None: there is nothing below holding it."""
         return None
 
     def refusal(self, reply: Reply) -> PawlError | None:  # noqa: ARG002

@@ -57,6 +57,7 @@ class Permits:
     """
 
     transferable = False
+    advice = "release the read lease first, or read with upgradable=True"
 
     __slots__ = (
         "_base",
@@ -144,6 +145,10 @@ class Permits:
         if isinstance(held, Permits) and held.mode == UPGRADABLE and self.mode == EXCLUSIVE:
             return self.of(self.kind, EXCLUSIVE, token)
         return None
+
+    def lowered(self) -> Permits | None:
+        """A reader, for a writer: its renewals carry the downgrade, so that it comes true whatever was lost."""
+        return self.of(self.kind, SHARED) if self.mode == EXCLUSIVE else None
 
     def refusal(self, reply: Reply) -> PawlError | None:
         """The error that a reply of these scripts stands for, if it does."""

@@ -1,0 +1,291 @@
+"""What latches, barriers and elections of either colour are made of: no I/O, so one text serves both."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from typing import Any, ParamSpec, Protocol, Self, TypedDict, TypeVar, overload
+
+from pawl._cancel import CancelScope
+from pawl._factory import Settings, description, name_and_key, shared_client
+from pawl.core.barrier import MAX_PARTIES
+from pawl.core.election import Seat, check_after
+from pawl.core.latch import MAX_COUNT
+from pawl.core.names import key_of
+from pawl.core.operations import Plan
+from pawl.core.options import LockOptions, Seconds, check_count
+from pawl.core.validity import to_ms
+from pawl.errors import ConfigurationError
+from pawl.model import LeaseState
+from pawl.primitives.barrier import Barrier
+from pawl.primitives.election import Ballot
+from pawl.primitives.latch import Latch
+
+__all__ = [
+    "BarrierKwargs",
+    "BarrierPlan",
+    "Described",
+    "Guarding",
+    "LatchKwargs",
+    "LatchPlan",
+    "Skipping",
+    "barrier_plan",
+    "election_plan",
+    "guard",
+    "guard_async",
+    "latch_plan",
+]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_LATCH_TTL = 86400.0
+_LATE = 120.0
+"""Seconds beyond ``unavailable_after`` for which a request is remembered: it is tried in the background for a minute,
+and a copy of it may be late on the wire."""
+
+
+class LatchKwargs(TypedDict, total=False):
+    """The options of a latch as keyword arguments."""
+
+    ttl: Seconds
+    timeout: Seconds | None
+    ticket_ttl: Seconds
+    unavailable_after: Seconds
+    max_waiters: int
+
+
+class BarrierKwargs(TypedDict, total=False):
+    """The options of a barrier as keyword arguments."""
+
+    timeout: Seconds | None
+    ticket_ttl: Seconds
+    unavailable_after: Seconds
+
+
+@dataclass(frozen=True, slots=True)
+class LatchPlan:
+    """One latch as the operations see it."""
+
+    primitive: Latch
+    options: LockOptions
+
+
+@dataclass(frozen=True, slots=True)
+class BarrierPlan:
+    """One barrier as the operations see it."""
+
+    primitive: Barrier
+    options: LockOptions
+
+
+def latch_plan(settings: Settings, name: str, count: int, given: Mapping[str, Any]) -> LatchPlan:
+    """The plan of a ``latch``.
+
+    Raises:
+        ConfigurationError: A name, count or option that can never work.
+    """
+    check_count(count, "count", 1, MAX_COUNT)
+    options = _options(settings, LatchKwargs, {"ttl": _LATCH_TTL, **given})
+    remember_ms = to_ms(options.unavailable_after + _LATE)
+    latch = Latch(
+        *_name_and_key(settings, name),
+        count,
+        options.ttl_ms,
+        options.ticket_ms,
+        remember_ms,
+        options.max_waiters,
+    )
+    return LatchPlan(latch, options)
+
+
+def barrier_plan(settings: Settings, name: str, parties: int, given: Mapping[str, Any]) -> BarrierPlan:
+    """The plan of a ``barrier``.
+
+    Raises:
+        ConfigurationError: A name, number of parties or option that can never work.
+    """
+    check_count(parties, "parties", 1, MAX_PARTIES)
+    options = _options(settings, BarrierKwargs, given)
+    return BarrierPlan(Barrier(name, key_of(settings.namespace, name), parties, options.ticket_ms), options)
+
+
+def election_plan(settings: Settings, name: str, identity: str | None, given: Mapping[str, Any]) -> Plan:
+    """The plan of an ``election``.
+
+    Raises:
+        ConfigurationError: A name, identity or option that can never work.
+    """
+    if given.get("handover", 0) != 0:
+        raise ConfigurationError(
+            "an election has no local hand-over: who leads is for all to see; leave it out"
+        )
+    options = settings.lock_options({**given, "handover": 0})
+    name, _ = _name_and_key(settings, name)
+    # No name can be escaped to this: an escape is a % and two digits or capitals.
+    prefix = f"{settings.namespace}:%election" if settings.namespace else "%election"
+    key = key_of(prefix, name) if settings.namespace else f"{prefix}:{name}"
+    ballot = Ballot(name, key, options.max_waiters)
+    return Plan(ballot, options, False, False, True, "", identity=_check_identity(identity))
+
+
+def _name_and_key(settings: Settings, name: object) -> tuple[str, str]:
+    found = name_and_key(settings, name)
+    if found is None:
+        raise ConfigurationError(
+            f"name {name!r} has a field, and nothing fills it here; {{{{ stands for a brace"
+        )
+    return found
+
+
+def _options(settings: Settings, known: type, given: Mapping[str, Any]) -> LockOptions:
+    names: set[str] = set(known.__annotations__)
+    unknown = sorted(set(given) - names)
+    if unknown:
+        text = f"unknown option {', '.join(unknown)}; known: {', '.join(sorted(names))}"
+        raise ConfigurationError(text)
+    defaults = {"timeout": settings.options.timeout, "unavailable_after": settings.options.unavailable_after}
+    return LockOptions(**{**defaults, **given})
+
+
+def _check_identity(identity: object) -> str:
+    if identity is None:
+        return ""
+    if not isinstance(identity, str) or not identity:
+        raise ConfigurationError(f"identity must be text of 1 to 200 bytes, not {identity!r:.40}")
+    if any(c.isspace() or not c.isprintable() for c in identity):
+        raise ConfigurationError(
+            f"identity {identity!r:.40} contains white space or control characters; use letters, digits, '-'"
+        )
+    if len(identity.encode()) > 200:
+        raise ConfigurationError("identity is too long; at most 200 bytes")
+    return identity
+
+
+class Described:
+    """The description of a latch, a barrier or an election: immutable, picklable, shared by all threads and tasks."""
+
+    __slots__ = ("__weakref__", "_client", "_plan", "_source")
+
+    def __init__(self, client: Any, plan: Any, source: tuple[str, tuple[Any, ...], dict[str, Any]]) -> None:
+        self._client = client
+        self._plan = plan
+        self._source = source
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return str(self._plan.primitive.name)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r}>"
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _made_again, (type(self._client), description(self._client._origin), *self._source)
+
+
+def _made_again(
+    client_class: type, origin: Any, kind: str, args: tuple[Any, ...], given: dict[str, Any]
+) -> Any:
+    return getattr(shared_client(client_class, origin), kind)(*args, **given)
+
+
+# What only the leader may do ----------------------------------------------------------------------------------------
+
+
+class Guarding(Protocol):
+    """What decorates a function, and leaves its type as it is."""
+
+    def __call__(self, function: Callable[P, R], /) -> Callable[P, R]:
+        """Decorate it."""
+        ...
+
+
+class Skipping(Protocol):
+    """What decorates a function whose calls may give None instead."""
+
+    @overload
+    def __call__(
+        self, function: Callable[P, Coroutine[Any, Any, R]], /
+    ) -> Callable[P, Coroutine[Any, Any, R | None]]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Callable[P, R | None]: ...
+
+
+def guard(seat: Seat, function: Callable[..., Any] | None, on_follower: str) -> Any:
+    """The decorator ``leader_only`` of threads, or the decorated function if it was given at once."""
+    return _guard(seat, function, on_follower, _call_checked)
+
+
+def guard_async(seat: Seat, function: Callable[..., Any] | None, on_follower: str) -> Any:
+    """The decorator ``leader_only`` of asyncio: a loss also cancels a coroutine that runs under it."""
+    return _guard(seat, function, on_follower, _call_cancelled)
+
+
+def _guard(
+    seat: Seat, function: Callable[..., Any] | None, on_follower: str, call_async: Callable[..., Any]
+) -> Any:
+    if on_follower not in ("raise", "skip"):
+        raise ConfigurationError(f"on_follower is {on_follower!r:.40}; give 'raise' or 'skip'")
+    if function is None:
+        return functools.partial(_guard, seat, on_follower=on_follower, call_async=call_async)
+    _check_function(function)
+    wanted = seat.leading if on_follower == "raise" else seat.lease
+
+    if inspect.iscoroutinefunction(function):
+
+        @functools.wraps(function)
+        async def guarded_async(*args: Any, **kwargs: Any) -> Any:
+            lease = wanted()
+            return None if lease is None else await call_async(lease, function, args, kwargs)
+
+        return guarded_async
+
+    @functools.wraps(function)
+    def guarded(*args: Any, **kwargs: Any) -> Any:
+        lease = wanted()
+        if lease is None:
+            return None
+        result = function(*args, **kwargs)
+        if lease.state is LeaseState.LOST:
+            lease.check()
+        return result
+
+    return guarded
+
+
+def _check_function(function: object) -> None:
+    if not callable(function) or isinstance(function, (type, staticmethod, classmethod)):
+        kind = type(function).__name__
+        raise ConfigurationError(f"leader_only decorates functions and methods, not {kind} {function!r:.40}")
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise ConfigurationError("leader_only cannot watch a generator: its body runs after the call")
+
+
+async def _call_checked(
+    lease: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    result = await function(*args, **kwargs)
+    await check_after(lease._engine, lease, None)
+    return result
+
+
+async def _call_cancelled(
+    lease: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    CancelScope.enter(lease)
+    try:
+        result = await function(*args, **kwargs)
+    except BaseException as error:
+        await CancelScope.leave(lease, error, check_after)
+        raise
+    await CancelScope.leave(lease, None, check_after)
+    return result

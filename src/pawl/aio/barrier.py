@@ -1,0 +1,56 @@
+"""The barrier of asyncio. A thin shell: what happens is decided in ``pawl.core``."""
+
+from __future__ import annotations
+
+from pawl._coordinate import Described
+from pawl._unset import UNSET, Unset
+from pawl.core import barrier
+from pawl.core.options import Seconds, check_timeout
+
+__all__ = ["AsyncBarrier"]
+
+
+class AsyncBarrier(Described):
+    """Where several parties wait until all are there, again and again. Made by ``AsyncClient.barrier``.
+
+    Immutable, picklable, shared by any number of tasks and processes that give the same name and parties.
+    """
+
+    __slots__ = ()
+
+    @property
+    def parties(self) -> int:
+        """How many pass at once, as it was given."""
+        return int(self._plan.primitive.parties)
+
+    async def wait(self, timeout: Seconds | Unset | None = UNSET) -> int:
+        """Arrive, and wait until all parties are there. Then they pass together, and the barrier is ready again.
+
+        A wait that ends in another way takes its arrival back; the others go on waiting.
+
+        Args:
+            timeout: Seconds to wait; None for ever, 0 passes only as the last one; default: the barrier's own
+                ``timeout``.
+
+        Returns:
+            How many were still missing at the arrival: ``parties - 1`` for the first, 0 for the last. Each of those
+            that pass together gets another one.
+
+        Raises:
+            AcquireTimeout: Somebody was still missing at the end of ``timeout``; also a TimeoutError.
+            LeaseLost: This party was paused past its ticket, and whether it passed with the others is not known.
+            LimitMismatch: Others wait here for another number of parties.
+            BackendError: The server could not be asked, or refused.
+            ClientClosed: The client was closed.
+        """
+        options = self._plan.options
+        most = options.timeout if isinstance(timeout, Unset) else check_timeout(timeout)
+        return await barrier.wait(self._client._engine(), self._plan.primitive, options, most)
+
+    async def arrived(self) -> int:
+        """How many parties wait here now. Old as soon as it is known.
+
+        Raises:
+            BackendError: The server could not be asked, or refused.
+        """
+        return await barrier.arrived(self._client._engine(), self._plan.primitive, self._plan.options)

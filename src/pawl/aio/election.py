@@ -1,0 +1,154 @@
+"""The election of asyncio. Thin shells: what happens is decided in ``pawl.core``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeVar, overload
+
+from pawl._coordinate import Described, Guarding, Skipping, guard_async
+from pawl._unset import UNSET, Unset
+from pawl.aio.lease import AsyncLease
+from pawl.aio.lock import Acquiring
+from pawl.core import election
+from pawl.core.claim import StopSignal
+from pawl.core.options import Seconds, check_timeout
+from pawl.model import Leader
+
+if TYPE_CHECKING:
+    from pawl.core.operations import Plan
+
+__all__ = ["AsyncElection", "AsyncLeaders"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class AsyncLeaders:
+    """Who leads, at first and after each change; made by ``AsyncElection.observe``.
+
+    An async iterator, and an async context manager. A reader that is slower than the changes sees the latest. It ends
+    when it or the client is closed.
+    """
+
+    __slots__ = ("_watch",)
+
+    def __init__(self, watch: election.Watch) -> None:
+        self._watch = watch
+
+    def close(self) -> None:
+        """End it, also for another task that waits for the next change. Safe to repeat."""
+        self._watch.close()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Leader | None:
+        found = await self._watch.next()
+        if isinstance(found, election.Ended):
+            raise StopAsyncIteration
+        return found
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class AsyncElection(Described):
+    """One of many candidates leads, and everybody can know who. Made by ``AsyncClient.election``.
+
+    Shared by any number of tasks; ``resign``, ``leading`` and ``leader_only`` are about the leadership that was last
+    won through this object.
+    """
+
+    __slots__ = ("_seat",)
+
+    def __init__(self, client: Any, plan: Plan, source: tuple[str, tuple[Any, ...], dict[str, Any]]) -> None:
+        super().__init__(client, plan, source)
+        self._seat = election.Seat(plan.primitive.name)
+
+    def campaign(
+        self, timeout: Seconds | Unset | None = UNSET, *, stop: StopSignal | None = None
+    ) -> Acquiring[AsyncLease]:
+        """Stand for election, and wait until elected. Candidates are elected in the order in which they came.
+
+        Await it, or enter it with ``async with``.
+
+        Args:
+            timeout: Seconds to wait; None for ever, 0 tries once; default: the election's own ``timeout``.
+            stop: An event; once it is set, the wait ends with ``NotAcquired`` within 0.05 s.
+
+        Returns:
+            The lease to lead with; leave its ``async with`` block, release it or ``resign`` to give up leading.
+            Keep it: a lease that is dropped is not renewed.
+
+        Raises:
+            AcquireTimeout: Somebody else still led at the end of ``timeout``.
+            DeadlockDetected: This task leads already.
+            QueueFull: More than ``max_waiters`` stand.
+            BackendError: The server could not be asked, or refused.
+            ClientClosed: The client was closed.
+        """
+        wait = self._plan.options.timeout if isinstance(timeout, Unset) else check_timeout(timeout)
+        engine = self._client._engine()
+        return Acquiring(election.campaign(engine, self._plan, self._seat, AsyncLease, wait, stop))
+
+    async def resign(self) -> None:
+        """Give up leading; the next candidate leads at once.
+
+        Raises:
+            NotHeld: This object does not lead (any more).
+            BackendUnavailable: The server did not answer; the ttl ends the leadership at the latest.
+        """
+        await election.resign(self._client._engine(), self._seat)
+
+    @property
+    def leading(self) -> bool:
+        """Whether this object leads now, by the local clock. Sends nothing."""
+        return self._seat.lease() is not None
+
+    async def leader(self) -> Leader | None:
+        """Who leads now; None if nobody. Old as soon as it is known.
+
+        Raises:
+            BackendError: The server could not be asked, or refused.
+        """
+        return await election.leader(self._client._engine(), self._plan)
+
+    def observe(self) -> AsyncLeaders:
+        """Who leads now, then each change: an async iterator of ``Leader``, or None for nobody.
+
+        Its next step raises ``BackendError`` if the server cannot be asked for ``unavailable_after``, and
+        ``QueueFull`` if more than ``max_waiters`` observe; it may be asked again.
+        """
+        return AsyncLeaders(election.Watch(self._client._engine(), self._plan))
+
+    @overload
+    def leader_only(self, function: Callable[P, R]) -> Callable[P, R]: ...
+    @overload
+    def leader_only(self, *, on_follower: Literal["raise"] = "raise") -> Guarding: ...
+    @overload
+    def leader_only(self, *, on_follower: Literal["skip"]) -> Skipping: ...
+
+    def leader_only(self, function: Callable[..., Any] | None = None, *, on_follower: str = "raise") -> Any:
+        """Decorate a function or coroutine function that only the leader may run.
+
+        It asks the local clock before the call, and again after it: a call whose leadership was lost meanwhile raises
+        ``LeaseLost`` in place of its result. A loss cancels a coroutine at its next await.
+
+        Args:
+            function: What to run.
+            on_follower: What a call does where this object does not lead: ``"raise"`` (default) raises ``NotHeld``,
+                ``"skip"`` returns None.
+
+        Returns:
+            The function with the same signature.
+
+        Raises:
+            ConfigurationError: It is no function, or ``on_follower`` is neither.
+        """
+        return guard_async(self._seat, function, on_follower)

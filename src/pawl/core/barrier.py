@@ -1,0 +1,141 @@
+"""How parties wait for each other at a barrier: once for every colour."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from pawl.core.claim import TOMB_MS
+from pawl.core.endings import query
+from pawl.core.gate import Visit, disagreement, unexpected
+from pawl.core.options import LockOptions
+from pawl.core.runtime import Call
+from pawl.errors import LeaseLost
+from pawl.model import LossReason
+
+if TYPE_CHECKING:
+    from pawl.core.engine import Engine
+    from pawl.core.runtime import Reply
+
+__all__ = ["MAX_PARTIES", "BarrierCalls", "arrived", "wait"]
+
+MAX_PARTIES = 1000
+"""The largest number of parties: the last one lets all of them pass in one run of a script."""
+
+_WAIT = "wait at barrier"
+
+
+class BarrierCalls(Protocol):
+    """What the calls of a barrier are made by."""
+
+    @property
+    def name(self) -> str:
+        """The name as the user gave it."""
+        ...
+
+    @property
+    def parties(self) -> int:
+        """How many pass at once."""
+        ...
+
+    def arrive(self, token: str, channel: str, *, stay: bool) -> Call:
+        """Arrive, or keep the place of an arrival that is known."""
+        ...
+
+    def leave(self, token: str, tomb_ms: int) -> Call:
+        """Withdraw an arrival."""
+        ...
+
+    def inspect(self) -> Call:
+        """Read how many wait."""
+        ...
+
+
+async def arrived(engine: Engine, barrier: BarrierCalls, options: LockOptions) -> int:
+    """How many parties wait now.
+
+    Raises:
+        BackendError: The server could not be asked.
+    """
+    engine.check_open(barrier.name)
+    reply, _ = await query(engine, barrier.inspect(), options, barrier.name, "read barrier")
+    return int(reply[2])
+
+
+async def wait(engine: Engine, barrier: BarrierCalls, options: LockOptions, timeout: float | None) -> int:
+    """Wait until all parties are there.
+
+    Returns:
+        How many were still missing when this one arrived: the last one gets 0.
+
+    Raises:
+        AcquireTimeout: Some were still missing at the end of ``timeout``; the arrival was withdrawn.
+        LeaseLost: The ticket lapsed and the others passed meanwhile, or the server lost the barrier.
+        LimitMismatch: Others wait for another number of parties.
+        BackendError: The server could not be asked.
+    """
+    engine.check_open(barrier.name)
+    waiting = _Waiting(engine, barrier, options, timeout)
+    return await waiting.visit.within(waiting.run(), waiting.leave)
+
+
+class _Waiting:
+    """One wait: it arrives, then sleeps and keeps its place."""
+
+    def __init__(
+        self, engine: Engine, barrier: BarrierCalls, options: LockOptions, timeout: float | None
+    ) -> None:
+        self.barrier = barrier
+        self.visit = Visit(engine, options, barrier.name, _WAIT, timeout)
+        self.round = 0
+        self.missing = barrier.parties
+
+    def leave(self) -> Call | None:
+        visit = self.visit
+        if not visit.claim.sent:
+            return None
+        return self.barrier.leave(visit.token, TOMB_MS if visit.unanswered else 0)
+
+    def call(self) -> Call:
+        visit = self.visit
+        return self.barrier.arrive(visit.token, visit.channel, stay=self.round > 0)
+
+    async def run(self) -> int:
+        visit = self.visit
+        while True:
+            index = self.read(await visit.ask(self.call))
+            if index is not None:
+                return index
+            if self.round:
+                wakeup = await visit.listen()
+                if wakeup is not None:
+                    # Sent to this token alone, and only when it passes.
+                    return wakeup.fence
+            if visit.over():
+                break
+        call = self.leave()
+        if call is not None:
+            reply = await visit.last_word(call)
+            if reply[0] == b"P":
+                return int(reply[2])
+        raise visit.timed_out(f"{self.missing} of {self.barrier.parties} still missing")
+
+    def read(self, reply: Reply) -> int | None:
+        status, name = reply[0], self.barrier.name
+        if status == b"P":
+            return int(reply[2])
+        if status == b"W":
+            self.missing = self.barrier.parties - int(reply[2])
+            self.round = int(reply[3])
+            return None
+        if status == b"C":
+            raise disagreement("barrier", name, "parties", reply[2], self.barrier.parties)
+        if status == b"X" or (status == b"U" and reply[2] == self.round):
+            # It lapsed while this party was paused, and nobody passed since: it arrives anew.
+            self.visit.engine.count("requeued")
+            self.visit.renew_token()
+            self.round = 0
+            return None
+        if status == b"U":
+            text = f"{_WAIT} {name!r}: the ticket lapsed, and whether the others passed with it is not known"
+            raise LeaseLost(text, name=name, reason=LossReason.EXPIRED)
+        raise unexpected(reply, _WAIT, name)

@@ -1,0 +1,12 @@
+-- Shows how many wait.
+-- keys: barrier, waiting, passed, tickets, dead
+-- args: rid
+-- returns: {'I', rid, arrived, parties (0: nobody was there yet)}
+-- invariant: it writes nothing.
+--@include _gate
+--@include _barrier
+local barrier, refusal = read_barrier('')
+if refusal then
+  return refusal
+end
+return {'I', RID, call('ZCOUNT', WAITING, '(' .. digits(now_ms), '+inf'), barrier.parties}

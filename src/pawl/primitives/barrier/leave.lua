@@ -1,0 +1,23 @@
+-- Withdraws an arrival that is still waiting.
+-- keys: barrier, waiting, passed, tickets, dead
+-- args: token, tomb_ms (0: no tombstone), rid
+-- returns: {'P', rid, index, round} | {'W', rid} | {'A', rid}
+-- invariant: who passed is told so, and nobody that passed is taken away; a tombstone keeps a late copy of the
+--   arrival from being counted.
+local token, tomb_ms = ARGV[1], tonumber(ARGV[2])
+--@include _gate
+--@include _barrier
+local barrier, refusal = read_barrier(token)
+if refusal then
+  return refusal
+end
+if barrier.passed then
+  return {'P', RID, barrier.index, barrier.passed}
+end
+drop(WAITING, {token})
+if tomb_ms > 0 then
+  -- DEL first: the server then lets SET pass when it is out of memory.
+  redis.pcall('DEL', DEAD)
+  redis.pcall('SET', DEAD, '1', 'PXAT', digits(now_ms + tomb_ms))
+end
+return {barrier.waits > 0 and 'W' or 'A', RID}

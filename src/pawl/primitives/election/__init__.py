@@ -1,0 +1,84 @@
+"""The election: a mutex whose holder leads, and who is told of each change."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from pawl.core.names import WIRE_VERSION, helper_key
+from pawl.core.runtime import Call
+from pawl.core.scripts import Script, load, pack_words
+from pawl.primitives.mutex import Mutex
+
+__all__ = ["Ballot"]
+
+_ACQUIRE = load(__name__, "acquire")
+_RENEW = load(__name__, "renew")
+_LEAVE = load(__name__, "leave")
+_OBSERVE = load(__name__, "observe")
+_HUSH = load(__name__, "hush")
+
+
+@lru_cache(maxsize=1024)
+def _args(*args: str | int) -> bytes:
+    return pack_words(*[str(arg).encode() for arg in args])
+
+
+class Ballot(Mutex):
+    """The calls of one election: those of a mutex, in scripts that also tell the observers.
+
+    Args:
+        name: The name as the user gave it.
+        key: Its key, which no lock has.
+        max_observers: How many may observe at once.
+    """
+
+    transferable = False
+
+    __slots__ = ("_max_observers", "_observed", "_observers")
+
+    def __init__(self, name: str, key: str, max_observers: int) -> None:
+        super().__init__("election", name, key)
+        observers = helper_key(key, f"{WIRE_VERSION}:observers").encode()
+        self._observers = pack_words(observers)
+        self._observed = pack_words(key.encode(), helper_key(key, "fence").encode(), observers)
+        self._max_observers = max_observers
+
+    def acquire(
+        self,
+        token: str,
+        ttl_ms: int,
+        ticket_ms: int,
+        *,
+        wait: bool,
+        block: int,
+        channel: str,
+        max_waiters: int,
+    ) -> Call:
+        """Stand for election; see ``acquire.lua``."""
+        args = _args(ttl_ms, ticket_ms, 1 if wait else 0, block, channel, max_waiters)
+        return self._ballot(_ACQUIRE, token, args)
+
+    def renew(self, token: str, ttl_ms: int, ticket_ms: int, channel: str) -> Call:
+        """Raise the life of a leader or a candidate; see ``renew.lua``."""
+        args = pack_words(token.encode()) + _args(ttl_ms, ticket_ms, channel)
+        return Call(_RENEW, self._keys + self._observers + self._holds + args)
+
+    def leave(self, token: str, tomb_ms: int, close_ms: int) -> Call:
+        """Resign, withdraw or undo; see ``leave.lua``."""
+        return self._ballot(_LEAVE, token, _args(tomb_ms, close_ms))
+
+    def observe(self, token: str, ticket_ms: int, channel: str, former: str) -> Call:
+        """Read who leads, and be woken when that changes; see ``observe.lua``."""
+        args = _args(token, ticket_ms, channel, former, self._max_observers)
+        return Call(_OBSERVE, self._observed + args)
+
+    def hush(self, token: str, channel: str) -> Call:
+        """End an observation; see ``hush.lua``."""
+        return Call(_HUSH, self._observers + _args(token, channel))
+
+    def _ballot(self, script: Script, token: str, args: bytes) -> Call:
+        word = token.encode()
+        dead = pack_words(self._dead + word)
+        return Call(
+            script, b"".join((self._keys, dead, self._observers, self._holds, pack_words(word), args))
+        )

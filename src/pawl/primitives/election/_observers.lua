@@ -1,0 +1,16 @@
+-- An election: the mutex, and who wants to hear of each change of the leader. Its type is looked at before anything
+-- is written.
+local OBSERVERS = KEYS[#KEYS - 1]
+call('ZCARD', OBSERVERS)
+local leader_before = call('GET', NAME)
+
+-- Wakes the observers if somebody else leads now, or nobody.
+local function tell(reply)
+  if call('GET', NAME) ~= leader_before then
+    if not now_ms then
+      read_clock()
+    end
+    wake(call('ZRANGE', OBSERVERS, 0, -1), 0, now_ms)
+  end
+  return reply
+end

@@ -1,0 +1,22 @@
+-- Says who leads, and has the caller woken when that changes.
+-- keys: name, fence, observers
+-- args: token, ticket_ttl_ms (0: only ask), channel, former (the channel that it was noted with before, or ''),
+--   max_observers, rid
+-- returns: {'I', rid, leader_public or '', pttl_ms, fence} | {'F', rid, observers}
+-- invariant: asking and noting are one run, so no change falls between what is told and what will be heard; of a
+--   token it shows only what follows the secret part.
+local token, ticket_ttl_ms, channel, former = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
+local max_observers, OBSERVERS = tonumber(ARGV[5]), KEYS[3]
+--@include _gate
+read_clock()
+local leader, left_ms = call('GET', NAME), call('PTTL', NAME)
+local version, fence = unpack(call('HMGET', FENCE, 'v', 'cur'))
+local refusal = wire_refusal(version)
+if refusal then
+  return refusal
+end
+call('ZCARD', OBSERVERS)
+if ticket_ttl_ms > 0 and not note(OBSERVERS, token, channel, former, now_ms + ticket_ttl_ms, max_observers) then
+  return {'F', RID, call('ZCARD', OBSERVERS)}
+end
+return {'I', RID, leader and string.match(leader, '@(.*)$') or '', left_ms, tonumber(fence or '0')}

@@ -1,0 +1,44 @@
+-- The latch: {there, count, left, round, opened, born, expiry_ms}. `round` rises with every reset, `opened` is the
+-- last round whose count reached 0. Whoever began to wait in round r is let go once `opened` is r or more.
+local LATCH, WAITERS, SEEN = KEYS[1], KEYS[2], KEYS[3]
+
+-- Reads all three keys, so that one of a wrong type stops the script before its first write. PTTL comes before TIME.
+local function read_latch()
+  local left_ms = call('PTTL', LATCH)
+  read_clock()
+  local f = call('HMGET', LATCH, 'v', 'count', 'left', 'round', 'opened', 'born')
+  call('ZCARD', WAITERS)
+  call('ZCARD', SEEN)
+  local latch = {there = f[1], expiry_ms = now_ms + math.max(left_ms, 0)}
+  latch.count, latch.left = tonumber(f[2] or '0'), tonumber(f[3] or '0')
+  latch.round, latch.opened, latch.born = tonumber(f[4] or '0'), tonumber(f[5] or '0'), tonumber(f[6] or '0')
+  return latch, wire_refusal(f[1])
+end
+
+-- Makes the latch if there is none, else keeps it alive. The first write is HSET for a new one, which a server out
+-- of memory refuses, and PEXPIREAT for one that is there, after which it lets the rest pass.
+local function keep(latch, count, ttl_ms)
+  local expiry_ms = math.max(now_ms + ttl_ms, latch.expiry_ms)
+  if not latch.there then
+    latch.count, latch.left, latch.round, latch.opened, latch.born = count, count, now_us, 0, now_us
+    call('HSET', LATCH, 'v', WIRE, 'count', digits(count), 'left', digits(count), 'round', digits(now_us),
+      'opened', '0', 'born', digits(now_us))
+  end
+  call('PEXPIREAT', LATCH, digits(expiry_ms))
+  latch.expiry_ms = expiry_ms
+  outlive(SEEN, expiry_ms)
+end
+
+-- A request is remembered longer than a copy of it may come late, a part for the whole round.
+local function is_seen(token, part)
+  return call('ZSCORE', SEEN, token) or (part ~= '' and call('ZSCORE', SEEN, '=' .. part))
+end
+
+local function remember(latch, token, part, remember_ms)
+  call('ZREMRANGEBYSCORE', SEEN, '-inf', digits(now_ms))
+  call('ZADD', SEEN, digits(now_ms + remember_ms), token)
+  if part ~= '' then
+    call('ZADD', SEEN, '+inf', '=' .. part)
+  end
+  outlive(SEEN, math.max(latch.expiry_ms, now_ms + remember_ms))
+end

@@ -1,0 +1,32 @@
+-- Counts down; at 0 everybody who waits is let go.
+-- keys: latch, waiters, seen
+-- args: token, part ('' none), n, count, ttl_ms, remember_ms, rid
+-- returns: {'D', rid, left} | {'C', rid, count}
+-- invariant: a request or part that was seen before changes nothing; what is left only falls within a round, and a
+--   round that was opened stays so for all who waited in it.
+local token, part, n, count = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+local ttl_ms, remember_ms = tonumber(ARGV[5]), tonumber(ARGV[6])
+--@include _gate
+--@include _latch
+local latch, refusal = read_latch()
+if refusal then
+  return refusal
+end
+if is_seen(token, part) then
+  return {'D', RID, latch.left}
+end
+if latch.there and latch.count ~= count then
+  return {'C', RID, latch.count}
+end
+keep(latch, count, ttl_ms)
+latch.left = math.max(0, latch.left - n)
+call('HSET', LATCH, 'left', digits(latch.left))
+remember(latch, token, part, remember_ms)
+local waiters = {}
+if latch.left == 0 and latch.opened < latch.round then
+  call('HSET', LATCH, 'opened', digits(latch.round))
+  waiters = call('ZRANGE', WAITERS, 0, -1)
+  call('DEL', WAITERS)
+end
+wake(waiters, latch.round, now_ms)
+return {'D', RID, latch.left}

@@ -1,0 +1,12 @@
+-- Shows what is left.
+-- keys: latch, waiters, seen
+-- args: rid
+-- returns: {'I', rid, count (0: there is none), left, round, waiters}
+-- invariant: it writes nothing.
+--@include _gate
+--@include _latch
+local latch, refusal = read_latch()
+if refusal then
+  return refusal
+end
+return {'I', RID, latch.count, latch.left, latch.round, call('ZCOUNT', WAITERS, digits(now_ms), '+inf')}

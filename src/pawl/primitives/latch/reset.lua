@@ -1,0 +1,25 @@
+-- Begins a new round: the count is full again. Whoever waits goes on waiting.
+-- keys: latch, waiters, seen
+-- args: token, count, ttl_ms, remember_ms, rid
+-- returns: {'R', rid, left}
+-- invariant: a request that was seen before changes nothing, so that no late copy undoes what was counted since; a
+--   reset opens nothing and closes nothing that was opened.
+local token, count, ttl_ms, remember_ms = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+--@include _gate
+--@include _latch
+local latch, refusal = read_latch()
+if refusal then
+  return refusal
+end
+if is_seen(token, '') then
+  return {'R', RID, latch.left}
+end
+local was_there = latch.there
+keep(latch, count, ttl_ms)
+if was_there then
+  local round = math.max(latch.round + 1, now_us)
+  call('HSET', LATCH, 'count', digits(count), 'left', digits(count), 'round', digits(round))
+  call('ZREMRANGEBYSCORE', SEEN, '+inf', '+inf')
+end
+remember(latch, token, '', remember_ms)
+return {'R', RID, count}

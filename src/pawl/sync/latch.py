@@ -1,0 +1,82 @@
+"""The latch of threads. A thin shell: what happens is decided in ``pawl.core``."""
+
+from __future__ import annotations
+
+from pawl._coordinate import Described
+from pawl._unset import UNSET, Unset
+from pawl.core import latch
+from pawl.core.options import Seconds, check_timeout
+from pawl.runtimes.threads import run
+
+__all__ = ["Latch"]
+
+
+class Latch(Described):
+    """A count that goes down to 0, and whoever waits for that. Made by ``Client.latch``.
+
+    Immutable, picklable, shared by any number of threads and processes that give the same name and count.
+    """
+
+    __slots__ = ()
+
+    @property
+    def count(self) -> int:
+        """From where it counts down, as it was given."""
+        return int(self._plan.primitive.count)
+
+    def count_down(self, n: int = 1, *, part: str | None = None) -> None:
+        """Count down; at 0 everybody who waits is let go. Below 0 nothing happens.
+
+        However often the request must be sent, it counts once. If the server cannot be reached for
+        ``unavailable_after``, or the call is cancelled or interrupted, it is sent on in the background for a minute.
+
+        Args:
+            n: By how much, from 1.
+            part: Who or what is done, as 1 to 200 bytes of text. The same part counts once in a round, whoever says
+                it: give it where a worker may be started again, or where you try again after an error.
+
+        Raises:
+            ConfigurationError: ``n`` or ``part`` can never work.
+            LimitMismatch: The latch is in use with another count.
+            BackendUnavailable: The server did not answer; it may still count.
+            BackendError: The server refused.
+            ClientClosed: The client was closed.
+        """
+        text = latch.check_part(part)
+        run(latch.count_down(self._client._engine, self._plan.primitive, self._plan.options, n, text))
+
+    def wait(self, timeout: Seconds | Unset | None = UNSET) -> None:
+        """Wait until the latch is open: until its count is 0. Returns at once if it is.
+
+        Args:
+            timeout: Seconds to wait; None for ever, 0 only asks; default: the latch's own ``timeout``.
+
+        Raises:
+            AcquireTimeout: It was still closed at the end of ``timeout``; also a TimeoutError.
+            LeaseLost: The server lost the latch meanwhile, and with it what was counted.
+            QueueFull: More than ``max_waiters`` wait.
+            LimitMismatch: The latch is in use with another count.
+            BackendError: The server could not be asked, or refused.
+            ClientClosed: The client was closed.
+        """
+        options = self._plan.options
+        most = options.timeout if isinstance(timeout, Unset) else check_timeout(timeout)
+        run(latch.wait(self._client._engine, self._plan.primitive, options, most))
+
+    def remaining(self) -> int:
+        """How much is left to count down; 0 once it is open. Old as soon as it is known.
+
+        Raises:
+            LimitMismatch: The latch is in use with another count.
+            BackendError: The server could not be asked, or refused.
+        """
+        return run(latch.remaining(self._client._engine, self._plan.primitive, self._plan.options))
+
+    def reset(self) -> None:
+        """Begin a new round with the full count, also one that others gave differently. Whoever waits goes on waiting.
+
+        Raises:
+            BackendUnavailable: The server did not answer; it may still be done.
+            BackendError: The server refused.
+        """
+        run(latch.reset(self._client._engine, self._plan.primitive, self._plan.options))

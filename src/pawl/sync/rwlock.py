@@ -1,0 +1,112 @@
+"""The read-write lock of threads. A thin shell: what happens is decided in ``pawl.core``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self, cast
+
+from pawl._factory import description, revive
+from pawl._unset import UNSET, Unset
+from pawl.core import operations
+from pawl.core.claim import StopSignal
+from pawl.core.info import inspect
+from pawl.core.options import Seconds, check_timeout
+from pawl.model import LockInfo
+from pawl.runtimes.threads import run
+from pawl.sync.lease import WriteLease
+from pawl.sync.lock import Lock
+
+if TYPE_CHECKING:
+    from pawl.core.operations import Plan
+    from pawl.sync.client import Client
+
+__all__ = ["RWLock", "WriteLock"]
+
+
+class WriteLock(Lock):
+    """The side of a read-write lock that excludes everybody; made by ``Client.rwlock``."""
+
+    __slots__ = ()
+
+    def acquire(
+        self,
+        timeout: Seconds | Unset | None = UNSET,
+        *,
+        ttl: Seconds | None = None,
+        stop: StopSignal | None = None,
+    ) -> WriteLease:
+        """Take the lock to write, waiting in its queue until it is alone.
+
+        Args:
+            timeout: Seconds to wait; None for ever, 0 tries once; default: the lock's own ``timeout``.
+            ttl: The ttl of this lease in seconds; default: the lock's own.
+            stop: An event; once it is set, a wait in the queue ends with ``NotAcquired`` within 0.05 s.
+
+        Raises:
+            AcquireTimeout: It was still held at the end of ``timeout``.
+            DeadlockDetected: This thread reads it, and not with ``upgradable=True``.
+            NotHeld: The upgradable read lease ended before its thread could write.
+            QueueFull: More than ``max_waiters`` wait.
+            BackendError: The server could not be asked, or refused.
+            ClientClosed: The client was closed.
+        """
+        plan = self._client._prepare(self._plan, ttl)
+        wait = plan.options.timeout if isinstance(timeout, Unset) else check_timeout(timeout)
+        return run(operations.acquire(self._client._engine, plan, WriteLease, wait, stop))
+
+    def try_acquire(self) -> WriteLease | None:
+        """Take the lock to write if nobody else reads, writes or waits; else None.
+
+        Raises:
+            BackendError: The server could not be asked, or refused: that is never answered with None.
+        """
+        plan = self._client._prepare(self._plan, None)
+        return run(operations.try_acquire(self._client._engine, plan, WriteLease))
+
+    def __enter__(self) -> WriteLease:
+        return cast("WriteLease", super().__enter__())
+
+
+class RWLock:
+    """The description of a read-write lock: many may read at a time, or one may write. It holds nothing itself.
+
+    Made by ``Client.rwlock``; take ``read`` or ``write``, each a lock.
+    """
+
+    __slots__ = ("_client", "_source", "read", "write")
+
+    def __init__(self, client: Client, plans: tuple[Plan, Plan], source: tuple[Any, ...]) -> None:
+        self._client = client
+        self._source = source
+        self.read: Lock = Lock(client, plans[0], ("rwlock.read", *source[1:]))
+        self.write: WriteLock = WriteLock(client, plans[1], ("rwlock.write", *source[1:]))
+
+    @property
+    def name(self) -> str:
+        """The name that it locks."""
+        return self.write.name
+
+    def inspect(self, *, waiters: int = 100) -> LockInfo:
+        """Who reads or writes and who waits. Changes nothing.
+
+        Args:
+            waiters: How many holders and how many waiters to list at most, from 0 to 100,000; default 100.
+
+        Raises:
+            ConfigurationError: A number that can never work.
+            BackendError: The server could not be asked.
+            ClientClosed: The client was closed.
+        """
+        plan = self.read._plan
+        return run(inspect(self._client._engine, plan.primitive, plan.options, waiters))
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r} ttl={self.read._plan.options.ttl:g}>"
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return revive, (type(self._client), description(self._client._origin), *self._source)

@@ -1,0 +1,57 @@
+"""Who is the master, by what several Sentinels say: pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+__all__ = ["View", "choose", "enough", "read_switch", "read_view"]
+
+
+class View(NamedTuple):
+    """What one Sentinel says of a service.
+
+    Attributes:
+        host: Where the master is.
+        port: Its port.
+        epoch: The version of the configuration: each failover raises it.
+    """
+
+    host: str
+    port: int
+    epoch: int
+
+
+def read_view(reply: Any) -> View:
+    """The answer to ``SENTINEL MASTER``: a map, or a list of fields and values before RESP3.
+
+    Raises:
+        ValueError: It is no such answer.
+    """
+    fields: dict[str, str] = {}
+    pairs = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=False)
+    for key, value in pairs:
+        fields[_text(key)] = _text(value)
+    try:
+        return View(fields["ip"], int(fields["port"]), int(fields.get("config-epoch", "0")))
+    except KeyError as missing:
+        raise ValueError(f"a Sentinel's answer without {missing}") from None
+
+
+def choose(views: Iterable[View]) -> View:
+    """The master: what the newest configuration says. A Sentinel cut off from the others still has an older one."""
+    return max(views, key=lambda view: view.epoch)
+
+
+def enough(views: int, sentinels: int) -> bool:
+    """Whether so many views suffice: a failover is agreed on by a majority, so any majority has heard of it."""
+    return views > sentinels // 2
+
+
+def read_switch(message: bytes, service: str) -> bool:
+    """Whether a ``+switch-master`` message is about this service."""
+    return message.split(b" ", 1)[0].decode(errors="replace") == service
+
+
+def _text(value: Any) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
