@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         AsyncWriteLock,
     )
     from pawl.core.options import LockOptions
+    from pawl.core.redlock import RedlockOptions
     from pawl.errors import (
         AcquireTimeout,
         BackendDenied,
@@ -49,7 +50,16 @@ if TYPE_CHECKING:
         StaleFence,
         WrongKey,
     )
-    from pawl.model import HolderInfo, Leader, LeaseState, LockInfo, LossReason, WaiterInfo
+    from pawl.model import (
+        HolderInfo,
+        Leader,
+        LeaseState,
+        LockInfo,
+        LossReason,
+        NodeVote,
+        QuorumInfo,
+        WaiterInfo,
+    )
     from pawl.sync import (
         Barrier,
         Client,
@@ -100,14 +110,17 @@ __all__ = [
     "LockInfo",
     "LockOptions",
     "LossReason",
+    "NodeVote",
     "NotAcquired",
     "NotHeld",
     "NotReplicated",
     "NotSupported",
     "PawlError",
     "QueueFull",
+    "QuorumInfo",
     "QuorumNotReached",
     "RWLock",
+    "RedlockOptions",
     "ScriptError",
     "Semaphore",
     "StaleFence",
@@ -138,6 +151,7 @@ _HOMES = {
         "AsyncWriteLock",
     ),
     "pawl.core.options": ("LockOptions",),
+    "pawl.core.redlock": ("RedlockOptions",),
     "pawl.errors": (
         "AcquireTimeout",
         "BackendDenied",
@@ -162,7 +176,16 @@ _HOMES = {
         "StaleFence",
         "WrongKey",
     ),
-    "pawl.model": ("HolderInfo", "Leader", "LeaseState", "LockInfo", "LossReason", "WaiterInfo"),
+    "pawl.model": (
+        "HolderInfo",
+        "Leader",
+        "LeaseState",
+        "LockInfo",
+        "LossReason",
+        "NodeVote",
+        "QuorumInfo",
+        "WaiterInfo",
+    ),
     "pawl.sync": (
         "Barrier",
         "Client",

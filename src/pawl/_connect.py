@@ -7,6 +7,7 @@ from typing import Any
 
 from pawl.aio import AsyncClient
 from pawl.core.options import Seconds
+from pawl.core.redlock import RedlockOptions
 from pawl.sync import Client
 from pawl.topology.credentials import CredentialProvider, Credentials
 
@@ -25,12 +26,14 @@ def connect(
     username: str | None = None,
     password: str | None = None,
     credential_provider: CredentialProvider | None = None,
+    redlock: RedlockOptions | None = None,
 ) -> Client:
     """A client for threads. Nothing is sent before its first use.
 
     Args:
         target: A URL (``redis://``, ``rediss://``, ``unix://``, ``redis+sentinel://``, ``redis+cluster://``,
-            ``embedded://``), a client of redis-py or valkey-py whose address and login are taken over (its pool stays
+            ``embedded://``), a list of URLs of independent masters or ``redlock://a,b,c`` (a majority of them
+            grants), a client of redis-py or valkey-py whose address and login are taken over (its pool stays
             untouched), or None: ``PAWL_URL`` if it is set, else the embedded server of this user and machine.
         namespace: What all keys begin with; default ``PAWL_NAMESPACE``, else ``"pawl"``. ``""`` uses the name itself
             as the key, so that other clients of the plain SET NX PX pattern and pawl exclude each other.
@@ -43,6 +46,7 @@ def connect(
         password: Its password, where the URL has none. Of Sentinels themselves: ``?sentinel_password=`` in the URL.
         credential_provider: An object whose ``get_credentials()`` gives ``(password,)`` or ``(username, password)``,
             as redis-py's providers do. Asked for each connection, so credentials may change while locks are held.
+        redlock: How several independent masters are treated; None (default): as ``RedlockOptions()`` says.
 
     Raises:
         ConfigurationError: A value that can never work; nothing was sent.
@@ -54,6 +58,7 @@ def connect(
         target,
         namespace=namespace,
         credentials=credentials,
+        redlock=redlock,
         **{k: v for k, v in defaults.items() if v is not None},
     )
 
@@ -70,6 +75,7 @@ def connect_async(
     username: str | None = None,
     password: str | None = None,
     credential_provider: CredentialProvider | None = None,
+    redlock: RedlockOptions | None = None,
 ) -> AsyncClient:
     """A client for asyncio; an async context manager. Nothing is sent before its first use.
 
@@ -84,6 +90,7 @@ def connect_async(
         username: As for ``connect``.
         password: As for ``connect``.
         credential_provider: As for ``connect``; one with ``get_credentials_async`` is asked by that.
+        redlock: As for ``connect``.
 
     Raises:
         ConfigurationError: A value that can never work; nothing was sent.
@@ -95,5 +102,6 @@ def connect_async(
         target,
         namespace=namespace,
         credentials=credentials,
+        redlock=redlock,
         **{k: v for k, v in defaults.items() if v is not None},
     )

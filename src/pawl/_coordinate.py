@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, ParamSpec, Protocol, Self, TypedDict, TypeVar, overload
 
 from pawl._cancel import CancelScope
-from pawl._factory import Settings, description, name_and_key, shared_client
+from pawl._factory import Settings, description, name_and_key, refuse_on_quorum, shared_client
 from pawl.core.barrier import MAX_PARTIES
 from pawl.core.election import Seat, check_after
 from pawl.core.latch import MAX_COUNT
@@ -88,6 +88,7 @@ def latch_plan(settings: Settings, name: str, count: int, given: Mapping[str, An
         ConfigurationError: A name, count or option that can never work.
     """
     check_count(count, "count", 1, MAX_COUNT)
+    refuse_on_quorum(settings, "latch")
     options = _options(settings, LatchKwargs, {"ttl": _LATCH_TTL, **given})
     remember_ms = to_ms(options.unavailable_after + _LATE)
     latch = Latch(
@@ -108,6 +109,7 @@ def barrier_plan(settings: Settings, name: str, parties: int, given: Mapping[str
         ConfigurationError: A name, number of parties or option that can never work.
     """
     check_count(parties, "parties", 1, MAX_PARTIES)
+    refuse_on_quorum(settings, "barrier")
     options = _options(settings, BarrierKwargs, given)
     return BarrierPlan(Barrier(name, key_of(settings.namespace, name), parties, options.ticket_ms), options)
 
@@ -122,6 +124,7 @@ def election_plan(settings: Settings, name: str, identity: str | None, given: Ma
         raise ConfigurationError(
             "an election has no local hand-over: who leads is for all to see; leave it out"
         )
+    refuse_on_quorum(settings, "election")
     options = settings.lock_options({**given, "handover": 0})
     name, _ = _name_and_key(settings, name)
     # No name can be escaped to this: an escape is a % and two digits or capitals.

@@ -16,13 +16,16 @@ from pawl.core.options import LockOptions, Seconds, check_callback, check_timeou
 from pawl.core.template import Template, Unfilled, escape, make, plain
 from pawl.errors import ConfigurationError, NotSupported
 from pawl.primitives.mutex import Mutex, SharedMutex
+from pawl.primitives.redlock import QuorumMutex
 from pawl.topology.credentials import Credentials
 from pawl.topology.endpoint import Endpoint, Target
-from pawl.topology.url import parse_target
+from pawl.topology.redlock import masters
+from pawl.topology.url import parse_target, parse_url
 from pawl.transport.connect import endpoint_of
 
 if TYPE_CHECKING:
     from pawl.core.primitive import Primitive
+    from pawl.core.redlock import RedlockOptions
 
 __all__ = [
     "LockKwargs",
@@ -32,6 +35,7 @@ __all__ = [
     "live_clients",
     "name_and_key",
     "plan_of",
+    "refuse_on_quorum",
     "revive",
     "shared_client",
     "strict_order",
@@ -93,6 +97,7 @@ class Settings:
         else:
             self.namespace = check_namespace(namespace)
         self.wake_prefix = wake_prefix(self.namespace)
+        self.redlock: RedlockOptions | None = None
 
     def lock_options(self, given: Mapping[str, Any]) -> LockOptions:
         """The options of one lock: the client's defaults, changed by what was given.
@@ -113,6 +118,8 @@ class Settings:
     def with_ttl(self, plan: Plan, ttl: Seconds) -> Plan:
         """A plan with another ttl, for one acquisition."""
         options = plan.options.but(ttl=ttl)
+        if self.redlock is not None and options.ttl > self.redlock.max_ttl:
+            raise ConfigurationError(f"ttl is {options.ttl:g} s, above max_ttl {self.redlock.max_ttl:g} s")
         return replace(plan, options=options, spot=_spot(plan.primitive.key, options))
 
     def plan_of_ticket(self, text: object, given: Mapping[str, Any]) -> tuple[Ticket, Plan]:
@@ -171,12 +178,24 @@ def find_target(
             return _embedded(_state_dir(target), credentials)
         found = credentials.put_into(parse_target(target))
     elif isinstance(target, (list, tuple)):
-        raise NotSupported("a list of masters (Redlock) is not part of this version of pawl")
+        listed = cast("list[object]", target)
+        found = credentials.put_into(masters([_node(number, node) for number, node in enumerate(listed, 1)]))
     else:
         found = endpoint_of(target)
         if credentials:
             raise ConfigurationError("a client brings its own credentials: give them there, or pass a URL")
     return (lambda: found) if isinstance(found, Endpoint) else found
+
+
+def _node(number: int, target: object) -> Endpoint:
+    try:
+        if isinstance(target, str):
+            return parse_url(target)
+        if target is None or isinstance(target, (list, tuple)):
+            raise ConfigurationError(f"{target!r:.40} is not the URL of one master")
+        return endpoint_of(target)
+    except (ConfigurationError, NotSupported) as error:
+        raise ConfigurationError(f"node {number} of the list: {error}") from None
 
 
 def _state_dir(url: str) -> str | None:
@@ -219,6 +238,9 @@ def plan_of(
     if found is None:
         return unfilled(kind, name, options)
     name, key = found
+    if settings.redlock is not None:
+        refuse_on_quorum(settings, kind if owner is None else f"{kind}(owner=)")
+        return _quorum_plan(settings.redlock, kind, name, key, options)
     if owner is not None:
         return Plan(SharedMutex(kind, name, key, owner), options, False, True, True, "")
     return Plan(
@@ -229,6 +251,36 @@ def plan_of(
         not options.hands_over,
         _spot(key, options),
         _plain(options),
+    )
+
+
+_ON_QUORUM = frozenset({"lock", "rlock", "multi_lock"})
+
+
+def refuse_on_quorum(settings: Settings, kind: str) -> None:
+    """Refuse what a majority of independent masters cannot keep.
+
+    Raises:
+        NotSupported: It is such a primitive, and the client has such masters.
+    """
+    if settings.redlock is not None and kind not in _ON_QUORUM:
+        text = f"{kind} is not safe on several independent masters (Redlock): use one server, Sentinel or Cluster"
+        raise NotSupported(f"{text}; concepts/redlock.md has the proof")
+
+
+def _quorum_plan(redlock: RedlockOptions, kind: str, name: str, key: str, options: LockOptions) -> Plan:
+    if options.ttl > redlock.max_ttl:
+        raise ConfigurationError(
+            f"ttl is {options.ttl:g} s, above max_ttl {redlock.max_ttl:g} s: a node that restarted is not asked for "
+            "max_ttl, which must be the longest ttl of all clients of these nodes"
+        )
+    return Plan(
+        QuorumMutex(kind, name, key),
+        options,
+        kind == "rlock",
+        False,
+        not options.hands_over,
+        _spot(key, options),
     )
 
 

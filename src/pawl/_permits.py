@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypedDict, cast
 
-from pawl._factory import Settings, name_and_key, unfilled
+from pawl._factory import Settings, name_and_key, refuse_on_quorum, unfilled
 from pawl.core.endings import query
 from pawl.core.operations import Plan
 from pawl.core.options import Seconds, check_count
@@ -53,6 +53,7 @@ def plan_of_semaphore(settings: Settings, name: str, permits: int, given: Mappin
     """
     check_permits(permits)
     _refuse_handover("semaphore", given)
+    refuse_on_quorum(settings, "semaphore")
     options = settings.lock_options(given)
     found = name_and_key(settings, name)
     if found is None:
@@ -72,6 +73,7 @@ def plans_of_rwlock(
     _refuse_handover("rwlock", given)
     if upgradable is not True and upgradable is not False:
         raise ConfigurationError(f"upgradable must be True or False, not {upgradable!r:.40}")
+    refuse_on_quorum(settings, "rwlock")
     options = settings.lock_options(given)
     found = name_and_key(settings, name)
     if found is None:

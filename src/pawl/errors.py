@@ -99,6 +99,7 @@ class AcquireTimeout(NotAcquired, TimeoutError):
     Attributes:
         waited: Seconds waited.
         position: The place in the queue when it gave up (0 is next), or None if it never queued.
+        outcomes: With several independent masters, what each answered last, by its address; else empty.
     """
 
     code = "LOCK_TIMEOUT"
@@ -111,10 +112,12 @@ class AcquireTimeout(NotAcquired, TimeoutError):
         holder: str | None = None,
         waited: float = 0.0,
         position: int | None = None,
+        outcomes: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(message, name=name, holder=holder)
         self.waited = waited
         self.position = position
+        self.outcomes: dict[str, str] = dict(outcomes or {})
 
 
 class QueueFull(NotAcquired):
@@ -244,9 +247,18 @@ class ClockDrift(PawlError):
 
     Cause: a slow server or network, a paused process, or a clock that runs wild. Solution: a longer ttl; check NTP
     on the servers.
+
+    Attributes:
+        outcomes: With several independent masters, what each answered, by its address; else empty.
     """
 
     code = "CLOCK_DRIFT"
+
+    def __init__(
+        self, message: str = "", *, name: str | None = None, outcomes: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(message, name=name)
+        self.outcomes: dict[str, str] = dict(outcomes or {})
 
 
 class BackendError(PawlError):

@@ -6,7 +6,18 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-__all__ = ["Grant", "HolderInfo", "Leader", "LeaseState", "LockInfo", "LossReason", "Release", "WaiterInfo"]
+__all__ = [
+    "Grant",
+    "HolderInfo",
+    "Leader",
+    "LeaseState",
+    "LockInfo",
+    "LossReason",
+    "NodeVote",
+    "QuorumInfo",
+    "Release",
+    "WaiterInfo",
+]
 
 
 class LeaseState(StrEnum):
@@ -45,12 +56,46 @@ class Grant(NamedTuple):
         valid_until: Seconds on the client's clock until which the owner may rely on it.
         confirmed: False for a hand-off that the waiter has not yet answered: its life is its ticket's.
         holds: Holds counted on the server; 1 unless an explicit ``owner=`` shares the name.
+        quorum: How several independent masters voted; None with one.
     """
 
     fence: int
     valid_until: float
     confirmed: bool
     holds: int = 1
+    quorum: QuorumInfo | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeVote:
+    """What one of several independent masters answered.
+
+    Attributes:
+        node: Its address, without credentials.
+        answer: Its answer in words.
+        granted: Whether it gave its vote.
+    """
+
+    node: str
+    answer: str
+    granted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumInfo:
+    """How a lease of several independent masters was granted.
+
+    Attributes:
+        nodes: The answers when the grant was decided; a node that was not waited for says "no answer yet".
+        needed: How many votes are a majority.
+        validity: Seconds of validity that were left at the grant.
+        drift: Seconds that were taken off for clocks that differ.
+    """
+
+    nodes: tuple[NodeVote, ...]
+    needed: int
+    validity: float
+    drift: float
 
 
 @dataclass(frozen=True, slots=True)

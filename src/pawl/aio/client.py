@@ -9,6 +9,7 @@ from typing import Any, NoReturn, Self, Unpack, cast
 from pawl._coordinate import BarrierKwargs, LatchKwargs, barrier_plan, election_plan, latch_plan
 from pawl._factory import LockKwargs, Settings, find_target, live_clients, plan_of
 from pawl._permits import PermitKwargs, plan_of_semaphore, plans_of_rwlock
+from pawl._quorum import check_options, for_loop
 from pawl.aio.barrier import AsyncBarrier
 from pawl.aio.election import AsyncElection
 from pawl.aio.latch import AsyncLatch
@@ -20,9 +21,9 @@ from pawl.core import endings
 from pawl.core.engine import Engine, doubter
 from pawl.core.info import inspect
 from pawl.core.options import Seconds, check_timeout
+from pawl.core.redlock import RedlockOptions
 from pawl.model import LockInfo
 from pawl.runtimes.aio import AsyncioRuntime
-from pawl.runtimes.choice import asyncio_runtime
 from pawl.topology.credentials import Credentials
 
 __all__ = ["AsyncClient"]
@@ -41,11 +42,14 @@ class AsyncClient:
         *,
         namespace: str | None = None,
         credentials: Credentials | None = None,
+        redlock: RedlockOptions | None = None,
         **defaults: Any,
     ) -> None:
         self._settings = Settings(defaults, namespace, may_be_async=True)
-        self._origin = (target, {"namespace": namespace, "credentials": credentials, **defaults})
+        made_with = {"namespace": namespace, "credentials": credentials, "redlock": redlock}
+        self._origin = (target, {**made_with, **defaults})
         self._target = find_target(target, credentials)
+        self._settings.redlock = check_options(redlock, self._target, self._settings)
         self._engines: dict[asyncio.AbstractEventLoop, Engine] = {}
         self._last: tuple[asyncio.AbstractEventLoop, Engine] | None = None
         self._closed = False
@@ -265,8 +269,9 @@ class AsyncClient:
         engine = self._engines.get(loop)
         if engine is None:
             self._forget_ended_loops()
-            runtime = asyncio_runtime(loop, self._target, self._settings.wake_prefix)
+            runtime = for_loop(loop, self._target, self._settings.redlock, self._settings.wake_prefix)
             engine = Engine(runtime, self)
+            engine.quorum = self._settings.redlock
             runtime.on_move = doubter(engine)
             engine.closed = self._closed
             self._engines[loop] = engine

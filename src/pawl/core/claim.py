@@ -87,6 +87,7 @@ class Claim:
     old_unanswered: bool = False
     failing_since: float | None = None
     holder: str | None = None
+    outcomes: dict[str, str] | None = None
     stop: StopSignal | None = None
     answer: tuple[Reply, float] | None = None
     busy: bool = False

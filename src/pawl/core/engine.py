@@ -6,7 +6,7 @@ import logging
 from collections import Counter, deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakMethod, ref
 
 from pawl.core.claim import TOMB_MS, Claim
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from pawl.core.handover import Place
     from pawl.core.lease import BaseLease
     from pawl.core.primitive import Primitive
+    from pawl.core.quorum import QuorumRuntime
+    from pawl.core.redlock import RedlockOptions
 
 __all__ = ["Departure", "Engine", "doubter"]
 
@@ -61,6 +63,7 @@ class Engine:
         undelivered: The same of leases that nobody got: a signal interrupted acquire after the grant.
         counters: What happened how often.
         epoch: Raised by a fork: leases of an older epoch belong to the parent.
+        quorum: How several independent masters are treated; None with one server.
         client: Whose engine it is. Each lease keeps it alive, so that what the client does at its end, and at the
             interpreter's, is done for every lease that anybody still has.
     """
@@ -81,11 +84,18 @@ class Engine:
         self.epoch: int = 0
         self.closed = False
         self.upkeep_runs: bool = False
+        self.quorum: RedlockOptions | None = None
 
     def check_open(self, name: str | None = None) -> None:
         """Raise ``ClientClosed`` if the client was closed."""
         if self.closed:
             raise ClientClosed("the client is closed; make a new one", name=name)
+
+    def fence_strength(self) -> str:
+        """What vouches for the fences of this engine's leases; see ``BaseLease.fence_strength``."""
+        if self.quorum is None:
+            return "server"
+        return "quorum" if cast("QuorumRuntime", self.runtime).remembers() else "best_effort"
 
     def count(self, what: str) -> None:
         """Count one occurrence of ``what``."""

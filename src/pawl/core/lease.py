@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from weakref import ref
 
 from pawl.errors import LeaseLost, NotSupported
-from pawl.model import LeaseState, LossReason
+from pawl.model import LeaseState, LossReason, QuorumInfo
 
 if TYPE_CHECKING:
     from pawl.core.engine import Engine
@@ -115,8 +115,18 @@ class BaseLease:
 
     @property
     def fence_strength(self) -> str:
-        """How far the fence can be trusted: ``"server"``, minted by the one server that keeps it."""
-        return "server"
+        """How far the fence can be trusted.
+
+        ``"server"``: minted by the one server that keeps it. ``"quorum"``: known to a majority of independent
+        masters; it rises as long as they keep their memory, which pawl watches by their run ids. ``"best_effort"``:
+        the same, on masters that do not tell their run id, so that a restart goes unnoticed.
+        """
+        return self._engine.fence_strength()
+
+    @property
+    def quorum(self) -> QuorumInfo | None:
+        """How several independent masters voted for it, with validity and drift; None with one server."""
+        return self._tenure.quorum
 
     @property
     def ttl(self) -> float:

@@ -12,6 +12,7 @@ from pawl.core.claim import STOP_POLL, TOMB_MS, Claim, StopSignal, ask_once, che
 from pawl.core.handover import Mark, Sleeper
 from pawl.core.lease import BaseLease
 from pawl.core.quick import take
+from pawl.core.redlock import win as win_quorum
 from pawl.core.runtime import Fault
 from pawl.core.tenure import Tenure
 from pawl.errors import AcquireTimeout, ClientClosed, DeadlockDetected
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from pawl.core.handover import Place
     from pawl.core.options import LockOptions
     from pawl.core.primitive import Primitive
+    from pawl.core.quorum import QuorumPrimitive
     from pawl.core.runtime import Runtime
 
 __all__ = ["NewLease", "Plan", "acquire", "try_acquire"]
@@ -88,7 +90,7 @@ async def acquire(
         engine.underway.pop(id(note), None)
     if lease is None:
         claim = note[0] if note else None
-        raise await _timed_out(engine, plan, began, None, claim.holder if claim else None)
+        raise await _timed_out(engine, plan, began, claim)
     # No call from here to the caller: no signal handler comes between, and what was not given is taken back.
     lease._given = True
     return lease
@@ -233,7 +235,7 @@ async def _await_turn(
                 raise ClientClosed("the client was closed while waiting", name=plan.primitive.name)
             check_stop(stop, plan.primitive.name)
             if until is not None and not woken and runtime.now() >= until and place.withdraw(sleeper):
-                raise await _timed_out(engine, plan, began, None, None)
+                raise await _timed_out(engine, plan, began, None)
     except BaseException:
         if not place.withdraw(sleeper):
             _pass_on(engine, plan, place, sleeper)
@@ -270,11 +272,15 @@ async def _speak(
     try:
         engine.check_open(plan.primitive.name)
         grant = None
-        if claim.answer is not None:
+        if engine.quorum is not None:
+            primitive = cast("QuorumPrimitive", plan.primitive)
+            grant = await win_quorum(engine, primitive, plan.options, claim, until, wait=wait)
+            claim.busy = grant is None
+        elif claim.answer is not None:
             grant = read_answer(engine, plan.primitive, plan.options, claim)
         elif claim.old is None and not claim.sent:
             grant = await ask_once(engine, plan.primitive, plan.options, claim, until, wait=wait)
-        if grant is None:
+        if grant is None and not claim.busy:
             grant = await win(engine, plan.primitive, plan.options, claim, until, wait=wait)
         if grant is not None:
             return _own(engine, plan, new_lease, place, claim, grant, who)
@@ -285,7 +291,7 @@ async def _speak(
     await _give_up(engine, plan, place, claim)
     if not wait:
         return None
-    raise await _timed_out(engine, plan, began, claim.rank, claim.holder)
+    raise await _timed_out(engine, plan, began, claim)
 
 
 async def _give_up(engine: Engine, plan: Plan, place: Place | None, claim: Claim) -> None:
@@ -306,9 +312,8 @@ async def _give_up(engine: Engine, plan: Plan, place: Place | None, claim: Claim
         raise
 
 
-async def _timed_out(
-    engine: Engine, plan: Plan, began: float, position: int | None, holder: str | None
-) -> AcquireTimeout:
+async def _timed_out(engine: Engine, plan: Plan, began: float, claim: Claim | None) -> AcquireTimeout:
+    holder = claim.holder if claim is not None else None
     waited = engine.runtime.now() - began
     if holder is None:
         # Asked only now, when somebody wants to know: a waiter is told of its place, not of the holder.
@@ -322,7 +327,14 @@ async def _timed_out(
     engine.count("timeouts")
     name = plan.primitive.name
     text = f"acquire {name!r}: still held after {waited:.3g} s" + (f" by {holder}" if holder else "")
-    return AcquireTimeout(text, name=name, holder=holder, waited=waited, position=position)
+    return AcquireTimeout(
+        text,
+        name=name,
+        holder=holder,
+        waited=waited,
+        position=claim.rank if claim is not None else None,
+        outcomes=claim.outcomes if claim is not None else None,
+    )
 
 
 def _own(
@@ -339,6 +351,7 @@ def _own(
     )
     tenure.place = place
     tenure.unanswered = claim.unanswered
+    tenure.quorum = grant.quorum
     if place is not None:
         place.keeper = ref(tenure)
         place.streak = 0

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pawl.core.options import LockOptions
     from pawl.core.primitive import Primitive
     from pawl.core.runtime import Reply
+    from pawl.model import QuorumInfo
 
 __all__ = ["Tenure", "loss_from"]
 
@@ -53,6 +54,7 @@ class Tenure:
         place: The local queue it belongs to, or None.
         row: Where the renewal schedule keeps it.
         unanswered: True if a request of the token got no reply: a late copy may come, so its leave needs a tombstone.
+        quorum: How several independent masters voted for it; None with one.
     """
 
     __slots__ = (
@@ -68,6 +70,7 @@ class Tenure:
         "outer",
         "place",
         "primitive",
+        "quorum",
         "reason",
         "row",
         "state",
@@ -111,6 +114,7 @@ class Tenure:
         self.lease: ref[BaseLease] | None = None
         self.who: object = None
         self.unanswered: bool = False
+        self.quorum: QuorumInfo | None = None
         self.failures: int = 0
         self.epoch: int = 0
 
@@ -131,7 +135,9 @@ class Tenure:
         """The reason, once the clock has passed ``valid_until``."""
         if self.hold_limit is not None and self.valid_until >= self.hold_limit:
             return LossReason.MAX_HOLD
-        return LossReason.UNREACHABLE if self.state is LeaseState.SUSPECT else LossReason.EXPIRED
+        if self.state is not LeaseState.SUSPECT:
+            return LossReason.EXPIRED
+        return LossReason.UNREACHABLE if self.quorum is None else LossReason.QUORUM
 
     def close_ms(self, now: float) -> int:
         """How long the name must stay closed after a release now, in ms: what is left of ``min_hold``."""

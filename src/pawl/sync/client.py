@@ -5,21 +5,20 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
-import sys
-import warnings
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self, Unpack, cast
 
 from pawl._coordinate import BarrierKwargs, LatchKwargs, barrier_plan, election_plan, latch_plan
 from pawl._factory import LockKwargs, Settings, find_target, live_clients, plan_of
 from pawl._permits import PermitKwargs, plan_of_semaphore, plans_of_rwlock
+from pawl._quorum import check_options, for_threads
+from pawl._warn import warn
 from pawl.core import endings
 from pawl.core.engine import Engine, doubter
 from pawl.core.info import inspect
 from pawl.core.options import Seconds, check_timeout
 from pawl.errors import PawlError
 from pawl.model import LockInfo
-from pawl.runtimes.choice import thread_runtime
 from pawl.runtimes.threads import run
 from pawl.sync.barrier import Barrier
 from pawl.sync.election import Election
@@ -32,6 +31,7 @@ from pawl.topology.credentials import Credentials
 
 if TYPE_CHECKING:
     from pawl.core.operations import Plan
+    from pawl.core.redlock import RedlockOptions
 
 __all__ = ["Client"]
 
@@ -48,12 +48,17 @@ class Client:
         *,
         namespace: str | None = None,
         credentials: Credentials | None = None,
+        redlock: RedlockOptions | None = None,
         **defaults: Any,
     ) -> None:
         self._settings = Settings(defaults, namespace, may_be_async=False)
-        self._origin = (target, {"namespace": namespace, "credentials": credentials, **defaults})
-        self._runtime = thread_runtime(find_target(target, credentials), self._settings.wake_prefix)
+        made_with = {"namespace": namespace, "credentials": credentials, "redlock": redlock}
+        self._origin = (target, {**made_with, **defaults})
+        found = find_target(target, credentials)
+        self._settings.redlock = check_options(redlock, found, self._settings)
+        self._runtime = for_threads(found, self._settings.redlock, self._settings.wake_prefix)
         self._engine = Engine(self._runtime, self)
+        self._engine.quorum = self._settings.redlock
         self._runtime.on_move = doubter(self._engine)
         self._warned = False
         live_clients.add(self)
@@ -258,10 +263,7 @@ class Client:
         if asyncio._get_running_loop() is not None and not self._warned:
             self._warned = True
             text = "a pawl client of threads blocks this event loop; use pawl.connect_async() in asyncio code"
-            level = 2
-            while str(sys._getframe(level - 1).f_globals.get("__name__")).startswith("pawl."):
-                level += 1
-            warnings.warn(text, RuntimeWarning, stacklevel=level)
+            warn(text)
         return plan if ttl is None else self._settings.with_ttl(plan, ttl)
 
     def _after_fork(self) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from pawl.errors import ConfigurationError
-from pawl.topology.endpoint import ClusterNodes, Endpoint, Sentinels
+from pawl.topology.endpoint import ClusterNodes, Endpoint, Masters, Sentinels
 
 __all__ = ["CredentialProvider", "Credentials"]
 
@@ -59,7 +59,9 @@ class Credentials:
     def __bool__(self) -> bool:
         return (self.username, self.password, self.provider) != (None, None, None)
 
-    def put_into(self, target: Endpoint | Sentinels | ClusterNodes) -> Endpoint | Sentinels | ClusterNodes:
+    def put_into(
+        self, target: Endpoint | Sentinels | ClusterNodes | Masters
+    ) -> Endpoint | Sentinels | ClusterNodes | Masters:
         """The target, entered with these credentials. What Sentinels themselves ask for stands in the URL.
 
         Raises:
@@ -69,7 +71,7 @@ class Credentials:
             return target
         if isinstance(target, Sentinels):
             return replace(target, master=self._put(target.master))
-        if isinstance(target, ClusterNodes):
+        if isinstance(target, (ClusterNodes, Masters)):
             return replace(target, nodes=tuple(self._put(node) for node in target.nodes))
         return self._put(target)
 

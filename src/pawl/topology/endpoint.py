@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
-__all__ = ["ClusterNodes", "Endpoint", "Sentinels", "Target"]
+__all__ = ["ClusterNodes", "Endpoint", "Masters", "Sentinels", "Target"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,5 +64,18 @@ class ClusterNodes:
     shown: str
 
 
-Target: TypeAlias = "Callable[[], Endpoint] | Sentinels | ClusterNodes"
-"""What a client connects to: one server (asked for when it is needed), Sentinels, or a cluster."""
+@dataclass(frozen=True, slots=True)
+class Masters:
+    """Independent masters, a majority of which grants (Redlock).
+
+    Attributes:
+        nodes: Their addresses.
+        shown: The whole as it may be printed.
+    """
+
+    nodes: tuple[Endpoint, ...]
+    shown: str
+
+
+Target: TypeAlias = "Callable[[], Endpoint] | Sentinels | ClusterNodes | Masters"
+"""What a client connects to: one server (asked for when it is needed), Sentinels, a cluster, or several masters."""

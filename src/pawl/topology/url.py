@@ -6,12 +6,12 @@ from typing import Any
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from pawl.errors import ConfigurationError, NotSupported
-from pawl.topology.endpoint import ClusterNodes, Endpoint, Sentinels
+from pawl.topology.endpoint import ClusterNodes, Endpoint, Masters, Sentinels
+from pawl.topology.redlock import is_redlock, masters, split_url
 
 __all__ = ["parse_target", "parse_url"]
 
 _LATER = {
-    "redlock": "Redlock",
     "http+pawl": "the HTTP service",
     "https+pawl": "the HTTP service",
 }
@@ -26,20 +26,23 @@ _PORT = 6379
 _WELL_KNOWN = "redis://, rediss://, unix://, redis+sentinel://, redis+cluster:// or embedded://"
 
 
-def parse_target(url: str) -> Endpoint | Sentinels | ClusterNodes:
-    """What a URL names: one server, or Sentinels, or a cluster.
+def parse_target(url: str) -> Endpoint | Sentinels | ClusterNodes | Masters:
+    """What a URL names: one server, Sentinels, a cluster, or independent masters.
 
     Args:
         url: ``redis://[[user]:password@]host[:port][/db]``, ``rediss://…`` (TLS, certificate and host name are
             verified), ``unix://[[user]:password@]/path/to/socket[?db=0]``,
             ``redis+sentinel://[[user]:password@]host[:port][,host[:port]…]/service[?db=0]`` or
-            ``redis+cluster://[[user]:password@]host[:port][,host[:port]…]``; ``rediss+…`` for TLS. Parts may be
+            ``redis+cluster://[[user]:password@]host[:port][,host[:port]…]``, or
+            ``redlock://[[user]:password@]host[:port],host[:port],…[/db]``; ``rediss+…`` for TLS. Parts may be
             percent-coded; an IPv6 address stands in brackets.
 
     Raises:
         ConfigurationError: It is not such a URL; the text says which part.
         NotSupported: A scheme that this version does not have yet.
     """
+    if is_redlock(url):
+        return masters([parse_url(node) for node in split_url(url)])
     parts = _split(url)
     secure = "rediss" if parts.scheme.startswith("rediss") else "redis"
     if parts.scheme in ("redis+sentinel", "rediss+sentinel"):

@@ -1,0 +1,68 @@
+"""What a client of several independent masters is made of."""
+
+from __future__ import annotations
+
+import asyncio
+
+from pawl._factory import Settings
+from pawl._warn import warn
+from pawl.core.redlock import RedlockOptions
+from pawl.core.roster import Roster
+from pawl.errors import ConfigurationError
+from pawl.primitives.redlock import SCRIPTS, probe
+from pawl.runtimes.aio import AsyncioRuntime
+from pawl.runtimes.choice import asyncio_runtime, thread_runtime
+from pawl.runtimes.quorum_aio import QuorumAsyncioRuntime
+from pawl.runtimes.quorum_threads import QuorumThreadRuntime
+from pawl.runtimes.threads import ThreadRuntime
+from pawl.topology.endpoint import Masters, Target
+from pawl.topology.redlock import why_poor
+
+__all__ = ["check_options", "for_loop", "for_threads"]
+
+
+def check_options(given: object, target: Target, settings: Settings) -> RedlockOptions | None:
+    """The options of a client's masters; None with one server.
+
+    Raises:
+        ConfigurationError: They are no ``RedlockOptions``, or given for one server, or its ttl is too long for them.
+    """
+    if given is not None and not isinstance(given, RedlockOptions):
+        raise ConfigurationError(f"redlock must be pawl.RedlockOptions(…), not {given!r:.40}")
+    if not isinstance(target, Masters):
+        if given is not None:
+            raise ConfigurationError(
+                "redlock= is for a list of masters or a redlock:// URL, and this is one server"
+            )
+        return None
+    if poor := why_poor(len(target.nodes)):
+        warn(poor)
+    options = given or RedlockOptions()
+    if settings.options.ttl > options.max_ttl:
+        raise ConfigurationError(
+            f"ttl is {settings.options.ttl:g} s, above max_ttl {options.max_ttl:g} s of these masters"
+        )
+    return options
+
+
+def _roster(target: Masters, options: RedlockOptions) -> Roster:
+    return Roster(tuple(node.shown for node in target.nodes), options.max_ttl, fresh=options.fresh)
+
+
+def for_threads(target: Target, options: RedlockOptions | None, prefix: str) -> ThreadRuntime:
+    """The runtime of a client for threads."""
+    if options is None or not isinstance(target, Masters):
+        return thread_runtime(target, prefix)
+    roster = _roster(target, options)
+    return QuorumThreadRuntime(target.nodes, prefix, roster, probe(), SCRIPTS, options.node_timeout)
+
+
+def for_loop(
+    loop: asyncio.AbstractEventLoop, target: Target, options: RedlockOptions | None, prefix: str
+) -> AsyncioRuntime:
+    """The runtime of a client for one event loop."""
+    if options is None or not isinstance(target, Masters):
+        return asyncio_runtime(loop, target, prefix)
+    return QuorumAsyncioRuntime(
+        loop, target.nodes, prefix, _roster(target, options), probe(), options.node_timeout
+    )

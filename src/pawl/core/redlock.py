@@ -1,0 +1,308 @@
+"""How a majority of independent masters gives a name: one candidate asks all at once, and retries by chance.
+
+Rules:
+
+1. Every attempt has a token of its own. A vote of an attempt that failed is taken back on the connection that asked
+   for it, behind the question: there it cannot come too late. A token that was taken back is never used again.
+2. Validity is counted from before the first question was sent, and checked again when the fence is known to a
+   majority.
+3. A grant counts once a majority that holds the token knows its fence (see ``quorum``).
+4. A candidate that was refused waits for a random time, so that split votes do not split again.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+from pawl.core.backoff import full_jitter
+from pawl.core.claim import TOMB_MS, check_stop, patience, rest
+from pawl.core.faults import passes, to_error
+from pawl.core.options import MAX_TTL, check_count, seconds
+from pawl.core.quorum import AllVotes, GrantVotes, QuorumRuntime, RatifyVotes
+from pawl.core.runtime import Fault, Reply
+from pawl.errors import ClockDrift, ConfigurationError, QuorumNotReached
+from pawl.model import Grant, NodeVote, QuorumInfo
+
+if TYPE_CHECKING:
+    from pawl.core.claim import Claim
+    from pawl.core.engine import Engine
+    from pawl.core.options import LockOptions
+    from pawl.core.quorum import QuorumPrimitive
+    from pawl.core.runtime import Call
+
+__all__ = ["RedlockOptions", "win"]
+
+log: logging.Logger = logging.getLogger("pawl.redlock")
+
+_DRIFTED_TRIES = 3
+_AHEAD_US = 500.0
+_LONGEST_PAUSE = 0.4
+_DOUBLINGS = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedlockOptions:
+    """How a client treats its independent masters. Durations in seconds.
+
+    Attributes:
+        retry_delay: The bound of the random pause after the first refusal; doubled up to sixteenfold.
+        retry_count: How many more tries an acquisition makes after the first; None: as many as fit in its time.
+        node_timeout: How long one node may take to answer before its vote counts as missing.
+        drift_factor: The part of the ttl by which clocks may differ in rate while it lasts.
+        drift_floor: What is taken off every validity besides.
+        max_ttl: The longest ttl of any client of these nodes: a node that restarted is not asked for that long.
+        fresh: True to count nodes that are younger than ``max_ttl`` when the client first sees them.
+    """
+
+    retry_delay: float = 0.02
+    retry_count: int | None = None
+    node_timeout: float = 0.05
+    drift_factor: float = 0.01
+    drift_floor: float = 0.002
+    max_ttl: float = 60.0
+    fresh: bool = False
+
+    def __post_init__(self) -> None:
+        put = object.__setattr__
+        put(self, "retry_delay", _within(self.retry_delay, "retry_delay", 0.001, 60.0))
+        if self.retry_count is not None:
+            check_count(self.retry_count, "retry_count", 0, 1_000_000)
+        put(self, "node_timeout", _within(self.node_timeout, "node_timeout", 0.001, 60.0))
+        put(self, "drift_factor", _within(self.drift_factor, "drift_factor", 0.0, 0.5))
+        put(self, "drift_floor", _within(self.drift_floor, "drift_floor", 0.0, 60.0))
+        put(self, "max_ttl", _within(self.max_ttl, "max_ttl", 0.05, MAX_TTL))
+        if self.fresh is not True and self.fresh is not False:
+            raise ConfigurationError(f"fresh must be True or False, not {self.fresh!r:.40}")
+
+    def drift(self, ttl: float) -> float:
+        """Seconds to take off a life of ``ttl`` seconds."""
+        return ttl * self.drift_factor + self.drift_floor
+
+
+def _within(value: object, what: str, least: float, most: float) -> float:
+    number = seconds(value, what)
+    if not least <= number <= most:
+        raise ConfigurationError(f"{what} is {number:g}; give {least:g} to {most:g}")
+    return number
+
+
+async def win(
+    engine: Engine,
+    primitive: QuorumPrimitive,
+    options: LockOptions,
+    claim: Claim,
+    until: float | None,
+    *,
+    wait: bool,
+) -> Grant | None:
+    """Drive a claim to its grant by a majority.
+
+    Args:
+        engine: The client's engine.
+        primitive: What to send to each node.
+        options: The lock's options.
+        claim: The claim; a token of this client that it is to leave first (``old``) is left.
+        until: When to give up, on the runtime's clock; None never.
+        wait: False to try once.
+
+    Returns:
+        The grant, or None if somebody else holds the name and the time is up.
+
+    Raises:
+        QuorumNotReached: Too few nodes answered, for ``unavailable_after`` or until the time was up.
+        ClockDrift: Grants came, but too late to be of use.
+    """
+    nodes = cast("QuorumRuntime", engine.runtime)
+    if claim.old is not None:
+        old, claim.old = claim.old, None
+        nodes.send([primitive.leave(old, TOMB_MS if claim.old_unanswered else 0, 0)] * len(nodes.nodes))
+    attempt = _Attempt(engine, primitive, options, claim)
+    tries = 0
+    while True:
+        grant = await attempt.run(until)
+        if grant is not None:
+            return grant
+        check_stop(claim.stop, primitive.name)
+        tries += 1
+        pause = attempt.pause(tries, until, wait=wait)
+        if pause is None:
+            await attempt.settle()
+            attempt.tell()
+            return None
+        await rest(engine, pause, primitive.name, "acquire")
+        claim.token = engine.runtime.new_token()
+
+
+class _Attempt:
+    """The tries of one acquisition."""
+
+    def __init__(
+        self, engine: Engine, primitive: QuorumPrimitive, options: LockOptions, claim: Claim
+    ) -> None:
+        self.engine = engine
+        self.nodes: QuorumRuntime = cast("QuorumRuntime", engine.runtime)
+        self.primitive = primitive
+        self.options = options
+        self.claim = claim
+        self.settings: RedlockOptions = engine.quorum or RedlockOptions()
+        self.votes = GrantVotes.of(len(self.nodes.nodes))
+        self.drifted = 0
+        self.late = False
+        self.failing_since: float | None = None
+
+    async def run(self, until: float | None) -> Grant | None:
+        """One try: ask all, write the fence back where that is needed, check the time; or take all of it back."""
+        runtime, claim = self.engine.runtime, self.claim
+        count = len(self.nodes.nodes)
+        self.votes = votes = GrantVotes.of(count)
+        self.late = False
+        block = self.options.block
+        claim.sent = True
+        sent_at = runtime.now()
+        hint = int(sent_at * 1e6 + self.nodes.ahead_us + _AHEAD_US) if self.nodes.ahead_us else 0
+        call = self.primitive.grant(claim.token, self.options.ttl_ms, block, hint)
+        budget = min(self.settings.node_timeout, patience(sent_at, self.options, until))
+        await self.nodes.ask([([call] * count, votes)], budget)
+        self._learn_clock(sent_at)
+        if votes.won:
+            fence = votes.fence
+            valid = self._valid_until(sent_at)
+            known = valid > runtime.now() and (votes.agreed or await self._ratify(fence, block, budget))
+            self.late = valid <= runtime.now()
+            if known and not self.late:
+                return Grant(fence, valid, True, 1, self._info(valid))
+            self.drifted += self.late
+        self.failing_since = (self.failing_since or sent_at) if self._lacking() else None
+        self._take_back()
+        return None
+
+    def _learn_clock(self, sent_at: float) -> None:
+        clocks = [int(o[-1]) for o in self.votes.outcomes if isinstance(o, list)]
+        if clocks:
+            # By majority, so that one node whose clock jumped does not make every wish useless.
+            middle = sorted(clocks, reverse=True)[len(clocks) // 2 if len(clocks) > 2 else 0]
+            close = [clock for clock in clocks if clock - middle < 1_000_000]
+            self.nodes.ahead_us = max(close) - sent_at * 1e6
+
+    def _valid_until(self, sent_at: float) -> float:
+        ttl = min(self.votes.left_ms, self.options.ttl_ms) / 1000
+        return sent_at + ttl - self.settings.drift(ttl)
+
+    async def _ratify(self, fence: int, block: int, budget: float) -> bool:
+        call = self.primitive.ratify(self.claim.token, fence, block)
+        votes = RatifyVotes(self.votes.nodes, self.votes.needed)
+        asked: list[Call | None] = [
+            call if not isinstance(outcome, Fault) and (outcome is None or outcome[0] == b"H") else None
+            for outcome in self.votes.outcomes
+        ]
+        await self.nodes.ask([(asked, votes)], budget)
+        return votes.held >= votes.needed
+
+    def _undo(self) -> list[Call | None]:
+        leave = self.primitive.leave(self.claim.token, 0, 0)
+        return [None if _is_no(outcome) else leave for outcome in self.votes.outcomes]
+
+    def _take_back(self) -> None:
+        """Undo what may have been granted, behind the questions themselves."""
+        self.nodes.send(self._undo())
+        self.claim.sent = False
+
+    async def settle(self) -> None:
+        """Wait until the nodes that answer have nothing of the last try any more."""
+        await self.nodes.ask([(self._undo(), AllVotes())], self.settings.node_timeout)
+
+    def _lacking(self) -> bool:
+        """Whether it failed for want of answers, and not because of another holder or a split vote."""
+        votes = self.votes
+        if votes.won or not votes.failed:
+            return False
+        return votes.given + votes.failed >= votes.needed
+
+    def pause(self, tries: int, until: float | None, *, wait: bool) -> float | None:
+        """How long to rest before the next try; None: there is none."""
+        runtime, settings = self.engine.runtime, self.settings
+        now = runtime.now()
+        if self.drifted > _DRIFTED_TRIES or self._finally_refused() is not None:
+            return None
+        bound = settings.retry_delay * (1 << min(tries - 1, _DOUBLINGS))
+        pause = full_jitter(0, runtime.random(), base=min(bound, _LONGEST_PAUSE))
+        limit = until
+        if self.failing_since is not None:
+            limit = self.failing_since + self.options.unavailable_after
+            limit = limit if until is None else min(limit, until)
+        out_of_tries = settings.retry_count is not None and tries > settings.retry_count
+        if wait and not out_of_tries and (limit is None or now + pause < limit):
+            return pause
+        return None
+
+    def tell(self) -> None:
+        """Say why there is no grant: on return, because somebody else holds the name.
+
+        Raises:
+            PawlError: It is for another reason.
+        """
+        name = self.primitive.name
+        if self.late:
+            text = (
+                f"acquire {name!r}: {self.drifted} grants had no validity left when a majority had answered"
+            )
+            raise ClockDrift(text, name=name, outcomes=self.outcomes())
+        fault = self._finally_refused()
+        if fault is not None:
+            error = to_error(fault, name, "acquire")
+            error.add_note("; ".join(f"{node}: {word}" for node, word in self.outcomes().items()))
+            raise error
+        if self._lacking():
+            raise self._not_reached()
+        self.claim.holder = self.votes.holder
+        self.claim.outcomes = self.outcomes()
+
+    def _finally_refused(self) -> Fault | None:
+        """The first of so many refusals that cannot pass that no majority is left; None: there are not so many."""
+        votes = self.votes
+        final = [o for o in votes.outcomes if isinstance(o, Fault) and (o.final or not passes(o.kind))]
+        return final[0] if len(final) > votes.nodes - votes.needed else None
+
+    def _not_reached(self) -> QuorumNotReached:
+        votes = self.votes
+        told = "; ".join(f"{node}: {word}" for node, word in self.outcomes().items())
+        text = (
+            f"acquire {self.primitive.name!r}: {votes.given} of {votes.nodes} nodes gave their vote, "
+            f"{votes.needed} are needed, and {votes.failed} did not answer ({told})"
+        )
+        return QuorumNotReached(text, name=self.primitive.name, outcomes=self.outcomes())
+
+    def outcomes(self) -> dict[str, str]:
+        """What each node answered in the last try, in words."""
+        return {node: _word(o) for node, o in zip(self.nodes.nodes, self.votes.outcomes, strict=True)}
+
+    def _info(self, valid: float) -> QuorumInfo:
+        listed = tuple(
+            NodeVote(node, _word(o), isinstance(o, list) and o[0] == b"H")
+            for node, o in zip(self.nodes.nodes, self.votes.outcomes, strict=True)
+        )
+        ttl = min(self.votes.left_ms, self.options.ttl_ms) / 1000
+        validity = max(0.0, valid - self.engine.runtime.now())
+        return QuorumInfo(listed, self.votes.needed, validity, self.settings.drift(ttl))
+
+
+def _is_no(outcome: Reply | Fault | None) -> bool:
+    """Whether a node surely gave nothing to the token, and never will."""
+    if isinstance(outcome, Fault):
+        return not outcome.maybe_applied
+    return outcome is not None and outcome[0] in (b"B", b"X")
+
+
+def _word(outcome: Reply | Fault | None) -> str:
+    if outcome is None:
+        return "no answer yet"
+    if isinstance(outcome, Fault):
+        return f"{outcome.kind.value}: {outcome.text}" if outcome.text else outcome.kind.value
+    if outcome[0] == b"H":
+        return "granted"
+    if outcome[0] == b"B":
+        holder = outcome[4].decode(errors="replace")
+        return f"held by {holder}" if holder else "held by another"
+    return "given up before"

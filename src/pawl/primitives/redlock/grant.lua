@@ -1,0 +1,32 @@
+-- Votes: gives this node's part of a name to one candidate, if it is free here. Nobody queues on such a node.
+-- keys: name, fence, dead
+-- args: token, ttl_ms, block, hint (a fence that the candidate would like on every node), rid
+-- returns: {'H', rid, cur, pttl_ms, now_us} | {'B', rid, holder_pttl_ms, foreign, holder_public, now_us}
+--   | {'X', rid, now_us}
+-- invariant: the name is set only while it is absent and its token is not dead; the fence is above every fence that
+--   this node knows of the name, and a copy that comes late answers the same and changes nothing.
+local token, ttl_ms, block, hint, DEAD = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), KEYS[3]
+local left_ms = call('PTTL', NAME)
+local value = call('GET', NAME)
+local barred = value ~= token and call('EXISTS', DEAD) == 1
+--@include _fence
+local fence, refusal = read_fence()
+read_clock()
+if refusal then
+  return refusal
+end
+if value == token then
+  return {'H', RID, present_fence(fence), left_ms, now_us}
+end
+if barred then
+  return {'X', RID, now_us}
+end
+if value then
+  local foreign = string.find(value, '@', 1, true) and 0 or 1
+  return {'B', RID, left_ms, foreign, foreign == 0 and string.match(value, '@(.*)$') or '', now_us}
+end
+-- A wish from far ahead of this clock comes from a clock that is wrong: it would drag every later fence along.
+if hint > now_us and hint <= now_us + HOUR_MS * 1000 then
+  fence[1] = math.max(tonumber(fence[1] or '0'), hint - 1)
+end
+return {'H', RID, grant(token, now_ms + ttl_ms, block, fence), ttl_ms, now_us}

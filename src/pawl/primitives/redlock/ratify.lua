@@ -1,0 +1,25 @@
+-- Writes the fence of a grant back to a node that voted for it.
+-- keys: name, fence
+-- args: token, cur, block, rid
+-- returns: {'H', rid, cur, pttl_ms, now_us} | {'U', rid, present, now_us}
+-- invariant: it writes, and counts, only where the token holds the name, and raises the fence only: so two grants
+--   that both count have a node in common that knows the fence of the first when it mints that of the second.
+local token, wanted, block = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+local left_ms = call('PTTL', NAME)
+local value = call('GET', NAME)
+--@include _fence
+local fence, refusal = read_fence()
+read_clock()
+if refusal then
+  return refusal
+end
+if value ~= token then
+  return {'U', RID, value and 'other' or 'none', now_us}
+end
+if present_fence(fence) < wanted then
+  local last = math.max(tonumber(fence[1] or '0'), wanted + math.max(block, 1) - 1)
+  local expiry = digits(math.max(now_ms, math.ceil(last / 1000)) + DAY_MS + HOUR_MS)
+  call('HSET', FENCE, 'last', digits(last), 'cur', digits(wanted), 'v', WIRE, 'x', expiry)
+  call('PEXPIREAT', FENCE, expiry)
+end
+return {'H', RID, math.max(present_fence(fence), wanted), left_ms, now_us}

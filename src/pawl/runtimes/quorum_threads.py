@@ -1,0 +1,230 @@
+"""The runtime of threads for several independent masters."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Sequence
+
+from pawl.core.quorum import MergedVotes, Question
+from pawl.core.roster import Roster
+from pawl.core.runtime import DEAF, Call, Fault, FaultKind, Reply
+from pawl.core.scripts import Script
+from pawl.runtimes.threads import ThreadRuntime
+from pawl.topology.endpoint import Endpoint
+from pawl.transport.fan import Fan, NodeLink
+
+__all__ = ["QuorumThreadRuntime"]
+
+_GREETING = 0.25
+"""Seconds for a handshake, at least: a script answers sooner, but a busy machine needs this to log somebody in."""
+
+_GRACE = 0.05
+"""Seconds by which the first call waits for nodes beyond the majority."""
+
+
+class QuorumThreadRuntime(ThreadRuntime):
+    """See ``pawl.core.runtime.Runtime`` and ``pawl.core.quorum.QuorumRuntime``.
+
+    Args:
+        endpoints: Where the nodes are.
+        wake_prefix: What the channels of this client begin with.
+        roster: What is known of the nodes.
+        probe: What to ask a node before its votes count.
+        scripts: What a node is to know before it is asked.
+        node_timeout: Seconds that one node may take.
+    """
+
+    def __init__(
+        self,
+        endpoints: Sequence[Endpoint],
+        wake_prefix: str,
+        roster: Roster,
+        probe: Call,
+        scripts: Sequence[Script],
+        node_timeout: float,
+    ) -> None:
+        super().__init__(lambda: endpoints[0], wake_prefix)
+        self.nodes: tuple[str, ...] = tuple(node.shown for node in roster.nodes)
+        self.ahead_us: float = 0.0
+        self._endpoints = endpoints
+        self._roster = roster
+        self._probe = probe
+        self._scripts = scripts
+        self._node_timeout = node_timeout
+        self._fans = threading.local()
+        self._spares: list[list[NodeLink]] = [[] for _ in endpoints]
+        self._looked = threading.Event()
+        self._meeting_guard = threading.RLock()
+
+    # Small things -----------------------------------------------------------------------------------------------
+
+    def remembers(self) -> bool:
+        """See ``QuorumRuntime``."""
+        return self._roster.remembers()
+
+    def channel(self) -> str:
+        """See ``Runtime``: nobody is woken here, since nobody queues."""
+        return DEAF
+
+    async def ready(self, timeout: float) -> None:
+        """See ``Runtime``: there is nothing to subscribe to."""
+
+    # Questions --------------------------------------------------------------------------------------------------
+
+    async def ask(self, questions: Sequence[Question], timeout: float) -> None:
+        """See ``QuorumRuntime``."""
+        fan = self._fan(timeout)
+        if not fan.lock.acquire(False):
+            # A signal handler on top of a call of the same thread: never mix two questions on one link.
+            spare = self._new_fan()
+            try:
+                spare.ask(questions, timeout)
+            finally:
+                spare.close()
+            return
+        try:
+            fan.ask(questions, timeout)
+        except BaseException:
+            # Interrupted in the middle of a read or write: the links are not to be trusted.
+            self._fans.fan = None
+            fan.close()
+            raise
+        finally:
+            fan.lock.release()
+
+    def send(self, calls: Sequence[Call | None]) -> None:
+        """See ``QuorumRuntime``."""
+        fan: Fan | None = getattr(self._fans, "fan", None)
+        if fan is not None and fan.lock.acquire(False):
+            try:
+                fan.send(calls)
+            finally:
+                fan.lock.release()
+
+    async def call(self, call: Call, timeout: float) -> Reply:
+        """See ``Runtime``: all nodes are asked; the answer is the majority's."""
+        votes = MergedVotes(len(self.nodes))
+        await self.ask([([call] * len(self.nodes), votes)], timeout)
+        result = votes.result()
+        if isinstance(result, Fault):
+            raise result
+        return result
+
+    async def call_many(self, calls: Sequence[Call], timeout: float) -> list[Reply | Fault]:
+        """See ``Runtime``."""
+        count = len(self.nodes)
+        questions = [([call] * count, MergedVotes(count)) for call in calls]
+        try:
+            await self.ask(questions, timeout)
+        except Fault as fault:
+            return [fault] * len(calls)
+        return [votes.result() for _, votes in questions]
+
+    # Nodes ------------------------------------------------------------------------------------------------------
+
+    def _fan(self, timeout: float) -> Fan:
+        if self._ending:
+            raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
+        if not self._looked.is_set():
+            self._look_around(max(timeout, _GREETING))
+        fan: Fan | None = getattr(self._fans, "fan", None)
+        if fan is None:
+            fan = self._fans.fan = self._new_fan()
+        return fan
+
+    def _new_fan(self) -> Fan:
+        return Fan(len(self.nodes), self._link_of, self._lost, self.now)
+
+    def _link_of(self, index: int) -> NodeLink | Fault:
+        node = self._roster.nodes[index]
+        now = self.now()
+        if node.fault is not None and now >= node.retry_at:
+            self._look_at(index)
+        objection = node.objection(now)
+        if objection is not None:
+            return objection
+        with contextlib.suppress(IndexError):
+            spare = self._spares[index].pop()
+            if not spare.dead:
+                return spare
+        try:
+            return self._meet(index, self._node_timeout)
+        except Fault as fault:
+            self._lost(index, fault)
+            return fault
+
+    def _meet(self, index: int, timeout: float) -> NodeLink:
+        """Connect to a node and learn what it is. Raises ``Fault``."""
+        self._make_room()
+        first = self._roster.nodes[index].run_id is None
+        link = NodeLink(self._endpoints[index], "", timeout, first=first)
+        try:
+            info = link.call(self._probe, timeout)[2]
+            with self._meeting_guard:
+                never = self._roster.met(index, info.decode(errors="replace"), self.now())
+            if never is not None:
+                raise never
+            link.teach(self._scripts)
+            link.stop_blocking()
+        except OSError as error:
+            link.close()
+            raise Fault(FaultKind.UNREACHABLE, f"the connection broke: {error}") from error
+        except BaseException:
+            link.close()
+            raise
+        with self._links_guard:
+            self._links.add(link)
+        return link
+
+    def _lost(self, index: int, fault: Fault) -> None:
+        self._roster.nodes[index].failed(fault, self.now(), self.random())
+
+    def _look_around(self, timeout: float) -> None:
+        """Meet all nodes at once, for the first call; a node that hangs is waited for a little, if it is not needed."""
+        threads = [self._look_at(index) for index in range(len(self.nodes))]
+        end = self.now() + timeout * 2
+        needed = len(self.nodes) // 2 + 1
+        for thread in threads:
+            while thread is not None and thread.is_alive() and self.now() < end:
+                thread.join(0.005)
+                met = sum(node.fault is None for node in self._roster.nodes)
+                if met >= needed:
+                    end = min(end, self.now() + _GRACE)
+        self._looked.set()
+
+    def _look_at(self, index: int) -> threading.Thread | None:
+        """See whether a node is back, in the background: nobody waits for one that hangs."""
+        node = self._roster.nodes[index]
+        with self._meeting_guard:
+            if node.meeting or self._ending:
+                return None
+            node.meeting = True
+        thread = threading.Thread(target=self._visit, args=(index,), name="pawl-meet", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            # While the interpreter ends it allows no new thread.
+            node.meeting = False
+            return None
+        return thread
+
+    def _visit(self, index: int) -> None:
+        node = self._roster.nodes[index]
+        try:
+            self._spares[index].append(self._meet(index, max(self._node_timeout, _GREETING)))
+        except Fault as fault:
+            self._lost(index, fault)
+        finally:
+            node.meeting = False
+
+    # The end ----------------------------------------------------------------------------------------------------
+
+    def after_fork(self) -> None:
+        """See ``ThreadRuntime``."""
+        super().after_fork()
+        self._fans = threading.local()
+        self._spares = [[] for _ in self._endpoints]
+        self._looked = threading.Event()
+        self._meeting_guard = threading.RLock()
+        self._roster.forget()

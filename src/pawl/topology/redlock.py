@@ -1,0 +1,76 @@
+"""From a list of addresses to the nodes of a Redlock. Every mistake is told before anything is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pawl.errors import ConfigurationError
+from pawl.topology.endpoint import Endpoint, Masters
+
+__all__ = ["is_redlock", "masters", "split_url", "why_poor"]
+
+SCHEME = "redlock"
+
+
+def split_url(url: str) -> list[str]:
+    """The node URLs in ``redlock://a:6379,b:6379,c:6379/0`` (``rediss+redlock://`` for TLS).
+
+    Login, database and options that stand once are those of every node.
+
+    Raises:
+        ConfigurationError: No node is named.
+    """
+    scheme, _, rest = url.partition("://")
+    inner = "rediss" if scheme.startswith("rediss") else "redis"
+    hosts, slash, path = rest.partition("/")
+    if not slash and "?" in hosts:
+        hosts, _, query = hosts.partition("?")
+        path, slash = f"?{query}", "/"
+    login, at, hosts = hosts.rpartition("@")
+    named = [host.strip() for host in hosts.split(",") if host.strip()]
+    if not named:
+        raise ConfigurationError(
+            f"{scheme}:// names no node: write redlock://host1:6379,host2:6379,host3:6379"
+        )
+    return [f"{inner}://{login}{at}{host}{slash}{path}" for host in named]
+
+
+def is_redlock(url: str) -> bool:
+    """Whether a URL names independent masters."""
+    return url.strip().partition("://")[0] in ("redlock", "rediss+redlock")
+
+
+def masters(nodes: Sequence[Endpoint]) -> Masters:
+    """Several masters as one target.
+
+    Raises:
+        ConfigurationError: There is none, or one of them stands there twice.
+    """
+    _check(nodes)
+    return Masters(tuple(nodes), ", ".join(node.shown for node in nodes))
+
+
+def why_poor(count: int) -> str | None:
+    """What is to be warned of in a quorum of ``count`` masters; None: nothing."""
+    if count == 1:
+        return "one master is no quorum: give its URL instead of a list, which is faster and queues in order"
+    if count == 2:
+        return "a quorum of two masters needs both: it fails when either does; use three"
+    if count % 2 == 0:
+        return (
+            f"{count} masters survive no more failures than {count - 1}, and votes can split half and half; "
+            f"use {count - 1} or {count + 1}"
+        )
+    return None
+
+
+def _check(endpoints: Sequence[Endpoint]) -> None:
+    if not endpoints:
+        raise ConfigurationError("the list of masters is empty: Redlock wants three or five independent ones")
+    seen: set[str] = set()
+    for endpoint in endpoints:
+        if endpoint.shown in seen:
+            raise ConfigurationError(
+                f"{endpoint.shown} is named twice: a quorum counts servers, not connections to them"
+            )
+        seen.add(endpoint.shown)

@@ -1,0 +1,95 @@
+"""Five independent servers, and what a test does to some of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import pawl
+from pawl.testing.servers import Server, available
+
+FRESH = pawl.RedlockOptions(fresh=True)
+"""The servers of a test are younger than any lease."""
+
+
+class Cluster:
+    """Independent servers, of which some may be broken."""
+
+    def __init__(self, count: int) -> None:
+        self.servers = [Server("valkey", unix=False).start() for _ in range(count)]
+
+    @property
+    def urls(self) -> list[str]:
+        """The address of each."""
+        return [server.url for server in self.servers]
+
+    def client(self, **options: Any) -> pawl.Client:  # noqa: ANN401 - as connect takes them
+        """A client of all of them."""
+        return pawl.connect(self.urls, **{"redlock": FRESH, **options})
+
+    def aclient(self, **options: Any) -> pawl.AsyncClient:  # noqa: ANN401 - as connect takes them
+        """The same for asyncio."""
+        return pawl.connect_async(self.urls, **{"redlock": FRESH, **options})
+
+    def clean(self) -> None:
+        """Forget every key."""
+        for server in self.servers:
+            server.command("FLUSHALL")
+
+    def keys(self) -> dict[str, list[bytes]]:
+        """Every key that is no fence, by the server that has it."""
+        found: dict[str, list[bytes]] = {}
+        for server in self.servers:
+            keys = server.command("KEYS", "*")
+            assert isinstance(keys, list)
+            left = [bytes(key) for key in keys if not bytes(key).endswith(b":fence")]  # type: ignore[arg-type]
+            if left:
+                found[server.url] = left
+        return found
+
+    def holders(self, name: str) -> list[bytes | None]:
+        """What each server has under a name."""
+        return [server.command("GET", f"pawl:{name}") for server in self.servers]  # type: ignore[misc]
+
+    def stop(self) -> None:
+        """End them all."""
+        for server in self.servers:
+            server.stop()
+
+
+def cluster(count: int) -> Iterator[Cluster]:
+    """So many servers, ended after use."""
+    if reason := available("valkey"):
+        pytest.skip(reason)
+    made = Cluster(count)
+    try:
+        yield made
+    finally:
+        made.stop()
+
+
+@pytest.fixture(scope="module")
+def shared_five() -> Iterator[Cluster]:
+    """Five servers for a module; tests take them through `five`, which cleans them."""
+    yield from cluster(5)
+
+
+@pytest.fixture
+def five(shared_five: Cluster) -> Cluster:
+    """Five servers without a key; a test that breaks one takes `own_five`."""
+    shared_five.clean()
+    return shared_five
+
+
+@pytest.fixture
+def own_five() -> Iterator[Cluster]:
+    """Five servers of the test's own."""
+    yield from cluster(5)
+
+
+@pytest.fixture
+def own_three() -> Iterator[Cluster]:
+    """Three servers of the test's own."""
+    yield from cluster(3)

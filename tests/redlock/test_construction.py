@@ -1,0 +1,160 @@
+"""What can never be a quorum is refused before anything is sent; what is a poor one is warned of."""
+
+# ruff: noqa: ANN401 - what is wrong has no type
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import pawl
+from pawl.testing.servers import Server
+from tests.redlock.colours import COLOURS, connect, done, play
+from tests.redlock.conftest import FRESH, Cluster
+
+THREE = ["redis://127.0.0.1:1", "redis://127.0.0.1:2", "redis://127.0.0.1:3"]
+
+BAD: list[tuple[Any, str]] = [
+    ([], "empty"),
+    ((), "empty"),
+    ("redlock://", "names no node"),
+    ("redlock:///0", "names no node"),
+    ([THREE[0], THREE[0], THREE[1]], "twice"),
+    ("redlock://127.0.0.1:1,127.0.0.1:1,127.0.0.1:2", "twice"),
+    ([THREE[0], "redis+sentinel://s/m", THREE[1]], "node 2"),
+    ([THREE[0], "redis+cluster://h", THREE[1]], "node 2"),
+    ([THREE[0], "redlock://a,b,c", THREE[1]], "node 2"),
+    ([THREE[0], "embedded://", THREE[1]], "node 2"),
+    ([THREE[0], "http://h", THREE[1]], "node 2"),
+    ([THREE[0], None, THREE[1]], "node 2"),
+    ([THREE[0], 7, THREE[1]], "node 2"),
+    ([THREE[0], THREE, THREE[1]], "node 2"),
+    ([THREE[0], "redis://h:99999", THREE[1]], "port"),
+    ("redlock://a:1,b:2,c:3?nonsense=1", "nonsense"),
+]
+
+
+@pytest.mark.parametrize("colour", COLOURS)
+@pytest.mark.parametrize(("target", "word"), BAD, ids=lambda case: f"{case!r:.40}")
+def test_lists_that_are_no_quorum(colour: str, target: Any, word: str) -> None:
+    with pytest.raises(pawl.ConfigurationError, match=word):
+        connect(colour, target)
+
+
+@pytest.mark.parametrize("colour", COLOURS)
+@pytest.mark.parametrize(("count", "word"), [(1, "no quorum"), (2, "needs both"), (4, "half and half")])
+def test_a_poor_quorum_is_warned_of_with_the_reason(colour: str, count: int, word: str) -> None:
+    urls = [f"redis://127.0.0.1:{port}" for port in range(1, count + 1)]
+    with pytest.warns(RuntimeWarning, match=word) as told:
+        connect(colour, urls)
+    assert told[0].filename.endswith("colours.py"), "it points at the caller"
+
+
+@pytest.mark.parametrize("count", [3, 5, 7])
+def test_an_odd_number_is_not_warned_of(count: int) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        pawl.connect([f"redis://127.0.0.1:{port}" for port in range(1, count + 1)])
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        ({"retry_delay": 0}, "retry_delay"),
+        ({"retry_delay": True}, "retry_delay"),
+        ({"retry_count": -1}, "retry_count"),
+        ({"retry_count": 1.5}, "retry_count"),
+        ({"node_timeout": 0}, "node_timeout"),
+        ({"node_timeout": float("nan")}, "node_timeout"),
+        ({"drift_factor": -0.1}, "drift_factor"),
+        ({"drift_factor": 1}, "drift_factor"),
+        ({"drift_floor": -1}, "drift_floor"),
+        ({"max_ttl": 0}, "max_ttl"),
+        ({"fresh": 1}, "fresh"),
+    ],
+)
+def test_options_of_the_masters(options: dict[str, Any], word: str) -> None:
+    with pytest.raises(pawl.ConfigurationError, match=word):
+        pawl.RedlockOptions(**options)
+
+
+@pytest.mark.parametrize("colour", COLOURS)
+def test_options_and_ttls_that_do_not_fit(colour: str) -> None:
+    with pytest.raises(pawl.ConfigurationError, match="RedlockOptions"):
+        connect(colour, THREE, redlock={"retry_delay": 1})
+    with pytest.raises(pawl.ConfigurationError, match="one server"):
+        connect(colour, THREE[0], redlock=FRESH)
+    with pytest.raises(pawl.ConfigurationError, match="max_ttl"):
+        connect(colour, THREE, ttl=61)
+    client = connect(colour, THREE)
+    with pytest.raises(pawl.ConfigurationError, match="max_ttl"):
+        client.lock("x", ttl=100)
+    with pytest.raises(pawl.ConfigurationError, match="max_ttl"):
+        client.lock("x").acquire(ttl=100)
+
+
+REFUSED: list[tuple[str, Callable[[Any], Any]]] = [
+    ("fair_lock", lambda client: client.fair_lock("x")),
+    ("rlock(owner=)", lambda client: client.rlock("x", owner="job")),
+    ("semaphore", lambda client: client.semaphore("x", permits=2)),
+    ("rwlock", lambda client: client.rwlock("x")),
+    ("latch", lambda client: client.latch("x", 2)),
+    ("barrier", lambda client: client.barrier("x", 2)),
+    ("election", lambda client: client.election("x")),
+]
+
+
+@pytest.mark.parametrize("colour", COLOURS)
+@pytest.mark.parametrize(("kind", "make"), REFUSED, ids=lambda case: case if isinstance(case, str) else "")
+def test_what_a_majority_cannot_keep_is_refused(colour: str, kind: str, make: Callable[[Any], Any]) -> None:
+    with pytest.raises(pawl.NotSupported, match="independent masters"):
+        make(connect(colour, THREE))
+
+
+@pytest.mark.parametrize("colour", COLOURS)
+def test_one_server_under_two_addresses_is_found_out(own_three: Cluster, colour: str) -> None:
+    port = own_three.servers[0].port
+    urls = [own_three.urls[0], f"redis://localhost:{port}/0", own_three.urls[1]]
+
+    async def scenario() -> None:
+        client = connect(colour, urls, redlock=FRESH)
+        lease = await done(client.lock("x").acquire())
+        # Two are one, so these two, and the third, all had to agree.
+        assert sum(vote.granted for vote in lease.quorum.nodes) == 2
+        assert "one server" in " ".join(vote.answer for vote in lease.quorum.nodes)
+        await done(lease.release())
+        own_three.servers[1].kill()
+        with pytest.raises(pawl.QuorumNotReached, match="one server"):
+            await done(client.lock("x").acquire(timeout=0.3))
+        await done(client.close())
+
+    play(colour, scenario)
+
+
+@pytest.mark.parametrize("colour", COLOURS)
+def test_a_replica_is_no_node(own_three: Cluster, colour: str) -> None:
+    with Server(
+        "valkey", unix=False, args=["--replicaof", "127.0.0.1", str(own_three.servers[0].port)]
+    ) as replica:
+        urls = [own_three.urls[0], replica.url, own_three.urls[1]]
+
+        async def scenario() -> None:
+            client = connect(colour, urls, redlock=FRESH)
+            lease = await done(client.lock("x").acquire())
+            assert "replica" in " ".join(vote.answer for vote in lease.quorum.nodes)
+            await done(lease.release())
+            await done(client.close())
+
+        play(colour, scenario)
+
+
+def test_a_wrong_password_on_every_node_is_told_as_such(own_three: Cluster) -> None:
+    for server in own_three.servers:
+        server.command("CONFIG", "SET", "requirepass", "right")
+    urls = [url.replace("redis://", "redis://:wrong@") for url in own_three.urls]
+    with pawl.connect(urls, redlock=FRESH) as client, pytest.raises(pawl.BackendDenied) as caught:
+        client.lock("x").acquire(timeout=1)
+    assert "wrong" not in str(caught.value) + repr(caught.value.__notes__)

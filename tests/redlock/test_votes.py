@@ -1,0 +1,339 @@
+"""A lock kept by a majority of independent masters: grants, refusals, loss, and what is left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+
+import pytest
+
+import pawl
+from tests.edges.helpers import eventually, script_calls
+from tests.redlock.colours import COLOURS, connect, done, nap, play
+from tests.redlock.conftest import FRESH, Cluster
+
+each_colour = pytest.mark.parametrize("colour", COLOURS)
+
+
+@each_colour
+def test_a_majority_grants_and_a_release_frees_every_node(five: Cluster, colour: str) -> None:
+    async def scenario() -> None:
+        client = connect(colour, five.urls, redlock=FRESH)
+        lease = await done(client.lock("a").acquire())
+        eventually(lambda: all(five.holders("a")), "every node has the token")
+        assert len(set(five.holders("a"))) == 1
+        assert lease.quorum.needed == 3
+        assert sum(vote.granted for vote in lease.quorum.nodes) >= 3
+        assert 0 < lease.quorum.validity < lease.ttl - lease.quorum.drift
+        assert lease.remaining() == pytest.approx(30 * 0.99, abs=0.5)
+        assert lease.fence_strength == "quorum"
+        await done(lease.release())
+        eventually(lambda: not any(five.holders("a")), "no node has it")
+        await done(client.close())
+
+    play(colour, scenario)
+    assert five.keys() == {}
+
+
+@each_colour
+def test_the_fence_rises_whatever_majority_grants(five: Cluster, colour: str) -> None:
+    async def scenario() -> None:
+        client = connect(colour, five.urls, redlock=FRESH)
+        fences: list[int] = []
+        dice = random.Random(7)
+        for _ in range(40):
+            # Two nodes are another's, so that a certain three must agree; one of them is far ahead of the others.
+            away = dice.sample(range(5), 2)
+            for index in away:
+                five.servers[index].command("SET", "pawl:f", "another@elsewhere:1/main", "PX", "5000")
+            ahead = str((fences or [time.time_ns() // 1000])[-1] + dice.randrange(10**9))
+            near = dice.choice([index for index in range(5) if index not in away])
+            five.servers[near].command("HSET", "{pawl:f}:fence", "last", ahead, "v", "1", "x", "0")
+            lease = await done(client.lock("f").acquire(timeout=5))
+            fences.append(lease.fence)
+            await done(lease.release())
+            for index in away:
+                five.servers[index].command("DEL", "pawl:f")
+        assert fences == sorted(set(fences))
+        await done(client.close())
+
+    play(colour, scenario)
+
+
+@each_colour
+def test_who_holds_it_is_told_to_whom_it_is_refused(five: Cluster, colour: str) -> None:
+    async def scenario() -> None:
+        first, second = (connect(colour, five.urls, redlock=FRESH) for _ in range(2))
+        lease = await done(first.lock("busy").acquire())
+        assert await done(second.lock("busy").try_acquire()) is None
+        with pytest.raises(pawl.AcquireTimeout) as caught:
+            await done(second.lock("busy").acquire(timeout=0.2))
+        assert caught.value.holder == lease.token.partition("@")[2]
+        assert set(caught.value.outcomes) == set(five.urls)
+        assert sum(word.startswith("held by") for word in caught.value.outcomes.values()) >= 3
+        assert (await done(second.inspect("busy"))).holder == caught.value.holder
+        await done(lease.release())
+        assert not (await done(second.inspect("busy"))).held
+        await done(first.close())
+        await done(second.close())
+
+    play(colour, scenario)
+    assert five.keys() == {}
+
+
+@each_colour
+def test_row_75_a_split_vote_leaves_nothing_and_somebody_wins(five: Cluster, colour: str) -> None:
+    # Two nodes belong to another: three are enough, two are not.
+    for server in five.servers[:3]:
+        server.command("SET", "pawl:split", "another@elsewhere:1/main", "PX", "600")
+
+    async def scenario() -> None:
+        client = connect(colour, five.urls, redlock=FRESH)
+        assert await done(client.lock("split").try_acquire()) is None
+        assert [value for value in five.holders("split")[3:] if value] == []
+        began = time.monotonic()
+        lease = await done(client.lock("split").acquire(timeout=5))
+        assert time.monotonic() - began < 2
+        await done(lease.release())
+        await done(client.close())
+
+    play(colour, scenario)
+
+
+@each_colour
+def test_too_few_nodes_is_an_error_of_its_own_with_every_answer(own_five: Cluster, colour: str) -> None:
+    async def scenario() -> None:
+        client = connect(colour, own_five.urls, redlock=FRESH)
+        await done((await done(client.lock("q").acquire())).release())
+        for server in own_five.servers[:3]:
+            server.kill()
+        began = time.monotonic()
+        with pytest.raises(pawl.QuorumNotReached) as caught:
+            await done(client.lock("q").acquire(timeout=0.5))
+        assert time.monotonic() - began < 2
+        assert set(caught.value.outcomes) == set(own_five.urls)
+        assert sum(word == "granted" for word in caught.value.outcomes.values()) == 2
+        assert "2 of 5" in str(caught.value)
+        with pytest.raises(pawl.QuorumNotReached):
+            await done(client.lock("q").try_acquire())
+        with pytest.raises(pawl.QuorumNotReached):
+            await done(client.lock("q", unavailable_after=0.3).acquire())
+        await done(client.close())
+
+    play(colour, scenario)
+    for server in own_five.servers[3:]:
+        assert server.command("GET", "pawl:q") is None
+
+
+@each_colour
+def test_row_74_a_minority_that_is_down_or_hangs_costs_no_grant(own_five: Cluster, colour: str) -> None:
+    async def scenario() -> None:
+        client = connect(colour, own_five.urls, redlock=FRESH, ttl=5)
+        await done((await done(client.lock("m").acquire())).release())
+        own_five.servers[0].kill()
+        own_five.servers[1].pause()
+        try:
+            for _ in range(30):
+                lease = await done(client.lock("m").acquire(timeout=5))
+                await done(lease.release())
+        finally:
+            own_five.servers[1].resume()
+        await done(client.close())
+
+    play(colour, scenario)
+
+
+@each_colour
+def test_a_client_that_first_meets_a_hung_node_goes_on_without_it(own_five: Cluster, colour: str) -> None:
+    async def scenario() -> None:
+        with own_five.servers[2].paused():
+            client = connect(colour, own_five.urls, redlock=FRESH)
+            began = time.monotonic()
+            lease = await done(client.lock("m").acquire(timeout=5))
+            assert time.monotonic() - began < 1.5
+            await done(lease.release())
+            await done(client.close())
+
+    play(colour, scenario)
+
+
+@each_colour
+def test_row_76_a_node_that_restarted_empty_is_not_asked_for_max_ttl(own_three: Cluster, colour: str) -> None:
+    async def scenario() -> None:
+        options = pawl.RedlockOptions(fresh=True, max_ttl=3)
+        client = connect(colour, own_three.urls, redlock=options, ttl=3)
+        held = await done(client.lock("r").acquire())
+        own_three.servers[0].restart(keep_data=False)
+        own_three.servers[1].restart(keep_data=False)
+        # Two nodes forgot the lease: with their votes another could take the name at once.
+        other = connect(colour, own_three.urls, redlock=pawl.RedlockOptions(max_ttl=3), ttl=3)
+        with pytest.raises(pawl.QuorumNotReached) as caught:
+            await done(other.lock("r").try_acquire())
+        assert "restarted" in str(caught.value)
+        with pytest.raises(pawl.QuorumNotReached):
+            await done(client.lock("other").try_acquire())
+        lease = await done(other.lock("r").acquire(timeout=10))
+        # Only after the first one's time.
+        assert held.state == "lost"
+        assert lease.fence > held.fence
+        await done(lease.release())
+        await done(client.close())
+        await done(other.close())
+
+    play(colour, scenario)
+
+
+@each_colour
+def test_row_77_a_renewal_by_a_minority_ends_the_lease_at_its_old_deadline(
+    own_three: Cluster, colour: str
+) -> None:
+    async def scenario() -> None:
+        client = connect(colour, own_three.urls, redlock=FRESH, ttl=1.2)
+        lease = await done(client.lock("x").acquire())
+        for server in own_three.servers[:2]:
+            server.pause()
+        try:
+            # Right after the last renewal that a majority answered.
+            last = lease.valid_until
+            await nap(colour, 0.6)
+            assert lease.state in ("held", "suspect")
+            lease.check()
+            eventually(lambda: lease.state == "lost", "it is lost", 3) if colour == "threads" else None
+            while lease.state != "lost":
+                await nap(colour, 0.02)
+            assert lease.valid_until >= last
+            with pytest.raises(pawl.LeaseLost) as caught:
+                lease.check()
+            assert caught.value.reason == "quorum"
+        finally:
+            for server in own_three.servers[:2]:
+                server.resume()
+        await done(client.close())
+
+    play(colour, scenario)
+
+
+@each_colour
+def test_a_lease_is_renewed_by_the_majority_and_lost_when_it_is_taken_there(
+    five: Cluster, colour: str
+) -> None:
+    async def scenario() -> None:
+        client = connect(colour, five.urls, redlock=FRESH, ttl=0.6)
+        lease = await done(client.lock("n").acquire())
+        await nap(colour, 1.5)
+        lease.check()
+        await done(lease.extend(5))
+        assert lease.remaining() > 4
+        for server in five.servers[:3]:
+            server.command("DEL", "pawl:n")
+        with pytest.raises(pawl.NotHeld):
+            await done(lease.extend(6))
+        assert lease.state == "lost"
+        await done(client.close())
+
+    play(colour, scenario)
+
+
+@each_colour
+def test_a_release_that_a_majority_answers_is_released_and_one_that_nobody_answers_is_unknown(
+    own_three: Cluster, colour: str
+) -> None:
+    async def scenario() -> None:
+        client = connect(colour, own_three.urls, redlock=FRESH, ttl=1)
+        lease = await done(client.lock("u").acquire())
+        own_three.servers[2].kill()
+        await done(lease.release())
+        lease = await done(client.lock("u").acquire())
+        own_three.servers[1].kill()
+        with pytest.raises(pawl.BackendUnavailable):
+            await done(lease.release())
+        await done(client.close())
+
+    play(colour, scenario)
+
+
+@each_colour
+def test_drift_that_eats_the_ttl_is_told_and_nothing_is_left(five: Cluster, colour: str) -> None:
+    async def scenario() -> None:
+        options = pawl.RedlockOptions(fresh=True, drift_floor=1.0)
+        client = connect(colour, five.urls, redlock=options, ttl=0.5)
+        with pytest.raises(pawl.ClockDrift) as caught:
+            await done(client.lock("d").acquire(timeout=2))
+        assert len(caught.value.outcomes) == 5
+        await done(client.close())
+
+    play(colour, scenario)
+    assert five.keys() == {}
+
+
+@each_colour
+def test_re_entry_is_counted_in_the_client(five: Cluster, colour: str) -> None:
+    async def scenario() -> None:
+        client = connect(colour, five.urls, redlock=FRESH)
+        outer = await done(client.rlock("re").acquire())
+        calls = [script_calls(server) for server in five.servers]
+        inner = await done(client.rlock("re").acquire())
+        assert inner is outer
+        assert inner.count == 2
+        assert [script_calls(server) for server in five.servers] == calls
+        await done(inner.release())
+        assert any(five.holders("re"))
+        await done(outer.release())
+        plain = await done(client.lock("re").acquire())
+        with pytest.raises(pawl.DeadlockDetected):
+            await done(client.lock("re").acquire())
+        await done(plain.release())
+        await done(client.close())
+
+    play(colour, scenario)
+
+
+@each_colour
+def test_min_hold_keeps_the_name_closed_on_a_majority(five: Cluster, colour: str) -> None:
+    async def scenario() -> None:
+        client = connect(colour, five.urls, redlock=FRESH)
+        lease = await done(client.lock("job", min_hold=1.0).acquire())
+        await done(lease.release())
+        assert await done(client.lock("job").try_acquire()) is None
+        await nap(colour, 1.1)
+        await done((await done(client.lock("job").acquire(timeout=1))).release())
+        await done(client.close())
+
+    play(colour, scenario)
+
+
+@pytest.mark.parametrize("nth", range(6))
+def test_a_cancelled_acquire_leaves_nothing(five: Cluster, nth: int) -> None:
+    async def scenario() -> None:
+        async with five.aclient(ttl=60) as client:
+            await (await client.lock("warm").acquire()).release()
+            task = asyncio.create_task(client.lock("c").acquire())
+            for _ in range(nth):
+                await asyncio.sleep(0)
+            task.cancel()
+            try:
+                lease = await task
+            except asyncio.CancelledError:
+                pass
+            else:
+                await lease.release()
+            # The undo goes on without its caller; a thread asks, so that this loop can carry it out.
+            await asyncio.to_thread(eventually, lambda: not any(five.holders("c")), "nothing is left", 1)
+
+    asyncio.run(scenario())
+
+
+def test_a_block_whose_lease_is_lost_is_cancelled(own_three: Cluster) -> None:
+    async def body(client: pawl.AsyncClient) -> None:
+        async with client.lock("z"):
+            for server in own_three.servers[:2]:
+                server.kill()
+            await asyncio.sleep(5)
+
+    async def scenario() -> None:
+        async with own_three.aclient(ttl=0.5) as client:
+            with pytest.raises(pawl.LeaseLost):
+                await body(client)
+
+    asyncio.run(scenario())
