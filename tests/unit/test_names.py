@@ -67,11 +67,38 @@ def test_what_needs_no_escaping_is_left_as_it_is(name: str) -> None:
 
 @given(NAMES)
 def test_without_a_namespace_the_name_is_the_key(name: str) -> None:
-    if re.search("[%{}\x00-\x1f\x7f-\x9f\u2028\u2029]", name):
+    begin, end = name.find("{"), name.find("}")
+    tagged = name.count("{") == name.count("}") == 1 and end > begin + 1
+    bare = name.replace("{", "").replace("}", "") if tagged else name
+    if re.search("[%{}\x00-\x1f\x7f-\x9f\u2028\u2029]", bare):
         with pytest.raises(pawl.ConfigurationError, match="needs escaping"):
             key_of("", name)
     else:
         assert key_of("", name) == name
+
+
+TAGGED = st.tuples(
+    st.text("ab:", max_size=5), st.text("ab:", min_size=1, max_size=5), st.text("ab:", max_size=5)
+).map(lambda parts: f"{parts[0]}{{{parts[1]}}}{parts[2]}")
+BARE = st.one_of(TAGGED, st.text("ab:", min_size=1, max_size=9))
+
+
+@given(BARE, BARE, st.sampled_from(SUFFIXES), st.sampled_from(SUFFIXES))
+def test_helper_keys_without_a_namespace(name: str, other: str, suffix: str, other_suffix: str) -> None:
+    """Each in the slot of its name, none another's, and none a name itself."""
+    key, other_key = key_of("", name), key_of("", other)
+    helper = helper_key(key, suffix)
+    assert slot_part(helper) == slot_part(key)
+    assert (helper == helper_key(other_key, other_suffix)) == ((name, suffix) == (other, other_suffix))
+    assert helper != other_key
+    with pytest.raises(pawl.ConfigurationError, match="keeps beside another name"):
+        key_of("", helper)
+
+
+@pytest.mark.parametrize("name", ["a{b", "b}", "{}", "a{}b", "}{", "{a}{b}", "{{a}}", "{a", "a{b}%"])
+def test_braces_that_make_no_tag_are_refused_without_a_namespace(name: str) -> None:
+    with pytest.raises(pawl.ConfigurationError, match="needs escaping"):
+        key_of("", name)
 
 
 @given(NAMESPACES, NAMESPACES)

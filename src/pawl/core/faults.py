@@ -33,6 +33,8 @@ _BY_PREFIX = {
     "NOREPLICAS": FaultKind.READ_ONLY,
     "MISCONF": FaultKind.READ_ONLY,
     "READONLY": FaultKind.READ_ONLY,
+    "MOVED": FaultKind.REDIRECTED,
+    "ASK": FaultKind.REDIRECTED,
     "OOM": FaultKind.OUT_OF_MEMORY,
     "NOPERM": FaultKind.DENIED,
     "NOAUTH": FaultKind.DENIED,
@@ -61,6 +63,7 @@ _HINTS: dict[FaultKind, tuple[type[PawlError], str]] = {
     FaultKind.WRONG_KEY: (WrongKey, "a key of this name holds something that is not pawl's"),
     FaultKind.SCRIPT: (ScriptError, "a script failed on the server"),
     FaultKind.UNSUPPORTED: (NotSupported, "this server cannot be used"),
+    FaultKind.REDIRECTED: (NotSupported, "the server is a node of a cluster: use redis+cluster://"),
     FaultKind.CLOSED: (ClientClosed, "the client is closed"),
 }
 

@@ -3,6 +3,9 @@
 A key is ``namespace:name``. Braces would move it to another hash slot, control characters would break logs, ``%`` is
 the escape itself, and a ``:`` in a namespace would let ``a:b`` + ``c`` meet ``a`` + ``b:c``: all of these are written
 as ``%XX``. The helper keys wrap the key in braces, so that a cluster keeps them together, and carry the wire version.
+
+Without a namespace the name is the key, and may have one pair of braces (``lock:{order}``), as names in a cluster often
+do: its helper keys then carry the same pair.
 """
 
 from __future__ import annotations
@@ -18,6 +21,9 @@ MAX_NAME_BYTES = 200
 WIRE_VERSION = "1"
 
 _NAME_UNSAFE = re.compile("[%{}\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_TAGGED = re.compile("[^{}]*[{][^{}]+[}][^{}]*")
+_TAG_BRACES = re.compile("[{}]")
+_RESERVED = re.compile(r"(?:^\{.*\}|:pawl):(?:fence$|\d+:)")
 _NAMESPACE_UNSAFE = re.compile("[%{}:\x00-\x20\x7f-\x9f\u2028\u2029*?\\[\\]]")
 
 
@@ -76,16 +82,28 @@ def _key_of(namespace: str, name: str) -> str:
         raise ConfigurationError("name is empty: give the lock a name of 1 to 200 bytes")
     if namespace:
         return f"{namespace}:{_NAME_UNSAFE.sub(_escape_char, name)}"
-    if found := _NAME_UNSAFE.search(name):
+    return _bare(name)
+
+
+def _bare(name: str) -> str:
+    """The name as its own key."""
+    if _RESERVED.search(name):
+        raise ConfigurationError(
+            f"name {name[:60]!r} looks like a key that pawl keeps beside another name: use a namespace or another name"
+        )
+    if found := _NAME_UNSAFE.search(_TAG_BRACES.sub("", name) if _TAGGED.fullmatch(name) else name):
         raise ConfigurationError(
             f"name contains {found.group()!r}, which needs escaping, and namespace='' uses the name itself as the key: "
-            "use a namespace or another name",
+            "use a namespace or another name (one pair of braces around something is fine)",
         )
     return name
 
 
 def helper_key(key: str, suffix: str) -> str:
     """The key of a helper structure of ``key``, in the same hash slot."""
+    if "{" in key:
+        # Only without a namespace; braces around braces would mean another slot.
+        return f"{key}:pawl:{suffix}"
     return "{" + key + "}:" + suffix
 
 

@@ -79,6 +79,7 @@ class FaultKind(StrEnum):
     SCRIPT = "script"
     UNSUPPORTED = "unsupported"
     NOT_REDIS = "not_redis"
+    REDIRECTED = "redirected"
     CLOSED = "closed"
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-from pawl.errors import NotSupported
 from pawl.runtimes.aio import AsyncioRuntime
+from pawl.runtimes.cluster import ClusterAsyncio, ClusterThreads
 from pawl.runtimes.sentinel import SentinelAsyncio, SentinelThreads
 from pawl.runtimes.threads import ThreadRuntime
-from pawl.topology.endpoint import Sentinels, Target
+from pawl.topology.endpoint import ClusterNodes, Sentinels, Target
 
 __all__ = ["asyncio_runtime", "thread_runtime"]
 
@@ -17,15 +17,15 @@ def thread_runtime(target: Target, wake_prefix: str) -> ThreadRuntime:
     """A runtime of threads for what a client connects to."""
     if isinstance(target, Sentinels):
         return SentinelThreads(target, wake_prefix)
-    if callable(target):
-        return ThreadRuntime(target, wake_prefix)
-    raise NotSupported(f"{target.shown} is not part of this version of pawl")
+    if isinstance(target, ClusterNodes):
+        return ClusterThreads(target, wake_prefix)
+    return ThreadRuntime(target, wake_prefix)
 
 
 def asyncio_runtime(loop: asyncio.AbstractEventLoop, target: Target, wake_prefix: str) -> AsyncioRuntime:
     """A runtime of asyncio for what a client connects to."""
     if isinstance(target, Sentinels):
         return SentinelAsyncio(loop, target, wake_prefix)
-    if callable(target):
-        return AsyncioRuntime(loop, target, wake_prefix)
-    raise NotSupported(f"{target.shown} is not part of this version of pawl")
+    if isinstance(target, ClusterNodes):
+        return ClusterAsyncio(loop, target, wake_prefix)
+    return AsyncioRuntime(loop, target, wake_prefix)

@@ -145,10 +145,12 @@ class ThreadRuntime:
     def _connect(self, timeout: float) -> Link:
         if self._ending:
             raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
-        self._make_room()
         # Twenty milliseconds serve a script, but not a handshake on a busy machine.
         timeout = max(timeout, 0.25)
-        endpoint = self._locate(timeout)
+        return self._connect_to(self._locate(timeout), timeout)
+
+    def _connect_to(self, endpoint: Endpoint, timeout: float) -> Link:
+        self._make_room()
         link = Link(endpoint, self._wake_prefix + secret(), timeout, first=not self._served)
         self._served = True
         with self._links_guard:

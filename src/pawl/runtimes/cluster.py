@@ -1,0 +1,276 @@
+"""Both runtimes before a cluster: a connection for each node, and each call to the node that serves its name.
+
+Whoever waits listens on one connection, to whichever node: a message that a script publishes reaches all nodes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+from weakref import proxy
+
+from pawl.core.runtime import Call, Fault, FaultKind, Reply
+from pawl.runtimes.aio import AsyncioRuntime
+from pawl.runtimes.shared import now, secret
+from pawl.runtimes.threads import ThreadRuntime, run
+from pawl.topology.cluster import Address
+from pawl.topology.endpoint import ClusterNodes, Endpoint
+from pawl.transport.link import Link
+from pawl.transport.mux import Mux, open_mux
+from pawl.transport.routing import Router
+from pawl.transport.sentinel import ask_async, ask_sync
+from pawl.transport.wire import Greeting
+
+__all__ = ["ClusterAsyncio", "ClusterThreads"]
+
+
+class _Links(threading.local):
+    """The connections of one thread."""
+
+    def __init__(self) -> None:
+        self.by_node: dict[Address, Link] = {}
+
+
+class ClusterThreads(ThreadRuntime):
+    """Threads before a cluster. ``_local.link`` is the one of a thread's connections on which it listens."""
+
+    def __init__(self, target: ClusterNodes, wake_prefix: str) -> None:
+        super().__init__(lambda: target.nodes[0], wake_prefix)
+        self._nodes = _Links()
+        self._router = _ThreadRouter(self, target)
+
+    def _held_link(self, timeout: float) -> Link:
+        local = self._local
+        if local.link is None or local.link.dead:
+            local.link = next((link for link in self._nodes.by_node.values() if not link.dead), None)
+        if local.link is None:
+            local.link = self._link_to(run(self._router.any_node(timeout)), timeout)
+        return local.link
+
+    def _link_to(self, address: Address, timeout: float) -> Link:
+        links = self._nodes.by_node
+        link = links.get(address)
+        if link is None or link.dead:
+            links.pop(address, None)
+            link = links[address] = self._fresh_link(address, timeout)
+        return link
+
+    def _fresh_link(self, address: Address, timeout: float) -> Link:
+        if self._ending:
+            raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
+        return self._connect_to(self._router.endpoint(address), max(timeout, 0.25))
+
+    async def call(self, call: Call, timeout: float) -> Reply:
+        """See ``Runtime``."""
+        return await self._router.route(call, timeout)
+
+    async def call_many(self, calls: Sequence[Call], timeout: float) -> list[Reply | Fault]:
+        """See ``Runtime``."""
+        return await self._router.route_many(calls, timeout)
+
+    def call_node(self, address: Address, call: Call, timeout: float) -> Reply:
+        """Run one script on one node."""
+        link = self._link_to(address, timeout)
+        if not link.lock.acquire(False):
+            # A signal handler or finaliser on top of a call of the same thread.
+            spare = self._fresh_link(address, timeout)
+            try:
+                return spare.call(call, timeout)
+            finally:
+                spare.close()
+        try:
+            return link.call(call, timeout)
+        finally:
+            link.lock.release()
+
+    def call_node_many(self, address: Address, calls: list[Call], timeout: float) -> list[Reply | Fault]:
+        """Run several scripts on one node in one write."""
+        try:
+            link = self._link_to(address, timeout)
+        except Fault as fault:
+            return [fault] * len(calls)
+        with link.lock:
+            return link.call_many(calls, timeout)
+
+    def linked(self, address: Address) -> bool:
+        """Whether this thread has a connection to a node."""
+        link = self._nodes.by_node.get(address)
+        return link is not None and not link.dead
+
+    def after_fork(self) -> None:
+        """In the child: no thread and no connection of the parent is ours."""
+        super().after_fork()
+        self._nodes = _Links()
+
+
+class _ThreadRouter(Router):
+    def __init__(self, runtime: ClusterThreads, target: ClusterNodes) -> None:
+        super().__init__(target, now, ask_sync)
+        # Not the other way round: a client that is dropped must end at once.
+        self._runtime: ClusterThreads = proxy(runtime)
+
+    def moved(self) -> None:
+        on_move = self._runtime.on_move
+        if on_move is not None:
+            on_move()
+
+    async def send(self, address: Address, call: Call, timeout: float) -> Reply:
+        return self._runtime.call_node(address, call, timeout)
+
+    async def send_groups(
+        self, groups: dict[Address, list[Call]], timeout: float
+    ) -> dict[Address, list[Reply | Fault]]:
+        # A node that has to be connected to first may be gone: it must not keep the others waiting.
+        order = sorted(groups, key=self._runtime.linked, reverse=True)
+        return {address: self._runtime.call_node_many(address, groups[address], timeout) for address in order}
+
+
+class ClusterAsyncio(AsyncioRuntime):
+    """Tasks before a cluster. ``_mux`` is the one of the loop's connections on which its tasks listen."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, target: ClusterNodes, prefix: str) -> None:
+        super().__init__(loop, lambda: target.nodes[0], prefix)
+        self._muxes: dict[Address, Mux] = {}
+        self._opening: dict[Address, asyncio.Task[Mux]] = {}
+        self._router = _AsyncioRouter(self, target)
+
+    async def ready(self, timeout: float) -> None:
+        """See ``Runtime``: any connection serves to listen."""
+        if self.channel():
+            return
+        self._mux = next((mux for mux in self._muxes.values() if not mux.dead), None)
+        if self._mux is None:
+            mux = await self.mux_to(await self._router.any_node(timeout), timeout)
+            if self._mux is None:
+                self._mux = mux
+
+    async def mux_to(self, address: Address, timeout: float) -> Mux:
+        """The connection to a node. Callers share one attempt; one that is cancelled does not end it for others."""
+        mux = self._muxes.get(address)
+        if mux is not None and not mux.dead:
+            return mux
+        if self._ending:
+            raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
+        opening = self._opening.get(address)
+        if opening is None or opening.done():
+            opening = self.loop.create_task(self._open(address, max(timeout, 0.25)), name="pawl-connect")
+            opening.add_done_callback(_retrieve)
+            self._opening[address] = opening
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            if opening.cancelled():
+                raise Fault(FaultKind.UNREACHABLE, "the attempt to connect was cancelled") from None
+            raise
+
+    async def _open(self, address: Address, timeout: float) -> Mux:
+        endpoint: Endpoint = self._router.endpoint(address)
+        mux = Mux(self.loop, self._wake, partial(self._node_ended, address))
+        try:
+            async with asyncio.timeout(timeout * 2):
+                await open_mux(
+                    endpoint, mux, Greeting(self._prefix + secret(), endpoint, first=False), timeout
+                )
+        except TimeoutError:
+            text = f"{endpoint.shown}: no connection within {timeout * 2:.3g} s"
+            raise Fault(FaultKind.UNREACHABLE, text) from None
+        if self._ending:
+            mux.close()
+            raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
+        self._muxes[address] = mux
+        self._served = True
+        return mux
+
+    def _node_ended(self, address: Address, mux: Mux) -> None:
+        if self._muxes.get(address) is mux:
+            del self._muxes[address]
+        self._ended(mux)
+
+    async def call(self, call: Call, timeout: float) -> Reply:
+        """See ``Runtime``."""
+        return await self._router.route(call, timeout)
+
+    async def call_many(self, calls: Sequence[Call], timeout: float) -> list[Reply | Fault]:
+        """See ``Runtime``."""
+        return await self._router.route_many(calls, timeout)
+
+    def cast(self, call: Call) -> None:
+        """See ``Runtime``."""
+        address = self._router.node_of(call)
+        mux = self._muxes.get(address) if address is not None else None
+        if mux is not None and threading.get_ident() == self._thread and not self.loop.is_closed():
+            mux.cast(call)
+
+    async def shut_down(self) -> None:
+        """End the upkeep and close all connections."""
+        for opening in self._opening.values():
+            opening.cancel()
+        try:
+            await super().shut_down()
+        finally:
+            for mux in list(self._muxes.values()):
+                mux.close()
+
+    def after_fork(self) -> None:
+        """In the child: the loop is the parent's, and so are its connections."""
+        super().after_fork()
+        self._muxes = {}
+        self._opening = {}
+
+
+class _AsyncioRouter(Router):
+    def __init__(self, runtime: ClusterAsyncio, target: ClusterNodes) -> None:
+        super().__init__(target, now, ask_async)
+        # Not the other way round: a client that is dropped must end at once.
+        self._runtime: ClusterAsyncio = proxy(runtime)
+
+    def moved(self) -> None:
+        on_move = self._runtime.on_move
+        if on_move is not None:
+            on_move()
+
+    async def send(self, address: Address, call: Call, timeout: float) -> Reply:
+        mux = await self._runtime.mux_to(address, timeout)
+        return await mux.post(call, timeout)
+
+    async def send_groups(
+        self, groups: dict[Address, list[Call]], timeout: float
+    ) -> dict[Address, list[Reply | Fault]]:
+        tasks = {
+            address: self._runtime.loop.create_task(self._send_many(address, calls, timeout))
+            for address, calls in groups.items()
+        }
+        try:
+            return {address: await task for address, task in tasks.items()}
+        finally:
+            for task in tasks.values():
+                task.cancel()
+
+    async def _send_many(self, address: Address, calls: list[Call], timeout: float) -> list[Reply | Fault]:
+        try:
+            # Connecting may take longer: the upkeep has ends of leases to tell meanwhile.
+            async with asyncio.timeout(timeout):
+                mux = await self._runtime.mux_to(address, timeout)
+        except TimeoutError:
+            return [Fault(FaultKind.UNREACHABLE, f"no connection within {timeout:.3g} s")] * len(calls)
+        except Fault as fault:
+            return [fault] * len(calls)
+        answers = [mux.post(call, timeout) for call in calls]
+        for answer in answers:
+            answer.add_done_callback(_retrieve)
+        return [await _outcome(answer) for answer in answers]
+
+
+async def _outcome(answer: asyncio.Future[Reply]) -> Reply | Fault:
+    try:
+        return await answer
+    except Fault as fault:
+        return fault
+
+
+def _retrieve(answer: asyncio.Future[Any]) -> None:
+    if not answer.cancelled():
+        answer.exception()

@@ -1,0 +1,210 @@
+"""Finding the node for each call of a cluster: written once, for both colours."""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+
+from pawl.core.runtime import Call, Fault, FaultKind, Reply
+from pawl.topology.cluster import Address, SlotMap, first_key, read_ranges, read_redirect, slot_of
+from pawl.topology.endpoint import ClusterNodes, Endpoint
+from pawl.transport.sentinel import Ask
+from pawl.transport.wire import pack
+
+__all__ = ["Asking", "Router"]
+
+log: logging.Logger = logging.getLogger("pawl.cluster")
+
+_ASKING = pack(b"ASKING")
+_MOST_HOPS = 8
+_PATIENCE = 0.5
+_LEAST_PAUSE = 0.05
+"""Seconds between two loads of the map: many calls learn of the same move at once."""
+
+_DOUBTFUL = frozenset({FaultKind.UNREACHABLE, FaultKind.UNANSWERED, FaultKind.READ_ONLY, FaultKind.NOT_READY})
+
+
+class Asking(Call):
+    """A call to the node that a slot is moving to: let in for this once, and with its text, which is new there."""
+
+    __slots__ = ()
+
+    def pack(self, rid: int) -> bytes:
+        """The bytes of ``ASKING`` and one EVAL."""
+        return _ASKING + super().pack_eval(rid)
+
+    def pack_eval(self, rid: int) -> bytes:
+        """The same."""
+        return self.pack(rid)
+
+
+class Router(ABC):
+    """Sends each call to the node that serves its keys, and follows the slots when they move.
+
+    Args:
+        target: Nodes of the cluster.
+        now: The clock.
+        ask: How this colour asks a node one thing.
+    """
+
+    def __init__(self, target: ClusterNodes, now: Callable[[], float], ask: Ask) -> None:
+        self.slots: SlotMap = SlotMap()
+        self._target = target
+        self._model = target.nodes[0]
+        self._seeds: tuple[Address, ...] = tuple(
+            (node.settings["host"], node.settings["port"]) for node in target.nodes
+        )
+        self._silent: Address | None = None
+        self._now = now
+        self._ask = ask
+        self._turn = 0
+
+    @abstractmethod
+    async def send(self, address: Address, call: Call, timeout: float) -> Reply:
+        """Run one script on one node. Raises ``Fault``."""
+
+    @abstractmethod
+    async def send_groups(
+        self, groups: dict[Address, list[Call]], timeout: float
+    ) -> dict[Address, list[Reply | Fault]]:
+        """Run several scripts on each of several nodes, in one write a node."""
+
+    @abstractmethod
+    def moved(self) -> None:
+        """A master of before serves nothing any more: what it granted is to be confirmed by another."""
+
+    def endpoint(self, address: Address) -> Endpoint:
+        """How a node is reached."""
+        return self._model.at(*address)
+
+    def node_of(self, call: Call) -> Address | None:
+        """The node that serves a call's keys by the present map."""
+        return self.slots.owner(slot_of(first_key(call.body)))
+
+    async def any_node(self, timeout: float) -> Address:
+        """A master, another one each time. Raises ``Fault`` if no node tells of any."""
+        await self.refresh(timeout)
+        masters = self.slots.masters
+        self._turn += 1
+        return masters[self._turn % len(masters)]
+
+    async def refresh(self, timeout: float) -> None:
+        """Load the map if it is stale. Raises ``Fault`` if there is none to go on with."""
+        slots, now = self.slots, self._now()
+        if not slots.known or (slots.stale and now - slots.loaded_at >= _LEAST_PAUSE):
+            # From here on others go on with the old map.
+            slots.loaded_at = now
+            await self._load(min(max(timeout, 0.05), _PATIENCE))
+
+    async def _load(self, timeout: float) -> None:
+        faults: list[Fault] = []
+        known = dict.fromkeys((*self.slots.masters, *self._seeds))
+        # The node that did not answer last time is asked last.
+        for address in sorted(known, key=lambda address: address == self._silent):
+            endpoint = self.endpoint(address)
+            try:
+                reply = await self._ask(endpoint, ("CLUSTER", "SLOTS"), timeout)
+                ranges = read_ranges(reply, address[0])
+            except Fault as fault:
+                faults.append(fault)
+                continue
+            except ValueError as error:
+                faults.append(Fault(FaultKind.NOT_REDIS, f"{endpoint.shown}: {error}", final=True))
+                continue
+            if not ranges:
+                faults.append(Fault(FaultKind.NOT_READY, f"{endpoint.shown} knows no slots yet"))
+                continue
+            if self.slots.load(ranges, self._now()):
+                log.info("%s: the masters changed", self._target.shown)
+                self.moved()
+            return
+        if not self.slots.known:
+            raise self._refusal(faults)
+        log.warning("%s: no node tells who serves what; going on as before", self._target.shown)
+
+    def _refusal(self, faults: list[Fault]) -> Fault:
+        told = "; ".join(fault.text for fault in faults)
+        if any("cluster support disabled" in fault.text for fault in faults):
+            text = f"{told}: the server is not part of a cluster: use redis://"
+            return Fault(FaultKind.UNSUPPORTED, text, final=True)
+        final = all(fault.final for fault in faults)
+        kind = faults[0].kind if final else FaultKind.UNREACHABLE
+        return Fault(kind, f"{self._target.shown}: no node tells of the cluster: {told}", final=final)
+
+    # Calls ------------------------------------------------------------------------------------------------------
+
+    async def route(self, call: Call, timeout: float) -> Reply:
+        """Run one script where its keys are. Raises ``Fault``."""
+        end = self._now() + timeout
+        slot = slot_of(first_key(call.body))
+        if self.slots.stale:
+            await self.refresh(timeout)
+        address, sent = self.slots.owner(slot), call
+        for _ in range(_MOST_HOPS):
+            if address is None:
+                self.slots.stale = True
+                raise Fault(FaultKind.NOT_READY, f"no node serves slot {slot}")
+            try:
+                return await self.send(address, sent, max(0.001, end - self._now()))
+            except Fault as fault:
+                if fault.kind is not FaultKind.REDIRECTED:
+                    self.doubt(address, fault)
+                    raise
+                address, sent = self._follow(call, address, fault)
+        raise Fault(FaultKind.NOT_READY, f"slot {slot} moves too fast: {_MOST_HOPS} redirections")
+
+    def _follow(self, call: Call, asked: Address, fault: Fault) -> tuple[Address, Call]:
+        try:
+            redirect = read_redirect(fault.text, asked[0])
+        except ValueError as error:
+            raise Fault(FaultKind.NOT_REDIS, str(error)) from None
+        if redirect.ask:
+            return redirect.address, Asking(call.script, call.body)
+        self.slots.assign(redirect.slot, redirect.address)
+        return redirect.address, call
+
+    def doubt(self, address: Address, fault: Fault) -> None:
+        """Take a failure of a node into account: somebody else may serve its slots by now."""
+        if fault.kind in _DOUBTFUL:
+            self.slots.stale = True
+        if fault.kind in (FaultKind.UNREACHABLE, FaultKind.UNANSWERED):
+            self._silent = address
+
+    async def route_many(self, calls: Sequence[Call], timeout: float) -> list[Reply | Fault]:
+        """Run several scripts, one write for each node; one outcome each, in order."""
+        end = self._now() + timeout
+        try:
+            if self.slots.stale:
+                await self.refresh(timeout)
+        except Fault as fault:
+            return [fault] * len(calls)
+        outcomes: list[Reply | Fault | None] = [None] * len(calls)
+        places: dict[Address, list[int]] = {}
+        for index, call in enumerate(calls):
+            address = self.slots.owner(slot_of(first_key(call.body)))
+            if address is None:
+                self.slots.stale = True
+                outcomes[index] = Fault(FaultKind.NOT_READY, "no node serves the slot")
+            else:
+                places.setdefault(address, []).append(index)
+        groups = {address: [calls[i] for i in indices] for address, indices in places.items()}
+        for address, answers in (await self.send_groups(groups, timeout)).items():
+            for index, answer in zip(places[address], answers, strict=True):
+                outcomes[index] = answer
+                if isinstance(answer, Fault):
+                    self.doubt(address, answer)
+        return [
+            await self._settled(call, outcome, end) for call, outcome in zip(calls, outcomes, strict=True)
+        ]
+
+    async def _settled(self, call: Call, outcome: Reply | Fault | None, end: float) -> Reply | Fault:
+        if outcome is None:
+            return Fault(FaultKind.UNANSWERED, "the reply was lost", maybe_applied=True)
+        if not isinstance(outcome, Fault) or outcome.kind is not FaultKind.REDIRECTED:
+            return outcome
+        self.slots.stale = True
+        try:
+            return await self.route(call, max(0.001, end - self._now()))
+        except Fault as fault:
+            return fault

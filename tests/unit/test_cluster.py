@@ -1,0 +1,98 @@
+"""Slots, the map of them, redirections: pure."""
+
+from __future__ import annotations
+
+import pytest
+
+from pawl.core.names import helper_key, key_of
+from pawl.primitives.mutex import Mutex
+from pawl.topology.cluster import (
+    SLOTS,
+    Range,
+    SlotMap,
+    first_key,
+    read_ranges,
+    read_redirect,
+    slot_of,
+)
+
+# The numbers are those of CLUSTER KEYSLOT; the first is the specification's own example of the checksum.
+KNOWN = [
+    (b"123456789", 12739), (b"foo", 12182), (b"{foo}", 12182), (b"bar{foo}baz", 12182), (b"", 0),
+    (b"{user1000}.following", 3443), (b"{user1000}.followers", 3443), (b"foo{{bar}}zap", 4015),
+    (b"foo{bar}{zap}", 5061),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("key", "slot"), KNOWN)
+def test_slots(key: bytes, slot: int) -> None:
+    assert slot_of(key) == slot
+
+
+def test_braces_around_nothing_are_part_of_the_key() -> None:
+    assert slot_of(b"foo{}{bar}") == 8363
+    assert slot_of(b"foo{}{bar}") != slot_of(b"bar")
+
+
+@pytest.mark.parametrize(
+    ("namespace", "name"), [("pawl", "order"), ("pawl", "a{b}c"), ("", "order"), ("", "a{b}c")]
+)
+def test_all_keys_of_a_name_are_in_the_slot_of_its_first(namespace: str, name: str) -> None:
+    key = key_of(namespace, name)
+    mutex = Mutex("lock", name, key)
+    calls = [
+        mutex.acquire("t", 1, 1, wait=True, block=1, channel="c", max_waiters=1),
+        mutex.renew("t", 1, 1, ""),
+        mutex.leave("t", 0, 0),
+        mutex.swap("o", 0, "t", 1, 1, block=1, channel="c", max_waiters=1),
+        mutex.inspect(0),
+    ]
+    for call in calls:
+        assert first_key(call.body) == key.encode()
+        assert {slot_of(word) for word in call.words()[: call.script.numkeys]} == {slot_of(key.encode())}
+    assert slot_of(helper_key(key, "fence").encode()) == slot_of(key.encode())
+
+
+def test_a_map_is_loaded_and_corrected() -> None:
+    slots = SlotMap()
+    assert (slots.known, slots.stale, slots.owner(7)) == (False, True, None)
+    assert not slots.load([Range(0, 99, ("a", 1)), Range(100, SLOTS - 1, ("b", 1))], 5.0)
+    assert (slots.known, slots.stale, slots.loaded_at) == (True, False, 5.0)
+    assert (slots.owner(0), slots.owner(99), slots.owner(100), slots.owner(SLOTS - 1)) == (
+        ("a", 1), ("a", 1), ("b", 1), ("b", 1),
+    )  # fmt: skip
+    slots.assign(7, ("b", 1))
+    assert (slots.owner(7), slots.owner(8), slots.stale) == (("b", 1), ("a", 1), True)
+    assert not slots.load([Range(0, 99, ("a", 1)), Range(101, 200, ("b", 1))], 6.0), "nobody is gone"
+    assert slots.owner(100) is None, "nobody serves it"
+    assert slots.load([Range(0, SLOTS - 1, ("b", 1))], 7.0), "one master is gone"
+    assert slots.masters == (("b", 1),)
+
+
+def test_what_nodes_say_of_the_slots() -> None:
+    reply = [
+        [0, 5460, [b"10.0.0.1", 7000, b"id", []], [b"10.0.0.4", 7003, b"id", []]],
+        [5461, 5461, [b"", 7001, b"id"]],
+        [5462, 16382, [None, 7002, b"id"]],
+        [16383, 16383, [b"?", 7002, b"id"]],
+    ]
+    assert read_ranges(reply, "seed") == [
+        Range(0, 5460, ("10.0.0.1", 7000)),
+        Range(5461, 5461, ("seed", 7001)),
+        Range(5462, 16382, ("seed", 7002)),
+    ]
+
+
+@pytest.mark.parametrize("reply", [None, 7, [[1]], [[0, 1, []]], [[b"x", 1, [b"h", 1]]]])
+def test_nonsense_is_no_map(reply: object) -> None:
+    with pytest.raises(ValueError, match="not an answer"):
+        read_ranges(reply, "seed")
+
+
+def test_redirections() -> None:
+    assert read_redirect("MOVED 3999 127.0.0.1:6381", "seed") == (False, 3999, ("127.0.0.1", 6381))
+    assert read_redirect("ASK 3999 ::1:6381", "seed") == (True, 3999, ("::1", 6381))
+    assert read_redirect("MOVED 3999 :6381", "seed") == (False, 3999, ("seed", 6381))
+    for wrong in ("MOVED", "MOVED x y", "TRYAGAIN 1 a:1", "MOVED 1 a:b"):
+        with pytest.raises(ValueError, match=r".*"):
+            read_redirect(wrong, "seed")
