@@ -1,1 +1,197 @@
-"""What is promised of the gates, which give no lease: the latch and the barrier."""
+"""What is promised of what has no ``acquire``: the latch, the barrier, the election."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from pawl.errors import AcquireTimeout, NotHeld
+from pawl.model import LeaseState
+from pawl.primitives.registry import Entry
+from pawl.testing.conformance.checks import check, expect, expect_error
+from pawl.testing.conformance.leasing import SLACK
+from pawl.testing.conformance.waiting import FAULTS, SOON
+from pawl.testing.conformance.world import Started, World, settle
+
+__all__ = [
+    "a_barrier_counts_an_arrival_once",
+    "a_barrier_lets_all_pass_together",
+    "a_barrier_takes_an_arrival_back",
+    "a_dead_leader_is_succeeded",
+    "a_latch_begins_anew",
+    "a_latch_counts_a_repeated_request_once",
+    "a_latch_opens_at_zero",
+    "gates_leave_no_key_without_a_ttl",
+    "is_barrier",
+    "is_election",
+    "is_latch",
+    "one_leads_and_everybody_knows",
+]
+
+
+def is_latch(entry: Entry) -> bool:
+    """Whether it is a latch."""
+    return entry.factory == "latch"
+
+
+def is_barrier(entry: Entry) -> bool:
+    """Whether it is a barrier."""
+    return entry.factory == "barrier"
+
+
+def is_election(entry: Entry) -> bool:
+    """Whether it is an election."""
+    return entry.factory == "election"
+
+
+def _wait(world: World, gate: Any, timeout: float = 10.0) -> Started:
+    return world.start(lambda: settle(gate.wait(timeout)))
+
+
+@check(is_latch)
+async def a_latch_opens_at_zero(world: World) -> None:
+    """Whoever waits is let go when the count is 0, not before, and who comes later does not wait."""
+    latch = world.lock()
+    await expect_error(AcquireTimeout, lambda: settle(latch.wait(0.2)), "a wait for a closed latch")
+    waiting = [_wait(world, world.lock()) for _ in range(3)]
+    for left in range(latch.count, 0, -1):
+        await world.quiet()
+        expect(await settle(latch.remaining()) == left, f"{left} are left to count down")
+        expect(not any(waiter.done for waiter in waiting), f"nobody passes while {left} are left")
+        await settle(world.lock().count_down())
+    for waiter in waiting:
+        await waiter.result(SOON, "everybody is let go at 0")
+    await settle(latch.wait(0))
+    await settle(latch.count_down())
+    expect(await settle(latch.remaining()) == 0, "below 0 nothing happens")
+
+
+@check(is_latch)
+async def a_latch_begins_anew(world: World) -> None:
+    """``reset`` closes it with the full count, and a part counts once in a round."""
+    latch = world.lock()
+    await settle(latch.count_down(latch.count))
+    await settle(latch.reset())
+    expect(await settle(latch.remaining()) == latch.count, "a reset latch has the full count")
+    await expect_error(AcquireTimeout, lambda: settle(latch.wait(0)), "a wait for a latch that was reset")
+    for _ in range(3):
+        await settle(latch.count_down(part="one"))
+    expect(await settle(latch.remaining()) == latch.count - 1, "one part counts once")
+
+
+@check(is_latch)
+async def a_latch_counts_a_repeated_request_once(world: World) -> None:
+    """Whatever happens to one message of a count-down, it counts once."""
+    proxy = world.proxy()
+    client = world.client(proxy.url)
+    await settle(world.lock(client, name="warm").count_down())
+    for number, (what, fault) in enumerate(FAULTS.items()):
+        latch = world.lock(client, name=f"n{number}", ticket_ttl=0.6)
+        expect(await settle(latch.remaining()) == latch.count, "a new latch has the full count")
+        rule = fault(proxy, world)
+        await settle(latch.count_down())
+        expect(rule.hits == 1, f"{what} was injected")
+        proxy.clear()
+        left = await settle(world.lock(name=f"n{number}").remaining())
+        expect(left == latch.count - 1, f"after {what}, one was counted, not {latch.count - left}")
+
+
+@check(is_barrier)
+async def a_barrier_lets_all_pass_together(world: World) -> None:
+    """Nobody passes before the last has come; then all do, each with a number of its own, round after round."""
+    parties = world.lock().parties
+    for _ in range(2):
+        waiting: list[Started] = []
+        for number in range(parties):
+            expect(not any(party.done for party in waiting), f"nobody passes with {number} of {parties}")
+            waiting.append(_wait(world, world.lock()))
+            await world.quiet()
+        passed = [await party.result(SOON, "all pass together") for party in waiting]
+        expect(sorted(passed) == list(range(parties)), f"each has a number of its own, not {passed}")
+        expect(await settle(world.lock().arrived()) == 0, "the barrier is ready again")
+
+
+@check(is_barrier)
+async def a_barrier_takes_an_arrival_back(world: World) -> None:
+    """Who gives up waiting does not count."""
+    barrier = world.lock()
+    await expect_error(AcquireTimeout, lambda: settle(barrier.wait(0.2)), "a wait alone")
+    expect(await settle(barrier.arrived()) == 0, "an arrival that was given up does not count")
+    waiting = [_wait(world, world.lock()) for _ in range(barrier.parties - 1)]
+    await world.quiet()
+    expect(not any(party.done for party in waiting), "one is missing")
+    await settle(barrier.wait(SOON))
+    for party in waiting:
+        await party.result(SOON, "all pass together")
+
+
+@check(is_barrier)
+async def a_barrier_counts_an_arrival_once(world: World) -> None:
+    """Whatever happens to one message of an arrival, it counts once."""
+    proxy = world.proxy()
+    client = world.client(proxy.url)
+    await expect_error(
+        AcquireTimeout, lambda: settle(world.lock(client, name="warm").wait(0)), "a wait alone"
+    )
+    for number, (what, fault) in enumerate(FAULTS.items()):
+        rule = fault(proxy, world)
+        first = _wait(world, world.lock(client, name=f"n{number}", ticket_ttl=0.9))
+        await world.until(partial(getattr, rule, "hits"), f"{what} was injected")
+        await world.pause(0.5)
+        proxy.clear()
+        arrived = await settle(world.lock(name=f"n{number}").arrived())
+        expect(arrived == 1, f"after {what}, one has arrived, not {arrived}")
+        others = [_wait(world, world.lock(name=f"n{number}")) for _ in range(world.lock().parties - 1)]
+        for party in (first, *others):
+            await party.result(SLACK, f"after {what}, all pass together")
+
+
+@check(lambda entry: is_latch(entry) or is_barrier(entry))
+async def gates_leave_no_key_without_a_ttl(world: World) -> None:
+    """Every key has an expiry: while somebody waits, and afterwards."""
+    gate = world.lock()
+    waiting = _wait(world, gate, 0.4)
+    await world.quiet()
+    expect(world.stored(), "what waits is kept on the server")
+    expect(world.without_ttl() == [], f"keys with an expiry; without: {world.without_ttl()}")
+    expect(isinstance(await waiting.error(), AcquireTimeout), "the wait ends at its time")
+    expect(world.without_ttl() == [], f"keys with an expiry; without: {world.without_ttl()}")
+
+
+@check(is_election)
+async def one_leads_and_everybody_knows(world: World) -> None:
+    """One candidate leads at a time; the next is elected at once when it resigns, with a higher fence."""
+    first, second, observer = world.lock(), world.lock(), world.lock()
+    expect(await settle(observer.leader()) is None, "nobody leads before the first is elected")
+    lease = await settle(first.campaign(timeout=5))
+    world.kept.append(lease)
+    expect(first.leading, "the elected one leads")
+    expect(not second.leading, "nobody else does")
+    expect((await settle(observer.leader())).fence == lease.fence, "everybody knows who leads")
+    await expect_error(AcquireTimeout, lambda: settle(second.campaign(timeout=0.2)), "a second leader")
+    waiting = world.start(lambda: settle(second.campaign(timeout=10)))
+    await world.quiet()
+    await settle(first.resign())
+    later = await waiting.result(SOON, "the next is elected at once")
+    world.kept.append(later)
+    expect(later.fence > lease.fence, f"fence {later.fence} is above {lease.fence}")
+    await expect_error(NotHeld, lambda: settle(first.resign()), "resigning twice")
+    expect(world.without_ttl() == [], f"keys with an expiry; without: {world.without_ttl()}")
+
+
+@check(is_election)
+async def a_dead_leader_is_succeeded(world: World) -> None:
+    """A leader that is cut off knows it by its own clock before its successor leads, within a ttl and a second."""
+    proxy = world.proxy()
+    first, second = world.lock(world.client(proxy.url), ttl=0.8), world.lock(ttl=0.8)
+    lease = await settle(first.campaign(timeout=5))
+    world.kept.append(lease)
+    waiting = world.start(lambda: settle(second.campaign(timeout=10)))
+    await world.quiet()
+    proxy.blackhole()
+    await world.until(lambda: waiting.done, "a successor leads", 0.8 + SLACK)
+    expect(not first.leading, "the dead leader knew before")
+    expect(lease.state is LeaseState.LOST, "its lease is lost")
+    later = await waiting.result()
+    world.kept.append(later)
+    expect(later.fence > lease.fence, f"fence {later.fence} is above {lease.fence}")
