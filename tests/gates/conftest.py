@@ -1,0 +1,31 @@
+"""Both colours at a server that a proxy may stand before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from pawl.testing import Proxy, Server
+from tests.faults.rig import COLOURS, Colour
+from tests.gates.rig import teach
+
+
+@pytest.fixture(params=COLOURS)
+def colour(request: pytest.FixtureRequest) -> Iterator[Colour]:
+    with Colour(request.param) as made:
+        yield made
+
+
+@pytest.fixture
+def clean(valkey: Server) -> Server:
+    """A Valkey server without keys, which knows all scripts."""
+    valkey.command("FLUSHALL")
+    teach(valkey)
+    return valkey
+
+
+@pytest.fixture
+def proxy(clean: Server) -> Iterator[Proxy]:
+    with Proxy(clean) as made:
+        yield made
