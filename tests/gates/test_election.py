@@ -1,0 +1,513 @@
+"""One leads at a time, the next one soon after it fails, and whoever observes hears of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import pickle
+import queue
+import signal
+import sqlite3
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+import pawl
+from pawl.testing import Proxy, Server
+from tests.faults.rig import Client, Colour, in_thread, until
+from tests.gates.rig import TICKET, Made, endless, make, number, program, says, tell
+
+TTL = 1.0
+OBSERVERS = "{pawl:%election:n}:1:observers"
+
+LEADER = """
+import asyncio, sys, time, pawl
+url, colour, identity, ttl = sys.argv[1], sys.argv[2], sys.argv[3], float(sys.argv[4])
+print("ready", flush=True)
+sys.stdin.readline()
+if colour == "threads":
+    with pawl.connect(url) as client:
+        with client.election("n", identity=identity, ttl=ttl).campaign(30) as lease:
+            print("leads", lease.fence, flush=True)
+            sys.stdin.readline()
+else:
+    async def main():
+        async with pawl.connect_async(url) as client:
+            async with client.election("n", identity=identity, ttl=ttl).campaign(30) as lease:
+                print("leads", lease.fence, flush=True)
+                await asyncio.to_thread(sys.stdin.readline)
+    asyncio.run(main())
+print("resigned", flush=True)
+"""
+
+# Works without asking whether it still leads, then writes with its fence, then asks.
+PAUSED = """
+import sqlite3, sys, pawl
+url, path, ttl = sys.argv[1], sys.argv[2], float(sys.argv[3])
+client = pawl.connect(url)
+election = client.election("n", identity="paused", ttl=ttl)
+lease = election.campaign(30)
+
+def write():
+    with sqlite3.connect(path) as db:
+        return db.execute("UPDATE guarded SET fence = :f WHERE fence <= :f", {"f": lease.fence}).rowcount
+
+assert write() == 1
+print("ready", flush=True)
+sys.stdin.readline()
+print(write(), flush=True)
+try:
+    lease.check()
+except pawl.LeaseLost as lost:
+    print("told", lost.reason, flush=True)
+
+@election.leader_only
+def work():
+    print("worked", flush=True)
+
+try:
+    work()
+except pawl.NotHeld:
+    print("refused", flush=True)
+"""
+
+
+class Heard:
+    """What an observer hears, in a thread of its own."""
+
+    def __init__(self, client: Client, **options: object) -> None:
+        self.made = make(client, "election", "n", **options)
+        self.leaders = self.made.do("observe")
+        self.said: queue.Queue[tuple[pawl.Leader | None, float]] = queue.Queue()
+        self.ended = in_thread(self._listen)
+
+    def _listen(self) -> None:
+        if not self.made.colour.is_async:
+            for leader in self.leaders:
+                self.said.put((leader, time.monotonic()))
+            return
+
+        async def listen() -> None:
+            async for leader in self.leaders:
+                self.said.put((leader, time.monotonic()))
+
+        self.made.colour.run(listen, timeout=60)
+
+    def next(self, timeout: float = 5.0) -> pawl.Leader | None:
+        return self.said.get(timeout=timeout)[0]
+
+    def next_at(self, timeout: float = 5.0) -> tuple[pawl.Leader | None, float]:
+        return self.said.get(timeout=timeout)
+
+    def close(self) -> None:
+        self.made.colour.run(self.leaders.close)
+
+
+def leads(election: Made, **kwargs: object) -> Any:  # noqa: ANN401 - a lease of either colour
+    return election.do("campaign", 10, **kwargs)
+
+
+def leading(election: Made) -> bool:
+    return bool(election.colour.run(lambda: election.raw.leading))
+
+
+@contextlib.contextmanager
+def candidate(
+    server: Server, colour: str, identity: str, ttl: float = TTL
+) -> Iterator[subprocess.Popen[str]]:
+    with program(LEADER, server.url, colour, identity, str(ttl)) as process:
+        tell(process)
+        yield process
+
+
+def test_one_leads_and_the_next_follows_with_a_higher_fence(clean: Server, colour: Colour) -> None:
+    one = make(colour.connect(clean.url), "election", "n", identity="one")
+    two = make(colour.connect(clean.url), "election", "n", identity="two")
+    assert one.do("leader") is None
+    lease = leads(one)
+    assert leading(one)
+    assert not leading(two)
+    assert two.do("leader") == pawl.Leader("one", lease.fence)
+    with pytest.raises(pawl.AcquireTimeout, match="by one"):
+        two.do("campaign", 0)
+    standing = two.start("campaign", 10)
+    until(lambda: number(clean, "ZCARD", "{pawl:%election:n}:1:queue") == 1)
+    one.do("resign")
+    after = standing.result(5)
+    assert after.fence > lease.fence
+    assert not leading(one)
+    assert one.do("leader") == pawl.Leader("two", after.fence)
+    with pytest.raises(pawl.NotHeld):
+        one.do("resign")
+    colour.run(after.release)
+    assert two.do("leader") is None
+    assert endless(clean) == []
+
+
+def test_without_an_identity_it_is_host_and_process(clean: Server, colour: Colour) -> None:
+    election = make(colour.connect(clean.url), "election", "n")
+    lease = leads(election)
+    leader = election.do("leader")
+    assert leader.identity == lease.token.partition("@")[2]
+    assert f":{__import__('os').getpid()}/" in leader.identity
+    colour.run(lease.release)
+
+
+def test_the_candidates_of_one_client_are_candidates_too(clean: Server, colour: Colour) -> None:
+    """No local hand-over: each leader is elected on the server, where all see it."""
+    client = colour.connect(clean.url)
+    first = leads(make(client, "election", "n", identity="a"))
+    standing = make(client, "election", "n", identity="b").start("campaign", 10)
+    until(lambda: number(clean, "ZCARD", "{pawl:%election:n}:1:queue") == 1)
+    colour.run(first.release)
+    lease = standing.result(5)
+    assert make(client, "election", "n").do("leader") == pawl.Leader("b", lease.fence)
+    colour.run(lease.release)
+
+
+def test_a_lock_of_the_same_name_is_another_thing(clean: Server, colour: Colour) -> None:
+    client = colour.connect(clean.url)
+    lease = leads(make(client, "election", "n"))
+    held = client.lock("n").acquire(1)
+    assert make(client, "election", "n").do("leader").fence == lease.fence
+    other = client.lock("%election:n").acquire(1)
+    for one in (held, other):
+        one.release()
+    colour.run(lease.release)
+
+
+def test_observers_hear_of_each_change_at_once(clean: Server, colour: Colour) -> None:
+    heard = [Heard(colour.connect(clean.url)) for _ in range(2)]
+    assert [one.next() for one in heard] == [None, None]
+    until(lambda: number(clean, "ZCARD", OBSERVERS) == 2)
+    election = make(colour.connect(clean.url), "election", "n", identity="a")
+    for _ in range(3):
+        began = time.monotonic()
+        lease = leads(election)
+        for one in heard:
+            leader, at = one.next_at()
+            assert leader == pawl.Leader("a", lease.fence)
+            assert at - began < 0.5, "told, not found by asking a third of a ticket (1 s) later"
+        began = time.monotonic()
+        colour.run(lease.release)
+        for one in heard:
+            leader, at = one.next_at()
+            assert leader is None
+            assert at - began < 0.5
+    heard[0].close()
+    heard[0].ended.result(1)
+    heard[1].made.colour.run(lambda: _client(heard[1]).close(1.0))
+    heard[1].ended.result(5)
+    until(lambda: number(clean, "ZCARD", OBSERVERS) == 0)
+    assert endless(clean) == []
+
+
+def _client(heard: Heard) -> Any:  # noqa: ANN401 - a client of either colour
+    return heard.made.raw._client
+
+
+def test_a_hand_off_is_heard_as_the_next_leader(clean: Server, colour: Colour) -> None:
+    heard = Heard(colour.connect(clean.url))
+    assert heard.next() is None
+    with candidate(clean, "threads", "a") as one, candidate(clean, "tasks", "b") as two:
+        first = heard.next()
+        assert first is not None
+        leader, other = (one, two) if first.identity == "a" else (two, one)
+        assert says(leader) == f"leads {first.fence}"
+        until(lambda: number(clean, "ZCARD", "{pawl:%election:n}:1:queue") == 1)
+        tell(leader)
+        second = heard.next()
+        assert second is not None, "nobody leads for no moment between the two"
+        assert second.fence > first.fence
+        assert {first.identity, second.identity} == {"a", "b"}
+        assert says(leader) == "resigned"
+        assert says(other) == f"leads {second.fence}"
+    heard.close()
+    heard.ended.result(5)
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("kinds", [("threads", "tasks"), ("tasks", "threads")], ids=lambda kinds: kinds[0])
+@pytest.mark.parametrize("what", [signal.SIGKILL, signal.SIGSTOP])
+def test_the_next_leads_within_the_ttl_and_a_second(
+    clean: Server, colour: Colour, kinds: tuple[str, str], what: signal.Signals
+) -> None:
+    heard = Heard(colour.connect(clean.url))
+    assert heard.next() is None
+    with candidate(clean, kinds[0], "first") as leader:
+        first = heard.next()
+        assert first is not None
+        assert first.identity == "first"
+        with candidate(clean, kinds[1], "second") as other:
+            until(lambda: number(clean, "ZCARD", "{pawl:%election:n}:1:queue") == 1)
+            began = time.monotonic()
+            leader.send_signal(what)
+            second, at = heard.next_at(TTL + 1.0)
+            if second is None:
+                # The lease had ended, and the next in line had not noticed yet.
+                second, at = heard.next_at(1.0)
+            assert second is not None
+            assert second.identity == "second"
+            assert second.fence > first.fence
+            assert at - began < TTL + 1.0
+            assert says(other) == f"leads {second.fence}"
+            tell(other)
+    heard.close()
+
+
+@pytest.mark.fault
+def test_a_leader_that_dies_alone_is_heard_when_its_lease_ends(clean: Server, colour: Colour) -> None:
+    heard = Heard(colour.connect(clean.url))
+    assert heard.next() is None
+    with candidate(clean, "threads", "a", ttl=0.5) as process:
+        assert heard.next() is not None
+        began = time.monotonic()
+        process.send_signal(signal.SIGKILL)
+        leader, at = heard.next_at()
+        assert leader is None
+        assert at - began < 0.7, "its lease said when to look: not a third of a ticket (1 s) later"
+    heard.close()
+
+
+@pytest.mark.fault
+def test_a_paused_leader_is_stopped_by_the_fence_and_by_its_clock(clean: Server, tmp_path: Path) -> None:
+    path = tmp_path / "guarded.db"
+    with contextlib.closing(sqlite3.connect(path)) as db, db:
+        db.execute("CREATE TABLE guarded (fence INTEGER)")
+        db.execute("INSERT INTO guarded VALUES (0)")
+    with program(PAUSED, clean.url, str(path), str(TTL)) as process, pawl.connect(clean.url) as client:
+        process.send_signal(signal.SIGSTOP)
+        with client.election("n", identity="next").campaign(TTL + 2.0) as lease:
+            with contextlib.closing(sqlite3.connect(path)) as db, db:
+                update = "UPDATE guarded SET fence = :f WHERE fence <= :f"
+                assert db.execute(update, {"f": lease.fence}).rowcount == 1
+            process.send_signal(signal.SIGCONT)
+            tell(process)
+            assert says(process) == "0", "the fence refused its write"
+            assert says(process).startswith("told"), "its own clock says that it leads no more"
+            assert says(process) == "refused"
+            lease.check()
+
+
+@pytest.mark.fault
+def test_a_leader_without_a_server_is_told_before_another_can_lead(
+    proxy: Proxy, clean: Server, colour: Colour
+) -> None:
+    far = make(colour.connect(proxy.url), "election", "n", ttl=TTL, identity="far")
+    near = make(colour.connect(clean.url), "election", "n", ttl=TTL, identity="near")
+    lease = leads(far)
+    standing = near.start("campaign", 10)
+    until(lambda: number(clean, "ZCARD", "{pawl:%election:n}:1:queue") == 1)
+    proxy.drop_request(times=None)
+    while leading(far):
+        assert not standing.done()
+        time.sleep(0.002)
+    assert not standing.done() or standing.result().valid_until > lease.valid_until
+    after = standing.result(5)
+    with pytest.raises(pawl.LeaseLost):
+        colour.run(lease.check)
+    colour.run(after.release)
+
+
+def test_leader_only_runs_for_the_leader_alone(clean: Server, colour: Colour) -> None:
+    election = make(colour.connect(clean.url), "election", "n")
+    raw = cast("Any", election.raw)
+
+    @raw.leader_only
+    def work(number_: int) -> int:
+        """Works."""
+        return number_ + 1
+
+    @raw.leader_only(on_follower="skip")
+    def skipped() -> str:
+        return "done"
+
+    @raw.leader_only
+    async def awork(number_: int) -> int:
+        return number_ + 1
+
+    @raw.leader_only(on_follower="skip")
+    async def askipped() -> str:
+        return "done"
+
+    def call(function: Any, *args: object) -> Any:  # noqa: ANN401 - what it gives
+        return colour.run(lambda: function(*args))
+
+    def acall(function: Any, *args: object) -> Any:  # noqa: ANN401 - what it gives
+        return call(function, *args) if colour.is_async else asyncio.run(function(*args))
+
+    assert work.__name__ == "work"
+    assert work.__doc__ == "Works."
+    for one, run in ((work, call), (awork, acall)):
+        with pytest.raises(pawl.NotHeld, match="not the leader"):
+            run(one, 1)
+    assert call(skipped) is None
+    assert acall(askipped) is None
+    lease = leads(election)
+    assert (call(work, 1), acall(awork, 1), call(skipped), acall(askipped)) == (2, 2, "done", "done")
+    colour.run(lease.release)
+    with pytest.raises(pawl.NotHeld):
+        call(work, 1)
+
+
+@pytest.mark.fault
+def test_a_result_of_a_leader_that_was_lost_meanwhile_is_not_given(clean: Server, colour: Colour) -> None:
+    election = make(colour.connect(clean.url), "election", "n", ttl=0.3, renew=False)
+    raw = cast("Any", election.raw)
+    lease = leads(election)
+
+    @raw.leader_only
+    def work() -> str:
+        time.sleep(0.35)
+        return "too late"
+
+    with pytest.raises(pawl.LeaseLost):
+        colour.run(work)
+    assert colour.run(lambda: lease.state) == "lost"
+    lease._released = True
+
+
+@pytest.mark.fault
+async def test_a_loss_cancels_a_coroutine_that_only_the_leader_may_run(clean: Server) -> None:
+    async with pawl.connect_async(clean.url) as client:
+        election = client.election("n", ttl=0.3)
+        lease = await election.campaign()
+        reached = []
+
+        @election.leader_only
+        async def work() -> None:
+            reached.append("begun")
+            clean.command("DEL", "pawl:%election:n")
+            await asyncio.sleep(10)
+            reached.append("went on")
+
+        with pytest.raises(pawl.LeaseLost):
+            await work()
+        assert reached == ["begun"]
+        assert lease.state == "lost"
+        task = asyncio.current_task()
+        assert task is not None
+        assert not task.cancelling()
+
+        lease = await election.campaign(5)
+        again = asyncio.create_task(work_for_ever(election))
+        await asyncio.sleep(0.05)
+        again.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await again
+        lease.check()
+        await lease.release()
+
+
+async def work_for_ever(election: pawl.AsyncElection) -> None:
+    @election.leader_only
+    async def work() -> None:
+        await asyncio.sleep(60)
+
+    await work()
+
+
+def test_a_lease_that_is_dropped_leads_no_more(clean: Server) -> None:
+    with pawl.connect(clean.url) as client:
+        election = client.election("n", ttl=0.5)
+        with pytest.warns(ResourceWarning, match="never released"):
+            election.campaign()
+        assert not election.leading
+        until(lambda: election.leader() is None, timeout=2)
+
+
+@pytest.mark.fault
+def test_an_observer_that_hears_nothing_asks(proxy: Proxy, clean: Server, colour: Colour) -> None:
+    heard = Heard(colour.connect(proxy.url), ticket_ttl=TICKET)
+    assert heard.next() is None
+    proxy.cut_push("message")
+    lease = leads(make(colour.connect(clean.url), "election", "n", identity="a"))
+    began = time.monotonic()
+    assert heard.next() == pawl.Leader("a", lease.fence)
+    assert time.monotonic() - began < TICKET
+    colour.run(lease.release)
+    heard.close()
+    heard.ended.result(5)
+
+
+@pytest.mark.fault
+def test_an_observer_bears_a_lost_connection_and_tells_a_lost_server(
+    proxy: Proxy, clean: Server, colour: Colour
+) -> None:
+    heard = Heard(colour.connect(proxy.url), unavailable_after=0.5)
+    assert heard.next() is None
+    until(lambda: number(clean, "ZCARD", OBSERVERS) == 1)
+    clean.command("CLIENT", "KILL", "TYPE", "pubsub")
+    lease = leads(make(colour.connect(clean.url), "election", "n", identity="a"))
+    assert heard.next() == pawl.Leader("a", lease.fence)
+    proxy.stop()
+    with pytest.raises(pawl.BackendUnavailable):
+        heard.ended.result(10)
+    colour.run(lease.release)
+
+
+def test_no_more_observe_than_are_allowed(clean: Server, colour: Colour) -> None:
+    client = colour.connect(clean.url)
+    heard = Heard(client, max_waiters=1)
+    assert heard.next() is None
+    second = Heard(client, max_waiters=1)
+    with pytest.raises(pawl.QueueFull):
+        second.ended.result(5)
+    heard.close()
+
+
+def test_an_election_travels(clean: Server) -> None:
+    with pawl.connect(clean.url) as client:
+        election = client.election("n", identity="a", ttl=5)
+        copy = pickle.loads(pickle.dumps(election))
+        with copy.campaign(1) as lease:
+            assert election.leader() == pawl.Leader("a", lease.fence)
+            assert copy.leading
+            assert not election.leading
+            with pytest.raises(pawl.NotSupported):
+                lease.detach()
+        copy._client.close()
+
+
+@pytest.mark.fault
+async def test_a_cancel_at_each_step_of_observing_leaves_nothing(clean: Server) -> None:
+    from tests.faults.test_cancel_sweep import struck
+
+    for instant in (False, True):
+        at, reached = 0, True
+        while reached:
+            at += 1
+            async with pawl.connect_async(clean.url) as client:
+                async with client.election("n").observe() as leaders:
+                    await leaders.__anext__()
+                    leading_ = asyncio.create_task(_lead_later(clean))
+                    reached, _ = await struck(leaders.__anext__, at, instant=instant)
+                    await leading_
+                end = time.monotonic() + 1.0
+                while number(clean, "ZCARD", OBSERVERS):
+                    assert time.monotonic() < end, f"cancelled at await {at}"
+                    await asyncio.sleep(0.005)
+        assert at > 2
+
+
+async def _lead_later(server: Server) -> None:
+    await asyncio.sleep(0.03)
+    async with pawl.connect_async(server.url) as client, client.election("n").campaign(5):
+        await asyncio.sleep(0.03)
+
+
+def test_threads_may_close_what_another_one_reads(clean: Server) -> None:
+    with pawl.connect(clean.url) as client, client.election("n").observe() as leaders:
+        assert next(leaders) is None
+        ended = in_thread(lambda: next(leaders, "ended"))
+        until(lambda: number(clean, "ZCARD", OBSERVERS) == 1)
+        time.sleep(0.05)
+        began = time.monotonic()
+        leaders.close()
+        assert ended.result(5) == "ended"
+        assert time.monotonic() - began < 0.5
+        assert next(leaders, "ended") == "ended"
