@@ -149,7 +149,10 @@ def _options(settings: Settings, known: type, given: Mapping[str, Any]) -> LockO
     if unknown:
         text = f"unknown option {', '.join(unknown)}; known: {', '.join(sorted(names))}"
         raise ConfigurationError(text)
-    defaults = {"timeout": settings.options.timeout, "unavailable_after": settings.options.unavailable_after}
+    defaults: dict[str, Any] = {
+        "timeout": settings.options.timeout,
+        "unavailable_after": settings.options.unavailable_after,
+    }
     return LockOptions(**{**defaults, **given})
 
 
@@ -265,10 +268,10 @@ def _guard(
     return guarded
 
 
-def _check_function(function: object) -> None:
+def _check_function(function: Any) -> None:
     if not callable(function) or isinstance(function, (type, staticmethod, classmethod)):
-        kind = type(function).__name__
-        raise ConfigurationError(f"leader_only decorates functions and methods, not {kind} {function!r:.40}")
+        kind = function.__class__.__name__
+        raise ConfigurationError(f"leader_only decorates functions and methods, not {kind}")
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise ConfigurationError("leader_only cannot watch a generator: its body runs after the call")
 

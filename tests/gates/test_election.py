@@ -315,7 +315,7 @@ def test_a_leader_without_a_server_is_told_before_another_can_lead(
 
 def test_leader_only_runs_for_the_leader_alone(clean: Server, colour: Colour) -> None:
     election = make(colour.connect(clean.url), "election", "n")
-    raw = cast("Any", election.raw)
+    raw = cast("pawl.Election", election.raw)
 
     @raw.leader_only
     def work(number_: int) -> int:
@@ -357,7 +357,7 @@ def test_leader_only_runs_for_the_leader_alone(clean: Server, colour: Colour) ->
 @pytest.mark.fault
 def test_a_result_of_a_leader_that_was_lost_meanwhile_is_not_given(clean: Server, colour: Colour) -> None:
     election = make(colour.connect(clean.url), "election", "n", ttl=0.3, renew=False)
-    raw = cast("Any", election.raw)
+    raw = cast("pawl.Election", election.raw)
     lease = leads(election)
 
     @raw.leader_only

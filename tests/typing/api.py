@@ -106,6 +106,80 @@ async def tasks(client: pawl.AsyncClient) -> None:
     records(await client.inspect("x", waiters=3))
 
 
+def gates(client: pawl.Client) -> None:
+    latch = client.latch("x", 3, ttl=timedelta(hours=1), ticket_ttl=1, max_waiters=5)
+    assert_type(latch, pawl.Latch)
+    assert_type((latch.name, latch.count), tuple[str, int])
+    latch.count_down()
+    latch.count_down(2, part="a")
+    latch.wait()
+    latch.wait(timeout=None)
+    latch.reset()
+    assert_type(latch.remaining(), int)
+    barrier = client.barrier("x", 3, timeout=5)
+    assert_type(barrier, pawl.Barrier)
+    assert_type(barrier.wait(1), int)
+    assert_type((barrier.arrived(), barrier.parties), tuple[int, int])
+    election = client.election("x", identity="me", ttl=3)
+    assert_type(election, pawl.Election)
+    assert_type(election.leader(), pawl.Leader | None)
+    assert_type(election.leading, bool)
+    with election.campaign(5) as lease:
+        assert_type(lease, pawl.Lease)
+    election.resign()
+    with election.observe() as leaders:
+        for leader in leaders:
+            assert_type(leader, pawl.Leader | None)
+        leaders.close()
+
+
+async def agates(client: pawl.AsyncClient) -> None:
+    latch = client.latch("x", 3, ttl=timedelta(hours=1))
+    assert_type(latch, pawl.AsyncLatch)
+    await latch.count_down(2, part="a")
+    await latch.wait(timeout=None)
+    await latch.reset()
+    assert_type(await latch.remaining(), int)
+    barrier = client.barrier("x", 3, timeout=5)
+    assert_type(barrier, pawl.AsyncBarrier)
+    assert_type(await barrier.wait(1), int)
+    assert_type(await barrier.arrived(), int)
+    election = client.election("x", identity="me", ttl=3)
+    assert_type(election, pawl.AsyncElection)
+    assert_type(await election.leader(), pawl.Leader | None)
+    assert_type(await election.campaign(5), pawl.AsyncLease)
+    async with election.campaign(5) as lease:
+        assert_type(lease, pawl.AsyncLease)
+    await election.resign()
+    async with election.observe() as leaders:
+        async for leader in leaders:
+            assert_type(leader, pawl.Leader | None)
+        leaders.close()
+
+
+async def guarded(election: pawl.Election) -> None:
+    @election.leader_only
+    def always(number: int) -> str:
+        return str(number)
+
+    @election.leader_only(on_follower="skip")
+    def maybe(number: int) -> str:
+        return str(number)
+
+    @election.leader_only()
+    async def soon(number: int) -> str:
+        return str(number)
+
+    @election.leader_only(on_follower="skip")
+    async def later(number: int) -> str:
+        return str(number)
+
+    assert_type(always(1), str)
+    assert_type(maybe(1), str | None)
+    assert_type(await soon(1), str)
+    assert_type(await later(1), str | None)
+
+
 def stops(lock: pawl.Lock, alock: pawl.AsyncLock) -> None:
     assert_type(lock.acquire(stop=threading.Event()), pawl.Lease)
     assert_type(alock.acquire(stop=asyncio.Event()), Acquiring[pawl.AsyncLease])
@@ -146,4 +220,9 @@ def wrong(client: pawl.Client, aclient: pawl.AsyncClient) -> None:
     client.lock("x").acquire("5")  # type: ignore[arg-type]
     client.lock("x", on_exit=None)  # type: ignore[arg-type]
     aclient.lock("x").acquire("5")  # type: ignore[arg-type]
+    client.latch("x")  # type: ignore[call-arg]
+    client.latch("x", "3")  # type: ignore[arg-type]
+    client.barrier("x", 3, ttl=3)  # type: ignore[call-arg]
+    client.election("x", identity=7)  # type: ignore[arg-type]
+    client.election("x").leader_only(on_follower="wait")  # type: ignore[call-overload]
     pawl.connect(ttl="30s")  # type: ignore[arg-type]
