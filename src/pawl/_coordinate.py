@@ -268,9 +268,9 @@ def _guard(
     return guarded
 
 
-def _check_function(function: Any) -> None:
+def _check_function(function: object) -> None:
+    kind = type(function).__name__
     if not callable(function) or isinstance(function, (type, staticmethod, classmethod)):
-        kind = function.__class__.__name__
         raise ConfigurationError(f"leader_only decorates functions and methods, not {kind}")
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise ConfigurationError("leader_only cannot watch a generator: its body runs after the call")

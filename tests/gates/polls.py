@@ -1,0 +1,86 @@
+"""Candidates and observers for the tests of elections."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import subprocess
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pawl
+from pawl.testing import Server
+from tests.faults.rig import Client, in_thread
+from tests.gates.rig import Made, make, program, tell
+
+TTL = 1.0
+OBSERVERS = "{pawl:%election:n}:1:observers"
+
+LEADER = """
+import asyncio, sys, time, pawl
+url, colour, identity, ttl = sys.argv[1], sys.argv[2], sys.argv[3], float(sys.argv[4])
+print("ready", flush=True)
+sys.stdin.readline()
+if colour == "threads":
+    with pawl.connect(url) as client:
+        with client.election("n", identity=identity, ttl=ttl).campaign(30) as lease:
+            print("leads", lease.fence, flush=True)
+            sys.stdin.readline()
+else:
+    async def main():
+        async with pawl.connect_async(url) as client:
+            async with client.election("n", identity=identity, ttl=ttl).campaign(30) as lease:
+                print("leads", lease.fence, flush=True)
+                await asyncio.to_thread(sys.stdin.readline)
+    asyncio.run(main())
+print("resigned", flush=True)
+"""
+
+
+class Heard:
+    """What an observer hears, in a thread of its own."""
+
+    def __init__(self, client: Client, **options: object) -> None:
+        self.made = make(client, "election", "n", **options)
+        self.leaders = self.made.do("observe")
+        self.said: queue.Queue[tuple[pawl.Leader | None, float]] = queue.Queue()
+        self.ended = in_thread(self._listen)
+
+    def _listen(self) -> None:
+        if not self.made.colour.is_async:
+            for leader in self.leaders:
+                self.said.put((leader, time.monotonic()))
+            return
+
+        async def listen() -> None:
+            async for leader in self.leaders:
+                self.said.put((leader, time.monotonic()))
+
+        self.made.colour.run(listen, timeout=60)
+
+    def next(self, timeout: float = 5.0) -> pawl.Leader | None:
+        return self.said.get(timeout=timeout)[0]
+
+    def next_at(self, timeout: float = 5.0) -> tuple[pawl.Leader | None, float]:
+        return self.said.get(timeout=timeout)
+
+    def close(self) -> None:
+        self.made.colour.run(self.leaders.close)
+
+
+def leads(election: Made, **kwargs: object) -> Any:  # noqa: ANN401 - a lease of either colour
+    return election.do("campaign", 10, **kwargs)
+
+
+def leading(election: Made) -> bool:
+    return bool(election.colour.run(lambda: election.raw.leading))
+
+
+@contextlib.contextmanager
+def candidate(
+    server: Server, colour: str, identity: str, ttl: float = TTL
+) -> Iterator[subprocess.Popen[str]]:
+    with program(LEADER, server.url, colour, identity, str(ttl)) as process:
+        tell(process)
+        yield process
