@@ -27,6 +27,7 @@ def connect(
     password: str | None = None,
     credential_provider: CredentialProvider | None = None,
     redlock: RedlockOptions | None = None,
+    deadlock_after: Seconds | None = 1.0,
 ) -> Client:
     """A client for threads. Nothing is sent before its first use.
 
@@ -47,12 +48,15 @@ def connect(
         credential_provider: An object whose ``get_credentials()`` gives ``(password,)`` or ``(username, password)``,
             as redis-py's providers do. Asked for each connection, so credentials may change while locks are held.
         redlock: How several independent masters are treated; None (default): as ``RedlockOptions()`` says.
+        deadlock_after: After how many seconds of waiting a waiter looks for a cycle of waiters, and raises
+            ``DeadlockDetected`` if it is the last of one; default 1, at least 0.02. None or 0 never looks.
 
     Raises:
         ConfigurationError: A value that can never work; nothing was sent.
         NotSupported: A topology that this version does not have.
     """
     defaults = {"ttl": ttl, "timeout": timeout, "renew": renew, "max_hold": max_hold, "on_lost": on_lost}
+    defaults["deadlock_after"] = 0.0 if deadlock_after is None else deadlock_after
     credentials = Credentials(username, password, credential_provider)
     return Client(
         target,
@@ -76,6 +80,7 @@ def connect_async(
     password: str | None = None,
     credential_provider: CredentialProvider | None = None,
     redlock: RedlockOptions | None = None,
+    deadlock_after: Seconds | None = 1.0,
 ) -> AsyncClient:
     """A client for asyncio; an async context manager. Nothing is sent before its first use.
 
@@ -91,12 +96,14 @@ def connect_async(
         password: As for ``connect``.
         credential_provider: As for ``connect``; one with ``get_credentials_async`` is asked by that.
         redlock: As for ``connect``.
+        deadlock_after: As for ``connect``.
 
     Raises:
         ConfigurationError: A value that can never work; nothing was sent.
         NotSupported: A topology that this version does not have.
     """
     defaults = {"ttl": ttl, "timeout": timeout, "renew": renew, "max_hold": max_hold, "on_lost": on_lost}
+    defaults["deadlock_after"] = 0.0 if deadlock_after is None else deadlock_after
     credentials = Credentials(username, password, credential_provider)
     return AsyncClient(
         target,

@@ -12,11 +12,20 @@ from pawl import embedded
 from pawl.core.endings import Ticket, read_ticket
 from pawl.core.names import check_namespace, key_of, wake_prefix
 from pawl.core.operations import Plan
-from pawl.core.options import LockOptions, Seconds, check_callback, check_timeout, check_ttl
+from pawl.core.options import (
+    LockOptions,
+    Seconds,
+    check_callback,
+    check_deadlock_after,
+    check_timeout,
+    check_ttl,
+)
+from pawl.core.sessions import Setup
 from pawl.core.template import Template, Unfilled, escape, make, plain
 from pawl.errors import ConfigurationError, NotSupported
 from pawl.primitives.mutex import Mutex, SharedMutex
 from pawl.primitives.redlock import QuorumMutex
+from pawl.primitives.session import SessionKeys
 from pawl.topology.credentials import Credentials
 from pawl.topology.endpoint import Endpoint, Target
 from pawl.topology.redlock import masters
@@ -61,6 +70,9 @@ class LockKwargs(TypedDict, total=False):
     on_contended: str
 
 
+_EXCLUSIVE = ("lock", "rlock", "fair_lock")
+"""Whoever waits for one of these waits for its one holder, so a circle of such waits never ends."""
+
 _ENVIRONMENT: dict[str, tuple[str, Callable[[object, str], float | None]]] = {
     "ttl": ("PAWL_TTL", check_ttl),
     "timeout": ("PAWL_TIMEOUT", check_timeout),
@@ -86,6 +98,7 @@ class Settings:
         environ: Mapping[str, str] = os.environ,
     ) -> None:
         given = {key: value for key, value in defaults.items() if value is not None}
+        self.deadlock_after = check_deadlock_after(given.pop("deadlock_after", 1.0))
         for option, (variable, check) in _ENVIRONMENT.items():
             if option not in given and environ.get(variable):
                 given[option] = check(_number(environ[variable], variable), variable)
@@ -98,6 +111,21 @@ class Settings:
             self.namespace = check_namespace(namespace)
         self.wake_prefix = wake_prefix(self.namespace)
         self.redlock: RedlockOptions | None = None
+        self.session_keys = SessionKeys(self.namespace)
+
+    @property
+    def setup(self) -> Setup | None:
+        """How clients tell of themselves; None with independent masters, where no two see the same record."""
+        return None if self.redlock else Setup(self.session_keys, self._exclusive, self.deadlock_after)
+
+    def _exclusive(self, kind: str, name: str) -> Primitive | None:
+        # By the primitive's own name, which needs no escaping: a record tells what it was made with.
+        if kind not in _EXCLUSIVE:
+            return None
+        try:
+            return Mutex(kind, name, key_of(self.namespace, name))
+        except ConfigurationError:
+            return None
 
     def lock_options(self, given: Mapping[str, Any]) -> LockOptions:
         """The options of one lock: the client's defaults, changed by what was given.

@@ -132,11 +132,14 @@ class QueueFull(NotAcquired):
 class DeadlockDetected(NotAcquired):
     """Waiting could never end: the caller itself stands in the way.
 
-    Cause: a plain ``lock`` taken again by the thread or task that holds it, or a cycle of waiters. Solution: use
-    ``rlock`` for re-entry, take several names in one order, always give a ``timeout``.
+    Cause: a plain ``lock`` taken again by the thread or task that holds it, or waiters, also of other
+    processes, that wait for each other (found by ``deadlock_after``). Solution: use ``rlock`` for re-entry, take
+    several names in one order, always give a ``timeout``.
 
     Attributes:
-        cycle: The names on the cycle, in order.
+        cycle: The names on the cycle in order, from the name that was asked for back to it.
+        waiters: Who waits on it, the caller first: ``host:pid/thread``, the name, and since when (Unix time in
+            seconds). Empty if the caller would wait for itself.
     """
 
     code = "DEADLOCK"
@@ -148,9 +151,11 @@ class DeadlockDetected(NotAcquired):
         name: str | None = None,
         holder: str | None = None,
         cycle: Sequence[str] = (),
+        waiters: Sequence[tuple[str, str, float]] = (),
     ) -> None:
         super().__init__(message, name=name, holder=holder)
         self.cycle: tuple[str, ...] = tuple(cycle)
+        self.waiters: tuple[tuple[str, str, float], ...] = tuple(waiters)
 
 
 class ClientClosed(NotAcquired):

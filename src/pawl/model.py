@@ -132,7 +132,8 @@ class HolderInfo:
 
     Attributes:
         holder: ``host:pid/thread`` of the holder.
-        mode: ``"read"``, ``"upgradable"`` or ``"write"``; of a semaphore, ``"permits"``.
+        mode: ``"read"``, ``"upgradable"`` or ``"write"``; of a semaphore, ``"permits"``; ``"owner"`` for a hold of an
+            explicit ``owner=``.
         permits: How many permits it has; 1 for readers and writers.
         ttl_left: Seconds of its lease left.
     """

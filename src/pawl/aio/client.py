@@ -270,7 +270,7 @@ class AsyncClient:
         if engine is None:
             self._forget_ended_loops()
             runtime = for_loop(loop, self._target, self._settings.redlock, self._settings.wake_prefix)
-            engine = Engine(runtime, self)
+            engine = Engine(runtime, self, self._settings.setup)
             engine.quorum = self._settings.redlock
             runtime.on_move = doubter(engine)
             engine.closed = self._closed

@@ -79,6 +79,8 @@ class Claim:
         fresh: True if the server's last answer is still to be acted on.
         queued: True while the server knows the token as a waiter.
         stop: Ends the wait once it is set, or None.
+        channel: On which whoever waits with it hears hand-offs.
+        alarm: Ends the wait with this error, or None.
         failing_since: Since when the server gives no answer, or None.
     """
 
@@ -89,6 +91,8 @@ class Claim:
     holder: str | None = None
     outcomes: dict[str, str] | None = None
     stop: StopSignal | None = None
+    channel: str = ""
+    alarm: PawlError | None = None
     answer: tuple[Reply, float] | None = None
     busy: bool = False
     fresh: bool = False
@@ -158,6 +162,8 @@ async def win(
         claim.fresh = False
         if claim.busy:
             return None
+        if claim.alarm is not None:
+            raise claim.alarm
         if claim.queued:
             grant = await _listen(engine, options, claim, until, primitive.name)
             if grant is not None:

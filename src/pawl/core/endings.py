@@ -413,6 +413,8 @@ async def close(engine: Engine, interrupt: Callable[[], object], timeout: float)
     here = runtime.who()
     end = runtime.now() + timeout
     engine.places.dismiss()
+    if engine.book is not None and engine.upkeep_runs:
+        engine.book.leave()
     while True:
         # Asked before the leases are listed: what an acquisition brings home until then is among them.
         # A signal handler may close on top of an acquisition of its own thread, which cannot end before.

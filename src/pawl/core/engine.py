@@ -14,17 +14,19 @@ from pawl.core.handover import Places, Turn
 from pawl.core.renewal import upkeep
 from pawl.core.runtime import Call, Runtime
 from pawl.core.schedule import Schedule
+from pawl.core.sessions import Book
 from pawl.core.tenure import Tenure
 from pawl.core.validity import valid_until
 from pawl.errors import ClientClosed
 from pawl.model import LeaseState, LossReason
 
 if TYPE_CHECKING:
-    from pawl.core.handover import Place
+    from pawl.core.handover import Place, Sleeper
     from pawl.core.lease import BaseLease
     from pawl.core.primitive import Primitive
     from pawl.core.quorum import QuorumRuntime
     from pawl.core.redlock import RedlockOptions
+    from pawl.core.sessions import Setup
 
 __all__ = ["Departure", "Engine", "doubter"]
 
@@ -55,6 +57,8 @@ class Engine:
         schedule: When each lease is due.
         guard: Held for each step of a lease from one state to another: of two threads, one takes it.
         held: Which tenure a thread or task holds under a key, for re-entry and self-deadlock.
+        waits: What each sleeper, or each claim on the server, waits for; the thread or task, and since when.
+        book: The client's session, as far as others are told of it.
         departures: Tokens to be left in the background.
         departing: How many of them are on their way.
         underway: The threads or tasks of acquisitions and releases that are going on; what these hold is in no
@@ -68,13 +72,15 @@ class Engine:
             interpreter's, is done for every lease that anybody still has.
     """
 
-    def __init__(self, runtime: Runtime, client: object) -> None:
+    def __init__(self, runtime: Runtime, client: object, setup: Setup | None = None) -> None:
         self.runtime = runtime
         self.client: ref[object] = ref(client)
         self.places: Places = Places(runtime)
         self.schedule: Schedule = Schedule(runtime.mutex())
         self.guard: AbstractContextManager[object] = runtime.mutex()
         self.held: dict[tuple[object, str], Tenure] = {}
+        self.waits: dict[Claim | Sleeper, tuple[Primitive, object, float]] = {}
+        self.book: Book | None = None if setup is None else Book(self, setup)
         self.departures: deque[Departure] = deque()
         self.abandoned: deque[Tenure] = deque()
         self.undelivered: deque[Tenure] = deque()
@@ -100,6 +106,13 @@ class Engine:
     def count(self, what: str) -> None:
         """Count one occurrence of ``what``."""
         self.counters[what] += 1
+
+    # Waits -----------------------------------------------------------------------------------------------------
+
+    def watch(self) -> None:
+        """Have the upkeep see a wait that begins now."""
+        if self.book is not None and not self.book.armed:
+            self.book.watch()
 
     # Leases -----------------------------------------------------------------------------------------------------
 
@@ -244,9 +257,14 @@ class Engine:
         """Leave a token in the background; sent at once where a connection lives, and again until it is answered."""
         self.post(primitive.leave(token, tomb_ms, close_ms))
 
-    def post(self, call: Call) -> None:
-        """Send a call that may run twice in the background: at once where a connection lives, until it is answered."""
-        self.departures.append(Departure(call, self.runtime.now() + _DEPARTURE_FOR))
+    def post(self, call: Call, seconds: float = _DEPARTURE_FOR) -> None:
+        """Send a call that may run twice in the background: at once where a connection lives, until it is answered.
+
+        Args:
+            call: What to send.
+            seconds: For how long to try.
+        """
+        self.departures.append(Departure(call, self.runtime.now() + seconds))
         self.runtime.cast(call)
         if not self.upkeep_runs:
             self.start_upkeep()
@@ -297,6 +315,9 @@ class Engine:
         self.places.clear()
         self.schedule = Schedule(self.runtime.mutex())
         self.held = {}
+        self.waits = {}
+        if self.book is not None:
+            self.book.forget()
         self.departures = deque()
         self.departing = 0
         self.underway = {}

@@ -25,6 +25,7 @@ from pawl.core.claim import Claim
 if TYPE_CHECKING:
     from pawl.core.runtime import Parker, Runtime
     from pawl.core.tenure import Tenure
+    from pawl.errors import PawlError
 
 __all__ = ["Mark", "Place", "Places", "Sleeper", "Turn"]
 
@@ -38,9 +39,9 @@ class Turn(Enum):
 
 
 class Sleeper:
-    """One waiter in a local queue, and what it was woken with."""
+    """One waiter in a local queue, and what it was woken with; an alarm ends its wait with that error."""
 
-    __slots__ = ("__weakref__", "claim", "closed", "fence", "parker", "tenure")
+    __slots__ = ("__weakref__", "alarm", "claim", "closed", "fence", "parker", "tenure")
 
     def __init__(self, parker: Parker) -> None:
         self.parker: Parker = parker
@@ -48,6 +49,7 @@ class Sleeper:
         self.fence: int = 0
         self.claim: Claim | None = None
         self.closed: bool = False
+        self.alarm: PawlError | None = None
 
     @property
     def served(self) -> bool:
@@ -121,6 +123,8 @@ class Place:
             self.streak += 1
             tenure.used += 1
             tenure.granted_at = now
+            # Nobody's, until the one that was woken takes it: whoever had it may wait for something else by then.
+            tenure.who = None
             sleeper = self.sleepers.popleft()
             self.keeper = ref(sleeper)
             sleeper.fence = tenure.fence + tenure.used

@@ -55,7 +55,7 @@ def _with_holders(info: LockInfo, now_ms: int, permits: int, used: int, listed: 
 def _mode(mode: str, permits: int) -> tuple[str, int]:
     if permits:
         return "permits", int(mode)
-    return {"u": "upgradable", "x": "write"}.get(mode, "read"), 1
+    return {"u": "upgradable", "x": "write", "o": "owner"}.get(mode, "read"), 1
 
 
 def _left(expires_ms: Any, now_ms: int) -> float:

@@ -136,7 +136,7 @@ async def _take(
         return quick
     place, claim = quick or (None, None)
     if claim is None and not plan.alone:
-        place, turn = await _join(engine, plan, mark, window, stop, wait=timeout != 0)
+        place, turn = await _join(engine, plan, mark, window, stop, wait=timeout != 0, who=who)
         if turn is None:
             return None
         if isinstance(turn, Sleeper):
@@ -164,6 +164,7 @@ async def _join(
     stop: StopSignal | None,
     *,
     wait: bool,
+    who: object,
 ) -> tuple[Place, Claim | Sleeper | None]:
     """Come to the local queue; a claim to speak for, a sleeper that was handed a tenure, or None: busy."""
     place, sleeper = engine.places.join(plan.spot, mark)
@@ -173,7 +174,12 @@ async def _join(
         if not place.withdraw(sleeper):
             _pass_on(engine, plan, place, sleeper)
         return place, None
-    turn = await _await_turn(engine, plan, place, sleeper, window, stop)
+    engine.waits[sleeper] = plan.primitive, who, window[0]
+    engine.watch()
+    try:
+        turn = await _await_turn(engine, plan, place, sleeper, window, stop)
+    finally:
+        engine.waits.pop(sleeper, None)
     if not isinstance(turn, Claim):
         return place, sleeper
     # The sleeper goes with this call; what shows from here on that the turn is not orphaned is the mark.
@@ -234,6 +240,8 @@ async def _await_turn(
             if sleeper.closed or engine.closed:
                 raise ClientClosed("the client was closed while waiting", name=plan.primitive.name)
             check_stop(stop, plan.primitive.name)
+            if sleeper.alarm is not None:
+                raise sleeper.alarm
             if until is not None and not woken and runtime.now() >= until and place.withdraw(sleeper):
                 raise await _timed_out(engine, plan, began, None)
     except BaseException:
@@ -281,7 +289,7 @@ async def _speak(
         elif claim.old is None and not claim.sent:
             grant = await ask_once(engine, plan.primitive, plan.options, claim, until, wait=wait)
         if grant is None and not claim.busy:
-            grant = await win(engine, plan.primitive, plan.options, claim, until, wait=wait)
+            grant = await _win(engine, plan, claim, window, wait=wait, who=who)
         if grant is not None:
             return _own(engine, plan, new_lease, place, claim, grant, who)
     except BaseException as error:
@@ -292,6 +300,26 @@ async def _speak(
     if not wait:
         return None
     raise await _timed_out(engine, plan, began, claim)
+
+
+async def _win(
+    engine: Engine,
+    plan: Plan,
+    claim: Claim,
+    window: tuple[float, float | None],
+    *,
+    wait: bool,
+    who: object,
+) -> Grant | None:
+    """Wait where others see it: what is waited for long is told with the client's session."""
+    claim.alarm = None
+    claim.channel = engine.runtime.channel()
+    engine.waits[claim] = plan.primitive, who, window[0]
+    engine.watch()
+    try:
+        return await win(engine, plan.primitive, plan.options, claim, window[1], wait=wait)
+    finally:
+        engine.waits.pop(claim, None)
 
 
 async def _give_up(engine: Engine, plan: Plan, place: Place | None, claim: Claim) -> None:

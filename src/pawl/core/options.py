@@ -19,6 +19,7 @@ __all__ = [
     "Seconds",
     "check_callback",
     "check_count",
+    "check_deadlock_after",
     "check_timeout",
     "check_ttl",
     "seconds",
@@ -29,6 +30,7 @@ Seconds = float | int | timedelta
 
 MIN_TTL = 0.05
 MAX_TTL = 366 * 86400.0
+_LEAST_DEADLOCK_AFTER = 0.02
 _HAND_OVER_FOR = 0.02
 _MOST_LOCAL_GRANTS = 1000
 
@@ -86,6 +88,21 @@ def check_timeout(value: object, what: str = "timeout") -> float | None:
             f"{what} is {timeout:g} s; 0 tries once, None waits for ever, negative means nothing"
         )
     return None if math.isinf(timeout) else timeout
+
+
+def check_deadlock_after(value: object, what: str = "deadlock_after") -> float:
+    """After how many seconds a waiter looks for a cycle; 0 never.
+
+    Raises:
+        ConfigurationError: It is no duration, negative, or above 0 and below 20 ms.
+    """
+    if value is None:
+        return 0.0
+    after = _positive(value, what, zero=True)
+    if 0 < after < _LEAST_DEADLOCK_AFTER:
+        text = f"{what} is {after:g} s; at least {_LEAST_DEADLOCK_AFTER} s, or 0 for never"
+        raise ConfigurationError(text)
+    return after
 
 
 def check_callback(

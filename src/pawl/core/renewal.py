@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import logging
 from contextlib import suppress
+from math import inf
 from typing import TYPE_CHECKING
 
 from pawl.core.backoff import full_jitter
+from pawl.core.deadlock import look_for_cycles
 from pawl.core.runtime import Fault, FaultKind, Reply
 from pawl.core.tenure import loss_from
 from pawl.core.validity import to_ms
@@ -18,6 +20,7 @@ from pawl.model import LeaseState
 
 if TYPE_CHECKING:
     from pawl.core.engine import Departure, Engine
+    from pawl.core.runtime import Call
     from pawl.core.tenure import Tenure
 
 __all__ = ["upkeep"]
@@ -27,6 +30,8 @@ log: logging.Logger = logging.getLogger("pawl.renewal")
 _BATCH = 500
 _LEAST_PATIENCE = 0.005
 _DEPARTURE_PATIENCE = 1.0
+
+_RECORD_PATIENCE = 0.5
 
 _TOLD_WITHIN = 0.1
 """Seconds by which a wait for the server may delay telling another lease's end. Less would end the waits of all
@@ -50,24 +55,29 @@ async def _serve(engine: Engine) -> None:
         now = runtime.now()
         due = engine.schedule.take_due(now, _BATCH)
         leaving = _leaving(engine, now)
+        book = engine.book
+        record = None if book is None else book.due(now)
         try:
-            if due:
-                await _renew(engine, due)
+            if due or record:
+                await _renew(engine, due, record)
             if leaving:
                 await _depart(engine, leaving)
         except BaseException:
             _put_back(engine, due, leaving)
             raise
-        if due or leaving:
+        if book is not None and book.waits:
+            await look_for_cycles(engine, book, _until_next_end(engine, runtime.now()))
+        if due or leaving or record:
             continue
         next_due = min(
+            inf if book is None else book.sleep_until(runtime.now()),
             engine.schedule.sleep_until(runtime.now()),
             # A copy, made in one step: other threads append meanwhile.
-            min((d.due for d in tuple(engine.departures)), default=float("inf")),
+            min((d.due for d in tuple(engine.departures)), default=inf),
         )
         if engine.abandoned or engine.undelivered:
             continue
-        pause = None if next_due == float("inf") else max(0.0, next_due - runtime.now())
+        pause = None if next_due == inf else max(0.0, next_due - runtime.now())
         if not await runtime.idle(pause):
             return
 
@@ -83,7 +93,8 @@ def _put_back(engine: Engine, due: list[Tenure], leaving: list[Departure]) -> No
     engine.departing = 0
 
 
-async def _renew(engine: Engine, due: list[Tenure]) -> None:
+async def _renew(engine: Engine, due: list[Tenure], record: Call | None) -> None:
+    """Renew what is due; the session's record goes along in the same write."""
     now = engine.runtime.now()
     batch: list[Tenure] = []
     for tenure in due:
@@ -93,16 +104,22 @@ async def _renew(engine: Engine, due: list[Tenure]) -> None:
             engine.replan(tenure)
         else:
             batch.append(tenure)
-    if not batch:
+    if not batch and record is None:
         return
     calls = [
         t.primitive.renew(t.token, _life_ms(t), to_ms(min(t.options.ticket_ttl or t.ttl, t.ttl)), "")
         for t in batch
     ]
-    patience = min(min(t.options.request_timeout, t.valid_until - now) for t in batch)
+    if record is not None:
+        calls.append(record)
+    patience = min(
+        (min(t.options.request_timeout, t.valid_until - now) for t in batch), default=_RECORD_PATIENCE
+    )
     patience = max(_LEAST_PATIENCE, min(patience, _until_next_end(engine, now)))
     sent_at = engine.runtime.now()
     outcomes = await engine.runtime.call_many(calls, patience)
+    if record is not None and engine.book is not None:
+        engine.book.answered(outcomes.pop())
     for tenure, outcome in zip(batch, outcomes, strict=True):
         if isinstance(outcome, Fault):
             _failed(engine, tenure, outcome)

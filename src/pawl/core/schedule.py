@@ -14,6 +14,7 @@ from __future__ import annotations
 import heapq
 from collections import OrderedDict
 from contextlib import AbstractContextManager
+from itertools import islice
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -129,6 +130,17 @@ class Schedule:
             found.update(dict.fromkeys(entry[2] for entry in self._heap))
             found.update(dict.fromkeys(self._in_hand))
         return [tenure for tenure in found if tenure.live]
+
+    def busy(self) -> bool:
+        """Whether there is any lease, or was one a rhythm ago."""
+        return bool(self._rows or self._heap)
+
+    def some(self, most: int) -> list[Tenure]:
+        """Of each rhythm, up to ``most`` leases: the next ones to be due."""
+        with self._guard:
+            found = [tenure for row in self._rows.values() for tenure in islice(row, most)]
+            found += [entry[2] for entry in self._heap[:most]]
+        return [tenure for tenure in dict.fromkeys(found) if tenure.live]
 
     def clear(self) -> None:
         """Forget all of them."""

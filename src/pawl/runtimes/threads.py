@@ -15,7 +15,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, TypeVar
-from weakref import WeakSet
+from weakref import WeakSet, ref
 
 from pawl.core.runtime import Call, Fault, FaultKind, Parker, Reply, Wakeup
 from pawl.runtimes.shared import Identity, locate, now, secret
@@ -61,6 +61,20 @@ class _ThreadParker:
     def unpark(self) -> None:
         with contextlib.suppress(RuntimeError):
             self._bell.release()
+
+
+class _Who:
+    """One thread, as it holds and waits."""
+
+    __slots__ = ("_thread",)
+
+    def __init__(self, thread: threading.Thread) -> None:
+        self._thread = ref(thread)
+
+    def get_name(self) -> str:
+        """Its name; ``""`` once it is gone."""
+        thread = self._thread()
+        return "" if thread is None else thread.name
 
 
 class _Local(threading.local):
@@ -111,7 +125,7 @@ class ThreadRuntime:
         local = self._local
         if local.who is None:
             # Not the thread's number: the system gives that again to a later thread.
-            local.who = object()
+            local.who = _Who(threading.current_thread())
         return local.who
 
     def mutex(self) -> AbstractContextManager[object]:

@@ -57,7 +57,7 @@ class Client:
         found = find_target(target, credentials)
         self._settings.redlock = check_options(redlock, found, self._settings)
         self._runtime = for_threads(found, self._settings.redlock, self._settings.wake_prefix)
-        self._engine = Engine(self._runtime, self)
+        self._engine = Engine(self._runtime, self, self._settings.setup)
         self._engine.quorum = self._settings.redlock
         self._runtime.on_move = doubter(self._engine)
         self._warned = False

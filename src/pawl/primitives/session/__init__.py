@@ -1,0 +1,68 @@
+"""What clients tell of themselves: their sessions, the audit trail, the histories of names."""
+
+from __future__ import annotations
+
+from pawl.core.names import WIRE_VERSION, helper_key
+from pawl.core.runtime import Call
+from pawl.core.scripts import load, pack_words
+
+__all__ = ["SessionKeys"]
+
+_PUBLISH = load(__name__, "publish")
+_DROP = load(__name__, "drop")
+_FIND = load(__name__, "find")
+_READ = load(__name__, "read")
+_TELL = load(__name__, "tell")
+_NOTE = load(__name__, "note")
+_LINES = load(__name__, "lines")
+
+
+def _pack(*words: str | int) -> bytes:
+    return pack_words(*[str(word).encode() for word in words])
+
+
+class SessionKeys:
+    """The calls of one namespace. Immutable; shared by all threads and tasks.
+
+    Args:
+        namespace: The namespace as keys begin with it.
+    """
+
+    __slots__ = ("_audit", "_order", "_prefix", "_sessions")
+
+    def __init__(self, namespace: str) -> None:
+        # No namespace holds a colon, so the empty one meets no other.
+        home = namespace or "pawl:"
+        self._prefix = helper_key(home, f"{WIRE_VERSION}:session:")
+        self._sessions = _pack(helper_key(home, f"{WIRE_VERSION}:sessions"))
+        self._order = _pack(helper_key(home, f"{WIRE_VERSION}:sessions:order"))
+        self._audit = _pack(helper_key(home, f"{WIRE_VERSION}:audit"))
+
+    def publish(self, session: str, number: int, ttl_ms: int, data: str) -> Call:
+        """Write a session's record; see ``publish.lua``."""
+        keys = _pack(self._prefix + session) + self._sessions + self._order
+        return Call(_PUBLISH, keys + _pack(session, number, ttl_ms, data))
+
+    def drop(self, session: str) -> Call:
+        """Take a session's record away; see ``drop.lua``."""
+        return Call(_DROP, _pack(self._prefix + session) + self._sessions + self._order + _pack(session))
+
+    def find(self, prefix: str, after: str, limit: int) -> Call:
+        """List sessions; see ``find.lua``."""
+        return Call(_FIND, self._sessions + self._order + _pack(prefix, after, limit))
+
+    def read(self, session: str) -> Call:
+        """Read a session's record; see ``read.lua``."""
+        return Call(_READ, _pack(self._prefix + session))
+
+    def tell(self, channel: str, token: str) -> Call:
+        """Wake a waiter; see ``tell.lua``."""
+        return Call(_TELL, self._sessions + _pack(channel, token))
+
+    def note(self, line: str, data: str, limit: int, life_ms: int) -> Call:
+        """Write a line into the audit trail; see ``note.lua``."""
+        return Call(_NOTE, self._audit + _pack(line, data, limit, life_ms))
+
+    def trail(self, limit: int) -> Call:
+        """Read the audit trail; see ``lines.lua``."""
+        return Call(_LINES, self._audit + _pack(limit))

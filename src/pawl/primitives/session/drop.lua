@@ -1,0 +1,9 @@
+-- Takes the record of one session away.
+-- keys: record, sessions, order
+-- args: id, rid
+-- returns: {'D', rid}
+-- invariant: nothing of another session is touched, and doing it twice changes nothing.
+call('DEL', KEYS[1])
+call('ZREM', KEYS[2], ARGV[1])
+call('ZREM', KEYS[3], ARGV[1])
+return {'D', RID}

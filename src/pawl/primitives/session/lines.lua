@@ -1,0 +1,7 @@
+-- Reads the newest lines of an audit trail or a history.
+-- keys: lines
+-- args: limit, rid
+-- returns: {'A', rid, now_ms, {'at_ms id data', ...}}
+-- invariant: it writes nothing.
+read_clock()
+return {'A', RID, now_ms, call('LRANGE', KEYS[1], 0, tonumber(ARGV[1]) - 1)}

@@ -1,0 +1,31 @@
+-- Writes the record of one session, and keeps the two indexes of live sessions.
+-- keys: record, sessions, order
+-- args: id, number, ttl_ms, data, rid
+-- returns: {'P', rid, now_ms}
+-- invariant: a copy that comes late never replaces a newer record; a record that nobody writes any more goes with
+--   its own expiry, its index entries with the next writer's sweep, and both indexes outlive the longest record.
+local id, number, ttl_ms = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+local RECORD, SESSIONS, ORDER = KEYS[1], KEYS[2], KEYS[3]
+local before = call('GET', RECORD)
+local left, order_left = call('PTTL', SESSIONS), call('PTTL', ORDER)
+read_clock()
+call('ZCARD', ORDER)
+local dead = call('ZRANGEBYSCORE', SESSIONS, '-inf', string.format('%.0f', now_ms - 1), 'LIMIT', 0, 1000)
+if before and tonumber(string.match(before, '^%d+ (%d+) ') or '0') >= number then
+  return {'P', RID, now_ms}
+end
+if #dead > 0 then
+  call('ZREM', SESSIONS, unpack(dead))
+  call('ZREM', ORDER, unpack(dead))
+end
+local expiry = string.format('%.0f', now_ms + ttl_ms)
+call('SET', RECORD, string.format('%.0f %.0f ', now_ms, number) .. ARGV[4], 'PXAT', expiry)
+call('ZADD', SESSIONS, expiry, id)
+call('ZADD', ORDER, 0, id)
+if left < ttl_ms then
+  call('PEXPIREAT', SESSIONS, expiry)
+end
+if order_left < ttl_ms then
+  call('PEXPIREAT', ORDER, expiry)
+end
+return {'P', RID, now_ms}

@@ -1,0 +1,135 @@
+"""Who takes names in one order never waits in a circle, and is never told so."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import pytest
+
+import pawl
+from pawl.testing.servers import Server
+
+AFTER = 0.05
+CLIENTS, NAMES, PARTIES = 4, 6, 8
+
+
+@dataclass
+class Run:
+    """One random workload: each party takes some names in order, and holds them for a while."""
+
+    seed: int
+    longest_wait: float = 0.0
+    wrong: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        rng = random.Random(self.seed)
+        # Two contend for one name, and the first holds it for longer than the others wait before they look.
+        self.plans: list[list[tuple[int, float, float]]] = []
+        for party in range(PARTIES):
+            taken = sorted(rng.sample(range(NAMES), rng.randint(2, 3)))
+            if party < 2:
+                taken = sorted({0, *taken})
+            holds = [rng.uniform(0, 0.03) for _ in taken]
+            if party < 2:
+                holds[-1] += AFTER * 2.5
+            patience = [rng.choice([0.02, 0.08, 20.0]) if party >= 2 else 20.0 for _ in taken]
+            self.plans.append(list(zip(taken, holds, patience, strict=True)))
+        self.clients = [rng.randrange(CLIENTS) for _ in range(PARTIES)]
+
+    def note(self, began: float, error: pawl.PawlError | None = None) -> None:
+        self.longest_wait = max(self.longest_wait, time.monotonic() - began)
+        if error is not None and not isinstance(error, pawl.AcquireTimeout):
+            self.wrong.append(f"seed {self.seed}: {error!r}")
+
+    def party(self, number: int, clients: list[pawl.Client]) -> None:
+        with contextlib.ExitStack() as stack:
+            for name, hold, patience in self.plans[number]:
+                began = time.monotonic()
+                try:
+                    lock = clients[self.clients[number]].lock(f"{self.seed}-{name}")
+                    stack.enter_context(lock.acquire(timeout=patience))
+                except pawl.PawlError as error:
+                    self.note(began, error)
+                    return
+                self.note(began)
+                time.sleep(hold)
+
+    async def aparty(self, number: int, clients: list[pawl.AsyncClient]) -> None:
+        async with contextlib.AsyncExitStack() as stack:
+            for name, hold, patience in self.plans[number]:
+                began = time.monotonic()
+                try:
+                    lock = clients[self.clients[number]].lock(f"{self.seed}-{name}")
+                    await stack.enter_async_context(lock.acquire(timeout=patience))
+                except pawl.PawlError as error:
+                    self.note(began, error)
+                    return
+                self.note(began)
+                await asyncio.sleep(hold)
+
+    def in_threads(self, clients: list[pawl.Client]) -> None:
+        threads = [threading.Thread(target=self.party, args=(n, clients)) for n in range(PARTIES)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+            assert not thread.is_alive()
+
+    async def in_tasks(self, clients: list[pawl.AsyncClient]) -> None:
+        await asyncio.gather(*(self.aparty(n, clients) for n in range(PARTIES)))
+
+
+@pytest.fixture
+def clients(valkey: Server) -> Iterator[list[pawl.Client]]:
+    valkey.command("FLUSHALL")
+    with contextlib.ExitStack() as stack:
+        yield [
+            stack.enter_context(pawl.connect(valkey.url, deadlock_after=AFTER, ttl=10))
+            for _ in range(CLIENTS)
+        ]
+
+
+def judge(runs: list[Run]) -> None:
+    assert [wrong for run in runs for wrong in run.wrong] == []
+    assert min(run.longest_wait for run in runs) > AFTER, "each run has a wait that is looked into"
+
+
+@pytest.mark.parametrize(
+    "count", [30, pytest.param(1000, marks=[pytest.mark.slow, pytest.mark.timeout(400)])]
+)
+def test_threads(clients: list[pawl.Client], count: int) -> None:
+    runs = [Run(seed) for seed in range(count)]
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(lambda run: run.in_threads(clients), runs))
+    judge(runs)
+    assert sum(client._engine.counters["cycle_looks"] for client in clients) >= count
+
+
+@pytest.mark.parametrize(
+    "count", [30, pytest.param(1000, marks=[pytest.mark.slow, pytest.mark.timeout(400)])]
+)
+async def test_tasks(valkey: Server, count: int) -> None:
+    valkey.command("FLUSHALL")
+    runs = [Run(seed) for seed in range(count)]
+    async with contextlib.AsyncExitStack() as stack:
+        clients = [
+            await stack.enter_async_context(pawl.connect_async(valkey.url, deadlock_after=AFTER, ttl=10))
+            for _ in range(CLIENTS)
+        ]
+        gate = asyncio.Semaphore(20)
+
+        async def run_one(run: Run) -> None:
+            async with gate:
+                await run.in_tasks(clients)
+
+        await asyncio.gather(*(run_one(run) for run in runs))
+        loop = asyncio.get_running_loop()
+        assert sum(client._engines[loop].counters["cycle_looks"] for client in clients) >= count
+    judge(runs)
