@@ -42,6 +42,8 @@ class Belief:
 class World:
     """One server, some names and clients; time jumps from event to event."""
 
+    client: type[Client]
+
     def __init__(self, rig: Rig, seed: int, names: tuple[str, ...] = ("a", "b")) -> None:
         self.rig, self.seed, self.rng = rig, seed, random.Random(seed)
         rig.redis.flushall()
@@ -66,7 +68,7 @@ class World:
             self.loss = self.doubles = 0.0
         for name in names:
             for number in range(self.rng.choice([2, 4, 7])):
-                Client(self, name, f"{name}{number}")
+                self.client(self, name, f"{name}{number}")
         self.later(500, self.set_clock_back)
 
     def fail(self, what: str) -> None:
@@ -361,7 +363,12 @@ class Client:
         self.world.later(40, repeat)
 
 
-def fuzz(rig: Rig, seeds: range, *, seconds: float, sim_ms: float = 6000) -> tuple[int, Counter[str]]:
+World.client = Client
+
+
+def fuzz(
+    rig: Rig, seeds: range, *, seconds: float, sim_ms: float = 6000, kind: type[World] = World
+) -> tuple[int, Counter[str]]:
     """Run worlds until the seeds or the seconds are used up; how many, and what happened in them.
 
     Raises:
@@ -370,7 +377,7 @@ def fuzz(rig: Rig, seeds: range, *, seconds: float, sim_ms: float = 6000) -> tup
     stats: Counter[str] = Counter()
     end, worlds = time.monotonic() + seconds, 0
     for seed in seeds:
-        world = World(rig, seed)
+        world = kind(rig, seed)
         world.run(sim_ms)
         stats += world.stats
         worlds += 1

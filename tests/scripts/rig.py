@@ -87,7 +87,10 @@ def owner(text: str) -> str:
 
 
 class Rig:
-    """The scripts on one server."""
+    """The scripts of one package on one server."""
+
+    package = PACKAGE
+    keys: Mapping[str, tuple[str, ...]] = KEYS
 
     def __init__(self, path: str, *, own_clock: bool = True, edit: Edit | None = None) -> None:
         # Any: the client's own annotations cover its replies only in part.
@@ -98,8 +101,8 @@ class Rig:
         self.requests = 0
         self.sha: dict[str, str] = {}
         self.dump_sha = self.redis.script_load(_DUMP)
-        for name in NAMES:
-            source = load(PACKAGE, name).source.decode()
+        for name in self.keys:
+            source = load(self.package, name).source.decode()
             if edit:
                 source = edit(name, source)
             if own_clock:
@@ -143,7 +146,7 @@ class Rig:
     def run(self, script: str, args: tuple[Any, ...], name: str = "n", **tokens: str) -> Reply:
         """Run a script; the reply without the request id, which was checked."""
         self.requests += 1
-        keys = [self.key(part, name, **tokens) for part in KEYS[script]]
+        keys = [self.key(part, name, **tokens) for part in self.keys[script]]
         rid = f"r{self.requests}"
         pipe = self.redis.pipeline(transaction=False)
         if self.own_clock:

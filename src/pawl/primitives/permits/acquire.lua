@@ -59,6 +59,7 @@ if upgraded then
   admit(mode, state)
 end
 local found = plan(state, token)
+call('HLEN', TICKETS)
 if not found.mine and (upgraded or (not found.blocked and fits(mode, beside, state))) then
   if not upgraded then
     admit(mode, state)

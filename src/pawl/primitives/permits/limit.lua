@@ -13,6 +13,7 @@ if refusal then
 end
 local before = tonumber(call('HGET', FENCE, 'limit') or '0')
 call('HLEN', HOLDS)
+call('HLEN', TICKETS)
 local state = survey(limit)
 local found = plan(state)
 keep_limit(limit, declared, fence)
