@@ -349,7 +349,7 @@ def strict_order(given: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _plain(options: LockOptions) -> bool:
-    return options.hands_over and options.max_hold is None
+    return options.renew and options.max_hold is None
 
 
 def _spot(key: str, options: LockOptions) -> str:

@@ -210,7 +210,7 @@ def test_waiting_for_the_loss_ends_with_the_release(client: pawl.Client) -> None
     assert not lease.lost.wait(0.05)
     assert time.monotonic() - began >= 0.05
     with started_threads(lease.lost.wait, lambda: lease.lost.wait(50)) as results:
-        eventually(lambda: len(lease._sleepers) == 2, "two wait")
+        eventually(lambda: len(lease._sleepers or ()) == 2, "two wait")
         lease.release()
     assert results == [False, False]
     assert not lease.lost

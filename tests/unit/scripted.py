@@ -12,7 +12,7 @@ from pawl.core.engine import Engine
 from pawl.core.lease import BaseLease
 from pawl.core.operations import Plan, acquire
 from pawl.core.options import LockOptions
-from pawl.core.runtime import Call, Fault, FaultKind, Parker, Reply, Wakeup
+from pawl.core.runtime import Call, Fault, FaultKind, Line, Parker, Reply, Wakeup
 from pawl.model import Release
 from pawl.primitives.mutex import Mutex
 
@@ -111,6 +111,15 @@ class _Parker:
         self.woken += 1
 
 
+class _Line:
+    def __init__(self, runtime: Scripted) -> None:
+        self.channel = runtime.channel()
+        self._runtime = runtime
+
+    def ask(self, call: Call, timeout: float) -> Reply:
+        return run(self._runtime.call(call, timeout))
+
+
 class Scripted:
     """See ``pawl.core.runtime.Runtime``. Answers in order; a request too many fails the test."""
 
@@ -139,6 +148,9 @@ class Scripted:
         self._tokens += 1
         return f"t{self._tokens}@host:1/{self.me}"
 
+    def comer(self) -> tuple[Hashable, str]:
+        return self.who(), self.new_token()
+
     def who(self) -> Hashable:
         return self.me
 
@@ -157,6 +169,9 @@ class Scripted:
     def _note(self, call: Call, timeout: float) -> Sent:
         words = [word.decode() for word in call.words()]
         return Sent(call.script.name, words[call.script.numkeys :], self.clock, timeout)
+
+    def line(self) -> Line | None:
+        return _Line(self)
 
     async def call(self, call: Call, timeout: float) -> Reply:
         if call.script.name == "inspect":
@@ -234,7 +249,8 @@ class Rig:
         self.options = LockOptions(**options)
         plan_spot = "spot" if self.options.hands_over else ""
         mutex = Mutex("lock", "x", "pawl:x")
-        self.plan = Plan(mutex, self.options, False, False, not self.options.hands_over, plan_spot)
+        plain = self.options.renew and self.options.max_hold is None
+        self.plan = Plan(mutex, self.options, False, False, not self.options.hands_over, plan_spot, plain)
 
     @property
     def sent(self) -> list[str]:

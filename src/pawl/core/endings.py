@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from pawl.core.claim import TOMB_MS, Claim, bear, rest
 from pawl.core.lease import BaseLease
 from pawl.core.names import WIRE_VERSION
+from pawl.core.quick import end
 from pawl.core.runtime import Call, Fault, Reply
 from pawl.core.tenure import Tenure, loss_from
 from pawl.core.validity import drift, to_ms, valid_until
@@ -46,9 +47,24 @@ L = TypeVar("L")
 
 async def release(engine: Engine, lease: BaseLease) -> Release:
     """End a lease, or one level of a re-entered one; see ``_release``."""
-    engine.underway[id(lease)] = engine.runtime.who()
+    runtime = engine.runtime
+    engine.underway[id(lease)] = runtime.who()
     try:
-        outcome = await _release(engine, lease)
+        line = runtime.line()
+        call = None if line is None else end(engine, lease)
+        if line is None or call is None:
+            outcome = await _release(engine, lease)
+        else:
+            tenure = lease._tenure
+            answer: Reply | Fault
+            try:
+                asked = line.ask(call, tenure.options.request_timeout)
+                answer = asked if isinstance(asked, list) else await asked
+                if answer[0] == b"R":
+                    return Release.RELEASED
+            except Fault as fault:
+                answer = fault
+            outcome = await leave(engine, tenure, answer)
         lease._lost = outcome is Release.LOST
         return outcome
     except PawlError:
@@ -101,13 +117,19 @@ async def _release(engine: Engine, lease: BaseLease) -> Release:
 
 
 async def release_or_raise(engine: Engine, lease: BaseLease) -> None:
-    """Release on a user's word.
+    """Release on a user's word; raises as ``tell`` does."""
+    outcome = await release(engine, lease)
+    if outcome is not Release.RELEASED:
+        tell(lease, outcome)
+
+
+def tell(lease: BaseLease, outcome: Release) -> None:
+    """Raise what the outcome of a release means to a user who asked for it.
 
     Raises:
         NotHeld: It was lost or released before.
         BackendUnavailable: The server did not answer; the ttl frees the name at the latest.
     """
-    outcome = await release(engine, lease)
     if outcome is Release.LOST:
         raise NotHeld(f"release {lease.name!r}: {lease._loss()}", name=lease.name)
     if outcome is Release.UNKNOWN:
@@ -137,8 +159,14 @@ async def end_block(engine: Engine, lease: BaseLease, error: BaseException | Non
         log.warning("%s", lost, extra={"pawl_name": lease.name})
 
 
-async def leave(engine: Engine, tenure: Tenure) -> Release:
-    """Give the name back on the server, trying again with the same token while the lease would live."""
+async def leave(engine: Engine, tenure: Tenure, answer: Reply | Fault | None = None) -> Release:
+    """Give the name back on the server, trying again with the same token while the lease would live.
+
+    Args:
+        engine: The client's engine.
+        tenure: What is given back.
+        answer: What became of the first try, where it was made already.
+    """
     runtime = engine.runtime
     options = tenure.options
     close_ms = tenure.close_ms(runtime.now()) if options.min_hold else 0
@@ -149,16 +177,21 @@ async def leave(engine: Engine, tenure: Tenure) -> Release:
     until = max(tenure.valid_until, runtime.now() + options.request_timeout)
     try:
         while True:
-            tomb_ms = TOMB_MS if unanswered or tenure.unanswered else 0
-            call = tenure.primitive.leave(tenure.token, tomb_ms, close_ms)
             try:
-                reply = await runtime.call(call, options.request_timeout)
+                if isinstance(answer, Fault):
+                    raise answer
+                if answer is None:
+                    tomb_ms = TOMB_MS if unanswered or tenure.unanswered else 0
+                    call = tenure.primitive.leave(tenure.token, tomb_ms, close_ms)
+                    answer = await runtime.call(call, options.request_timeout)
+                reply = answer
                 return (
                     Release.RELEASED
                     if reply[0] == b"R"
                     else _not_ours(engine, tenure, reply, unanswered=unanswered)
                 )
             except Fault as fault:
+                answer = None
                 unanswered |= fault.maybe_applied
                 claim = claim or Claim(tenure.token)
                 pause = bear(

@@ -55,7 +55,8 @@ class Engine:
         runtime: The colour.
         places: The local queues.
         schedule: When each lease is due.
-        guard: Held for each step of a lease from one state to another: of two threads, one takes it.
+        guard: Held for each step of a lease from one state to another: of two threads, one takes it. The places and
+            the schedule use the same one, so that the end of a lease is one step for all three.
         held: Which tenure a thread or task holds under a key, for re-entry and self-deadlock.
         waits: What each sleeper, or each claim on the server, waits for; the thread or task, and since when.
         book: The client's session, as far as others are told of it.
@@ -75,9 +76,9 @@ class Engine:
     def __init__(self, runtime: Runtime, client: object, setup: Setup | None = None) -> None:
         self.runtime = runtime
         self.client: ref[object] = ref(client)
-        self.places: Places = Places(runtime)
-        self.schedule: Schedule = Schedule(runtime.mutex())
         self.guard: AbstractContextManager[object] = runtime.mutex()
+        self.places: Places = Places(runtime, self.guard)
+        self.schedule: Schedule = Schedule(self.guard)
         self.held: dict[tuple[object, str], Tenure] = {}
         self.waits: dict[Claim | Sleeper, tuple[Primitive, object, float]] = {}
         self.book: Book | None = None if setup is None else Book(self, setup)
@@ -312,8 +313,8 @@ class Engine:
         """In the child: forget what belongs to the parent, without touching the network."""
         self.epoch += 1
         self.guard = self.runtime.mutex()
-        self.places.clear()
-        self.schedule = Schedule(self.runtime.mutex())
+        self.places.clear(self.guard)
+        self.schedule = Schedule(self.guard)
         self.held = {}
         self.waits = {}
         if self.book is not None:

@@ -63,6 +63,10 @@ class Mark:
     __slots__ = ("__weakref__",)
 
 
+# Shared by all places where nobody ever waited; never added to.
+_NOBODY: deque[Sleeper] = deque()
+
+
 class Place:
     """The queue of one name; see the module.
 
@@ -72,7 +76,11 @@ class Place:
             sleeper that notices takes the turn.
     """
 
-    __slots__ = ("closed", "guard", "home", "keeper", "key", "since", "sleepers", "streak")
+    # As attributes of the class, so that a place where nobody waits sets only what differs.
+    sleepers: deque[Sleeper] = _NOBODY
+    closed: bool = False
+    streak: int = 0
+    since: float = 0.0
 
     def __init__(
         self,
@@ -85,23 +93,26 @@ class Place:
         self.key: Hashable = key
         self.guard: AbstractContextManager[object] = guard
         self.home: dict[Hashable, Place] = home
-        self.sleepers: deque[Sleeper] = deque()
-        self.closed: bool = False
-        self.streak: int = 0
-        self.since: float = 0.0
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """Forget the place, whose queue is empty. Under the guard."""
         # In this order: a signal handler may run after the call, and a closed place that is still found would have
         # every comer look for a new one for ever.
         if self.home.get(self.key) is self:
             del self.home[self.key]
         self.closed = True
 
+    def seat(self, sleeper: Sleeper) -> None:
+        """Put a sleeper at the end of the queue. Under the guard."""
+        if self.sleepers is _NOBODY:
+            self.sleepers = deque()
+        self.sleepers.append(sleeper)
+
     def pass_claim(self, claim: Claim) -> bool:
         """Make the first sleeper the speaker; False if nobody sleeps, and then the place is closed."""
         with self.guard:
             if not self.sleepers:
-                self._close()
+                self.close()
                 return False
             sleeper = self.sleepers.popleft()
             self.keeper = ref(sleeper)
@@ -113,7 +124,7 @@ class Place:
         """Pass an owner's tenure to the first sleeper if the rules allow it; the owner must not touch it again."""
         with self.guard:
             if not self.sleepers:
-                self._close()
+                self.close()
                 return Turn.ALONE
             if not self._may_hand_over(tenure, now):
                 self.streak = 0
@@ -168,20 +179,35 @@ class Place:
         with self.guard:
             sleepers = list(self.sleepers)
             self.sleepers.clear()
-            self._close()
+            self.close()
         for sleeper in sleepers:
             sleeper.closed = True
             sleeper.parker.unpark()
 
 
 class Places:
-    """All places of one client."""
+    """All places of one client.
 
-    __slots__ = ("_places", "_runtime")
+    Args:
+        runtime: The colour.
+        guard: Held for each step in any of the places.
+    """
 
-    def __init__(self, runtime: Runtime) -> None:
+    __slots__ = ("_guard", "_places", "_runtime")
+
+    def __init__(self, runtime: Runtime, guard: AbstractContextManager[object]) -> None:
         self._runtime = runtime
+        self._guard = guard
         self._places: dict[Hashable, Place] = {}
+
+    def open(self, key: Hashable, keeper: Mark | Tenure) -> Place | None:
+        """A new place at a name where nobody of the client is; None if somebody is."""
+        places = self._places
+        if key in places:
+            return None
+        fresh = Place(key, self._guard, places, keeper)
+        # setdefault is one step under the interpreter's lock: two comers cannot both open the place.
+        return fresh if places.setdefault(key, fresh) is fresh else None
 
     def join(self, key: Hashable, mark: Mark) -> tuple[Place, Sleeper | None]:
         """Come to a name: as its speaker (None), or as a sleeper in its queue.
@@ -193,11 +219,10 @@ class Places:
         while True:
             place = self._places.get(key)
             if place is None:
-                fresh = Place(key, self._runtime.mutex(), self._places, mark)
-                # setdefault is one step under the interpreter's lock: two comers cannot both open the place.
-                place = self._places.setdefault(key, fresh)
-                if place is fresh:
+                place = self.open(key, mark)
+                if place is not None:
                     return place, None
+                continue
             with place.guard:
                 if not place.closed and not place.sleepers and place.keeper() is None:
                     # Whoever had the turn was interrupted where nothing could be cleaned up.
@@ -205,7 +230,7 @@ class Places:
                     return place, None
                 if not place.closed:
                     sleeper = Sleeper(self._runtime.parker())
-                    place.sleepers.append(sleeper)
+                    place.seat(sleeper)
                     return place, sleeper
 
     def dismiss(self) -> None:
@@ -213,9 +238,10 @@ class Places:
         for place in list(self._places.values()):
             place.dismiss()
 
-    def clear(self) -> None:
+    def clear(self, guard: AbstractContextManager[object]) -> None:
         """Forget everything, as after a fork: the sleepers are threads of the parent."""
         self._places = {}
+        self._guard = guard
 
     def __len__(self) -> int:
         return len(self._places)

@@ -49,7 +49,11 @@ class LossSignal:
         runtime = lease._engine.runtime
         parker = runtime.parker()
         end = None if timeout is None else runtime.now() + timeout
-        lease._sleepers.append(parker)
+        with lease._engine.guard:
+            if lease._sleepers is None:
+                lease._sleepers = []
+            sleepers = lease._sleepers
+            sleepers.append(parker)
         try:
             while lease.state not in (LeaseState.LOST, LeaseState.RELEASED):
                 pause = max(0.0, lease.valid_until - runtime.now())
@@ -59,7 +63,7 @@ class LossSignal:
                     pause = min(pause, end - runtime.now())
                 await parker.park(pause)
         finally:
-            lease._sleepers.remove(parker)
+            sleepers.remove(parker)
         return bool(self)
 
 
@@ -94,7 +98,7 @@ class BaseLease:
         self._released = False
         self._given = False
         self._lost = False
-        self._sleepers: list[Parker] = []
+        self._sleepers: list[Parker] | None = None
         tenure.lease = ref(self)
 
     @property
@@ -221,7 +225,7 @@ class BaseLease:
 
     def _wake(self) -> None:
         """Wake whoever sleeps until the lease ends."""
-        for parker in tuple(self._sleepers):
+        for parker in tuple(self._sleepers or ()):
             parker.unpark()
 
     def _lost_error(self) -> LeaseLost:

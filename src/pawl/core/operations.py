@@ -8,10 +8,19 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar, cast
 from weakref import ref
 
-from pawl.core.claim import STOP_POLL, TOMB_MS, Claim, StopSignal, ask_once, check_stop, read_answer, win
+from pawl.core.claim import (
+    STOP_POLL,
+    TOMB_MS,
+    Claim,
+    StopSignal,
+    ask_once,
+    check_stop,
+    read_answer,
+    win,
+)
 from pawl.core.handover import Mark, Sleeper
 from pawl.core.lease import BaseLease
-from pawl.core.quick import take
+from pawl.core.quick import ask, begin, claim_of, settle
 from pawl.core.redlock import win as win_quorum
 from pawl.core.runtime import Fault
 from pawl.core.tenure import Tenure
@@ -24,7 +33,7 @@ if TYPE_CHECKING:
     from pawl.core.options import LockOptions
     from pawl.core.primitive import Primitive
     from pawl.core.quorum import QuorumPrimitive
-    from pawl.core.runtime import Runtime
+    from pawl.core.runtime import Reply, Runtime
 
 __all__ = ["NewLease", "Plan", "acquire", "try_acquire"]
 
@@ -81,18 +90,54 @@ async def acquire(
         NotAcquired: Somebody else holds it, and the time is up; or waiting could never end.
         BackendError: The server could not be asked.
     """
+    tenure = begin(engine, plan) if plan.plain and timeout != 0 else None
+    if tenure is None:
+        lease = cast("L", await _acquire(engine, plan, new_lease, timeout, stop))
+        lease._given = True
+        return lease
+    running = id(tenure)
+    engine.underway[running] = tenure.who
+    taken: BaseLease | None = None
+    answer: Reply | Fault | None = None
+    sent_at = engine.runtime.now()
+    until = None if timeout is None else sent_at + timeout
+    try:
+        try:
+            asked = ask(engine, tenure, sent_at, until)
+            answer = asked if asked is None or isinstance(asked, list) else await asked
+            if answer is not None:
+                taken = settle(engine, tenure, new_lease, answer, sent_at)
+        except Fault as fault:
+            answer = fault
+        except BaseException:
+            engine.drop_claim(plan.primitive, tenure.place, claim_of(tenure, None, sent_at))
+            raise
+        if taken is None:
+            claim = Claim(tenure.token) if answer is None else claim_of(tenure, answer, sent_at)
+            claim.stop = stop
+            window, who = (sent_at, until), tenure.who
+            taken = await _speak(engine, plan, new_lease, tenure.place, claim, window, wait=True, who=who)
+    finally:
+        engine.underway.pop(running, None)
+    lease = cast("L", taken)
+    # No call from here to the caller: no signal handler comes between, and what was not given is taken back.
+    lease._given = True
+    return lease
+
+
+async def _acquire(
+    engine: Engine, plan: Plan, new_lease: NewLease, timeout: float | None, stop: StopSignal | None
+) -> BaseLease:
     began = engine.runtime.now()
     note: list[Claim] = []
     who = engine.underway[id(note)] = engine.runtime.who()
     try:
-        lease = cast("L | None", await _take(engine, plan, new_lease, who, timeout, note, stop))
+        lease = await _take(engine, plan, new_lease, who, timeout, note, stop)
     finally:
         engine.underway.pop(id(note), None)
     if lease is None:
         claim = note[0] if note else None
         raise await _timed_out(engine, plan, began, claim)
-    # No call from here to the caller: no signal handler comes between, and what was not given is taken back.
-    lease._given = True
     return lease
 
 
@@ -131,11 +176,8 @@ async def _take(
     window = began, None if timeout is None else began + (timeout or plan.options.request_timeout)
     # Alive for as long as this call is the speaker.
     mark = Mark()
-    quick = await take(engine, plan, new_lease, who, mark, window[1]) if plan.plain and timeout != 0 else None
-    if isinstance(quick, BaseLease):
-        return quick
-    place, claim = quick or (None, None)
-    if claim is None and not plan.alone:
+    place = claim = None
+    if not plan.alone:
         place, turn = await _join(engine, plan, mark, window, stop, wait=timeout != 0, who=who)
         if turn is None:
             return None

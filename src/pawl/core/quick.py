@@ -1,7 +1,7 @@
-"""The straight way: a free name is taken in one question.
+"""The straight way: a free name is taken in one question, and given back in one where nobody of the client waits.
 
-Nothing is decided here that the general way (``operations``) would decide otherwise; it is the same steps in one
-piece. Most of this code runs once per acquisition and is cold when it does, so the number of functions that
+Nothing is decided here that the general way (``operations``, ``endings``) would decide otherwise; it is the same steps
+in one piece. Most of this code runs once per acquisition and is cold when it does, so the number of functions that
 it passes through is what an uncontended lock costs. Whatever is not plain is left to the general way, with all that
 is known by then.
 """
@@ -9,91 +9,125 @@ is known by then.
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-from weakref import ref
 
 from pawl.core.claim import Claim, patience
-from pawl.core.handover import Mark, Place
-from pawl.core.runtime import Fault
 from pawl.core.tenure import Tenure
 from pawl.core.validity import valid_until
+from pawl.model import LeaseState
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
     from pawl.core.engine import Engine
     from pawl.core.lease import BaseLease
     from pawl.core.operations import NewLease, Plan
+    from pawl.core.runtime import Call, Fault, Reply
 
-__all__ = ["own_plainly", "take"]
+__all__ = ["ask", "begin", "claim_of", "end", "settle"]
 
 
-async def take(
-    engine: Engine, plan: Plan, new_lease: NewLease, who: object, mark: Mark, until: float | None
-) -> BaseLease | tuple[Place, Claim] | None:
-    """Ask once for a name that nobody of this client holds or waits for.
-
-    Args:
-        engine: The client's engine.
-        plan: The lock; its ``plain`` says that it may come here.
-        new_lease: Makes the lease of this colour.
-        who: The present thread or task, which holds nothing under this key.
-        mark: Lives as long as this call of the caller.
-        until: When the caller gives up, on the runtime's clock, or None.
+def begin(engine: Engine, plan: Plan) -> Tenure | None:
+    """Open the local queue of a name that nobody of this client holds or waits for.
 
     Returns:
-        The lease; or None if this is not the straight way, and nothing was done; or the place that this call speaks
-        for and its claim, which has the answer if there was one.
+        The tenure to ask for, which holds nothing yet; None if this is not the straight way, and nothing was done.
     """
-    runtime = engine.runtime
-    channel = runtime.channel()
-    places = engine.places._places
-    if not channel or plan.spot in places:
+    who, token = engine.runtime.comer()
+    primitive = plan.primitive
+    if engine.closed or (who, primitive.key) in engine.held:
         return None
-    place = Place(plan.spot, runtime.mutex(), places, mark)
-    if places.setdefault(plan.spot, place) is not place:
-        return None
-    claim = Claim(runtime.new_token())
-    options = plan.options
-    try:
-        claim.sent = True
-        sent_at = runtime.now()
-        call = plan.primitive.acquire(
-            claim.token, options.ttl_ms, options.ticket_ms,
-            wait=True, block=options.block, channel=channel, max_waiters=options.max_waiters,
-        )  # fmt: skip
-        reply = await runtime.call(call, patience(sent_at, options, until))
-        if reply[0] == b"H" and reply[2] > 0:
-            until_when = valid_until(sent_at, reply[3], options.ttl_ms)
-            if until_when > runtime.now():
-                return own_plainly(engine, plan, new_lease, place, claim.token, reply[2], until_when, who)
-        claim.answer = reply, sent_at
-    except Fault as fault:
-        claim.unanswered = fault.maybe_applied
-    except BaseException as error:
-        claim.doubt(error)
-        engine.drop_claim(plan.primitive, place, claim)
-        raise
-    return place, claim
-
-
-def own_plainly(
-    engine: Engine,
-    plan: Plan,
-    new_lease: NewLease,
-    place: Place,
-    token: str,
-    fence: int,
-    until_when: float,
-    who: object,
-) -> BaseLease:
-    """What ``operations._own`` does, for a grant that is confirmed and will be renewed."""
-    now = engine.runtime.now()
-    tenure = Tenure(plan.primitive, plan.options, token, fence, until_when, now)
-    tenure.place = place
+    tenure = Tenure(primitive, plan.options, token, 0, 0.0, 0.0)
     tenure.who = who
+    if not plan.alone:
+        # The tenure lives as long as this call of the caller, and so shows that somebody has the turn.
+        place = tenure.place = engine.places.open(plan.spot, tenure)
+        if place is None:
+            return None
+    return tenure
+
+
+def ask(
+    engine: Engine, tenure: Tenure, sent_at: float, until: float | None
+) -> Reply | Awaitable[Reply] | None:
+    """Ask for a tenure; None if there is no connection yet, and nothing was sent."""
+    line = engine.runtime.line()
+    if line is None:
+        return None
+    options = tenure.options
+    call = tenure.primitive.acquire(
+        tenure.token, options.ttl_ms, options.ticket_ms,
+        wait=True, block=options.block, channel=line.channel, max_waiters=options.max_waiters,
+    )  # fmt: skip
+    return line.ask(call, options.request_timeout if until is None else patience(sent_at, options, until))
+
+
+def settle(
+    engine: Engine, tenure: Tenure, new_lease: NewLease, reply: Reply, sent_at: float
+) -> BaseLease | None:
+    """Own what a plain yes grants: confirmed, and to be renewed; None for every other answer."""
+    if reply[0] != b"H" or reply[2] <= 0:
+        return None
+    until = valid_until(sent_at, reply[3], tenure.options.ttl_ms)
+    now = engine.runtime.now()
+    if until <= now:
+        return None
+    tenure.fence = reply[2]
+    tenure.valid_until = until
+    tenure.granted_at = now
     tenure.epoch = engine.epoch
-    place.keeper = ref(tenure)
-    engine.held[who, plan.primitive.key] = tenure
-    lease = new_lease(engine, tenure, fence, who, 1)
-    late = engine.schedule.add(tenure, tenure.every, now + tenure.every)
-    if late or not engine.upkeep_runs:
+    engine.held[tenure.who, tenure.primitive.key] = tenure
+    lease = new_lease(engine, tenure, tenure.fence, tenure.who, 1)
+    if engine.schedule.add(tenure, tenure.every, now + tenure.every) or not engine.upkeep_runs:
         engine.wake_upkeep()
     return lease
+
+
+def claim_of(tenure: Tenure, answer: Reply | Fault | None, sent_at: float) -> Claim:
+    """What the general way goes on with: the token, and what became of its first question.
+
+    Args:
+        tenure: What was asked for.
+        answer: The reply; the fault; or None if it is not known whether the question ever went out.
+        sent_at: When it was asked.
+    """
+    claim = Claim(tenure.token)
+    claim.sent = True
+    if isinstance(answer, list):
+        claim.answer = answer, sent_at
+    else:
+        claim.unanswered = answer is None or answer.maybe_applied
+    return claim
+
+
+def end(engine: Engine, lease: BaseLease) -> Call | None:
+    """End a lease that nobody of this client waits for; None if this is not the straight way, and nothing was done."""
+    tenure = lease._tenure
+    place = tenure.place
+    row = tenure.row
+    if (
+        row is None
+        or tenure.unanswered
+        or tenure.options.min_hold > 0
+        or lease._levels != 1
+        or lease._sleepers
+    ):
+        return None
+    with engine.guard:
+        if (
+            lease._released
+            or tenure.state is not LeaseState.HELD
+            or tenure.epoch != engine.epoch
+            or engine.runtime.now() >= tenure.valid_until
+            or lease._levels != 1
+            or (place is not None and place.sleepers)
+        ):
+            return None
+        lease._released = True
+        if place is not None:
+            place.close()
+        tenure.state = LeaseState.RELEASED
+        row.pop(tenure, None)
+    # The tenure may still be seen by the upkeep: its loss is none of this lease's business any more.
+    tenure.watchers = None
+    engine.forget_holder(tenure, lease._who)
+    return tenure.primitive.leave(tenure.token, 0, 0)

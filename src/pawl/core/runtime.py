@@ -10,11 +10,24 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from contextlib import AbstractContextManager
 from enum import StrEnum
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from pawl.core.scripts import Script
 
-__all__ = ["DEAF", "FIRST_RID", "Call", "Fault", "FaultKind", "Parker", "Reply", "Runtime", "Wakeup"]
+__all__ = [
+    "DEAF",
+    "FIRST_RID",
+    "Call",
+    "Fault",
+    "FaultKind",
+    "Line",
+    "Parker",
+    "Reply",
+    "Runtime",
+    "Wakeup",
+    "make_call",
+]
 
 Reply = list[Any]
 """What a script answered: a status letter, the echoed request id, then what the script's header says."""
@@ -57,6 +70,10 @@ class Call(NamedTuple):
             words.append(self.body[start:end])
             at = end + 2
         return words
+
+
+make_call: Callable[[tuple[Script, bytes]], Call] = partial(tuple.__new__, Call)
+"""A call of a script and its body, in one step of C: the class itself takes one of Python."""
 
 
 class Wakeup(NamedTuple):
@@ -115,6 +132,17 @@ class Parker(Protocol):
         ...
 
 
+class Line(Protocol):
+    """A connection, as the straight way uses it: with no coroutine between the question and the socket."""
+
+    channel: str
+    """The channel on which its user hears hand-offs, or ``DEAF``."""
+
+    def ask(self, call: Call, timeout: float) -> Reply | Awaitable[Reply]:
+        """Run one script: the reply itself where a call blocks its thread, else what brings it. Both may ``Fault``."""
+        ...
+
+
 class Runtime(Protocol):
     """What a colour provides. All times are seconds on one clock that also counts suspends."""
 
@@ -132,6 +160,10 @@ class Runtime(Protocol):
 
     def new_token(self) -> str:
         """A token that was never used before: 128 random bits, and who asks."""
+        ...
+
+    def comer(self) -> tuple[Hashable, str]:
+        """``who`` and ``new_token`` in one step."""
         ...
 
     def who(self) -> Hashable:
@@ -152,6 +184,10 @@ class Runtime(Protocol):
 
     async def ready(self, timeout: float) -> None:
         """Connect the present caller's link and confirm its wake-up subscription. Raises ``Fault``."""
+        ...
+
+    def line(self) -> Line | None:
+        """The connection of the present caller, if it is there and free; None where only ``call`` will do."""
         ...
 
     async def call(self, call: Call, timeout: float) -> Reply:

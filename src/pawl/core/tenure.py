@@ -57,31 +57,21 @@ class Tenure:
         quorum: How several independent masters voted for it; None with one.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "epoch",
-        "every",
-        "failures",
-        "fence",
-        "granted_at",
-        "hold_limit",
-        "lease",
-        "options",
-        "outer",
-        "place",
-        "primitive",
-        "quorum",
-        "reason",
-        "row",
-        "state",
-        "token",
-        "ttl",
-        "unanswered",
-        "used",
-        "valid_until",
-        "watchers",
-        "who",
-    )
+    # As attributes of the class, so that a short hold sets only what differs.
+    used: int = 0
+    hold_limit: float | None = None
+    state: LeaseState = LeaseState.HELD
+    reason: LossReason | None = None
+    watchers: list[Callable[[], object]] | None = None
+    outer: Tenure | None = None
+    place: Place | None = None
+    row: OrderedDict[Tenure, float] | None = None
+    lease: ref[BaseLease] | None = None
+    who: object = None
+    unanswered: bool = False
+    quorum: QuorumInfo | None = None
+    failures: int = 0
+    epoch: int = 0
 
     def __init__(
         self,
@@ -96,27 +86,13 @@ class Tenure:
         self.options: LockOptions = options
         self.token: str = token
         self.fence: int = fence
-        self.used: int = 0
         self.ttl: float = options.ttl
         self.every: float = options.renew_every or options.ttl / 3
-        self.hold_limit: float | None = None
         if options.max_hold is not None:
             self.hold_limit = now + options.max_hold
             valid_until = min(valid_until, self.hold_limit)
         self.valid_until: float = valid_until
         self.granted_at: float = now
-        self.state: LeaseState = LeaseState.HELD
-        self.reason: LossReason | None = None
-        self.watchers: list[Callable[[], object]] | None = None
-        self.outer: Tenure | None = None
-        self.place: Place | None = None
-        self.row: OrderedDict[Tenure, float] | None = None
-        self.lease: ref[BaseLease] | None = None
-        self.who: object = None
-        self.unanswered: bool = False
-        self.quorum: QuorumInfo | None = None
-        self.failures: int = 0
-        self.epoch: int = 0
 
     @property
     def live(self) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from functools import partial
 from typing import Any
 from weakref import proxy
@@ -63,6 +63,9 @@ class ClusterThreads(ThreadRuntime):
             raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
         return self._connect_to(self._router.endpoint(address), max(timeout, 0.25))
 
+    def line(self) -> None:
+        """See ``Runtime``: which it is, the call says."""
+
     async def call(self, call: Call, timeout: float) -> Reply:
         """See ``Runtime``."""
         return await self._router.route(call, timeout)
@@ -74,17 +77,14 @@ class ClusterThreads(ThreadRuntime):
     def call_node(self, address: Address, call: Call, timeout: float) -> Reply:
         """Run one script on one node."""
         link = self._link_to(address, timeout)
-        if not link.lock.acquire(False):
-            # A signal handler or finaliser on top of a call of the same thread.
-            spare = self._fresh_link(address, timeout)
-            try:
-                return spare.call(call, timeout)
-            finally:
-                spare.close()
+        if not link.lock.locked():
+            return link.ask(call, timeout)
+        # A signal handler or finaliser on top of a call of the same thread.
+        spare = self._fresh_link(address, timeout)
         try:
-            return link.call(call, timeout)
+            return spare.ask(call, timeout)
         finally:
-            link.lock.release()
+            spare.close()
 
     def call_node_many(self, address: Address, calls: list[Call], timeout: float) -> list[Reply | Fault]:
         """Run several scripts on one node in one write."""
@@ -92,8 +92,7 @@ class ClusterThreads(ThreadRuntime):
             link = self._link_to(address, timeout)
         except Fault as fault:
             return [fault] * len(calls)
-        with link.lock:
-            return link.call_many(calls, timeout)
+        return link.call_many(calls, timeout)
 
     def linked(self, address: Address) -> bool:
         """Whether this thread has a connection to a node."""
@@ -189,6 +188,9 @@ class ClusterAsyncio(AsyncioRuntime):
             del self._muxes[address]
         self._ended(mux)
 
+    def line(self) -> None:
+        """See ``Runtime``: which it is, the call says."""
+
     async def call(self, call: Call, timeout: float) -> Reply:
         """See ``Runtime``."""
         return await self._router.route(call, timeout)
@@ -234,7 +236,7 @@ class _AsyncioRouter(Router):
 
     async def send(self, address: Address, call: Call, timeout: float) -> Reply:
         mux = await self._runtime.mux_to(address, timeout)
-        return await mux.post(call, timeout)
+        return await mux.ask(call, timeout)
 
     async def send_groups(
         self, groups: dict[Address, list[Call]], timeout: float
@@ -258,13 +260,11 @@ class _AsyncioRouter(Router):
             return [Fault(FaultKind.UNREACHABLE, f"no connection within {timeout:.3g} s")] * len(calls)
         except Fault as fault:
             return [fault] * len(calls)
-        answers = [mux.post(call, timeout) for call in calls]
-        for answer in answers:
-            answer.add_done_callback(_retrieve)
+        answers = [mux.ask(call, timeout) for call in calls]
         return [await _outcome(answer) for answer in answers]
 
 
-async def _outcome(answer: asyncio.Future[Reply]) -> Reply | Fault:
+async def _outcome(answer: Awaitable[Reply]) -> Reply | Fault:
     try:
         return await answer
     except Fault as fault:

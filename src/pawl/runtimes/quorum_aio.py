@@ -12,6 +12,7 @@ from pawl.core.roster import Roster
 from pawl.core.runtime import DEAF, Call, Fault, FaultKind, Reply
 from pawl.runtimes.aio import AsyncioRuntime
 from pawl.topology.endpoint import Endpoint
+from pawl.transport.answer import Answer
 from pawl.transport.mux import Mux, open_mux
 from pawl.transport.wire import Greeting
 
@@ -41,7 +42,7 @@ class _Asked:
             self.done = True
             self.tell.one_done()
 
-    def answered(self, index: int, answer: asyncio.Future[Reply]) -> None:
+    def answered(self, index: int, answer: Answer[Reply]) -> None:
         """Count what a connection brought."""
         if answer.cancelled():
             self.take(index, Fault(FaultKind.UNANSWERED, "cancelled", maybe_applied=True))
@@ -111,6 +112,9 @@ class QuorumAsyncioRuntime(AsyncioRuntime):
         """See ``Runtime``: nobody is woken here, since nobody queues."""
         return DEAF
 
+    def line(self) -> None:
+        """See ``Runtime``: there is not one."""
+
     async def ready(self, timeout: float) -> None:
         """See ``Runtime``: the first call of a loop meets the nodes, and its other callers wait with it."""
         if self._looked is None:
@@ -146,7 +150,7 @@ class QuorumAsyncioRuntime(AsyncioRuntime):
             elif isinstance(mux, Fault):
                 question.take(index, mux)
             else:
-                mux.post(call, timeout).add_done_callback(partial(question.answered, index))
+                mux.ask(call, timeout).add_done_callback(partial(question.answered, index))
 
     def send(self, calls: Sequence[Call | None]) -> None:
         """See ``QuorumRuntime``."""
@@ -207,7 +211,7 @@ class QuorumAsyncioRuntime(AsyncioRuntime):
         try:
             async with asyncio.timeout(timeout * 2):
                 await open_mux(endpoint, mux, greeting, timeout)
-                info = (await mux.post(self._probe, timeout))[2]
+                info = (await mux.ask(self._probe, timeout))[2]
         except TimeoutError:
             mux.close()
             self._failed(index, Fault(FaultKind.UNREACHABLE, f"no connection within {timeout * 2:.3g} s"))

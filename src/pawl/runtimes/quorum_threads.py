@@ -67,6 +67,9 @@ class QuorumThreadRuntime(ThreadRuntime):
         """See ``Runtime``: nobody is woken here, since nobody queues."""
         return DEAF
 
+    def line(self) -> None:
+        """See ``Runtime``: there is not one."""
+
     async def ready(self, timeout: float) -> None:
         """See ``Runtime``: there is nothing to subscribe to."""
 
@@ -160,7 +163,7 @@ class QuorumThreadRuntime(ThreadRuntime):
         first = self._roster.nodes[index].run_id is None
         link = NodeLink(self._endpoints[index], "", timeout, first=first)
         try:
-            info = link.call(self._probe, timeout)[2]
+            info = link.ask(self._probe, timeout)[2]
             with self._meeting_guard:
                 never = self._roster.met(index, info.decode(errors="replace"), self.now())
             if never is not None:

@@ -14,7 +14,7 @@ from pawl.core.runtime import Fault, FaultKind
 from pawl.errors import ConfigurationError, PawlError
 from pawl.topology.endpoint import Endpoint
 
-__all__ = ["Identity", "locate", "now", "secret"]
+__all__ = ["Identity", "locate", "now", "secret", "stock"]
 
 _BASE62 = (string.digits + string.ascii_letters).encode()
 # 256 byte values onto 62 digits is a little uneven: 5/256 at most, so 24 digits keep over 136 bits.
@@ -43,7 +43,9 @@ class Identity:
         return f"@{self.host}:{self.pid}/{_UNSAFE.sub('_', part)[:40]}"
 
 
-_pool: list[str] = []
+stock: list[str] = []
+"""Secret parts that were drawn and not used yet."""
+
 _POOLED = 64
 
 
@@ -51,19 +53,19 @@ def secret() -> str:
     """The secret part of a token: over 128 random bits in base 62, from the system's generator."""
     try:
         # One step under the interpreter's lock: no two threads get the same.
-        return _pool.pop()
+        return stock.pop()
     except IndexError:
         # Many at once: each call of the system lets another thread in between.
         digits = os.urandom(_TOKEN_DIGITS * _POOLED).translate(_TO_BASE62).decode()
         fresh = [digits[at : at + _TOKEN_DIGITS] for at in range(0, len(digits), _TOKEN_DIGITS)]
         token = fresh.pop()
-        _pool.extend(fresh)
+        stock.extend(fresh)
         return token
 
 
 if hasattr(os, "register_at_fork"):
     # Parent and child must never use the same token.
-    os.register_at_fork(after_in_child=_pool.clear)
+    os.register_at_fork(after_in_child=stock.clear)
 
 
 def locate(find: Callable[[], Endpoint]) -> Endpoint:

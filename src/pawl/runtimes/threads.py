@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from weakref import WeakSet, ref
 
 from pawl.core.runtime import Call, Fault, FaultKind, Parker, Reply, Wakeup
-from pawl.runtimes.shared import Identity, locate, now, secret
+from pawl.runtimes.shared import Identity, locate, now, secret, stock
 from pawl.topology.endpoint import Endpoint
 from pawl.transport.link import Link
 
@@ -120,6 +120,18 @@ class ThreadRuntime:
             local.suffix = self._identity.suffix(threading.current_thread().name)
         return secret() + local.suffix
 
+    def comer(self) -> tuple[Hashable, str]:
+        """See ``Runtime``."""
+        local = self._local
+        who, suffix = local.who, local.suffix
+        if who is None or not suffix or not stock:
+            return self.who(), self.new_token()
+        try:
+            # What ``secret`` does, nearly always; see there.
+            return who, stock.pop() + suffix
+        except IndexError:
+            return who, secret() + suffix
+
     def who(self) -> Hashable:
         """See ``Runtime``."""
         local = self._local
@@ -191,22 +203,25 @@ class ThreadRuntime:
         text = f"all {MAX_CONNECTIONS} connections of this client are in use by waiting threads"
         raise Fault(FaultKind.UNREACHABLE, text)
 
+    def line(self) -> Link | None:
+        """See ``Runtime``."""
+        link = self._local.link
+        # Locked by this thread's own call: a signal handler or finaliser came on top of it.
+        return None if link is None or link.dead or link.lock.locked() else link
+
     async def call(self, call: Call, timeout: float) -> Reply:
         """See ``Runtime``."""
         link = self._local.link
         if link is None or link.dead:
             link = self._held_link(timeout)
-        if not link.lock.acquire(False):
-            # A signal handler or finaliser on top of a call of the same thread: never mix two calls on one link.
-            spare = self._connect(timeout)
-            try:
-                return spare.call(call, timeout)
-            finally:
-                spare.close()
+        if not link.lock.locked():
+            return link.ask(call, timeout)
+        # A signal handler or finaliser on top of a call of the same thread: never mix two calls on one link.
+        spare = self._connect(timeout)
         try:
-            return link.call(call, timeout)
+            return spare.ask(call, timeout)
         finally:
-            link.lock.release()
+            spare.close()
 
     async def call_many(self, calls: Sequence[Call], timeout: float) -> list[Reply | Fault]:
         """See ``Runtime``."""
@@ -214,8 +229,7 @@ class ThreadRuntime:
             link = self._held_link(timeout)
         except Fault as fault:
             return [fault] * len(calls)
-        with link.lock:
-            return link.call_many(calls, timeout)
+        return link.call_many(calls, timeout)
 
     def cast(self, call: Call) -> None:
         """See ``Runtime``: the upkeep sends it at once; an interrupted connection must not be used again."""

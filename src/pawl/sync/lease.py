@@ -61,7 +61,7 @@ class Lease(BaseLease):
             NotHeld: It was lost or released before; nothing was touched.
             BackendUnavailable: The server did not answer; the ttl frees the name at the latest.
         """
-        run(endings.release_or_raise(self._engine, self))
+        endings.tell(self, run(endings.release(self._engine, self)))
 
     def detach(self) -> str:
         """Stop caring for the lease without releasing it; another process may ``adopt`` the returned ticket.

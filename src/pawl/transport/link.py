@@ -35,6 +35,8 @@ from pawl.transport.wire import (
 __all__ = ["Link", "open_socket"]
 
 _CHUNK = 65536
+# Room for a reply and a hand-off message, and little enough that Python keeps it in its small-object pools.
+_ONE_REPLY = 440
 _KEPT_MESSAGES = 64
 _SLACK = 0.005
 
@@ -63,6 +65,11 @@ class Link:
         self._early: dict[str, Wakeup] = {}
         self._timeout = -1.0
         self._sock = open_socket(endpoint, timeout)
+        # Bound once: these are the steps of every request.
+        self._send = self._sock.sendall
+        self._receive = self._sock.recv
+        self._feed = self._reader.feed
+        self._gets = self._reader.gets
         self._kernel_timeouts = (
             type(self._sock) is socket.socket and self._sock.__class__.__module__ == "socket"
         )
@@ -86,37 +93,49 @@ class Link:
 
     # Requests ---------------------------------------------------------------------------------------------------
 
-    def call(self, call: Call, timeout: float) -> Reply:
+    def ask(self, call: Call, timeout: float) -> Reply:
         """Run one script. Raises ``Fault``; the link is dead afterwards unless the server itself refused."""
-        if timeout != self._timeout:
-            self._set_timeout(timeout)
-        self._rid = rid = self._rid + 1
+        if not self.lock.acquire(False):
+            raise Fault(FaultKind.UNREACHABLE, "the connection was taken for another thread")
         try:
-            self._sock.sendall(call.pack(rid))
-            chunk = self._sock.recv(_CHUNK)
+            if timeout != self._timeout:
+                self._set_timeout(timeout)
+            self._rid = rid = self._rid + 1
+            self._send(call.pack(rid))
+            chunk = self._receive(_ONE_REPLY)
             if not chunk:
                 raise ConnectionResetError("the server closed the connection")
-            self._reader.feed(chunk)
+            self._feed(chunk)
             # Nearly always this is it; whatever else came is sorted out with more care.
-            reply = self._reader.gets()
+            reply = self._gets()
             if type(reply) is list and reply[1] == b"%d" % rid:
                 return reply  # pyright: ignore[reportUnknownVariableType] - checked just above
             return self._reply_to(call, rid, reply)
-        except Fault:
+        except BaseException as error:
+            self._give_up(error, timeout)
             raise
-        except OSError as error:
-            self.close()
+        finally:
+            self.lock.release()
+
+    def _give_up(self, error: BaseException, timeout: float) -> None:
+        """Close after whatever broke a call, and raise the ``Fault`` that it amounts to."""
+        if isinstance(error, Fault):
+            return
+        self.close()
+        if isinstance(error, OSError):
             raise _unanswered(error, timeout) from error
-        except Exception as error:
-            self.close()
+        if isinstance(error, Exception):
             raise _broken(error) from error
-        except BaseException:
-            self.close()
-            raise
 
     def call_many(self, calls: Sequence[Call], timeout: float) -> list[Reply | Fault]:
         """Run several scripts in one write; one outcome each."""
         end = time.monotonic() + timeout
+        with self.lock:
+            outcomes = self._exchange(calls, timeout, end)
+        # None: the server did not know the script; one EVAL teaches it, and the rest run as usual.
+        return [self._again(call, end) if o is None else o for call, o in zip(calls, outcomes, strict=True)]
+
+    def _exchange(self, calls: Sequence[Call], timeout: float, end: float) -> list[Reply | Fault | None]:
         first = self._rid + 1
         self._rid += len(calls)
         outcomes: list[Reply | Fault | None] = []
@@ -139,8 +158,7 @@ class Link:
             raise
         if any(isinstance(outcome, Fault) and outcome.kind in ENDING for outcome in outcomes):
             self.close()
-        # None: the server did not know the script; one EVAL teaches it, and the rest run as usual.
-        return [self._again(call, end) if o is None else o for call, o in zip(calls, outcomes, strict=True)]
+        return outcomes
 
     def _collect(self, outcomes: list[Reply | Fault | None], first: int, lost: Fault) -> None:
         reply = self._next_reply()
@@ -157,7 +175,7 @@ class Link:
         if self.dead:
             return Fault(FaultKind.UNANSWERED, "the connection broke")
         try:
-            return self.call(call, max(0.001, end - time.monotonic()))
+            return self.ask(call, max(0.001, end - time.monotonic()))
         except Fault as fault:
             return fault
 

@@ -11,10 +11,12 @@ import contextlib
 import socket
 from collections import deque
 from collections.abc import Callable
+from time import monotonic
 from typing import Any
 
 from pawl.core.runtime import DEAF, FIRST_RID, Call, Fault, FaultKind, Reply, Wakeup
 from pawl.topology.endpoint import Endpoint
+from pawl.transport.answer import Answer
 from pawl.transport.connect import asks_again, fault_of, is_plain_async, make_async, plain_port
 from pawl.transport.wire import (
     ENDING,
@@ -33,22 +35,27 @@ __all__ = ["Mux", "open_mux"]
 _PATIENCE = 0.25
 """A request that waited this long while nothing at all came back condemns the connection."""
 
+_TRAIN = 16
+"""So many requests go out in one write: few enough that client and server work at the same time."""
+
 _SILENT = 2
 """So do this many shorter ones in a row."""
 
 
-class _Request:
-    __slots__ = ("answer", "call", "deadline", "rid", "sent_at", "taught")
+class _Request(Answer[Any]):
+    taught = False
 
     def __init__(
-        self, call: Call | None, rid: int, answer: asyncio.Future[Any], sent_at: float, deadline: float
+        self, loop: asyncio.AbstractEventLoop, call: Call | None, timeout: float, heard: int, rid: int
     ) -> None:
+        self._loop = loop
         self.call = call
         self.rid = rid
-        self.answer = answer
-        self.sent_at = sent_at
-        self.deadline = deadline
-        self.taught = False
+        self.word = b"%d" % rid
+        self.sent_at = monotonic()
+        self.timeout = timeout
+        # How often anything had come when it was sent.
+        self.heard = heard
 
 
 class Mux(asyncio.Protocol):
@@ -77,7 +84,8 @@ class Mux(asyncio.Protocol):
         self._corked = False
         self._rid: int = FIRST_RID
         self._timer: asyncio.TimerHandle | None = None
-        self._heard_at = 0.0
+        self._heard = 0
+        self._eager = False
         self._silent = 0
         self._transport: asyncio.Transport | None = None
         self._subscribed: asyncio.Future[Any] | None = None
@@ -89,6 +97,8 @@ class Mux(asyncio.Protocol):
         transport: asyncio.Transport = maker._writer.transport
         self._transport = transport
         transport.set_protocol(self)
+        # Over TLS, asyncio may hand out data from within a task, where no other task can be let run.
+        self._eager = transport.get_extra_info("ssl_object") is None
         sock = transport.get_extra_info("socket")
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -96,21 +106,27 @@ class Mux(asyncio.Protocol):
 
     # Requests ---------------------------------------------------------------------------------------------------
 
-    def post(self, call: Call, timeout: float) -> asyncio.Future[Reply]:
-        """Send a call; the future brings its reply, or ``Fault``."""
-        answer: asyncio.Future[Reply] = self._loop.create_future()
-        self._rid += 1
-        sent_at = self._loop.time()
-        request = _Request(call, self._rid, answer, sent_at, sent_at + timeout)
-        self._enqueue(request, call.pack(self._rid))
-        return answer
+    def ask(self, call: Call, timeout: float) -> Answer[Reply]:
+        """Send a call; awaited, it brings its reply, or ``Fault``."""
+        self._rid = rid = self._rid + 1
+        request = _Request(self._loop, call, timeout, self._heard, rid)
+        if self._corked and self._timer is not None and len(self._out) < _TRAIN:
+            self._out.append(call.pack(rid))
+            self._pending.append(request)
+        else:
+            self._enqueue(request, call.pack(rid))
+        return request
 
     def _enqueue(self, request: _Request, data: bytes) -> None:
         if self.dead or self._transport is None:
-            request.answer.set_exception(Fault(FaultKind.UNREACHABLE, "the connection is gone"))
+            request.fail(Fault(FaultKind.UNREACHABLE, "the connection is gone"))
             return
         if self._corked or self._out:
             self._out.append(data)
+            if len(self._out) > _TRAIN:
+                # The server begins with these while the rest is made.
+                self._transport.write(b"".join(self._out))
+                self._out.clear()
         elif self._pending:
             # Others are under way: what is sent in this tick goes out in one write.
             self._out.append(data)
@@ -119,7 +135,7 @@ class Mux(asyncio.Protocol):
             self._transport.write(data)
         self._pending.append(request)
         if self._timer is None:
-            self._timer = self._loop.call_at(request.deadline, self._look)
+            self._timer = self._loop.call_later(request.timeout, self._look)
 
     def flush(self) -> None:
         """Write what was joined."""
@@ -132,18 +148,16 @@ class Mux(asyncio.Protocol):
         """Send behind all that was sent before, at once; the reply is dropped."""
         if self.dead:
             return
-        answer = self.post(call, 1.0)
-        answer.add_done_callback(_retrieve)
+        self.ask(call, 1.0)
         self.flush()
 
     async def greet(self, greeting: Greeting, timeout: float) -> None:
         """Open the channel and check the server. Raises ``Fault``."""
         if self._transport is None:
             raise Fault(FaultKind.UNREACHABLE, "the connection is gone")
-        now = self._loop.time()
-        hello: asyncio.Future[Any] = self._loop.create_future()
+        hello = _Request(self._loop, None, timeout, 0, 0)
         self._subscribed = self._loop.create_future() if greeting.channel else None
-        self._enqueue(_Request(None, 0, hello, now, now + timeout), greeting.request)
+        self._enqueue(hello, greeting.request)
         greeting.check_hello(await hello)
         if self._subscribed is None:
             self.channel = DEAF
@@ -158,15 +172,18 @@ class Mux(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Parse and hand out what came."""
-        reader = self._reader
+        reader, pending = self._reader, self._pending
         reader.feed(data)
-        self._heard_at = self._loop.time()
+        self._heard += 1
         self._silent = 0
-        handed = 0
+        ready: list[_Request] = []
         try:
             while (reply := reader.gets()) is not NOTHING:
-                handed += 1
-                if type(reply) is PushNotification:
+                if type(reply) is list and pending and reply[1] == pending[0].word:
+                    request = pending.popleft()
+                    if request.give(reply):
+                        ready.append(request)
+                elif type(reply) is PushNotification:
                     self._pushed(reply)
                 elif isinstance(reply, ReplyError):
                     self._refused(reply)
@@ -176,10 +193,27 @@ class Mux(asyncio.Protocol):
             self.close(
                 Fault(FaultKind.NOT_REDIS, f"the stream of replies broke: {error}", maybe_applied=True)
             )
-        if handed > 1 and not self._corked:
-            # Several tasks wake now, in this order, before the flush: what they send goes out in one write.
-            self._corked = True
+        if ready:
+            self._wake(ready)
+
+    def _wake(self, ready: list[_Request]) -> None:
+        """Let tasks go on, in the order of their replies; what they send meanwhile goes out in one write."""
+        self._corked = True
+        if not self._eager:
+            for request in ready:
+                request.wake_soon()
             self._loop.call_soon(self.flush)
+            return
+        woken = 0
+        try:
+            for request in ready:
+                woken += 1
+                request.wake()
+        finally:
+            # Ctrl-C ends a task and goes on through here; the others must learn of their replies all the same.
+            for request in ready[woken:]:
+                request.wake_soon()
+            self.flush()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail what is under way; its callers ask again on a new connection."""
@@ -198,14 +232,15 @@ class Mux(asyncio.Protocol):
         rid = rid_of(reply)
         if rid is not None:
             while pending and pending[0].rid < rid:
-                self._fail(pending.popleft(), "the reply was lost")
-            if pending and pending[0].rid == rid and not (answer := pending.popleft().answer).done():
-                answer.set_result(reply)
-        elif pending and pending[0].rid == 0:
-            # The greeting is first on a connection and carries no id.
-            answer = pending.popleft().answer
-            if not answer.done():
-                answer.set_result(reply)
+                pending.popleft().fail(_unanswered("the reply was lost"))
+            if not pending or pending[0].rid != rid:
+                return
+        elif not pending or pending[0].rid != 0:
+            return
+        # With an id, or the greeting: first on a connection, it carries none.
+        request = pending.popleft()
+        if request.give(reply):
+            request.wake_soon()
 
     def _refused(self, error: Any) -> None:
         text = str(error)
@@ -217,13 +252,13 @@ class Mux(asyncio.Protocol):
             return
         request = self._pending.popleft()
         if request.call is None:
-            request.answer.set_result(error)
+            request.give(error)
+            request.wake_soon()
         elif text.startswith("NOSCRIPT") and not request.taught:
             self._teach(request)
         else:
             fault = refusal_of(text)
-            if not request.answer.done():
-                request.answer.set_exception(fault)
+            request.fail(fault)
             if fault.kind in ENDING:
                 self.close(Fault(FaultKind.UNANSWERED, text, maybe_applied=True))
 
@@ -231,8 +266,8 @@ class Mux(asyncio.Protocol):
         call = request.call
         if call is None:
             return
-        self._rid += 1
-        request.rid = self._rid
+        self._rid = request.rid = self._rid + 1
+        request.word = b"%d" % self._rid
         request.taught = True
         self._enqueue(request, call.pack_eval(request.rid))
 
@@ -241,23 +276,18 @@ class Mux(asyncio.Protocol):
     def _look(self) -> None:
         """Fail what is overdue. One timer serves all requests of the connection."""
         self._timer = None
-        now = self._loop.time()
+        now = monotonic()
         for request in self._pending:
-            if request.deadline <= now and not request.answer.done():
-                self._fail(request, f"no answer within {request.deadline - request.sent_at:.3g} s")
-                if self._heard_at < request.sent_at:
+            if request.sent_at + request.timeout <= now and not request.ended:
+                request.fail(_unanswered(f"no answer within {request.timeout:.3g} s"))
+                if self._heard == request.heard:
                     self._silent += 1
                     if now - request.sent_at >= _PATIENCE or self._silent >= _SILENT:
                         self.close(Fault(FaultKind.UNANSWERED, "the server is silent", maybe_applied=True))
                         return
-        waiting = [r.deadline for r in self._pending if not r.answer.done()]
+        waiting = [r.sent_at + r.timeout for r in self._pending if not r.ended]
         if waiting:
-            self._timer = self._loop.call_at(min(waiting), self._look)
-
-    @staticmethod
-    def _fail(request: _Request, text: str) -> None:
-        if not request.answer.done():
-            request.answer.set_exception(Fault(FaultKind.UNANSWERED, text, maybe_applied=True))
+            self._timer = self._loop.call_later(max(0.0, min(waiting) - now), self._look)
 
     def close(self, fault: Fault | None = None) -> None:
         """Close the connection and fail what is under way; safe to repeat."""
@@ -275,12 +305,15 @@ class Mux(asyncio.Protocol):
             self._maker._reader = self._maker._writer = None
         pending, self._pending = self._pending, deque()
         for request in pending:
-            if not request.answer.done():
-                request.answer.set_exception(why)
+            request.fail(why)
         if self._subscribed is not None and not self._subscribed.done():
             self._subscribed.set_exception(why)
             self._subscribed.add_done_callback(_retrieve)
         self._on_end(self)
+
+
+def _unanswered(text: str) -> Fault:
+    return Fault(FaultKind.UNANSWERED, text, maybe_applied=True)
 
 
 def _retrieve(answer: asyncio.Future[Any]) -> None:

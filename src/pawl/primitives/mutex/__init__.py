@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from pawl.core.names import WIRE_VERSION, helper_key
-from pawl.core.runtime import Call
+from pawl.core.runtime import Call, make_call
 from pawl.core.scripts import Script, load, pack_words
 
 if TYPE_CHECKING:
@@ -31,6 +31,9 @@ _OWN_LEAVE = load(__name__, "own_leave")
 def _args(*args: str | int) -> bytes:
     # The same few tuples come again and again: a lock's numbers, and the channel of the thread or loop.
     return pack_words(*[str(arg).encode() for arg in args])
+
+
+_NO_TOMB = _args(0, 0)
 
 
 class Mutex:
@@ -76,7 +79,7 @@ class Mutex:
             self._keys, len(dead) + size, dead, word, self._holds, size, word,
             _args(ttl_ms, ticket_ms, 1 if wait else 0, block, channel, max_waiters),
         )  # fmt: skip
-        return Call(_ACQUIRE, body)
+        return make_call((_ACQUIRE, body))
 
     def swap(
         self,
@@ -111,7 +114,14 @@ class Mutex:
 
     def leave(self, token: str, tomb_ms: int, close_ms: int) -> Call:
         """Release, withdraw or undo; see ``leave.lua``."""
-        return self._with_tomb(_LEAVE, token, _args(tomb_ms, close_ms))
+        word = token.encode()
+        size = len(word)
+        dead = self._dead
+        args = _args(tomb_ms, close_ms) if tomb_ms or close_ms else _NO_TOMB
+        body = b"%b$%d\r\n%b%b\r\n%b$%d\r\n%b\r\n%b" % (
+            self._keys, len(dead) + size, dead, word, self._holds, size, word, args,
+        )  # fmt: skip
+        return make_call((_LEAVE, body))
 
     def covers(self, other: Primitive) -> bool:
         """Whether who holds this may take ``other`` again: an ``rlock`` by an ``rlock``."""
