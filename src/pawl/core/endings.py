@@ -38,6 +38,7 @@ __all__ = [
     "release",
     "release_or_raise",
     "take_entered",
+    "tell",
 ]
 
 log: logging.Logger = logging.getLogger("pawl.lease")
