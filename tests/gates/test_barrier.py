@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
 import time
 from concurrent.futures import Future
@@ -186,6 +187,33 @@ def test_a_copy_of_an_arrival_that_was_withdrawn_counts_nothing(
     while time.monotonic() < end:
         assert near.do("arrived") == 0
         time.sleep(0.02)
+
+
+@pytest.mark.fault
+def test_a_copy_of_an_arrival_that_passed_long_ago_counts_nothing(
+    proxy: Proxy, clean: Server, colour: Colour
+) -> None:
+    far = make(colour.connect(proxy.url), "barrier", "n", 2, ticket_ttl=0.2)
+    far.do("arrived")
+    lost = proxy.swallow_reply(runs("barrier", "arrive"))
+    late = proxy.duplicate_request_late(runs("barrier", "arrive"))
+    wait = far.start("wait", 10)
+    proxy.wait_hit(lost)
+    until(lambda: len(proxy.requests(runs("barrier", "arrive"))) > 1)
+    near = make(colour.connect(clean.url), "barrier", "n", 2, ticket_ttl=0.2)
+    assert near.do("wait", 5) == 0
+    assert wait.result(5) == 1
+    until(lambda: not number(clean, "EXISTS", key("n", "barrier:tickets")) or _forgotten(clean), timeout=3)
+    late.release()
+    proxy.wait_hit(late)
+    assert near.do("arrived") == 0
+
+
+def _forgotten(server: Server) -> bool:
+    """Whether it is forgotten who passed; the next arrival clears that away, also one that gives up at once."""
+    with pawl.connect(server.url) as client, contextlib.suppress(pawl.AcquireTimeout):
+        client.barrier("n", 2, ticket_ttl=0.2).wait(0)
+    return number(server, "ZCARD", key("n", "barrier:passed")) == 0
 
 
 def _keys(server: Server) -> list[bytes]:

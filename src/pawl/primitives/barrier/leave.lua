@@ -1,4 +1,4 @@
--- Withdraws an arrival that is still waiting.
+-- Withdraws an arrival that is still waiting; of one that passed, bars copies that come after that is forgotten.
 -- keys: barrier, waiting, passed, tickets, dead
 -- args: token, tomb_ms (0: no tombstone), rid
 -- returns: {'P', rid, index, round} | {'W', rid} | {'A', rid}
@@ -11,13 +11,15 @@ local barrier, refusal = read_barrier(token)
 if refusal then
   return refusal
 end
-if barrier.passed then
-  return {'P', RID, barrier.index, barrier.passed}
+if not barrier.passed then
+  drop(WAITING, {token})
 end
-drop(WAITING, {token})
 if tomb_ms > 0 then
   -- DEL first: the server then lets SET pass when it is out of memory.
   redis.pcall('DEL', DEAD)
   redis.pcall('SET', DEAD, '1', 'PXAT', digits(now_ms + tomb_ms))
+end
+if barrier.passed then
+  return {'P', RID, barrier.index, barrier.passed}
 end
 return {barrier.waits > 0 and 'W' or 'A', RID}
