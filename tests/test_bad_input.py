@@ -307,6 +307,45 @@ def test_owners(client: Client, owner: Any, word: str) -> None:  # noqa: ANN401 
     refused(lambda: client.rlock("x", owner=owner), word)
 
 
+BAD_MEMBERS: list[tuple[Any, str]] = [
+    ([], "multi_lock of 0 names"),
+    ((), "multi_lock of 0 names"),
+    ([str(number) for number in range(1001)], "give 1 to 1000"),
+    (["a", "b", "a"], "'a' twice"),
+    (["a{{", "a{"], "'a{' twice"),
+    ("abc", "a list of names or locks, not str"),
+    (b"abc", "a list of names or locks, not bytes"),
+    (None, "a list of names or locks, not NoneType"),
+    (7, "a list of names or locks, not int"),
+    ([7], "7 is a int"),
+    ([None], "None is a NoneType"),
+    ([b"a"], "b'a' is a bytes"),
+    (["a", ""], "empty"),
+    (["a", "{field}"], "has fields"),
+    ([["a"]], "['a'] is a list"),
+]
+
+
+@pytest.mark.parametrize(("members", "word"), BAD_MEMBERS, ids=word_of)
+def test_members_of_a_multi_lock(client: Client, members: Any, word: str) -> None:  # noqa: ANN401 - what is wrong
+    refused(lambda: client.multi_lock(members), word)
+
+
+def test_locks_that_do_not_fit_into_a_multi_lock(listener: Listener, connect: Connect) -> None:
+    client: Any = connect(listener.url)
+    other = connect(listener.url)
+    colour = pawl.connect if isinstance(client, pawl.AsyncClient) else pawl.connect_async
+    refused(lambda: client.multi_lock(["b", other.lock("a")]), "another client")
+    refused(lambda: client.multi_lock([colour(listener.url).lock("a")]), "another client")
+    refused(lambda: client.multi_lock([client.multi_lock(["a"])]), "another multi_lock")
+    refused(lambda: client.multi_lock(["a", client.lock("a")]), "'a' twice")
+    refused(lambda: client.multi_lock([client.rlock("a"), client.fair_lock("a")]), "'a' twice")
+    refused(lambda: client.multi_lock([client.rlock("a", owner="x"), client.rlock("a")]), "'a' twice")
+    refused(lambda: client.multi_lock(["a"], ttl=0), "ttl is 0 s")
+    refused(lambda: client.multi_lock(["a"], tll=3), "unknown option tll")
+    refused(lambda: client.multi_lock(["a"], on_lost=7), "on_lost must be callable")
+
+
 # Arguments of calls ---------------------------------------------------------------------------------------------------
 
 BAD_TIMEOUTS: list[tuple[Any, str]] = [

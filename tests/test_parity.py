@@ -27,6 +27,8 @@ PAIRS: list[tuple[type, type]] = [
     (pawl.RWLock, pawl.AsyncRWLock),
     (pawl.WriteLock, pawl.AsyncWriteLock),
     (pawl.WriteLease, pawl.AsyncWriteLease),
+    (pawl.MultiLock, pawl.AsyncMultiLock),
+    (pawl.MultiLease, pawl.AsyncMultiLease),
     (Lost, AsyncLost),
     (Leaders, AsyncLeaders),
 ]
@@ -62,6 +64,11 @@ ONLY_ASYNC = {
     "Lock.acquire": " Await it, or enter it with ``with``.",
     "Election.campaign": " Await it, or enter it with ``with``.",
     "Election.leader_only": " A loss cancels a coroutine at its next await.",
+    "MultiLock.acquire": " Await it, or enter it with ``with``.",
+    "MultiLease": (
+        " While a thread is inside ``with``, a loss of any of them cancels it at its next await, and the block raises"
+        " ``LeaseLost``."
+    ),
 }
 
 
@@ -98,7 +105,7 @@ def types_of(function: Callable[..., Any]) -> dict[str, str]:
     written = {
         name: str(kind) for name, kind in inspect.get_annotations(function).items() if name != "return"
     }
-    return {name: re.sub(r"\bAsync(?=[A-Z])", "", kind) for name, kind in written.items()}
+    return {name: re.sub(r"\b(Base)?Async(?=[A-Z])", r"\1", kind) for name, kind in written.items()}
 
 
 @pytest.mark.parametrize(("plain", "coloured"), PAIRS, ids=lambda cls: cls.__name__)

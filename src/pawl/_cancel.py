@@ -13,19 +13,37 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakKeyDictionary
 
 from pawl.core import endings
 from pawl.errors import LeaseLost
 
 if TYPE_CHECKING:
-    from pawl.aio.lease import AsyncLease
     from pawl.core.engine import Engine
+    from pawl.core.lease import LossSignal
 
-__all__ = ["CancelScope"]
+__all__ = ["CancelScope", "Scoped"]
 
-_End = Callable[["Engine", "AsyncLease", BaseException | None], Awaitable[None]]
+
+class Scoped(Protocol):
+    """A lease that a block may be entered with."""
+
+    _engine: Engine
+
+    @property
+    def lost(self) -> LossSignal:
+        """Whether it is lost."""
+        ...
+
+    def _watch(self, watcher: Callable[[], object]) -> None: ...
+
+    def _unwatch(self, watcher: Callable[[], object]) -> None: ...
+
+    def _loss(self) -> LeaseLost: ...
+
+
+_End = Callable[["Engine", Any, BaseException | None], Awaitable[None]]
 
 
 class CancelScope:
@@ -40,7 +58,7 @@ class CancelScope:
         self._leaving = False
 
     @staticmethod
-    def enter(lease: AsyncLease) -> None:
+    def enter(lease: Scoped) -> None:
         """Watch a lease for the present task."""
         task = asyncio.current_task()
         if task is None:
@@ -58,7 +76,7 @@ class CancelScope:
             self._task.cancel(msg="the pawl lease was lost")
 
     @staticmethod
-    async def leave(lease: AsyncLease, error: BaseException | None, end: _End = endings.end_block) -> None:
+    async def leave(lease: Scoped, error: BaseException | None, end: _End = endings.end_block) -> None:
         """End the block: release (or what else ``end`` does), and tell the loss."""
         scopes = _scopes.get(lease)
         task = asyncio.current_task()
@@ -93,7 +111,7 @@ class CancelScope:
                 return True
         return self._task.uncancel() <= self._cancelling
 
-    async def _leave_lost(self, lease: AsyncLease, error: BaseException | None, end: _End) -> None:
+    async def _leave_lost(self, lease: Scoped, error: BaseException | None, end: _End) -> None:
         body_error = None if isinstance(error, asyncio.CancelledError) else error
         try:
             await end(lease._engine, lease, body_error)
@@ -104,4 +122,4 @@ class CancelScope:
             raise lease._loss() from error
 
 
-_scopes: WeakKeyDictionary[AsyncLease, list[CancelScope]] = WeakKeyDictionary()
+_scopes: WeakKeyDictionary[Scoped, list[CancelScope]] = WeakKeyDictionary()

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LockKwargs",
+    "Origin",
     "Settings",
     "description",
     "find_target",

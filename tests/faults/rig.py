@@ -19,7 +19,7 @@ T = TypeVar("T")
 COLOURS = ("threads", "asyncio")
 
 _MUTEX = "pawl.primitives.mutex"
-_SCRIPTS = ("acquire", "renew", "leave", "swap", "inspect", "own_acquire", "own_renew", "own_leave")
+_SCRIPTS = ("acquire", "renew", "leave", "swap", "inspect", "own_acquire", "own_renew", "own_leave", "multi")
 
 
 def teach(server: Server) -> None:

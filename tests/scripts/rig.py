@@ -11,7 +11,7 @@ import redis
 from pawl.core.scripts import load
 
 PACKAGE = "pawl.primitives.mutex"
-NAMES = ("acquire", "renew", "leave", "swap", "inspect", "own_acquire", "own_renew", "own_leave")
+NAMES = ("acquire", "renew", "leave", "swap", "inspect", "own_acquire", "own_renew", "own_leave", "multi")
 KEYS = {
     "acquire": ("name", "fence", "queue", "tickets", "dead", "holds"),
     "renew": ("name", "fence", "queue", "tickets", "holds"),
@@ -21,6 +21,7 @@ KEYS = {
     "own_acquire": ("name", "fence", "queue", "tickets", "dead", "holds"),
     "own_renew": ("name", "fence", "queue", "tickets", "holds"),
     "own_leave": ("name", "fence", "queue", "tickets", "dead", "holds"),
+    "multi": ("name", "fence", "queue", "tickets", "dead", "holds"),
 }
 DAY = 86_400_000
 
@@ -145,8 +146,11 @@ class Rig:
 
     def run(self, script: str, args: tuple[Any, ...], name: str = "n", **tokens: str) -> Reply:
         """Run a script; the reply without the request id, which was checked."""
+        return self.run_on(script, [self.key(part, name, **tokens) for part in self.keys[script]], args)
+
+    def run_on(self, script: str, keys: list[str], args: tuple[Any, ...]) -> Reply:
+        """Run a script on keys, as `run` does."""
         self.requests += 1
-        keys = [self.key(part, name, **tokens) for part in self.keys[script]]
         rid = f"r{self.requests}"
         pipe = self.redis.pipeline(transaction=False)
         if self.own_clock:
@@ -194,6 +198,13 @@ class Rig:
 
     def own_leave(self, tok: str, own: str, *, tomb: int = 0, close: int = 0, name: str = "n") -> Reply:
         return self.run("own_leave", (tok, own, tomb, close), name, dead=tok)
+
+    def multi(self, tokens: Mapping[str, str], ttls: Mapping[str, int]) -> Reply:
+        """Take several names, each with its token and ttl."""
+        keys = [self.key(part, name, dead=tok) for name, tok in tokens.items() for part in KEYS["multi"]]
+        return self.run_on(
+            "multi", keys, tuple(word for name in tokens for word in (tokens[name], ttls[name]))
+        )
 
     def mail(self) -> list[tuple[str, list[str]]]:
         """Messages published since the last look: channel and words. Only on our own clock."""

@@ -9,7 +9,7 @@ from importlib.resources import files
 import pytest
 import redis
 
-from pawl.core.scripts import Script, header, load
+from pawl.core.scripts import Script, for_several, header, load
 from pawl.testing.servers import Server
 from tests.scripts.rig import KEYS, NAMES, PACKAGE
 
@@ -41,13 +41,24 @@ def test_the_header_names_the_keys_and_arguments_in_use(name: str) -> None:
     keys = [key.strip() for key in fields["keys"].split(",")]
     assert tuple(keys) == KEYS[name]
     named = {"NAME": 1, "FENCE": 2, "QUEUE": 3, "TICKETS": 4, "HOLDS": len(keys)}
-    used = {int(index) for index in re.findall(r"KEYS\[(\d+)\]", source)} | {len(keys)}
+    used = {int(index) for index in re.findall(r"KEYS\[(?:at \+ )?(\d+)\]", source)} | {len(keys)}
     used |= {index for word, index in named.items() if re.search(rf"\({word}|, {word}\b", source)}
     assert used == set(range(1, len(keys) + 1))
     args = re.sub(r"\([^)]*\)", "", fields["args"]).split(",")
     assert args[-1].strip() == "rid"
-    read = {int(index) for index in re.findall(r"ARGV\[(\d+)\]", source)}
+    read = {int(index) for index in re.findall(r"ARGV\[(?:at \+ )?(\d+)\]", source)}
     assert read == set(range(1, len(args)))
+
+
+def test_a_script_for_several_names_has_keys_and_arguments_for_each() -> None:
+    script = load(PACKAGE, "multi")
+    wide = for_several(script, 3)
+    assert (wide.numkeys, wide.numargs) == (18, 7)
+    assert (wide.sha, wide.source) == (script.sha, script.source)
+    assert wide.evalsha.startswith(b"*28\r\n$7\r\nEVALSHA\r\n$40\r\n")
+    assert wide.evalsha.endswith(b"$2\r\n18\r\n")
+    assert wide.eval.startswith(b"*28\r\n$4\r\nEVAL\r\n")
+    assert for_several(script, 1).evalsha == script.evalsha
 
 
 @pytest.mark.parametrize("name", NAMES)

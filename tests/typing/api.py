@@ -50,6 +50,16 @@ def threads(client: pawl.Client) -> None:
     with client as same:
         assert_type(same, pawl.Client)
     assert_type(client.fair_lock("x", ticket_ttl=3, max_waiters=5), pawl.Lock)
+    multi = client.multi_lock(["a", lock], timeout=3)
+    assert_type(multi, pawl.MultiLock)
+    assert_type(multi.names, tuple[str, ...])
+    assert_type(multi.acquire(1, ttl=3), pawl.MultiLease)
+    assert_type(multi.try_acquire(), pawl.MultiLease | None)
+    with multi as all_of_them:
+        assert_type(all_of_them, pawl.MultiLease)
+        assert_type(all_of_them.fences, dict[str, int])
+        assert_type(all_of_them.lost, Lost)
+        all_of_them.extend(3)
 
     @client.lock("x:{number}", on_contended="skip")
     def work(number: int, *, text: str = "") -> float:
@@ -66,6 +76,14 @@ async def tasks(client: pawl.AsyncClient) -> None:
     lock = client.lock("x", ttl=30, renew=True, timeout=0.5, on_lost=print, on_exit="warn")
     assert_type(lock, pawl.AsyncLock)
     assert_type(client.fair_lock("x", ticket_ttl=3, max_waiters=5), pawl.AsyncLock)
+    multi = client.multi_lock(["a", lock], timeout=3)
+    assert_type(multi, pawl.AsyncMultiLock)
+    assert_type(await multi.acquire(1, ttl=3), pawl.AsyncMultiLease)
+    assert_type(await multi.try_acquire(), pawl.AsyncMultiLease | None)
+    async with multi as all_of_them:
+        assert_type(all_of_them.fences, dict[str, int])
+        assert_type(all_of_them.lost, AsyncLost)
+        await all_of_them.extend(3)
 
     @client.rlock("x:{number}", on_contended="raise")
     async def work(number: int, *, text: str = "") -> float:

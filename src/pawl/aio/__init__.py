@@ -6,6 +6,7 @@ from pawl.aio.election import AsyncElection, AsyncLeaders
 from pawl.aio.latch import AsyncLatch
 from pawl.aio.lease import AsyncLease, AsyncLost, AsyncWriteLease
 from pawl.aio.lock import Acquiring, AsyncLock
+from pawl.aio.multi import AsyncMultiLease, AsyncMultiLock, MultiAcquiring
 from pawl.aio.rwlock import AsyncRWLock, AsyncWriteLock
 from pawl.aio.semaphore import AsyncSemaphore
 
@@ -19,8 +20,11 @@ __all__ = [
     "AsyncLease",
     "AsyncLock",
     "AsyncLost",
+    "AsyncMultiLease",
+    "AsyncMultiLock",
     "AsyncRWLock",
     "AsyncSemaphore",
     "AsyncWriteLease",
     "AsyncWriteLock",
+    "MultiAcquiring",
 ]

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, NoReturn, Self, Unpack, cast
 
 from pawl._coordinate import BarrierKwargs, LatchKwargs, barrier_plan, election_plan, latch_plan
 from pawl._factory import LockKwargs, Settings, find_target, live_clients, plan_of
+from pawl._multi import multi_plan
 from pawl._permits import PermitKwargs, plan_of_semaphore, plans_of_rwlock
 from pawl._quorum import check_options, for_loop
 from pawl.aio.barrier import AsyncBarrier
 from pawl.aio.election import AsyncElection
 from pawl.aio.latch import AsyncLatch
 from pawl.aio.lease import AsyncLease
-from pawl.aio.lock import AsyncLock
+from pawl.aio.lock import AsyncLock, BaseAsyncLock
+from pawl.aio.multi import AsyncMultiLock
 from pawl.aio.rwlock import AsyncRWLock
 from pawl.aio.semaphore import AsyncSemaphore
 from pawl.core import endings
@@ -183,6 +186,22 @@ class AsyncClient:
         """
         plans = plans_of_rwlock(self._settings, name, options, upgradable=upgradable)
         return AsyncRWLock(self, plans, ("rwlock", name, {"upgradable": upgradable, **options}, None))
+
+    def multi_lock(
+        self, members: Iterable[str | BaseAsyncLock], **options: Unpack[LockKwargs]
+    ) -> AsyncMultiLock:
+        """Several locks as one: all are taken or none, always in one order, and losing one is losing all.
+
+        Args:
+            members: 1 to 1,000 names, or locks of this client, in any order; each name once.
+            options: As for ``lock``: timeout is for all together, on_lost is called once with the lease of the whole,
+                the rest is for those that are given by name.
+
+        Raises:
+            ConfigurationError: No names, a name twice, a lock of another client, a multi-lock, or an option that can
+                never work.
+        """
+        return AsyncMultiLock(self, *multi_plan(self._settings, self, members, options))
 
     async def inspect(self, name: str, *, waiters: int = 100) -> LockInfo:
         """Who holds a name and who waits for it. Changes nothing; a free name gives a record that says free.

@@ -12,6 +12,7 @@ from pawl.model import LeaseState, LossReason, QuorumInfo
 
 if TYPE_CHECKING:
     from pawl.core.engine import Engine
+    from pawl.core.multi_lease import BaseMultiLease
     from pawl.core.runtime import Parker
     from pawl.core.tenure import Tenure
 
@@ -31,7 +32,7 @@ class LossSignal:
 
     __slots__ = ("_lease",)
 
-    def __init__(self, lease: BaseLease) -> None:
+    def __init__(self, lease: BaseLease | BaseMultiLease) -> None:
         self._lease = lease
 
     def __bool__(self) -> bool:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 
-__all__ = ["Script", "header", "load", "pack_words", "with_source"]
+__all__ = ["Script", "for_several", "header", "load", "pack_words", "with_source"]
 
 _SHARED = "pawl.primitives"
 _PRELUDE = "_prelude"
@@ -85,6 +85,23 @@ def _packed(name: str, data: bytes, numkeys: int, numargs: int) -> Script:
         for words in ((b"EVALSHA", sha.encode()), (b"EVAL", data))
     )
     return Script(name, data, sha, numkeys, numargs, evalsha, by_text)
+
+
+@cache
+def for_several(script: Script, times: int) -> Script:
+    """A script that takes several names, for so many of them: the same text, with its keys and arguments for each.
+
+    Args:
+        script: What ``load`` gave; its header lists the keys and arguments of one name.
+        times: How many names.
+    """
+    numkeys, numargs = script.numkeys * times, (script.numargs - 1) * times + 1
+    begin = b"*%d\r\n" % (3 + numkeys + numargs)
+    evalsha, by_text = (
+        begin + pack_words(*words, str(numkeys).encode())
+        for words in ((b"EVALSHA", script.sha.encode()), (b"EVAL", script.source))
+    )
+    return replace(script, numkeys=numkeys, numargs=numargs, evalsha=evalsha, eval=by_text)
 
 
 def _include(package: str, text: str) -> str:

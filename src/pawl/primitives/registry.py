@@ -274,3 +274,16 @@ register(
         page="concepts/election.md",
     )
 )
+register(
+    Entry(
+        kind="multi_lock",
+        summary="Several names as one lock: all or none.",
+        factory="multi_lock",
+        names=2,
+        family="mutex",
+        fifo=False,
+        redlock=True,
+        scripts=_MUTEX,
+        page="concepts/multi-lock.md",
+    )
+)

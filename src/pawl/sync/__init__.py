@@ -6,6 +6,7 @@ from pawl.sync.election import Election, Leaders
 from pawl.sync.latch import Latch
 from pawl.sync.lease import Lease, Lost, WriteLease
 from pawl.sync.lock import Lock
+from pawl.sync.multi import MultiLease, MultiLock
 from pawl.sync.rwlock import RWLock, WriteLock
 from pawl.sync.semaphore import Semaphore
 
@@ -18,6 +19,8 @@ __all__ = [
     "Lease",
     "Lock",
     "Lost",
+    "MultiLease",
+    "MultiLock",
     "RWLock",
     "Semaphore",
     "WriteLease",

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
+from collections.abc import Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self, Unpack, cast
 
 from pawl._coordinate import BarrierKwargs, LatchKwargs, barrier_plan, election_plan, latch_plan
 from pawl._factory import LockKwargs, Settings, find_target, live_clients, plan_of
+from pawl._multi import multi_plan
 from pawl._permits import PermitKwargs, plan_of_semaphore, plans_of_rwlock
 from pawl._quorum import check_options, for_threads
 from pawl._warn import warn
@@ -24,7 +26,8 @@ from pawl.sync.barrier import Barrier
 from pawl.sync.election import Election
 from pawl.sync.latch import Latch
 from pawl.sync.lease import Lease
-from pawl.sync.lock import Lock
+from pawl.sync.lock import BaseLock, Lock
+from pawl.sync.multi import MultiLock
 from pawl.sync.rwlock import RWLock
 from pawl.sync.semaphore import Semaphore
 from pawl.topology.credentials import Credentials
@@ -189,6 +192,20 @@ class Client:
         """
         plans = plans_of_rwlock(self._settings, name, options, upgradable=upgradable)
         return RWLock(self, plans, ("rwlock", name, {"upgradable": upgradable, **options}, None))
+
+    def multi_lock(self, members: Iterable[str | BaseLock], **options: Unpack[LockKwargs]) -> MultiLock:
+        """Several locks as one: all are taken or none, always in one order, and losing one is losing all.
+
+        Args:
+            members: 1 to 1,000 names, or locks of this client, in any order; each name once.
+            options: As for ``lock``: timeout is for all together, on_lost is called once with the lease of the whole,
+                the rest is for those that are given by name.
+
+        Raises:
+            ConfigurationError: No names, a name twice, a lock of another client, a multi-lock, or an option that can
+                never work.
+        """
+        return MultiLock(self, *multi_plan(self._settings, self, members, options))
 
     def inspect(self, name: str, *, waiters: int = 100) -> LockInfo:
         """Who holds a name and who waits for it. Changes nothing; a free name gives a record that says free.

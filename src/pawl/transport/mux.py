@@ -11,6 +11,7 @@ import contextlib
 import socket
 from collections import deque
 from collections.abc import Callable
+from math import inf
 from time import monotonic
 from typing import Any
 
@@ -84,6 +85,8 @@ class Mux(asyncio.Protocol):
         self._corked = False
         self._rid: int = FIRST_RID
         self._timer: asyncio.TimerHandle | None = None
+        # The timeout that the timer was set for; infinite while there is none.
+        self._looks_after: float = inf
         self._heard = 0
         self._eager = False
         self._silent = 0
@@ -110,7 +113,7 @@ class Mux(asyncio.Protocol):
         """Send a call; awaited, it brings its reply, or ``Fault``."""
         self._rid = rid = self._rid + 1
         request = _Request(self._loop, call, timeout, self._heard, rid)
-        if self._corked and self._timer is not None and len(self._out) < _TRAIN:
+        if self._corked and timeout >= self._looks_after and len(self._out) < _TRAIN:
             self._out.append(call.pack(rid))
             self._pending.append(request)
         else:
@@ -134,7 +137,11 @@ class Mux(asyncio.Protocol):
         else:
             self._transport.write(data)
         self._pending.append(request)
-        if self._timer is None:
+        if request.timeout < self._looks_after:
+            # Nobody waits so long: the one timer goes off sooner.
+            if self._timer is not None:
+                self._timer.cancel()
+            self._looks_after = request.timeout
             self._timer = self._loop.call_later(request.timeout, self._look)
 
     def flush(self) -> None:
@@ -276,6 +283,7 @@ class Mux(asyncio.Protocol):
     def _look(self) -> None:
         """Fail what is overdue. One timer serves all requests of the connection."""
         self._timer = None
+        self._looks_after = inf
         now = monotonic()
         for request in self._pending:
             if request.sent_at + request.timeout <= now and not request.ended:
@@ -287,7 +295,8 @@ class Mux(asyncio.Protocol):
                         return
         waiting = [r.sent_at + r.timeout for r in self._pending if not r.ended]
         if waiting:
-            self._timer = self._loop.call_later(max(0.0, min(waiting) - now), self._look)
+            self._looks_after = max(0.0, min(waiting) - now)
+            self._timer = self._loop.call_later(self._looks_after, self._look)
 
     def close(self, fault: Fault | None = None) -> None:
         """Close the connection and fail what is under way; safe to repeat."""

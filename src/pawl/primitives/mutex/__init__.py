@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from pawl.core.names import WIRE_VERSION, helper_key
 from pawl.core.runtime import Call, make_call
-from pawl.core.scripts import Script, load, pack_words
+from pawl.core.scripts import Script, for_several, load, pack_words
 
 if TYPE_CHECKING:
     from pawl.core.primitive import Primitive
     from pawl.core.runtime import Reply
     from pawl.errors import PawlError
 
-__all__ = ["Mutex", "SharedMutex"]
+__all__ = ["Mutex", "SharedMutex", "Together"]
 
 _ACQUIRE = load(__name__, "acquire")
 _RENEW = load(__name__, "renew")
@@ -22,6 +23,7 @@ _LEAVE = load(__name__, "leave")
 _SWAP = load(__name__, "swap")
 _ADOPT = load(__name__, "adopt")
 _INSPECT = load(__name__, "inspect")
+_MULTI = load(__name__, "multi")
 _OWN_ACQUIRE = load(__name__, "own_acquire")
 _OWN_RENEW = load(__name__, "own_renew")
 _OWN_LEAVE = load(__name__, "own_leave")
@@ -189,3 +191,26 @@ class SharedMutex(Mutex):
     def leave(self, token: str, tomb_ms: int, close_ms: int) -> Call:
         """End one hold; see ``own_leave.lua``."""
         return self._with_tomb(_OWN_LEAVE, token, _args(tomb_ms, close_ms))
+
+
+class Together:
+    """Several mutexes that one script takes, all or none; see ``multi.lua``.
+
+    Args:
+        members: The mutexes; each of a name of its own.
+    """
+
+    __slots__ = ("_members", "_script")
+
+    def __init__(self, members: Sequence[Mutex]) -> None:
+        self._members: tuple[Mutex, ...] = tuple(members)
+        self._script = for_several(_MULTI, len(self._members))
+
+    def acquire(self, tokens: Sequence[str], ttls_ms: Sequence[int]) -> Call:
+        """Take them all, each with its token, if all are free now; a resend answers the same."""
+        keys, args = [], []
+        for member, token, ttl_ms in zip(self._members, tokens, ttls_ms, strict=True):
+            word = token.encode()
+            keys += [member._keys, pack_words(member._dead + word), member._holds]
+            args += [pack_words(word), _args(ttl_ms)]
+        return Call(self._script, b"".join([*keys, *args]))

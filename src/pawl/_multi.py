@@ -1,0 +1,83 @@
+"""What a multi-lock is made of: names or locks, checked and put in order, for both colours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pawl._factory import Origin, Settings, description, plan_of, shared_client
+from pawl.core.multi_lease import MultiPlan, Together
+from pawl.core.operations import Plan
+from pawl.errors import ConfigurationError
+from pawl.primitives import mutex
+
+__all__ = ["describe_multi", "multi_plan", "revive_multi"]
+
+_MOST_NAMES = 1000
+
+
+def multi_plan(
+    settings: Settings, client: object, members: object, given: Mapping[str, Any]
+) -> tuple[MultiPlan, tuple[object, Mapping[str, Any]]]:
+    """The plan of a ``multi_lock``, and what it was made from.
+
+    Args:
+        settings: The client's.
+        client: The client: locks of another one are refused.
+        members: Names and locks, in any order.
+        given: Options of the whole, and of the members that are given by name.
+
+    Raises:
+        ConfigurationError: No names, too many, one of them twice, or something that is neither name nor lock.
+    """
+    if isinstance(members, (str, bytes)) or not isinstance(members, Iterable):
+        raise ConfigurationError(f"multi_lock takes a list of names or locks, not {type(members).__name__}")
+    options = settings.lock_options(given)
+    for_names = {**given, "on_lost": None}
+    members = tuple(members)
+    plans = [_plan_of_member(settings, client, member, for_names) for member in members]
+    if not 1 <= len(plans) <= _MOST_NAMES:
+        raise ConfigurationError(f"multi_lock of {len(plans)} names: give 1 to {_MOST_NAMES}")
+    plans.sort(key=lambda plan: (plan.primitive.key, plan.primitive.kind))
+    names = [plan.primitive.name for plan in plans]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ConfigurationError(f"multi_lock has {twice[0]!r} twice: it would wait for itself")
+    return MultiPlan(tuple(plans), options, _together(plans)), (members, given)
+
+
+def _plan_of_member(settings: Settings, client: object, member: object, given: Mapping[str, Any]) -> Plan:
+    if isinstance(member, str):
+        return plan_of(settings, "lock", member, given)
+    if isinstance(getattr(member, "_plan", None), MultiPlan):
+        raise ConfigurationError("a multi_lock cannot hold another multi_lock: give all names to one")
+    plan = getattr(member, "_plan", None)
+    if not isinstance(plan, Plan):
+        raise ConfigurationError(
+            f"multi_lock takes names and locks; {member!r:.60} is a {type(member).__name__}"
+        )
+    if getattr(member, "_client", None) is not client:
+        raise ConfigurationError(
+            f"the lock of {plan.primitive.name!r} belongs to another client than the multi_lock"
+        )
+    return plan
+
+
+def _together(plans: list[Plan]) -> Together | None:
+    """One script serves where all are plain mutexes; whether they share a node is for the server to say."""
+    members = [plan.primitive for plan in plans if type(plan.primitive) is mutex.Mutex]
+    return mutex.Together(members) if len(members) == len(plans) else None
+
+
+def describe_multi(origin: Origin, members: Iterable[object], given: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What ``revive_multi`` makes it again from.
+
+    Raises:
+        NotSupported: Its client was made from a client object, which cannot travel; also a TypeError.
+    """
+    return description(origin), tuple(members), dict(given)
+
+
+def revive_multi(client_class: type, origin: Origin, members: tuple[Any, ...], given: dict[str, Any]) -> Any:
+    """The multi-lock again, on the client that revived locks of its origin share."""
+    return shared_client(client_class, origin).multi_lock(members, **given)

@@ -1,0 +1,201 @@
+"""The multi-lock of asyncio. Thin shells: what happens is decided in ``pawl.core``."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Generator
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, cast
+
+from pawl._cancel import CancelScope
+from pawl._multi import describe_multi, revive_multi
+from pawl._unset import UNSET, Unset
+from pawl.aio.lease import AsyncLease, AsyncLost
+from pawl.core import endings, multi
+from pawl.core.claim import StopSignal
+from pawl.core.info import inspect
+from pawl.core.multi_lease import BaseMultiLease, MultiPlan
+from pawl.core.options import Seconds, check_timeout, check_ttl
+
+if TYPE_CHECKING:
+    from pawl.aio.client import AsyncClient
+
+__all__ = ["AsyncMultiLease", "AsyncMultiLock", "MultiAcquiring"]
+
+
+class AsyncMultiLease(BaseMultiLease):
+    """One lease of several names: valid as long as all of them; an async context manager that releases all at its end.
+
+    While a task is inside ``async with``, a loss of any of them cancels it at its next await, and the block raises
+    ``LeaseLost``.
+    """
+
+    __slots__ = ()
+
+    @property
+    def lost(self) -> AsyncLost:
+        """Whether any of them is lost; ``await lost.wait(timeout)`` sleeps until then."""
+        return AsyncLost(self)
+
+    async def extend(self, ttl: Seconds) -> None:
+        """Set the remaining life of each name to ``ttl``; it never adds. The new ttl also serves later renewals.
+
+        Args:
+            ttl: Seconds, from 0.05 to 366 days, as for a single lease.
+
+        Raises:
+            NotHeld: One is lost, or all were released; the others were extended.
+            ConfigurationError: ttl can never work.
+            BackendError: The server could not be asked.
+        """
+        await multi.extend_all(self._engine, self, check_ttl(ttl))
+
+    async def release(self) -> None:
+        """Give all names back, also where one of them fails.
+
+        Raises:
+            NotHeld: One was lost, or all were released before.
+            BackendUnavailable: The server did not answer for one; its ttl frees the name at the latest.
+        """
+        await multi.release_all_or_raise(self._engine, self)
+
+    async def __aenter__(self) -> Self:
+        CancelScope.enter(self)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await CancelScope.leave(self, error, multi.end_all)
+
+
+class MultiAcquiring(Coroutine[Any, Any, AsyncMultiLease]):
+    """An acquisition that is awaited for its lease, entered with ``async with``, or made a task of."""
+
+    __slots__ = ("_lease", "_operation")
+
+    def __init__(self, operation: Any) -> None:
+        self._operation = operation
+        self._lease: AsyncMultiLease | None = None
+
+    def __await__(self) -> Generator[Any, None, AsyncMultiLease]:
+        return cast("Generator[Any, None, AsyncMultiLease]", self._operation.__await__())
+
+    def send(self, value: Any, /) -> Any:
+        """Go on; for the event loop."""
+        return self._operation.send(value)
+
+    def throw(self, *args: Any) -> Any:
+        """Go on with an error; for the event loop."""
+        return self._operation.throw(*args)
+
+    def close(self) -> None:
+        """End without a result; for the event loop."""
+        self._operation.close()
+
+    async def __aenter__(self) -> AsyncMultiLease:
+        self._lease = cast("AsyncMultiLease", await self._operation)
+        return await self._lease.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._lease is not None:
+            await self._lease.__aexit__(kind, error, trace)
+
+
+class AsyncMultiLock:
+    """The description of several locks that are taken together: immutable, picklable, shared by any number of tasks.
+
+    ``async with lock as lease:`` takes all of them or none, and releases all; made by ``AsyncClient.multi_lock``.
+    """
+
+    __slots__ = ("__weakref__", "_client", "_entered", "_plan", "_source")
+
+    def __init__(self, client: AsyncClient, plan: MultiPlan, source: tuple[Any, ...]) -> None:
+        self._client = client
+        self._plan = plan
+        self._source = source
+        self._entered: list[tuple[object, AsyncMultiLease]] = []
+
+    @property
+    def name(self) -> str:
+        """All names, joined by commas."""
+        return self._plan.name
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names that it locks, in the order in which they are taken."""
+        return tuple(member.primitive.name for member in self._plan.members)
+
+    def acquire(
+        self,
+        timeout: Seconds | Unset | None = UNSET,
+        *,
+        ttl: Seconds | None = None,
+        stop: StopSignal | None = None,
+    ) -> MultiAcquiring:
+        """Take all of them, waiting in the queue of each that is held; on failure all are given back.
+
+        Await it, or enter it with ``async with``.
+
+        Args:
+            timeout: Seconds to wait for all together; None for ever, 0 tries once; default: the lock's own ``timeout``.
+            ttl: The ttl of each in seconds; default: its own.
+            stop: An event; once it is set, a wait in a queue ends with ``NotAcquired`` within 0.05 s.
+
+        Raises:
+            AcquireTimeout: One was still held at the end of ``timeout``; ``name`` says which.
+            DeadlockDetected: This task holds one of them already.
+            NotAcquired: One was lost while the others were waited for.
+            QueueFull: More than ``max_waiters`` wait for one of them.
+            BackendError: The server could not be asked, or refused.
+            ClientClosed: The client was closed.
+        """
+        plan = self._plan
+        if ttl is not None:
+            plan = plan.with_members(lambda member: self._client._settings.with_ttl(member, ttl))
+        wait = plan.options.timeout if isinstance(timeout, Unset) else check_timeout(timeout)
+        return MultiAcquiring(
+            multi.acquire_all(self._client._engine(), plan, AsyncLease, AsyncMultiLease, wait, stop)
+        )
+
+    async def try_acquire(self) -> AsyncMultiLease | None:
+        """Take all of them if all are free now; None if somebody holds one, also this task itself.
+
+        Raises:
+            BackendError: The server could not be asked, or refused: that is never answered with None.
+        """
+        engine = self._client._engine()
+        return await multi.acquire_all(engine, self._plan, AsyncLease, AsyncMultiLease, 0, raises=False)
+
+    async def locked(self) -> bool:
+        """Whether anybody holds any of the names now; old as soon as it is known."""
+        engine = self._client._engine()
+        for member in self._plan.members:
+            if (await inspect(engine, member.primitive, member.options, 0)).held:
+                return True
+        return False
+
+    async def __aenter__(self) -> AsyncMultiLease:
+        lease = await self.acquire()
+        self._entered.append((lease._who, lease))
+        return await lease.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        lease = endings.take_entered(self._entered, asyncio.current_task())
+        await lease.__aexit__(kind, error, trace)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r:.200}>"
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return revive_multi, (type(self._client), *describe_multi(self._client._origin, *self._source))

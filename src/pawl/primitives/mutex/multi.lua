@@ -1,0 +1,74 @@
+-- Takes several names at once, or none of them. For each name come six keys and two arguments.
+-- keys: name, fence, queue, tickets, dead, holds
+-- args: token, ttl_ms, rid
+-- returns: {'H', rid, {cur, ...}, {pttl_ms, ...}, now_ms}
+--   | {'B', rid, index, holder_pttl_ms, foreign, holder_public} | {'X', rid, index}
+-- invariant: afterwards each name is its token's, or this run gave none of them to its token; a name is given only
+--   while it is absent with no live ticket queued, no expiry falls, and a copy that comes late finds its tokens
+--   holding or dead.
+--@include _fence
+--@include _queue
+local WIDTH, WORDS = 6, 2
+
+-- The functions above work on one name: this says on which.
+local function turn_to(index)
+  local at = (index - 1) * WIDTH
+  NAME, FENCE, QUEUE, TICKETS, HOLDS = KEYS[at + 1], KEYS[at + 2], KEYS[at + 3], KEYS[at + 4], KEYS[at + 6]
+  return KEYS[at + 5]
+end
+
+-- All is read before anything is written, so that a key of a wrong type stops the script before its first write.
+read_clock()
+local names, barred = {}, nil
+for index = 1, #KEYS / WIDTH do
+  local dead, at = turn_to(index), (index - 1) * WORDS
+  local one = {token = ARGV[at + 1], ttl_ms = tonumber(ARGV[at + 2]), value = call('GET', NAME)}
+  local refusal
+  one.fence, refusal = read_fence()
+  if refusal then
+    return refusal
+  end
+  if one.value ~= one.token and call('EXISTS', dead) == 1 then
+    barred = barred or index
+  end
+  local head = not one.value and call('ZRANGE', QUEUE, 0, 0)[1]
+  one.found = head and plan(head)
+  names[index] = one
+end
+if barred then
+  return {'X', RID, barred}
+end
+local busy, mail = nil, {}
+for index, one in ipairs(names) do
+  turn_to(index)
+  if one.found then
+    pump(one.found, one.fence)
+    one.value = one.found.value
+    mail[#mail + 1], outbox = outbox, nil
+  end
+  if one.value and one.value ~= one.token then
+    busy = busy or index
+  end
+end
+local reply
+if busy then
+  turn_to(busy)
+  local value = names[busy].value
+  reply = {'B', RID, busy, call('PTTL', NAME), is_foreign(value), public(value)}
+else
+  local curs, lefts = {}, {}
+  for index, one in ipairs(names) do
+    turn_to(index)
+    if one.value == one.token then
+      curs[index], lefts[index] = present_fence(one.fence), call('PTTL', NAME)
+    else
+      curs[index], lefts[index] = grant(one.token, now_ms + one.ttl_ms, 1, one.fence), one.ttl_ms
+    end
+  end
+  reply = {'H', RID, curs, lefts, now_ms}
+end
+for _, message in ipairs(mail) do
+  outbox = message
+  announce()
+end
+return reply

@@ -1,0 +1,154 @@
+"""The multi-lock of threads. Thin shells: what happens is decided in ``pawl.core``."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, cast
+
+from pawl._multi import describe_multi, revive_multi
+from pawl._unset import UNSET, Unset
+from pawl.core import endings, multi
+from pawl.core.claim import StopSignal
+from pawl.core.info import inspect
+from pawl.core.multi_lease import BaseMultiLease, MultiPlan
+from pawl.core.options import Seconds, check_timeout, check_ttl
+from pawl.runtimes.threads import run
+from pawl.sync.lease import Lease, Lost
+
+if TYPE_CHECKING:
+    from pawl.sync.client import Client
+
+__all__ = ["MultiLease", "MultiLock"]
+
+
+class MultiLease(BaseMultiLease):
+    """One lease of several names: valid as long as all of them; a context manager that releases all at its end."""
+
+    __slots__ = ()
+
+    @property
+    def lost(self) -> Lost:
+        """Whether any of them is lost; ``lost.wait(timeout)`` sleeps until then."""
+        return Lost(self)
+
+    def extend(self, ttl: Seconds) -> None:
+        """Set the remaining life of each name to ``ttl``; it never adds. The new ttl also serves later renewals.
+
+        Args:
+            ttl: Seconds, from 0.05 to 366 days, as for a single lease.
+
+        Raises:
+            NotHeld: One is lost, or all were released; the others were extended.
+            ConfigurationError: ttl can never work.
+            BackendError: The server could not be asked.
+        """
+        run(multi.extend_all(self._engine, self, check_ttl(ttl)))
+
+    def release(self) -> None:
+        """Give all names back, also where one of them fails.
+
+        Raises:
+            NotHeld: One was lost, or all were released before.
+            BackendUnavailable: The server did not answer for one; its ttl frees the name at the latest.
+        """
+        run(multi.release_all_or_raise(self._engine, self))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        run(multi.end_all(self._engine, self, error))
+
+
+class MultiLock:
+    """The description of several locks that are taken together: immutable, picklable, shared by any number of threads.
+
+    ``with lock as lease:`` takes all of them or none, and releases all; made by ``Client.multi_lock``.
+    """
+
+    __slots__ = ("__weakref__", "_client", "_entered", "_plan", "_source")
+
+    def __init__(self, client: Client, plan: MultiPlan, source: tuple[Any, ...]) -> None:
+        self._client = client
+        self._plan = plan
+        self._source = source
+        self._entered: list[tuple[object, MultiLease]] = []
+
+    @property
+    def name(self) -> str:
+        """All names, joined by commas."""
+        return self._plan.name
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names that it locks, in the order in which they are taken."""
+        return tuple(member.primitive.name for member in self._plan.members)
+
+    def acquire(
+        self,
+        timeout: Seconds | Unset | None = UNSET,
+        *,
+        ttl: Seconds | None = None,
+        stop: StopSignal | None = None,
+    ) -> MultiLease:
+        """Take all of them, waiting in the queue of each that is held; on failure all are given back.
+
+        Args:
+            timeout: Seconds to wait for all together; None for ever, 0 tries once; default: the lock's own ``timeout``.
+            ttl: The ttl of each in seconds; default: its own.
+            stop: An event; once it is set, a wait in a queue ends with ``NotAcquired`` within 0.05 s.
+
+        Raises:
+            AcquireTimeout: One was still held at the end of ``timeout``; ``name`` says which.
+            DeadlockDetected: This thread holds one of them already.
+            NotAcquired: One was lost while the others were waited for.
+            QueueFull: More than ``max_waiters`` wait for one of them.
+            BackendError: The server could not be asked, or refused.
+            ClientClosed: The client was closed.
+        """
+        plan = self._plan.with_members(lambda member: self._client._prepare(member, ttl))
+        wait = plan.options.timeout if isinstance(timeout, Unset) else check_timeout(timeout)
+        taking = multi.acquire_all(self._client._engine, plan, Lease, MultiLease, wait, stop)
+        return cast("MultiLease", run(taking))
+
+    def try_acquire(self) -> MultiLease | None:
+        """Take all of them if all are free now; None if somebody holds one, also this thread itself.
+
+        Raises:
+            BackendError: The server could not be asked, or refused: that is never answered with None.
+        """
+        plan = self._plan.with_members(lambda member: self._client._prepare(member, None))
+        return run(multi.acquire_all(self._client._engine, plan, Lease, MultiLease, 0, raises=False))
+
+    def locked(self) -> bool:
+        """Whether anybody holds any of the names now; old as soon as it is known."""
+        return any(
+            run(inspect(self._client._engine, member.primitive, member.options, 0)).held
+            for member in self._plan.members
+        )
+
+    def __enter__(self) -> MultiLease:
+        lease = self.acquire()
+        # Not append: after a call a signal handler may run, and nobody would leave the block that was not begun.
+        self._entered += [(lease._who, lease)]
+        return lease
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        lease = endings.take_entered(self._entered, self._client._engine.runtime.who())
+        run(multi.end_all(self._client._engine, lease, error))
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r:.200}>"
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return revive_multi, (type(self._client), *describe_multi(self._client._origin, *self._source))

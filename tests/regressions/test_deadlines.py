@@ -1,0 +1,26 @@
+"""A request that may wait less than the one before it is given up on time all the same."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+import pawl
+from pawl.testing import Proxy
+from pawl.testing.servers import Server
+from tests.faults.rig import COLOURS, Colour, script, teach
+
+
+@pytest.mark.parametrize("name", COLOURS)
+def test_a_short_wait_right_after_a_long_one(valkey: Server, name: str) -> None:
+    teach(valkey)
+    with Colour(name) as colour, Proxy(valkey) as proxy:
+        client = colour.connect(proxy.url)
+        client.inspect("warm")  # may take a second, and its timer is still set
+        proxy.hold_request(script("acquire"), seconds=0.8, times=None)
+        began = time.monotonic()
+        with pytest.raises(pawl.BackendUnavailable):
+            client.lock("x", ttl=20.0, ticket_ttl=1.2).acquire(0.2)
+        assert time.monotonic() - began < 0.7
+        client.close()
