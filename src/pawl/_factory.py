@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import threading
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from pawl import embedded
+from pawl.core import shelter
 from pawl.core.endings import Ticket, read_ticket
 from pawl.core.names import check_namespace, key_of, wake_prefix
 from pawl.core.operations import Plan
@@ -68,6 +70,7 @@ class LockKwargs(TypedDict, total=False):
     max_waiters: int
     on_lost: Callable[[Any], object] | None
     on_exit: str
+    on_unavailable: str
     on_contended: str
 
 
@@ -350,15 +353,14 @@ def strict_order(given: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _plain(options: LockOptions) -> bool:
-    return options.renew and options.max_hold is None
+    return options.renew and options.max_hold is None and options.on_unavailable == "raise"
 
 
 def _spot(key: str, options: LockOptions) -> str:
     # Text, because its hash is worked out once. The callback's id cannot come again while its lock is alive.
     o = options
-    return (
-        f"{key} {o.ttl} {o.max_hold} {o.handover} {o.ticket_ttl} {id(o.on_lost)} {o.renew_every} {o.on_exit}"
-    )
+    behaviour = f"{id(o.on_lost)} {o.renew_every} {o.on_exit} {o.on_unavailable}"
+    return f"{key} {o.ttl} {o.max_hold} {o.handover} {o.ticket_ttl} {behaviour}"
 
 
 def _check_owner(owner: object) -> str:
@@ -373,11 +375,15 @@ def _check_owner(owner: object) -> str:
     return owner
 
 
+shelter.guard.mutex = threading.RLock()
+
 live_clients: weakref.WeakSet[Any] = weakref.WeakSet()
 """Clients that must be told of a fork and of the interpreter's exit."""
 
 
 def _tell_of_fork() -> None:
+    shelter.guard.mutex = threading.RLock()
+    shelter.forget_shelters()
     for client in list(live_clients):
         client._after_fork()
 

@@ -42,6 +42,7 @@ class PermitKwargs(TypedDict, total=False):
     max_waiters: int
     on_lost: Callable[[Any], object] | None
     on_exit: str
+    on_unavailable: str
     on_contended: str
 
 

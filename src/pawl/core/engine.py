@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakMethod, ref
 
+from pawl.core.breaker import Breaker
 from pawl.core.claim import TOMB_MS, Claim
 from pawl.core.handover import Places, Turn
 from pawl.core.renewal import upkeep
@@ -68,6 +69,7 @@ class Engine:
         undelivered: The same of leases that nobody got: a signal interrupted acquire after the grant.
         counters: What happened how often.
         epoch: Raised by a fork: leases of an older epoch belong to the parent.
+        breaker: Open while the server is down for long; None while it is not.
         quorum: How several independent masters are treated; None with one server.
         client: Whose engine it is. Each lease keeps it alive, so that what the client does at its end, and at the
             interpreter's, is done for every lease that anybody still has.
@@ -92,11 +94,27 @@ class Engine:
         self.closed = False
         self.upkeep_runs: bool = False
         self.quorum: RedlockOptions | None = None
+        self.breaker: Breaker | None = None
 
     def check_open(self, name: str | None = None) -> None:
         """Raise ``ClientClosed`` if the client was closed."""
         if self.closed:
             raise ClientClosed("the client is closed; make a new one", name=name)
+
+    def gave_up(self, primitive: Primitive, since: float, error: Exception) -> None:
+        """Somebody bore an unreachable server in vain: who comes later need not find that out again."""
+        if self.breaker is None:
+            self.breaker = Breaker(primitive.inspect(0), since, str(error), self.runtime.now())
+            self.count("breaker_opened")
+            log.warning("the server does not answer, and is looked at in the background: %s", error)
+            self.wake_upkeep()
+
+    def mended(self, breaker: Breaker) -> None:
+        """The server answers again."""
+        if self.breaker is breaker:
+            self.breaker = None
+            self.count("breaker_closed")
+            log.warning("the server answers again after %.1f s", self.runtime.now() - breaker.since)
 
     def fence_strength(self) -> str:
         """What vouches for the fences of this engine's leases; see ``BaseLease.fence_strength``."""
@@ -325,6 +343,7 @@ class Engine:
         self.abandoned = deque()
         self.undelivered = deque()
         self.upkeep_runs = False
+        self.breaker = None
 
     def applies(self, tenure: Tenure, left_ms: int, asked_ms: int, sent_at: float) -> bool:
         """Take a renewal's yes into account; False if it came after the end, which it cannot undo."""

@@ -124,9 +124,15 @@ class BaseLease:
 
         ``"server"``: minted by the one server that keeps it. ``"quorum"``: known to a majority of independent
         masters; it rises as long as they keep their memory, which pawl watches by their run ids. ``"best_effort"``:
-        the same, on masters that do not tell their run id, so that a restart goes unnoticed.
+        the same, on masters that do not tell their run id, so that a restart goes unnoticed. ``"none"``: the lease is
+        ``degraded``, and its fence is 0.
         """
-        return self._engine.fence_strength()
+        return "none" if self._tenure.degraded else self._engine.fence_strength()
+
+    @property
+    def degraded(self) -> str | None:
+        """``"local"`` or ``"open"`` if the server had no part in it, since ``on_unavailable`` said so; else None."""
+        return self._tenure.degraded or None
 
     @property
     def quorum(self) -> QuorumInfo | None:

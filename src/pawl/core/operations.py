@@ -23,8 +23,9 @@ from pawl.core.lease import BaseLease
 from pawl.core.quick import ask, begin, claim_of, settle
 from pawl.core.redlock import win as win_quorum
 from pawl.core.runtime import Fault
+from pawl.core.shelter import sheltered
 from pawl.core.tenure import Tenure
-from pawl.errors import AcquireTimeout, ClientClosed, DeadlockDetected
+from pawl.errors import AcquireTimeout, BackendUnavailable, ClientClosed, DeadlockDetected
 from pawl.model import Grant, LeaseState
 
 if TYPE_CHECKING:
@@ -132,7 +133,7 @@ async def _acquire(
     note: list[Claim] = []
     who = engine.underway[id(note)] = engine.runtime.who()
     try:
-        lease = await _take(engine, plan, new_lease, who, timeout, note, stop)
+        lease = await _sheltered(engine, plan, new_lease, who, timeout, note, stop)
     finally:
         engine.underway.pop(id(note), None)
     if lease is None:
@@ -146,7 +147,7 @@ async def try_acquire(engine: Engine, plan: Plan, new_lease: Callable[..., L]) -
     note: list[Claim] = []
     who = engine.underway[id(note)] = engine.runtime.who()
     try:
-        lease = cast("L | None", await _take(engine, plan, new_lease, who, 0, note))
+        lease = cast("L | None", await _sheltered(engine, plan, new_lease, who, 0, note, None))
     finally:
         engine.underway.pop(id(note), None)
     if lease is not None:
@@ -191,6 +192,24 @@ async def _take(
     if timeout == 0:
         note.append(claim)
     return await _speak(engine, plan, new_lease, place, claim, window, wait=timeout != 0, who=who)
+
+
+async def _sheltered(
+    engine: Engine,
+    plan: Plan,
+    new_lease: NewLease,
+    who: object,
+    timeout: float | None,
+    note: list[Claim],
+    stop: StopSignal | None,
+) -> BaseLease | None:
+    if plan.options.on_unavailable == "raise":
+        return await _take(engine, plan, new_lease, who, timeout, note, stop)
+
+    async def take(left: float | None) -> BaseLease | None:
+        return await _take(engine, plan, new_lease, who, left, note, stop)
+
+    return await sheltered(engine, plan, new_lease, take, timeout, stop, who)
 
 
 def _new_token(runtime: Runtime, plan: Plan) -> str:
@@ -321,6 +340,8 @@ async def _speak(
     claim.busy = False
     try:
         engine.check_open(plan.primitive.name)
+        if engine.breaker is not None:
+            engine.breaker.check(plan.primitive.name, plan.options.unavailable_after, engine.runtime.now())
         grant = None
         if engine.quorum is not None:
             primitive = cast("QuorumPrimitive", plan.primitive)
@@ -337,6 +358,8 @@ async def _speak(
     except BaseException as error:
         claim.doubt(error)
         engine.drop_claim(plan.primitive, place, claim)
+        if claim.failing_since is not None and isinstance(error, BackendUnavailable):
+            engine.gave_up(plan.primitive, claim.failing_since, error)
         raise
     await _give_up(engine, plan, place, claim)
     if not wait:

@@ -174,6 +174,10 @@ class LockOptions:
         max_waiters: ``QueueFull`` beyond this many waiters on the server; default 10,000.
         on_lost: Called with the lease once it is lost.
         on_exit: What a ``with`` block does at its end when the lease was lost: ``"raise"`` (default) or ``"warn"``.
+        on_unavailable: What acquire does once the server could not be reached for ``unavailable_after`` (or until the
+            end of ``timeout``): ``"raise"`` (default) ``BackendUnavailable``; ``"local"`` locks among the threads and
+            tasks of this process alone; ``"open"`` goes on without any lock. Both give a lease that says ``degraded``,
+            with fence 0.
         on_contended: What a decorated function does while somebody else holds the name: ``"wait"`` (default) waits
             as long as ``timeout``, ``"raise"`` raises ``NotAcquired`` at once, ``"skip"`` returns None without a call.
             The last two try once, so ``timeout`` is 0 with them, also for ``acquire``; a ``with`` block cannot be
@@ -195,6 +199,7 @@ class LockOptions:
     max_waiters: int = 10_000
     on_lost: Callable[[Any], object] | None = None
     on_exit: str = "raise"
+    on_unavailable: str = "raise"
     on_contended: str = "wait"
 
     # What every acquisition needs of these, worked out once.
@@ -234,6 +239,10 @@ class LockOptions:
         self._check_contended()
 
     def _check_contended(self) -> None:
+        if self.on_unavailable not in ("raise", "local", "open"):
+            raise ConfigurationError(
+                f"on_unavailable is {self.on_unavailable!r:.40}; give 'raise', 'local' or 'open'"
+            )
         if self.on_contended not in ("wait", "raise", "skip"):
             raise ConfigurationError(
                 f"on_contended is {self.on_contended!r:.40}; give 'wait', 'raise' or 'skip'"

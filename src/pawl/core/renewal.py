@@ -65,6 +65,8 @@ async def _serve(engine: Engine) -> None:
         except BaseException:
             _put_back(engine, due, leaving)
             raise
+        if engine.breaker is not None:
+            await engine.breaker.look(engine, _until_next_end(engine, runtime.now()))
         if book is not None and book.waits:
             await look_for_cycles(engine, book, _until_next_end(engine, runtime.now()))
         if due or leaving or record:
@@ -74,6 +76,7 @@ async def _serve(engine: Engine) -> None:
             engine.schedule.sleep_until(runtime.now()),
             # A copy, made in one step: other threads append meanwhile.
             min((d.due for d in tuple(engine.departures)), default=inf),
+            inf if engine.breaker is None else engine.breaker.due,
         )
         if engine.abandoned or engine.undelivered:
             continue

@@ -55,6 +55,7 @@ class Tenure:
         row: Where the renewal schedule keeps it.
         unanswered: True if a request of the token got no reply: a late copy may come, so its leave needs a tombstone.
         quorum: How several independent masters voted for it; None with one.
+        degraded: What it is instead of a lease of the server: ``"local"``, ``"open"``; ``""``: it is one.
     """
 
     # As attributes of the class, so that a short hold sets only what differs.
@@ -70,6 +71,7 @@ class Tenure:
     who: object = None
     unanswered: bool = False
     quorum: QuorumInfo | None = None
+    degraded: str = ""
     failures: int = 0
     epoch: int = 0
 

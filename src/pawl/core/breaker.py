@@ -1,0 +1,70 @@
+"""A server that is down for long is not asked by everybody: one probe in the background finds out when it is back.
+
+The first acquisition that bore an unreachable server in vain opens the breaker. From then on the client's upkeep asks
+the server from time to time (half-open), and one answer closes it. Who comes while it is open and would bear an outage
+of ``unavailable_after`` is told at once if the outage is that old already: a dead server costs microseconds. A younger
+outage is borne as usual, since a failover may end it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pawl.core.backoff import full_jitter
+from pawl.core.faults import to_error
+from pawl.core.runtime import Fault
+from pawl.errors import BackendUnavailable
+
+if TYPE_CHECKING:
+    from pawl.core.engine import Engine
+    from pawl.core.runtime import Call
+
+__all__ = ["Breaker"]
+
+_LEAST_PAUSE = 0.1
+_LONGEST_PAUSE = 2.0
+_PATIENCE = 0.5
+
+
+class Breaker:
+    """An open breaker; the engine has none while the server answers.
+
+    Args:
+        probe: A call that reads, and changes nothing.
+        since: Since when the server gives no answer.
+        why: What the first who gave up was told.
+        now: The present.
+    """
+
+    __slots__ = ("attempt", "due", "probe", "since", "why")
+
+    def __init__(self, probe: Call, since: float, why: str, now: float) -> None:
+        self.probe: Call = probe
+        self.since: float = since
+        self.why: str = why
+        self.due: float = now + _LEAST_PAUSE
+        self.attempt: int = 0
+
+    def check(self, name: str, patience: float, now: float) -> None:
+        """Let pass who would bear a longer outage than this one is by now.
+
+        Raises:
+            BackendUnavailable: It has lasted for ``patience`` seconds already.
+        """
+        if now - self.since >= patience:
+            text = f"acquire {name!r}: no answer for {now - self.since:.1f} s, so it was not asked; first: {self.why}"
+            raise BackendUnavailable(text, name=name)
+
+    async def look(self, engine: Engine, most: float) -> None:
+        """Ask the server whether it is back, if it is time to; for the upkeep, which has ``most`` seconds for it."""
+        runtime = engine.runtime
+        if runtime.now() < self.due:
+            return
+        # Another way than `call`: an answer that is an error of the server is an answer too.
+        outcome = (await runtime.call_many([self.probe], min(_PATIENCE, most)))[0]
+        if not isinstance(outcome, Fault) or not isinstance(to_error(outcome, None, ""), BackendUnavailable):
+            engine.mended(self)
+            return
+        self.attempt += 1
+        pause = full_jitter(self.attempt, runtime.random(), base=_LEAST_PAUSE, cap=_LONGEST_PAUSE)
+        self.due = runtime.now() + _LEAST_PAUSE + pause

@@ -1,0 +1,209 @@
+"""What an acquisition does while the server is down: raises, locks in this process alone, goes on; and comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import pawl
+from pawl.testing.servers import Server
+from tests.edges.helpers import eventually
+from tests.redlock.colours import COLOURS, connect, done, play
+
+each_colour = pytest.mark.parametrize("colour", COLOURS)
+QUICK: dict[str, Any] = {"unavailable_after": 0.4, "ttl": 2}
+
+
+@pytest.fixture
+def own() -> Iterator[Server]:
+    """A server to be stopped."""
+    with Server("valkey", persist=True) as server:
+        yield server
+
+
+@each_colour
+def test_raise_raises_within_the_deadline_and_then_at_once(own: Server, colour: str) -> None:
+    async def scenario() -> None:
+        client = connect(colour, own.url)
+        await done((await done(client.lock("a", **QUICK).acquire())).release())
+        own.kill()
+        began = time.monotonic()
+        with pytest.raises(pawl.BackendUnavailable):
+            await done(client.lock("a", **QUICK).acquire())
+        assert 0.1 < time.monotonic() - began < 1.5
+        await nap(colour, 0.3)
+        spans = []
+        for _ in range(20):
+            began = time.perf_counter()
+            with pytest.raises(pawl.BackendUnavailable, match="not asked"):
+                await done(client.lock("a", **QUICK).acquire())
+            spans.append(time.perf_counter() - began)
+        assert sorted(spans)[10] < 0.005
+        # Who bears more than the outage has lasted is let through to the server.
+        with pytest.raises(pawl.BackendUnavailable) as caught:
+            await done(client.lock("a", ttl=2).acquire(timeout=0.2))
+        assert "not asked" not in str(caught.value)
+        own.restart(keep_data=True)
+        lease = await done(client.lock("a", ttl=2).acquire(timeout=5))
+        await done(lease.release())
+        await done(client.close())
+
+    play(colour, scenario)
+
+
+@each_colour
+def test_the_breaker_closes_by_itself(own: Server, colour: str) -> None:
+    async def scenario() -> None:
+        client = connect(colour, own.url)
+        await done((await done(client.lock("a", **QUICK).acquire())).release())
+        engine = client._engine() if colour == "asyncio" else client._engine
+        own.kill()
+        with pytest.raises(pawl.BackendUnavailable):
+            await done(client.lock("a", **QUICK).acquire())
+        assert engine.breaker is not None
+        own.restart(keep_data=True)
+        await mended(colour, client)
+        assert engine.counters["breaker_closed"] == 1
+        await done((await done(client.lock("a", **QUICK).acquire())).release())
+        await done(client.close())
+
+    play(colour, scenario)
+
+
+async def nap(colour: str, seconds: float = 0.02) -> None:
+    if colour == "asyncio":
+        await asyncio.sleep(seconds)
+    else:
+        time.sleep(seconds)  # noqa: ASYNC251 - this colour blocks
+
+
+async def mended(colour: str, client: Any) -> None:  # noqa: ANN401 - a client of either colour
+    """Wait until the client has noticed that the server is back."""
+    engine = client._engine() if colour == "asyncio" else client._engine
+    end = time.monotonic() + 10
+    while engine.breaker is not None and time.monotonic() < end:
+        await nap(colour)
+    assert engine.breaker is None
+
+
+@each_colour
+@pytest.mark.parametrize("policy", ["local", "open"])
+def test_a_degraded_lease_says_so_and_leaves_nothing(
+    own: Server, colour: str, policy: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "pawl.degraded")
+
+    async def scenario() -> None:
+        client = connect(colour, own.url)
+        lock = client.lock(f"d-{colour}-{policy}", on_unavailable=policy, **QUICK)
+        before = await done(lock.acquire())
+        assert before.degraded is None
+        await done(before.release())
+        own.kill()
+        for _ in range(3):
+            lease = await done(lock.acquire())
+            assert lease.degraded == policy
+            assert (lease.fence, lease.fence_strength) == (0, "none")
+            lease.check()
+            assert lease.state == "held"
+            await done(lease.release())
+            with pytest.raises(pawl.NotHeld):
+                await done(lease.release())
+        told = [record for record in caplog.records if record.name == "pawl.degraded"]
+        assert len(told) == 1, "once per name"
+        engine = client._engine() if colour == "asyncio" else client._engine
+        assert engine.counters[f"degraded_{policy}"] == 3
+        own.restart(keep_data=True)
+        await mended(colour, client)
+        after = await done(lock.acquire())
+        assert after.degraded is None
+        assert after.fence > before.fence
+        await done(after.release())
+        await done(client.close())
+
+    play(colour, scenario)
+    eventually(lambda: own.command("EXISTS", f"pawl:d-{colour}-{policy}") == 0, "no key is left")
+
+
+@each_colour
+def test_local_excludes_within_the_process_and_open_does_not(own: Server, colour: str) -> None:
+    async def scenario() -> None:
+        own.kill()
+        first, second = (connect(colour, own.url) for _ in range(2))
+        held = await done(first.lock("x", on_unavailable="local", **QUICK).acquire())
+        assert held.degraded == "local"
+        with pytest.raises(pawl.AcquireTimeout):
+            await done(second.lock("x", on_unavailable="local", **QUICK).acquire(timeout=0.5))
+        assert await done(second.lock("x", on_unavailable="local", **QUICK).try_acquire()) is None
+        other = await done(second.lock("x", on_unavailable="open", **QUICK).acquire())
+        assert other.degraded == "open"
+        await done(other.release())
+        # The server is back: the holder of this process is still respected.
+        own.restart(keep_data=True)
+        assert await done(second.lock("x", on_unavailable="local", **QUICK).try_acquire()) is None
+        await done(held.release())
+        await mended(colour, second)
+        fresh = await done(second.lock("x", on_unavailable="local", **QUICK).acquire(timeout=5))
+        assert fresh.degraded is None
+        await done(fresh.release())
+        await done(first.close())
+        await done(second.close())
+
+    play(colour, scenario)
+
+
+def test_threads_of_a_process_count_exactly_without_a_server(own: Server) -> None:
+    own.kill()
+    counter = [0]
+    with pawl.connect(own.url) as client:
+        lock = client.lock("n", on_unavailable="local", **QUICK)
+
+        def work() -> None:
+            for _ in range(50):
+                with lock:
+                    seen = counter[0]
+                    time.sleep(0)
+                    counter[0] = seen + 1
+
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert counter[0] == 200
+
+
+@each_colour
+def test_re_entry_and_max_hold_of_a_degraded_lease(own: Server, colour: str) -> None:
+    async def scenario() -> None:
+        own.kill()
+        client = connect(colour, own.url)
+        outer = await done(client.rlock("r", on_unavailable="local", max_hold=0.8, **QUICK).acquire())
+        inner = await done(client.rlock("r", on_unavailable="local", max_hold=0.8, **QUICK).acquire())
+        assert inner is outer
+        with pytest.raises(pawl.DeadlockDetected):
+            await done(client.lock("r", on_unavailable="local", **QUICK).acquire())
+        await done(inner.release())
+        end = time.monotonic() + 3
+        while outer.state == "held" and time.monotonic() < end:
+            await nap(colour)
+        with pytest.raises(pawl.LeaseLost) as caught:
+            outer.check()
+        assert caught.value.reason == "max_hold"
+        again = await done(client.lock("r", on_unavailable="local", **QUICK).acquire())
+        await done(again.release())
+        await done(client.close())
+
+    play(colour, scenario)
+
+
+@pytest.mark.parametrize("policy", ["", "Raise", "closed", None, True, 1])
+def test_policies_that_are_none(policy: object) -> None:
+    with pytest.raises(pawl.ConfigurationError, match="on_unavailable"):
+        pawl.connect("redis://127.0.0.1:1").lock("x", on_unavailable=policy)  # type: ignore[arg-type]
