@@ -56,6 +56,13 @@ MUTANTS: dict[str, tuple[str, str]] = {
         "call('EXISTS', NAME, QUEUE, DEAD) == 0",
         "call('EXISTS', NAME, QUEUE) == 0",
     ),
+    "the quick ticket ignores the tombstone": (
+        "< tonumber(ARGV[7]) and call('EXISTS', DEAD) == 0 then",
+        "< tonumber(ARGV[7]) then",
+    ),
+    "the quick ticket replaces an older one": ("call('HSETNX', TICKETS", "1 + call('HSET', TICKETS"),
+    "the quick ticket goes before the others": ("math.max(now_us, tail + 1)", "tail - 1"),
+    "the quick ticket is for who holds": ("if value and value ~= token and waiters", "if value and waiters"),
     "the quick fence is the clock alone": ("math.max((last or 0) + 1, now_us)", "now_us"),
     "the quick hand-off grants a dead head": (
         "owner == '-' and tonumber(expiry) > now_ms and",

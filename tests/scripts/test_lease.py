@@ -468,3 +468,13 @@ def test_inspect_lists_as_many_as_asked(rig: Rig) -> None:
     assert len(rig.inspect(limit=2400)[9]) == 3 * 2400
     assert len(rig.inspect(limit=9999)[9]) == 3 * 2500
     assert rig.inspect(limit=0)[8:] == (2500, [])
+
+
+def test_the_keys_of_a_long_queue_outlive_its_last_ticket(rig: Rig) -> None:
+    rig.acquire(A, HOUR)
+    for number in range(100):
+        expiry = rig.acquire(token(f"w{number}"), ticket_ttl=300)[3]
+        assert expiry == rig.now + 300
+        raw = rig.raw([rig.key("queue"), rig.key("tickets")])
+        assert all(key_expiry >= expiry for _, key_expiry, _ in raw.values()), number
+        rig.advance(290)

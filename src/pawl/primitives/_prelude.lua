@@ -8,6 +8,9 @@ local RID = ARGV[#ARGV]
 -- compares a key's PTTL with it reads that PTTL before: the sum is then never below the key's true expiry.
 local now_us, now_ms
 local function read_clock()
+  if now_us then
+    return
+  end
   local time = call('TIME')
   now_us = tonumber(time[1]) * 1000000 + tonumber(time[2])
   now_ms = math.floor(now_us / 1000)
