@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from benchmarks.peers import floor, pawl_lock, redis_lock_peer, redis_py
+from benchmarks.peers import floor, pawl_lock, pawl_permits, redis_lock_peer, redis_py
 from benchmarks.peers.base import AsyncSession, Handle, Peer, Session
 
 PEERS: dict[str, Peer] = {
     peer.key: peer
     for peer in (
         pawl_lock.PEER,
+        pawl_permits.SEMAPHORE,
+        pawl_permits.READ,
+        pawl_permits.WRITE,
         redis_py.PEER,
         redis_lock_peer.PEER,
         floor.EVALSHA,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from benchmarks.model import Scenario
-from benchmarks.scenarios import contended, pairs, wakeup
+from benchmarks.scenarios import contended, pairs, permits, wakeup
 
 SCENARIOS: dict[str, Scenario] = {
-    scenario.name: scenario for scenario in (*pairs.SCENARIOS, *contended.SCENARIOS, *wakeup.SCENARIOS)
+    scenario.name: scenario
+    for scenario in (*pairs.SCENARIOS, *contended.SCENARIOS, *wakeup.SCENARIOS, *permits.SCENARIOS)
 }
 
 __all__ = ["SCENARIOS"]
