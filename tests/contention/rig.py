@@ -121,6 +121,7 @@ class Crowd:
         folder: Where the counter and the journals are.
         colours: The colour of each process.
         names: The name that each process locks; default the same for all.
+        worker: The program that each process runs.
         options: The rest of each order.
     """
 
@@ -130,6 +131,7 @@ class Crowd:
         folder: Path,
         colours: list[str],
         names: list[str] | None = None,
+        worker: Path = WORKER,
         **options: object,
     ) -> None:
         self.folder = folder
@@ -143,7 +145,7 @@ class Crowd:
                 zip(colours, names or ["crowd"] * len(colours), strict=True)
             )
         ]
-        self.processes = [_start(order) for order in orders]
+        self.processes = [_start(order, worker) for order in orders]
 
     def __enter__(self) -> Self:
         return self
@@ -224,9 +226,9 @@ def judge(spans: list[Span]) -> list[str]:
     return wrong
 
 
-def _start(order: Order) -> subprocess.Popen[str]:
+def _start(order: Order, worker: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-X", "faulthandler", str(WORKER), json.dumps(asdict(order))],
+        [sys.executable, "-X", "faulthandler", str(worker), json.dumps(asdict(order))],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

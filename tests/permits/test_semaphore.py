@@ -16,7 +16,7 @@ from pawl.testing.servers import Server
 
 def keys(server: Server) -> set[bytes]:
     """The keys that are left, but for the record of fences and limit, which lives a day."""
-    found = server.command("KEYS", "*")
+    found = server.command("KEYS", "{pawl:*")
     assert isinstance(found, list)
     return {bytes(key) for key in found if isinstance(key, bytes) and not key.endswith(b":fence")}
 
