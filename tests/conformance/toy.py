@@ -85,10 +85,10 @@ class Variant:
 
 
 @contextmanager
-def registered(variant: Variant, kind: str = "toy") -> Iterator[Entry]:
+def registered(variant: Variant, kind: str = "toy", family: str = "") -> Iterator[Entry]:
     """The variant as a primitive of its own for a while."""
-    # Its names are its own, so nobody else is of its family, and `client.inspect` knows nothing of it.
-    sound = replace(REGISTRY[variant.of], family="", inspects=False, args=(), kwargs={}, part="")
+    # Its names are its own, so nobody of pawl's is of its family, and `client.inspect` knows nothing of it.
+    sound = replace(REGISTRY[variant.of], family=family, inspects=False, args=(), kwargs={}, part="")
     entry = replace(sound, kind=kind, summary="A toy.", factory=variant.make)
     try:
         yield register(entry)

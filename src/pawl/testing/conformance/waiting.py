@@ -129,7 +129,7 @@ async def dead_waiters_delay_by_one_ticket(world: World) -> None:
     proxies = [world.proxy() for _ in range(3)]
     options: dict[str, Any] = {"ttl": 20, "ticket_ttl": 0.9, "unavailable_after": 0.2}
     dead = [world.waiting(world.lock(world.client(proxy.url), **options)) for proxy in proxies]
-    await world.quiet()
+    await world.heard(*proxies)
     waiting = world.waiting(world.lock(**options))
     await world.quiet()
     for proxy in proxies:
@@ -305,7 +305,7 @@ async def a_lost_wake_up_costs_little(world: World) -> None:
     proxy = world.proxy()
     held = await fill(world, ttl=20)
     waiting = world.waiting(world.lock(world.client(proxy.url), ttl=20, ticket_ttl=3))
-    await world.quiet()
+    await world.heard(proxy)
     proxy.cut_push()
     await settle(held[0].release())
     await waiting.result(1.0 + SLACK, "a waiter asks again at least every third of its ticket's life")

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, Literal, TypeAlias, TypeVar, cast
 
 import redis
@@ -103,6 +104,7 @@ class World:
         self._clients: list[Any] = []
         self._proxies: list[Proxy] = []
         self._owners = 0
+        self._before: dict[str, Any] | None = None
         self.kept: list[Any] = []
 
     @property
@@ -154,6 +156,7 @@ class World:
 
     def start(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> Started:
         """Begin some work in a thread or task of its own."""
+        self._before = self.picture()
         return Started(self, work)
 
     def waiting(self, lock: Any, timeout: float | None = PATIENCE) -> Started:
@@ -169,6 +172,12 @@ class World:
         else:
             with lock as lease:
                 yield lease
+
+    async def heard(self, *proxies: Proxy) -> None:
+        """Wait until the server has answered somebody behind each of these proxies."""
+        for proxy in proxies:
+            await self.until(partial(proxy.requests, self.script), "a request behind a proxy")
+        await self.pause(0.08)
 
     async def pause(self, seconds: float) -> None:
         """Let time pass."""
@@ -191,8 +200,12 @@ class World:
         return time.monotonic() - began
 
     async def quiet(self) -> None:
-        """Give a waiter that was just started the time to stand in the queue."""
-        await self.pause(0.08)
+        """Give what was just started the time to reach the server, as a change of the keys shows."""
+        before, self._before = self._before, None
+        end = time.monotonic() + 0.5
+        while before is not None and self.picture() == before and time.monotonic() < end:
+            await self.pause(0.004)
+        await self.pause(0.05)
 
     # The server -------------------------------------------------------------------------------------------------
 
@@ -200,6 +213,10 @@ class World:
         """All keys of this world, except for tombstones (``…:dead:…``)."""
         found = self.raw.scan_iter(match=f"*{self.namespace}*", count=1000)
         return sorted(key.decode() for key in found if b":dead:" not in key)
+
+    def picture(self) -> dict[str, Any]:
+        """What the keys of this world hold."""
+        return {key: self.raw.dump(key) for key in self.stored()}
 
     def without_ttl(self) -> list[str]:
         """Keys of this world that would stay for ever."""

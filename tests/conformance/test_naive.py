@@ -1,0 +1,55 @@
+"""Each naive design fails the suite, in the check that is meant, and its sound original passes it."""
+
+import re
+from importlib.resources import files
+
+import pytest
+
+from pawl.core.scripts import load
+from pawl.primitives.registry import REGISTRY
+from pawl.testing import Server
+from pawl.testing.conformance import COLOURS, run
+from tests.conformance.naive import NAIVE, UNSAFE_COUNT
+from tests.conformance.test_conformance import BROKEN
+from tests.conformance.toy import Variant, registered
+
+
+@pytest.mark.parametrize("name", NAIVE)
+def test_a_naive_design_fails(valkey: Server, name: str) -> None:
+    variant, check = NAIVE[name]
+    with registered(variant):
+        results = run(valkey.url, ["toy"], only=[check])
+    assert [r.colour for r in results] == list(COLOURS)
+    for result in results:
+        assert result.error is not None, f"{name}: {check} did not notice ({result.colour})"
+
+
+def test_readers_that_are_one_count_fail(valkey: Server) -> None:
+    read, write = (Variant(of=f"rwlock_{part}", edits=UNSAFE_COUNT) for part in ("read", "write"))
+    with registered(read, "toy_read", "toys"), registered(write, "toy_write", "toys"):
+        results = run(valkey.url, ["toy_read"], only=["a_dead_sharer_frees_only_itself"])
+    assert [str(r.error) for r in results] == ["expected: the dead one keeps nobody out"] * 2
+
+
+@pytest.mark.parametrize("name", NAIVE)
+def test_its_sound_original_passes(valkey: Server, name: str) -> None:
+    variant, check = NAIVE[name]
+    with registered(Variant(of=variant.of)):
+        results = run(valkey.url, ["toy"], only=[check])
+    assert [str(r) for r in results if r.error] == []
+
+
+@pytest.mark.parametrize("variant", [v for v, _ in (*NAIVE.values(), *BROKEN.values())])
+def test_every_change_of_a_script_finds_its_place(variant: Variant) -> None:
+    package = REGISTRY[variant.of].scripts
+    names = [
+        item.name.removesuffix(".lua") for item in files(package).iterdir() if item.name.endswith(".lua")
+    ]
+    sources = [load(package, name).source.decode() for name in names if not name.startswith("_")]
+    for edit in variant.edits:
+        assert any(edit.old in source for source in sources), edit.old
+
+
+def test_the_rows_are_all_there() -> None:
+    rows = {int(re.findall(r"\d+", name)[0]) for name in NAIVE}
+    assert rows == {1, 2, 3, 4, 5, *range(11, 19)}

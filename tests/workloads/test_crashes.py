@@ -1,0 +1,55 @@
+"""Random workloads over processes that are killed and stopped while they hold or wait; the checker judges them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pawl.primitives.registry import REGISTRY
+from pawl.testing.history import Mode, Rules, check, report
+from pawl.testing.servers import Server
+from tests.workloads.director import Play
+
+KINDS = ["lock", "fair_lock", "rwlock", "semaphore"] + [kind for kind in ("multi_lock",) if kind in REGISTRY]
+
+# A lock hands over locally, so a waiter elsewhere is passed by; a multi_lock waits for one name at a time.
+IN_ORDER = {"fair_lock", "rwlock", "semaphore"}
+
+
+def rules(kind: str, ttl: float) -> Rules:
+    """What is promised: above all free within the ttl and a second."""
+    return Rules(ttl=ttl, slack=1.0, overtakes=0 if kind in IN_ORDER else None, grace=0.3)
+
+
+def play(server: Server, folder: Path, kind: str, seconds: float, seed: int) -> None:
+    """Play, judge, and see that enough was played."""
+    with Play(server, folder, kind, seconds, seed=seed, ttl=1.0) as scene:
+        scene.run()
+        history = scene.history()
+        found = check(history, rules(kind, scene.ttl))
+        assert not found, report(found)
+        taken = [op for op in history.operations.values() if op.granted]
+        assert len(taken) > 3 * seconds, f"only {len(taken)} grants in {seconds:g} s"
+        assert scene.done.total() > seconds / 3, f"too little was done to them: {dict(scene.done)}"
+        assert len({op.process.partition(".")[0] for op in taken}) >= 3
+        if kind in IN_ORDER:
+            assert any(op.queued is not None for op in taken)
+        if kind == "rwlock":
+            assert {op.mode for op in taken} == {Mode.SHARED, Mode.EXCLUSIVE}
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_few_crashes_break_nothing(valkey: Server, tmp_path: Path, kind: str) -> None:
+    valkey.command("FLUSHALL")
+    play(valkey, tmp_path, kind, 2.5, seed=1)
+
+
+@pytest.mark.slow
+@pytest.mark.fault
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("seed", [11, 12])
+@pytest.mark.parametrize("kind", KINDS)
+def test_many_crashes_break_nothing(server: Server, tmp_path: Path, kind: str, seed: int) -> None:
+    play(server, tmp_path, kind, 30.0, seed)
