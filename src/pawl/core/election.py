@@ -44,7 +44,7 @@ class Seat:
     __slots__ = ("_lease", "name")
 
     def __init__(self, name: str) -> None:
-        self.name = name
+        self.name: str = name
         self._lease: ref[BaseLease] | None = None
 
     def take(self, lease: BaseLease) -> None:
@@ -131,7 +131,7 @@ class Ended:
     """What an observation gives when it is over."""
 
 
-ENDED = Ended()
+ENDED: Ended = Ended()
 
 
 class Watch:

@@ -39,10 +39,10 @@ class Visit:
     def __init__(
         self, engine: Engine, options: LockOptions, name: str, doing: str, timeout: float | None
     ) -> None:
-        self.engine = engine
-        self.options = options
-        self.name = name
-        self.doing = doing
+        self.engine: Engine = engine
+        self.options: LockOptions = options
+        self.name: str = name
+        self.doing: str = doing
         self.began: float = engine.runtime.now()
         self.until: float | None = None
         if timeout is not None:
