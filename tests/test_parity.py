@@ -28,6 +28,7 @@ PAIRS: list[tuple[type, type]] = [
     (pawl.WriteLock, pawl.AsyncWriteLock),
     (pawl.WriteLease, pawl.AsyncWriteLease),
     (pawl.MultiLock, pawl.AsyncMultiLock),
+    (pawl.LockService, pawl.AsyncLockService),
     (pawl.MultiLease, pawl.AsyncMultiLease),
     (Lost, AsyncLost),
     (Leaders, AsyncLeaders),

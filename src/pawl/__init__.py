@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         AsyncLatch,
         AsyncLease,
         AsyncLock,
+        AsyncLockService,
         AsyncMultiLease,
         AsyncMultiLock,
         AsyncRWLock,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     )
     from pawl.core.options import LockOptions
     from pawl.core.redlock import RedlockOptions
+    from pawl.core.service import ServiceOptions
     from pawl.errors import (
         AcquireTimeout,
         BackendDenied,
@@ -60,6 +62,7 @@ if TYPE_CHECKING:
         LossReason,
         NodeVote,
         QuorumInfo,
+        ServiceMetrics,
         WaiterInfo,
     )
     from pawl.sync import (
@@ -69,6 +72,7 @@ if TYPE_CHECKING:
         Latch,
         Lease,
         Lock,
+        LockService,
         MultiLease,
         MultiLock,
         RWLock,
@@ -87,6 +91,7 @@ __all__ = [
     "AsyncLatch",
     "AsyncLease",
     "AsyncLock",
+    "AsyncLockService",
     "AsyncMultiLease",
     "AsyncMultiLock",
     "AsyncRWLock",
@@ -115,6 +120,7 @@ __all__ = [
     "Lock",
     "LockInfo",
     "LockOptions",
+    "LockService",
     "LossReason",
     "MultiLease",
     "MultiLock",
@@ -131,6 +137,8 @@ __all__ = [
     "RedlockOptions",
     "ScriptError",
     "Semaphore",
+    "ServiceMetrics",
+    "ServiceOptions",
     "StaleFence",
     "WaiterInfo",
     "WriteLease",
@@ -153,6 +161,7 @@ _HOMES = {
         "AsyncLatch",
         "AsyncLease",
         "AsyncLock",
+        "AsyncLockService",
         "AsyncMultiLease",
         "AsyncMultiLock",
         "AsyncSemaphore",
@@ -161,6 +170,7 @@ _HOMES = {
         "AsyncWriteLock",
     ),
     "pawl.core.options": ("LockOptions",),
+    "pawl.core.service": ("ServiceOptions",),
     "pawl.core.redlock": ("RedlockOptions",),
     "pawl.errors": (
         "AcquireTimeout",
@@ -194,6 +204,7 @@ _HOMES = {
         "LossReason",
         "NodeVote",
         "QuorumInfo",
+        "ServiceMetrics",
         "WaiterInfo",
     ),
     "pawl.sync": (
@@ -203,6 +214,7 @@ _HOMES = {
         "Latch",
         "Lease",
         "Lock",
+        "LockService",
         "MultiLease",
         "MultiLock",
         "RWLock",

@@ -16,6 +16,7 @@ __all__ = [
     "NodeVote",
     "QuorumInfo",
     "Release",
+    "ServiceMetrics",
     "WaiterInfo",
 ]
 
@@ -175,3 +176,30 @@ class LockInfo:
     limit: int | None = None
     used: int = 0
     holders: tuple[HolderInfo, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceMetrics:
+    """What the lock service knows of a name: the server's state at one instant, and what was counted in this client.
+
+    Attributes:
+        name: The name asked for.
+        holder: ``owner=`` and the identifier that holds it, ``host:pid/thread`` of another holder; ``""`` when free.
+        ttl_left: Seconds of the holder's lease left; 0 when free.
+        count: How many times it is held by its identifier, over all processes.
+        queue_length: How many waiters stand in the queue on the server.
+        acquired: Grants to callers of this client.
+        waits: Acquisitions that callers of this client began.
+        waiting: How many of them are waiting now.
+        failures: Acquisitions, renewals and releases of this client that failed.
+    """
+
+    name: str
+    holder: str
+    ttl_left: float
+    count: int
+    queue_length: int
+    acquired: int
+    waits: int
+    waiting: int
+    failures: int

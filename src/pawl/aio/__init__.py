@@ -9,6 +9,7 @@ from pawl.aio.lock import Acquiring, AsyncLock
 from pawl.aio.multi import AsyncMultiLease, AsyncMultiLock, MultiAcquiring
 from pawl.aio.rwlock import AsyncRWLock, AsyncWriteLock
 from pawl.aio.semaphore import AsyncSemaphore
+from pawl.aio.service import AsyncLockService
 
 __all__ = [
     "Acquiring",
@@ -19,6 +20,7 @@ __all__ = [
     "AsyncLeaders",
     "AsyncLease",
     "AsyncLock",
+    "AsyncLockService",
     "AsyncLost",
     "AsyncMultiLease",
     "AsyncMultiLock",

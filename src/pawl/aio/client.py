@@ -20,11 +20,13 @@ from pawl.aio.lock import AsyncLock, BaseAsyncLock
 from pawl.aio.multi import AsyncMultiLock
 from pawl.aio.rwlock import AsyncRWLock
 from pawl.aio.semaphore import AsyncSemaphore
+from pawl.aio.service import AsyncLockService
 from pawl.core import endings
 from pawl.core.engine import Engine, doubter
 from pawl.core.info import inspect
 from pawl.core.options import Seconds, check_timeout
 from pawl.core.redlock import RedlockOptions
+from pawl.core.service import Book
 from pawl.model import LockInfo
 from pawl.runtimes.aio import AsyncioRuntime
 from pawl.topology.credentials import Credentials
@@ -56,6 +58,7 @@ class AsyncClient:
         self._engines: dict[asyncio.AbstractEventLoop, Engine] = {}
         self._last: tuple[asyncio.AbstractEventLoop, Engine] | None = None
         self._closed = False
+        self._book: Book[AsyncLease] = Book()
         live_clients.add(self)
 
     def lock(self, name: str, **options: Unpack[LockKwargs]) -> AsyncLock:
@@ -202,6 +205,13 @@ class AsyncClient:
                 never work.
         """
         return AsyncMultiLock(self, *multi_plan(self._settings, self, members, options))
+
+    def service(self) -> AsyncLockService:
+        """The lock service in this process: names and identifiers instead of leases, for callers that keep no objects.
+
+        The same one at every call. Its holds are renewed until they are released or the client is closed.
+        """
+        return AsyncLockService(self, self._book)
 
     async def inspect(self, name: str, *, waiters: int = 100) -> LockInfo:
         """Who holds a name and who waits for it. Changes nothing; a free name gives a record that says free.

@@ -9,6 +9,7 @@ from pawl.sync.lock import Lock
 from pawl.sync.multi import MultiLease, MultiLock
 from pawl.sync.rwlock import RWLock, WriteLock
 from pawl.sync.semaphore import Semaphore
+from pawl.sync.service import LockService
 
 __all__ = [
     "Barrier",
@@ -18,6 +19,7 @@ __all__ = [
     "Leaders",
     "Lease",
     "Lock",
+    "LockService",
     "Lost",
     "MultiLease",
     "MultiLock",

@@ -19,6 +19,7 @@ from pawl.core import endings
 from pawl.core.engine import Engine, doubter
 from pawl.core.info import inspect
 from pawl.core.options import Seconds, check_timeout
+from pawl.core.service import Book
 from pawl.errors import PawlError
 from pawl.model import LockInfo
 from pawl.runtimes.threads import run
@@ -30,6 +31,7 @@ from pawl.sync.lock import BaseLock, Lock
 from pawl.sync.multi import MultiLock
 from pawl.sync.rwlock import RWLock
 from pawl.sync.semaphore import Semaphore
+from pawl.sync.service import LockService
 from pawl.topology.credentials import Credentials
 
 if TYPE_CHECKING:
@@ -64,6 +66,7 @@ class Client:
         self._engine.quorum = self._settings.redlock
         self._runtime.on_move = doubter(self._engine)
         self._warned = False
+        self._book: Book[Lease] = Book()
         live_clients.add(self)
 
     def lock(self, name: str, **options: Unpack[LockKwargs]) -> Lock:
@@ -206,6 +209,13 @@ class Client:
                 never work.
         """
         return MultiLock(self, *multi_plan(self._settings, self, members, options))
+
+    def service(self) -> LockService:
+        """The lock service in this process: names and identifiers instead of leases, for callers that keep no objects.
+
+        The same one at every call. Its holds are renewed until they are released or the client is closed.
+        """
+        return LockService(self, self._book)
 
     def inspect(self, name: str, *, waiters: int = 100) -> LockInfo:
         """Who holds a name and who waits for it. Changes nothing; a free name gives a record that says free.

@@ -1,0 +1,99 @@
+"""The lock service of asyncio. A thin shell over locks with an explicit owner."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from pawl.aio.lease import AsyncLease
+from pawl.core.options import Seconds, check_ttl
+from pawl.core.service import Book, ServiceOptions, service_options
+from pawl.model import ServiceMetrics
+from pawl.runtimes.shared import secret
+
+if TYPE_CHECKING:
+    from pawl.aio.client import AsyncClient
+
+__all__ = ["AsyncLockService"]
+
+
+class AsyncLockService:
+    """Locks by name and identifier, for callers that keep no lease object; made by ``AsyncClient.service``.
+
+    Whoever has the identifier may acquire again (counted), renew and release. All holds are renewed by the client's one
+    schedule until they are released, the client is closed, or ``max_hold`` ends them.
+    """
+
+    __slots__ = ("_book", "_client")
+
+    def __init__(self, client: AsyncClient, book: Book[AsyncLease]) -> None:
+        self._client = client
+        self._book = book
+
+    async def acquire(
+        self,
+        name: str,
+        options: ServiceOptions | Mapping[str, Any] | None = None,
+        *,
+        identifier: str | None = None,
+    ) -> str:
+        """Take a name, or take it once more.
+
+        Args:
+            name: As for ``lock``.
+            options: ``ServiceOptions``, or a mapping of its arguments.
+            identifier: Who takes it: text as for ``owner=``. The same one enters again at once, here and in other
+                processes. None (default) makes a new one of 128 random bits.
+
+        Returns:
+            The identifier, for ``renew`` and ``release``.
+
+        Raises:
+            AcquireTimeout: Another identifier still held it at the end of the wait.
+            ConfigurationError: A name, option or identifier that can never work.
+            BackendError: The server could not be asked, or refused.
+        """
+        asked = service_options(options)
+        who = secret() if identifier is None else identifier
+        lock = self._client.rlock(name, owner=who, ttl=asked.ttl, max_hold=asked.max_hold)
+        with self._book.watching(lock.name):
+            self._book.put(name, who, await lock.acquire(timeout=asked.patience))
+        return who
+
+    async def renew(self, name: str, identifier: str, ttl: Seconds | None = None) -> None:
+        """Set the remaining life of what an identifier holds; the schedule renews it anyway.
+
+        Args:
+            name: The name.
+            identifier: What ``acquire`` returned.
+            ttl: Seconds; None (default): the ttl that it has.
+
+        Raises:
+            NotHeld: It holds nothing of the name here, or lost it.
+        """
+        for lease in self._book.holds(name, identifier):
+            await lease.extend(lease.ttl if ttl is None else check_ttl(ttl))
+
+    async def release(self, name: str, identifier: str) -> None:
+        """Give back one hold: the name is free after as many releases as acquisitions.
+
+        Args:
+            name: The name.
+            identifier: What ``acquire`` returned.
+
+        Raises:
+            NotHeld: It holds nothing of the name here, or lost it; nothing was touched.
+            BackendUnavailable: The server did not answer; the ttl frees the name at the latest.
+        """
+        await self._book.take(name, identifier).release()
+
+    async def metrics(self, name: str) -> ServiceMetrics:
+        """Who holds a name, for how long yet, how often, who waits, and what was counted here.
+
+        Args:
+            name: The name.
+
+        Raises:
+            BackendError: The server could not be asked.
+        """
+        return self._book.metrics(await self._client.inspect(name, waiters=0))

@@ -1,0 +1,157 @@
+"""What the lock service keeps of its callers: who holds what here, and what happened how often."""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from pawl.core.options import Seconds, check_count, check_timeout, check_ttl, seconds
+from pawl.errors import ConfigurationError, NotHeld, PawlError
+from pawl.model import LockInfo, ServiceMetrics
+
+__all__ = ["Book", "ServiceOptions", "service_options"]
+
+_MOST_NAMES = 10_000
+"""Names whose counters are kept; the one that was asked for longest ago goes first."""
+
+L = TypeVar("L")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceOptions:
+    """How one acquisition of the lock service behaves. Durations in seconds.
+
+    Args:
+        ttl: Server-side life without renewal, 0.05 to 366 days; default 30, renewed at each third of it until release.
+        wait: How long to wait in the queue; 0 tries once. Default None: ``retry_count`` × ``retry_delay``.
+        retry_count: How many more times a caller would try; default 3. They become one wait in the queue, where the
+            name comes in turn; nothing is asked again and again.
+        retry_delay: What a caller would let pass between two tries; default 0.2.
+        max_hold: The hold is lost this long after its grant; None (default) never.
+
+    Raises:
+        ConfigurationError: A value that can never work.
+    """
+
+    ttl: Seconds = 30.0
+    wait: Seconds | None = None
+    retry_count: int = 3
+    retry_delay: Seconds = 0.2
+    max_hold: Seconds | None = None
+
+    def __post_init__(self) -> None:
+        check_ttl(self.ttl)
+        check_timeout(self.wait, "wait")
+        check_count(self.retry_count, "retry_count", 0, 1_000_000)
+        if not 0 <= seconds(self.retry_delay, "retry_delay") <= 86400:
+            raise ConfigurationError(f"retry_delay is {self.retry_delay!r}; give 0 to 86400 seconds")
+
+    @property
+    def patience(self) -> float | None:
+        """Seconds to wait in the queue; None for ever."""
+        if self.wait is None:
+            return self.retry_count * seconds(self.retry_delay, "retry_delay")
+        return check_timeout(self.wait, "wait")
+
+
+def service_options(given: object) -> ServiceOptions:
+    """Options as ``ServiceOptions``, from one, from a mapping, or from None.
+
+    Raises:
+        ConfigurationError: It is none of these, or has an option that is not known.
+    """
+    if given is None:
+        return ServiceOptions()
+    if isinstance(given, ServiceOptions):
+        return given
+    if not isinstance(given, Mapping):
+        raise ConfigurationError(f"options must be ServiceOptions or a mapping, not {type(given).__name__}")
+    known = ServiceOptions.__dataclass_fields__
+    unknown = sorted(str(key) for key in given if key not in known)
+    if unknown:
+        raise ConfigurationError(f"unknown option {', '.join(unknown)}; known: {', '.join(sorted(known))}")
+    return ServiceOptions(**given)
+
+
+class Book(Generic[L]):
+    """The holds of one client's service, and its counters by name."""
+
+    def __init__(self) -> None:
+        self._held: dict[tuple[str, str], list[L]] = {}
+        self._counts: OrderedDict[str, Counter[str]] = OrderedDict()
+
+    def put(self, name: str, identifier: str, lease: L) -> None:
+        """Note a hold."""
+        self._held.setdefault((name, identifier), []).append(lease)
+        self.count(name, "acquired")
+
+    def take(self, name: str, identifier: str) -> L:
+        """The newest hold, which is noted no more.
+
+        Raises:
+            NotHeld: There is none.
+        """
+        holds = self._held.get((name, identifier))
+        try:
+            # One step: of two threads, one gets it.
+            lease = holds.pop() if holds is not None else None
+        except IndexError:
+            lease = None
+        if lease is None:
+            self.count(name, "failures")
+            raise NotHeld(f"release {name!r}: nothing of it is held by {identifier!r} here", name=name)
+        if not holds:
+            self._held.pop((name, identifier), None)
+        return lease
+
+    def holds(self, name: str, identifier: str) -> tuple[L, ...]:
+        """All holds of an identifier.
+
+        Raises:
+            NotHeld: There is none.
+        """
+        holds = tuple(self._held.get((name, identifier), ()))
+        if not holds:
+            self.count(name, "failures")
+            raise NotHeld(f"renew {name!r}: nothing of it is held by {identifier!r} here", name=name)
+        return holds
+
+    def count(self, name: str, what: str, by: int = 1) -> None:
+        """Count what happened to a name."""
+        counts = self._counts.get(name)
+        if counts is None:
+            counts = self._counts[name] = Counter()
+            if len(self._counts) > _MOST_NAMES:
+                self._counts.popitem(last=False)
+        counts[what] += by
+
+    @contextmanager
+    def watching(self, name: str) -> Iterator[None]:
+        """Count one who waits, and what fails."""
+        self.count(name, "waits")
+        self.count(name, "waiting")
+        try:
+            yield
+        except PawlError:
+            self.count(name, "failures")
+            raise
+        finally:
+            self.count(name, "waiting", -1)
+
+    def metrics(self, info: LockInfo) -> ServiceMetrics:
+        """The record of a name: what the server says, and what was counted here."""
+        counts: Mapping[str, Any] = self._counts.get(info.name, Counter())
+        return ServiceMetrics(
+            name=info.name,
+            holder=info.holder,
+            ttl_left=info.ttl_left,
+            count=info.count,
+            queue_length=info.queue_length,
+            acquired=counts["acquired"],
+            waits=counts["waits"],
+            waiting=counts["waiting"],
+            failures=counts["failures"],
+        )

@@ -1,0 +1,165 @@
+"""The lock service in process: identifiers instead of leases, counted, renewed, and told apart by their errors."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+import pawl
+from pawl.testing.servers import Server
+from tests.faults.rig import Client, Colour, in_thread, remains, until
+from tests.refusal import refused
+
+
+class Service:
+    """A service of either colour."""
+
+    def __init__(self, colour: Colour, client: Client) -> None:
+        self.colour = colour
+        self.raw = client.raw.service()
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - the methods of the service
+        method = getattr(self.raw, name)
+        return lambda *args, **more: self.colour.run(lambda: method(*args, **more))
+
+
+@pytest.fixture
+def services(colour: Colour, pair: list[Client]) -> list[Service]:
+    return [Service(colour, client) for client in pair]
+
+
+def test_acquire_renew_release(services: list[Service], valkey: Server) -> None:
+    mine, other = services
+    identifier = mine.acquire("job")
+    assert len(identifier) > 20
+    assert mine.acquire("other") != identifier
+    with pytest.raises(pawl.AcquireTimeout) as caught:
+        other.acquire("job", {"wait": 0.1})
+    assert caught.value.code == "LOCK_TIMEOUT"
+    assert caught.value.holder == f"owner={identifier}"
+    mine.renew("job", identifier, 60)
+    assert 59 < mine.metrics("job").ttl_left <= 60
+    mine.release("job", identifier)
+    for wrong in (identifier, "somebody"):
+        with pytest.raises(pawl.NotHeld) as not_held:
+            mine.release("job", wrong)
+        assert not_held.value.code == "UNLOCK_FAILED"
+        with pytest.raises(pawl.NotHeld):
+            mine.renew("job", wrong)
+    other.release("job", other.acquire("job", {"wait": 0}))
+    assert remains(valkey) != [], "the other name is still held"
+
+
+def test_an_identifier_is_counted_also_over_processes(services: list[Service], valkey: Server) -> None:
+    """Two clients are two processes for the server."""
+    mine, other = services
+    assert mine.acquire("job", identifier="team-7") == "team-7"
+    mine.acquire("job", identifier="team-7")
+    other.acquire("job", pawl.ServiceOptions(wait=0), identifier="team-7")
+    assert other.metrics("job").count == 3
+    assert other.metrics("job").holder == "owner=team-7"
+    mine.release("job", "team-7")
+    mine.release("job", "team-7")
+    with pytest.raises(pawl.NotHeld):
+        mine.release("job", "team-7")
+    assert mine.metrics("job").count == 1, "the hold of the other process is not ours to release"
+    with pytest.raises(pawl.AcquireTimeout):
+        mine.acquire("job", {"wait": 0}, identifier="team-8")
+    other.release("job", "team-7")
+    mine.release("job", mine.acquire("job", {"wait": 0}, identifier="team-8"))
+    assert remains(valkey) == []
+
+
+def test_retries_are_one_wait_in_the_queue(services: list[Service]) -> None:
+    mine, other = services
+    identifier = mine.acquire("job")
+    began = time.monotonic()
+    with pytest.raises(pawl.AcquireTimeout):
+        other.acquire("job", {"retry_count": 2, "retry_delay": 0.15})
+    assert 0.3 <= time.monotonic() - began < 2
+    with pytest.raises(pawl.AcquireTimeout):
+        other.acquire("job", {"retry_count": 0})
+    waiting = in_thread(lambda: other.acquire("job", {"wait": 20}))
+    until(lambda: mine.metrics("job").queue_length == 1)
+    assert other.metrics("job").waiting == 1
+    mine.release("job", identifier)
+    other.release("job", waiting.result(10))
+
+
+def test_holds_are_renewed_until_they_are_lost(services: list[Service], valkey: Server) -> None:
+    mine, _ = services
+    identifier = mine.acquire("job", {"ttl": 0.3})
+    time.sleep(0.7)
+    mine.renew("job", identifier)
+    valkey.command("FLUSHALL")
+    time.sleep(0.5)
+    with pytest.raises(pawl.NotHeld):
+        mine.renew("job", identifier)
+    with pytest.raises(pawl.NotHeld):
+        mine.release("job", identifier)
+    limited = mine.acquire("job", {"max_hold": 0.2})
+    time.sleep(0.4)
+    with pytest.raises(pawl.NotHeld):
+        mine.release("job", limited)
+
+
+def test_metrics(services: list[Service]) -> None:
+    mine, other = services
+    free = mine.metrics("job")
+    assert free == pawl.ServiceMetrics("job", "", 0.0, 0, 0, 0, 0, 0, 0)
+    identifier = mine.acquire("job")
+    with pytest.raises(pawl.AcquireTimeout):
+        mine.acquire("job", {"wait": 0})
+    held = mine.metrics("job")
+    assert 29 < held.ttl_left <= 30
+    assert (held.holder, held.count, held.queue_length) == (f"owner={identifier}", 1, 0)
+    assert (held.acquired, held.waits, held.waiting, held.failures) == (1, 2, 0, 1)
+    assert other.metrics("job").acquired == 0, "counted by client"
+    mine.release("job", identifier)
+
+
+def test_the_same_service_at_every_call(colour: Colour, pair: list[Client]) -> None:
+    identifier = Service(colour, pair[0]).acquire("job")
+    Service(colour, pair[0]).release("job", identifier)
+
+
+def test_counters_and_holds_do_not_pile_up(services: list[Service]) -> None:
+    book = services[0].raw._book
+    for number in range(10_100):
+        book.count(str(number), "acquired")
+    assert len(book._counts) == 10_000
+    services[0].release("job", services[0].acquire("job"))
+    assert not book._held
+
+
+def test_closing_gives_everything_back(colour: Colour, pair: list[Client], valkey: Server) -> None:
+    service = Service(colour, pair[0])
+    for name in "abc":
+        service.acquire(name)
+    pair[0].close()
+    until(lambda: remains(valkey) == [])
+
+
+BAD: list[tuple[Any, str]] = [
+    ({"ttl": 0}, "ttl is 0 s"),
+    ({"wait": -1}, "wait is -1 s"),
+    ({"retry_count": -1}, "retry_count is -1"),
+    ({"retry_count": 1.5}, "retry_count must be an int"),
+    ({"retry_delay": -1}, "retry_delay is -1"),
+    ({"max_hold": 0}, "max_hold is 0 s"),
+    ({"timeout": 3}, "unknown option timeout"),
+    (7, "ServiceOptions or a mapping"),
+    ([], "ServiceOptions or a mapping"),
+]
+
+
+@pytest.mark.parametrize(("options", "word"), BAD, ids=str)
+def test_bad_options(services: list[Service], options: Any, word: str) -> None:  # noqa: ANN401 - what is wrong
+    refused(lambda: services[0].acquire("job", options), word)
+
+
+@pytest.mark.parametrize("identifier", ["", "a@b", "a b", 7])
+def test_bad_identifiers(services: list[Service], identifier: Any) -> None:  # noqa: ANN401 - what is wrong
+    refused(lambda: services[0].acquire("job", identifier=identifier), "owner")
