@@ -68,6 +68,9 @@ class LockKwargs(TypedDict, total=False):
     handover: int
     ticket_ttl: Seconds | None
     max_waiters: int
+    lock_delay: Seconds
+    replicas: int
+    replicas_sync: str
     on_lost: Callable[[Any], object] | None
     on_exit: str
     on_unavailable: str
@@ -306,6 +309,11 @@ def _quorum_plan(redlock: RedlockOptions, kind: str, name: str, key: str, option
             f"ttl is {options.ttl:g} s, above max_ttl {redlock.max_ttl:g} s: a node that restarted is not asked for "
             "max_ttl, which must be the longest ttl of all clients of these nodes"
         )
+    if options.lock_delay or options.replicas:
+        what = "lock_delay" if options.lock_delay else "replicas"
+        raise NotSupported(
+            f"{what} is for one master; several independent ones (Redlock) have no replicas to ask"
+        )
     return Plan(
         QuorumMutex(kind, name, key),
         options,
@@ -353,13 +361,14 @@ def strict_order(given: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _plain(options: LockOptions) -> bool:
-    return options.renew and options.max_hold is None and options.on_unavailable == "raise"
+    usual = options.on_unavailable == "raise" and options.durable is None
+    return usual and options.renew and options.max_hold is None
 
 
 def _spot(key: str, options: LockOptions) -> str:
     # Text, because its hash is worked out once. The callback's id cannot come again while its lock is alive.
     o = options
-    behaviour = f"{id(o.on_lost)} {o.renew_every} {o.on_exit} {o.on_unavailable}"
+    behaviour = f"{id(o.on_lost)} {o.renew_every} {o.on_exit} {o.on_unavailable} {o.lock_delay} {o.durable}"
     return f"{key} {o.ttl} {o.max_hold} {o.handover} {o.ticket_ttl} {behaviour}"
 
 

@@ -18,6 +18,7 @@ from pawl.core.names import helper_key
 from pawl.core.runtime import Call
 from pawl.core.scripts import load, pack_words
 from pawl.runtimes import threads
+from pawl.testing._resp import Wire
 from pawl.testing.groups import ClusterGroup
 from pawl.testing.servers import Server
 from tests.faults.rig import Colour, in_thread, key, until
@@ -256,8 +257,11 @@ def test_a_node_dies_and_its_replica_takes_over(
     calm_lease = client.lock(calm, ttl=1.0).acquire()
     waiting = other.lock(name, ttl=30.0, unavailable_after=25.0).start(timeout=40.0)
     until(lambda: client.inspect(name).queue_length == 1, what="it queues")
-    until(lambda: victim.command("WAIT", 1, 1000) == 1, what="replication")
-    time.sleep(0.3)
+    replica = next(node for node in replicated.nodes[3:] if replica_of(node) == victim.port)
+    until(
+        lambda: has(replica, f"{{{key(name)}}}:1:tickets"),
+        what="replication of the ticket, and so of all before",
+    )
     victim.kill()
     until(lambda: slot_served(replicated, name, victim), 30.0, what="a failover")
     until(lambda: client.counter("doubted") > 0 or lease.state == "held", what="the lease is looked after")
@@ -269,6 +273,19 @@ def test_a_node_dies_and_its_replica_takes_over(
     second.release()
     assert calm_lease.state == "held"
     calm_lease.release()
+
+
+def replica_of(node: Server) -> int:
+    role = node.command("ROLE")
+    assert isinstance(role, list)
+    return int(str(role[2]))
+
+
+def has(replica: Server, name: str) -> bool:
+    """Whether a replica has a key."""
+    with Wire(replica.address, timeout=5.0) as wire:
+        wire.command("READONLY")
+        return wire.command("EXISTS", name) == 1
 
 
 def slot_served(cluster: ClusterGroup, name: str, victim: Server) -> bool:

@@ -16,6 +16,7 @@ import logging
 from typing import TYPE_CHECKING, Protocol
 
 from pawl.core.backoff import full_jitter
+from pawl.core.durable import ask_durably
 from pawl.core.faults import passes, to_error
 from pawl.core.runtime import DEAF, Call, Fault, FaultKind, Reply, Wakeup
 from pawl.core.validity import valid_until
@@ -177,11 +178,11 @@ def _next_call(
 ) -> Call:
     channel = engine.runtime.channel()
     if claim.queued or claim.drifted:
-        return primitive.renew(claim.token, options.ttl_ms, options.ticket_ms, channel)
+        return primitive.renew(claim.token, options.life_ms, options.ticket_ms, channel)
     if claim.old is not None:
         tomb_ms = TOMB_MS if claim.old_unanswered else 0
         return primitive.swap(
-            claim.old, tomb_ms, claim.token, options.ttl_ms, options.ticket_ms,
+            claim.old, tomb_ms, claim.token, options.life_ms, options.ticket_ms,
             block=options.block, channel=channel, max_waiters=options.max_waiters,
         )  # fmt: skip
     return _acquire_call(primitive, options, claim, channel, wait=wait)
@@ -191,7 +192,7 @@ def _acquire_call(
     primitive: Primitive, options: LockOptions, claim: Claim, channel: str, *, wait: bool
 ) -> Call:
     return primitive.acquire(
-        claim.token, options.ttl_ms, options.ticket_ms,
+        claim.token, options.life_ms, options.ticket_ms,
         wait=wait, block=options.block, channel=channel, max_waiters=options.max_waiters,
     )  # fmt: skip
 
@@ -219,13 +220,13 @@ async def ask_once(
     """
     runtime = engine.runtime
     channel = runtime.channel()
-    if not channel:
+    if not channel or options.durable is not None:
         return None
     claim.sent = True
     sent_at = runtime.now()
     try:
         call = primitive.acquire(
-            claim.token, options.ttl_ms, options.ticket_ms,
+            claim.token, options.life_ms, options.ticket_ms,
             wait=wait, block=options.block, channel=channel, max_waiters=options.max_waiters,
         )  # fmt: skip
         reply = await runtime.call(call, patience(sent_at, options, until))
@@ -233,7 +234,7 @@ async def ask_once(
         claim.unanswered |= fault.maybe_applied
         return None
     if reply[0] == b"H" and len(reply) == _PLAIN_HELD:
-        valid = valid_until(sent_at, reply[3], options.ttl_ms)
+        valid = valid_until(sent_at, reply[3] - options.delay_ms, options.ttl_ms)
         if valid > runtime.now():
             return Grant(reply[2], valid, confirmed=True)
     claim.fresh = True
@@ -268,7 +269,10 @@ async def _ask(
             call = _next_call(engine, primitive, options, claim, wait=wait)
             claim.sent = True
             sent_at = runtime.now()
-            reply = await runtime.call(call, budget)
+            if options.durable is None:
+                reply = await runtime.call(call, budget)
+            else:
+                reply = await ask_durably(engine, primitive, options, claim, call, budget)
         except Fault as fault:
             claim.unanswered |= fault.maybe_applied
             claim.old_unanswered |= fault.maybe_applied
@@ -380,7 +384,7 @@ def _held(
         engine.depart(primitive, claim.token, TOMB_MS)
         claim.restart(engine.runtime.new_token())
         return None
-    valid = valid_until(sent_at, reply[3], options.ttl_ms)
+    valid = valid_until(sent_at, reply[3] - options.delay_ms, options.ttl_ms)
     if valid > engine.runtime.now():
         # Permits say in which mode they are held there.
         holds = reply[5] if len(reply) > _PLAIN_HELD and isinstance(reply[5], int) else 1
@@ -426,8 +430,8 @@ def _check(engine: Engine, options: LockOptions, claim: Claim, wakeup: Wakeup) -
     margin = (options.ticket_ttl or options.ttl) / 4
     if claim.valid_until <= engine.runtime.now() + margin:
         return None
-    # Without renewal nobody would raise the ticket's short life: ask now, which raises it to the ttl.
-    return Grant(wakeup.fence, claim.valid_until, False) if options.renew else None
+    # Asking now raises the ticket's short life to the ttl, which without renewal nobody else would.
+    return Grant(wakeup.fence, claim.valid_until, False) if not options.confirms else None
 
 
 def _patience(engine: Engine, options: LockOptions, claim: Claim) -> float:

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from pawl.core.claim import TOMB_MS, Claim, bear, rest
+from pawl.core.durable import confirm, renew_durably
+from pawl.core.faults import to_error
 from pawl.core.lease import BaseLease
 from pawl.core.names import WIRE_VERSION
 from pawl.core.quick import end
@@ -274,10 +276,10 @@ async def _raise_life(engine: Engine, lease: BaseLease, ttl: float, doing: str) 
     claim = Claim(tenure.token)
     attempt = 0
     while True:
-        call = tenure.primitive.renew(tenure.token, to_ms(ttl), to_ms(ttl), "")
+        call = tenure.primitive.renew(tenure.token, to_ms(ttl) + tenure.options.delay_ms, to_ms(ttl), "")
         sent_at = runtime.now()
         try:
-            reply = await runtime.call(call, tenure.options.request_timeout)
+            reply = await renew_durably(engine, tenure, call, tenure.options.request_timeout)
         except Fault as fault:
             pause = bear(engine, fault, tenure.options, claim, tenure.valid_until, attempt, doing, lease.name)
             await rest(engine, pause, lease.name, doing)
@@ -371,14 +373,19 @@ async def _adopt(engine: Engine, plan: Plan, ticket: Ticket, new_lease: NewLease
     runtime = engine.runtime
     engine.check_open(ticket.name)
     token = runtime.new_token()
-    call = plan.primitive.adopt(ticket.token, token, to_ms(plan.options.ttl))
+    call = plan.primitive.adopt(ticket.token, token, plan.options.life_ms)
     try:
         reply, sent_at = await query(engine, call, plan.options, ticket.name, "adopt")
+        await _confirm(engine, plan, reply)
     except BaseException:
         # Whether it was adopted is not known: then by nobody, so that the name is not held for nobody.
         engine.depart(plan.primitive, token, TOMB_MS)
         raise
-    until = valid_until(sent_at, reply[3], to_ms(plan.options.ttl)) if reply[0] == b"H" else 0.0
+    until = (
+        valid_until(sent_at, reply[3] - plan.options.delay_ms, plan.options.ttl_ms)
+        if reply[0] == b"H"
+        else 0.0
+    )
     if until <= runtime.now():
         raise NotHeld(
             f"adopt {ticket.name!r}: the lease ran out or was taken before it was adopted", name=ticket.name
@@ -392,6 +399,14 @@ async def _adopt(engine: Engine, plan: Plan, ticket: Ticket, new_lease: NewLease
     engine.keep(tenure, confirmed=True)
     lease._given = True
     return lease
+
+
+async def _confirm(engine: Engine, plan: Plan, reply: Reply) -> None:
+    if reply[0] == b"H":
+        try:
+            await confirm(engine, plan.primitive, plan.options)
+        except Fault as fault:
+            raise to_error(fault, plan.primitive.name, "adopt") from fault
 
 
 async def query(

@@ -226,7 +226,11 @@ class Engine:
         )
         if reason is not LossReason.MAX_HOLD:
             # After max_hold the owner is told first, and the rest of the ttl is its time to stop.
-            close_ms = tenure.close_ms(self.runtime.now()) if reason is LossReason.CLOSED else 0
+            close_ms = (
+                tenure.close_ms(self.runtime.now())
+                if reason is LossReason.CLOSED
+                else tenure.options.delay_ms
+            )
             self.depart_from(tenure, close_ms)
         self.detach_place(tenure)
         self._tell(tenure)
@@ -347,7 +351,7 @@ class Engine:
 
     def applies(self, tenure: Tenure, left_ms: int, asked_ms: int, sent_at: float) -> bool:
         """Take a renewal's yes into account; False if it came after the end, which it cannot undo."""
-        until = valid_until(sent_at, left_ms, asked_ms)
+        until = valid_until(sent_at, left_ms - tenure.options.delay_ms, asked_ms)
         with self.guard:
             now = self.runtime.now()
             if tenure.live and now < tenure.valid_until:

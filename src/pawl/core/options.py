@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
 from typing import Any
 
+from pawl.core.durable import Durable
 from pawl.core.validity import to_ms
 from pawl.errors import ConfigurationError
 
@@ -33,6 +34,7 @@ MAX_TTL = 366 * 86400.0
 _LEAST_DEADLOCK_AFTER = 0.02
 _HAND_OVER_FOR = 0.02
 _MOST_LOCAL_GRANTS = 1000
+_MOST_REPLICAS = 100
 
 
 def seconds(value: object, what: str) -> float:
@@ -172,6 +174,12 @@ class LockOptions:
         ticket_ttl: Server-side life of a waiter's ticket; default min(3, ttl). Dead waiters delay the others by at
             most this, in all.
         max_waiters: ``QueueFull`` beyond this many waiters on the server; default 10,000.
+        lock_delay: How long the name stays closed after a lease that was not released: its holder crashed, or lost it
+            and may still be at work; default 0, at most 366 days. A release opens the name at once.
+        replicas: How many replicas must have a grant, and each renewal, before it counts; default 0. With fewer,
+            acquire undoes the grant and raises ``NotReplicated``.
+        replicas_sync: Where the replicas must have it: ``"memory"`` (default), or ``"disk"``, for which the server
+            needs the command WAITAOF (Redis 7.2, Valkey 8) and its replicas an append-only file.
         on_lost: Called with the lease once it is lost.
         on_exit: What a ``with`` block does at its end when the lease was lost: ``"raise"`` (default) or ``"warn"``.
         on_unavailable: What acquire does once the server could not be reached for ``unavailable_after`` (or until the
@@ -197,6 +205,9 @@ class LockOptions:
     handover: int = 16
     ticket_ttl: float | None = None
     max_waiters: int = 10_000
+    lock_delay: float = 0.0
+    replicas: int = 0
+    replicas_sync: str = "memory"
     on_lost: Callable[[Any], object] | None = None
     on_exit: str = "raise"
     on_unavailable: str = "raise"
@@ -205,7 +216,11 @@ class LockOptions:
     # What every acquisition needs of these, worked out once.
     ttl_ms: int = field(init=False, repr=False, compare=False)
     ticket_ms: int = field(init=False, repr=False, compare=False)
+    delay_ms: int = field(init=False, repr=False, compare=False)
+    life_ms: int = field(init=False, repr=False, compare=False)
     block: int = field(init=False, repr=False, compare=False)
+    durable: Durable | None = field(init=False, repr=False, compare=False)
+    confirms: bool = field(init=False, repr=False, compare=False)
     request_timeout: float = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -231,12 +246,32 @@ class LockOptions:
         check_callback(self.on_lost, may_be_async=True)
         put(self, "ttl_ms", to_ms(ttl))
         put(self, "ticket_ms", to_ms(ticket_ttl))
+        self._check_safety()
         put(self, "block", self.handover + 1 if self.hands_over else 1)
         # A third of the ticket's life, so that two tries fit in it.
         put(self, "request_timeout", min(1.0, ticket_ttl / 3))
         if self.on_exit not in ("raise", "warn"):
             raise ConfigurationError(f"on_exit is {self.on_exit!r:.40}; give 'raise' or 'warn'")
         self._check_contended()
+
+    def _check_safety(self) -> None:
+        put = object.__setattr__
+        delay = _positive(self.lock_delay, "lock_delay", zero=True)
+        if delay > MAX_TTL:
+            raise ConfigurationError(f"lock_delay is {delay:g} s; at most 366 days")
+        put(self, "lock_delay", delay)
+        put(self, "replicas", check_count(self.replicas, "replicas", 0, _MOST_REPLICAS))
+        if self.replicas_sync not in ("memory", "disk"):
+            raise ConfigurationError(f"replicas_sync is {self.replicas_sync!r:.40}; give 'memory' or 'disk'")
+        if self.replicas_sync == "disk" and not self.replicas:
+            raise ConfigurationError(
+                "replicas_sync is 'disk', and replicas is 0: say how many must have it there"
+            )
+        put(self, "delay_ms", to_ms(delay))
+        put(self, "life_ms", self.ttl_ms + self.delay_ms)
+        put(self, "durable", Durable(self.replicas, self.replicas_sync == "disk") if self.replicas else None)
+        # A hand-off lives on its ticket's expiry, on one server: too little where more was asked for.
+        put(self, "confirms", not self.renew or self.delay_ms > 0 or self.replicas > 0)
 
     def _check_contended(self) -> None:
         if self.on_unavailable not in ("raise", "local", "open"):

@@ -55,7 +55,7 @@ def ask(
         return None
     options = tenure.options
     call = tenure.primitive.acquire(
-        tenure.token, options.ttl_ms, options.ticket_ms,
+        tenure.token, options.life_ms, options.ticket_ms,
         wait=True, block=options.block, channel=line.channel, max_waiters=options.max_waiters,
     )  # fmt: skip
     return line.ask(call, options.request_timeout if until is None else patience(sent_at, options, until))
@@ -67,7 +67,8 @@ def settle(
     """Own what a plain yes grants: confirmed, and to be renewed; None for every other answer."""
     if reply[0] != b"H" or reply[2] <= 0:
         return None
-    until = valid_until(sent_at, reply[3], tenure.options.ttl_ms)
+    options = tenure.options
+    until = valid_until(sent_at, reply[3] - options.delay_ms, options.ttl_ms)
     now = engine.runtime.now()
     if until <= now:
         return None

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from pawl.core.backoff import full_jitter
 from pawl.core.deadlock import look_for_cycles
+from pawl.core.durable import check_renewals
 from pawl.core.runtime import Fault, FaultKind, Reply
 from pawl.core.tenure import loss_from
 from pawl.core.validity import to_ms
@@ -123,6 +124,8 @@ async def _renew(engine: Engine, due: list[Tenure], record: Call | None) -> None
     outcomes = await engine.runtime.call_many(calls, patience)
     if record is not None and engine.book is not None:
         engine.book.answered(outcomes.pop())
+    if any(tenure.options.durable is not None for tenure in batch):
+        await check_renewals(engine, batch, calls, outcomes, patience)
     for tenure, outcome in zip(batch, outcomes, strict=True):
         if isinstance(outcome, Fault):
             _failed(engine, tenure, outcome)
@@ -133,7 +136,7 @@ async def _renew(engine: Engine, due: list[Tenure], record: Call | None) -> None
 def _life_ms(tenure: Tenure) -> int:
     """What to ask for: one millisecond, which raises nothing, where a lease is only to be confirmed."""
     at_limit = tenure.hold_limit is not None and tenure.valid_until >= tenure.hold_limit
-    return 1 if at_limit or not tenure.options.renew else to_ms(tenure.ttl)
+    return 1 if at_limit or not tenure.options.renew else to_ms(tenure.ttl) + tenure.options.delay_ms
 
 
 def _until_next_end(engine: Engine, now: float) -> float:

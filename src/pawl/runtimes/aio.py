@@ -14,9 +14,11 @@ from contextlib import AbstractContextManager
 from functools import lru_cache
 from typing import Any
 
+from pawl.core.durable import Durable
 from pawl.core.runtime import Call, Fault, FaultKind, Parker, Reply, Wakeup
 from pawl.runtimes.shared import Identity, locate, now, secret
 from pawl.topology.endpoint import Endpoint
+from pawl.transport.durable import Spares
 from pawl.transport.mux import Mux, open_mux
 from pawl.transport.wire import Greeting
 
@@ -81,6 +83,7 @@ class AsyncioRuntime:
         self._prefix = prefix
         self._identity = Identity()
         self._mux: Mux | None = None
+        self._spares = Spares()
         self._connecting: asyncio.Task[None] | None = None
         self._served = False
         self._waiters: dict[str, _Sleep] = {}
@@ -221,6 +224,14 @@ class AsyncioRuntime:
                 outcomes.append(fault)
         return outcomes
 
+    async def call_durable(self, call: Call, durable: Durable, timeout: float) -> tuple[Reply | None, int]:
+        """See ``DurableRuntime``: beside the shared connection, which must not block."""
+        return await self._spares.call(None, self._locate, call, durable, timeout)
+
+    def streams(self, calls: Sequence[Call]) -> list[list[int]]:
+        """See ``DurableRuntime``: there is one server."""
+        return [list(range(len(calls)))]
+
     def cast(self, call: Call) -> None:
         """See ``Runtime``."""
         mux = self._mux
@@ -323,12 +334,14 @@ class AsyncioRuntime:
                     with contextlib.suppress(asyncio.CancelledError, Fault):
                         await task
         finally:
+            self._spares.close()
             if self._mux is not None:
                 self._mux.close()
 
     def after_fork(self) -> None:
         """In the child: the loop is the parent's. Its connection is not closed here: the poller is shared with it."""
         self._ending = True
+        self._spares.abandon()
         self._mux = None
 
 

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 from weakref import proxy
 
+from pawl.core.durable import Durable
 from pawl.core.runtime import Call, Fault, FaultKind, Reply
 from pawl.runtimes.aio import AsyncioRuntime
 from pawl.runtimes.shared import now, secret
@@ -73,6 +74,18 @@ class ClusterThreads(ThreadRuntime):
     async def call_many(self, calls: Sequence[Call], timeout: float) -> list[Reply | Fault]:
         """See ``Runtime``."""
         return await self._router.route_many(calls, timeout)
+
+    async def call_durable(self, call: Call, durable: Durable, timeout: float) -> tuple[Reply | None, int]:
+        """See ``DurableRuntime``."""
+
+        async def send(address: Address, sent: Call, left: float) -> tuple[Reply | None, int]:
+            return await self._durably(self._link_to(address, left), sent, durable, left)
+
+        return await self._router.route_by(send, call, timeout)
+
+    def streams(self, calls: Sequence[Call]) -> list[list[int]]:
+        """See ``DurableRuntime``."""
+        return self._router.streams(calls)
 
     def call_node(self, address: Address, call: Call, timeout: float) -> Reply:
         """Run one script on one node."""
@@ -198,6 +211,21 @@ class ClusterAsyncio(AsyncioRuntime):
     async def call_many(self, calls: Sequence[Call], timeout: float) -> list[Reply | Fault]:
         """See ``Runtime``."""
         return await self._router.route_many(calls, timeout)
+
+    async def call_durable(self, call: Call, durable: Durable, timeout: float) -> tuple[Reply | None, int]:
+        """See ``DurableRuntime``."""
+
+        async def send(address: Address, sent: Call, left: float) -> tuple[Reply | None, int]:
+            async def locate(_timeout: float) -> Endpoint:
+                return self._router.endpoint(address)
+
+            return await self._spares.call(address, locate, sent, durable, left)
+
+        return await self._router.route_by(send, call, timeout)
+
+    def streams(self, calls: Sequence[Call]) -> list[list[int]]:
+        """See ``DurableRuntime``."""
+        return self._router.streams(calls)
 
     def cast(self, call: Call) -> None:
         """See ``Runtime``."""

@@ -17,9 +17,11 @@ from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 from weakref import WeakSet, ref
 
+from pawl.core.durable import Durable
 from pawl.core.runtime import Call, Fault, FaultKind, Parker, Reply, Wakeup
 from pawl.runtimes.shared import Identity, locate, now, secret, stock
 from pawl.topology.endpoint import Endpoint
+from pawl.transport.durable import call_on
 from pawl.transport.link import Link
 
 __all__ = ["ThreadRuntime", "run"]
@@ -230,6 +232,24 @@ class ThreadRuntime:
         except Fault as fault:
             return [fault] * len(calls)
         return link.call_many(calls, timeout)
+
+    async def call_durable(self, call: Call, durable: Durable, timeout: float) -> tuple[Reply | None, int]:
+        """See ``DurableRuntime``: the thread's own connection may block."""
+        return await self._durably(self._held_link(timeout), call, durable, timeout)
+
+    async def _durably(
+        self, link: Link, call: Call, durable: Durable, timeout: float
+    ) -> tuple[Reply | None, int]:
+        if not link.lock.acquire(False):
+            raise Fault(FaultKind.UNREACHABLE, "the connection is in use by what a signal interrupted")
+        try:
+            return await call_on(link, call, durable, timeout)
+        finally:
+            link.lock.release()
+
+    def streams(self, calls: Sequence[Call]) -> list[list[int]]:
+        """See ``DurableRuntime``: there is one server."""
+        return [list(range(len(calls)))]
 
     def cast(self, call: Call) -> None:
         """See ``Runtime``: the upkeep sends it at once; an interrupted connection must not be used again."""

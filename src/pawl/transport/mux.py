@@ -31,7 +31,7 @@ from pawl.transport.wire import (
     rid_of,
 )
 
-__all__ = ["Mux", "open_mux"]
+__all__ = ["Mux", "open_connection", "open_mux"]
 
 _PATIENCE = 0.25
 """A request that waited this long while nothing at all came back condemns the connection."""
@@ -336,18 +336,23 @@ async def open_mux(endpoint: Endpoint, mux: Mux, greeting: Greeting, timeout: fl
     Raises:
         Fault: It could not be done.
     """
-    try:
-        maker = await _open(endpoint, timeout)
-    except Fault as fault:
-        if not asks_again(endpoint, fault):
-            raise
-        maker = await _open(endpoint, timeout)
+    maker = await open_connection(endpoint, timeout)
     mux.take_over(maker)
     try:
         await mux.greet(greeting, timeout)
     except BaseException:
         mux.close()
         raise
+
+
+async def open_connection(endpoint: Endpoint, timeout: float) -> Any:
+    """A connection of redis.asyncio, encrypted and logged in; a refused login is tried once more by a provider."""
+    try:
+        return await _open(endpoint, timeout)
+    except Fault as fault:
+        if not asks_again(endpoint, fault):
+            raise
+    return await _open(endpoint, timeout)
 
 
 async def _open(endpoint: Endpoint, timeout: float) -> Any:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
 
 from pawl.core.runtime import Call, Fault, FaultKind, Reply
 from pawl.topology.cluster import Address, SlotMap, first_key, read_ranges, read_redirect, slot_of
@@ -15,6 +16,8 @@ from pawl.transport.wire import pack
 __all__ = ["Asking", "Router"]
 
 log: logging.Logger = logging.getLogger("pawl.cluster")
+
+T = TypeVar("T")
 
 _ASKING = pack(b"ASKING")
 _MOST_HOPS = 8
@@ -132,10 +135,23 @@ class Router(ABC):
         kind = faults[0].kind if final else FaultKind.UNREACHABLE
         return Fault(kind, f"{self._target.shown}: no node tells of the cluster: {told}", final=final)
 
+    def streams(self, calls: Sequence[Call]) -> list[list[int]]:
+        """Which of the calls go to the same node."""
+        found: dict[Address | None, list[int]] = {}
+        for index, call in enumerate(calls):
+            found.setdefault(self.node_of(call), []).append(index)
+        return list(found.values())
+
     # Calls ------------------------------------------------------------------------------------------------------
 
     async def route(self, call: Call, timeout: float) -> Reply:
         """Run one script where its keys are. Raises ``Fault``."""
+        return await self.route_by(self.send, call, timeout)
+
+    async def route_by(
+        self, send: Callable[[Address, Call, float], Awaitable[T]], call: Call, timeout: float
+    ) -> T:
+        """The same by another way of sending to a node."""
         end = self._now() + timeout
         slot = slot_of(first_key(call.body))
         if self.slots.stale:
@@ -146,7 +162,7 @@ class Router(ABC):
                 self.slots.stale = True
                 raise Fault(FaultKind.NOT_READY, f"no node serves slot {slot}")
             try:
-                return await self.send(address, sent, max(0.001, end - self._now()))
+                return await send(address, sent, max(0.001, end - self._now()))
             except Fault as fault:
                 if fault.kind is not FaultKind.REDIRECTED:
                     self.doubt(address, fault)
