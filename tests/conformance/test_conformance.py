@@ -1,21 +1,17 @@
-"""Every primitive keeps what its entry promises: in each colour, on each server; and a broken one is found out."""
+"""Every primitive keeps what its entry promises: in each colour, on each server."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
-import pawl
 from pawl.primitives.registry import REGISTRY
 from pawl.testing import Server
-from pawl.testing.conformance import CHECKS, COLOURS, Colour, Result, checks_of, report, run, suite
+from pawl.testing.conformance import CHECKS, COLOURS, Colour, checks_of, run
 from pawl.testing.servers import EVERY_FLAVOUR
-from tests.conformance.toy import Edit, Variant, registered
+from tests.conformance.toy import broken
 from tests.conftest import started
 
 
@@ -26,20 +22,13 @@ def any_server(request: pytest.FixtureRequest) -> Iterator[Server]:
         yield server
 
 
-def broken(results: list[Result]) -> str:
-    """What is not kept, for a person to read."""
-    return "\n".join(str(result) for result in results if result.error is not None)
-
-
+# On a machine that is busy elsewhere a lease of 0.4 s can truly be lost: one more try, which the closing line counts.
+@pytest.mark.flaky(reruns=1)
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("colour", COLOURS)
 @pytest.mark.parametrize("kind", REGISTRY)
 def test_a_primitive_keeps_its_promises(any_server: Server, kind: str, colour: Colour) -> None:
-    results = run(any_server.url, [kind], [colour], parallel=8)
-    # A machine that was busy elsewhere may have lost a lease of 0.4 s in truth: once more, by itself.
-    again = [r.check for r in results if r.error is not None]
-    if again:
-        results = run(any_server.url, [kind], [colour], only=again, parallel=1)
+    results = run(any_server.url, [kind], [colour], parallel=10)
     assert not broken(results), broken(results)
 
 
@@ -52,159 +41,3 @@ def test_every_primitive_and_every_check_has_work() -> None:
             f"{check.name} is never used"
         )
         assert check.promise.endswith(".")
-
-
-# A toy ----------------------------------------------------------------------------------------------------------------
-
-
-def test_a_registered_toy_is_picked_up_and_keeps_all_promises(valkey: Server) -> None:
-    with registered(Variant()) as entry:
-        results = run(valkey.url, ["toy"], parallel=8)
-        assert {r.check for r in results} == {check.name for check in checks_of(entry)}
-        assert {r.colour for r in results} == set(COLOURS)
-        assert not broken(results), broken(results)
-        everything = run(valkey.url, only=["grant_and_release"])
-        assert {r.kind for r in everything} == {entry.kind for entry in REGISTRY.values() if entry.leases}
-    assert "toy" not in REGISTRY
-
-
-UNFENCED = (
-    Edit("math.max((last or 0) + 1, now_us)", "7"),
-    Edit("math.max(tonumber(fence[1] or '0') + 1, now_us)", "7"),
-)
-
-BROKEN: dict[str, tuple[Variant, set[str]]] = {
-    "leave frees whoever holds": (
-        Variant(edits=(Edit("local holding = value == token", "local holding = value ~= false"),)),
-        {"a_wait_ends_at_its_time", "every_key_has_a_ttl"},
-    ),
-    "a key without an expiry": (
-        Variant(
-            edits=(
-                Edit("call('SET', NAME, value, 'PXAT', digits(expiry_ms))", "call('SET', NAME, value)"),
-                Edit(
-                    "call('SET', NAME, token, 'PXAT', string.format('%.0f', now_ms + ttl_ms))",
-                    "call('SET', NAME, token)",
-                ),
-            )
-        ),
-        {"every_key_has_a_ttl", "a_dead_holder_frees_it"},
-    ),
-    "renew takes the name again": (
-        Variant(
-            edits=(
-                Edit(
-                    "  reply = {'U', RID, present(value)}",
-                    "  reply = {'H', RID, grant(token, now_ms + ttl_ms, 1, fence), ttl_ms, now_ms}",
-                ),
-            )
-        ),
-        {"a_loss_is_told", "a_loss_is_raised_by_the_block"},
-    ),
-    "the last comes first": (
-        Variant(
-            edits=(
-                Edit("call('ZRANGE', QUEUE, 0, 0)", "call('ZREVRANGE', QUEUE, 0, 0)"),
-                Edit(
-                    "call('ZRANGE', QUEUE, from, from + BATCH - 1)",
-                    "call('ZREVRANGE', QUEUE, from, from + BATCH - 1)",
-                ),
-            )
-        ),
-        {"first_come_first_served"},
-    ),
-    "a release tells nobody": (
-        Variant(edits=(Edit("redis.pcall('PUBLISH'", "tostring('PUBLISH'"),)),
-        {"a_release_hands_it_on"},
-    ),
-    "a release passes nothing on": (
-        Variant(edits=(Edit("local head = call('ZRANGE', QUEUE, 0, 0)[1]", "local head = false"),)),
-        {"a_release_hands_it_on"},
-    ),
-    "fences stay": (Variant(edits=UNFENCED), {"fences_rise", "a_stale_holder_has_a_lower_fence"}),
-    "everybody may queue": (
-        Variant(edits=(Edit("if waiters >= max_waiters then", "if false then"),)),
-        {"too_many_waiters_are_refused"},
-    ),
-    "no tombstones": (
-        Variant(
-            edits=(
-                Edit("call('EXISTS', DEAD) == 1", "false"),
-                Edit("call('EXISTS', NAME, QUEUE, DEAD) == 0", "call('EXISTS', NAME, QUEUE) == 0"),
-            )
-        ),
-        {"a_late_copy_revives_nothing"},
-    ),
-    "anybody gets in": (
-        Variant(edits=(Edit("call('EXISTS', NAME, QUEUE, DEAD) == 0", "true"),)),
-        {"no_more_than_the_capacity", "a_crowd_is_never_inside_together"},
-    ),
-    "no renewal": (Variant(options={"renew": False}), {"renewal_keeps_it"}),
-}
-
-
-@pytest.mark.parametrize("name", BROKEN)
-def test_a_broken_toy_is_found_out(valkey: Server, name: str) -> None:
-    variant, expected = BROKEN[name]
-    with registered(variant):
-        results = run(valkey.url, ["toy"], only=expected)
-    kept = {(r.check, r.colour) for r in results if r.error is None}
-    assert not kept, f"{name}: these did not notice: {kept}"
-    assert len(results) == len(expected) * len(COLOURS)
-    for result in results:
-        assert "BROKEN: " in str(result)
-
-
-# For others -----------------------------------------------------------------------------------------------------------
-
-
-def test_the_suite_is_a_class_of_tests(valkey: Server) -> None:
-    with registered(Variant()) as entry:
-        tests: Any = suite(lambda: valkey.url, ["toy"], ["threads"])
-    (mark,) = tests.test_promise.pytestmark
-    names, cases = mark.args
-    assert names == ("entry", "colour", "check")
-    assert [case.id for case in cases] == [f"toy-threads-{check.name}" for check in checks_of(entry)]
-    tests().test_promise(*cases[0].values)
-    with registered(Variant(edits=UNFENCED)) as entry, pytest.raises(AssertionError, match="is above"):
-        tests().test_promise(entry, "threads", CHECKS["fences_rise"])
-
-
-def test_the_command_tells_what_is_kept(valkey: Server) -> None:
-    command = [sys.executable, "-m", "pawl.testing", "conformance"]
-    done = subprocess.run(
-        [*command, valkey.url, "lock"], capture_output=True, text=True, timeout=110, check=False
-    )
-    total = 2 * len(checks_of(REGISTRY["lock"]))
-    assert done.returncode == 0, done.stdout
-    assert done.stdout.splitlines()[-1] == f"{total} of {total} promises kept"
-    assert "lock asyncio grant_and_release: kept\n" in done.stdout
-    for wrong in ([], ["--help"]):
-        done = subprocess.run([*command, *wrong], capture_output=True, text=True, timeout=60, check=False)
-        assert done.returncode == 2
-        assert "rlock" in done.stdout
-    done = subprocess.run(command[:3], capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 2
-    assert "conformance" in done.stderr
-
-
-def test_a_wrong_name_is_refused() -> None:
-    with pytest.raises(pawl.ConfigurationError, match="no such primitive: nolock"):
-        run("redis://127.0.0.1:1/0", ["nolock"])
-    with pytest.raises(pawl.ConfigurationError, match="no such check: nothing"):
-        run("redis://127.0.0.1:1/0", only=["nothing"])
-    with pytest.raises(pawl.ConfigurationError, match="no such primitive: nolock"):
-        suite("redis://127.0.0.1:1/0", ["nolock"])
-
-
-def test_a_report_counts_what_is_broken() -> None:
-    results = [
-        Result("toy", "threads", "fences_rise", None),
-        Result("toy", "asyncio", "fences_rise", AssertionError("expected: fence 1 is above 1")),
-        Result("toy", "asyncio", "names_are_apart", KeyError("x")),
-    ]
-    *lines, last = report(results)
-    assert last == "1 of 3 promises kept"
-    assert lines[0] == "toy threads fences_rise: kept"
-    assert lines[1].startswith("toy asyncio fences_rise: BROKEN: Each grant's fence is above")
-    assert "KeyError" in lines[2]

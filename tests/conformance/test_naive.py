@@ -10,7 +10,7 @@ from pawl.primitives.registry import REGISTRY
 from pawl.testing import Server
 from pawl.testing.conformance import COLOURS, run
 from tests.conformance.naive import NAIVE, UNSAFE_COUNT
-from tests.conformance.test_conformance import BROKEN
+from tests.conformance.test_toy import BROKEN
 from tests.conformance.toy import Variant, registered
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from pawl.core.runtime import Call
 from pawl.core.scripts import Script, with_source
 from pawl.primitives.registry import REGISTRY, Entry, register, unregister
+from pawl.testing.conformance import Result
 
 
 @dataclass(frozen=True)
@@ -94,3 +95,8 @@ def registered(variant: Variant, kind: str = "toy", family: str = "") -> Iterato
         yield register(entry)
     finally:
         unregister(kind)
+
+
+def broken(results: list[Result]) -> str:
+    """What is not kept, for a person to read."""
+    return "\n".join(str(result) for result in results if result.error is not None)

@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from pawl.primitives.registry import REGISTRY
 from pawl.testing.history import Mode, Rules, check, report
 from pawl.testing.servers import Server
 from tests.workloads.director import Play
 
-KINDS = ["lock", "fair_lock", "rwlock", "semaphore"] + [kind for kind in ("multi_lock",) if kind in REGISTRY]
+KINDS = ["lock", "fair_lock", "rwlock", "semaphore", "multi_lock"]
 
 # A lock hands over locally, so a waiter elsewhere is passed by; a multi_lock waits for one name at a time.
 IN_ORDER = {"fair_lock", "rwlock", "semaphore"}
