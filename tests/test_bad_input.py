@@ -90,6 +90,39 @@ def test_names_to_inspect(listener: Listener, name: Any) -> None:  # noqa: ANN40
     refused(lambda: asyncio.run(pawl.connect_async(listener.url).inspect(name)), "name")
 
 
+@pytest.mark.parametrize("name", [None, b"x", "", "x" * 201])
+def test_names_to_force(listener: Listener, name: Any) -> None:  # noqa: ANN401 - what is wrong
+    refused(lambda: pawl.connect(listener.url).force_release(name, reason="x"), "name")
+    refused(lambda: asyncio.run(pawl.connect_async(listener.url).force_release(name, reason="x")), "name")
+
+
+@pytest.mark.parametrize(
+    ("reason", "word"),
+    [
+        ("", "why"),
+        ("  ", "why"),
+        (None, "why"),
+        (b"x", "why"),
+        ("x" * 501, "too long"),
+        ("\ud800", "surrogate"),
+    ],
+)
+def test_reasons_to_force(listener: Listener, reason: Any, word: str) -> None:  # noqa: ANN401 - what is wrong
+    refused(lambda: pawl.connect(listener.url).force_release("n", reason=reason), word)
+    refused(lambda: asyncio.run(pawl.connect_async(listener.url).force_release("n", reason=reason)), word)
+
+
+@pytest.mark.parametrize("limit", [0, -1, 1001, True, 1.5, "3", None])
+def test_limits_of_the_audit(listener: Listener, limit: Any) -> None:  # noqa: ANN401 - what is wrong
+    refused(lambda: pawl.connect(listener.url).audit(limit), "limit")
+    refused(lambda: asyncio.run(pawl.connect_async(listener.url).audit(limit)), "limit")
+
+
+@pytest.mark.parametrize("after", [-1, 0.01, nan, inf, "1", True, timedelta(seconds=-1)])
+def test_deadlock_after(connect: Connect, listener: Listener, after: Any) -> None:  # noqa: ANN401 - what is wrong
+    refused(lambda: connect(listener.url, deadlock_after=after), "deadlock_after")
+
+
 GOOD_NAMES = [
     "x" * 200,
     "é" * 100,

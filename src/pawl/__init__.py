@@ -55,6 +55,8 @@ if TYPE_CHECKING:
         WrongKey,
     )
     from pawl.model import (
+        AuditEntry,
+        Forced,
         HolderInfo,
         Leader,
         LeaseState,
@@ -98,6 +100,7 @@ __all__ = [
     "AsyncSemaphore",
     "AsyncWriteLease",
     "AsyncWriteLock",
+    "AuditEntry",
     "BackendDenied",
     "BackendError",
     "BackendOutOfMemory",
@@ -110,6 +113,7 @@ __all__ = [
     "ConfigurationError",
     "DeadlockDetected",
     "Election",
+    "Forced",
     "HolderInfo",
     "Latch",
     "Leader",
@@ -197,6 +201,8 @@ _HOMES = {
         "WrongKey",
     ),
     "pawl.model": (
+        "AuditEntry",
+        "Forced",
         "HolderInfo",
         "Leader",
         "LeaseState",

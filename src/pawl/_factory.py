@@ -26,6 +26,7 @@ from pawl.core.sessions import Setup
 from pawl.core.template import Template, Unfilled, escape, make, plain
 from pawl.errors import ConfigurationError, NotSupported
 from pawl.primitives.mutex import Mutex, SharedMutex
+from pawl.primitives.permits import SHARED, Permits
 from pawl.primitives.redlock import QuorumMutex
 from pawl.primitives.session import SessionKeys
 from pawl.topology.credentials import Credentials
@@ -123,7 +124,23 @@ class Settings:
     @property
     def setup(self) -> Setup | None:
         """How clients tell of themselves; None with independent masters, where no two see the same record."""
-        return None if self.redlock else Setup(self.session_keys, self._exclusive, self.deadlock_after)
+        return (
+            None
+            if self.redlock
+            else Setup(self.session_keys, self._exclusive, self._shown, self.deadlock_after)
+        )
+
+    def _shown(self, kind: str, name: str) -> Primitive | None:
+        if kind in _EXCLUSIVE:
+            return self._exclusive(kind, name)
+        try:
+            if kind == "semaphore":
+                return Permits(kind, name, key_of(self.namespace, name), "permits", SHARED)
+            if kind.startswith("rwlock"):
+                return Permits(kind, name, key_of(self.namespace, name), "rwlock", SHARED)
+        except ConfigurationError:
+            return None
+        return None
 
     def _exclusive(self, kind: str, name: str) -> Primitive | None:
         # By the primitive's own name, which needs no escaping: a record tells what it was made with.

@@ -7,6 +7,8 @@ from enum import StrEnum
 from typing import NamedTuple
 
 __all__ = [
+    "AuditEntry",
+    "Forced",
     "Grant",
     "HolderInfo",
     "Leader",
@@ -120,11 +122,13 @@ class WaiterInfo:
         holder: ``host:pid/thread`` of the waiter.
         position: 0 is next.
         ttl_left: Seconds until its ticket lapses unless renewed.
+        age: Seconds since it drew its ticket.
     """
 
     holder: str
     position: int
     ttl_left: float
+    age: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +165,12 @@ class LockInfo:
         waiters: The first of them, in order.
         limit: How many permits a semaphore has; None for what has no limit.
         used: How many of them are out.
-        holders: Those who hold a semaphore or an rwlock together, the first to end first.
+        holders: Those who hold a semaphore, an rwlock or a shared ``owner=`` together, the first to end first.
+        kind: What was asked for; from ``locks()``, what it is held as.
+        host: The holder's machine, ``""`` if not known.
+        pid: The holder's process, None if not known.
+        since: When the holder's client got it, in Unix time by the server's clock; None if not known.
+        owner: From ``locks()``: the thread or task that has it now; ``""`` elsewhere.
     """
 
     name: str
@@ -176,6 +185,58 @@ class LockInfo:
     limit: int | None = None
     used: int = 0
     holders: tuple[HolderInfo, ...] = ()
+    kind: str = ""
+    host: str = ""
+    pid: int | None = None
+    since: float | None = None
+    owner: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Forced:
+    """What became of a name that was to be taken from its holder; true in a condition if it was.
+
+    Attributes:
+        name: The name.
+        released: Whether somebody held it.
+        holder: ``host:pid/thread`` of who did; ``""`` when it was free or the holder was not pawl's.
+        fence: A fence above all that the holder was given: what is written to can refuse it from now on. None if the
+            name was free.
+    """
+
+    name: str
+    released: bool
+    holder: str
+    fence: int | None
+
+    def __bool__(self) -> bool:
+        return self.released
+
+
+@dataclass(frozen=True, slots=True)
+class AuditEntry:
+    """One thing that an operator did.
+
+    Attributes:
+        at: When, in Unix time by the server's clock.
+        who: ``host:pid/thread`` of who did it.
+        action: What: ``"force_release"``.
+        name: To which name.
+        text: Why, in the words of who did it.
+        outcome: ``"released"``, ``"free"`` (nobody held it), or ``"unknown"``: it was begun and its end never
+            written.
+        holder: Who held it.
+        fence: The fence that the name rose to, or None.
+    """
+
+    at: float
+    who: str
+    action: str
+    name: str
+    text: str
+    outcome: str
+    holder: str
+    fence: int | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,6 +76,12 @@ def threads(client: pawl.Client) -> None:
     assert_type(work(3, text="a"), float)
     work("3")  # type: ignore[arg-type]
     records(client.inspect("x", waiters=3))
+    assert_type(client.locks(), list[pawl.LockInfo])
+    forced = client.force_release("x", reason="it hangs")
+    assert_type(forced, pawl.Forced)
+    assert_type(forced.fence, int | None)
+    assert_type(client.audit(10), list[pawl.AuditEntry])
+    assert_type(pawl.connect("redis://h", deadlock_after=None), pawl.Client)
 
 
 async def tasks(client: pawl.AsyncClient) -> None:
@@ -128,6 +134,9 @@ async def tasks(client: pawl.AsyncClient) -> None:
         await lease.release()
     async with lock.acquire(timeout=1) as lease:
         assert_type(lease, pawl.AsyncLease)
+    assert_type(await client.locks(), list[pawl.LockInfo])
+    assert_type(await client.force_release("x", reason="it hangs"), pawl.Forced)
+    assert_type(await client.audit(10), list[pawl.AuditEntry])
     assert_type(await client.adopt("ticket", ttl=3), pawl.AsyncLease)
     await client.close(timeout=1)
     async with client as same:

@@ -144,6 +144,9 @@ class Scripted:
     def random(self) -> float:
         return 0.5
 
+    def notices(self) -> list[str]:
+        return []
+
     def new_token(self) -> str:
         self._tokens += 1
         return f"t{self._tokens}@host:1/{self.me}"

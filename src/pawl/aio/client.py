@@ -21,13 +21,13 @@ from pawl.aio.multi import AsyncMultiLock
 from pawl.aio.rwlock import AsyncRWLock
 from pawl.aio.semaphore import AsyncSemaphore
 from pawl.aio.service import AsyncLockService
-from pawl.core import endings
+from pawl.core import admin, endings
 from pawl.core.engine import Engine, doubter
 from pawl.core.info import inspect
 from pawl.core.options import Seconds, check_timeout
 from pawl.core.redlock import RedlockOptions
 from pawl.core.service import Book
-from pawl.model import LockInfo
+from pawl.model import AuditEntry, Forced, LockInfo
 from pawl.runtimes.aio import AsyncioRuntime
 from pawl.topology.credentials import Credentials
 
@@ -227,6 +227,54 @@ class AsyncClient:
         """
         plan = plan_of(self._settings, "lock", name, {})
         return await inspect(self._engine(), plan.primitive, plan.options, waiters)
+
+    async def locks(self) -> list[LockInfo]:
+        """Every name of the namespace that a client has held for a second or more, in order of the names.
+
+        Read from what clients publish of themselves, so it costs no scan of the server; each name is then looked up.
+        A client that may not publish is not seen; neither are leases that were detached.
+
+        Raises:
+            BackendError: The server could not be asked.
+            NotSupported: Independent masters keep no common record.
+            ClientClosed: The client was closed.
+        """
+        return await admin.locks(self._engine(), self._settings.options)
+
+    async def force_release(self, name: str, *, reason: str) -> Forced:
+        """Take a lock from whoever holds it, and give it to the next waiter.
+
+        The fence rises, so what checks fences refuses the old holder from its next holder's first write. The old
+        holder is told with ``LossReason.TAKEN``: within a second if it has held for a second, else at its next
+        renewal. What it does until then is not undone.
+
+        Args:
+            name: The name of a ``lock``, ``rlock`` or ``fair_lock``.
+            reason: Why, in 1 to 500 characters; it stands in the audit trail with who did it and when.
+
+        Raises:
+            ConfigurationError: A name or reason that can never work.
+            BackendError: The server could not be asked, or the audit trail not be written.
+            NotSupported: Independent masters keep no common record.
+            ClientClosed: The client was closed.
+        """
+        plan = plan_of(self._settings, "lock", name, {})
+        return await admin.force_release(self._engine(), plan.primitive, plan.options, reason)
+
+    async def audit(self, limit: int = 100) -> list[AuditEntry]:
+        """What operators did in this namespace, the newest first.
+
+        Args:
+            limit: How many entries at most, from 1 to 1,000, which are all that is kept; default 100. An entry is
+                kept for 90 days after the last one was written.
+
+        Raises:
+            ConfigurationError: A limit that can never work.
+            BackendError: The server could not be asked.
+            NotSupported: Independent masters keep no common record.
+            ClientClosed: The client was closed.
+        """
+        return await admin.audit(self._engine(), self._settings.options, limit)
 
     async def adopt(self, ticket: str, **options: Unpack[LockKwargs]) -> AsyncLease:
         """Go on with a lease that ``AsyncLease.detach`` gave away, here or in another process.

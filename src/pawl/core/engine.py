@@ -235,6 +235,13 @@ class Engine:
         self.detach_place(tenure)
         self._tell(tenure)
 
+    def take_away(self, tokens: list[str]) -> None:
+        """Lose the tenures that the server says were taken from this client."""
+        if tokens:
+            for tenure in self.schedule.all():
+                if tenure.token in tokens:
+                    self.lose(tenure, LossReason.TAKEN)
+
     def limit_hold(self, tenure: Tenure, limit: float) -> None:
         """Have ``max_hold`` end a tenure at ``limit`` from here on."""
         cut_short = tenure.hold_limit is not None and tenure.valid_until >= tenure.hold_limit

@@ -22,6 +22,7 @@ from pawl.model import LeaseState
 if TYPE_CHECKING:
     from pawl.core.engine import Departure, Engine
     from pawl.core.runtime import Call
+    from pawl.core.sessions import Book
     from pawl.core.tenure import Tenure
 
 __all__ = ["upkeep"]
@@ -57,7 +58,7 @@ async def _serve(engine: Engine) -> None:
         due = engine.schedule.take_due(now, _BATCH)
         leaving = _leaving(engine, now)
         book = engine.book
-        record = None if book is None else book.due(now)
+        record = None if book is None else _record_due(engine, book, now)
         try:
             if due or record:
                 await _renew(engine, due, record)
@@ -84,6 +85,12 @@ async def _serve(engine: Engine) -> None:
         pause = None if next_due == inf else max(0.0, next_due - runtime.now())
         if not await runtime.idle(pause):
             return
+
+
+def _record_due(engine: Engine, book: Book, now: float) -> Call | None:
+    if book.published:
+        engine.take_away(engine.runtime.notices())
+    return book.due(now)
 
 
 def _put_back(engine: Engine, due: list[Tenure], leaving: list[Departure]) -> None:

@@ -226,6 +226,10 @@ class Runtime(Protocol):
         """For the upkeep alone: sleep until ``nudge`` or ``timeout``; False once it should end."""
         ...
 
+    def notices(self) -> list[str]:
+        """For the upkeep alone: tokens that the server said are over, since it was asked last."""
+        ...
+
     def nudge(self) -> None:
         """Wake the upkeep; from any thread, also from a finaliser."""
         ...

@@ -88,6 +88,7 @@ class AsyncioRuntime:
         self._served = False
         self._waiters: dict[str, _Sleep] = {}
         self._early: OrderedDict[str, Wakeup] = OrderedDict()
+        self._notices: list[str] = []
         self._bell = _Sleep(loop)
         self._closing = False
         self._ending = False
@@ -175,6 +176,10 @@ class AsyncioRuntime:
         waiter = self._waiters.get(token)
         if waiter is not None:
             waiter.unpark(wakeup)
+            return
+        if wakeup.fence == 0:
+            self._notices.append(token)
+            self.nudge()
             return
         self._early[token] = wakeup
         if len(self._early) > _KEPT_MESSAGES:
@@ -294,6 +299,11 @@ class AsyncioRuntime:
         if not self._ending:
             await self._bell.park(None if timeout is None else min(timeout, 86400.0))
         return not self._ending
+
+    def notices(self) -> list[str]:
+        """See ``Runtime``."""
+        notices, self._notices = self._notices, []
+        return notices
 
     def nudge(self) -> None:
         """See ``Runtime``."""

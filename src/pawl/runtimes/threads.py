@@ -312,6 +312,14 @@ class ThreadRuntime:
             self._bell.acquire(timeout=-1 if timeout is None else min(timeout, threading.TIMEOUT_MAX))
         return not self._ending
 
+    def notices(self) -> list[str]:
+        """See ``Runtime``: what came on the upkeep's own connection."""
+        link = self._local.link
+        if link is None or link.dead:
+            return []
+        with link.lock:
+            return link.heard()
+
     def nudge(self) -> None:
         """See ``Runtime``. One step in C, so that a finaliser may call it inside any lock."""
         try:  # noqa: SIM105 - at the end of the interpreter contextlib may be gone already

@@ -15,13 +15,13 @@ from pawl._multi import multi_plan
 from pawl._permits import PermitKwargs, plan_of_semaphore, plans_of_rwlock
 from pawl._quorum import check_options, for_threads
 from pawl._warn import warn
-from pawl.core import endings
+from pawl.core import admin, endings
 from pawl.core.engine import Engine, doubter
 from pawl.core.info import inspect
 from pawl.core.options import Seconds, check_timeout
 from pawl.core.service import Book
 from pawl.errors import PawlError
-from pawl.model import LockInfo
+from pawl.model import AuditEntry, Forced, LockInfo
 from pawl.runtimes.threads import run
 from pawl.sync.barrier import Barrier
 from pawl.sync.election import Election
@@ -231,6 +231,54 @@ class Client:
         """
         plan = plan_of(self._settings, "lock", name, {})
         return run(inspect(self._engine, plan.primitive, plan.options, waiters))
+
+    def locks(self) -> list[LockInfo]:
+        """Every name of the namespace that a client has held for a second or more, in order of the names.
+
+        Read from what clients publish of themselves, so it costs no scan of the server; each name is then looked up.
+        A client that may not publish is not seen; neither are leases that were detached.
+
+        Raises:
+            BackendError: The server could not be asked.
+            NotSupported: Independent masters keep no common record.
+            ClientClosed: The client was closed.
+        """
+        return run(admin.locks(self._engine, self._settings.options))
+
+    def force_release(self, name: str, *, reason: str) -> Forced:
+        """Take a lock from whoever holds it, and give it to the next waiter.
+
+        The fence rises, so what checks fences refuses the old holder from its next holder's first write. The old
+        holder is told with ``LossReason.TAKEN``: within a second if it has held for a second, else at its next
+        renewal. What it does until then is not undone.
+
+        Args:
+            name: The name of a ``lock``, ``rlock`` or ``fair_lock``.
+            reason: Why, in 1 to 500 characters; it stands in the audit trail with who did it and when.
+
+        Raises:
+            ConfigurationError: A name or reason that can never work.
+            BackendError: The server could not be asked, or the audit trail not be written.
+            NotSupported: Independent masters keep no common record.
+            ClientClosed: The client was closed.
+        """
+        plan = plan_of(self._settings, "lock", name, {})
+        return run(admin.force_release(self._engine, plan.primitive, plan.options, reason))
+
+    def audit(self, limit: int = 100) -> list[AuditEntry]:
+        """What operators did in this namespace, the newest first.
+
+        Args:
+            limit: How many entries at most, from 1 to 1,000, which are all that is kept; default 100. An entry is
+                kept for 90 days after the last one was written.
+
+        Raises:
+            ConfigurationError: A limit that can never work.
+            BackendError: The server could not be asked.
+            NotSupported: Independent masters keep no common record.
+            ClientClosed: The client was closed.
+        """
+        return run(admin.audit(self._engine, self._settings.options, limit))
 
     def adopt(self, ticket: str, **options: Unpack[LockKwargs]) -> Lease:
         """Go on with a lease that ``Lease.detach`` gave away, here or in another process.

@@ -24,6 +24,8 @@ _SWAP = load(__name__, "swap")
 _ADOPT = load(__name__, "adopt")
 _INSPECT = load(__name__, "inspect")
 _MULTI = load(__name__, "multi")
+_PEEK = load(__name__, "peek")
+_FORCE = load(__name__, "force")
 _OWN_ACQUIRE = load(__name__, "own_acquire")
 _OWN_RENEW = load(__name__, "own_renew")
 _OWN_LEAVE = load(__name__, "own_leave")
@@ -144,6 +146,16 @@ class Mutex:
     def inspect(self, limit: int) -> Call:
         """Read the state of the name; see ``inspect.lua``."""
         return Call(_INSPECT, self._keys + self._holds + _args(limit))
+
+    def peek(self) -> Call:
+        """Read who holds the name, secret and all; see ``peek.lua``."""
+        return Call(_PEEK, self._keys + self._holds)
+
+    def force(self, value: str, tomb_ms: int, channel: str) -> Call:
+        """Take the name from ``value``; see ``force.lua``."""
+        dead = pack_words(self._dead + value.encode())
+        words = (value.encode(), b"%d" % tomb_ms, channel.encode())
+        return Call(_FORCE, self._keys + dead + self._holds + pack_words(*words))
 
     def _with_tomb(self, script: Script, token: str, args: bytes) -> Call:
         word = token.encode()

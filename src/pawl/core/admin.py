@@ -1,0 +1,199 @@
+"""What an operator asks for: all held names, a name taken from whoever holds it, and who did that."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol, cast
+
+from pawl.core.claim import TOMB_MS
+from pawl.core.endings import query
+from pawl.core.info import read_info, text_of
+from pawl.core.options import check_count
+from pawl.core.runtime import Fault
+from pawl.core.sessions import read_record
+from pawl.errors import ConfigurationError, NotSupported
+from pawl.model import AuditEntry, Forced
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pawl.core.engine import Engine
+    from pawl.core.options import LockOptions
+    from pawl.core.primitive import Primitive
+    from pawl.core.runtime import Call, Reply
+    from pawl.core.sessions import HoldRow, Record, Setup
+    from pawl.model import LockInfo
+
+__all__ = ["audit", "force_release", "locks"]
+
+log: logging.Logger = logging.getLogger("pawl.admin")
+
+_PAGE = 200
+_AUDIT_LINES = 1000
+_AUDIT_LIFE_MS = 90 * 86_400_000
+_LONGEST_REASON = 500
+_TRIES = 5
+
+
+class _Forceable(Protocol):
+    def peek(self) -> Call:
+        """Read who holds, secret and all."""
+        ...
+
+    def force(self, value: str, tomb_ms: int, channel: str) -> Call:
+        """Take the name from ``value``."""
+        ...
+
+
+def _setup_of(engine: Engine, what: str) -> Setup:
+    engine.check_open()
+    if engine.book is None:
+        raise NotSupported(
+            f"{what}: independent masters keep no common record; ask for one name with inspect()"
+        )
+    return engine.book.setup
+
+
+# All held names -----------------------------------------------------------------------------------------------------
+
+
+async def locks(engine: Engine, options: LockOptions) -> list[LockInfo]:
+    """Every name that a client of the namespace has held for a second or more, in order."""
+    setup = _setup_of(engine, "locks")
+    rows: dict[tuple[str, str], tuple[Primitive, list[HoldRow]]] = {}
+    for record in await _records(engine, setup, options, ""):
+        for row in record.holds:
+            primitive = setup.look(row.kind, row.name)
+            if primitive is not None:
+                rows.setdefault((primitive.key, row.name), (primitive, []))[1].append(row)
+    found = list(rows.values())
+    replies = await _ask(engine, [primitive.inspect(0) for primitive, _ in found], options, "locks")
+    infos: list[LockInfo] = []
+    for (primitive, held), reply in zip(found, replies, strict=True):
+        info = read_info(primitive, reply)
+        row = next((row for row in held if row.fence == info.fence), held[0])
+        if info.held:
+            infos.append(replace(info, kind=row.kind, owner=row.label, since=row.since_ms / 1000))
+    return sorted(infos, key=lambda info: (info.name, info.kind))
+
+
+async def _records(engine: Engine, setup: Setup, options: LockOptions, prefix: str) -> list[Record]:
+    after = ""
+    records: list[Record] = []
+    while True:
+        listed, _ = await query(engine, setup.calls.find(prefix, after, _PAGE), options, "sessions", "read")
+        ids = [text_of(one) for one in listed[3]]
+        replies = await _ask(engine, [setup.calls.read(one) for one in ids], options, "sessions")
+        read = (read_record(one, reply) for one, reply in zip(ids, replies, strict=True))
+        records += [record for record in read if record is not None]
+        after = text_of(listed[4])
+        if not after:
+            return records
+
+
+async def _ask(engine: Engine, calls: Sequence[Call], options: LockOptions, doing: str) -> list[Reply]:
+    replies: list[Reply] = []
+    for start in range(0, len(calls), _PAGE):
+        page = calls[start : start + _PAGE]
+        for call, outcome in zip(
+            page, await engine.runtime.call_many(page, options.request_timeout), strict=True
+        ):
+            if isinstance(outcome, Fault):
+                # Once more, by itself, as patiently as any other question.
+                reply, _ = await query(engine, call, options, doing, "read")
+                replies.append(reply)
+            else:
+                replies.append(outcome)
+    return replies
+
+
+# Taking a name away -------------------------------------------------------------------------------------------------
+
+
+def _check_reason(reason: object) -> str:
+    if not isinstance(reason, str) or not reason.strip():
+        raise ConfigurationError(
+            f"reason must say why, in text of 1 to {_LONGEST_REASON} characters, not {reason!r:.40}"
+        )
+    if len(reason) > _LONGEST_REASON:
+        raise ConfigurationError(f"reason is too long: {len(reason)} characters; at most {_LONGEST_REASON}")
+    try:
+        reason.encode()
+    except UnicodeEncodeError:
+        raise ConfigurationError("reason is not valid text: it has a lone surrogate") from None
+    return reason
+
+
+async def force_release(engine: Engine, primitive: Primitive, options: LockOptions, reason: object) -> Forced:
+    """Take a name from whoever holds it; see ``Client.force_release``."""
+    text = _check_reason(reason)
+    setup = _setup_of(engine, f"force_release {primitive.name!r}")
+    lock = cast("_Forceable", primitive)
+    # A token that is never used: what is random in it only tells lines apart.
+    secret, _, who = engine.runtime.new_token().partition("@")
+    entry = {"who": who, "action": "force_release", "name": primitive.name, "text": text}
+    # Before: nothing is taken away that nobody will know of.
+    await _note(engine, setup, options, f"{secret}:asked", {**entry, "outcome": "asked"})
+    forced = Forced(primitive.name, released=False, holder="", fence=None)
+    for _ in range(_TRIES):
+        reply, _ = await query(engine, lock.peek(), options, primitive.name, "force_release")
+        value = text_of(reply[2])
+        if not value:
+            break
+        channel = await _channel_of(engine, setup, options, primitive, value, reply[3])
+        call = lock.force(value, TOMB_MS, channel)
+        reply, _ = await query(engine, call, options, primitive.name, "force_release")
+        if reply[0] == b"R":
+            forced = Forced(primitive.name, released=True, holder=text_of(reply[3]), fence=reply[2])
+            break
+    outcome = "released" if forced.released else "free"
+    if forced.released:
+        engine.count("forced")
+        log.warning(
+            "%r was taken from %s: %s", primitive.name, forced.holder or "a holder that is not pawl's", text,
+            extra={"pawl_name": primitive.name},
+        )  # fmt: skip
+    done = {**entry, "outcome": outcome, "holder": forced.holder, "fence": forced.fence}
+    await _note(engine, setup, options, f"{secret}:done", done)
+    return forced
+
+
+async def _channel_of(
+    engine: Engine, setup: Setup, options: LockOptions, primitive: Primitive, value: str, cur: int
+) -> str:
+    """Where the holder's client hears, if its session tells of the hold; else it learns by its next renewal."""
+    process = value.partition("@")[2].rpartition("/")[0]
+    for record in await _records(engine, setup, options, f"{process}/") if process else ():
+        for row in record.holds:
+            held = setup.make(row.kind, row.name)
+            if held is not None and held.key == primitive.key and row.fence == cur:
+                return record.channel
+    return ""
+
+
+async def _note(
+    engine: Engine, setup: Setup, options: LockOptions, line: str, data: Mapping[str, object]
+) -> None:
+    call = setup.calls.note(line, json.dumps(data), _AUDIT_LINES, _AUDIT_LIFE_MS)
+    await query(engine, call, options, str(data["name"]), "write the audit trail for")
+
+
+async def audit(engine: Engine, options: LockOptions, limit: int) -> list[AuditEntry]:
+    """The newest entries of the audit trail, the newest first."""
+    check_count(limit, "limit", 1, _AUDIT_LINES)
+    setup = _setup_of(engine, "audit")
+    reply, _ = await query(engine, setup.calls.trail(_AUDIT_LINES), options, "audit", "read")
+    entries: dict[str, AuditEntry] = {}
+    for line in reply[3]:
+        at_ms, key, data = text_of(line).split(" ", 2)
+        number = key.partition(":")[0]
+        told = json.loads(data)
+        if number not in entries:
+            entries[number] = AuditEntry(
+                at=int(at_ms) / 1000, who=told["who"], action=told["action"], name=told["name"], text=told["text"],
+                outcome="unknown" if told["outcome"] == "asked" else told["outcome"],
+                holder=told.get("holder", ""), fence=told.get("fence"),
+            )  # fmt: skip
+    return list(entries.values())[:limit]

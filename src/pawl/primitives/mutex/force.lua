@@ -1,0 +1,34 @@
+-- Takes the name from its holder, whoever that is, and passes it on.
+-- keys: name, fence, queue, tickets, dead, holds
+-- args: value (what the name holds), tomb_ms, channel (where the holder hears, '' for none), rid
+-- returns: {'R', rid, fence, public} | {'A', rid, public of the present holder, present}
+-- invariant: only the value that was looked at is taken away, the fence rises past all that its holder was given, and
+--   a resend finds the tombstone and takes nothing from the next holder.
+local expected, tomb_ms, channel, DEAD = ARGV[1], tonumber(ARGV[2]), ARGV[3], KEYS[5]
+local value = call('GET', NAME)
+read_clock()
+--@include _fence
+--@include _queue
+local head = call('ZRANGE', QUEUE, 0, 0)[1]
+local fence, refusal = read_fence()
+if refusal then
+  return refusal
+end
+if value ~= expected then
+  if call('EXISTS', DEAD) == 1 then
+    return {'R', RID, tonumber(fence[1] or '0'), public(expected)}
+  end
+  return {'A', RID, public(value), present(value)}
+end
+local found = head and plan(head)
+call('DEL', NAME, HOLDS)
+local last = mint(1, fence)
+if found then
+  pump(found, (read_fence()))
+end
+bury(DEAD, tomb_ms)
+if channel ~= '' then
+  redis.pcall('PUBLISH', channel, expected .. ' 0 0 0')
+end
+announce()
+return {'R', RID, last, public(expected)}

@@ -1,0 +1,258 @@
+"""All held names, a name taken from its holder, the trail of who did that, and what inspect tells."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import threading
+import time
+
+import pytest
+
+import pawl
+from pawl.testing.servers import Server
+from tests.edges.helpers import Script, script_calls, started_threads
+from tests.sessions.rig import eventually
+from tests.sessions.test_records import wait_in_vain
+
+
+def names_of(client: pawl.Client) -> list[str]:
+    return [info.name for info in client.locks()]
+
+
+# inspect
+
+
+def test_inspect_says_who_where_and_since_when(client: pawl.Client, other: pawl.Client) -> None:
+    began = time.time()
+    with client.rlock("seen") as lease, client.rlock("seen"):
+        threads = [threading.Thread(target=wait_in_vain, args=(one, "seen", 0.5)) for one in (other, client)]
+        threads[0].start()
+        eventually(lambda: client.inspect("seen").queue_length == 1, "it waits")
+        time.sleep(0.1)
+        info = client.inspect("seen")
+        assert (info.kind, info.host, info.pid) == ("lock", socket.gethostname(), os.getpid())
+        assert info.since is not None
+        assert began - 2 <= info.since <= time.time() + 2
+        assert (info.fence, info.held, info.holder.rpartition("/")[2]) == (lease.fence, True, "MainThread")
+        assert info.waiters[0].position == 0
+        assert 0.1 <= info.waiters[0].age < 5
+        threads[0].join(10)
+    free = client.inspect("seen")
+    assert (free.held, free.host, free.pid, free.since) == (False, "", None, None)
+
+
+def test_inspect_shows_all_holds_of_an_owner(client: pawl.Client, other: pawl.Client) -> None:
+    with client.rlock("shared", owner="job"), other.rlock("shared", owner="job"):
+        info = client.inspect("shared")
+        assert (info.holder, info.count, info.limit) == ("owner=job", 2, None)
+        assert {holder.mode for holder in info.holders} == {"owner"}
+        assert len(info.holders) == 2
+        assert all(holder.holder.endswith("/MainThread") and holder.ttl_left > 1 for holder in info.holders)
+
+
+# locks
+
+
+def test_locks_lists_all_names_of_all_clients(clean: Server) -> None:
+    with (
+        pawl.connect(clean.url) as one,
+        pawl.connect(clean.url) as two,
+        pawl.connect(clean.url, namespace="else") as stranger,
+        one.lock("b") as lease,
+        two.rlock("a"),
+        two.semaphore("s", permits=3),
+        two.rwlock("w").read,
+        stranger.lock("z"),
+    ):
+        eventually(lambda: names_of(one) == ["a", "b", "s", "w"], "all are listed", timeout=5)
+        eventually(lambda: names_of(stranger) == ["z"], "each namespace has its own", timeout=5)
+        infos = {info.name: info for info in two.locks()}
+        assert [infos[name].kind for name in "abs"] == ["rlock", "lock", "semaphore"]
+        assert infos["b"].fence == lease.fence
+        assert infos["b"].owner == "MainThread"
+        assert infos["b"].pid == os.getpid()
+        assert abs((infos["b"].since or 0) - time.time()) < 10
+        assert 1 < infos["b"].ttl_left <= 30
+        assert lease.token.split("@")[0] not in repr(infos)
+
+
+def test_a_freed_name_is_not_listed_though_its_record_stands(clean: Server) -> None:
+    text = """
+        import sys, time, pawl
+        client = pawl.connect(sys.argv[1])
+        with client.lock("dead", ttl=2):
+            print("ready", flush=True)
+            time.sleep(60)
+    """
+    with Script(text, clean.url) as script, pawl.connect(clean.url) as client:
+        assert script.line() == "ready"
+        eventually(lambda: names_of(client) == ["dead"], "it is listed", timeout=5)
+        os.kill(script.process.pid, signal.SIGKILL)
+        eventually(lambda: names_of(client) == [], "its lease ran out", timeout=4)
+
+
+def test_many_names(clean: Server) -> None:
+    with pawl.connect(clean.url) as client:
+        leases = [client.lock(f"n{number:03}").acquire() for number in range(450)]
+        eventually(lambda: len(client.locks()) == 450, "all are listed", timeout=10)
+        assert names_of(client) == [f"n{number:03}" for number in range(450)]
+        before = script_calls(clean)
+        client.locks()
+        assert script_calls(clean) - before <= 450 + 10
+        for lease in leases:
+            lease.release()
+
+
+async def test_locks_of_tasks(clean: Server) -> None:
+    async with pawl.connect_async(clean.url) as client, client.lock("mine"):
+        infos: list[pawl.LockInfo] = []
+        for _ in range(60):
+            infos = infos or await client.locks()
+            await asyncio.sleep(0.05)
+        assert [info.name for info in infos] == ["mine"]
+
+
+# force_release
+
+
+def test_the_holder_learns_at_once(clean: Server) -> None:
+    """Not at its next renewal, which is twenty seconds away."""
+    with pawl.connect(clean.url) as holder, pawl.connect(clean.url) as admin:
+        lease = holder.lock("stuck", ttl=60).acquire()
+        eventually(admin.locks, "it is known", timeout=5)
+        with started_threads(lambda: admin.lock("stuck").acquire(timeout=10)) as got:
+            eventually(lambda: admin.inspect("stuck").queue_length == 1, "somebody waits")
+            began = time.monotonic()
+            forced = admin.force_release("stuck", reason="it hangs")
+            assert lease.lost.wait(3.0)
+            assert time.monotonic() - began < 2.0
+        assert forced
+        assert forced.holder == lease.token.partition("@")[2]
+        (next_lease,) = got
+        assert isinstance(next_lease, pawl.Lease)
+        assert forced.fence is not None
+        assert lease.fence + 16 < forced.fence < next_lease.fence
+        with pytest.raises(pawl.LeaseLost) as lost:
+            lease.check()
+        assert lost.value.reason is pawl.LossReason.TAKEN
+        with pytest.raises(pawl.NotHeld):
+            lease.release()
+        next_lease.check()
+        next_lease.release()
+
+
+async def test_a_task_is_cancelled(clean: Server) -> None:
+    async with pawl.connect_async(clean.url) as holder, pawl.connect_async(clean.url) as admin:
+        entered = asyncio.Event()
+
+        async def work() -> None:
+            async with holder.lock("stuck", ttl=60):
+                entered.set()
+                await asyncio.sleep(30)
+
+        task = asyncio.create_task(work())
+        await entered.wait()
+        for _ in range(60):
+            if await admin.locks():
+                break
+            await asyncio.sleep(0.05)
+        began = time.monotonic()
+        assert await admin.force_release("stuck", reason="it hangs")
+        with pytest.raises(pawl.LeaseLost) as lost:
+            await task
+        assert time.monotonic() - began < 0.5
+        assert lost.value.reason is pawl.LossReason.TAKEN
+        assert [entry.name for entry in await admin.audit()] == ["stuck"]
+
+
+def test_a_young_hold_learns_at_its_renewal(client: pawl.Client, other: pawl.Client) -> None:
+    lease = client.lock("young", ttl=1.2).acquire()
+    assert other.force_release("young", reason="too soon")
+    assert lease.lost.wait(2.0)
+    with other.lock("young").acquire(timeout=1):
+        pass
+
+
+def test_a_free_name_says_so(client: pawl.Client) -> None:
+    forced = client.force_release("free", reason="to be sure")
+    assert not forced
+    assert (forced.released, forced.holder, forced.fence) == (False, "", None)
+    assert client.audit()[0].outcome == "free"
+
+
+def test_every_kind_of_holder(client: pawl.Client, other: pawl.Client, clean: Server) -> None:
+    own = client.rlock("own", owner="job").acquire()
+    assert other.force_release("own", reason="x").holder == "owner=job"
+    with other.lock("own").acquire(timeout=0):
+        pass
+    with pytest.raises(pawl.NotHeld):
+        own.extend(60)
+    clean.command("SET", "pawl:foreign", "somebody-elses", "PX", "60000")
+    forced = other.force_release("foreign", reason="x")
+    assert (forced.released, forced.holder) == (True, "")
+    assert not client.inspect("foreign").held
+    other.lock("closed", min_hold=60).acquire().release()
+    assert other.force_release("closed", reason="x")
+    with client.lock("closed").acquire(timeout=0):
+        pass
+
+
+def test_a_late_copy_of_the_old_holder_takes_nothing(client: pawl.Client, clean: Server) -> None:
+    lock = client.lock("late")
+    lease = lock.acquire()
+    client.force_release("late", reason="x")
+    assert clean.command("EXISTS", f"{{pawl:late}}:1:dead:{lease.token}") == 1
+    plan = lock._plan
+    from pawl.runtimes.threads import run
+
+    call = plan.primitive.acquire(lease.token, 1000, 1000, wait=True, block=1, channel="-", max_waiters=9)
+    assert run(client._runtime.call(call, 1.0))[0] == b"X"
+    assert not client.inspect("late").held
+    with pytest.raises(pawl.NotHeld):
+        lease.release()
+
+
+def test_the_audit_trail(client: pawl.Client, other: pawl.Client, clean: Server) -> None:
+    lease = client.lock("one").acquire()
+    forced = other.force_release("one", reason="pager 7 & „quoted“ \n text")
+    with pytest.raises(pawl.NotHeld):
+        lease.release()
+    other.force_release("two", reason="second")
+    second, first = client.audit()
+    assert (first.name, first.text, first.outcome) == ("one", "pager 7 & „quoted“ \n text", "released")
+    assert (first.holder, first.fence, first.action) == (forced.holder, forced.fence, "force_release")
+    assert first.who.endswith("/MainThread")
+    assert abs(first.at - time.time()) < 10
+    assert (second.name, second.outcome, second.fence) == ("two", "free", None)
+    assert client.audit(1) == [second]
+    lines = clean.command("LRANGE", "{pawl}:1:audit", "0", "-1")
+    assert lease.token.split("@")[0] not in repr(lines)
+    left = clean.command("PTTL", "{pawl}:1:audit")
+    assert isinstance(left, int)
+    assert left > 80 * 86_400_000
+    for number in range(520):
+        other.force_release("bulk", reason=str(number))
+    assert clean.command("LLEN", "{pawl}:1:audit") == 1000
+    assert len(client.audit(1000)) == 500
+
+
+def test_nothing_is_taken_that_cannot_be_written_down(own_server: Server) -> None:
+    own_server.command(
+        "ACL", "SETUSER", "mute", "on", ">x", "~pawl:*", "~{pawl:*", "&*", "+@all", "-@dangerous"
+    )
+    url = own_server.url.replace("redis://", "redis://mute:x@")
+    with pawl.connect(url) as client, client.lock("kept") as lease:
+        with pytest.raises(pawl.BackendDenied):
+            client.force_release("kept", reason="x")
+        lease.check()
+        assert client.inspect("kept").held
+
+
+def test_an_unfinished_one_is_told_as_unknown(client: pawl.Client, clean: Server) -> None:
+    client.force_release("n", reason="x")
+    clean.command("LPOP", "{pawl}:1:audit")
+    (entry,) = client.audit()
+    assert (entry.outcome, entry.text) == ("unknown", "x")
