@@ -158,10 +158,11 @@ def _signature(template: Template, function: Callable[..., Any]) -> inspect.Sign
 
 
 def _check_kind(function: Any) -> None:
-    if isinstance(function, (staticmethod, classmethod)):
-        raise ConfigurationError(
-            f"put the decorator below @{type(function).__name__}, so that it gets the function"
-        )
+    for wrapper in (staticmethod, classmethod):
+        if isinstance(function, wrapper):
+            raise ConfigurationError(
+                f"put the decorator below @{wrapper.__name__}, so that it gets the function"
+            )
     if not callable(function) or isinstance(function, type):
         raise ConfigurationError(
             f"a lock decorates functions and methods, not {type(function).__name__} {function!r:.40}"

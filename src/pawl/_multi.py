@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, cast
 
 from pawl._factory import Origin, Settings, description, plan_of, shared_client
 from pawl.core.multi_lease import MultiPlan, Together
@@ -34,8 +34,8 @@ def multi_plan(
         raise ConfigurationError(f"multi_lock takes a list of names or locks, not {type(members).__name__}")
     options = settings.lock_options(given)
     for_names = {**given, "on_lost": None}
-    members = tuple(members)
-    plans = [_plan_of_member(settings, client, member, for_names) for member in members]
+    several: tuple[object, ...] = tuple(cast("Iterable[object]", members))
+    plans = [_plan_of_member(settings, client, member, for_names) for member in several]
     if not 1 <= len(plans) <= _MOST_NAMES:
         raise ConfigurationError(f"multi_lock of {len(plans)} names: give 1 to {_MOST_NAMES}")
     plans.sort(key=lambda plan: (plan.primitive.key, plan.primitive.kind))
@@ -43,7 +43,7 @@ def multi_plan(
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise ConfigurationError(f"multi_lock has {twice[0]!r} twice: it would wait for itself")
-    return MultiPlan(tuple(plans), options, _together(plans)), (members, given)
+    return MultiPlan(tuple(plans), options, _together(plans)), (several, given)
 
 
 def _plan_of_member(settings: Settings, client: object, member: object, given: Mapping[str, Any]) -> Plan:

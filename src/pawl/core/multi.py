@@ -237,7 +237,7 @@ def _read(engine: Engine, plan: MultiPlan, reply: Reply, sent_at: float) -> list
         missing: int = reply[2]
         return plan.members[missing - 1]
     now = engine.runtime.now()
-    grants = []
+    grants: list[Grant] = []
     for member, cur, left_ms in zip(plan.members, reply[2], reply[3], strict=True):
         until = valid_until(sent_at, left_ms, member.options.ttl_ms)
         if cur <= 0 or until <= now:

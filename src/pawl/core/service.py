@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from pawl.core.options import Seconds, check_count, check_timeout, check_ttl, seconds
 from pawl.errors import ConfigurationError, NotHeld, PawlError
@@ -69,11 +69,12 @@ def service_options(given: object) -> ServiceOptions:
         return given
     if not isinstance(given, Mapping):
         raise ConfigurationError(f"options must be ServiceOptions or a mapping, not {type(given).__name__}")
+    options = cast("Mapping[str, Any]", given)
     known = ServiceOptions.__dataclass_fields__
-    unknown = sorted(str(key) for key in given if key not in known)
+    unknown = sorted(str(key) for key in options if key not in known)
     if unknown:
         raise ConfigurationError(f"unknown option {', '.join(unknown)}; known: {', '.join(sorted(known))}")
-    return ServiceOptions(**given)
+    return ServiceOptions(**options)
 
 
 class Book(Generic[L]):
@@ -129,7 +130,7 @@ class Book(Generic[L]):
         counts[what] += by
 
     @contextmanager
-    def watching(self, name: str) -> Iterator[None]:
+    def watching(self, name: str) -> Generator[None]:
         """Count one who waits, and what fails."""
         self.count(name, "waits")
         self.count(name, "waiting")

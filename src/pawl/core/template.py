@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from string import Formatter
-from typing import Any
+from typing import Any, cast
 
 from pawl.errors import ConfigurationError
 
@@ -86,7 +86,7 @@ class Template:
 
 class _Formatter(Formatter):
     def format_field(self, value: Any, format_spec: str) -> Any:
-        cls: Any = type(value)
+        cls = cast("Any", type(value))
         nameless = cls.__str__ is object.__str__ and cls.__repr__ is object.__repr__
         if nameless and cls.__format__ is object.__format__:
             # Its text would be its address: another lock for each object, which excludes nobody.

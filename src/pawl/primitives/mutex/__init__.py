@@ -220,7 +220,8 @@ class Together:
 
     def acquire(self, tokens: Sequence[str], ttls_ms: Sequence[int]) -> Call:
         """Take them all, each with its token, if all are free now; a resend answers the same."""
-        keys, args = [], []
+        keys: list[bytes] = []
+        args: list[bytes] = []
         for member, token, ttl_ms in zip(self._members, tokens, ttls_ms, strict=True):
             word = token.encode()
             keys += [member._keys, pack_words(member._dead + word), member._holds]
