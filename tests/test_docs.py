@@ -142,6 +142,12 @@ def test_the_account_of_the_security_page_has_the_rights_that_pawl_needs(own_ser
             assert lease.fence
         with other.lock("a {{name}}") as lease:
             assert lease.fence > passed_on.fence
+        with client.semaphore("pool", permits=2), other.semaphore("pool", permits=2) as second:
+            second.extend(5)
+            client.semaphore("pool", permits=2).set_limit(3)
+        with client.rwlock("book").write as writer:
+            writer.downgrade()
+            other.rwlock("book").read.acquire().release()
     assert own_server.command("ACL", "LOG") == []
 
 
