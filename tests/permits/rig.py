@@ -70,14 +70,14 @@ class Permits:
     """The keys of one name at one moment of the server's clock."""
 
     now: int
-    holders: dict[str, tuple[str, int]] = field(default_factory=dict)
-    fences: dict[str, int] = field(default_factory=dict)
+    holders: dict[str, tuple[str, int]] = field(default_factory=dict[str, tuple[str, int]])
+    fences: dict[str, int] = field(default_factory=dict[str, int])
     last: int = 0
     limit: int = 0
     declared: int = 0
     fence_expiry: int = 0
-    queue: dict[str, Wish] = field(default_factory=dict)
-    key_expiry: dict[str, int] = field(default_factory=dict)
+    queue: dict[str, Wish] = field(default_factory=dict[str, Wish])
+    key_expiry: dict[str, int] = field(default_factory=dict[str, int])
 
     @classmethod
     def take(cls, rig: PermitRig, name: str) -> Permits:
@@ -97,7 +97,7 @@ class Permits:
                 # In two modes at once: no invariant knows such a mode.
                 both = f"{holders[tok][0]} and {mode}" if tok in holders else mode
                 holders[tok] = both, int(float(expiry))
-        queue = {}
+        queue: dict[str, Wish] = {}
         for tok, number in pairs(seen["queue"][2]).items():
             words = tickets.get(tok, "0 0 0 - 1").split(" ", 4)
             mode, _, beside = words[4].partition("^")
@@ -183,7 +183,7 @@ def broken(before: Permits, after: Permits, run: Run, mail: list[tuple[str, list
 
 
 def _keys(after: Permits) -> list[str]:
-    found = []
+    found: list[str] = []
     if after.holders.keys() & after.queue.keys():
         found.append("I1: a token holds and waits")
     found += [f"I6: the {part} key has no expiry" for part, expiry in after.key_expiry.items() if expiry < 0]
@@ -200,7 +200,7 @@ def _keys(after: Permits) -> list[str]:
 
 def _sharing(before: Permits, after: Permits, run: Run) -> list[str]:
     modes = [mode for mode, _ in after.holders.values()]
-    found = []
+    found: list[str] = []
     if "x" in modes and (modes.count("x") > 1 or len(modes) > 2 or (len(modes) == 2 and "u" not in modes)):
         found.append(f"S6: {modes} hold together")
     if modes.count("u") > 1:
@@ -220,7 +220,7 @@ def _sharing(before: Permits, after: Permits, run: Run) -> list[str]:
 
 
 def _leases(before: Permits, after: Permits, run: Run) -> list[str]:
-    found = []
+    found: list[str] = []
     had, has = before.leases(), after.leases()
     hopeless = {
         tok for tok, wish in before.queue.items()
@@ -244,7 +244,7 @@ def _leases(before: Permits, after: Permits, run: Run) -> list[str]:
 
 
 def _fences(before: Permits, after: Permits) -> list[str]:
-    found = []
+    found: list[str] = []
     new = _new(before, after)
     if after.last < before.last:
         found.append("I4: the last fence fell")
@@ -273,7 +273,7 @@ def _grants(before: Permits, after: Permits, run: Run) -> list[str]:
         return ["it let somebody in"] if new else []
     queued = _served(before, after, run)
     granted = [tok for tok in queued if tok in new]
-    found = []
+    found: list[str] = []
     if granted != queued[: len(granted)]:
         found.append(f"I8: {granted} were let in, the queue was {queued}")
     if sorted(granted, key=lambda tok: after.fences[tok]) != granted:

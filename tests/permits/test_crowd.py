@@ -136,7 +136,7 @@ async def test_a_writer_gets_in_past_a_hundred_readers(valkey: Server) -> None:
 
         readers = [asyncio.ensure_future(read()) for _ in range(100)]
         await aeventually(lambda: len(ended) > 200, "readers read")
-        late = []
+        late: list[float] = []
         for _ in range(20):
             asked = now()
             async with mine.write:

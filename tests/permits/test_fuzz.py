@@ -177,7 +177,7 @@ def mutate(valkey: Server) -> Iterator[Callable[[str, str], PermitRig]]:
     rigs: list[PermitRig] = []
 
     def make(old: str, new: str) -> PermitRig:
-        hits = []
+        hits: list[int] = []
 
         def edit(_: str, source: str) -> str:
             hits.append(source.count(old))

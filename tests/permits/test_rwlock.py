@@ -320,7 +320,7 @@ def test_a_downgrade_that_got_no_answer_comes_true_with_the_next_renewal(
         async def lost(*_: object) -> None:
             raise Fault(FaultKind.UNANSWERED, "lost on the way", maybe_applied=True)
 
-        monkeypatch.setattr(type(client._runtime), "call", lambda *_: lost())
+        monkeypatch.setattr(type(client._runtime), "call", lost)
         with pytest.raises(pawl.BackendUnavailable):
             writer.downgrade()
         monkeypatch.undo()

@@ -80,13 +80,7 @@ class BaseAsyncLock(ABC):
         return self._plan.primitive.name
 
     @abstractmethod
-    def acquire(
-        self,
-        *,
-        timeout: Seconds | Unset | None = UNSET,
-        ttl: Seconds | None = None,
-        stop: StopSignal | None = None,
-    ) -> Acquiring[AsyncLease]:
+    def acquire(self, *args: Any, **kwargs: Any) -> Acquiring[AsyncLease]:
         """Take it; see the class for each kind."""
 
     async def __aenter__(self) -> AsyncLease:

@@ -44,13 +44,7 @@ class BaseLock(ABC):
         return self._plan.primitive.name
 
     @abstractmethod
-    def acquire(
-        self,
-        *,
-        timeout: Seconds | Unset | None = UNSET,
-        ttl: Seconds | None = None,
-        stop: StopSignal | None = None,
-    ) -> Lease:
+    def acquire(self, *args: Any, **kwargs: Any) -> Lease:
         """Take it; see the class for each kind."""
 
     def __enter__(self) -> Lease:
