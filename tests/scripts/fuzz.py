@@ -56,7 +56,9 @@ class World:
         self.stats: Counter[str] = Counter()
         self.snapshots = dict.fromkeys(names, Snapshot(rig.now))
         self.beliefs: dict[str, dict[str, Belief]] = {name: {} for name in names}
-        self.used: dict[str, tuple[int, int]] = dict.fromkeys(names, (0, 0))  # newest grant, highest fence used in it
+        self.used: dict[str, tuple[int, int]] = dict.fromkeys(
+            names, (0, 0)
+        )  # newest grant, highest fence used in it
         self.gone: dict[str, float] = {}
         self.channels: dict[str, Client] = {}
         self.loss = self.rng.choice([0.0, 0.05, 0.2])
