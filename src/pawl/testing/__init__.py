@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from pawl.testing._resp import ReplyError
 from pawl.testing.groups import ClusterGroup, SentinelGroup
+from pawl.testing.order import LockOrder, LockOrderWarning, lock_order
 from pawl.testing.proxy import Proxy, Request, Rule
 from pawl.testing.servers import Server, available
 
 __all__ = [
     "ClusterGroup",
+    "LockOrder",
+    "LockOrderWarning",
     "Proxy",
     "ReplyError",
     "Request",
@@ -16,4 +19,5 @@ __all__ = [
     "SentinelGroup",
     "Server",
     "available",
+    "lock_order",
 ]
