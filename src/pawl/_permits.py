@@ -40,6 +40,8 @@ class PermitKwargs(TypedDict, total=False):
     min_hold: Seconds
     ticket_ttl: Seconds | None
     max_waiters: int
+    replicas: int
+    replicas_sync: str
     on_lost: Callable[[Any], object] | None
     on_exit: str
     on_unavailable: str
@@ -53,7 +55,7 @@ def plan_of_semaphore(settings: Settings, name: str, permits: int, given: Mappin
         ConfigurationError: A name, number or option that can never work.
     """
     check_permits(permits)
-    _refuse_handover("semaphore", given)
+    _refuse_what_is_a_mutexs("semaphore", given)
     refuse_on_quorum(settings, "semaphore")
     options = settings.lock_options(given)
     found = name_and_key(settings, name)
@@ -71,7 +73,7 @@ def plans_of_rwlock(
     Raises:
         ConfigurationError: A name or option that can never work.
     """
-    _refuse_handover("rwlock", given)
+    _refuse_what_is_a_mutexs("rwlock", given)
     if upgradable is not True and upgradable is not False:
         raise ConfigurationError(f"upgradable must be True or False, not {upgradable!r:.40}")
     refuse_on_quorum(settings, "rwlock")
@@ -117,6 +119,8 @@ async def change_limit(engine: Engine, plan: Plan, permits: object) -> None:
     await query(engine, primitive.limit(limit), plan.options, primitive.name, "set_limit")
 
 
-def _refuse_handover(kind: str, given: Mapping[str, Any]) -> None:
+def _refuse_what_is_a_mutexs(kind: str, given: Mapping[str, Any]) -> None:
     if "handover" in given:
         raise ConfigurationError(f"a {kind} has no local hand-over: each holder has a lease of its own")
+    if "lock_delay" in given:
+        raise ConfigurationError(f"a {kind} has no lock_delay: its holders come and go one by one")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import pytest
@@ -57,4 +58,19 @@ def test_a_new_limit(permits: Any, word: str) -> None:  # noqa: ANN401 - what is
 
 @pytest.mark.parametrize("connect", [pawl.connect, pawl.connect_async])
 def test_permits_are_not_handed_over(connect: Any) -> None:  # noqa: ANN401 - what is wrong
-    refused(lambda: connect(NOWHERE).semaphore("x", permits=3, handover=4), "hand-over")
+    for given, word in (({"handover": 4}, "hand-over"), ({"lock_delay": 1}, "lock_delay")):
+        refused(partial(connect(NOWHERE).semaphore, "x", permits=3, **given), word)
+        refused(partial(connect(NOWHERE).rwlock, "x", **given), word)
+
+
+@pytest.mark.parametrize("upgradable", [None, 1, "yes"])
+@pytest.mark.parametrize("connect", [pawl.connect, pawl.connect_async])
+def test_upgradable_is_a_word(connect: Any, upgradable: object) -> None:  # noqa: ANN401 - what is wrong
+    refused(lambda: connect(NOWHERE).rwlock("x", upgradable=upgradable), "upgradable")
+
+
+@pytest.mark.parametrize("connect", [pawl.connect, pawl.connect_async])
+def test_not_on_several_masters(connect: Any) -> None:  # noqa: ANN401 - either colour
+    client = connect([NOWHERE, NOWHERE.replace(":1/", ":2/"), NOWHERE.replace(":1/", ":3/")])
+    refused(lambda: client.semaphore("x", permits=3), "Redlock", pawl.NotSupported)
+    refused(lambda: client.rwlock("x"), "Redlock", pawl.NotSupported)

@@ -112,7 +112,7 @@ class AsyncClient:
         Args:
             name: As for ``lock``; a semaphore has nothing in common with a lock of the same name.
             permits: How many there are, at least 1. All programs that use the name declare the same number.
-            options: As for ``lock``, but no handover.
+            options: As for ``lock``, but no handover and no lock_delay.
 
         Raises:
             ConfigurationError: A name, number or option that can never work.
@@ -182,7 +182,7 @@ class AsyncClient:
             upgradable: Whether those who read through this object may go on to write without letting go. One at a
                 time may read so, beside any number of plain readers. Default False: whoever reads and then wants to
                 write gets ``DeadlockDetected``.
-            options: As for ``lock``, but no handover.
+            options: As for ``lock``, but no handover and no lock_delay.
 
         Raises:
             ConfigurationError: A name or option that can never work.

@@ -120,7 +120,7 @@ class Client:
         Args:
             name: As for ``lock``; a semaphore has nothing in common with a lock of the same name.
             permits: How many there are, at least 1. All programs that use the name declare the same number.
-            options: As for ``lock``, but no handover.
+            options: As for ``lock``, but no handover and no lock_delay.
 
         Raises:
             ConfigurationError: A name, number or option that can never work.
@@ -188,7 +188,7 @@ class Client:
             upgradable: Whether those who read through this object may go on to write without letting go. One at a
                 time may read so, beside any number of plain readers. Default False: whoever reads and then wants to
                 write gets ``DeadlockDetected``.
-            options: As for ``lock``, but no handover.
+            options: As for ``lock``, but no handover and no lock_delay.
 
         Raises:
             ConfigurationError: A name or option that can never work.
