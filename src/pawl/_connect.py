@@ -27,6 +27,7 @@ def connect(
     password: str | None = None,
     credential_provider: CredentialProvider | None = None,
     redlock: RedlockOptions | None = None,
+    strict: bool = False,
     deadlock_after: Seconds | None = 1.0,
 ) -> Client:
     """A client for threads. Nothing is sent before its first use.
@@ -48,6 +49,9 @@ def connect(
         credential_provider: An object whose ``get_credentials()`` gives ``(password,)`` or ``(username, password)``,
             as redis-py's providers do. Asked for each connection, so credentials may change while locks are held.
         redlock: How several independent masters are treated; None (default): as ``RedlockOptions()`` says.
+        strict: True to refuse a server whose settings break a promise (eviction that removes locks, a replica, a
+            version too old) with ``NotSupported`` at the first acquisition. False (default) only logs what was found, a
+            second after the first use. What a server will not tell is not held against it.
         deadlock_after: After how many seconds of waiting a waiter looks for a cycle of waiters, and raises
             ``DeadlockDetected`` if it is the last of one; default 1, at least 0.02. None or 0 never looks.
 
@@ -63,6 +67,7 @@ def connect(
         namespace=namespace,
         credentials=credentials,
         redlock=redlock,
+        strict=strict,
         **{k: v for k, v in defaults.items() if v is not None},
     )
 
@@ -80,6 +85,7 @@ def connect_async(
     password: str | None = None,
     credential_provider: CredentialProvider | None = None,
     redlock: RedlockOptions | None = None,
+    strict: bool = False,
     deadlock_after: Seconds | None = 1.0,
 ) -> AsyncClient:
     """A client for asyncio; an async context manager. Nothing is sent before its first use.
@@ -96,6 +102,7 @@ def connect_async(
         password: As for ``connect``.
         credential_provider: As for ``connect``; one with ``get_credentials_async`` is asked by that.
         redlock: As for ``connect``.
+        strict: As for ``connect``.
         deadlock_after: As for ``connect``.
 
     Raises:
@@ -110,5 +117,6 @@ def connect_async(
         namespace=namespace,
         credentials=credentials,
         redlock=redlock,
+        strict=strict,
         **{k: v for k, v in defaults.items() if v is not None},
     )

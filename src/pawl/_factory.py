@@ -107,6 +107,7 @@ class Settings:
     ) -> None:
         given = {key: value for key, value in defaults.items() if value is not None}
         self.deadlock_after = check_deadlock_after(given.pop("deadlock_after", 1.0))
+        self.strict: bool = _check_strict(given.pop("strict", False))
         for option, (variable, check) in _ENVIRONMENT.items():
             if option not in given and environ.get(variable):
                 given[option] = check(_number(environ[variable], variable), variable)
@@ -185,6 +186,12 @@ class Settings:
         if plan.primitive.key != ticket.key:
             raise ConfigurationError("the ticket belongs to another namespace than this client's")
         return ticket, plan
+
+
+def _check_strict(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise ConfigurationError(f"strict must be True or False, not {value!r:.40}")
+    return value
 
 
 def _number(text: str, variable: str) -> float:
@@ -302,7 +309,7 @@ def plan_of(
         False,
         not options.hands_over,
         _spot(key, options),
-        _plain(options),
+        _plain(options) and not settings.strict,
     )
 
 

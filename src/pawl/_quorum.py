@@ -9,7 +9,8 @@ from pawl._warn import warn
 from pawl.core.redlock import RedlockOptions
 from pawl.core.roster import Roster
 from pawl.errors import ConfigurationError
-from pawl.primitives.redlock import SCRIPTS, probe
+from pawl.primitives.probe import probe
+from pawl.primitives.redlock import SCRIPTS
 from pawl.runtimes.aio import AsyncioRuntime
 from pawl.runtimes.choice import asyncio_runtime, thread_runtime
 from pawl.runtimes.quorum_aio import QuorumAsyncioRuntime
@@ -49,20 +50,23 @@ def _roster(target: Masters, options: RedlockOptions) -> Roster:
     return Roster(tuple(node.shown for node in target.nodes), options.max_ttl, fresh=options.fresh)
 
 
-def for_threads(target: Target, options: RedlockOptions | None, prefix: str) -> ThreadRuntime:
+def for_threads(target: Target, settings: Settings) -> ThreadRuntime:
     """The runtime of a client for threads."""
+    options, prefix = settings.redlock, settings.wake_prefix
     if options is None or not isinstance(target, Masters):
         return thread_runtime(target, prefix)
     roster = _roster(target, options)
-    return QuorumThreadRuntime(target.nodes, prefix, roster, probe(), SCRIPTS, options.node_timeout)
+    return QuorumThreadRuntime(
+        target.nodes, prefix, roster, probe(settings.namespace), SCRIPTS, options.node_timeout
+    )
 
 
-def for_loop(
-    loop: asyncio.AbstractEventLoop, target: Target, options: RedlockOptions | None, prefix: str
-) -> AsyncioRuntime:
+def for_loop(loop: asyncio.AbstractEventLoop, target: Target, settings: Settings) -> AsyncioRuntime:
     """The runtime of a client for one event loop."""
+    options, prefix = settings.redlock, settings.wake_prefix
     if options is None or not isinstance(target, Masters):
         return asyncio_runtime(loop, target, prefix)
+    roster = _roster(target, options)
     return QuorumAsyncioRuntime(
-        loop, target.nodes, prefix, _roster(target, options), probe(), options.node_timeout
+        loop, target.nodes, prefix, roster, probe(settings.namespace), options.node_timeout
     )

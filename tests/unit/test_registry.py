@@ -42,7 +42,7 @@ def test_what_an_entry_points_at_exists(entry: Entry) -> None:
 def test_every_folder_of_primitives_is_named_by_an_entry() -> None:
     folders = {path.parent.name for path in (ROOT / "src/pawl/primitives").glob("*/*.lua")}
     # What independent masters are sent for the mutex, and what clients tell of themselves, have folders of their own.
-    others = {"redlock", "session"}
+    others = {"probe", "redlock", "session"}
     assert folders - others == {entry.scripts.rpartition(".")[2] for entry in REGISTRY.values()}
 
 

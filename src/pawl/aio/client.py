@@ -28,6 +28,7 @@ from pawl.core.options import Seconds, check_timeout
 from pawl.core.redlock import RedlockOptions
 from pawl.core.service import Book
 from pawl.model import AuditEntry, Forced, LockInfo
+from pawl.primitives.probe import probe
 from pawl.runtimes.aio import AsyncioRuntime
 from pawl.topology.credentials import Credentials
 
@@ -346,9 +347,10 @@ class AsyncClient:
         engine = self._engines.get(loop)
         if engine is None:
             self._forget_ended_loops()
-            runtime = for_loop(loop, self._target, self._settings.redlock, self._settings.wake_prefix)
+            runtime = for_loop(loop, self._target, self._settings)
             engine = Engine(runtime, self, self._settings.setup)
             engine.quorum = self._settings.redlock
+            engine.probe, engine.strict = probe(self._settings.namespace), self._settings.strict
             runtime.on_move = doubter(engine)
             engine.closed = self._closed
             self._engines[loop] = engine

@@ -12,6 +12,7 @@ from pawl.cli.exits import Exit, by_signal, say
 __all__ = ["run_command"]
 
 _VERBS = {
+    "doctor": ("pawl.cli.doctor", "doctor", "Look at a server for what would break a lock's promises."),
     "run": ("pawl.cli.run", "run", "Run a command while holding a lock."),
     "server": ("pawl.cli.server", "server", "Start, stop and look at the embedded server of this machine."),
 }

@@ -6,6 +6,7 @@ import logging
 from collections import Counter, deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from math import inf
 from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakMethod, ref
 
@@ -35,6 +36,7 @@ log: logging.Logger = logging.getLogger("pawl.lease")
 
 _DEPARTURE_FOR = 60.0
 _CONFIRM_AFTER = 0.02
+_LOOK_AFTER = 1.0
 
 
 class Departure:
@@ -69,6 +71,10 @@ class Engine:
         undelivered: The same of leases that nobody got: a signal interrupted acquire after the grant.
         counters: What happened how often.
         epoch: Raised by a fork: leases of an older epoch belong to the parent.
+        probe: Asks the server what it is, or None.
+        look_at: When the upkeep is to ask it.
+        looked: Whether it did.
+        strict: True until the server was found to keep every promise, for a client that insists on it.
         breaker: Open while the server is down for long; None while it is not.
         quorum: How several independent masters are treated; None with one server.
         client: Whose engine it is. Each lease keeps it alive, so that what the client does at its end, and at the
@@ -95,6 +101,10 @@ class Engine:
         self.upkeep_runs: bool = False
         self.quorum: RedlockOptions | None = None
         self.breaker: Breaker | None = None
+        self.probe: Call | None = None
+        self.look_at: float = inf
+        self.looked: bool = False
+        self.strict: bool = False
 
     def check_open(self, name: str | None = None) -> None:
         """Raise ``ClientClosed`` if the client was closed."""
@@ -306,6 +316,9 @@ class Engine:
 
     def start_upkeep(self) -> None:
         """Start the client's background service, if it does not run."""
+        if self.probe is not None and not self.looked and self.look_at == inf:
+            # Not at once: a client that ends soon is not worth a question.
+            self.look_at = self.runtime.now() + _LOOK_AFTER
         self.upkeep_runs = self.runtime.spawn_upkeep(lambda: upkeep(self))
 
     def forget_abandoned(self) -> None:

@@ -20,6 +20,7 @@ from pawl.core.claim import (
 )
 from pawl.core.handover import Mark, Sleeper
 from pawl.core.lease import BaseLease
+from pawl.core.preflight import must_hold
 from pawl.core.quick import ask, begin, claim_of, settle
 from pawl.core.redlock import win as win_quorum
 from pawl.core.runtime import Fault
@@ -166,6 +167,8 @@ async def _take(
 ) -> BaseLease | None:
     runtime = engine.runtime
     engine.check_open(plan.primitive.name)
+    if engine.strict:
+        await must_hold(engine, plan.primitive.name)
     mine = None if plan.counted else engine.held.get((who, plan.primitive.key))
     if mine is not None:
         again = _again(engine, plan, mine, wait=timeout != 0)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from pawl.core.backoff import full_jitter
 from pawl.core.deadlock import look_for_cycles
 from pawl.core.durable import check_renewals
+from pawl.core.preflight import look
 from pawl.core.runtime import Fault, FaultKind, Reply
 from pawl.core.tenure import loss_from
 from pawl.core.validity import to_ms
@@ -67,10 +68,7 @@ async def _serve(engine: Engine) -> None:
         except BaseException:
             _put_back(engine, due, leaving)
             raise
-        if engine.breaker is not None:
-            await engine.breaker.look(engine, _until_next_end(engine, runtime.now()))
-        if book is not None and book.waits:
-            await look_for_cycles(engine, book, _until_next_end(engine, runtime.now()))
+        await _look_around(engine, now)
         if due or leaving or record:
             continue
         next_due = min(
@@ -79,6 +77,7 @@ async def _serve(engine: Engine) -> None:
             # A copy, made in one step: other threads append meanwhile.
             min((d.due for d in tuple(engine.departures)), default=inf),
             inf if engine.breaker is None else engine.breaker.due,
+            engine.look_at,
         )
         if engine.abandoned or engine.undelivered:
             continue
@@ -91,6 +90,17 @@ def _record_due(engine: Engine, book: Book, now: float) -> Call | None:
     if book.published:
         engine.take_away(engine.runtime.notices())
     return book.due(now)
+
+
+async def _look_around(engine: Engine, now: float) -> None:
+    """Questions that no lease depends on; each may take until the next lease's end is to be told."""
+    if engine.look_at <= now:
+        engine.look_at, engine.looked = inf, True
+        await look(engine, _until_next_end(engine, engine.runtime.now()))
+    if engine.breaker is not None:
+        await engine.breaker.look(engine, _until_next_end(engine, engine.runtime.now()))
+    if engine.book is not None and engine.book.waits:
+        await look_for_cycles(engine, engine.book, _until_next_end(engine, engine.runtime.now()))
 
 
 def _put_back(engine: Engine, due: list[Tenure], leaving: list[Departure]) -> None:

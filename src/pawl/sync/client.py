@@ -22,6 +22,7 @@ from pawl.core.options import Seconds, check_timeout
 from pawl.core.service import Book
 from pawl.errors import PawlError
 from pawl.model import AuditEntry, Forced, LockInfo
+from pawl.primitives.probe import probe
 from pawl.runtimes.threads import run
 from pawl.sync.barrier import Barrier
 from pawl.sync.election import Election
@@ -61,9 +62,10 @@ class Client:
         self._origin = (target, {**made_with, **defaults})
         found = find_target(target, credentials)
         self._settings.redlock = check_options(redlock, found, self._settings)
-        self._runtime = for_threads(found, self._settings.redlock, self._settings.wake_prefix)
+        self._runtime = for_threads(found, self._settings)
         self._engine = Engine(self._runtime, self, self._settings.setup)
         self._engine.quorum = self._settings.redlock
+        self._engine.probe, self._engine.strict = probe(self._settings.namespace), self._settings.strict
         self._runtime.on_move = doubter(self._engine)
         self._warned = False
         self._book: Book[Lease] = Book()

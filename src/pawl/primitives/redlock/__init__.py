@@ -12,13 +12,12 @@ from pawl.core.runtime import Call, Reply
 from pawl.core.scripts import load, pack_words
 from pawl.errors import NotSupported, PawlError
 
-__all__ = ["SCRIPTS", "QuorumMutex", "probe"]
+__all__ = ["SCRIPTS", "QuorumMutex"]
 
 _GRANT = load(__name__, "grant")
 _RATIFY = load(__name__, "ratify")
 _RENEW = load(__name__, "renew")
 _LEAVE = load(__name__, "leave")
-_PROBE = load(__name__, "probe")
 _INSPECT = load("pawl.primitives.mutex", "inspect")
 
 SCRIPTS = (_GRANT, _RATIFY, _RENEW, _LEAVE)
@@ -28,11 +27,6 @@ SCRIPTS = (_GRANT, _RATIFY, _RENEW, _LEAVE)
 @lru_cache(maxsize=1024)
 def _args(*args: int) -> bytes:
     return pack_words(*[b"%d" % arg for arg in args])
-
-
-def probe() -> Call:
-    """What a node says of itself before its votes count; see ``probe.lua``."""
-    return Call(_PROBE, pack_words(b"{pawl}"))
 
 
 class QuorumMutex:

@@ -1,0 +1,281 @@
+"""Looks at servers for `pawl doctor`: asks plainly, one connection for each, and changes nothing.
+
+Everything here is allowed to be refused. A server that forbids a question gives a fact that is not known.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass, replace
+from importlib.resources import files
+from typing import Any
+
+import redis
+
+from pawl._factory import find_target
+from pawl.core.preflight import Facts, Finding, Severity, facts_of_info, fields_of, judge
+from pawl.core.runtime import Fault
+from pawl.runtimes.shared import now
+from pawl.topology.endpoint import ClusterNodes, Endpoint, Masters, Sentinels
+from pawl.transport.connect import fault_of, make_sync
+
+__all__ = ["Report", "acl_rules", "examine", "needed_commands"]
+
+_TIMEOUT = 3.0
+_PINGS = 100
+_SETTLE = 1.0
+_SECTIONS = ("server", "replication", "memory", "persistence")
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What was found at one server.
+
+    Attributes:
+        server: Its address, without credentials.
+        findings: What was found there.
+    """
+
+    server: str
+    findings: tuple[Finding, ...]
+
+    @property
+    def worst(self) -> Severity:
+        """The worst of them."""
+        order = list(Severity)
+        return max((finding.severity for finding in self.findings), key=order.index, default=Severity.OK)
+
+
+def examine(target: object, *, ttl: float = 30.0) -> list[Report]:
+    """Look at every server that a target names.
+
+    Args:
+        target: As for ``pawl.connect``.
+        ttl: The ttl that leases will have, in seconds.
+
+    Raises:
+        ConfigurationError: It names nothing that could be connected to.
+    """
+    reports = [_report(endpoint, ttl) for endpoint in _endpoints(find_target(target))]
+    if len(reports) > 1 and isinstance(find_target(target), Masters):
+        reports.append(_between(reports))
+    return reports
+
+
+def _endpoints(target: Any) -> list[Endpoint]:
+    if isinstance(target, Sentinels):
+        return [_master_of(target)]
+    if isinstance(target, (ClusterNodes, Masters)):
+        return list(target.nodes)
+    return [target()]
+
+
+def _master_of(target: Sentinels) -> Endpoint:
+    for sentinel in target.sentinels:
+        connection = make_sync(sentinel, _TIMEOUT)
+        try:
+            connection.connect()
+            found = _ask(connection, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", target.service)
+        except (redis.RedisError, OSError):
+            continue
+        finally:
+            connection.disconnect()
+        if isinstance(found, list) and len(found) == 2:
+            return target.master.at(found[0].decode(), int(found[1]))
+    return target.master
+
+
+def _report(endpoint: Endpoint, ttl: float) -> Report:
+    connection = make_sync(endpoint, _TIMEOUT)
+    try:
+        connection.connect()
+        facts = _facts(connection)
+    except (redis.RedisError, OSError) as error:
+        fault: Fault = fault_of(error, endpoint.shown)
+        cure = "check the address, the network, the password and that the server runs"
+        failed = Finding("reach", Severity.ERROR, fault.text, "explicit failure", cure)
+        return Report(endpoint.shown, (failed,))
+    finally:
+        connection.disconnect()
+    return Report(endpoint.shown, tuple(judge(facts, ttl=ttl)))
+
+
+def _between(reports: list[Report]) -> Report:
+    """What is to be said of several masters together."""
+    count = sum(not any(f.check == "reach" for f in report.findings) for report in reports)
+    needed = len(reports) // 2 + 1
+    text = f"{count} of {len(reports)} masters answer; {needed} are a majority"
+    severity = (
+        Severity.OK if count == len(reports) else Severity.WARNING if count >= needed else Severity.ERROR
+    )
+    return Report("all of them", (Finding("majority", severity, text, "explicit failure"),))
+
+
+def _ask(connection: Any, *words: str) -> Any:
+    """The answer to one command; an error reply is raised."""
+    connection.send_command(*words)
+    return connection.read_response()
+
+
+def _try(connection: Any, *words: str) -> Any:
+    """The answer, or None where the server refuses the question."""
+    try:
+        return _ask(connection, *words)
+    except redis.ResponseError:
+        return None
+
+
+def _facts(connection: Any) -> Facts:
+    info = _info(connection)
+    facts = facts_of_info(info)
+    fsync = _config(connection, "appendfsync")
+    save = _config(connection, "save")
+    policy = facts.policy or _config(connection, "maxmemory-policy")
+    offset, rate = _clock(connection)
+    return replace(
+        facts,
+        fsync=fsync,
+        policy=policy,
+        snapshots=None if save is None else bool(save),
+        clock_offset=offset,
+        clock_rate=rate,
+        round_trips=_round_trips(connection),
+        scripts=_runs_scripts(connection),
+        listens=_listens(connection),
+        denied=_denied(connection),
+    )
+
+
+def _info(connection: Any) -> dict[str, str]:
+    fields: dict[str, str] = {}
+    for section in _SECTIONS:
+        answer = _try(connection, "INFO", section)
+        text = answer.decode(errors="replace") if isinstance(answer, bytes) else str(answer or "")
+        fields.update(fields_of(text))
+    return fields
+
+
+def _config(connection: Any, name: str) -> str | None:
+    answer = _try(connection, "CONFIG", "GET", name)
+    values = list(answer.values()) if isinstance(answer, dict) else list(answer or [])[1:]
+    if not values:
+        return None
+    value = values[0]
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+
+
+def _clock(connection: Any) -> tuple[float | None, float | None]:
+    """How far its wall clock is from ours, and how much faster it runs than our boot clock."""
+    first = _reading(connection)
+    if first is None:
+        return None, None
+    time.sleep(_SETTLE)
+    second = _reading(connection)
+    if second is None:
+        return first[0], None
+    # Each reading is known to within half its round trip; what that leaves open is not called drift.
+    passed_there = second[1] - first[1]
+    passed_here = second[2] - first[2]
+    unsure = (first[3] + second[3]) / 2
+    rate = (passed_there - passed_here) / passed_here
+    return second[0], rate if abs(passed_there - passed_here) > unsure else 0.0
+
+
+def _reading(connection: Any) -> tuple[float, float, float, float] | None:
+    began = now()
+    answer = _try(connection, "TIME")
+    ended = now()
+    if not isinstance(answer, list):
+        return None
+    there = int(answer[0]) + int(answer[1]) / 1e6
+    return there - time.time() + (ended - began) / 2, there, (began + ended) / 2, ended - began
+
+
+def _round_trips(connection: Any) -> list[float]:
+    spans: list[float] = []
+    for _ in range(_PINGS):
+        began = now()
+        _try(connection, "PING")
+        spans.append(now() - began)
+    return spans
+
+
+def _runs_scripts(connection: Any) -> bool:
+    return bool(_try(connection, "EVAL", "return 1", "0") == 1)
+
+
+def _listens(connection: Any) -> bool:
+    if _try(connection, "PUBLISH", "pawl:wake:doctor", "") is None:
+        return False
+    try:
+        connection.send_command("SUBSCRIBE", "pawl:wake:doctor")
+        connection.read_response(push_request=True)
+        connection.send_command("UNSUBSCRIBE", "pawl:wake:doctor")
+        connection.read_response(push_request=True)
+    except redis.ResponseError:
+        return False
+    return True
+
+
+def _denied(connection: Any) -> list[str] | None:
+    """Commands that this user may not use; by dry run where the server has it, else not known."""
+    user = _try(connection, "ACL", "WHOAMI")
+    if not isinstance(user, bytes):
+        return None
+    denied: list[str] = []
+    for command, words in needed_commands().items():
+        answer = _try(connection, "ACL", "DRYRUN", user.decode(), command, *words)
+        if answer is None:
+            return None
+        if answer not in (b"OK", "OK"):
+            denied.append(command)
+    return denied
+
+
+def acl_rules() -> str:
+    """The rules of a user that may do what pawl does in the namespace ``pawl``, and nothing else."""
+    return files("pawl").joinpath("pawl.acl").read_text(encoding="ascii")
+
+
+def needed_commands() -> dict[str, tuple[str, ...]]:
+    """Each command that pawl sends or its scripts run, with arguments for a dry run."""
+    named = re.findall(r"\+([a-z]+)(?:\||\b)", acl_rules())
+    return {name.upper(): _SAMPLES.get(name.upper(), (_KEY,)) for name in named}
+
+
+_KEY = "pawl:doctor"
+_CHANNEL = "pawl:wake:doctor"
+_SAMPLES: dict[str, tuple[str, ...]] = {
+    "AUTH": ("user", "password"),
+    "EVAL": ("return 1", "0"),
+    "EVALSHA": ("0" * 40, "0"),
+    "HDEL": (_KEY, "x"),
+    "HELLO": (),
+    "HEXISTS": (_KEY, "x"),
+    "HGET": (_KEY, "x"),
+    "HMGET": (_KEY, "x"),
+    "HSET": (_KEY, "x", "1"),
+    "HSETNX": (_KEY, "x", "1"),
+    "HINCRBY": (_KEY, "x", "1"),
+    "INFO": (),
+    "LPUSH": (_KEY, "x"),
+    "LRANGE": (_KEY, "0", "1"),
+    "LTRIM": (_KEY, "0", "1"),
+    "PEXPIREAT": (_KEY, "1"),
+    "PUBLISH": (_CHANNEL, ""),
+    "SCRIPT": ("LOAD", "return 1"),
+    "SET": (_KEY, "x"),
+    "SUBSCRIBE": (_CHANNEL,),
+    "TIME": (),
+    "WAIT": ("0", "0"),
+    "ZADD": (_KEY, "1", "x"),
+    "ZCOUNT": (_KEY, "0", "1"),
+    "ZRANGE": (_KEY, "0", "1"),
+    "ZRANGEBYLEX": (_KEY, "-", "+"),
+    "ZRANGEBYSCORE": (_KEY, "0", "1"),
+    "ZRANK": (_KEY, "x"),
+    "ZREM": (_KEY, "x"),
+    "ZREMRANGEBYSCORE": (_KEY, "0", "1"),
+    "ZSCORE": (_KEY, "x"),
+}

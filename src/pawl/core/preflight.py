@@ -1,0 +1,332 @@
+"""What of a server's settings would break a promise, and what to do about it. Pure: facts in, findings out.
+
+A fact that could not be learned (managed services forbid ``INFO`` or ``CONFIG``) is None, and makes a finding that says
+so; it is never counted as a fault.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from pawl.core.runtime import Fault
+from pawl.errors import NotSupported
+
+if TYPE_CHECKING:
+    from pawl.core.engine import Engine
+
+__all__ = ["Facts", "Finding", "Severity", "facts_of_info", "fields_of", "judge", "look", "must_hold"]
+
+log: logging.Logger = logging.getLogger("pawl.preflight")
+
+_OLDEST = (6, 2)
+_PATIENCE = 0.5
+_RATE = 0.01
+_SLOW_PART = 0.05
+_LAG = 10.0
+_APART = 1.0
+
+
+class Severity(StrEnum):
+    """How bad a finding is."""
+
+    OK = "ok"
+    UNKNOWN = "unknown"
+    NOTE = "note"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at.
+
+    Attributes:
+        check: What was looked at, in a word that does not change.
+        severity: How bad it is.
+        text: What was found.
+        promise: The promise that it touches, or "".
+        cure: What to do, or "".
+    """
+
+    check: str
+    severity: Severity
+    text: str
+    promise: str = ""
+    cure: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What is known of one server. None: it would not say.
+
+    Attributes:
+        product: ``"redis"`` or ``"valkey"``.
+        version: As it says.
+        role: ``"master"`` or ``"slave"``.
+        mode: ``"standalone"``, ``"cluster"`` or ``"sentinel"``.
+        maxmemory: Bytes; 0 is no limit.
+        policy: What it does when memory is full.
+        aof: Whether it appends every write to a file.
+        fsync: When that file is flushed.
+        snapshots: Whether it writes snapshots.
+        replicas: How many replicas are connected.
+        lag: Seconds that the slowest of them is behind.
+        clock_offset: Its wall clock minus ours, in seconds.
+        clock_rate: How much faster its clock runs than our boot clock, as a part of 1.
+        round_trips: Measured round trips, in seconds.
+        scripts: Whether scripts run.
+        listens: Whether this user may subscribe and publish.
+        denied: Commands that pawl needs and this user may not use.
+    """
+
+    product: str | None = None
+    version: str | None = None
+    role: str | None = None
+    mode: str | None = None
+    maxmemory: int | None = None
+    policy: str | None = None
+    aof: bool | None = None
+    fsync: str | None = None
+    snapshots: bool | None = None
+    replicas: int | None = None
+    lag: float | None = None
+    clock_offset: float | None = None
+    clock_rate: float | None = None
+    round_trips: Sequence[float] = ()
+    scripts: bool | None = None
+    listens: bool | None = None
+    denied: Sequence[str] | None = None
+
+
+def fields_of(text: str) -> dict[str, str]:
+    """The fields of an ``INFO`` text."""
+    fields: dict[str, str] = {}
+    for line in text.splitlines():
+        name, colon, value = line.partition(":")
+        if colon and not line.startswith("#"):
+            fields[name] = value
+    return fields
+
+
+def facts_of_info(info: Mapping[str, str]) -> Facts:
+    """What the fields of ``INFO`` say; None for a field that is not there."""
+    lags = [
+        float(found[1])
+        for key, value in info.items()
+        if re.fullmatch(r"slave\d+", key) and (found := re.search(r"\blag=(-?\d+)", value))
+    ]
+    return Facts(
+        product=None if not info else "valkey" if info.get("server_name") == "valkey" else "redis",
+        version=info.get("valkey_version", info.get("redis_version")),
+        role=info.get("role"),
+        mode=info.get("server_mode", info.get("redis_mode")),
+        maxmemory=_number(info.get("maxmemory")),
+        policy=info.get("maxmemory_policy"),
+        aof=_flag(info.get("aof_enabled")),
+        replicas=_number(info.get("connected_slaves")),
+        lag=max(lags) if lags else None,
+    )
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isdigit() else None
+
+
+def _flag(text: str | None) -> bool | None:
+    return None if text is None else text == "1"
+
+
+def judge(facts: Facts, *, ttl: float = 30.0) -> list[Finding]:
+    """What follows from the facts, in the order in which a person would want to read it.
+
+    Args:
+        facts: What is known.
+        ttl: The ttl that leases will have, in seconds: what is slow is measured against it.
+    """
+    checks = (
+        _version,
+        _role,
+        _eviction,
+        _persistence,
+        _replicas,
+        _clock,
+        _latency,
+        _scripts,
+        _listening,
+        _rights,
+    )
+    return [check(facts, ttl) for check in checks]
+
+
+def _unknown(check: str, what: str) -> Finding:
+    return Finding(check, Severity.UNKNOWN, f"the server does not tell {what}")
+
+
+def _version(facts: Facts, _: float) -> Finding:
+    if facts.version is None:
+        return _unknown("version", "its version")
+    found = re.match(r"(\d+)\.(\d+)", facts.version)
+    shown = f"{facts.product} {facts.version}"
+    if found and facts.product == "redis" and (int(found[1]), int(found[2])) < _OLDEST:
+        cure = "use Redis 6.2 or Valkey 8, or later"
+        return Finding("version", Severity.ERROR, f"{shown} lacks commands that the scripts use", "all", cure)
+    return Finding("version", Severity.OK, shown)
+
+
+def _role(facts: Facts, _: float) -> Finding:
+    if facts.role is None:
+        return _unknown("role", "its role")
+    if facts.role not in ("master", "primary"):
+        cure = "give the master's address, or redis+sentinel:// so that it is found"
+        return Finding("role", Severity.ERROR, "a replica: it takes no writes", "explicit failure", cure)
+    return Finding(
+        "role", Severity.OK, "a master" + (", part of a cluster" if facts.mode == "cluster" else "")
+    )
+
+
+def _eviction(facts: Facts, _: float) -> Finding:
+    if facts.policy is None:
+        return _unknown("eviction", "what it does when memory is full")
+    if facts.policy == "noeviction":
+        return Finding("eviction", Severity.OK, "noeviction: a lock is never removed to make room")
+    text = f"maxmemory-policy is {facts.policy}: when memory is full the server removes locks that are held"
+    cure = "CONFIG SET maxmemory-policy noeviction, or a server of its own for locks"
+    if facts.maxmemory == 0:
+        text += " (maxmemory is 0 now, so that does not happen before somebody sets it)"
+        return Finding("eviction", Severity.NOTE, text, "mutual exclusion", cure)
+    return Finding("eviction", Severity.ERROR, text, "mutual exclusion", cure)
+
+
+def _persistence(facts: Facts, _: float) -> Finding:
+    if facts.aof is None:
+        return _unknown("persistence", "whether it keeps its data over a restart")
+    promise = "mutual exclusion over a restart"
+    cure = "appendonly yes and appendfsync always; and check fences at what the locks protect"
+    if not facts.aof:
+        text = "no append-only file: after a crash every lock is forgotten, and a second holder can come"
+        return Finding("persistence", Severity.WARNING, text, promise, cure)
+    if facts.fsync is None:
+        return Finding("persistence", Severity.OK, "an append-only file; when it is flushed is not told")
+    if facts.fsync != "always":
+        text = f"appendfsync is {facts.fsync}: a crash of the machine forgets the last moments, and locks of them"
+        return Finding("persistence", Severity.NOTE, text, promise, cure)
+    return Finding("persistence", Severity.OK, "an append-only file, flushed at every write")
+
+
+def _replicas(facts: Facts, _: float) -> Finding:
+    if facts.replicas is None:
+        return _unknown("replication", "its replicas")
+    if facts.replicas == 0:
+        return Finding("replication", Severity.OK, "no replicas")
+    text = f"{facts.replicas} replicas"
+    promise = "mutual exclusion over a failover"
+    if facts.lag is not None and facts.lag >= _LAG:
+        cure = "find out why it is slow; with replicas= a grant waits for acknowledgements"
+        return Finding(
+            "replication", Severity.WARNING, f"{text}, one {facts.lag:.0f} s behind", promise, cure
+        )
+    cure = "replicas=1 makes a grant wait for an acknowledgement; check fences"
+    text += ": replication is asynchronous, so a failover can lose the last grants"
+    return Finding("replication", Severity.NOTE, text, promise, cure)
+
+
+def _clock(facts: Facts, _: float) -> Finding:
+    if facts.clock_offset is None:
+        return _unknown("clock", "its time")
+    if facts.clock_rate is not None and abs(facts.clock_rate) > _RATE:
+        text = (
+            f"its clock runs {facts.clock_rate:+.1%} against ours; leases are trusted for clocks within 1 %"
+        )
+        cure = "repair time keeping (NTP that slews, no manual steps) there or here"
+        return Finding("clock", Severity.ERROR, text, "validity", cure)
+    shown = f"{abs(facts.clock_offset):.3g} s {'ahead of' if facts.clock_offset > 0 else 'behind'} ours"
+    if abs(facts.clock_offset) > _APART:
+        text = f"its wall clock is {shown}: no lease depends on that, but fences after a failover do"
+        return Finding("clock", Severity.NOTE, text, "fences over a failover", "run NTP on all servers")
+    return Finding("clock", Severity.OK, shown)
+
+
+def _latency(facts: Facts, ttl: float) -> Finding:
+    if not facts.round_trips:
+        return _unknown("latency", "anything")
+    spans = sorted(facts.round_trips)
+    p50, p99 = spans[len(spans) // 2], spans[min(len(spans) - 1, int(len(spans) * 0.99))]
+    text = f"p50 {p50 * 1000:.2f} ms, p99 {p99 * 1000:.2f} ms, worst {spans[-1] * 1000:.2f} ms"
+    if p99 > ttl * _SLOW_PART:
+        cure = "a longer ttl, or a nearer server"
+        return Finding("latency", Severity.WARNING, f"{text}: a renewal may come late", "validity", cure)
+    return Finding("latency", Severity.OK, text)
+
+
+def _scripts(facts: Facts, _: float) -> Finding:
+    if facts.scripts is None:
+        return _unknown("scripts", "whether it runs scripts")
+    if not facts.scripts:
+        cure = "allow EVAL and EVALSHA to this user"
+        return Finding("scripts", Severity.ERROR, "scripts do not run here", "all", cure)
+    return Finding("scripts", Severity.OK, "scripts run")
+
+
+def _listening(facts: Facts, _: float) -> Finding:
+    if facts.listens is None:
+        return _unknown("wake-ups", "whether it delivers messages")
+    if not facts.listens:
+        text = "no SUBSCRIBE or PUBLISH: waiters ask 20 times a second each, and are woken up to 50 ms late"
+        cure = "allow SUBSCRIBE, PUBLISH and the channels pawl:wake:* to this user"
+        return Finding("wake-ups", Severity.WARNING, text, "no thundering herd", cure)
+    return Finding("wake-ups", Severity.OK, "a release wakes its waiter")
+
+
+def _rights(facts: Facts, _: float) -> Finding:
+    if facts.denied is None:
+        return _unknown("rights", "what this user may do")
+    if facts.denied:
+        text = f"this user may not use {', '.join(facts.denied)}"
+        return Finding(
+            "rights", Severity.ERROR, text, "all", "take over the rules that `pawl doctor --acl` prints"
+        )
+    return Finding("rights", Severity.OK, "this user may do all that pawl does")
+
+
+async def _broken(engine: Engine, most: float) -> list[Finding] | None:
+    """What the server itself says that breaks a promise; None if it did not answer."""
+    probe = engine.probe
+    if probe is None:
+        return []
+    outcome = (await engine.runtime.call_many([probe], min(most, _PATIENCE)))[0]
+    if isinstance(outcome, Fault):
+        return None
+    facts = facts_of_info(fields_of(outcome[2].decode(errors="replace")))
+    return [finding for finding in judge(facts) if finding.severity is Severity.ERROR]
+
+
+async def look(engine: Engine, most: float) -> None:
+    """Warn of what breaks a promise on the server of this client; for the upkeep, which has ``most`` seconds for it."""
+    for finding in await _broken(engine, most) or ():
+        log.warning(
+            "%s: %s; cure: %s", finding.check, finding.text, finding.cure,
+            extra={"pawl_check": finding.check, "pawl_promise": finding.promise},
+        )  # fmt: skip
+
+
+async def must_hold(engine: Engine, name: str) -> None:
+    """Refuse a server that breaks a promise, for a client that is ``strict``; asked once.
+
+    Raises:
+        NotSupported: It does; the text says which, and what to do.
+    """
+    findings = await _broken(engine, _PATIENCE)
+    if findings is None:
+        # Unreachable: the acquisition itself says so, and the next one looks again.
+        return
+    for finding in findings:
+        text = (
+            f"acquire {name!r}: strict=True, and this server does not keep {finding.promise}: {finding.text}"
+        )
+        raise NotSupported(f"{text}; {finding.cure}", name=name)
+    engine.strict = False

@@ -1,0 +1,19 @@
+"""A look at the server itself, through the same door as everything else."""
+
+from __future__ import annotations
+
+from pawl.core.runtime import Call
+from pawl.core.scripts import load, pack_words
+
+__all__ = ["probe"]
+
+_PROBE = load(__name__, "probe")
+
+
+def probe(namespace: str) -> Call:
+    """What the server says of itself; see ``probe.lua``.
+
+    Args:
+        namespace: The client's; the key that is named lies in it, so that an ACL for the namespace allows the call.
+    """
+    return Call(_PROBE, pack_words(f"{namespace or 'pawl'}:probe".encode()))

@@ -1,0 +1,112 @@
+"""`pawl doctor`: what it finds on real servers, what it exits with, and that a shy server is not blamed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pawl.testing.servers import Server
+
+
+def doctor(*arguments: str) -> tuple[int, str, str]:
+    """Exit code, output and errors of the command."""
+    done = subprocess.run(
+        [sys.executable, "-m", "pawl", "doctor", *arguments],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def findings(url: str) -> dict[str, dict[str, Any]]:
+    """What it finds, by check."""
+    _, out, _ = doctor(url, "--json")
+    return {finding["check"]: finding for finding in json.loads(out)[0]["findings"]}
+
+
+def test_a_server_that_keeps_every_promise() -> None:
+    with Server("valkey", persist=True) as server:
+        code, out, _ = doctor(server.url)
+    assert code == 0
+    assert "✓ eviction" in out
+    assert "\033" not in out
+
+
+def test_severities_and_exit_codes() -> None:
+    with Server("valkey") as server:
+        code, out, _ = doctor(server.url)
+        assert code == 1
+        assert "! persistence" in out
+        assert "cure: appendonly yes" in out
+        server.command("CONFIG", "SET", "maxmemory-policy", "volatile-lru")
+        server.command("CONFIG", "SET", "maxmemory", "100mb")
+        code, out, _ = doctor(server.url)
+        assert code == 2
+        assert "✗ eviction" in out
+        assert findings(server.url)["eviction"]["promise"] == "mutual exclusion"
+
+
+def test_a_server_that_forbids_its_questions_is_unknown_not_at_fault() -> None:
+    with Server("redis") as server:
+        server.command(
+            "ACL", "SETUSER", "shy", "on", ">secret", "~*", "&*", "+@all", "-info", "-config", "-acl"
+        )
+        url = server.url.replace("redis://", "redis://shy:secret@")
+        code, out, err = doctor(url)
+        found = findings(url)
+    assert code == 0
+    assert {
+        found[check]["severity"] for check in ("version", "role", "eviction", "persistence", "rights")
+    } == {"unknown"}
+    assert "secret" not in out + err
+
+
+def test_a_user_without_messages_is_told_the_cost() -> None:
+    with Server("redis") as server:
+        server.command("ACL", "SETUSER", "deaf", "on", ">secret", "~*", "resetchannels", "+@all")
+        found = findings(server.url.replace("redis://", "redis://deaf:secret@"))
+    assert found["wake-ups"]["severity"] == "warning"
+    assert "PUBLISH" in found["rights"]["text"]
+
+
+def test_a_replica_and_nobody_at_all() -> None:
+    with (
+        Server("valkey") as master,
+        Server("valkey", args=["--replicaof", "127.0.0.1", str(master.port)]) as replica,
+    ):
+        assert findings(replica.url)["role"]["severity"] == "error"
+        assert findings(master.url)["replication"]["severity"] == "note"
+    code, out, _ = doctor("redis://127.0.0.1:1")
+    assert code == 2
+    assert "✗ reach" in out
+
+
+def test_several_masters_are_looked_at_one_by_one_and_together() -> None:
+    with Server("valkey", persist=True) as first, Server("valkey", persist=True) as second:
+        hosts = f"127.0.0.1:{first.port},127.0.0.1:{second.port},127.0.0.1:1"
+        code, out, _ = doctor(f"redlock://{hosts}", "--json")
+        reports = json.loads(out)
+    assert code == 2
+    assert len(reports) == 4
+    assert reports[-1]["findings"][0]["check"] == "majority"
+    assert "2 of 3" in reports[-1]["findings"][0]["text"]
+
+
+@pytest.mark.parametrize("wrong", [["ftp://x"], ["--ttl", "0"], ["--ttl", "x"], ["a", "b"]])
+def test_wrong_usage(wrong: list[str]) -> None:
+    code, _, err = doctor(*wrong)
+    assert code == 64
+    assert err.startswith("pawl: ")
+
+
+def test_the_rules_it_prints_are_the_file_in_the_package() -> None:
+    code, out, _ = doctor("--acl")
+    assert code == 0
+    assert out == (Path(__file__).parents[2] / "src/pawl/pawl.acl").read_text()

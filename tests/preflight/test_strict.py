@@ -1,0 +1,69 @@
+"""What a client says, or refuses, about the settings of its server."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+import pawl
+from pawl.testing.servers import Server
+from tests.edges.helpers import eventually
+from tests.redlock.colours import COLOURS, connect, done, play
+
+each_colour = pytest.mark.parametrize("colour", COLOURS)
+
+
+@pytest.fixture
+def evicting() -> Iterator[Server]:
+    """A server that removes keys to make room."""
+    with Server("valkey", args=["--maxmemory", "100mb", "--maxmemory-policy", "volatile-lru"]) as server:
+        yield server
+
+
+@each_colour
+def test_strict_refuses_and_says_what_to_do(evicting: Server, colour: str) -> None:
+    async def scenario() -> None:
+        client = connect(colour, evicting.url, strict=True)
+        for _ in range(2):
+            with pytest.raises(pawl.NotSupported, match="volatile-lru") as caught:
+                await done(client.lock("x").acquire())
+            assert "noeviction" in str(caught.value)
+        with pytest.raises(pawl.NotSupported):
+            await done(client.lock("x").try_acquire())
+        evicting.command("CONFIG", "SET", "maxmemory-policy", "noeviction")
+        await done((await done(client.lock("x").acquire())).release())
+        await done(client.close())
+
+    play(colour, scenario)
+
+
+@each_colour
+def test_strict_lets_a_good_server_pass_and_asks_once(valkey: Server, colour: str) -> None:
+    async def scenario() -> None:
+        client = connect(colour, valkey.url, strict=True)
+        await done((await done(client.lock("x").acquire())).release())
+        engine = client._engine() if colour == "asyncio" else client._engine
+        assert not engine.strict
+        await done(client.close())
+
+    play(colour, scenario)
+
+
+def test_without_strict_it_is_said_in_the_log(evicting: Server, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "pawl.preflight")
+    with pawl.connect(evicting.url) as client, client.lock("x"):
+        eventually(lambda: caplog.records, "it warns")
+    assert len(caplog.records) == 1
+    assert "volatile-lru" in caplog.text
+    assert "noeviction" in caplog.text
+
+
+@pytest.mark.parametrize("strict", [1, "yes", None, 0])
+def test_strict_is_a_bool(strict: object) -> None:
+    if strict is None:
+        pawl.connect("redis://127.0.0.1:1", strict=False)
+        return
+    with pytest.raises(pawl.ConfigurationError, match="strict"):
+        pawl.connect("redis://127.0.0.1:1", strict=strict)  # type: ignore[arg-type]
