@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from benchmarks import machine, report, runner
@@ -34,6 +35,11 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--steady", action="store_true", help="keep all CPUs awake meanwhile (Linux; costs power)"
+    )
+    parser.add_argument(
+        "--pin",
+        action="store_true",
+        help="fixed CPUs for everybody: a lone worker beside the server, several on the others (Linux)",
     )
     arguments = parser.parse_args(argv)
     unknown = [name for name in arguments.names if name not in SCENARIOS]
@@ -64,10 +70,13 @@ def main(argv: list[str] | None = None) -> int:
     chosen = [SCENARIOS[name] for name in arguments.names] or list(SCENARIOS.values())
     if arguments.quick:
         chosen = [runner.quick(scenario) for scenario in chosen]
+    if arguments.pin:
+        chosen = [replace(scenario, pinned=True) for scenario in chosen]
     facts = machine.facts()
     with Server() as server:
         facts["server"] = version(server)
     facts["steady"] = arguments.steady
+    facts["pinned"] = arguments.pin
     begin = time.monotonic()
     with awake() if arguments.steady else contextlib.nullcontext():
         results = runner.run(chosen, rounds, _say)

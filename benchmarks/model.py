@@ -75,6 +75,7 @@ class Scenario:
         slices: In every round the participants take turns this many times; short turns share the weather.
         seconds: Length of one turn.
         notes: Printed under the table.
+        pinned: Whether client and server keep to CPUs of their own; see `benchmarks.placement`.
     """
 
     name: str
@@ -87,6 +88,7 @@ class Scenario:
     slices: int = 1
     seconds: float = 1.0
     notes: tuple[str, ...] = ()
+    pinned: bool = False
 
 
 class ViolationError(Exception):

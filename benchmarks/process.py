@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from benchmarks.model import ViolationError
+from benchmarks.placement import pin
 from benchmarks.worker import Job
 
 
@@ -23,7 +24,7 @@ class ParticipantError(Exception):
 class Child:
     """One worker process; it ends when its standard input closes, which the kernel does if we die."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, cpus: frozenset[int] | None = None) -> None:
         self._label = job.name
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed in `close`
         self._process = subprocess.Popen(
@@ -32,6 +33,9 @@ class Child:
             stdout=subprocess.PIPE,
             stderr=self._errors,
         )
+        if cpus is not None:
+            # Before it has imported anything: what it starts later inherits it.
+            pin(self._process.pid, cpus)
         self._buffer = b""
 
     def __enter__(self) -> Self:

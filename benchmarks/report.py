@@ -117,7 +117,8 @@ def lines(scenarios: Iterable[Scenario], results: Results, facts: dict[str, Any]
         " · ".join(f"{name} {version}" for name, version in facts["versions"].items()),
         f"revision {facts['revision']} · load before {facts['load'][0]:.2f} · {facts['seconds']:.0f} s",
         f"medians of {rounds} rounds (lowest–highest round)"
-        + (", CPUs kept awake" if facts["steady"] else ""),
+        + (", CPUs kept awake" if facts["steady"] else "")
+        + (", client and server on fixed CPUs" if facts["pinned"] else ""),
     ]
     for scenario in scenarios:
         out += ["", f"{scenario.name}  {scenario.title}", *table(scenario, results)]

@@ -14,6 +14,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
+from benchmarks import placement
 from benchmarks.model import Participant, Sample, Scenario, ViolationError
 from benchmarks.peers import PEERS
 from benchmarks.process import Child, ParticipantError
@@ -63,6 +64,8 @@ def run(scenarios: Iterable[Scenario], rounds: int, say: Callable[[str], None]) 
     results = Results()
     ready = [_present(scenario, results) for scenario in scenarios]
     with Server(unix=True, tcp=True, persist=False) as server:
+        if any(scenario.pinned for scenario in ready):
+            placement.pin(server.pid, placement.server())
         for number in range(rounds):
             for scenario in ready:
                 say(f"round {number + 1}/{rounds} {scenario.name}")
@@ -126,6 +129,7 @@ class _Round(ABC):
         self._server = server
         self._scenario = scenario
         self._peer = PEERS[participant.peer]
+        self._cpus = placement.clients(scenario.workers) if scenario.pinned else None
         self._job = Job(
             peer=participant.peer,
             workload=participant.workload or scenario.workload,
@@ -155,7 +159,7 @@ class _SliceRound(_Round):
         self, server: Server, scenario: Scenario, participant: Participant, stack: ExitStack
     ) -> None:
         super().__init__(server, scenario, participant)
-        self._child = stack.enter_context(Child(self._job))
+        self._child = stack.enter_context(Child(self._job, self._cpus))
         self._stats = Stats()
         self._sums: Sample = {}
 
@@ -198,7 +202,7 @@ class _TurnRound(_Round):
         self, server: Server, scenario: Scenario, participant: Participant, stack: ExitStack
     ) -> None:
         super().__init__(server, scenario, participant)
-        self._children = [stack.enter_context(Child(self._job)) for _ in range(2)]
+        self._children = [stack.enter_context(Child(self._job, self._cpus)) for _ in range(2)]
         self._wakes: list[float] = []
         self._last_fence = 0.0
 

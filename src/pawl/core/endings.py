@@ -14,7 +14,7 @@ from pawl.core.durable import confirm, renew_durably
 from pawl.core.faults import to_error
 from pawl.core.lease import BaseLease
 from pawl.core.names import WIRE_VERSION
-from pawl.core.quick import end
+from pawl.core.quick import end, hand_on
 from pawl.core.runtime import Call, Fault, Reply
 from pawl.core.tenure import Tenure, loss_from
 from pawl.core.validity import drift, to_ms, valid_until
@@ -53,6 +53,9 @@ async def release(engine: Engine, lease: BaseLease) -> Release:
     runtime = engine.runtime
     engine.underway[id(lease)] = runtime.who()
     try:
+        place = lease._tenure.place
+        if place is not None and place.sleepers and hand_on(engine, lease):
+            return Release.RELEASED
         line = runtime.line()
         call = None if line is None else end(engine, lease)
         if line is None or call is None:

@@ -126,26 +126,32 @@ class Place:
             if not self.sleepers:
                 self.close()
                 return Turn.ALONE
-            if not self._may_hand_over(tenure, now):
+            if not self.may_hand_over(tenure, now):
                 self.streak = 0
                 return Turn.REFUSED
-            if self.streak == 0:
-                self.since = now
-            self.streak += 1
-            tenure.used += 1
-            tenure.granted_at = now
-            # Nobody's, until the one that was woken takes it: whoever had it may wait for something else by then.
-            tenure.who = None
-            sleeper = self.sleepers.popleft()
-            self.keeper = ref(sleeper)
-            sleeper.fence = tenure.fence + tenure.used
-            sleeper.tenure = tenure
+            sleeper = self.hand_to_first(tenure, now)
         sleeper.parker.unpark()
         return Turn.HANDED
 
-    def _may_hand_over(self, tenure: Tenure, now: float) -> bool:
+    def hand_to_first(self, tenure: Tenure, now: float) -> Sleeper:
+        """Make the first sleeper the owner; who calls must wake it. Under the guard."""
+        if self.streak == 0:
+            self.since = now
+        self.streak += 1
+        tenure.used += 1
+        tenure.granted_at = now
+        # Nobody's, until the one that was woken takes it: whoever had it may wait for something else by then.
+        tenure.who = None
+        sleeper = self.sleepers.popleft()
+        self.keeper = ref(sleeper)
+        sleeper.fence = tenure.fence + tenure.used
+        sleeper.tenure = tenure
+        return sleeper
+
+    def may_hand_over(self, tenure: Tenure, now: float) -> bool:
+        """Whether the rules allow a hand-over now to a sleeper that there is. Under the guard."""
         options = tenure.options
-        return (
+        return bool(self.sleepers) and (
             tenure.live
             and self.streak < options.handover
             and tenure.used < options.handover
@@ -242,6 +248,9 @@ class Places:
         """Forget everything, as after a fork: the sleepers are threads of the parent."""
         self._places = {}
         self._guard = guard
+
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._places
 
     def __len__(self) -> int:
         return len(self._places)

@@ -134,7 +134,8 @@ async def _acquire(
     note: list[Claim] = []
     who = engine.underway[id(note)] = engine.runtime.who()
     try:
-        lease = await _sheltered(engine, plan, new_lease, who, timeout, note, stop)
+        take = _take if plan.options.on_unavailable == "raise" else _sheltered
+        lease = await take(engine, plan, new_lease, who, timeout, note, stop)
     finally:
         engine.underway.pop(id(note), None)
     if lease is None:
@@ -316,6 +317,8 @@ async def _await_turn(
 
 def _patience(runtime: Runtime, until: float | None, stop: StopSignal | None) -> float | None:
     """How long a local waiter sleeps before it looks around."""
+    if until is None and stop is None:
+        return runtime.look_after
     pauses = [runtime.look_after, STOP_POLL if stop is not None else None, _left(runtime, until)]
     return min((pause for pause in pauses if pause is not None), default=None)
 

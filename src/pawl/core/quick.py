@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pawl.core.operations import NewLease, Plan
     from pawl.core.runtime import Call, Fault, Reply
 
-__all__ = ["ask", "begin", "claim_of", "end", "settle"]
+__all__ = ["ask", "begin", "claim_of", "end", "hand_on", "settle"]
 
 
 def begin(engine: Engine, plan: Plan) -> Tenure | None:
@@ -32,6 +32,8 @@ def begin(engine: Engine, plan: Plan) -> Tenure | None:
     Returns:
         The tenure to ask for, which holds nothing yet; None if this is not the straight way, and nothing was done.
     """
+    if plan.spot in engine.places:
+        return None
     who, token = engine.runtime.comer()
     primitive = plan.primitive
     if engine.closed or (who, primitive.key) in engine.held:
@@ -98,6 +100,31 @@ def claim_of(tenure: Tenure, answer: Reply | Fault | None, sent_at: float) -> Cl
     else:
         claim.unanswered = answer is None or answer.maybe_applied
     return claim
+
+
+def hand_on(engine: Engine, lease: BaseLease) -> bool:
+    """Pass a lease to the first local waiter; False if this is not the straight way, and nothing was done."""
+    tenure = lease._tenure
+    place = tenure.place
+    if place is None or lease._sleepers:
+        return False
+    now = engine.runtime.now()
+    with engine.guard:
+        if (
+            lease._released
+            or lease._levels != 1
+            or tenure.state is not LeaseState.HELD
+            or tenure.epoch != engine.epoch
+            or now >= tenure.valid_until
+            or not place.may_hand_over(tenure, now)
+        ):
+            return False
+        lease._released = True
+        tenure.watchers = None
+        engine.forget_holder(tenure, lease._who)
+        sleeper = place.hand_to_first(tenure, now)
+    sleeper.parker.unpark()
+    return True
 
 
 def end(engine: Engine, lease: BaseLease) -> Call | None:

@@ -12,12 +12,14 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from contextlib import AbstractContextManager
 from functools import lru_cache
+from time import monotonic
 from typing import Any
 
 from pawl.core.durable import Durable
 from pawl.core.runtime import Call, Fault, FaultKind, Parker, Reply, Wakeup
 from pawl.runtimes.shared import Identity, locate, now, secret
 from pawl.topology.endpoint import Endpoint
+from pawl.transport.answer import Answer
 from pawl.transport.durable import Spares
 from pawl.transport.mux import Mux, open_mux
 from pawl.transport.wire import Greeting
@@ -65,6 +67,19 @@ def _resolve(future: asyncio.Future[Any]) -> None:
         future.set_result(None)
 
 
+class _Waiter(Answer[Wakeup | None]):
+    """Who waits for a hand-off message, until when."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, until: float) -> None:
+        super().__init__(loop)
+        self.until = until
+
+    def end(self) -> None:
+        """Wake it without a message."""
+        if self.give(None):
+            self.wake_soon()
+
+
 class AsyncioRuntime:
     """See ``pawl.core.runtime.Runtime``. Belongs to one event loop.
 
@@ -86,9 +101,11 @@ class AsyncioRuntime:
         self._spares = Spares()
         self._connecting: asyncio.Task[None] | None = None
         self._served = False
-        self._waiters: dict[str, _Sleep] = {}
+        self._waiters: dict[str, _Waiter] = {}
+        self._alarm: asyncio.TimerHandle | None = None
         self._early: OrderedDict[str, Wakeup] = OrderedDict()
         self._notices: list[str] = []
+        self._alarm_at = 0.0
         self._bell = _Sleep(loop)
         self._closing = False
         self._ending = False
@@ -172,25 +189,25 @@ class AsyncioRuntime:
         # Starting the embedded server takes a moment, and must not stop the loop.
         return await asyncio.to_thread(locate, self._endpoint)
 
-    def _wake(self, token: str, wakeup: Wakeup) -> None:
+    def _wake(self, token: str, wakeup: Wakeup) -> _Waiter | None:
         waiter = self._waiters.get(token)
         if waiter is not None:
-            waiter.unpark(wakeup)
-            return
+            return waiter if waiter.give(wakeup) else None
         if wakeup.fence == 0:
             self._notices.append(token)
             self.nudge()
-            return
+            return None
         self._early[token] = wakeup
         if len(self._early) > _KEPT_MESSAGES:
             self._early.popitem(last=False)
+        return None
 
     def _ended(self, mux: Mux) -> None:
         if self._mux is mux:
             self._mux = None
             # Messages may have been missed: every waiter asks.
             for waiter in self._waiters.values():
-                waiter.unpark(False)
+                waiter.end()
 
     def line(self) -> Mux | None:
         """See ``Runtime``."""
@@ -252,14 +269,33 @@ class AsyncioRuntime:
             return early
         if self._mux is None:
             return None
-        waiter = self._waiters[token] = _Sleep(self.loop)
+        waiter = self._waiters[token] = _Waiter(self.loop, monotonic() + timeout)
+        if self._alarm is None or waiter.until < self._alarm_at:
+            self._set_alarm(waiter.until)
         try:
-            woken = await waiter.park(timeout)
+            woken = await waiter
         finally:
             del self._waiters[token]
         if self._closing:
             raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
-        return woken or None
+        return woken
+
+    def _set_alarm(self, until: float) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm_at = until
+        self._alarm = self.loop.call_later(max(0.0, until - monotonic()), self._ring)
+
+    def _ring(self) -> None:
+        """End the waits whose time is up. One timer serves all waiters: most are woken long before."""
+        self._alarm = None
+        now = monotonic()
+        for waiter in self._waiters.values():
+            if waiter.until <= now:
+                waiter.end()
+        later = [waiter.until for waiter in self._waiters.values() if waiter.until > now]
+        if later:
+            self._set_alarm(min(later))
 
     async def sleep(self, seconds: float) -> None:
         """See ``Runtime``."""
@@ -330,7 +366,9 @@ class AsyncioRuntime:
     def interrupt_waiters(self) -> None:
         """Wake every task that sleeps in a call of this client; their calls end with ``Fault`` CLOSED."""
         self._closing = True
-        for sleeper in (*self._waiters.values(), *self._sleepers):
+        for waiter in self._waiters.values():
+            waiter.end()
+        for sleeper in self._sleepers:
             sleeper.unpark(False)
 
     async def shut_down(self) -> None:

@@ -64,14 +64,14 @@ class Mux(asyncio.Protocol):
 
     Args:
         loop: The event loop it belongs to.
-        on_wakeup: Called with the token and message of each hand-off.
+        on_wakeup: Called with the token and message of each hand-off; returns who is to be woken with it, if anybody.
         on_end: Called once when the connection is gone.
     """
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        on_wakeup: Callable[[str, Wakeup], object],
+        on_wakeup: Callable[[str, Wakeup], Answer[Any] | None],
         on_end: Callable[[Mux], object],
     ) -> None:
         self.channel: str = ""
@@ -183,7 +183,7 @@ class Mux(asyncio.Protocol):
         reader.feed(data)
         self._heard += 1
         self._silent = 0
-        ready: list[_Request] = []
+        ready: list[Answer[Any]] = []
         try:
             while (reply := reader.gets()) is not NOTHING:
                 if type(reply) is list and pending and reply[1] == pending[0].word:
@@ -191,7 +191,9 @@ class Mux(asyncio.Protocol):
                     if request.give(reply):
                         ready.append(request)
                 elif type(reply) is PushNotification:
-                    self._pushed(reply)
+                    waiter = self._pushed(reply)
+                    if waiter is not None:
+                        ready.append(waiter)
                 elif isinstance(reply, ReplyError):
                     self._refused(reply)
                 else:
@@ -203,7 +205,7 @@ class Mux(asyncio.Protocol):
         if ready:
             self._wake(ready)
 
-    def _wake(self, ready: list[_Request]) -> None:
+    def _wake(self, ready: list[Answer[Any]]) -> None:
         """Let tasks go on, in the order of their replies; what they send meanwhile goes out in one write."""
         self._corked = True
         if not self._eager:
@@ -227,12 +229,13 @@ class Mux(asyncio.Protocol):
         text = f"the connection broke: {exc or 'closed by the server'}"
         self.close(Fault(FaultKind.UNANSWERED, text, maybe_applied=True))
 
-    def _pushed(self, push: Any) -> None:
+    def _pushed(self, push: Any) -> Answer[Any] | None:
         found = read_push(push)
         if found is not None:
-            self._on_wakeup(*found)
-        elif self._subscribed is not None and not self._subscribed.done() and push[0] == b"subscribe":
+            return self._on_wakeup(*found)
+        if self._subscribed is not None and not self._subscribed.done() and push[0] == b"subscribe":
             self._subscribed.set_result(push)
+        return None
 
     def _answered(self, reply: Any) -> None:
         pending = self._pending
