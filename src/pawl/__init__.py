@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         AsyncWriteLease,
         AsyncWriteLock,
     )
+    from pawl.core.names import Key
     from pawl.core.options import LockOptions
     from pawl.core.redlock import RedlockOptions
     from pawl.core.service import ServiceOptions
@@ -82,6 +83,7 @@ if TYPE_CHECKING:
         WriteLease,
         WriteLock,
     )
+    from pawl.topology.credentials import CredentialProvider
 
 __version__ = "0.1.0"
 
@@ -111,10 +113,12 @@ __all__ = [
     "ClientClosed",
     "ClockDrift",
     "ConfigurationError",
+    "CredentialProvider",
     "DeadlockDetected",
     "Election",
     "Forced",
     "HolderInfo",
+    "Key",
     "Latch",
     "Leader",
     "Lease",
@@ -173,7 +177,9 @@ _HOMES = {
         "AsyncWriteLease",
         "AsyncWriteLock",
     ),
+    "pawl.core.names": ("Key",),
     "pawl.core.options": ("LockOptions",),
+    "pawl.topology.credentials": ("CredentialProvider",),
     "pawl.core.service": ("ServiceOptions",),
     "pawl.core.redlock": ("RedlockOptions",),
     "pawl.errors": (

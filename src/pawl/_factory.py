@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, cast
 from pawl import embedded
 from pawl.core import shelter
 from pawl.core.endings import Ticket, read_ticket
-from pawl.core.names import check_namespace, key_of, wake_prefix
+from pawl.core.names import Key, check_namespace, key_of, wake_prefix
 from pawl.core.operations import Plan
 from pawl.core.options import (
     LockOptions,
@@ -48,6 +48,7 @@ __all__ = [
     "live_clients",
     "name_and_key",
     "plan_of",
+    "plan_of_key",
     "refuse_on_quorum",
     "revive",
     "shared_client",
@@ -302,6 +303,22 @@ def plan_of(
         return _quorum_plan(settings.redlock, kind, name, key, options)
     if owner is not None:
         return Plan(SharedMutex(kind, name, key, owner), options, False, True, True, "")
+    return _mutex_plan(kind, name, key, options)
+
+
+def plan_of_key(settings: Settings, key: Key, given: Mapping[str, Any]) -> Plan:
+    """The plan of a lock whose key is given, whatever the namespace.
+
+    Raises:
+        ConfigurationError: An option that can never work.
+        NotSupported: The client has several independent masters, whose keys no other program shares.
+    """
+    options = settings.lock_options(given)
+    refuse_on_quorum(settings, "a key of another program")
+    return _mutex_plan("lock", key.name, key.key, options)
+
+
+def _mutex_plan(kind: str, name: str, key: str, options: LockOptions) -> Plan:
     return Plan(
         Mutex(kind, name, key),
         options,

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
-from pawl._factory import Origin, Settings, description, plan_of, shared_client
+from pawl._factory import Origin, Settings, description, plan_of, plan_of_key, shared_client
 from pawl.core.multi_lease import MultiPlan, Together
+from pawl.core.names import Key
 from pawl.core.operations import Plan
 from pawl.errors import ConfigurationError
 from pawl.primitives import mutex
@@ -40,21 +41,24 @@ def multi_plan(
         raise ConfigurationError(f"multi_lock of {len(plans)} names: give 1 to {_MOST_NAMES}")
     plans.sort(key=lambda plan: (plan.primitive.key, plan.primitive.kind))
     names = [plan.primitive.name for plan in plans]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise ConfigurationError(f"multi_lock has {twice[0]!r} twice: it would wait for itself")
+    keys = [plan.primitive.key for plan in plans]
+    for name, key in zip(names, keys, strict=True):
+        if names.count(name) > 1 or keys.count(key) > 1:
+            raise ConfigurationError(f"multi_lock has {name!r} twice: it would wait for itself")
     return MultiPlan(tuple(plans), options, _together(plans)), (several, given)
 
 
 def _plan_of_member(settings: Settings, client: object, member: object, given: Mapping[str, Any]) -> Plan:
     if isinstance(member, str):
         return plan_of(settings, "lock", member, given)
+    if isinstance(member, Key):
+        return plan_of_key(settings, member, given)
     if isinstance(getattr(member, "_plan", None), MultiPlan):
         raise ConfigurationError("a multi_lock cannot hold another multi_lock: give all names to one")
     plan = getattr(member, "_plan", None)
     if not isinstance(plan, Plan):
         raise ConfigurationError(
-            f"multi_lock takes names and locks; {member!r:.60} is a {type(member).__name__}"
+            f"multi_lock takes names, locks and keys; {member!r:.60} is a {type(member).__name__}"
         )
     if getattr(member, "_client", None) is not client:
         raise ConfigurationError(
@@ -64,8 +68,12 @@ def _plan_of_member(settings: Settings, client: object, member: object, given: M
 
 
 def _together(plans: list[Plan]) -> Together | None:
-    """One script serves where all are plain mutexes; whether they share a node is for the server to say."""
-    members = [plan.primitive for plan in plans if type(plan.primitive) is mutex.Mutex]
+    """One script serves where all are plain mutexes; whether they share a node is for the server to say.
+
+    It neither waits for replicas nor lets the server keep a name longer than its holder.
+    """
+    plain = [plan for plan in plans if plan.options.durable is None and not plan.options.lock_delay]
+    members = [plan.primitive for plan in plain if type(plan.primitive) is mutex.Mutex]
     return mutex.Together(members) if len(members) == len(plans) else None
 
 

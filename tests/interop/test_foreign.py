@@ -120,3 +120,101 @@ async def test_asyncio_waits_for_a_foreign_key(server: Server, plain: redis.Redi
         assert await client.lock("stock").try_acquire() is None
         async with client.lock("stock").acquire(timeout=10) as lease:
             assert plain.get("stock") == lease.token.encode()
+
+
+def test_a_key_that_never_ends_is_told(
+    client: pawl.Client, plain: redis.Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody knows whether its owner lives: it is waited for, told of once, and never touched."""
+    plain.set("stock", "somebody")
+    with pytest.raises(
+        pawl.AcquireTimeout, match="a key without a ttl, which never ends by itself: delete it"
+    ):
+        client.lock("stock", ttl=0.3).acquire(timeout=0.5)
+    told = [record for record in caplog.records if "without a ttl" in record.getMessage()]
+    assert [record.levelname for record in told] == ["WARNING"]
+    assert client.lock("stock").try_acquire() is None
+    assert (plain.get("stock"), plain.ttl("stock")) == (b"somebody", -1)
+
+
+def test_a_lease_whose_ttl_was_taken_off_is_told(
+    client: pawl.Client, plain: redis.Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By ``PERSIST``: the holder does not notice, but whoever waits does."""
+    with client.lock("stock", renew=False):
+        plain.persist("stock")
+        url = f"redis://{_address(plain)}"
+        never = pytest.raises(pawl.AcquireTimeout, match="a key without a ttl")
+        with pawl.connect(url, namespace="") as other, never:
+            other.lock("stock").acquire(timeout=0.2)
+    assert plain.get("stock") is None
+
+
+def _address(plain: redis.Redis) -> str:
+    kwargs = plain.connection_pool.connection_kwargs
+    return f"{kwargs['host']}:{kwargs['port']}"
+
+
+# Moving from other names: the old key and the new one, held together
+
+
+def test_old_key_and_new_name_are_held_together(server: Server, plain: redis.Redis) -> None:
+    with pawl.connect(server.url) as client:
+        both = client.multi_lock(["order:42", pawl.Key("lock:order:42")], ttl=10.0)
+        with both as lease:
+            assert set(lease.names) == {"order:42", "key:lock:order:42"}
+            assert set(lease.fences) == set(lease.names)
+            assert plain.get("lock:order:42") is not None
+            assert plain.get("pawl:order:42") is not None
+            assert not plain.set("lock:order:42", "who has not moved", nx=True, px=1000)
+            with pawl.connect(server.url) as moved:
+                assert moved.lock("order:42").try_acquire() is None
+        assert plain.exists("lock:order:42", "pawl:order:42") == 0
+
+
+def test_both_wait_for_who_has_not_moved(server: Server, plain: redis.Redis) -> None:
+    theirs = plain.lock("lock:order:42", timeout=10, thread_local=False)
+    assert theirs.acquire()
+    with pawl.connect(server.url) as client:
+        both = client.multi_lock(["order:42", pawl.Key("lock:order:42")])
+        assert both.try_acquire() is None
+        assert plain.get("pawl:order:42") is None, "nothing is kept while the whole is not had"
+        timer = threading.Timer(0.3, theirs.release)
+        timer.start()
+        with both.acquire(timeout=10):
+            assert plain.get("lock:order:42") is not None
+        timer.join()
+
+
+def test_the_same_words_in_both_places(server: Server, plain: redis.Redis) -> None:
+    """The key of old may be what pawl calls the name."""
+    with pawl.connect(server.url) as client, client.multi_lock(["order:42", pawl.Key("order:42")]) as lease:
+        assert set(lease.names) == {"order:42", "key:order:42"}
+        assert plain.get("order:42") is not None
+
+
+async def test_both_in_asyncio(server: Server, plain: redis.Redis) -> None:
+    async with pawl.connect_async(server.url) as client:
+        async with client.multi_lock(["order:42", pawl.Key("lock:order:42")]) as lease:
+            assert "key:lock:order:42" in lease.fences
+            assert plain.get("lock:order:42") is not None
+        assert plain.exists("lock:order:42", "pawl:order:42") == 0
+
+
+def test_the_same_key_twice_is_refused(server: Server) -> None:
+    with pawl.connect(server.url, namespace="") as client:
+        for other in ("stock", pawl.Key("stock")):
+            with pytest.raises(pawl.ConfigurationError, match="twice"):
+                client.multi_lock([pawl.Key("stock"), other])
+    for wrong in ("", "a%b", "a{b", "x" * 201, "{stock}:fence"):
+        with pytest.raises(pawl.ConfigurationError):
+            pawl.Key(wrong)
+
+
+def test_a_key_of_another_type_is_told_and_kept(server: Server, plain: redis.Redis) -> None:
+    plain.hset("lock:order:42", "owner", "1")
+    with pawl.connect(server.url) as client:
+        with pytest.raises(pawl.WrongKey):
+            client.multi_lock(["order:42", pawl.Key("lock:order:42")]).acquire(timeout=1)
+        assert plain.hgetall("lock:order:42") == {b"owner": b"1"}
+        assert plain.get("pawl:order:42") is None

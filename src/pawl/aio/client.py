@@ -24,6 +24,7 @@ from pawl.aio.service import AsyncLockService
 from pawl.core import admin, endings
 from pawl.core.engine import Engine, doubter
 from pawl.core.info import inspect
+from pawl.core.names import Key
 from pawl.core.options import Seconds, check_timeout
 from pawl.core.redlock import RedlockOptions
 from pawl.core.service import Book
@@ -192,12 +193,13 @@ class AsyncClient:
         return AsyncRWLock(self, plans, ("rwlock", name, {"upgradable": upgradable, **options}, None))
 
     def multi_lock(
-        self, members: Iterable[str | BaseAsyncLock], **options: Unpack[LockKwargs]
+        self, members: Iterable[str | BaseAsyncLock | Key], **options: Unpack[LockKwargs]
     ) -> AsyncMultiLock:
         """Several locks as one: all are taken or none, always in one order, and losing one is losing all.
 
         Args:
-            members: 1 to 1,000 names, or locks of this client, in any order; each name once.
+            members: 1 to 1,000 names, locks of this client, or keys of other programs (``pawl.Key``), in any order;
+                each once.
             options: As for ``lock``: timeout is for all together, on_lost is called once with the lease of the whole,
                 the rest is for those that are given by name.
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pawl.core.primitive import Primitive
 
 __all__ = [
+    "ENDLESS",
     "STOP_POLL",
     "TOMB_MS",
     "Claim",
@@ -65,6 +66,8 @@ class StopSignal(Protocol):
 
 
 _DEAF_POLL = 0.05
+
+ENDLESS = "a key without a ttl, which never ends by itself: delete it once its owner is gone"
 
 
 class Claim:
@@ -106,6 +109,7 @@ class Claim:
     rank: int | None = None
     holder_ms: int = -1
     foreign: bool = False
+    endless: bool = False
 
     def __init__(self, token: str, old: str | None = None, *, old_unanswered: bool = False) -> None:
         self.token: str = token
@@ -347,6 +351,7 @@ def _read(
         claim.queued = True
         claim.rank, claim.holder_ms, claim.expires_ms = reply[2], reply[3], reply[4]
         claim.foreign = bool(reply[6])
+        _note_endless(engine, primitive, claim)
         ticket_ms = options.ticket_ms
         claim.valid_until = valid_until(sent_at, ticket_ms, ticket_ms)
         return None
@@ -354,6 +359,7 @@ def _read(
         claim.busy = True
         claim.holder_ms, claim.foreign = reply[2], bool(reply[3])
         claim.holder = reply[4].decode(errors="replace") or None
+        _note_endless(engine, primitive, claim)
         return None
     if status == b"F":
         text = f"acquire {primitive.name!r}: {reply[2]} waiters in the queue; max_waiters is {options.max_waiters}"
@@ -373,6 +379,15 @@ def _read(
         claim.sent = claim.unanswered
         raise refusal
     raise ScriptError(f"acquire {primitive.name!r}: a reply that no script of pawl gives: {reply!r:.100}")
+
+
+def _note_endless(engine: Engine, primitive: Primitive, claim: Claim) -> None:
+    """Tell once of a holder that nothing ends: another program's key without a ttl, or one whose ttl was taken off."""
+    if claim.holder_ms == -1 and not claim.endless:
+        claim.endless = True
+        engine.count("endless")
+        name = primitive.name
+        log.warning("%r is held by %s", name, ENDLESS, extra={"pawl_name": name})
 
 
 def _held(

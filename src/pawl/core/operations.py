@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 from weakref import ref
 
 from pawl.core.claim import (
+    ENDLESS,
     STOP_POLL,
     TOMB_MS,
     Claim,
@@ -426,6 +427,8 @@ async def _timed_out(engine: Engine, plan: Plan, began: float, claim: Claim | No
     engine.count("timeouts")
     name = plan.primitive.name
     text = f"acquire {name!r}: still held after {waited:.3g} s" + (f" by {holder}" if holder else "")
+    if claim is not None and claim.endless:
+        text += f", {ENDLESS}"
     return AcquireTimeout(
         text,
         name=name,
