@@ -303,7 +303,7 @@ def plan_of(
         return _quorum_plan(settings.redlock, kind, name, key, options)
     if owner is not None:
         return Plan(SharedMutex(kind, name, key, owner), options, False, True, True, "")
-    return _mutex_plan(kind, name, key, options)
+    return _mutex_plan(settings, kind, name, key, options)
 
 
 def plan_of_key(settings: Settings, key: Key, given: Mapping[str, Any]) -> Plan:
@@ -315,10 +315,10 @@ def plan_of_key(settings: Settings, key: Key, given: Mapping[str, Any]) -> Plan:
     """
     options = settings.lock_options(given)
     refuse_on_quorum(settings, "a key of another program")
-    return _mutex_plan("lock", key.name, key.key, options)
+    return _mutex_plan(settings, "lock", key.name, key.key, options)
 
 
-def _mutex_plan(kind: str, name: str, key: str, options: LockOptions) -> Plan:
+def _mutex_plan(settings: Settings, kind: str, name: str, key: str, options: LockOptions) -> Plan:
     return Plan(
         Mutex(kind, name, key),
         options,
