@@ -180,6 +180,7 @@ DEAD_STAY = (
 
 CLIENT_CLOCKS = (
     Edit("call('ZADD', QUEUE, digits(number), token)", "call('ZADD', QUEUE, digits(4e15 - now_us), token)"),
+    Edit("math.max(now_us, tail + 1)", "4e15 - now_us"),
 )
 
 ARITHMETIC = (
