@@ -18,7 +18,7 @@ from pawl.runtimes.shared import now
 from pawl.testing.conformance.world import drive, settle
 from tests.conformance.toy import Edit, Variant
 
-__all__ = ["NAIVE", "UNSAFE_COUNT"]
+__all__ = ["ANYBODY", "NAIVE", "UNSAFE_COUNT"]
 
 
 class Around:

@@ -36,10 +36,10 @@ class Order:
     colour: str
     number: int
     workers: int
-    until: float
     ttl: float
     seed: int
     permits: int = 3
+    naive: bool = False
 
 
 queued: ContextVar[Callable[[], None] | None] = ContextVar("queued", default=None)
@@ -68,8 +68,16 @@ async def settle(value: Any) -> Any:  # noqa: ANN401 - of either colour
 class Worker:
     """One thread or task."""
 
-    def __init__(self, order: Order, journal: Journal, client: Any, number: int) -> None:  # noqa: ANN401
+    def __init__(
+        self,
+        order: Order,
+        until: float,
+        journal: Journal,
+        client: Any,  # noqa: ANN401 - of either colour
+        number: int,
+    ) -> None:
         self.order = order
+        self.until = until
         self.journal = journal
         self.client = client
         self.name = f"p{order.number}.{number}"
@@ -84,7 +92,7 @@ class Worker:
 
     async def serve(self) -> None:
         """Take turns until the time is up."""
-        while now() < self.order.until:
+        while now() < self.until:
             await self.turn()
             await self.sleep(self.dice.random() * 0.004)
 
@@ -110,13 +118,18 @@ class Worker:
                 journal.info(now(), operation)
             return
         for name, operation in operations.items():
-            fence = lease.fences[name] if len(operations) > 1 else lease.fence
+            fence = lease.fences[name] if self.order.kind == "multi_lock" else lease.fence
             journal.ok(now(), operation, fence=fence, deadline=lease.valid_until)
         await self.hold(lease, operations)
 
     def choose(self) -> tuple[Any, dict[str, dict[str, Any]], dict[str, Any]]:
         """What to take: the lock, what is noted of it by name, what its acquire is given."""
         order, options = self.order, {"ttl": self.order.ttl}
+        if order.naive:
+            from tests.conformance.naive import ANYBODY
+            from tests.conformance.toy import Variant
+
+            return Variant(edits=ANYBODY).make(self.client, "n", **options), {"n": {}}, {}
         if order.kind == "rwlock":
             both = self.client.rwlock("n", **options)
             if self.dice.random() < 0.7:
@@ -187,11 +200,11 @@ def drive(work: Coroutine[Any, Any, None]) -> None:
     raise AssertionError("a worker of threads suspended")
 
 
-def by_threads(order: Order, journal: Journal) -> None:
+def by_threads(order: Order, until: float, journal: Journal) -> None:
     """The workers as threads of one client."""
     listen(ThreadRuntime)
     with pawl.connect(order.url) as client:
-        workers = [Worker(order, journal, client, number) for number in range(order.workers)]
+        workers = [Worker(order, until, journal, client, number) for number in range(order.workers)]
         threads = [threading.Thread(target=lambda w=worker: drive(w.serve())) for worker in workers]
         for thread in threads:
             thread.start()
@@ -199,12 +212,12 @@ def by_threads(order: Order, journal: Journal) -> None:
             thread.join()
 
 
-async def by_tasks(order: Order, journal: Journal) -> None:
+async def by_tasks(order: Order, until: float, journal: Journal) -> None:
     """The workers as tasks of one client."""
     listen(AsyncioRuntime)
     async with pawl.connect_async(order.url) as client:
         await asyncio.gather(
-            *(Worker(order, journal, client, number).serve() for number in range(order.workers))
+            *(Worker(order, until, journal, client, number).serve() for number in range(order.workers))
         )
 
 
@@ -215,10 +228,11 @@ def main() -> None:
     file = os.open(order.journal, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     journal = Journal(lambda line: os.write(file, line.encode()))
     print("ready", flush=True)
+    until = float(sys.stdin.readline())
     if order.colour == "asyncio":
-        asyncio.run(by_tasks(order, journal))
+        asyncio.run(by_tasks(order, until, journal))
     else:
-        by_threads(order, journal)
+        by_threads(order, until, journal)
 
 
 if __name__ == "__main__":

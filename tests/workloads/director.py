@@ -70,6 +70,7 @@ class Play:
         seed: Of every choice.
         ttl: Of every lease.
         actors: How many processes at one time.
+        naive: Whether the lock lets anybody in.
     """
 
     def __init__(
@@ -82,13 +83,15 @@ class Play:
         seed: int,
         ttl: float,
         actors: int = 4,
+        naive: bool = False,
     ) -> None:
         self.folder = folder
         self.dice = random.Random(seed)
-        self.until = now() + seconds + 0.7
+        self.seconds = seconds
+        self.until = 0.0
         self.ttl = ttl
         self.done: Counter[str] = Counter()
-        self._order = Order(server.url, "", kind, "", 0, WORKERS, self.until, ttl, seed)
+        self._order = Order(server.url, "", kind, "", 0, WORKERS, ttl, seed, naive=naive)
         self._file = os.open(folder / "director", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         self._journal = Journal(lambda line: os.write(self._file, line.encode()))
         self._born = 0
@@ -115,6 +118,7 @@ class Play:
         order = Order(**{**asdict(self._order), "journal": str(journal), "number": number, "colour": colour})
         process = subprocess.Popen(
             [sys.executable, "-X", "faulthandler", str(ACTOR), json.dumps(asdict(order))],
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -126,14 +130,24 @@ class Play:
         """Kill and stop, again and again, until the time is up; then wait for the actors' ends."""
         for actor in self.actors:
             assert actor.process.stdout is not None
-            actor.process.stdout.readline()
+            if not actor.process.stdout.readline():
+                raise AssertionError(actor.process.communicate()[1])
+        self.until = now() + self.seconds
+        for actor in self.actors:
+            self._begin(actor)
         wanted = ["holds", "queued"]
-        while now() < self.until - self.ttl:
+        while now() < self.until - self.ttl / 2:
             time.sleep(self.dice.uniform(0.1, 0.4))
             self.harm(wanted[len(self._gone) % 2] if self.dice.random() < 0.8 else "")
         for actor in self.actors:
             out, err = actor.process.communicate(timeout=30)
             assert actor.process.returncode == 0, f"{out}\n{err}"
+
+    def _begin(self, actor: Actor) -> None:
+        """Tell an actor until when to go on; one that is not up yet reads it once it is."""
+        assert actor.process.stdin is not None
+        actor.process.stdin.write(f"{self.until}\n")
+        actor.process.stdin.flush()
 
     def harm(self, wanted: str) -> None:
         """Kill or stop a process, by choice one that holds or stands in the queue at this moment."""
@@ -147,7 +161,8 @@ class Play:
             self._note("crash", victim)
             self._count("killed", doing)
             self._gone.append(victim)
-            self.actors[self.actors.index(victim)] = self._start()
+            self.actors[self.actors.index(victim)] = successor = self._start()
+            self._begin(successor)
         else:
             self._note("pause", victim)
             victim.process.send_signal(signal.SIGSTOP)

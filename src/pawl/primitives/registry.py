@@ -50,7 +50,7 @@ class Entry:
     summary: str
     factory: str | Callable[..., Any]
     args: tuple[Any, ...] = ()
-    kwargs: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    kwargs: Mapping[str, Any] = field(default_factory=dict[str, Any], hash=False)
     identity: str = ""
     part: str = ""
     names: int = 1
