@@ -105,7 +105,7 @@ async def _tell(engine: Engine, book: Book, wait: Wait, steps: tuple[_Step, ...]
     )
     chain = ", ".join(f"{who} waits for {name!r}" for who, name, _ in waiters)
     text = f"acquire {names[0]!r}: it would wait for ever: {chain}, and each is held by the next, the last by the first"
-    holder = waiters[1][0] if len(waiters) > 1 else waiters[0][0]
+    holder = waiters[1 % len(waiters)][0]
     engine.count("deadlocks")
     wait.alarm(
         DeadlockDetected(text, name=names[0], holder=holder, cycle=(*names, names[0]), waiters=waiters)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -114,7 +114,7 @@ def _is_ours(filename: str) -> bool:
 
 
 @contextmanager
-def lock_order() -> Iterator[LockOrder]:
+def lock_order() -> Generator[LockOrder, None, None]:
     """Watch in which order names are taken by the threads and tasks of this process, by all its clients.
 
     A test that takes ``a`` then ``b`` in one place and ``b`` then ``a`` in another passes every time in which the two
