@@ -42,7 +42,8 @@ class Credentials:
     provider: CredentialProvider | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        for what, value in (("username", self.username), ("password", self.password)):
+        given: dict[str, object] = {"username": self.username, "password": self.password}
+        for what, value in given.items():
             if value is not None and not isinstance(value, str):
                 # Never the value itself.
                 raise ConfigurationError(f"{what} must be a str, not {type(value).__name__}")

@@ -235,7 +235,9 @@ def _options(parts: SplitResult, more: frozenset[str]) -> dict[str, Any]:
     settings: dict[str, Any] = {}
     if parts.fragment:
         raise ConfigurationError("the URL has a '#': percent-code it as %23 if it belongs to the password")
-    allowed = _KNOWN | more | (_TLS_OPTIONS if parts.scheme.startswith("rediss") else frozenset())
+    allowed = _KNOWN | more
+    if parts.scheme.startswith("rediss"):
+        allowed |= _TLS_OPTIONS
     for key, value in parse_qsl(parts.query, keep_blank_values=True):
         if key not in allowed:
             known = ", ".join(sorted(_KNOWN | more | _TLS_OPTIONS))

@@ -182,12 +182,12 @@ class MasterWatch(threading.Thread):
             while (reply := reader.gets()) is not NOTHING:
                 if isinstance(reply, ReplyError):
                     raise classify(str(reply))
-                if (
-                    isinstance(reply, PushNotification)
-                    and reply[0] == b"message"
-                    and read_switch(reply[2], self._target.service)
-                ):
-                    self._tell()
+                if type(reply) is PushNotification:
+                    self._heard(reply)
+
+    def _heard(self, push: Any) -> None:
+        if push[0] == b"message" and read_switch(push[2], self._target.service):
+            self._tell()
 
     def _tell(self) -> None:
         if not self._over():
