@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 __all__ = ["View", "choose", "enough", "read_switch", "read_view"]
 
@@ -29,11 +29,8 @@ def read_view(reply: Any) -> View:
         ValueError: It is no such answer.
     """
     fields: dict[str, str] = {}
-    pairs: Iterable[tuple[Any, Any]]
-    pairs = (
-        cast("dict[Any, Any]", reply).items()
-        if isinstance(reply, dict)
-        else zip(reply[::2], reply[1::2], strict=False)
+    pairs: Iterable[tuple[Any, Any]] = (
+        reply.items() if hasattr(reply, "items") else zip(reply[::2], reply[1::2], strict=False)
     )
     for key, value in pairs:
         fields[_text(key)] = _text(value)
