@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-from tests.scripts.model import Snapshot, Step, broken
+from tests.scripts.model import Snapshot, Step, broken, take
 from tests.scripts.rig import Reply, Rig, owner, token
 
 TOMB = 3000
@@ -112,13 +112,13 @@ class World:
         reply = self.rig.run(step.script, args, name, **tokens)
         self.stats[step.script + " " + str(reply[0])] += 1
         step = Step(step.script, step.token, step.old, step.owner, step.mode, reply)
-        after = Snapshot.take(self.rig, name)
+        after = take(self.rig, name)
         for what in broken(self.snapshots[name], after, step):
             self.fail(what)
         self.snapshots[name] = after
         if step.leaving:
             self.gone[step.leaving] = max(self.gone.get(step.leaving, 0), after.now + TOMB)
-        for tok in after.leases():
+        for tok in after.leases:
             if self.gone.get(tok, 0) > after.now:
                 self.fail(f"I7: {tok} left and came back after {step}")
         self.believe(name, after)
@@ -131,7 +131,7 @@ class World:
         for belief in self.beliefs[name].values():
             if belief.valid <= self.now:
                 continue
-            if after.value != belief.value or after.leases().get(belief.token, 0) < after.now:
+            if after.value != belief.value or after.leases.get(belief.token, 0) < after.now:
                 self.fail(
                     f"I3: {belief.token} believes for {belief.valid - self.now:.1f} ms more, but {after}"
                 )
@@ -142,7 +142,7 @@ class World:
         if len(mail) > 1 or (mail and mail[0][1][0] not in granted):
             self.fail(f"messages {mail} after {step}")
         for channel, (tok, fence, expiry, now) in mail:
-            if (int(fence), int(now)) != (after.cur, after.now) or int(expiry) != after.leases()[tok]:
+            if (int(fence), int(now)) != (after.cur, after.now) or int(expiry) != after.leases[tok]:
                 self.fail(f"message {tok} {fence} {expiry} {now}, but {after}")
             for _ in range(1 + (self.rng.random() < self.doubles)):
                 if self.rng.random() >= self.loss:

@@ -15,6 +15,7 @@ NAMES = ("acquire", "renew", "leave", "swap", "inspect", "own_acquire", "own_ren
 KEYS = {
     "acquire": ("name", "fence", "queue", "tickets", "dead", "holds"),
     "renew": ("name", "fence", "queue", "tickets", "holds"),
+    "adopt": ("name", "fence", "queue", "tickets", "dead", "holds"),
     "leave": ("name", "fence", "queue", "tickets", "dead", "holds"),
     "swap": ("name", "fence", "queue", "tickets", "dead_old", "dead_new", "holds"),
     "inspect": ("name", "fence", "queue", "tickets", "holds"),

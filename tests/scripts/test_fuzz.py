@@ -35,7 +35,7 @@ MUTANTS: dict[str, tuple[str, str]] = {
     "leave does not compare": ("local holding = value == token", "local holding = value and true"),
     "own_leave does not compare": (
         "local holding = value == owner and holds.live[token] ~= nil",
-        "local holding = value == owner",
+        "local holding = true",
     ),
     "own_leave frees at the first hold": ("local last = holding and count_left == 0", "local last = holding"),
     "own_leave leaves the name's expiry": (

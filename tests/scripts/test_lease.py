@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from tests.scripts.model import CLOSED, Snapshot
+from tests.scripts.model import CLOSED, take
 from tests.scripts.rig import DAY, Reply, Rig, token
 
 A, B, C, D = (token(text) for text in "abcd")
@@ -61,11 +61,11 @@ def test_a_late_acquire_or_renewal_lowers_no_ticket(rig: Rig) -> None:
 def test_a_clock_that_moves_within_the_script_lowers_nothing(rig: Rig) -> None:
     rig.acquire(A, 1000)
     rig.acquire(B, 1000, 1000)
-    before = Snapshot.take(rig)
+    before = take(rig)
     rig.drift_us = 5000
     rig.renew(A, 998)
     rig.renew(B, 1000, 998)
-    after = Snapshot.take(rig)
+    after = take(rig)
     assert after.expiry == before.expiry
     assert after.queue[B].expiry == before.queue[B].expiry
     assert all(after.key_expiry[part] >= before.key_expiry[part] for part in before.key_expiry)

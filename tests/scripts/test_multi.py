@@ -12,7 +12,7 @@ import redis
 
 from pawl.testing.servers import Server
 from tests.scripts.fuzz import START_US, TOMB, Broken
-from tests.scripts.model import Snapshot, Step, broken
+from tests.scripts.model import Snapshot, Step, broken, take
 from tests.scripts.rig import Reply, Rig, owner, token
 
 NAMES = ("a", "b", "c", "d")
@@ -120,9 +120,9 @@ class World:
             if tok not in self.known[name]:
                 self.known[name].append(tok)
         dead = {name for name, tok in tokens.items() if self.barred(name, tok)}
-        before = {name: Snapshot.take(rig, name) for name in NAMES}
+        before = {name: take(rig, name) for name in NAMES}
         reply = rig.multi(tokens, ttls)
-        after = {name: Snapshot.take(rig, name) for name in NAMES}
+        after = {name: take(rig, name) for name in NAMES}
         self.stats[str(reply[0])] += 1
         self.judge(tokens, ttls, dead, before, after, reply)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.scripts.model import CLOSED, Snapshot, Step, broken
+from tests.scripts.model import CLOSED, Step, broken, take
 from tests.scripts.rig import Rig, owner, token
 
 A, B, C, D = (token(text) for text in "abcd")
@@ -44,14 +44,14 @@ def test_the_name_is_freed_with_the_last_live_hold(rig: Rig) -> None:
 def test_the_name_lives_as_long_as_its_longest_hold(rig: Rig) -> None:
     rig.own_acquire(A, X, 3000)
     rig.own_acquire(B, X, 500)
-    assert Snapshot.take(rig).expiry == rig.now + 3000
+    assert take(rig).expiry == rig.now + 3000
     assert rig.own_renew(B, X, 700)[2:] == (700, rig.now, 2)
     rig.advance(10)
     assert rig.own_renew(B, X, 100)[2] == 690, "a late renewal shortens nothing"
     rig.own_leave(A, X)
-    assert Snapshot.take(rig).expiry == rig.now + 690
+    assert take(rig).expiry == rig.now + 690
     rig.own_renew(B, X, 5000)
-    assert Snapshot.take(rig).expiry == rig.now + 5000
+    assert take(rig).expiry == rig.now + 5000
 
 
 def test_a_dead_hold_does_not_keep_the_name(rig: Rig) -> None:
@@ -104,7 +104,7 @@ def test_a_waiting_hold_whose_owner_holds_by_now_becomes_a_hold(rig: Rig) -> Non
     assert rig.queue() == [B]
     kind, cur, pttl, _, count = rig.own_renew(B, X, 500)
     assert (kind, pttl, count) == ("H", 900, 2), "no expiry falls"
-    assert cur == Snapshot.take(rig).cur
+    assert cur == take(rig).cur
     assert rig.queue() == []
     assert rig.tickets() == {}
 
@@ -200,6 +200,6 @@ def test_holds_that_the_server_lost_shorten_no_name(rig: Rig) -> None:
 def test_the_model_sees_a_hold_that_vanished(rig: Rig) -> None:
     rig.own_acquire(A, X)
     rig.own_acquire(B, X)
-    before = Snapshot.take(rig)
+    before = take(rig)
     rig.redis.hdel(rig.key("holds"), A)
-    assert broken(before, Snapshot.take(rig), Step("renew", C, reply=("U", "other")))
+    assert broken(before, take(rig), Step("renew", C, reply=("U", "other")))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import redis
 
-from tests.scripts.model import CLOSED, Snapshot
+from tests.scripts.model import CLOSED, take
 from tests.scripts.rig import KEYS, NAMES, Rig, owner, token
 
 A, B, C, D = (token(text) for text in "abcd")
@@ -179,9 +179,9 @@ def test_without_memory_leases_live_on_and_are_passed_on(own: Rig) -> None:
     own.own_acquire(C, owner("y"), 60_000, 30_000, name="m")
     fill(own)
     assert own.renew(A, 90_000)[2] == 90_000
-    before = Snapshot.take(own).queue[B].expiry
+    before = take(own).queue[B].expiry
     assert own.renew(B, 60_000, 40_000)[3] >= before + 10_000
-    assert Snapshot.take(own).queue[B].expiry >= before + 10_000
+    assert take(own).queue[B].expiry >= before + 10_000
     assert own.leave(A, tomb=5000) == ("R",)
     assert own.value() == B
     assert own.acquire(A) == ("X",)

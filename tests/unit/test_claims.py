@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -319,3 +321,17 @@ def test_a_speaker_that_fails_passes_its_ticket_to_the_next() -> None:
     assert claim.token == "t1@host:1/main"
     assert claim.queued
     assert rig.departed() == [], "the ticket is kept"
+
+
+def test_a_lease_that_needed_a_second_question_goes_when_it_is_dropped() -> None:
+    """The first fault kept the frame of acquire alive, and with it the lease: renewed until the collector ran."""
+    rig = Rig(unanswered(), held())
+    gc.collect()
+    gc.disable()
+    try:
+        lease = rig.acquire()
+        gone = weakref.ref(lease)
+        del lease
+        assert gone() is None
+    finally:
+        gc.enable()

@@ -111,7 +111,7 @@ async def acquire(
             if answer is not None:
                 taken = settle(engine, tenure, new_lease, answer, sent_at)
         except Fault as fault:
-            answer = fault
+            answer = fault.with_traceback(None)  # it has this frame: the two would keep a dropped lease alive
         except BaseException:
             engine.drop_claim(plan.primitive, tenure.place, claim_of(tenure, None, sent_at))
             raise

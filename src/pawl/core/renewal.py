@@ -40,6 +40,10 @@ _TOLD_WITHIN = 0.1
 """Seconds by which a wait for the server may delay telling another lease's end. Less would end the waits of all
 renewals before a server a little away can answer, once leases that nobody renews end all the time."""
 
+_LOOK_AGAIN = 1.0
+"""Seconds that the upkeep sleeps at most while anything is to come. The timers of a runtime stand still while the
+machine is suspended, and validity does not: an end that came meanwhile is told within this time of the resume."""
+
 
 async def upkeep(engine: Engine) -> None:
     """Serve until the client closes."""
@@ -81,7 +85,7 @@ async def _serve(engine: Engine) -> None:
         )
         if engine.abandoned or engine.undelivered:
             continue
-        pause = None if next_due == inf else max(0.0, next_due - runtime.now())
+        pause = None if next_due == inf else min(_LOOK_AGAIN, max(0.0, next_due - runtime.now()))
         if not await runtime.idle(pause):
             return
 

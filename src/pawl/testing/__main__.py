@@ -7,6 +7,7 @@ from importlib import import_module
 
 VERBS = {
     "conformance": "pawl.testing.conformance",
+    "simulate": "pawl.testing.sim.command",
 }
 """What each verb runs: the ``main`` of a module."""
 

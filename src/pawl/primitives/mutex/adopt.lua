@@ -16,6 +16,10 @@ end
 if call('EXISTS', DEAD) == 1 then
   return {'X', RID}
 end
+if not value then
+  pump(plan(), fence)
+  announce()
+end
 if value ~= old and value ~= token then
   return {'U', RID, present(value)}
 end

@@ -19,7 +19,15 @@ local holds = read_holds()
 local head = call('ZRANGE', QUEUE, 0, 0)[1]
 local waiting = has_ticket(token)
 local holding = value == owner and holds.live[token] ~= nil
-local count_left = holding and holds.count - 1 or 0
+local count_left, longest = 0, 0
+if holding then
+  for other, expiry in pairs(holds.live) do
+    -- A hold that ends in this very millisecond keeps no name: PEXPIREAT would delete it, and nobody be served.
+    if other ~= token and expiry > now_ms then
+      count_left, longest = count_left + 1, math.max(longest, expiry)
+    end
+  end
+end
 local last = holding and count_left == 0
 local closing = last and close_ms > 0
 local found = head and not closing and (last or not value) and plan(head, token, 0)
@@ -30,12 +38,6 @@ elseif value == owner then
   call('HDEL', HOLDS, token)
 end
 if holding and not last then
-  local longest = 0
-  for other, expiry in pairs(holds.live) do
-    if other ~= token then
-      longest = math.max(longest, expiry)
-    end
-  end
   call('PEXPIREAT', NAME, digits(longest))
   call('PEXPIREAT', HOLDS, digits(longest))
 end

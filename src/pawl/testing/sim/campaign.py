@@ -1,0 +1,140 @@
+"""Many seeds in a row: what was found, and what was covered."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from pawl.testing.sim.drawing import draw
+from pawl.testing.sim.plan import BY_MESSAGE, FAULTS, OPERATIONS, Plan
+from pawl.testing.sim.shrink import shrink
+from pawl.testing.sim.simulation import Result, quiet, run
+
+__all__ = ["Finding", "Report", "simulate"]
+
+_COLLECT_EVERY = 100
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A seed that broke a promise.
+
+    Attributes:
+        seed: The seed.
+        result: What came of it.
+        smallest: The smallest plan found that breaks the same promise.
+    """
+
+    seed: int
+    result: Result
+    smallest: Plan
+
+
+@dataclass
+class Report:
+    """What came of many seeds.
+
+    Attributes:
+        seeds: How many were run.
+        operations: How many operations they were given, in all.
+        second_owners: In how many somebody else took a name over after its holder had lost it.
+        primitives: How many by kind of lock.
+        counts: What happened how often; pairs are a fault and the operation that it struck.
+        findings: What was wrong.
+        seconds: How long it took.
+    """
+
+    seeds: int = 0
+    operations: int = 0
+    second_owners: int = 0
+    primitives: Counter[str] = field(default_factory=Counter)
+    counts: Counter[object] = field(default_factory=Counter)
+    findings: list[Finding] = field(default_factory=list)
+    seconds: float = 0.0
+
+    def add(self, plan: Plan, result: Result) -> None:
+        """Count one run."""
+        self.seeds += 1
+        self.operations += plan.operations
+        self.primitives.update({kind for kind, _, _ in plan.locks})
+        self.counts.update(result.counts)
+        self.second_owners += bool(result.counts.get("second owner after a loss"))
+
+    def missing(self) -> list[tuple[str, str]]:
+        """Faults and operations that could have met and never did."""
+        return [
+            (fault, what)
+            for fault in FAULTS
+            for what in OPERATIONS
+            if not self.counts[fault, what] and _may_meet(fault, what)
+        ]
+
+    def table(self) -> str:
+        """How often each fault met each operation, for a person to read."""
+        lines = [f"{'':18}" + "".join(f"{what:>9}" for what in OPERATIONS)]
+        lines += [
+            f"{fault:18}" + "".join(f"{self.counts[fault, what]:>9}" for what in OPERATIONS)
+            for fault in FAULTS
+        ]
+        return "\n".join(lines)
+
+    def summary(self) -> str:
+        """The numbers, for a person to read."""
+        rate = self.seeds / self.seconds if self.seconds else 0.0
+        share = 100 * self.second_owners / max(1, self.seeds)
+        kinds = ", ".join(f"{kind} {count}" for kind, count in sorted(self.primitives.items()))
+        return (
+            f"{self.seeds} seeds, {self.operations} operations, {rate:.0f} seeds/s; "
+            f"a second owner after a loss in {share:.1f} %; {kinds}; {len(self.findings)} violations"
+        )
+
+
+def _may_meet(fault: str, operation: str) -> bool:
+    if fault == "message_loss":
+        return operation == "acquire"
+    return fault not in BY_MESSAGE or operation != "hold"
+
+
+def simulate(
+    seeds: Iterable[int],
+    *,
+    smallest: bool = True,
+    most_findings: int = 5,
+    progress: Callable[[Report], object] | None = None,
+    drawn: Callable[[int], Plan] = draw,
+    runs: Callable[[Plan], Result] = run,
+) -> Report:
+    """Run seeds, one after the other.
+
+    Args:
+        seeds: Which.
+        smallest: Whether to look for the smallest plan of each that fails; default True.
+        most_findings: After how many that fail to stop; default 5.
+        progress: Told of the report now and then.
+        drawn: Makes a plan of a seed.
+        runs: Runs a plan.
+    """
+    report = Report()
+    began = time.perf_counter()
+    with quiet():
+        gc.freeze()
+        for seed in seeds:
+            plan = drawn(seed)
+            result = runs(plan)
+            report.add(plan, result)
+            if result.violation:
+                found = shrink(plan, runs) if smallest else plan
+                report.findings.append(Finding(seed, runs(found) if smallest else result, found))
+                if len(report.findings) >= most_findings:
+                    break
+            if report.seeds % _COLLECT_EVERY == 0:
+                gc.collect()
+                report.seconds = time.perf_counter() - began
+                if progress is not None:
+                    progress(report)
+        gc.unfreeze()
+    report.seconds = time.perf_counter() - began
+    return report

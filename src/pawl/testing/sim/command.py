@@ -1,0 +1,96 @@
+"""``python -m pawl.testing simulate``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pawl.testing.sim.campaign import Finding, Report, simulate
+from pawl.testing.sim.drawing import draw
+from pawl.testing.sim.oracle import shown
+from pawl.testing.sim.plan import Plan
+from pawl.testing.sim.simulation import Result, quiet, run
+
+__all__ = ["main", "story"]
+
+_EVERY = 5.0
+_LAST = 60
+
+
+def story(trace: Sequence[tuple[Any, ...]], last: int | None = None) -> str:
+    """A trace, one line for each event, for a person to read."""
+    lines = [f"{when:9.4f}  " + " ".join(str(shown(one)) for one in what) for when, *what in trace]
+    return "\n".join(lines if last is None else lines[-last:])
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def _tell(finding: Finding) -> None:
+    _say(f"seed {finding.seed}: {finding.result.violation}")
+    _say(story(finding.result.trace, _LAST))
+    _say(f"smallest plan: {finding.smallest.to_json()}")
+
+
+def _one(plan: Plan) -> int:
+    with quiet():
+        result: Result = run(plan)
+    _say(story(result.trace))
+    _say(f"trace {result.digest}, {result.seconds:.3f} virtual seconds")
+    _say(f"violation: {result.violation}" if result.violation else "no violation")
+    return 1 if result.violation else 0
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command.
+
+    Args:
+        arguments: What follows the verb.
+
+    Returns:
+        0; 1 after a violation; 3 if in 20,000 seeds or more a fault never met an operation that it could meet.
+    """
+    parser = argparse.ArgumentParser(
+        prog="python -m pawl.testing simulate",
+        description="Run pawl's protocol and scripts on virtual time, with faults, one run for each seed.",
+    )
+    parser.add_argument("--seeds", type=int, default=2000, help="how many; default 2000")
+    parser.add_argument("--start", type=int, default=0, help="the first; default 0")
+    parser.add_argument(
+        "--trace", action="store_true", help="run the first seed alone and show all that happens"
+    )
+    parser.add_argument("--replay", type=Path, help="run the plan in this file and show all that happens")
+    parser.add_argument(
+        "--as-drawn", action="store_true", help="do not look for the smallest plan that fails"
+    )
+    given = parser.parse_args(arguments)
+    if given.replay is not None:
+        return _one(Plan.from_json(given.replay.read_text()))
+    if given.trace:
+        return _one(draw(given.start))
+    shown_at = [time.monotonic()]
+
+    def progress(report: Report) -> None:
+        if time.monotonic() - shown_at[0] >= _EVERY:
+            shown_at[0] = time.monotonic()
+            _say(report.summary())
+
+    report = simulate(
+        range(given.start, given.start + given.seeds), smallest=not given.as_drawn, progress=progress
+    )
+    for finding in report.findings:
+        _tell(finding)
+    _say(report.table())
+    _say(report.summary())
+    if report.findings:
+        return 1
+    if missing := report.missing():
+        _say("never met: " + ", ".join(f"{fault} × {what}" for fault, what in missing))
+        return 3 if report.seeds >= 20_000 else 0
+    return 0

@@ -1,0 +1,231 @@
+"""What must be true of the keys of a mutex after every script: the invariants of the protocol, on two snapshots."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+__all__ = ["CLOSED", "DAY_MS", "Snapshot", "Step", "Ticket", "broken"]
+
+CLOSED = "closed@min_hold"
+DAY_MS = 86_400_000
+
+
+class Ticket(NamedTuple):
+    """A waiting token as the server keeps it."""
+
+    number: int
+    expiry: int
+    block: int
+    owner: str
+
+
+class Snapshot:
+    """The keys of one name at one moment of the server's clock. Times in ms of that clock.
+
+    Args:
+        now: The moment.
+        value: What the name holds.
+        expiry: When it ends.
+        cur: First fence of the present grant.
+        last: End of the last block of fences.
+        queue: Waiting tokens.
+        holds: Holds of an explicit owner and when they end.
+        key_expiry: When each key that is there ends, by part; below 0: never.
+    """
+
+    __slots__ = (
+        "cur", "expiry", "fence_expiry", "holds", "key_expiry", "last", "leases", "now", "queue", "shared", "value",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        now: int,
+        value: str | None = None,
+        expiry: int = 0,
+        cur: int = 0,
+        last: int = 0,
+        queue: dict[str, Ticket] | None = None,
+        holds: dict[str, int] | None = None,
+        key_expiry: dict[str, int] | None = None,
+    ) -> None:
+        self.now: int = now
+        self.value: str | None = value
+        self.expiry: int = expiry
+        self.cur: int = cur
+        self.last: int = last
+        self.queue: dict[str, Ticket] = queue or {}
+        self.holds: dict[str, int] = holds or {}
+        self.key_expiry: dict[str, int] = key_expiry or {}
+        self.fence_expiry: int = self.key_expiry.get("fence", 0)
+        self._settle()
+
+    def _settle(self) -> None:
+        value = self.value
+        self.shared: bool = value is not None and value.startswith("owner=")
+        # A member of the queue whose ticket the server lost is dead: it goes with the next pump.
+        leases = {token: ticket.expiry for token, ticket in self.queue.items() if ticket.expiry}
+        if self.shared:
+            now = self.now
+            leases |= {token: expiry for token, expiry in self.holds.items() if expiry >= now}
+        elif value is not None and value != CLOSED:
+            leases[value] = self.expiry
+        self.leases: dict[str, int] = leases
+        """Expiry of every token that waits or holds."""
+
+    def at(self, now: int) -> Snapshot:
+        """The same keys later, when no script ran in between."""
+        self.now = now
+        if self.value is not None and 0 <= self.expiry < now:
+            self.value, self.expiry = None, -2
+            self._settle()
+        elif self.shared:
+            self._settle()
+        return self
+
+    def holders(self) -> set[str]:
+        """The tokens that hold."""
+        if self.shared:
+            return {token for token, expiry in self.holds.items() if expiry >= self.now}
+        return {self.value} if self.value is not None and self.value != CLOSED else set()
+
+    def live(self, *, but: str = "") -> list[str]:
+        """Live tickets in the order of their numbers."""
+        queue = self.queue
+        found = [token for token, ticket in queue.items() if ticket.expiry > self.now and token != but]
+        return sorted(found, key=lambda token: queue[token].number) if len(found) > 1 else found
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Snapshot):
+            return NotImplemented
+        return all(getattr(self, field) == getattr(other, field) for field in self.__slots__)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return (
+            f"<{self.now}: {self.value} until {self.expiry}, fence {self.cur}-{self.last}, "
+            f"queue {self.queue}, holds {self.holds}>"
+        )
+
+
+class Step(NamedTuple):
+    """One script run: what was asked and answered, without the request id."""
+
+    script: str
+    token: str
+    old: str = ""
+    owner: str = ""
+    mode: int = 1
+    reply: tuple[Any, ...] = ()
+
+    @property
+    def leaving(self) -> str:
+        """The token that leaves for good."""
+        if self.script == "adopt":
+            return self.old if self.reply[0] == "H" else ""
+        return self.old or (self.token if self.script.endswith("leave") else "")
+
+
+def broken(before: Snapshot, after: Snapshot, step: Step, *, whole: bool = True) -> list[str]:
+    """Name every invariant that a step broke; empty when all is well.
+
+    Args:
+        before: The keys before it; what ran out until ``after`` is taken out of it.
+        after: The keys after it.
+        step: What ran.
+        whole: Whether the server kept all keys until now: if not, the name may outlive the holds that it knows.
+    """
+    before.at(after.now)
+    found: list[str] = []
+    _keys(after, found, whole=whole)
+    _leases(before, after, step, found)
+    _fences(before, after, found)
+    _grants(before, after, step, found)
+    return [f"{what} after {step}" for what in found]
+
+
+def _keys(after: Snapshot, found: list[str], *, whole: bool) -> None:
+    queue, key_expiry = after.queue, after.key_expiry
+    found += [f"I6: the {part} key has no expiry" for part, expiry in key_expiry.items() if expiry < 0]
+    if queue:
+        if after.holders() & queue.keys():
+            found.append("I1: a token holds and waits")
+        longest = max(ticket.expiry for ticket in queue.values())
+        found.extend(
+            f"I6: the {part} key does not outlive its tickets"
+            for part in ("queue", "tickets")
+            if key_expiry.get(part, 0) < longest
+        )
+    if after.last and after.fence_expiry < max(after.now, after.last / 1000) + DAY_MS:
+        found.append("I6: the fence key lives less than a day past its value")
+    if after.shared and whole:
+        longest = max(after.holds.values(), default=0)
+        if after.expiry != longest or key_expiry.get("holds") != longest:
+            found.append(f"I6: the name does not live as long as its longest hold {after}")
+
+
+def _leases(before: Snapshot, after: Snapshot, step: Step, found: list[str]) -> None:
+    had, has, leaving = before.leases, after.leases, step.leaving
+    for token, expiry in had.items():
+        left = has.get(token)
+        if left is None:
+            if expiry > after.now and token != leaving:
+                found.append(f"I2: a live lease of {token} vanished")
+        elif left < expiry and token != leaving:
+            found.append(f"I2: the expiry of {token} fell by {expiry - left} ms")
+    found += [
+        f"O2: a lease of {token} came from nothing"
+        for token in has
+        if token not in had and (token != step.token or step.script not in _CREATE)
+    ]
+    if leaving and leaving in has:
+        found.append(f"I7: {leaving} left and is there")
+
+
+_CREATE = ("acquire", "swap", "own_acquire", "adopt")
+
+
+def _fences(before: Snapshot, after: Snapshot, found: list[str]) -> None:
+    if after.cur > after.last:
+        found.append("I4: the present fence is past the end of its block")
+    if after.last < before.last or after.cur < before.cur:
+        found.append("I4: a fence fell")
+    if before.cur != after.cur and after.cur <= before.last:
+        found.append("I4: blocks overlap")
+
+
+def _grants(before: Snapshot, after: Snapshot, step: Step, found: list[str]) -> None:
+    value = after.value
+    reads_only = (
+        step.script == "inspect" or step.reply[0] == "X" or (step.script == "acquire" and step.mode == 2)
+    )
+    if value is None and not reads_only and after.queue and after.live():
+        found.append("I5: the name is free and a live ticket waits")
+    if after.cur != before.cur:
+        _fresh(before, after, step, found)
+    elif before.value != value and value is not None and value != CLOSED and step.script != "adopt":
+        found.append("I4: a grant without a fence of its own")
+
+
+def _fresh(before: Snapshot, after: Snapshot, step: Step, found: list[str]) -> None:
+    """A grant was made: to the right one, and not over anybody's head."""
+    value = after.value
+    if before.shared and before.value == value and not before.cur:
+        # The server lost the fence of an owner who goes on: it gets another.
+        return
+    if before.value is not None and before.value not in (step.leaving, step.owner):
+        found.append("I3: granted over a live holder")
+    queued = before.live(but=step.leaving) if before.queue else []
+    # A renewing waiter counts as live: its ticket was raised before the pump looked.
+    mine = before.queue.get(step.token) if step.script in ("renew", "own_renew") else None
+    if mine is not None and mine.expiry > 0 and step.token not in queued:
+        queued = sorted([*queued, step.token], key=lambda token: before.queue[token].number)
+    if not queued or step.mode == 2:
+        return
+    head = before.queue[queued[0]]
+    if value != (queued[0] if head.owner == "-" else head.owner):
+        found.append(f"I8: the head is {queued[0]}, the name went to {value}")
+    elif queued[0] != step.token and after.leases.get(queued[0]) != head.expiry:
+        found.append("O3: a hand-off changed the expiry")
+    if after.last != after.cur + head.block - 1 and value == queued[0]:
+        found.append("I4: the block reserved is not the ticket's")

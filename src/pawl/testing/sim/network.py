@@ -1,0 +1,296 @@
+"""Connections between processes and servers: what is sent arrives late, twice or never, but in order on each.
+
+A request that its sender has given up still arrives: closing a socket does not call back what is under way. So a late
+copy on an old connection may overtake nothing, but be overtaken by all that was sent on a new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+from pawl.core.faults import classify
+from pawl.core.runtime import FIRST_RID, Call, Fault, FaultKind, Wakeup
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from pawl.testing.sim.node import Node
+    from pawl.testing.sim.world import Process, World
+
+__all__ = ["Link", "Network", "Request"]
+
+
+class Request:
+    """One call on its way, and who is told of its end."""
+
+    __slots__ = ("answered", "by_text", "call", "deadline", "link", "operation", "rid", "sent_at")
+
+    def __init__(self, call: Call, answered: Callable[[Any], object] | None, operation: str) -> None:
+        self.call = call
+        self.answered = answered
+        self.operation = operation
+        self.by_text: bool = False
+        self.rid: int = 0
+        self.sent_at: float = 0.0
+        self.deadline: float = 0.0
+        self.link: Link | None = None
+
+    def end(self, outcome: Any) -> None:
+        """Tell the outcome, once."""
+        answered, self.answered = self.answered, None
+        if answered is not None:
+            answered(outcome)
+
+
+class Network:
+    """How messages fare. The faults of a plan change these numbers while they last.
+
+    Attributes:
+        base: The usual delay of one way, in seconds.
+        tail: How heavy the tail of delays is: the chance that one is ten times as long, again and again.
+        faults: Faults that are on: name to (process or "" for all, chance).
+        count: Told of each fault that struck a request: its name and the operation that it struck.
+        answered: Told of each reply that reached its client: process, call and reply.
+    """
+
+    def __init__(self, world: World, base: float, tail: float) -> None:
+        self.world = world
+        self.random: Random = world.random
+        self.base: float = base
+        self.tail: float = tail
+        self.faults: dict[str, dict[str, float]] = {}
+        self.count: Callable[[str, str], object] = lambda *_: None
+        self.answered: Callable[[Process, Call, list[Any]], object] = lambda *_: None
+
+    def delay(self) -> float:
+        """How long one message takes."""
+        random = self.random.random
+        delay = self.base * (0.5 + random())
+        while random() < self.tail:
+            delay *= 10 * random() + 1
+            if delay > 20:
+                return 20 * random()
+        return delay
+
+    def struck(self, fault: str, process: str, operation: str) -> bool:
+        """Whether a fault that is on strikes a message of this process."""
+        on = self.faults.get(fault)
+        if not on:
+            return False
+        chance = on.get(process)
+        if chance is None:
+            chance = on.get("")
+        if chance is None or self.random.random() >= chance:
+            return False
+        self.count(fault, operation)
+        return True
+
+
+class Link:
+    """One connection, as both ends see it.
+
+    Args:
+        network: What it runs through.
+        process: The client's process.
+        node: The server.
+        channel: The channel that the client hears on it.
+        on_wakeup: Told of each hand-off message: token and message.
+        on_end: Told once when the client's end knows that it is gone.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        process: Process,
+        node: Node,
+        channel: str,
+        on_wakeup: Callable[[str, Wakeup], object],
+        on_end: Callable[[Link], object],
+    ) -> None:
+        self.network = network
+        self.process = process
+        self.node = node
+        self.channel: str = channel
+        self.dead: bool = False
+        self.run: int = -1
+        self.heard_at: float = -1.0
+        self.silent: int = 0
+        self.look_at: float = inf
+        self.pending: dict[int, Request] = {}
+        self._on_wakeup = on_wakeup
+        self._on_end = on_end
+        self._rid = FIRST_RID
+        self._there_at = 0.0
+        self._back_at = 0.0
+
+    # From the client --------------------------------------------------------------------------------------------
+
+    def send(self, request: Request) -> None:
+        """Send a request; its end is told in any case, if only by a deadline of the caller's."""
+        if self.dead:
+            request.end(Fault(FaultKind.UNREACHABLE, "the connection is gone"))
+            return
+        self._rid = request.rid = self._rid + 1
+        request.sent_at = self.network.world.now
+        request.link = self
+        self.pending[request.rid] = request
+        self._carry(request, request.rid)
+
+    def _carry(self, request: Request, rid: int) -> None:
+        network, name = self.network, self.process.name
+        world = network.world
+        if network.faults:
+            if network.struck("loss", name, request.operation) or network.struck(
+                "cut_out", name, request.operation
+            ):
+                return
+            if network.struck("half_open", name, request.operation):
+                self.run = -2
+                self.node.links.pop(self.channel, None)
+            if network.struck("late_copy", name, request.operation):
+                # It is applied, its reply is lost, and it is applied again much later.
+                copy = (request, rid, True)
+                world.at(world.now + network.random.random() * 15, self._arrive, copy)
+                world.at(self._after(network.delay()), self._arrive, copy)
+                return
+            if network.struck("double", name, request.operation):
+                world.at(self._after(network.delay()), self._arrive, (request, rid, False))
+        world.at(self._after(network.delay()), self._arrive, (request, rid, False))
+
+    def _after(self, delay: float) -> float:
+        """When something sent now arrives: never before what was sent earlier."""
+        self._there_at = when = max(self._there_at, self.network.world.now + delay)
+        return when
+
+    def greet(self, answered: Callable[[Fault | None], object]) -> None:
+        """Open it: the server notes the channel, and the client learns of it or of a fault."""
+        network = self.network
+        if network.struck("cut_out", self.process.name, "connect") or network.struck(
+            "loss", self.process.name, "connect"
+        ):
+            return
+        network.world.at(self._after(2 * network.delay()), self._greeted, answered)
+
+    def _greeted(self, answered: Callable[[Fault | None], object]) -> None:
+        node, network = self.node, self.network
+        if node.stalled_until > network.world.now:
+            network.world.at(node.stalled_until, self._greeted, answered)
+            return
+        fault = None
+        if not node.up:
+            fault = Fault(FaultKind.UNREACHABLE, "connection refused")
+        elif node.loading:
+            fault = Fault(FaultKind.NOT_READY, "LOADING")
+        elif node.store.replica:
+            fault = Fault(FaultKind.READ_ONLY, f"{node.name} is a replica")
+        else:
+            self.run = node.run
+            node.links[self.channel] = self
+        if network.struck("cut_in", self.process.name, "connect"):
+            return
+        self.process.deliver(self._before(network.delay()), answered, fault)
+
+    # At the server ----------------------------------------------------------------------------------------------
+
+    def _arrive(self, item: tuple[Request, int, bool]) -> None:
+        request, rid, mute = item
+        node, world = self.node, self.network.world
+        if node.stalled_until > world.now:
+            world.at(node.stalled_until, self._arrive, item)
+            return
+        if not node.up or self.run != node.run:
+            if self.run != -2:
+                self.process.deliver(
+                    self._before(self.network.delay()), self._reset, "the server closed the connection"
+                )
+            return
+        reply = node.execute(self.process.name, request.call, rid, by_text=request.by_text)
+        if mute:
+            return
+        network, name = self.network, self.process.name
+        if network.faults and (
+            network.struck("reply_loss", name, request.operation)
+            or network.struck("cut_in", name, request.operation)
+        ):
+            return
+        self.process.deliver(self._before(network.delay()), self._answer, (rid, reply))
+
+    def push(self, text: bytes) -> None:
+        """Send a hand-off message to the client."""
+        network = self.network
+        if network.faults and (
+            network.struck("message_loss", self.process.name, "acquire")
+            or network.struck("cut_in", self.process.name, "acquire")
+        ):
+            return
+        self.process.deliver(self._before(network.delay()), self._pushed, text)
+
+    def _before(self, delay: float) -> float:
+        self._back_at = when = max(self._back_at, self.network.world.now + delay)
+        return when
+
+    # Back at the client -----------------------------------------------------------------------------------------
+
+    def _answer(self, item: tuple[int, Any]) -> None:
+        if self.dead:
+            return
+        rid, reply = item
+        network = self.network
+        self.heard_at = network.world.now
+        self.silent = 0
+        pending = self.pending
+        if type(reply) is list:
+            request = pending.pop(rid, None)
+            # Replies come in order: those of earlier requests that are still missing are lost.
+            for earlier in [other for other in pending if other < rid]:
+                pending.pop(earlier).end(
+                    Fault(FaultKind.UNANSWERED, "the reply was lost", maybe_applied=True)
+                )
+            if request is not None:
+                network.answered(self.process, request.call, reply)
+                request.end(reply)
+            return
+        # An error carries no id and belongs to the oldest request; this one, to the oldest that was sent by hash.
+        by_hash = reply.startswith("NOSCRIPT")
+        found = next((one for one, request in pending.items() if not (by_hash and request.by_text)), None)
+        if found is None:
+            return
+        request = pending.pop(found)
+        if by_hash:
+            request.by_text = True
+            self._rid = request.rid = self._rid + 1
+            pending[request.rid] = request
+            self._carry(request, request.rid)
+            return
+        fault = classify(reply)
+        request.end(fault)
+        if fault.kind is FaultKind.READ_ONLY:
+            self.close(Fault(FaultKind.UNANSWERED, reply, maybe_applied=True))
+
+    def _pushed(self, text: bytes) -> None:
+        if self.dead:
+            return
+        token, fence, expires_ms, _ = text.split(b" ")
+        self._on_wakeup(token.decode(), Wakeup(int(fence), int(expires_ms)))
+
+    def _reset(self, text: str) -> None:
+        self.close(Fault(FaultKind.UNANSWERED, f"the connection broke: {text}", maybe_applied=True))
+
+    def close(self, fault: Fault) -> None:
+        """Close the client's end: what waits for a reply gets ``fault``. What was sent is still under way."""
+        if self.dead:
+            return
+        self.dead = True
+        if self.node.links.get(self.channel) is self:
+            # The server learns of it a moment later; until then it may publish into the void.
+            self.network.world.at(self._after(self.network.delay()), self._forgotten, None)
+        pending, self.pending = self.pending, {}
+        for request in pending.values():
+            request.end(fault)
+        self._on_end(self)
+
+    def _forgotten(self, _: object) -> None:
+        if self.node.links.get(self.channel) is self:
+            del self.node.links[self.channel]

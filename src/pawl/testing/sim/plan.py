@@ -1,0 +1,228 @@
+"""What happens in a run: clients, what they do and when what breaks. Plain data, smaller by parts.
+
+A plan is kept and shrunk as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+__all__ = [
+    "BY_MESSAGE",
+    "CLIENT",
+    "FAULTS",
+    "MEMORY",
+    "NETWORK",
+    "OPERATIONS",
+    "Client",
+    "Fault",
+    "Operation",
+    "Plan",
+    "weight",
+]
+
+NETWORK = (
+    "loss", "reply_loss", "double", "late_copy", "message_loss", "cut_out", "cut_in", "half_open", "delay", "reset",
+)  # fmt: skip
+SERVER = (
+    "stall", "crash_keep", "crash_tail", "crash_empty", "failover_synced", "failover_lagging", "clock_forward",
+    "clock_back", "no_memory", "read_only", "loading", "no_scripts", "flush", "evict", "admin_delete",
+)  # fmt: skip
+CLIENT = ("pause", "suspend", "wall_jump", "kill", "cancel", "close")
+
+FAULTS: tuple[str, ...] = (*NETWORK, *SERVER, *CLIENT)
+"""Every kind of fault."""
+
+MEMORY = frozenset(
+    {
+        "crash_tail", "crash_empty", "failover_synced", "failover_lagging", "clock_forward", "clock_back", "flush",
+        "evict", "admin_delete",
+    }
+)  # fmt: skip
+"""Those after which the server may know less, or another time, than its clients rely on."""
+
+BY_MESSAGE = frozenset(
+    {"loss", "reply_loss", "double", "late_copy", "message_loss", "cut_out", "cut_in", "half_open"}
+)
+"""Those that strike single messages: nothing is sent while a body runs."""
+
+OPERATIONS = ("acquire", "try", "hold", "extend", "release", "inspect", "pass_on", "upkeep")
+"""What a fault may strike."""
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One step of a worker: a section under a lock, or a look at one.
+
+    Attributes:
+        lock: Which lock of the plan.
+        how: ``acquire``, ``try`` or ``inspect``.
+        timeout: Seconds to wait; None for ever.
+        hold: Seconds of the body.
+        body: What the body does besides: ``extend:<ttl>``, ``again`` (re-entry), ``blind`` (it does not look at the
+            lease until its end).
+        end: ``release``, ``block`` (the end of a ``with``), ``drop`` (the lease is garbage) or ``pass_on`` (detached,
+            then adopted by whoever comes first).
+        rest: Seconds before the next step.
+    """
+
+    lock: int
+    how: str
+    timeout: float | None = None
+    hold: float = 0.0
+    body: tuple[str, ...] = ()
+    end: str = "release"
+    rest: float = 0.0
+
+
+@dataclass(frozen=True)
+class Client:
+    """One process.
+
+    Attributes:
+        colour: ``threads`` or ``tasks``.
+        rate: Seconds of its clock per true second.
+        deaf: Whether it may not subscribe.
+        workers: What each of its threads or tasks does.
+    """
+
+    colour: str
+    rate: float
+    deaf: bool
+    workers: tuple[tuple[Operation, ...], ...]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something that breaks.
+
+    Attributes:
+        kind: One of ``FAULTS``.
+        at: When, in true seconds.
+        last: For how long.
+        client: Which client it concerns; None: all, or the server.
+        amount: How strong: a chance, seconds, or a number of waits.
+        aim: An operation: it strikes just after the next one of that kind has begun; ``""``: at its time.
+    """
+
+    kind: str
+    at: float
+    last: float = 0.0
+    client: int | None = None
+    amount: float = 0.0
+    aim: str = ""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One run.
+
+    Attributes:
+        seed: Decides what the plan leaves open, such as the delay of each message.
+        locks: Kind in the registry, name and options of each lock.
+        clients: The processes.
+        faults: What breaks.
+        base: The usual delay of one way, in seconds.
+        tail: The chance that a message takes about ten times as long, again and again.
+        node_rate: Seconds of the server's clock per true second.
+        moving_us: How far the server's clock may move within a script.
+    """
+
+    seed: int
+    locks: tuple[tuple[str, str, dict[str, Any]], ...]
+    clients: tuple[Client, ...]
+    faults: tuple[Fault, ...]
+    base: float
+    tail: float
+    node_rate: float = 1.0
+    moving_us: int = 0
+    primitive: str = field(default="lock")
+
+    def to_json(self) -> str:
+        """The plan as text."""
+        return json.dumps(asdict(self), separators=(",", ":"))
+
+    @staticmethod
+    def from_json(text: str) -> Plan:
+        """A plan from its text."""
+        raw: dict[str, Any] = json.loads(text)
+        clients = tuple(
+            Client(
+                one["colour"], one["rate"], one["deaf"],
+                tuple(tuple(_operation(step) for step in worker) for worker in one["workers"]),
+            )
+            for one in raw.pop("clients")
+        )  # fmt: skip
+        faults = tuple(Fault(**one) for one in raw.pop("faults"))
+        locks = tuple((kind, name, options) for kind, name, options in raw.pop("locks"))
+        return Plan(clients=clients, faults=faults, locks=locks, **raw)
+
+    def with_seed(self, seed: int) -> Plan:
+        """The same plan, with other luck in what it leaves open."""
+        return replace(self, seed=seed)
+
+    @property
+    def operations(self) -> int:
+        """How many operations it has: each acquisition, extension, release and look counts."""
+        return sum(map(weight, self.clients))
+
+    def longest_ttl(self) -> float:
+        """The longest life that any lease asks for."""
+        asked: list[float] = [options.get("ttl", 30.0) for _, _, options in self.locks]
+        for client in self.clients:
+            for worker in client.workers:
+                for step in worker:
+                    asked += [float(act[7:]) for act in step.body if act.startswith("extend:")]
+        return max(asked)
+
+    def smaller(self) -> Iterable[Plan]:
+        """Plans with one part less, the largest parts first."""
+        for index in range(len(self.faults)):
+            yield replace(self, faults=_without(self.faults, index))
+        for number, client in enumerate(self.clients):
+            for index in range(len(client.workers)):
+                yield self._with_workers(number, _without(client.workers, index))
+        for parts in (_halves, _steps):
+            for number, client in enumerate(self.clients):
+                for index, worker in enumerate(client.workers):
+                    for kept in parts(worker):
+                        yield self._with_workers(number, _changed(client.workers, index, kept))
+
+    def _with_workers(self, number: int, workers: tuple[tuple[Operation, ...], ...]) -> Plan:
+        client = replace(self.clients[number], workers=workers)
+        return replace(self, clients=_changed(self.clients, number, client))
+
+
+def weight(client: Client) -> int:
+    """How many operations a client has to do."""
+    return sum(
+        [
+            1 if step.how == "inspect" else 2 + len(step.body) - ("blind" in step.body)
+            for worker in client.workers
+            for step in worker
+        ]
+    )
+
+
+def _operation(raw: dict[str, Any]) -> Operation:
+    return Operation(**{**raw, "body": tuple(raw["body"])})
+
+
+def _halves(worker: tuple[Operation, ...]) -> Iterable[tuple[Operation, ...]]:
+    half = len(worker) // 2
+    return (worker[:half], worker[half:]) if half else ()
+
+
+def _steps(worker: tuple[Operation, ...]) -> Iterable[tuple[Operation, ...]]:
+    return (_without(worker, step) for step in range(len(worker)))
+
+
+def _without(items: tuple[Any, ...], index: int) -> tuple[Any, ...]:
+    return items[:index] + items[index + 1 :]
+
+
+def _changed(items: tuple[Any, ...], index: int, item: Any) -> tuple[Any, ...]:
+    return (*items[:index], item, *items[index + 1 :])

@@ -1,0 +1,451 @@
+"""The third runtime: the core's coroutines on virtual time.
+
+It behaves like either colour. As ``tasks`` one connection serves the whole process, requests are matched by their ids,
+and silence condemns the connection. As ``threads`` each task holds a connection of its own, on which it also listens,
+and any request without a reply in time ends it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from math import inf
+from typing import Any
+
+from pawl.core.runtime import DEAF, Call, Fault, FaultKind, Parker, Reply, Wakeup
+from pawl.testing.sim.network import Link, Network, Request
+from pawl.testing.sim.node import Node
+from pawl.testing.sim.world import Process, Task, suspend
+
+__all__ = ["SimRuntime"]
+
+_NO_GUARD: AbstractContextManager[object] = nullcontext()
+_PATIENCE = 0.25
+_SILENT = 2
+_TOLD_AGAIN = 0.1
+
+
+class _Line:
+    """See ``pawl.core.runtime.Line``."""
+
+    __slots__ = ("_link", "_runtime", "channel")
+
+    def __init__(self, runtime: SimRuntime, link: Link, channel: str) -> None:
+        self._runtime = runtime
+        self._link = link
+        self.channel: str = channel
+
+    def ask(self, call: Call, timeout: float) -> Reply | Awaitable[Reply]:
+        """Run one script."""
+        return self._runtime._ask(self._link, call, timeout)
+
+
+class _Group:
+    """Several requests that one caller waits for."""
+
+    __slots__ = ("left", "outcomes", "step", "task")
+
+    def __init__(self, task: Task, count: int) -> None:
+        self.task = task
+        self.step = task.step
+        self.left = count
+        self.outcomes: list[Any] = [None] * count
+
+    def put(self, index: int, outcome: Any) -> None:
+        self.outcomes[index] = outcome
+        self.left -= 1
+        if not self.left:
+            self.task.wake(self.step, self.outcomes)
+
+
+class _Sleep:
+    """A sleep that may be cut short; woken first, it does not begin."""
+
+    __slots__ = ("_process", "_step", "_woken", "task")
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self.task: Task | None = None
+        self._step = 0
+        self._woken: Any = None
+
+    async def park(self, timeout: float | None) -> Any:
+        if self._woken is None:
+            task = self._process.world.current
+            if task is None:
+                raise AssertionError("only a task sleeps")
+            self.task, self._step = task, task.step
+            if timeout is not None:
+                self._process.timer(timeout, self.over, (task, task.step))
+            try:
+                await suspend()
+            finally:
+                self.task = None
+        woken, self._woken = self._woken, None
+        return False if woken is None else woken
+
+    @staticmethod
+    def over(item: tuple[Task, int]) -> None:
+        task, step = item
+        if task.step == step:
+            task.resume((step, None))
+
+    def unpark(self, value: Any = True) -> None:  # noqa: FBT002 - a value, not a switch
+        self._woken = value
+        if self.task is not None:
+            self.task.wake(self._step)
+
+
+class SimRuntime:
+    """See ``pawl.core.runtime.Runtime``.
+
+    Args:
+        process: Where it runs.
+        network: What its connections run through.
+        node: Where they lead to; asked anew for each connection, as a failover moves it.
+        colour: ``"threads"`` or ``"tasks"``.
+        deaf: True for a user that may not subscribe.
+    """
+
+    def __init__(
+        self, process: Process, network: Network, node: Callable[[], Node], colour: str, *, deaf: bool = False
+    ) -> None:
+        self._process = process
+        self._world = process.world
+        self._network = network
+        self._node = node
+        self._threads = colour == "threads"
+        self._deaf = deaf
+        self._links: dict[Task, Link] = {}
+        self._mux: Link | None = None
+        self._connecting: list[tuple[Task, int]] | None = None
+        self._waiters: dict[str, _Sleep] = {}
+        self._early: dict[str, Wakeup] = {}
+        self._notices: list[str] = []
+        self._sleepers: dict[_Sleep, None] = {}
+        self._bell = _Sleep(process)
+        self._upkeep: Task | None = None
+        self._tokens = 0
+        self._channels = 0
+        self._served = False
+        self.closing: bool = False
+        self.ending: bool = False
+        self.failed: Callable[[BaseException], object] = _raise
+        self.look_after: float | None = 1.0 if self._threads else None
+        self.now: Callable[[], float] = process.clock.boot
+        self.random: Callable[[], float] = self._world.random.random
+
+    # Small things -----------------------------------------------------------------------------------------------
+
+    def _me(self) -> Task:
+        task = self._world.current
+        if task is None:
+            raise AssertionError("the core runs in tasks alone")
+        return task
+
+    def new_token(self) -> str:
+        """See ``Runtime``."""
+        self._tokens += 1
+        task = self._world.current
+        name = task.name if task is not None else "loop"
+        return f"{self._tokens}@{self._process.name}:{self._process.life}/{name}"
+
+    def comer(self) -> tuple[Hashable, str]:
+        """See ``Runtime``."""
+        return self._world.current, self.new_token()
+
+    def who(self) -> Hashable:
+        """See ``Runtime``."""
+        return self._world.current
+
+    def mutex(self) -> AbstractContextManager[object]:
+        """See ``Runtime``: tasks change at awaits alone."""
+        return _NO_GUARD
+
+    def parker(self) -> Parker:
+        """See ``Runtime``."""
+        return _Sleep(self._process)
+
+    def _link(self) -> Link | None:
+        link = self._links.get(self._me()) if self._threads else self._mux
+        return None if link is None or link.dead else link
+
+    def channel(self) -> str:
+        """See ``Runtime``."""
+        link = self._link()
+        return "" if link is None else DEAF if self._deaf else link.channel
+
+    # Connection -------------------------------------------------------------------------------------------------
+
+    async def ready(self, timeout: float) -> None:
+        """See ``Runtime``."""
+        if self._link() is None:
+            await self._connect(timeout)
+
+    async def _connect(self, timeout: float, patience: float | None = None) -> Link:
+        if self.ending:
+            raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
+        timeout = max(timeout, _PATIENCE)
+        if self._threads:
+            return await self._open(self._me(), timeout)
+        # Tasks share one attempt; one that is cancelled does not end it for the others.
+        task = self._me()
+        if self._connecting is None:
+            self._connecting = []
+            Task(self._process, "connect", self._share(timeout * 2), _ended)
+        self._connecting.append((task, task.step))
+        if patience is not None:
+            self._process.timer(patience, _Sleep.over, (task, task.step))
+        outcome = await suspend()
+        if isinstance(outcome, Fault):
+            raise Fault(outcome.kind, outcome.text, final=outcome.final)
+        if self._mux is None or self._mux.dead:
+            raise Fault(FaultKind.UNREACHABLE, "the connection is gone")
+        return self._mux
+
+    async def _share(self, timeout: float) -> None:
+        outcome: Fault | None = None
+        try:
+            await self._open(None, timeout)
+        except Fault as fault:
+            outcome = fault
+        waiting, self._connecting = self._connecting or [], None
+        for task, step in waiting:
+            task.wake(step, outcome)
+
+    async def _open(self, owner: Task | None, timeout: float) -> Link:
+        self._channels += 1
+        channel = f"wake:{self._process.name}:{self._process.life}:{self._channels}"
+        link = Link(self._network, self._process, self._node(), channel, self._woken, self._gone)
+        task, step = self._me(), self._me().step
+        link.greet(lambda fault: task.wake(step, fault or link))
+        self._process.timer(timeout, _Sleep.over, (task, step))
+        outcome = await suspend()
+        if outcome is None:
+            raise Fault(FaultKind.UNREACHABLE, f"no connection within {timeout:.3g} s")
+        if isinstance(outcome, Fault):
+            raise Fault(
+                outcome.kind, outcome.text, final=outcome.kind is FaultKind.READ_ONLY and not self._served
+            )
+        if self.ending:
+            link.close(Fault(FaultKind.CLOSED, "the client is closed", final=True))
+            raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
+        self._served = True
+        if owner is None:
+            self._mux = link
+        else:
+            self._links[owner] = link
+        return link
+
+    def _gone(self, link: Link) -> None:
+        if self._mux is link:
+            self._mux = None
+        for task, held in list(self._links.items()):
+            if held is link:
+                del self._links[task]
+        if not self._threads:
+            # Messages may have been missed: every waiter asks.
+            for waiter in list(self._waiters.values()):
+                waiter.unpark(False)
+            return
+        for waiter in list(self._waiters.values()):
+            # The thread that listens on this very connection notices.
+            if waiter.task is not None and waiter.task not in self._links:
+                waiter.unpark(False)
+
+    # Requests ---------------------------------------------------------------------------------------------------
+
+    def _post(self, link: Link, call: Call, timeout: float, answered: Callable[[Any], object] | None) -> None:
+        task = self._world.current
+        request = Request(call, answered, task.doing if task is not None else "cast")
+        deadline = request.deadline = self._process.clock.monotonic() + timeout
+        link.send(request)
+        # One timer for all requests of a connection: most are answered long before.
+        if deadline < link.look_at:
+            link.look_at = deadline
+            self._process.timer(timeout, self._look, link)
+
+    def _look(self, link: Link) -> None:
+        now = self._process.clock.monotonic()
+        if link.dead or now < link.look_at - 1e-9:
+            return
+        link.look_at = inf
+        for request in list(link.pending.values()):
+            overdue = request.answered is not None and request.deadline <= now + 1e-9
+            if overdue and not self._overdue(link, request):
+                return
+        waiting = [request.deadline for request in link.pending.values() if request.answered is not None]
+        if waiting:
+            link.look_at = min(waiting)
+            self._process.timer(link.look_at - now, self._look, link)
+
+    def _overdue(self, link: Link, request: Request) -> bool:
+        """Give up a request; False if the connection goes with it."""
+        fault = Fault(FaultKind.UNANSWERED, "no answer in time", maybe_applied=True)
+        if self._threads:
+            link.close(fault)
+            return False
+        # It stays in its place in the order, with nobody to tell.
+        request.end(fault)
+        if link.heard_at < request.sent_at:
+            link.silent += 1
+            if self._world.now - request.sent_at >= _PATIENCE or link.silent >= _SILENT:
+                link.close(Fault(FaultKind.UNANSWERED, "the server is silent", maybe_applied=True))
+                return False
+        return True
+
+    def line(self) -> _Line | None:
+        """See ``Runtime``."""
+        link = self._link()
+        return None if link is None else _Line(self, link, DEAF if self._deaf else link.channel)
+
+    async def call(self, call: Call, timeout: float) -> Reply:
+        """See ``Runtime``."""
+        return await self._ask(self._link() or await self._connect(timeout), call, timeout)
+
+    async def _ask(self, link: Link, call: Call, timeout: float) -> Reply:
+        task = self._me()
+        step = task.step
+        self._post(link, call, timeout, lambda outcome: task.wake(step, outcome))
+        reply = await suspend()
+        if type(reply) is list:
+            return reply  # pyright: ignore[reportUnknownVariableType] - checked just above
+        try:
+            raise reply
+        finally:
+            # The error's traceback has this frame: the two, and the caller's leases, would keep each other alive.
+            del reply
+
+    async def call_many(self, calls: Sequence[Call], timeout: float) -> list[Reply | Fault]:
+        """See ``Runtime``."""
+        try:
+            link = self._link() or await self._connect(timeout, timeout)
+        except Fault as fault:
+            return [fault] * len(calls)
+        group = _Group(self._me(), len(calls))
+        for index, call in enumerate(calls):
+            self._post(link, call, timeout, lambda outcome, index=index: group.put(index, outcome))  # type: ignore[misc]
+        outcomes: list[Reply | Fault] = await suspend()
+        return outcomes
+
+    def cast(self, call: Call) -> None:
+        """See ``Runtime``."""
+        mux = self._mux
+        if mux is not None and not mux.dead and self._process.alive:
+            self._post(mux, call, 1.0, _dropped)
+
+    # Waiting ----------------------------------------------------------------------------------------------------
+
+    async def sleep(self, seconds: float) -> None:
+        """See ``Runtime``."""
+        if not self.closing:
+            sleeper = _Sleep(self._process)
+            self._sleepers[sleeper] = None
+            try:
+                await sleeper.park(seconds)
+            finally:
+                del self._sleepers[sleeper]
+        if self.closing:
+            raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
+
+    async def pause(self, seconds: float) -> None:
+        """See ``Runtime``."""
+        await _Sleep(self._process).park(seconds)
+
+    def _woken(self, token: str, wakeup: Wakeup) -> None:
+        waiter = self._waiters.get(token)
+        if waiter is not None:
+            waiter.unpark(wakeup)
+        elif wakeup.fence == 0:
+            self._notices.append(token)
+            self.nudge()
+        else:
+            self._early[token] = wakeup
+
+    async def wait_wakeup(self, token: str, timeout: float) -> Wakeup | None:
+        """See ``Runtime``."""
+        if self.closing:
+            raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
+        early = self._early.pop(token, None)
+        if early is not None:
+            return early
+        if self._link() is None:
+            return None
+        waiter = self._waiters[token] = _Sleep(self._process)
+        try:
+            woken = await waiter.park(timeout)
+        finally:
+            del self._waiters[token]
+        if self.closing:
+            raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
+        return woken or None
+
+    # Upkeep -----------------------------------------------------------------------------------------------------
+
+    def spawn_upkeep(self, upkeep: Callable[[], Awaitable[None]]) -> bool:
+        """See ``Runtime``."""
+        if self._process.alive and not self.ending and (self._upkeep is None or self._upkeep.done):
+            self._upkeep = Task(self._process, "upkeep", self._serve(upkeep), _ended)
+            self._upkeep.doing = "upkeep"
+        return not self.ending
+
+    async def _serve(self, upkeep: Callable[[], Awaitable[None]]) -> None:
+        while not self.ending:
+            try:
+                await upkeep()
+            except Exception as error:  # noqa: BLE001 - told as a violation
+                self.failed(error)
+                await self.pause(_TOLD_AGAIN)
+
+    async def idle(self, timeout: float | None) -> bool:
+        """See ``Runtime``."""
+        if not self.ending:
+            await self._bell.park(timeout)
+        return not self.ending
+
+    def notices(self) -> list[str]:
+        """See ``Runtime``."""
+        notices, self._notices = self._notices, []
+        return notices
+
+    def nudge(self) -> None:
+        """See ``Runtime``."""
+        self._bell.unpark()
+
+    def at_home(self, callback: Callable[[], object]) -> None:
+        """See ``Runtime``."""
+        callback()
+
+    def report(self, callback: Callable[[], object]) -> None:
+        """See ``Runtime``."""
+        self._process.soon(lambda _: callback())
+
+    # The end ----------------------------------------------------------------------------------------------------
+
+    def interrupt_waiters(self) -> None:
+        """Wake every task that sleeps in a call of this client; their calls end with ``Fault`` CLOSED."""
+        self.closing = True
+        for sleeper in (*self._waiters.values(), *self._sleepers):
+            sleeper.unpark(False)
+
+    def shut_down(self) -> None:
+        """End the upkeep and close all connections."""
+        self.ending = True
+        self.nudge()
+        fault = Fault(FaultKind.CLOSED, "the client is closed", final=True)
+        for link in (*self._links.values(), self._mux):
+            if link is not None:
+                link.close(fault)
+
+
+def _dropped(_: object) -> None:
+    """Nobody waits for the reply."""
+
+
+def _ended(task: Task, error: BaseException | None) -> None:
+    if error is not None and task.name != "connect":
+        raise AssertionError(f"{task.name} ended") from error
+
+
+def _raise(error: BaseException) -> None:
+    raise error

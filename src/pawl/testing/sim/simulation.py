@@ -1,0 +1,319 @@
+"""One run of a plan: the processes, what their workers do, and what must be true at the end."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from pawl.core.names import key_of
+from pawl.testing.sim.faults import plant, strike
+from pawl.testing.sim.member import NAMESPACE, Member
+from pawl.testing.sim.network import Network
+from pawl.testing.sim.node import Node
+from pawl.testing.sim.oracle import Oracle
+from pawl.testing.sim.plan import BY_MESSAGE, MEMORY, Fault, Plan
+from pawl.testing.sim.world import Process, Task, Violation, World
+
+__all__ = ["Result", "Simulation", "quiet", "run"]
+
+_PATIENCE = 300.0
+_CLOSED_WITHIN = 5.0
+
+
+class Result(NamedTuple):
+    """What came of a run.
+
+    Attributes:
+        digest: A hash of all that happened.
+        violation: The promise that was broken, or "".
+        counts: What happened how often; pairs are a fault and the operation that it struck.
+        trace: What happened.
+        seconds: Virtual seconds that passed.
+    """
+
+    digest: str
+    violation: str
+    counts: dict[Any, int]
+    trace: list[tuple[Any, ...]]
+    seconds: float
+
+
+class Simulation:
+    """One run of a plan.
+
+    Args:
+        plan: What happens.
+        edit: Changes the text of a script, for mutants: name and text to text.
+    """
+
+    def __init__(self, plan: Plan, edit: Callable[[str, bytes], bytes] | None = None) -> None:
+        self.plan: Plan = plan
+        self.world: World = World(plan.seed)
+        self.network: Network = Network(self.world, plan.base, plan.tail)
+        self.node: Node = Node(self.world, "n1", rate=plan.node_rate, moving_us=plan.moving_us)
+        self.node.edit = edit
+        self.oracle: Oracle = Oracle(self.world, plan.longest_ttl())
+        self.oracle.node = self.node
+        self.node.judge = self.oracle.ran
+        self.node.refused = self.oracle.refused
+        self.network.count = self._struck
+        self.network.answered = self.oracle.answered
+        self.names: list[str] = [f"c{number}" for number in range(len(plan.clients))]
+        self.working: int = 0
+        self.tickets: list[tuple[str, int]] = []
+        self.loose: set[str] = set()
+        self.killed: set[str] = set()
+        self.closers: list[Task] = []
+        self._windows: list[tuple[float, str, str | None]] = []
+        self._aimed: list[Fault] = []
+        self._keys: dict[str, str] = {}
+        self.members: list[Member] = [Member(self, number) for number in range(len(plan.clients))]
+        self._pending = len(plan.faults)
+        for fault in plan.faults:
+            plant(self, fault)
+
+    # For faults -------------------------------------------------------------------------------------------------
+
+    def key(self, name: str) -> str:
+        """The key of a name."""
+        if name not in self._keys:
+            self._keys[name] = key_of(NAMESPACE, name)
+        return self._keys[name]
+
+    def process(self, fault: Fault) -> Process:
+        """The process that a fault concerns."""
+        return self.members[fault.client or 0].process
+
+    def refresh(self) -> None:
+        """Tell the judge that the server changed without a script."""
+        self.node.store.begin(self.node.us_at(self.world.now), None)
+        self.oracle.refresh()
+
+    def strike(self, fault: Fault) -> None:
+        """Note what a fault finds going on."""
+        self._pending -= 1
+        whom = None if fault.client is None else self.names[fault.client]
+        counted = fault.kind not in BY_MESSAGE
+        for member in self.members:
+            if whom is None or member.process.name == whom:
+                for task in member.tasks:
+                    if counted and task.doing:
+                        self._struck(fault.kind, task.doing)
+                upkeep = member.runtime._upkeep
+                if counted and upkeep is not None:
+                    self._struck(fault.kind, "upkeep")
+        if counted and fault.last:
+            self._windows.append((self.world.now + fault.last, fault.kind, whom))
+        self.settle()
+
+    def aim(self, fault: Fault) -> None:
+        """Have a fault strike once an operation of its kind has begun; it never does if none begins any more."""
+        self._pending -= 1
+        self._aimed.append(fault)
+        self.settle()
+
+    def _struck(self, fault: str, operation: str) -> None:
+        self.world.counts[fault, operation] += 1
+
+    def began(self, process: Process, doing: str) -> None:
+        """Note that an operation begins while faults are on."""
+        self.world.counts[doing] += 1
+        if self._aimed:
+            for fault in self._aimed:
+                if fault.aim == doing and (fault.client is None or self.names[fault.client] == process.name):
+                    self._aimed.remove(fault)
+                    self._pending += 1
+                    strike(self, fault)
+                    break
+        if self._windows:
+            now = self.world.now
+            self._windows = [window for window in self._windows if window[0] > now]
+            for _, kind, whom in self._windows:
+                if whom is None or whom == process.name:
+                    self._struck(kind, doing)
+
+    def kill(self, number: int, *, restart_after: float) -> None:
+        """Kill a client's process; another one goes on with its work later."""
+        member = self.members[number]
+        if member.process.alive and not member.closing:
+            member.kill()
+            self._again(member, restart_after)
+
+    def _again(self, member: Member, after: float) -> None:
+        self.working += 1
+
+        def start(_: object) -> None:
+            self.working -= 1
+            member.start()
+            self.settle()
+
+        self.world.at(self.world.now + after, start)
+
+    def cancel(self, number: int, *, after: int) -> None:
+        """Cancel a task of a client, at its present wait or some waits later."""
+        busy = [task for task in self.members[number].tasks if not task.done and task.doing]
+        if busy:
+            self.world.random.choice(busy).cancel(after=after)
+
+    def close(self, number: int, *, restart_after: float) -> None:
+        """Close a client; another one goes on with its work later."""
+        member = self.members[number]
+        if not member.process.alive or member.closing:
+            return
+        member.closing = True
+        self.working += 1
+
+        def ended(_: Task, error: BaseException | None) -> None:
+            if error is not None:
+                raise Violation(f"{self.world.now:.4f} s: close failed: {error!r}") from error
+            # Whoever was asking something is told within the time of a connection's attempt.
+            self.world.at(self.world.now + _CLOSED_WITHIN, lambda _: self._close_rest(member, restart_after))
+
+        self.closers.append(Task(member.process, "close", member.client.end(5.0), ended))
+
+    def _close_rest(self, member: Member, restart_after: float) -> None:
+        self.working -= 1
+        member.process.alive = False
+        self.killed.add(f"@{member.process.name}:{member.process.life}/")
+        for task in member.tasks:
+            if not task.done:
+                if task.doing not in ("", "hold"):
+                    where = f"{task.name} of {member.process.name}"
+                    self.world.fail(f"{where} still waits in {task.doing!r} after close()")
+                task.kill()
+                self.working -= 1
+        self._again(member, restart_after)
+
+    # The end ----------------------------------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """End the run once everything is done."""
+        self.world.done = not self.working and not self._pending
+
+    def run(self) -> None:
+        """Run to the end.
+
+        Raises:
+            Violation: A promise was broken.
+        """
+        world = self.world
+        until = _PATIENCE + sum(fault.at + fault.last for fault in self.plan.faults)
+        if not world.run(until, lambda: world.done):
+            stuck = [
+                f"{task.process.name}/{task.name} in {task.doing!r}"
+                for member in self.members
+                for task in member.tasks
+                if not task.done
+            ]
+            world.fail(
+                f"still waiting after everything healed: {', '.join(stuck)}; the server has {self._held()}"
+            )
+        self._drain()
+        self._check_rest()
+
+    def _drain(self) -> None:
+        world = self.world
+        for _ in range(140):
+            if not any(
+                m.client.engine.departures or m.client.engine.departing
+                for m in self.members
+                if m.process.alive
+            ):
+                return
+            world.done = False
+            world.run(world.now + 0.5, lambda: False)
+        world.fail("tokens are still to be left after everything healed")
+
+    def _held(self) -> dict[str, str]:
+        store = self.node.store
+        store.begin(self.node.us_at(self.world.now), None)
+        found: dict[str, str] = {}
+        for key in [key for key in store.data if not key.startswith(b"{")]:
+            value = store.lookup(key)
+            if isinstance(value, bytes):
+                found[key.decode()] = value.decode()
+        return found
+
+    def _check_rest(self) -> None:
+        kinds = {fault.kind for fault in self.plan.faults}
+        for member in self.members:
+            engine = member.client.engine
+            if member.process.alive and (engine.underway or len(engine.places) > len(self.loose)):
+                self.world.fail(
+                    f"{member.process.name} still has {engine.underway} under way, {len(engine.places)} queues"
+                )
+        if kinds & _RESURRECT:
+            return
+        self.node.store.begin(self.node.us_at(self.world.now), None)
+        for token, name in self.oracle.left(self.node.store).items():
+            if token in self.loose or any(mark in token for mark in self.killed):
+                continue
+            self.world.fail(f"orphan: nobody knows of {token}, which holds or waits for {name}")
+
+
+# With the tombstones gone, or out of date, a late copy may bring a token back; its ttl ends it.
+_RESURRECT = MEMORY - {"admin_delete"}
+
+
+def run(plan: Plan, edit: Callable[[str, bytes], bytes] | None = None) -> Result:
+    """Run a plan.
+
+    Args:
+        plan: What happens.
+        edit: Changes the text of a script, for mutants.
+
+    Returns:
+        What came of it.
+    """
+    with quiet():
+        return _run(Simulation(plan, edit))
+
+
+def _run(sim: Simulation) -> Result:
+    violation = ""
+    try:
+        sim.run()
+    except Violation as broken:
+        violation = str(broken)
+        sim.world.note("violation", violation)
+    counts = dict(sim.world.counts)
+    counts.update(sim.oracle.counts)
+    result = Result(sim.world.digest(), violation, counts, sim.world.trace, sim.world.now)
+    for member in sim.members:
+        # Nothing of it may act, or warn, while it is taken apart.
+        member.kill()
+    for closer in sim.closers:
+        closer.kill()
+    return result
+
+
+_quiet: list[None] = []
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Many runs in a row: no logging, no warnings of dropped leases, no collector at a moment of its own choice."""
+    if _quiet:
+        yield
+        return
+    log = logging.getLogger("pawl")
+    level, collecting = log.level, gc.isenabled()
+    log.setLevel(logging.CRITICAL + 1)
+    gc.collect()
+    gc.disable()
+    _quiet.append(None)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)
+            yield
+            # What a run leaves in circles goes before warnings are heard again.
+            gc.collect()
+    finally:
+        _quiet.clear()
+        log.setLevel(level)
+        if collecting:
+            gc.enable()

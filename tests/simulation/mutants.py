@@ -1,0 +1,277 @@
+"""Protocols that are wrong on purpose: designs that were published, and the holes that pawl's own first draft had."""
+
+# ruff: noqa: ANN401 - a mutant takes whatever the function takes that it stands for
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest.mock import patch
+
+from pawl.core import claim, endings, quick, renewal
+from pawl.core.engine import Engine
+from pawl.core.handover import Place, Turn
+from pawl.core.runtime import Fault
+from pawl.core.validity import drift, valid_until
+from pawl.errors import BackendUnavailable
+from pawl.model import Grant, Release
+from pawl.testing.sim.runtime import SimRuntime
+
+Edit = Callable[[str, bytes], bytes]
+
+
+def edit(old: str, new: str) -> Edit:
+    """A script mutant: a text that is replaced wherever it stands."""
+
+    def change(_: str, source: bytes) -> bytes:
+        return source.replace(old.encode(), new.encode())
+
+    return change
+
+
+_formula = valid_until
+
+
+def _everywhere(formula: Callable[[float, int, int], float]) -> list[Any]:
+    return [patch.object(where, "valid_until", formula) for where in (claim, quick, endings, _engine())]
+
+
+def _engine() -> Any:
+    from pawl.core import engine
+
+    return engine
+
+
+class _Times:
+    """The time of the process that runs: what a formula would have to ask to be wrong."""
+
+    now: Callable[[], float]
+
+
+def _from_reply(sent_at: float, left_ms: int, asked_ms: int) -> float:
+    return _formula(max(sent_at, _Times.now()), left_ms, asked_ms)
+
+
+def _without_drift(sent_at: float, left_ms: int, asked_ms: int) -> float:
+    return sent_at + min(left_ms, asked_ms) / 1000
+
+
+def _whole_seconds(sent_at: float, left_ms: int, asked_ms: int) -> float:
+    life = math.ceil(min(left_ms, asked_ms) / 1000)
+    return sent_at + life - drift(life)
+
+
+def _watching_time() -> Any:
+    original = SimRuntime.__init__
+
+    def init(self: SimRuntime, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        world = self._world
+
+        def now() -> float:
+            task = world.current
+            return task.process.clock.boot() if task is not None else self.now()
+
+        _Times.now = staticmethod(now)
+
+    return patch.object(SimRuntime, "__init__", init)
+
+
+def _clock_of(reading: str) -> Any:
+    original = SimRuntime.__init__
+
+    def init(self: SimRuntime, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        self.now = getattr(self._process.clock, reading)
+
+    return patch.object(SimRuntime, "__init__", init)
+
+
+def _no_second_look(*args: Any) -> Grant:
+    _, _, options, _, reply, sent_at = args
+    return Grant(
+        reply[2], _formula(sent_at, reply[3], options.ttl_ms), True, reply[5] if len(reply) > 5 else 1
+    )
+
+
+def _trusting_check(_engine: Any, options: Any, waiting: Any, wakeup: Any) -> Grant | None:
+    until = _Times.now() + (options.ticket_ttl or options.ttl) * 0.98
+    return Grant(wakeup.fence, until, False) if options.renew else None
+
+
+def _deaf_to_no(original: Any) -> Any:
+    def answered(engine: Any, tenure: Any, reply: Any, sent_at: float) -> None:
+        if reply[0] == b"H":
+            original(engine, tenure, reply, sent_at)
+        else:
+            engine.replan(tenure)
+
+    return answered
+
+
+def _takes_any_answer(engine: Any, tenure: Any, reply: Any, sent_at: float) -> None:
+    if engine.applies(tenure, round(tenure.ttl * 1000), round(tenure.ttl * 1000), sent_at):
+        engine.replan(tenure)
+
+
+async def _patient_renewal(self: SimRuntime, calls: Any, timeout: float) -> Any:
+    return await _call_many(self, calls, max(timeout, 5.0))
+
+
+_call_many = SimRuntime.call_many
+_next_call = claim._next_call
+
+
+def _new_token_each_time(engine: Any, primitive: Any, options: Any, waiting: Any, *, wait: bool) -> Any:
+    if waiting.unanswered and not waiting.queued:
+        waiting.token = engine.runtime.new_token()
+    return _next_call(engine, primitive, options, waiting, wait=wait)
+
+
+def _passes_claim_only(self: Engine, _primitive: Any, place: Any, waiting: Any) -> None:
+    if place is not None:
+        place.pass_claim(waiting)
+
+
+def _says_lost(engine: Any, tenure: Any, reply: Any, *, unanswered: bool) -> Release:
+    del unanswered
+    return _not_ours(engine, tenure, reply, unanswered=False)
+
+
+_not_ours = endings._not_ours
+
+
+async def _unknown_is_busy(*args: Any, **kwargs: Any) -> Any:
+    try:
+        return await _win(*args, **kwargs)
+    except BackendUnavailable:
+        args[3].sent = False
+        return None
+
+
+async def _unknown_is_held(
+    engine: Any, primitive: Any, options: Any, waiting: Any, *args: Any, **kwargs: Any
+) -> Any:
+    try:
+        return await _win(engine, primitive, options, waiting, *args, **kwargs)
+    except BackendUnavailable:
+        return Grant(1, engine.runtime.now() + options.ttl, True)
+
+
+_win = claim.win
+
+
+def _one_fence_for_all(self: Place, tenure: Any, now: float) -> Turn:
+    turn = _hand_over(self, tenure, now)
+    if turn is Turn.HANDED:
+        sleeper = self.keeper()
+        sleeper.fence = tenure.fence  # type: ignore[union-attr]
+    return turn
+
+
+_hand_over = Place.hand_over
+
+
+async def _forgets_before_sending(engine: Any, tenure: Any) -> Release:
+    del engine, tenure
+    return Release.RELEASED
+
+
+async def _one_try(engine: Any, tenure: Any) -> Release:
+    try:
+        await engine.runtime.call(tenure.primitive.leave(tenure.token, 0, 0), tenure.options.request_timeout)
+    except Fault:
+        return Release.UNKNOWN
+    return Release.RELEASED
+
+
+CLIENTS: dict[str, Callable[[], list[Any]]] = {
+    "S2 a late message revives a dead grant": lambda: [
+        _watching_time(),
+        patch.object(claim, "_check", _trusting_check),
+    ],
+    "S9 local owners share a fence": lambda: [patch.object(Place, "hand_over", _one_fence_for_all)],
+    "O4 a resent release is called lost": lambda: [patch.object(endings, "_not_ours", _says_lost)],
+    "O5 any answer to a renewal is a yes": lambda: [patch.object(renewal, "_answered", _takes_any_answer)],
+    "validity from the reply": lambda: [_watching_time(), *_everywhere(_from_reply)],
+    "no drift": lambda: _everywhere(_without_drift),
+    "validity in whole seconds": lambda: _everywhere(_whole_seconds),
+    "no look at the time after the reply": lambda: [patch.object(claim, "_held", _no_second_look)],
+    "the wall clock": lambda: [_clock_of("wall")],
+    "a clock that stands in a suspend": lambda: [_clock_of("monotonic")],
+    "the watchdog swallows a no": lambda: [
+        patch.object(renewal, "_answered", _deaf_to_no(renewal._answered))
+    ],
+    "the loss is told after the renewal returns": lambda: [
+        patch.object(SimRuntime, "call_many", _patient_renewal)
+    ],
+    "a retry takes a new token": lambda: [patch.object(claim, "_next_call", _new_token_each_time)],
+    "a cancelled acquire leaves its token": lambda: [patch.object(Engine, "drop_claim", _passes_claim_only)],
+    "unknown is taken for busy": lambda: [patch("pawl.core.operations.win", _unknown_is_busy)],
+    "unknown is taken for held": lambda: [patch("pawl.core.operations.win", _unknown_is_held)],
+    "a release is not sent": lambda: [patch.object(endings, "leave", _forgets_before_sending)],
+    "a release is tried once": lambda: [patch.object(endings, "leave", _one_try)],
+    "a waiter trusts its message alone": lambda: [patch.object(claim, "_patience", lambda *_: 1e9)],
+}
+"""Wrong clients: each a list of patches."""
+
+FAULTS: dict[str, tuple[str, ...]] = {
+    "O5 any answer to a renewal is a yes": ("admin_delete", "flush"),
+    "no look at the time after the reply": ("pause",),
+    "a clock that stands in a suspend": ("suspend",),
+    "the watchdog swallows a no": ("admin_delete", "flush"),
+    "the loss is told after the renewal returns": ("stall", "cut_out"),
+    "a retry takes a new token": ("late_copy", "reply_loss"),
+    "a cancelled acquire leaves its token": ("cancel",),
+    "unknown is taken for busy": ("reply_loss", "cut_in"),
+    "unknown is taken for held": ("reply_loss", "cut_out"),
+    "a release is tried once": ("loss",),
+    "a waiter trusts its message alone": ("message_loss",),
+    "a hand-off needs memory": ("no_memory",),
+    "acquire ignores the tombstone": ("late_copy",),
+    "leave sets no tombstone": ("late_copy",),
+    "the quick grant ignores the tombstone": ("late_copy",),
+    "acquire again lowers its ticket": ("clock_back", "late_copy"),
+    "the fence is the clock alone": ("clock_back",),
+    "the quick fence is the clock alone": ("clock_back",),
+    "renew lowers a ticket": ("clock_back",),
+    "O4 a resent release is called lost": ("reply_loss",),
+}
+"""Which faults show a mutant soonest, where not any will do."""
+
+_DROP = "      call('ZREM', QUEUE, head)\n      call('HDEL', TICKETS, head)\n"
+_GIVE = "call('SET', NAME, head, 'PXAT', expiry)\n"
+
+SCRIPTS: dict[str, tuple[str, str]] = {
+    "a resend mints another fence": (
+        "return {'H', RID, present_fence(fence), call('PTTL', NAME), now_ms}",
+        "return {'H', RID, mint(1, fence), call('PTTL', NAME), now_ms}",
+    ),
+    "renew takes a name that is free": (
+        "  reply = {'U', RID, present(value)}\nend\nannounce()",
+        "  reply = {'H', RID, grant(token, now_ms + ttl_ms, 1, fence), ttl_ms, now_ms}\nend\nannounce()",
+    ),
+    "a hand-off needs memory": (f"{_DROP}      {_GIVE}", f"      {_GIVE}{_DROP}"),
+    "S8 a release passes its waiters by": (
+        "if holding and not head and ARGV[2] == '0' and ARGV[3] == '0' then",
+        "if holding and ARGV[2] == '0' and ARGV[3] == '0' then",
+    ),
+}
+"""Wrong scripts beside those of the scripts' own tests: old text, new text."""
+
+
+UNSEEN = {
+    "PTTL is read after TIME": "a lease would have to be longer than what is asked for, by less than the drift",
+    "a hold counts twice": "pawl's own client asks for a hold again only after a lost reply, and counts nothing then",
+}
+"""What pawl's own client never gets to feel; the scripts' own tests find these."""
+
+
+@contextmanager
+def wrong(patches: list[Any]) -> Iterator[None]:
+    """Run with these patches."""
+    with ExitStack() as stack:
+        for one in patches:
+            stack.enter_context(one)
+        yield

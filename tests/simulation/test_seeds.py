@@ -1,0 +1,96 @@
+"""Seeds: two thousand in each run, and what a run of many must have met."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from pawl.testing.sim import Fault, Plan, draw, run, simulate
+from pawl.testing.sim.command import main, story
+from pawl.testing.sim.plan import FAULTS, OPERATIONS
+from pawl.testing.sim.simulation import quiet
+
+SEEDS = 2000
+PARTS = 4
+
+_DIGESTS = """
+from pawl.testing.sim import draw, run
+from pawl.testing.sim.simulation import quiet
+with quiet():
+    print([run(draw(seed)).digest for seed in range(40)])
+"""
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_no_seed_breaks_a_promise(part: int) -> None:
+    size = SEEDS // PARTS
+    report = simulate(range(part * size, (part + 1) * size))
+    for finding in report.findings:
+        print(story(finding.result.trace, 60))
+        pytest.fail(f"seed {finding.seed}: {finding.result.violation}\n{finding.smallest.to_json()}")
+    assert report.seeds == size
+    assert report.second_owners >= size / 12, "too seldom did somebody take over after a loss"
+    struck = {fault for fault in FAULTS if any(report.counts[fault, what] for what in OPERATIONS)}
+    assert struck == {*FAULTS}
+
+
+def test_each_seed_has_enough_in_it() -> None:
+    plans = [draw(seed) for seed in range(300)]
+    assert min(len(plan.clients) for plan in plans) >= 3
+    assert min(plan.operations for plan in plans) >= 40
+    assert min(len(plan.faults) for plan in plans) >= 1
+
+
+def test_a_seed_decides_everything() -> None:
+    """Also in another process, where the hashes of text differ."""
+    digests = [
+        subprocess.run(
+            [sys.executable, "-c", _DIGESTS],
+            env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    ]
+    assert digests[0] == digests[1]
+    assert digests[0].count(",") == 39
+
+
+def test_another_seed_is_another_run() -> None:
+    with quiet():
+        assert len({run(draw(seed)).digest for seed in range(20)}) == 20
+
+
+def test_a_plan_survives_as_text() -> None:
+    with quiet():
+        for seed in range(20):
+            plan = draw(seed)
+            again = Plan.from_json(plan.to_json())
+            assert again == plan
+            assert run(again).digest == run(plan).digest
+
+
+def test_every_kind_of_fault_can_be_done() -> None:
+    with quiet():
+        for kind in FAULTS:
+            fault = Fault(kind, at=0.05, last=0.2, client=1, amount=0.3)
+            plan = replace(draw(3), faults=(fault,))
+            result = run(plan)
+            assert not result.violation
+            assert any(event[1:3] == ("fault", kind) for event in result.trace)
+
+
+def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--seeds", "30"]) == 0
+    assert "30 seeds" in capsys.readouterr().out
+    assert main(["--trace", "--start", "7"]) == 0
+    assert "trace " + _digest(7) in capsys.readouterr().out
+
+
+def _digest(seed: int) -> str:
+    with quiet():
+        return run(draw(seed)).digest
