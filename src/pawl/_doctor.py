@@ -9,7 +9,7 @@ import re
 import time
 from dataclasses import dataclass, replace
 from importlib.resources import files
-from typing import Any
+from typing import Any, TypeGuard
 
 import redis
 
@@ -76,12 +76,12 @@ def _master_of(target: Sentinels) -> Endpoint:
         connection = make_sync(sentinel, _TIMEOUT)
         try:
             connection.connect()
-            found = _ask(connection, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", target.service)
+            found = _listed(_ask(connection, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", target.service))
         except (redis.RedisError, OSError):
             continue
         finally:
             connection.disconnect()
-        if isinstance(found, list) and len(found) == 2:
+        if len(found) == 2:
             return target.master.at(found[0].decode(), int(found[1]))
     return target.master
 
@@ -110,6 +110,18 @@ def _between(reports: list[Report]) -> Report:
         Severity.OK if count == len(reports) else Severity.WARNING if count >= needed else Severity.ERROR
     )
     return Report("all of them", (Finding("majority", severity, text, "explicit failure"),))
+
+
+def _is_list(answer: object) -> TypeGuard[list[Any]]:
+    return isinstance(answer, list)
+
+
+def _is_map(answer: object) -> TypeGuard[dict[Any, Any]]:
+    return isinstance(answer, dict)
+
+
+def _listed(answer: object) -> list[Any]:
+    return answer if _is_list(answer) else []
 
 
 def _ask(connection: Any, *words: str) -> Any:
@@ -158,10 +170,10 @@ def _info(connection: Any) -> dict[str, str]:
 
 def _config(connection: Any, name: str) -> str | None:
     answer = _try(connection, "CONFIG", "GET", name)
-    values = list(answer.values()) if isinstance(answer, dict) else list(answer or [])[1:]
-    if not values:
+    values = list(answer.values()) if _is_map(answer) else _listed(answer)[1:]
+    value: Any = values[0] if values else None
+    if value is None:
         return None
-    value = values[0]
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
@@ -184,9 +196,9 @@ def _clock(connection: Any) -> tuple[float | None, float | None]:
 
 def _reading(connection: Any) -> tuple[float, float, float, float] | None:
     began = now()
-    answer = _try(connection, "TIME")
+    answer = _listed(_try(connection, "TIME"))
     ended = now()
-    if not isinstance(answer, list):
+    if not answer:
         return None
     there = int(answer[0]) + int(answer[1]) / 1e6
     return there - time.time() + (ended - began) / 2, there, (began + ended) / 2, ended - began

@@ -322,7 +322,7 @@ def detach(engine: Engine, lease: BaseLease) -> str:
     tenure = lease._tenure
     if not tenure.primitive.transferable:
         kind = tenure.primitive.kind
-        text = f"detach {lease.name!r}: such a lease ({kind}) cannot move; the other process takes its own"
+        text = f"detach {lease.name!r}: such a lease ({kind}) cannot move; the other process takes its own (owner=)"
         raise NotSupported(text, name=lease.name)
     if not lease._mine():
         raise NotHeld(f"detach {lease.name!r}: {lease._lost_error()}", name=lease.name)
@@ -355,6 +355,8 @@ def read_ticket(text: object) -> Ticket:
         ticket = Ticket(*json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4))))
     except (ValueError, TypeError, binascii.Error) as error:
         raise ConfigurationError("the ticket is damaged; pass the text of detach() unchanged") from error
+    if type(ticket.name) is not str:
+        raise ConfigurationError("the ticket is damaged; pass the text of detach() unchanged")
     return ticket
 
 

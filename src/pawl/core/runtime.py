@@ -72,7 +72,7 @@ class Call(NamedTuple):
         return words
 
 
-make_call: Callable[[tuple[Script, bytes]], Call] = partial(tuple.__new__, Call)
+make_call: Callable[[tuple[Script, bytes]], Call] = partial(tuple.__new__, Call)  # pyright: ignore[reportUnknownMemberType]
 """A call of a script and its body, in one step of C: the class itself takes one of Python."""
 
 

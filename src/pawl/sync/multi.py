@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self
 
 from pawl._multi import describe_multi, revive_multi
 from pawl._unset import UNSET, Unset
@@ -111,7 +111,11 @@ class MultiLock:
         plan = self._plan.with_members(lambda member: self._client._prepare(member, ttl))
         wait = plan.options.timeout if isinstance(timeout, Unset) else check_timeout(timeout)
         taking = multi.acquire_all(self._client._engine, plan, Lease, MultiLease, wait, stop)
-        return cast("MultiLease", run(taking))
+        lease = run(taking)
+        # No call from here on: a signal handler could run there, and nobody would have the lease.
+        if lease is None:
+            raise AssertionError
+        return lease
 
     def try_acquire(self) -> MultiLease | None:
         """Take all of them if all are free now; None if somebody holds one, also this thread itself.

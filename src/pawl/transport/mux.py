@@ -190,7 +190,7 @@ class Mux(asyncio.Protocol):
                     request = pending.popleft()
                     if request.give(reply):
                         ready.append(request)
-                elif type(reply) is PushNotification:
+                elif type(reply) is PushNotification:  # pyright: ignore[reportUnknownArgumentType] - a list is Any
                     waiter = self._pushed(reply)
                     if waiter is not None:
                         ready.append(waiter)
