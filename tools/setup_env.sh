@@ -17,8 +17,8 @@ fail() { printf '\nmake: %s\n' "$*" >&2; exit 1; }
 
 case $kind in
     demo) wanted=(-e '.[embedded,cli]') ;;
-    dev) wanted=(-e '.[embedded,cli]' --group dev) ;;
-    docs) wanted=(-e '.[embedded,cli]' --group docs --group test) ;;
+    dev) wanted=(-e '.[embedded,cli,serve]' --group dev) ;;
+    docs) wanted=(-e '.[embedded,cli,serve]' --group docs --group test) ;;
     *) fail "no such set: $kind (demo, dev or docs)" ;;
 esac
 

@@ -14,6 +14,7 @@ __all__ = ["run_command"]
 _VERBS = {
     "doctor": ("pawl.cli.doctor", "doctor", "Look at a server for what would break a lock's promises."),
     "run": ("pawl.cli.run", "run", "Run a command while holding a lock."),
+    "serve": ("pawl.cli.serve", "serve", "Serve locks over HTTP."),
     "server": ("pawl.cli.server", "server", "Start, stop and look at the embedded server of this machine."),
 }
 _SIGINT = 2

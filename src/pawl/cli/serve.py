@@ -1,0 +1,130 @@
+"""`pawl serve`: the lock service over HTTP."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from pawl.cli.exits import Exit, say
+from pawl.errors import ConfigurationError
+
+__all__ = ["serve"]
+
+_LOOPBACK = {"127.0.0.1", "::1", "localhost"}
+_EPILOG = """
+\b
+Examples:
+  pawl serve
+  pawl serve --make-token web --namespace pawl --role acquire --role read --tokens tokens.json
+  pawl serve --tokens tokens.json --host 0.0.0.0 --certificate tls.crt --key tls.key
+\b
+Exit codes:
+   0  it was ended by a signal
+  64  a setting can never work, or pawl[serve] is not installed
+  69  it could not begin
+"""
+
+
+@click.command(epilog=_EPILOG)
+@click.option("--url", metavar="URL", help="The server with the locks (PAWL_URL, else one for this machine).")
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option("--port", default=8750, show_default=True, type=click.IntRange(0, 65535), help="0: a free one.")
+@click.option("--tokens", type=click.Path(path_type=Path), envvar="PAWL_TOKENS", help="The file of tokens.")
+@click.option("--certificate", metavar="FILE", help="TLS: the certificate chain.")
+@click.option("--key", metavar="FILE", help="TLS: its private key.")
+@click.option(
+    "--client-ca", metavar="FILE", help="Let in only clients with a certificate of these authorities."
+)
+@click.option("--insecure-http", is_flag=True, help="Listen beyond this machine without TLS, behind a proxy.")
+@click.option("--drain-delay", default=0.0, metavar="S", help="Seconds between 'not ready' and the end.")
+@click.option(
+    "--make-token", metavar="ID", help="Make a token, print it, keep its hash in --tokens; serve nothing."
+)
+@click.option("--namespace", "namespaces", multiple=True, help="With --make-token: where; * for any text.")
+@click.option("--role", "roles", multiple=True, help="With --make-token: read, acquire, force, admin.")
+@click.option("--expires", metavar="DAYS", type=float, help="With --make-token: after how many days.")
+def serve(**given: Any) -> int:
+    """Serve locks over HTTP, to curl and programs in any language.
+
+    Without --tokens it makes a token for this run, shows it once, and listens on this machine only.
+    """
+    try:
+        import fastapi  # noqa: F401  # asked for here so that one line says what is missing
+        import httptools  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ImportError as error:
+        say(f"{error.name} is not installed: pip install 'pawl[serve]'", colour="red")
+        return Exit.USAGE
+    if given["make_token"]:
+        return _make_token(**given)
+    return _run(**given)
+
+
+def _make_token(
+    make_token: str, tokens: Path | None, namespaces: tuple[str, ...], roles: tuple[str, ...],
+    expires: float | None, **_: Any,
+) -> int:  # fmt: skip
+    from pawl.service.access import entry_for, new_secret, write_private
+
+    secret = new_secret()
+    ends = None if expires is None else time.time() + expires * 86400
+    entry = entry_for(make_token, secret, namespaces, roles, ends)
+    if tokens is None:
+        say("add this to the file of tokens:")
+        click.echo(json.dumps(entry), err=True)
+    else:
+        try:
+            data = json.loads(tokens.read_text(encoding="utf-8")) if tokens.exists() else {"tokens": []}
+            data["tokens"].append(entry)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ConfigurationError(f"tokens {tokens}: {error!r}") from error
+        write_private(tokens, json.dumps(data, indent=1) + "\n")
+    click.echo(secret)
+    return Exit.OK
+
+
+def _run(
+    *,
+    url: str | None, host: str, port: int, tokens: Path | None, certificate: str | None, key: str | None,
+    client_ca: str | None, insecure_http: bool, drain_delay: float, **_: Any,
+) -> int:  # fmt: skip
+    from pawl.service.access import Access, entry_for, new_secret
+    from pawl.service.app import create_app
+    from pawl.service.config import Limits
+    from pawl.service.requests import State
+    from pawl.service.runner import Listening
+    from pawl.service.runner import serve as listen
+    from pawl.service.spaces import Spaces
+
+    if host not in _LOOPBACK:
+        if tokens is None:
+            raise ConfigurationError(f"--host {host}: beyond this machine it needs --tokens")
+        if certificate is None and not insecure_http:
+            raise ConfigurationError(
+                f"--host {host}: beyond this machine it needs --certificate, or --insecure-http"
+            )
+    if client_ca and not certificate:
+        raise ConfigurationError("--client-ca needs --certificate")
+    access = Access(Limits(), tokens)
+    access.load()
+    if tokens is None:
+        secret = new_secret()
+        access.add(entry_for("this-run", secret, ["*"], ["admin"], None))
+        say("a token for this run, which is kept nowhere:")
+        click.echo(secret, err=True)
+    state = State(Spaces(url), access)
+    # Made now, so that what can never work is said now.
+    state.spaces.of("pawl")
+    listening = Listening(
+        host, port, certificate=certificate, key=key, client_ca=client_ca, drain_delay=drain_delay
+    )
+    scheme = "https" if certificate else "http"
+    shown = f"[{host}]" if ":" in host else host
+    began = listen(
+        create_app(state), state, listening, lambda bound: say(f"listening on {scheme}://{shown}:{bound}")
+    )
+    return Exit.OK if began else Exit.UNAVAILABLE

@@ -1,0 +1,1 @@
+"""The HTTP lock service: ``pawl serve``. Needs ``pip install 'pawl[serve]'``."""

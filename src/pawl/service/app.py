@@ -1,0 +1,124 @@
+"""The application: routes, what stands before them, and its beginning and end."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+import pawl
+from pawl.errors import PawlError
+from pawl.service import leases, looks, routes
+from pawl.service.problems import Problem, answer_problem, response_of
+from pawl.service.requests import State, answer
+
+__all__ = ["create_app"]
+
+log: logging.Logger = logging.getLogger("pawl.service")
+
+_HEADERS = [
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cache-control", b"no-store"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (
+        b"content-security-policy",
+        (
+            b"default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; "
+            b"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+        ),
+    ),
+]
+
+
+class _Door:
+    """What stands before the routes: paths are matched as they were sent, and each answer says how it may be used."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        # A path that is decoded before it is split would make "a/b" of "a%2Fb", and another name of it.
+        raw = scope.get("raw_path") or scope["path"].encode()
+        scope = {**scope, "path": raw.decode("latin-1")}
+        begun = False
+
+        async def answered(message: Message) -> None:
+            nonlocal begun
+            if message["type"] == "http.response.start":
+                begun = True
+                message["headers"] = [*message.get("headers", ()), *_HEADERS]
+            await send(message)
+
+        try:
+            await self.app(scope, receive, answered)
+        except Exception:
+            log.exception("a request failed")
+            if begun:
+                raise
+            problem = Problem(500, "INTERNAL", "a defect of the service; its log says more")
+            await response_of(problem)(scope, receive, answered)
+
+
+async def _answer_http(_: Request, error: Exception) -> Response:
+    if not isinstance(error, HTTPException):
+        raise error
+    codes = {404: "NO_SUCH_ROUTE", 405: "METHOD_NOT_ALLOWED"}
+    response = response_of(
+        Problem(error.status_code, codes.get(error.status_code, "HTTP"), str(error.detail))
+    )
+    response.headers.update(error.headers or {})
+    return response
+
+
+def create_app(state: State) -> FastAPI:
+    """The service as an ASGI application.
+
+    Args:
+        state: Its namespaces and tokens.
+    """
+
+    @asynccontextmanager
+    async def life(_: FastAPI) -> AsyncGenerator[None]:
+        yield
+        await state.spaces.close()
+
+    app = FastAPI(
+        title="pawl", version=pawl.__version__, lifespan=life, docs_url=None, redoc_url=None,
+        description="Distributed locks over HTTP.",
+    )  # fmt: skip
+    app.state.pawl = state
+    app.include_router(looks.router)
+    app.include_router(routes.router)
+    for kind in (Problem, PawlError):
+        app.add_exception_handler(kind, answer_problem)
+    app.add_exception_handler(HTTPException, _answer_http)
+    _add_health(app, state)
+    app.add_middleware(_Door)
+    return app
+
+
+def _add_health(app: FastAPI, state: State) -> None:
+    @app.get("/healthz", tags=["health"], summary="Whether the process lives")
+    async def healthz() -> Response:
+        """200 as long as the process answers at all."""
+        return answer({"alive": True})
+
+    @app.get("/readyz", tags=["health"], summary="Whether requests should be sent here")
+    async def readyz() -> Response:
+        """200 while it takes requests and the server behind it answers, else 503."""
+        if state.draining:
+            return response_of(Problem(503, "DRAINING", "about to end"))
+        space = state.spaces.of("pawl")
+        await leases.call(space, space.store.listed(0, 1), "look at the server")
+        return answer({"ready": True})

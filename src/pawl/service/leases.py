@@ -1,0 +1,305 @@
+"""Taking, renewing and ending a lease by its token. No instance keeps anything of one: any of them can do each step."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pawl.core.claim import TOMB_MS, Claim, win
+from pawl.core.endings import query
+from pawl.core.engine import Engine
+from pawl.core.options import LockOptions
+from pawl.core.primitive import Primitive
+from pawl.core.runtime import Call, Fault, Reply
+from pawl.errors import AcquireTimeout, NotHeld, ScriptError
+from pawl.model import Grant
+from pawl.service.access import Principal
+from pawl.service.problems import Problem
+from pawl.service.spaces import Space, options_for
+
+__all__ = [
+    "Told", "acquire", "call", "close_session", "keep_session", "not_held", "note", "open_session", "release", "renew",
+    "session_over", "undo",
+]  # fmt: skip
+
+_SECOND = options_for(1000)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a request says of a lease.
+
+    Attributes:
+        kind: The primitive.
+        name: The name.
+        owner: Who re-enters, of an rlock.
+        permits: How many there are, of a semaphore.
+        n: How many are taken at once.
+    """
+
+    kind: str
+    name: str
+    owner: str | None = None
+    permits: int | None = None
+    n: int = 1
+
+    def words(self) -> str:
+        """As it is noted in a session; the same for the same thing."""
+        return json.dumps([self.kind, self.name, self.owner, self.permits, self.n])
+
+    @classmethod
+    def read(cls, words: bytes | str) -> Told:
+        """What ``words`` gave."""
+        return cls(*json.loads(words))
+
+    def primitive(self, space: Space) -> Primitive:
+        """What to send for it."""
+        return space.primitive(self.kind, self.name, owner=self.owner, permits=self.permits, n=self.n)
+
+
+async def call(space: Space, question: Call, doing: str) -> Reply:
+    """Run one idempotent script, again after passing faults."""
+    reply, _ = await query(space.engine, question, _SECOND, space.namespace, doing)
+    return reply
+
+
+async def acquire(
+    space: Space, told: Told, token: str, ttl_ms: int, wait: float, come: Any = None
+) -> tuple[Grant, str]:
+    """Take a name.
+
+    Args:
+        space: The namespace.
+        told: What is asked for.
+        token: The token to take it with.
+        ttl_ms: The life of the lease without renewal.
+        wait: Seconds to wait.
+        come: Called once before it waits; what it gives is entered as an async context while it waits.
+
+    Returns:
+        The grant, and the token that holds it.
+
+    Raises:
+        AcquireTimeout: Somebody else holds it, and the time is up; nothing is left on the server.
+        PawlError: See ``core.claim.win``.
+    """
+    engine, primitive, options = space.engine, told.primitive(space), options_for(ttl_ms)
+    began = engine.runtime.now()
+    until = began + (wait or options.request_timeout)
+    claim = Claim(token)
+    try:
+        engine.check_open(told.name)
+        grant = await win(engine, primitive, options, claim, until, wait=False)
+        if grant is None and wait > 0:
+            claim.busy = False
+            if come is None:
+                grant = await win(engine, primitive, options, claim, until, wait=True)
+            else:
+                async with come():
+                    grant = await win(engine, primitive, options, claim, until, wait=True)
+    except BaseException as error:
+        claim.doubt(error)
+        engine.drop_claim(primitive, None, claim)
+        raise
+    if grant is not None:
+        return grant, claim.token
+    await _withdraw(engine, primitive, options, claim)
+    text = f"acquire {told.name!r}: it was not free within {wait:g} s"
+    if claim.holder:
+        text += f"; {claim.holder} holds it"
+    raise AcquireTimeout(
+        text,
+        name=told.name,
+        holder=claim.holder,
+        waited=round(engine.runtime.now() - began, 3),
+        position=claim.rank,
+    )
+
+
+async def _withdraw(engine: Engine, primitive: Primitive, options: LockOptions, claim: Claim) -> None:
+    if claim.busy and not claim.unanswered:
+        return
+    try:
+        await engine.runtime.call(
+            primitive.leave(claim.token, TOMB_MS if claim.unanswered else 0, 0), options.request_timeout
+        )
+    except Fault:
+        engine.depart(primitive, claim.token, TOMB_MS)
+    except BaseException:
+        engine.depart(primitive, claim.token, TOMB_MS)
+        raise
+
+
+def undo(space: Space, told: Told, token: str) -> None:
+    """Leave a token in the background: what was granted to it is given back."""
+    space.engine.depart(told.primitive(space), token, TOMB_MS)
+
+
+async def note(space: Space, told: Told, token: str, ttl_ms: int, who: Principal, session: str) -> None:
+    """Count a grant among what its client holds, and put it into its session; give it back if that is refused.
+
+    Raises:
+        Problem: The client holds too much, or the session is over.
+    """
+    question = space.store.hold(who.id, token, told.words(), session, life_ms=ttl_ms, most=who.limits.locks)
+    try:
+        reply = await call(space, question, "note a lease")
+    except BaseException:
+        undo(space, told, token)
+        raise
+    if reply[0] == b"G":
+        return
+    undo(space, told, token)
+    if reply[0] == b"S":
+        raise session_over()
+    text = f"this client holds {reply[2]} leases in {space.namespace!r}; its limit is {who.limits.locks}"
+    raise Problem(429, "LEASE_LIMIT", text, retry_after=1)
+
+
+def session_over() -> Problem:
+    """The problem of a session that is not there."""
+    return Problem(
+        404,
+        "SESSION_ENDED",
+        "there is no such session of this client: it ran out or was ended. Open a new one",
+    )
+
+
+async def renew(
+    space: Space, told: Told, token: str, ttl_ms: int, who: Principal, session: str
+) -> tuple[int, float]:
+    """Raise the life of a lease.
+
+    Returns:
+        Its fence, and the seconds that it has.
+
+    Raises:
+        NotHeld: The token holds nothing.
+    """
+    primitive = told.primitive(space)
+    reply = await call(space, primitive.renew(token, ttl_ms, min(ttl_ms, 3000), ""), "renew")
+    if reply[0] != b"H":
+        await call(
+            space, space.store.tally(who.id, session, ttl_ms, "[]", json.dumps([token])), "note a loss"
+        )
+        raise _not_held(told, reply, primitive, "renew")
+    done = json.dumps([[token, told.words()]])
+    await call(space, space.store.tally(who.id, session, ttl_ms, done, "[]"), "note a renewal")
+    return reply[2], reply[3] / 1000
+
+
+async def release(space: Space, told: Told, token: str, who: Principal, session: str) -> bool:
+    """Give a lease back.
+
+    Returns:
+        False if the token held nothing.
+    """
+    primitive = told.primitive(space)
+    left = primitive.leave(token, 0, 0)
+    tally = space.store.tally(who.id, session, 1, "[]", json.dumps([token]))
+    outcomes = await space.engine.runtime.call_many((left, tally), _SECOND.request_timeout)
+    reply, noted = outcomes
+    if isinstance(reply, Fault):
+        # It may have been applied: asked again, the answer is "not held", which then says nothing new.
+        again = await call(space, left, "release")
+        return again[0] == b"R" or reply.maybe_applied
+    if isinstance(noted, Fault):
+        # What is noted only counts leases, and ends by itself.
+        space.engine.post(tally)
+    return _ended(told, primitive, reply)
+
+
+def _ended(told: Told, primitive: Primitive, reply: Reply) -> bool:
+    if reply[0] in (b"R", b"W"):
+        return bool(reply[0] == b"R")
+    if reply[0] == b"A":
+        return False
+    raise _not_held(told, reply, primitive, "release")
+
+
+def not_held(told: Told, doing: str = "release") -> NotHeld:
+    """The error of a token that holds nothing."""
+    return NotHeld(f"{doing} {told.name!r}: this token holds nothing of it (any more)", name=told.name)
+
+
+def _not_held(told: Told, reply: Reply, primitive: Primitive, doing: str) -> Exception:
+    refusal = primitive.refusal(reply)
+    if refusal is not None:
+        return refusal
+    if reply[0] in (b"U", b"Q", b"A"):
+        return not_held(told, doing)
+    return ScriptError(f"{doing} {told.name!r}: a reply that no script of pawl gives")
+
+
+# Sessions -----------------------------------------------------------------------------------------------------------
+
+
+async def open_session(space: Space, session: str, ttl_ms: int, who: Principal) -> None:
+    """Open a session.
+
+    Raises:
+        Problem: The client has too many of them.
+    """
+    reply = await call(
+        space, space.store.open(who.id, session, ttl_ms, who.limits.sessions), "open a session"
+    )
+    if reply[0] == b"L":
+        text = f"this client has {reply[2]} sessions; its limit is {who.limits.sessions}"
+        raise Problem(429, "SESSION_LIMIT", text, retry_after=1)
+
+
+async def keep_session(space: Space, session: str, who: Principal) -> Mapping[str, Any]:
+    """Renew a session and all that it holds, on whichever instance.
+
+    Returns:
+        Its ttl, what it holds with the seconds each has, and what was lost since the last time.
+
+    Raises:
+        Problem: The session is over.
+    """
+    reply = await call(space, space.store.keep(who.id, session), "keep a session alive")
+    if reply[0] == b"S":
+        raise session_over()
+    ttl_ms, listed = reply[3], reply[4]
+    pairs = [
+        (token.decode(), Told.read(words)) for token, words in zip(listed[::2], listed[1::2], strict=True)
+    ]
+    calls = [told.primitive(space).renew(token, ttl_ms, min(ttl_ms, 3000), "") for token, told in pairs]
+    outcomes = await space.engine.runtime.call_many(calls, _SECOND.request_timeout) if calls else []
+    held: list[dict[str, Any]] = []
+    lost: list[dict[str, Any]] = []
+    renewed: list[tuple[str, str]] = []
+    for (token, told), outcome, question in zip(pairs, outcomes, calls, strict=True):
+        answer = await call(space, question, "renew") if isinstance(outcome, Fault) else outcome
+        line: dict[str, Any] = {"kind": told.kind, "name": told.name, "token": token}
+        if answer[0] == b"H":
+            held.append({**line, "fence": answer[2], "expires_in": answer[3] / 1000})
+            renewed.append((token, told.words()))
+        else:
+            lost.append(line)
+    if pairs:
+        over = json.dumps([line["token"] for line in lost])
+        tally = space.store.tally(who.id, session, ttl_ms, json.dumps(renewed), over)
+        await call(space, tally, "note renewals")
+    return {"ttl": ttl_ms / 1000, "held": held, "lost": lost}
+
+
+async def close_session(space: Space, session: str, who: Principal) -> int:
+    """End a session and release all that it holds.
+
+    Returns:
+        How many leases were released.
+
+    Raises:
+        Problem: The session is over.
+    """
+    reply = await call(space, space.store.close(who.id, session), "end a session")
+    if reply[0] == b"S":
+        raise session_over()
+    listed = reply[2]
+    released = 0
+    for token, words in zip(listed[::2], listed[1::2], strict=True):
+        released += await release(space, Told.read(words), token.decode(), who, "")
+    return released

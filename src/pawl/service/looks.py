@@ -1,0 +1,146 @@
+"""What can be seen: one name, all names, the audit trail; and taking a name away."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+from typing import Any
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from pawl.core.info import inspect, read_info
+from pawl.core.runtime import Fault
+from pawl.core.template import escape
+from pawl.errors import ConfigurationError
+from pawl.model import LockInfo
+from pawl.service import leases, schemas
+from pawl.service.leases import Told
+from pawl.service.problems import Problem
+from pawl.service.requests import Asked, Attempt, answer, segment
+from pawl.service.spaces import Space, kinds, options_for
+
+__all__ = ["all_names", "router", "shown"]
+
+router = APIRouter(prefix="/v1/ns/{namespace}")
+_PAGE = 200
+_MOST_LISTED = 10_000
+_MUTEXES = frozenset({"lock", "rlock", "rlock_owner", "fair_lock"})
+_SECOND = options_for(1000)
+
+
+def shown(info: LockInfo) -> dict[str, Any]:
+    """A record as JSON: no infinity, no token."""
+    told = asdict(info)
+    if math.isinf(info.ttl_left):
+        told["ttl_left"] = None
+    return told
+
+
+def _read_told(request: Request) -> Told:
+    params, query = request.path_params, request.query_params
+    permits = query.get("permits")
+    if permits is not None and not (permits.isascii() and permits.isdecimal() and len(permits) < 11):
+        raise Problem(422, "BAD_QUERY", "permits: give a number")
+    kind = segment(params["kind"])
+    if kind != "rlock" and kind not in kinds():
+        raise Problem(404, "NO_SUCH_KIND", f"no kind {kind!r:.40}; known: {', '.join(sorted(kinds()))}")
+    return Told(kind, segment(params["name"]), query.get("owner"), int(permits) if permits else None)
+
+
+@router.get(
+    "/{kind}/{name}",
+    tags=["looks"],
+    summary="Who holds a name, and who waits",
+    openapi_extra=schemas.operation(None, "kind", "name"),
+)
+async def look(request: Request) -> Response:
+    """Look at one name. A free one gives a record that says free."""
+    asked = Asked(request, "read")
+    told = _read_told(request)
+    if told.kind in _MUTEXES:
+        told = Told("lock", told.name)
+    elif told.kind == "semaphore" and told.permits is None:
+        # Its holders are the same whatever it is said to have.
+        told = Told("semaphore", told.name, None, 1)
+    info = await inspect(asked.space.engine, told.primitive(asked.space), _SECOND, 1000)
+    return answer({**shown(info), "namespace": asked.space.namespace})
+
+
+@router.get(
+    "/locks", tags=["looks"], summary="All names that are held", openapi_extra=schemas.operation(None)
+)
+async def names(request: Request) -> Response:
+    """All names of the namespace that are held, through the service or by other clients of pawl for a second or more.
+
+    Query: ``search`` (part of a name or holder), ``limit`` (default 1,000).
+    """
+    asked = Asked(request, "read")
+    limit = request.query_params.get("limit", "1000")
+    if not (limit.isascii() and limit.isdecimal() and 1 <= int(limit[:9]) <= _MOST_LISTED):
+        raise Problem(422, "BAD_QUERY", f"limit: give 1 to {_MOST_LISTED}")
+    search = request.query_params.get("search", "")
+    found = [one for one in await all_names(asked.space) if search in one.name or search in one.holder]
+    listed = [shown(one) for one in found[: int(limit)]]
+    return answer({"namespace": asked.space.namespace, "locks": listed, "total": len(found)})
+
+
+async def all_names(space: Space) -> list[LockInfo]:
+    """Every name that is held, in order."""
+    infos = {(_family(one.kind), one.name): one for one in await space.client.locks()}
+    words: list[bytes] = []
+    while len(words) < _MOST_LISTED:
+        page = (await leases.call(space, space.store.listed(len(words), _PAGE), "list"))[3]
+        words += page
+        if len(page) < _PAGE:
+            break
+    told = {(_family(one.kind), one.name): one for one in map(Told.read, words)}
+    missing = [(spot, one) for spot, one in told.items() if spot not in infos]
+    for start in range(0, len(missing), _PAGE):
+        part = missing[start : start + _PAGE]
+        primitives = [one.primitive(space) for _, one in part]
+        calls = [primitive.inspect(10) for primitive in primitives]
+        outcomes = await space.engine.runtime.call_many(calls, _SECOND.request_timeout)
+        for (spot, _), primitive, question, outcome in zip(part, primitives, calls, outcomes, strict=True):
+            reply = await leases.call(space, question, "list") if isinstance(outcome, Fault) else outcome
+            info = read_info(primitive, reply)
+            if info.held:
+                infos[spot] = info
+    return sorted(infos.values(), key=lambda info: (info.name, info.kind))
+
+
+def _family(kind: str) -> str:
+    if kind in _MUTEXES:
+        return "mutex"
+    return "rwlock" if kind.startswith("rwlock") else kind
+
+
+@router.post(
+    "/{kind}/{name}/force-release",
+    tags=["looks"],
+    summary="Take a name from its holder",
+    openapi_extra=schemas.operation(schemas.Force, "kind", "name", headers=("Idempotency-Key",)),
+)
+async def force(request: Request) -> Response:
+    """Take a lock from whoever holds it and give it to the next waiter; the audit trail says why."""
+    asked = Asked(request, "force")
+    body = await asked.read(schemas.Force)
+    told = _read_told(request)
+    if told.kind not in _MUTEXES:
+        raise ConfigurationError(f"a {told.kind} cannot be taken away; end its holder's session")
+    reason = f"{body.reason} [by token {asked.who.id}]"
+
+    async def take(_: Attempt) -> dict[str, Any]:
+        forced = await asked.space.client.force_release(escape(told.name), reason=reason)
+        return asdict(forced)
+
+    return await asked.once("-", take)
+
+
+@router.get("/audit", tags=["looks"], summary="What operators did", openapi_extra=schemas.operation(None))
+async def audit(request: Request) -> Response:
+    """The audit trail of the namespace, the newest first."""
+    asked = Asked(request, "read")
+    entries = await asked.space.client.audit(limit=200)
+    return answer({"namespace": asked.space.namespace, "audit": [asdict(one) for one in entries]})

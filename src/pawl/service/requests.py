@@ -1,0 +1,263 @@
+"""One request: who sends it, what it may do, its body, and what it is answered when it comes twice."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import re
+import unicodedata
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import unquote_to_bytes
+
+from pydantic import BaseModel, ValidationError
+from starlette.requests import Request
+from starlette.responses import Response
+
+from pawl.runtimes.shared import secret
+from pawl.service import leases
+from pawl.service.access import Access, Principal
+from pawl.service.problems import Problem
+from pawl.service.spaces import Space, Spaces
+
+__all__ = ["Asked", "Attempt", "State", "answer", "segment"]
+
+_BODY_TIMEOUT = 10.0
+_ONCE_FOR_MS = 600_000
+_LONGEST_KEY = 200
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_SESSION = re.compile(r"s(\d{4,9})-[A-Za-z0-9]{16,64}")
+_GONE = 499
+"""What nginx logs for a client that went away; nobody reads it."""
+
+M = TypeVar("M", bound=BaseModel)
+
+
+class Attempt(NamedTuple):
+    """One try of a request.
+
+    Attributes:
+        token: What it takes things with: the same one at each try with one ``Idempotency-Key``.
+        again: Whether an earlier try may have got somewhere.
+    """
+
+    token: str
+    again: bool
+
+
+Work = Callable[[Attempt], Awaitable[Any]]
+"""What a request does; its result is the content of the answer."""
+
+
+@dataclass(slots=True)
+class State:
+    """What one instance has: nothing that another would miss.
+
+    Attributes:
+        spaces: The namespaces.
+        access: The tokens.
+        draining: True once it was told to end.
+        underway: Idempotency keys of requests that are going on here.
+    """
+
+    spaces: Spaces
+    access: Access
+    draining: bool = False
+    underway: set[tuple[str, str, str]] = field(default_factory=set[tuple[str, str, str]])
+
+
+def answer(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """An answer in JSON."""
+    return Response(json.dumps(content), status, headers, "application/json")
+
+
+def segment(raw: str) -> str:
+    """A part of a path as text. It is split before it is decoded, so ``%2F`` is part of a name.
+
+    Raises:
+        Problem: It is no text, or would mean another path to a proxy.
+    """
+    try:
+        text = unquote_to_bytes(raw).decode()
+    except UnicodeDecodeError:
+        raise Problem(400, "BAD_PATH", "the path is not UTF-8") from None
+    if text in ("", ".", "..") or _CONTROL.search(text):
+        raise Problem(
+            400, "BAD_PATH", "a part of the path is empty, a dot segment, or has control characters"
+        )
+    return unicodedata.normalize("NFC", text)
+
+
+class Asked:
+    """A request that was let in.
+
+    Attributes:
+        request: The request.
+        state: The instance.
+        who: Who sends it.
+        space: The namespace it is for.
+        session: Its session, or ``""``.
+        gone: True once the client went away.
+    """
+
+    __slots__ = ("body", "gone", "request", "session", "space", "state", "who")
+
+    def __init__(self, request: Request, role: str, namespace: str | None = None) -> None:
+        self.request = request
+        self.state: State = request.app.state.pawl
+        self.who: Principal = self.state.access.who(request.headers.get("authorization"))
+        self.state.access.spend(self.who)
+        named = segment(request.path_params["namespace"]) if namespace is None else namespace
+        if not self.who.may(role, named):
+            raise Problem(
+                403, "FORBIDDEN", f"the token {self.who.id!r} may not {role} in the namespace {named!r}"
+            )
+        if self.state.draining:
+            raise Problem(503, "DRAINING", "this instance is about to end; ask another one", retry_after=1)
+        self.space: Space = self.state.spaces.of(named)
+        self.session = request.headers.get("pawl-session", "")
+        if self.session and not _SESSION.fullmatch(self.session):
+            raise leases.session_over()
+        self.gone = False
+        self.body = b""
+
+    @property
+    def session_ttl_ms(self) -> int | None:
+        """The ttl of its session, which the session's own name says; None without one."""
+        found = _SESSION.fullmatch(self.session)
+        return int(found[1]) if found else None
+
+    async def read(self, model: type[M]) -> M:
+        """The body.
+
+        Raises:
+            Problem: 413, 408, 400 or 422.
+        """
+        limit = self.who.limits.body
+        length = self.request.headers.get("content-length", "0")
+        if length.isdecimal() and int(length) > limit:
+            raise _too_large(limit)
+        chunks: list[bytes] = []
+        size = 0
+        try:
+            async with asyncio.timeout(_BODY_TIMEOUT):
+                async for chunk in self.request.stream():
+                    size += len(chunk)
+                    if size > limit:
+                        raise _too_large(limit)
+                    chunks.append(chunk)
+        except TimeoutError:
+            raise Problem(408, "SLOW_BODY", f"the body took more than {_BODY_TIMEOUT:g} s") from None
+        self.body = b"".join(chunks)
+        try:
+            return model.model_validate_json(self.body or b"{}")
+        except ValidationError as error:
+            raise _misread(error) from None
+
+    def new_token(self, holder: str | None) -> str:
+        """A token for what it takes, with what others see of it."""
+        client = self.request.client
+        host = holder or (re.sub(r"[^A-Za-z0-9._:-]", "_", client.host)[:64] if client else "unknown")
+        return f"{secret()}@{host}:http/{self.who.id}"
+
+    @asynccontextmanager
+    async def waiting(self) -> AsyncGenerator[None]:
+        """Cancel the caller's task once the client goes away."""
+        self.state.access.come(self.who)
+        task = asyncio.current_task()
+        watcher = asyncio.get_running_loop().create_task(self._watch(task))
+        try:
+            yield
+        finally:
+            watcher.cancel()
+            self.state.access.go(self.who)
+
+    async def _watch(self, task: asyncio.Task[Any] | None) -> None:
+        while (await self.request.receive())["type"] != "http.disconnect":
+            pass
+        self.gone = True
+        if task is not None:
+            task.cancel()
+
+    async def once(self, token: str, do: Work) -> Response:
+        """Do it, or answer what was answered before to the same ``Idempotency-Key``.
+
+        Args:
+            token: For what it takes, if nothing was begun with the key.
+            do: Does it; gives the content of a 200.
+        """
+        key = self.request.headers.get("idempotency-key")
+        if key is None:
+            return await self._attempt(token, do)
+        if not 0 < len(key) <= _LONGEST_KEY:
+            raise Problem(400, "BAD_IDEMPOTENCY_KEY", f"Idempotency-Key takes 1 to {_LONGEST_KEY} characters")
+        spot = (self.who.id, self.space.namespace, key)
+        if spot in self.state.underway:
+            raise Problem(
+                409,
+                "IDEMPOTENCY_KEY_IN_USE",
+                "the first request with this Idempotency-Key goes on",
+                retry_after=1,
+            )
+        self.state.underway.add(spot)
+        try:
+            return await self._with_key(key, token, do)
+        finally:
+            self.state.underway.discard(spot)
+
+    async def _with_key(self, key: str, token: str, do: Work) -> Response:
+        path = self.request.scope["path"]
+        text = b"\0".join((self.request.method.encode(), path.encode(), self.session.encode(), self.body))
+        digest = hashlib.sha256(text).hexdigest()
+        store, who = self.space.store, self.who.id
+        reply = await leases.call(
+            self.space, store.once(who, key, digest, token, _ONCE_FOR_MS), "read an idempotency key"
+        )
+        if reply[0] == b"M":
+            raise Problem(
+                422,
+                "IDEMPOTENCY_KEY_REUSED",
+                "this Idempotency-Key was sent with another request; take a new one",
+            )
+        if reply[0] == b"D":
+            return Response(reply[3], int(reply[2]), {"Idempotent-Replayed": "true"}, "application/json")
+        begun = reply[2].decode()
+        try:
+            response = await self._attempt(token if reply[0] == b"N" else begun, do, again=reply[0] == b"P")
+        except BaseException:
+            # What failed may be tried anew with the same key.
+            self.space.engine.post(store.answered(who, key, begun, "", "", _ONCE_FOR_MS))
+            raise
+        status, body = str(response.status_code), bytes(response.body).decode()
+        kept = store.answered(
+            who, key, begun, status if response.status_code == 200 else "", body, _ONCE_FOR_MS
+        )
+        await leases.call(self.space, kept, "keep an answer")
+        return response
+
+    async def _attempt(self, token: str, do: Work, *, again: bool = False) -> Response:
+        try:
+            return answer(await do(Attempt(token, again)))
+        except asyncio.CancelledError:
+            if not self.gone:
+                raise
+            task = asyncio.current_task()
+            if task is not None:
+                task.uncancel()
+            return Response(status_code=_GONE)
+
+
+def _too_large(limit: int) -> Problem:
+    return Problem(413, "BODY_TOO_LARGE", f"the body may have {limit} bytes at most")
+
+
+def _misread(error: ValidationError) -> Problem:
+    found = error.errors(include_url=False, include_context=False, include_input=False)
+    if found and found[0]["type"] == "json_invalid":
+        return Problem(400, "BAD_JSON", "the body is not JSON")
+    told = [{"field": ".".join(map(str, one["loc"])), "problem": one["msg"]} for one in found[:20]]
+    text = "; ".join(f"{one['field'] or 'body'}: {one['problem']}" for one in told)
+    return Problem(422, "BAD_BODY", text[:500], errors=told)

@@ -1,0 +1,173 @@
+"""What can be asked of a name and of a session."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from pawl.core.options import check_ttl
+from pawl.core.validity import to_ms
+from pawl.runtimes.shared import secret
+from pawl.service import leases, schemas
+from pawl.service.leases import Told
+from pawl.service.problems import Problem
+from pawl.service.requests import Asked, Attempt, answer, segment
+from pawl.service.spaces import kinds
+
+__all__ = ["router"]
+
+router = APIRouter(prefix="/v1/ns/{namespace}")
+_NAME = "/{kind}/{name}"
+_DEFAULT_TTL = 30.0
+_BOTH = ("Idempotency-Key", "Pawl-Session")
+
+
+def _told(asked: Asked, body: Any) -> Told:
+    params = asked.request.path_params
+    kind = segment(params["kind"])
+    if kind != "rlock" and kind not in kinds():
+        raise Problem(
+            404, "NO_SUCH_KIND", f"no kind {kind!r:.40} can be held; known: {', '.join(sorted(kinds()))}"
+        )
+    if body is None:
+        return Told(kind, segment(params["name"]))
+    return Told(kind, segment(params["name"]), body.owner, body.permits, body.n)
+
+
+def _ttl_ms(asked: Asked, ttl: float | None) -> int:
+    bound = asked.session_ttl_ms
+    if bound is not None:
+        if ttl is not None:
+            raise Problem(422, "BAD_BODY", "ttl: a lease in a session lives as long as the session says")
+        return bound
+    seconds = check_ttl(_DEFAULT_TTL if ttl is None else ttl)
+    if seconds > asked.who.limits.max_ttl:
+        text = f"ttl is {seconds:g} s; this client may take {asked.who.limits.max_ttl:g} s at most"
+        raise Problem(422, "TTL_LIMIT", text)
+    return to_ms(seconds)
+
+
+@router.post(
+    f"{_NAME}/acquire",
+    tags=["leases"],
+    summary="Take a name",
+    openapi_extra=schemas.operation(schemas.Acquire, "kind", "name", headers=_BOTH),
+)
+async def acquire(request: Request) -> Response:
+    """Take a name, or wait in its queue; the place is given up when the client goes away."""
+    asked = Asked(request, "acquire")
+    body = await asked.read(schemas.Acquire)
+    told, ttl_ms = _told(asked, body), _ttl_ms(asked, body.ttl)
+    wait = min(body.wait, asked.who.limits.max_wait)
+
+    async def take(attempt: Attempt) -> dict[str, Any]:
+        grant, held_by = await leases.acquire(asked.space, told, attempt.token, ttl_ms, wait, asked.waiting)
+        await leases.note(asked.space, told, held_by, ttl_ms, asked.who, asked.session)
+        return {
+            "namespace": asked.space.namespace,
+            "kind": told.kind,
+            "name": told.name,
+            "token": held_by,
+            "fence": grant.fence,
+            "ttl": ttl_ms / 1000,
+            "expires_in": round(grant.valid_until - asked.space.engine.runtime.now(), 3),
+        }
+
+    return await asked.once(asked.new_token(body.holder), take)
+
+
+@router.post(
+    f"{_NAME}/renew",
+    tags=["leases"],
+    summary="Raise its life",
+    openapi_extra=schemas.operation(schemas.Renew, "kind", "name", headers=_BOTH),
+)
+async def renew(request: Request) -> Response:
+    """Raise the life of a lease; never lowers it."""
+    asked = Asked(request, "acquire")
+    body = await asked.read(schemas.Renew)
+    told = _told(asked, body)
+    ttl_ms = asked.session_ttl_ms or _ttl_ms(asked, body.ttl)
+
+    async def extend(_: Attempt) -> dict[str, Any]:
+        fence, left = await leases.renew(asked.space, told, body.token, ttl_ms, asked.who, asked.session)
+        return {"kind": told.kind, "name": told.name, "fence": fence, "expires_in": left}
+
+    return await asked.once(secret(), extend)
+
+
+@router.post(
+    f"{_NAME}/release",
+    tags=["leases"],
+    summary="Give it back",
+    openapi_extra=schemas.operation(schemas.Release, "kind", "name", headers=_BOTH),
+)
+async def release(request: Request) -> Response:
+    """Give a lease back; the next waiter has it in the same step."""
+    asked = Asked(request, "acquire")
+    body = await asked.read(schemas.Release)
+    told = _told(asked, body)
+
+    async def leave(attempt: Attempt) -> dict[str, Any]:
+        done = await leases.release(asked.space, told, body.token, asked.who, asked.session)
+        if not done and not attempt.again:
+            raise leases.not_held(told)
+        return {"kind": told.kind, "name": told.name, "released": True}
+
+    return await asked.once(secret(), leave)
+
+
+# Sessions -----------------------------------------------------------------------------------------------------------
+
+
+@router.post(
+    "/sessions",
+    tags=["sessions"],
+    summary="Open a session",
+    openapi_extra=schemas.operation(schemas.OpenSession, headers=_BOTH[:1]),
+)
+async def open_session(request: Request) -> Response:
+    """Open a session: all that it holds is free when its client gives no sign of life for its ttl."""
+    asked = Asked(request, "acquire")
+    body = await asked.read(schemas.OpenSession)
+    asked.session = ""
+    ttl_ms = _ttl_ms(asked, body.ttl)
+
+    async def begin(attempt: Attempt) -> dict[str, Any]:
+        session = f"s{ttl_ms}-{attempt.token}"
+        await leases.open_session(asked.space, session, ttl_ms, asked.who)
+        return {"session": session, "namespace": asked.space.namespace, "ttl": ttl_ms / 1000}
+
+    return await asked.once(secret(), begin)
+
+
+@router.post(
+    "/sessions/keep-alive",
+    tags=["sessions"],
+    summary="Give a sign of life",
+    openapi_extra=schemas.operation(None, headers=_BOTH[1:]),
+)
+async def keep_alive(request: Request) -> Response:
+    """Renew the session of the header ``Pawl-Session`` and all that it holds; tells what was lost."""
+    return answer(await leases.keep_session(*_session(request)))
+
+
+@router.delete(
+    "/sessions",
+    tags=["sessions"],
+    summary="End a session",
+    openapi_extra=schemas.operation(None, headers=_BOTH[1:]),
+)
+async def end_session(request: Request) -> Response:
+    """End the session of the header ``Pawl-Session``, and release all that it holds."""
+    return answer({"released": await leases.close_session(*_session(request))})
+
+
+def _session(request: Request) -> tuple[Any, str, Any]:
+    asked = Asked(request, "acquire")
+    if not asked.session:
+        raise Problem(400, "NO_SESSION", "send the session in the header Pawl-Session")
+    return asked.space, asked.session, asked.who

@@ -1,0 +1,152 @@
+"""The clients behind the service: one for each namespace, made when it is first asked for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from functools import lru_cache
+from typing import Any, cast
+
+from pawl.aio import AsyncClient
+from pawl.core.engine import Engine
+from pawl.core.names import check_namespace
+from pawl.core.operations import Plan
+from pawl.core.options import LockOptions
+from pawl.core.primitive import Primitive
+from pawl.core.template import escape
+from pawl.errors import ConfigurationError, NotSupported
+from pawl.primitives.permits import Permits
+from pawl.primitives.registry import REGISTRY, Entry
+from pawl.service.store import StoreKeys
+
+__all__ = ["Space", "Spaces", "kinds", "options_for"]
+
+_MOST_SPACES = 256
+_MOST_PRIMITIVES = 4096
+_TICKET_TTL = 3.0
+
+
+@lru_cache(maxsize=1024)
+def options_for(ttl_ms: int) -> LockOptions:
+    """How a lease of this ttl is taken. The service renews nothing by itself: that is its client's sign of life."""
+    ttl = ttl_ms / 1000
+    return LockOptions(ttl=ttl, renew=False, handover=0, ticket_ttl=min(_TICKET_TTL, ttl))
+
+
+def kinds() -> dict[str, Entry]:
+    """What can be held through the service: every primitive with leases of one name."""
+    return {kind: entry for kind, entry in REGISTRY.items() if entry.leases and entry.names == 1}
+
+
+class Space:
+    """One namespace.
+
+    Attributes:
+        namespace: Its name.
+        client: The client.
+        store: What the service keeps there.
+    """
+
+    def __init__(self, namespace: str, client: AsyncClient) -> None:
+        self.namespace = namespace
+        self.client = client
+        self.store = StoreKeys(check_namespace(namespace))
+        self._primitives: OrderedDict[tuple[Any, ...], Primitive] = OrderedDict()
+
+    @property
+    def engine(self) -> Engine:
+        """The engine of the present loop."""
+        return self.client._engine()
+
+    def primitive(
+        self, kind: str, name: str, *, owner: str | None = None, permits: int | None = None, n: int = 1
+    ) -> Primitive:
+        """What to send for one name.
+
+        Args:
+            kind: A key of ``kinds()``; an ``rlock`` is one with an owner.
+            name: The name, as it is.
+            owner: Who re-enters, of an ``rlock``.
+            permits: How many there are, of a ``semaphore``.
+            n: How many are taken at once.
+
+        Raises:
+            ConfigurationError: No such kind, or a name or value that can never work.
+        """
+        spot = kind, name, owner, permits, n
+        found = self._primitives.get(spot)
+        if found is not None:
+            self._primitives.move_to_end(spot)
+            return found
+        found = self._make(kind, name, owner, permits, n)
+        self._primitives[spot] = found
+        if len(self._primitives) > _MOST_PRIMITIVES:
+            self._primitives.popitem(last=False)
+        return found
+
+    def _make(self, kind: str, name: str, owner: str | None, permits: int | None, n: int) -> Primitive:
+        known = kinds()
+        if kind == "rlock":
+            kind = "rlock_owner"
+        entry = known.get(kind)
+        if entry is None:
+            listed = ", ".join(sorted(known.keys() - {"rlock_owner"}))
+            raise ConfigurationError(f"no kind {kind!r:.40}; known: {listed}")
+        given: dict[str, Any] = {}
+        for option, value in (("owner", owner), ("permits", permits)):
+            takes = option in entry.kwargs
+            if takes and value is None:
+                raise ConfigurationError(f"{option} is needed for a {kind.removesuffix('_owner')}")
+            if value is not None and not takes:
+                raise ConfigurationError(f"{option} has no meaning for a {kind}")
+            if takes:
+                given[option] = value
+        plan = cast("Plan", entry.make(self.client, escape(name), **given)._plan)
+        if n == 1:
+            return plan.primitive
+        if not isinstance(plan.primitive, Permits) or permits is None or not 1 <= n <= permits:
+            raise ConfigurationError(f"n is {n}; give 1 to the number of permits, of a semaphore")
+        return plan.primitive.of(plan.primitive.kind, str(n))
+
+
+class Spaces:
+    """All namespaces.
+
+    Args:
+        target: What ``connect_async`` takes.
+    """
+
+    def __init__(self, target: object) -> None:
+        self.target = target
+        self._spaces: dict[str, Space] = {}
+
+    def of(self, namespace: str) -> Space:
+        """One of them; whether the caller may use it was asked before.
+
+        Raises:
+            ConfigurationError: It can be no namespace, or there are too many.
+            NotSupported: The service was pointed at independent masters.
+        """
+        space = self._spaces.get(namespace)
+        if space is None:
+            if not namespace:
+                raise ConfigurationError("the namespace is empty; the service uses no names as bare keys")
+            if len(self._spaces) >= _MOST_SPACES:
+                raise ConfigurationError(f"{_MOST_SPACES} namespaces are in use on this instance")
+            client = AsyncClient(self.target, namespace=namespace)
+            if client._settings.redlock is not None:
+                raise NotSupported(
+                    "the service keeps its sessions on one server, Sentinel or Cluster, not on independent masters"
+                )
+            space = self._spaces[namespace] = Space(namespace, client)
+        return space
+
+    def interrupt(self) -> None:
+        """Wake all who wait, with ``ClientClosed``."""
+        for space in self._spaces.values():
+            cast("Any", space.engine.runtime).interrupt_waiters()
+
+    async def close(self) -> None:
+        """Close all clients. Leases stay: they belong to the service's clients."""
+        await asyncio.gather(*(space.client.close() for space in self._spaces.values()))
+        self._spaces.clear()

@@ -1,0 +1,89 @@
+"""What the service keeps on the server: sessions, what each client holds, and answers to requests that come twice.
+
+All keys of a namespace lie in one hash slot. Nothing here decides who holds a name: that is the primitive's own key. If
+all of this were lost, leases would still end by their ttl and be released by their tokens.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+from pawl.core.names import WIRE_VERSION, helper_key
+from pawl.core.runtime import Call
+from pawl.core.scripts import load, pack_words
+
+__all__ = ["StoreKeys"]
+
+_ANSWERED = load(__name__, "answered")
+_CLOSE = load(__name__, "close")
+_HOLD = load(__name__, "hold")
+_KEEP = load(__name__, "keep")
+_LISTED = load(__name__, "listed")
+_ONCE = load(__name__, "once")
+_OPEN = load(__name__, "open")
+_TALLY = load(__name__, "tally")
+
+
+def _pack(*words: str | int) -> bytes:
+    return pack_words(*[str(word).encode() for word in words])
+
+
+def _hashed(*parts: str) -> str:
+    # Each part with its length, so that no two lists of parts look alike.
+    text = "".join(f"{len(part)}:{part}" for part in parts)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+class StoreKeys:
+    """The calls of one namespace. Immutable; shared by all requests.
+
+    Args:
+        namespace: The namespace as keys begin with it.
+    """
+
+    __slots__ = ("_index", "_prefix")
+
+    def __init__(self, namespace: str) -> None:
+        self._prefix = helper_key(namespace or "pawl:", f"{WIRE_VERSION}:http:")
+        self._index = _pack(self._prefix + "index")
+
+    def _of(self, what: str, *parts: str) -> bytes:
+        return _pack(f"{self._prefix}{what}:{_hashed(*parts)}")
+
+    def hold(self, client: str, token: str, what: str, session: str, *, life_ms: int, most: int) -> Call:
+        """Note a lease; see ``hold.lua``."""
+        bound = "1" if session else "0"
+        keys = self._of("holds", client) + self._index + self._of("session", client, session)
+        return Call(_HOLD, keys + _pack(token, what, life_ms, most, bound))
+
+    def tally(self, client: str, session: str, life_ms: int, renewed: str, over: str) -> Call:
+        """Note what became of leases; see ``tally.lua``."""
+        keys = self._of("holds", client) + self._index + self._of("session", client, session)
+        return Call(_TALLY, keys + _pack(life_ms, renewed, over))
+
+    def open(self, client: str, session: str, ttl_ms: int, most: int) -> Call:
+        """Open a session; see ``open.lua``."""
+        return Call(_OPEN, self._session(client, session) + _pack(_hashed(session), ttl_ms, most))
+
+    def keep(self, client: str, session: str) -> Call:
+        """Keep a session alive; see ``keep.lua``."""
+        return Call(_KEEP, self._session(client, session) + _pack(_hashed(session)))
+
+    def close(self, client: str, session: str) -> Call:
+        """End a session; see ``close.lua``."""
+        return Call(_CLOSE, self._session(client, session) + _pack(_hashed(session)))
+
+    def _session(self, client: str, session: str) -> bytes:
+        return self._of("session", client, session) + self._of("sessions", client)
+
+    def listed(self, start: int, limit: int) -> Call:
+        """List what is held; see ``listed.lua``."""
+        return Call(_LISTED, self._index + _pack(start, limit))
+
+    def once(self, client: str, key: str, body: str, token: str, life_ms: int) -> Call:
+        """Begin a request; see ``once.lua``."""
+        return Call(_ONCE, self._of("request", client, key) + _pack(body, token, life_ms))
+
+    def answered(self, client: str, key: str, token: str, status: str, answer: str, life_ms: int) -> Call:
+        """Keep an answer; see ``answered.lua``."""
+        return Call(_ANSWERED, self._of("request", client, key) + _pack(token, status, answer, life_ms))

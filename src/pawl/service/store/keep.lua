@@ -1,0 +1,33 @@
+-- Keeps a session alive, and says what it holds, for the caller to renew.
+-- keys: session, sessions (of one client)
+-- args: id, rid
+-- returns: {'K', rid, now_ms, ttl_ms, {token, what, ...}} | {'S', rid} (there is no such session)
+-- invariant: a session that ended is never opened again, and no expiry falls. Its first write is PEXPIREAT, which the
+--   server lets pass when it is out of memory.
+local id = ARGV[1]
+local SESSION, SESSIONS = KEYS[1], KEYS[2]
+local held = call('HGETALL', SESSION)
+local left, all_left = call('PTTL', SESSION), call('PTTL', SESSIONS)
+read_clock()
+call('ZCARD', SESSIONS)
+local ttl_ms, listed = nil, {}
+for at = 1, #held, 2 do
+  if held[at] == 'ttl_ms' then
+    ttl_ms = tonumber(held[at + 1])
+  else
+    listed[#listed + 1] = held[at]
+    listed[#listed + 1] = held[at + 1]
+  end
+end
+if not ttl_ms then
+  return {'S', RID}
+end
+local expiry = string.format('%.0f', now_ms + ttl_ms)
+if left < ttl_ms then
+  call('PEXPIREAT', SESSION, expiry)
+end
+if all_left < ttl_ms then
+  call('PEXPIREAT', SESSIONS, expiry)
+end
+call('ZADD', SESSIONS, 'XX', 'GT', expiry, id)
+return {'K', RID, now_ms, ttl_ms, listed}

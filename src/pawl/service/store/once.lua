@@ -1,0 +1,20 @@
+-- Begins a request that is to happen once, or says how far it is.
+-- keys: request
+-- args: body (its hash), token (for what it asks), life_ms, rid
+-- returns: {'N', rid, token} (new) | {'P', rid, token} (begun before) | {'D', rid, status, answer} | {'M', rid}
+-- invariant: the first body and token stay until the request was answered or taken back; another body is told 'M'.
+local body, token, life_ms = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local seen = call('HMGET', KEYS[1], 'body', 'token', 'status', 'answer')
+read_clock()
+if not seen[1] then
+  call('HSET', KEYS[1], 'body', body, 'token', token)
+  call('PEXPIREAT', KEYS[1], string.format('%.0f', now_ms + life_ms))
+  return {'N', RID, token}
+end
+if seen[1] ~= body then
+  return {'M', RID}
+end
+if seen[3] then
+  return {'D', RID, seen[3], seen[4]}
+end
+return {'P', RID, seen[2]}
