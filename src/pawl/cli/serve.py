@@ -100,15 +100,7 @@ def _run(
     from pawl.service.runner import serve as listen
     from pawl.service.spaces import Spaces
 
-    if host not in _LOOPBACK:
-        if tokens is None:
-            raise ConfigurationError(f"--host {host}: beyond this machine it needs --tokens")
-        if certificate is None and not insecure_http:
-            raise ConfigurationError(
-                f"--host {host}: beyond this machine it needs --certificate, or --insecure-http"
-            )
-    if client_ca and not certificate:
-        raise ConfigurationError("--client-ca needs --certificate")
+    _check_reach(host, tokens, certificate, client_ca, insecure_http=insecure_http)
     access = Access(Limits(), tokens)
     access.load()
     if tokens is None:
@@ -128,3 +120,18 @@ def _run(
         create_app(state), state, listening, lambda bound: say(f"listening on {scheme}://{shown}:{bound}")
     )
     return Exit.OK if began else Exit.UNAVAILABLE
+
+
+def _check_reach(
+    host: str, tokens: Path | None, certificate: str | None, client_ca: str | None, *, insecure_http: bool
+) -> None:
+    if client_ca and not certificate:
+        raise ConfigurationError("--client-ca needs --certificate")
+    if host in _LOOPBACK:
+        return
+    if tokens is None:
+        raise ConfigurationError(f"--host {host}: beyond this machine it needs --tokens")
+    if certificate is None and not insecure_http:
+        raise ConfigurationError(
+            f"--host {host}: beyond this machine it needs --certificate, or --insecure-http"
+        )
