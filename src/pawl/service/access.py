@@ -21,7 +21,7 @@ from pawl.errors import ConfigurationError
 from pawl.service.config import Limits
 from pawl.service.problems import Problem
 
-__all__ = ["ROLES", "Access", "Principal", "entry_for", "hash_of", "new_secret"]
+__all__ = ["ROLES", "Access", "Principal", "entry_for", "hash_of", "new_secret", "write_private"]
 
 log: logging.Logger = logging.getLogger("pawl.service")
 

@@ -21,7 +21,7 @@ from pawl.service.problems import Problem
 from pawl.service.requests import Asked, Attempt, answer, segment
 from pawl.service.spaces import Space, kinds, options_for
 
-__all__ = ["all_names", "router", "shown"]
+__all__ = ["all_names", "audit", "force", "look", "names", "router", "shown"]
 
 router = APIRouter(prefix="/v1/ns/{namespace}")
 _PAGE = 200

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from pawl import errors
 from pawl.errors import PawlError
 
-__all__ = ["STATUS", "Problem", "answer_problem", "problem_of"]
+__all__ = ["STATUS", "Problem", "answer_problem", "problem_of", "response_of"]
 
 log: logging.Logger = logging.getLogger("pawl.service")
 

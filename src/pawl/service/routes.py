@@ -17,7 +17,7 @@ from pawl.service.problems import Problem
 from pawl.service.requests import Asked, Attempt, answer, segment
 from pawl.service.spaces import kinds
 
-__all__ = ["router"]
+__all__ = ["acquire", "end_session", "keep_alive", "open_session", "release", "renew", "router"]
 
 router = APIRouter(prefix="/v1/ns/{namespace}")
 _NAME = "/{kind}/{name}"
