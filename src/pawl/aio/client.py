@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, NoReturn, Self, Unpack, cast
@@ -34,6 +35,10 @@ from pawl.runtimes.aio import AsyncioRuntime
 from pawl.topology.credentials import Credentials
 
 __all__ = ["AsyncClient"]
+
+
+_BEGUN_WITHIN = 0.5
+"""Seconds that a close gives the other loops of the client to begin theirs: one may be blocked."""
 
 
 class AsyncClient:
@@ -309,6 +314,18 @@ class AsyncClient:
             await asyncio.wait({closing})
             raise
 
+    async def _begun_elsewhere(self, here: asyncio.AbstractEventLoop) -> None:
+        """Return once every other loop has begun to close: what this one gives back must not go to a waiter there."""
+        begun: set[asyncio.Future[None]] = set()
+        for loop in list(self._engines):
+            if loop is not here and loop.is_running():
+                done: concurrent.futures.Future[None] = concurrent.futures.Future()
+                # Behind the close that was scheduled before, and behind the first step of its task.
+                loop.call_soon_threadsafe(loop.call_soon, done.set_result, None)
+                begun.add(asyncio.wrap_future(done))
+        if begun:
+            await asyncio.wait(begun, timeout=_BEGUN_WITHIN)
+
     async def _close(self, patience: float) -> None:
         self._closed = True
         self._forget_ended_loops()
@@ -318,6 +335,7 @@ class AsyncClient:
             for loop, engine in list(self._engines.items())
             if loop is not here and loop.is_running()
         ]
+        await self._begun_elsewhere(here)
         try:
             if here in self._engines:
                 await _close_engine(self._engines[here], patience)

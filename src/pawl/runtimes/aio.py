@@ -29,6 +29,7 @@ __all__ = ["AsyncioRuntime"]
 log: logging.Logger = logging.getLogger("pawl.asyncio")
 
 _KEPT_MESSAGES = 1024
+_LAST_WORD_WITHIN = 0.25
 
 
 class _Sleep:
@@ -384,6 +385,8 @@ class AsyncioRuntime:
         finally:
             self._spares.close()
             if self._mux is not None:
+                # Also where the loop ends and cancels this: the leases that were just given back are to be free.
+                await self._mux.hear_out(_LAST_WORD_WITHIN)
                 self._mux.close()
 
     def after_fork(self) -> None:
