@@ -305,7 +305,7 @@ class Mux(asyncio.Protocol):
         """Wait for the last answer under way: a socket closed on top of it may take the request back as well."""
         if self._pending and not self.dead and not self._pending[-1].ended:
             heard: asyncio.Future[None] = self._loop.create_future()
-            self._pending[-1].add_done_callback(lambda _: heard.done() or heard.set_result(None))
+            self._pending[-1].add_done_callback(lambda _: heard.cancel())
             await asyncio.wait({heard}, timeout=timeout)
 
     def close(self, fault: Fault | None = None) -> None:
