@@ -21,6 +21,7 @@ from pawl.runtimes import threads
 from pawl.testing._resp import Wire
 from pawl.testing.groups import ClusterGroup
 from pawl.testing.servers import Server
+from tests.edges.helpers import in_child
 from tests.faults.rig import Colour, in_thread, key, until
 
 pytestmark = pytest.mark.fault
@@ -295,3 +296,26 @@ def slot_served(cluster: ClusterGroup, name: str, victim: Server) -> bool:
     state = node.command("CLUSTER", "INFO")
     assert isinstance(state, bytes)
     return cluster.owner(slot) is not victim and b"cluster_state:ok" in state
+
+
+def test_a_child_finds_the_nodes_by_itself(cluster: ClusterGroup) -> None:
+    with pawl.connect(cluster.url) as client, client.lock("parent") as lease:
+        names = [names[0] for names in names_by_node(cluster).values()]
+        assert in_child(lambda: [client.lock(name).acquire().fence > 0 for name in names]) == [True] * 3
+        lease.check()
+        for name in names:
+            node = next(node for node in cluster.nodes if node is cluster.owner(cluster.slot_of(key(name))))
+            node.command("DEL", key(name))
+
+
+def test_a_wrong_password_for_the_cluster(cluster: ClusterGroup, colour: Colour) -> None:
+    client = colour.connect(cluster.url, username="nobody", password="s3cret")
+    with pytest.raises(pawl.BackendDenied) as caught:
+        client.lock().acquire()
+    assert "s3cret" not in str(caught.value)
+
+
+def test_tls_to_plain_nodes(cluster: ClusterGroup, colour: Colour) -> None:
+    url = cluster.url.replace("redis+", "rediss+")
+    with pytest.raises(pawl.BackendUnavailable, match="the port is plain, without TLS"):
+        colour.connect(url).lock(unavailable_after=0.5).acquire()

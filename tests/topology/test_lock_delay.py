@@ -125,3 +125,16 @@ def test_on_independent_masters_it_is_refused(server: Server, colour: Colour) ->
     for options in ({"lock_delay": 1.0}, {"replicas": 1}):
         with pytest.raises(pawl.NotSupported, match="is for one master"):
             colour.connect(urls).lock(**options)
+
+
+def test_a_confirmation_gives_no_more_than_was_left(server: Server, colour: Colour) -> None:
+    """After a failover a lease without renewal is only asked for: what the server keeps longer is not its holder's."""
+    client = colour.connect(server.url)
+    lease = client.lock(ttl=3.0, lock_delay=30.0, renew=False).acquire()
+    time.sleep(0.6)
+    engine = colour.run(lambda: colour.engine(client.raw))
+    colour.run(engine.doubt)
+    until(lambda: client.counter("renewed") == 1, what="the confirmation")
+    assert lease.state == "held"
+    assert 1.5 < lease.remaining() <= 2.4
+    lease.release()

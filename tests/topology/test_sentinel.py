@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import threading
 import time
 from collections.abc import Iterator
 
@@ -10,6 +12,7 @@ import pytest
 import pawl
 from pawl.testing.groups import SentinelGroup
 from pawl.testing.servers import Server
+from tests.edges.helpers import in_child
 from tests.faults.rig import Colour, in_thread, key, until
 
 pytestmark = pytest.mark.fault
@@ -196,3 +199,41 @@ def test_a_master_that_hangs_is_left(group: SentinelGroup, colour: Colour) -> No
     second = other.lock().acquire(timeout=10.0)
     assert master.command("GET", key("n")) == second.token.encode()
     second.release()
+
+
+def watches() -> int:
+    return sum(thread.name == "pawl-sentinel" for thread in threading.enumerate())
+
+
+def test_the_watch_ends_with_its_client(calm: SentinelGroup, colour: Colour) -> None:
+    before = watches()
+    client = colour.connect(calm.url)
+    client.lock("watched").acquire().release()
+    assert watches() == before + 1
+    client.close()
+    until(lambda: watches() == before, what="the end of the watch")
+
+
+def test_the_watch_of_a_client_that_is_dropped_ends(calm: SentinelGroup) -> None:
+    before = watches()
+    client = pawl.connect(calm.url)
+    client.lock("watched").acquire().release()
+    assert watches() == before + 1
+    del client
+    gc.collect()
+    until(lambda: watches() == before, what="the end of the watch")
+
+
+def test_a_child_finds_the_master_by_itself(calm: SentinelGroup) -> None:
+    with pawl.connect(calm.url) as client:
+        with client.lock("parent") as lease:
+            fence = in_child(lambda: client.lock("child").acquire().fence)
+            assert fence > lease.fence
+            lease.check()
+        client.lock("parent").acquire().release()
+
+
+def test_tls_to_plain_sentinels(calm: SentinelGroup, colour: Colour) -> None:
+    url = calm.url.replace("redis+", "rediss+")
+    with pytest.raises(pawl.BackendUnavailable, match="the port is plain, without TLS"):
+        colour.connect(url).lock(unavailable_after=0.5).acquire()

@@ -13,8 +13,9 @@ from pawl.core.faults import classify
 from pawl.core.runtime import Fault, FaultKind
 from pawl.topology.endpoint import Endpoint, Sentinels
 from pawl.topology.sentinel import View, choose, enough, read_switch, read_view
-from pawl.transport.connect import fault_of, make_async, make_sync
+from pawl.transport.connect import fault_of
 from pawl.transport.link import open_socket
+from pawl.transport.mux import open_connection
 from pawl.transport.wire import NOTHING, PushNotification, ReplyError, new_reader, pack
 
 __all__ = ["Ask", "MasterFinder", "MasterWatch", "ask_async", "ask_sync"]
@@ -32,22 +33,28 @@ _SUBSCRIBE = pack(b"SUBSCRIBE", b"+switch-master")
 
 async def ask_sync(endpoint: Endpoint, words: tuple[str, ...], timeout: float) -> Any:
     """Ask a node one thing, blocking; raises ``Fault``."""
-    connection = make_sync(endpoint, timeout)
     try:
-        connection.connect()
-        connection.send_command(*words)
-        return connection.read_response()
-    except Exception as error:
+        with contextlib.closing(open_socket(endpoint, timeout)) as sock:
+            sock.settimeout(timeout)
+            sock.sendall(pack(*[word.encode() for word in words]))
+            reader = new_reader()
+            while (reply := reader.gets()) is NOTHING:
+                chunk = sock.recv(65536)
+                if not chunk:
+                    raise ConnectionResetError("the server closed the connection")
+                reader.feed(chunk)
+    except OSError as error:
         raise fault_of(error, endpoint.shown) from error
-    finally:
-        connection.disconnect()
+    if isinstance(reply, ReplyError):
+        fault = classify(str(reply))
+        raise Fault(fault.kind, f"{endpoint.shown}: {fault.text}")
+    return reply
 
 
 async def ask_async(endpoint: Endpoint, words: tuple[str, ...], timeout: float) -> Any:
     """The same for asyncio."""
-    connection = make_async(endpoint, timeout)
+    connection = await open_connection(endpoint, timeout)
     try:
-        await connection.connect()
         await connection.send_command(*words)
         return await connection.read_response()
     except Exception as error:
