@@ -352,7 +352,8 @@ class ThreadRuntime:
         self._ending = True
         self.nudge()
         upkeep = self._upkeep
-        if upkeep is not None and upkeep is not threading.current_thread():
+        # Without a number it was never started: Ctrl-C came in between.
+        if upkeep is not None and upkeep.ident is not None and upkeep is not threading.current_thread():
             upkeep.join(timeout)
         with self._links_guard:
             links = list(self._links)
