@@ -50,9 +50,9 @@ class Report:
     seeds: int = 0
     operations: int = 0
     second_owners: int = 0
-    primitives: Counter[str] = field(default_factory=Counter)
-    counts: Counter[object] = field(default_factory=Counter)
-    findings: list[Finding] = field(default_factory=list)
+    primitives: Counter[str] = field(default_factory=Counter[str])
+    counts: Counter[object] = field(default_factory=Counter[object])
+    findings: list[Finding] = field(default_factory=list[Finding])
     seconds: float = 0.0
 
     def add(self, plan: Plan, result: Result) -> None:

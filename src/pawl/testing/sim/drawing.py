@@ -20,6 +20,7 @@ _FORMS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("lock", {}),
     ("lock", {}),
     ("lock", {"handover": 0}),
+    ("fair_lock", {}),
     ("lock", {"renew": False}),
     ("lock", {"max_hold": 0.4}),
     ("lock", {"min_hold": 0.05}),

@@ -96,7 +96,8 @@ class Interpreter:
         # The very Lua that Redis embeds.
         from lupa import lua51
 
-        lua: Any = lua51.LuaRuntime(encoding=None, unpack_returned_tuples=True, register_eval=False)
+        make: Any = lua51.LuaRuntime
+        lua: Any = make(encoding=None, unpack_returned_tuples=True, register_eval=False)
         self._table: Any = lua51.lua_type
         self._compiled: dict[bytes, Any] = {}
         self._compile, self._run = lua.execute(_HOST)

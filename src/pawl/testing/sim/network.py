@@ -61,8 +61,8 @@ class Network:
         self.base: float = base
         self.tail: float = tail
         self.faults: dict[str, dict[str, float]] = {}
-        self.count: Callable[[str, str], object] = lambda *_: None
-        self.answered: Callable[[Process, Call, list[Any]], object] = lambda *_: None
+        self.count: Callable[[str, str], object] = _deaf
+        self.answered: Callable[[Process, Call, list[Any]], object] = _deaf
 
     def delay(self) -> float:
         """How long one message takes."""
@@ -86,6 +86,10 @@ class Network:
             return False
         self.count(fault, operation)
         return True
+
+
+def _deaf(*_: object) -> None:
+    """Nobody wants to know."""
 
 
 class Link:
@@ -242,6 +246,7 @@ class Link:
         self.silent = 0
         pending = self.pending
         if type(reply) is list:
+            words: list[Any] = reply  # pyright: ignore[reportUnknownVariableType] - a reply, so of anything
             request = pending.pop(rid, None)
             # Replies come in order: those of earlier requests that are still missing are lost.
             for earlier in [other for other in pending if other < rid]:
@@ -249,8 +254,8 @@ class Link:
                     Fault(FaultKind.UNANSWERED, "the reply was lost", maybe_applied=True)
                 )
             if request is not None:
-                network.answered(self.process, request.call, reply)
-                request.end(reply)
+                network.answered(self.process, request.call, words)
+                request.end(words)
             return
         # An error carries no id and belongs to the oldest request; this one, to the oldest that was sent by hash.
         by_hash = reply.startswith("NOSCRIPT")

@@ -54,7 +54,7 @@ class Node:
         self.lost_memory_at: float = -1.0
         self.links: dict[str, Link] = {}
         self.judge: Judge = _no_judge
-        self.refused: Callable[[str, str], object] = lambda *_: None
+        self.refused: Callable[[str, str], object] = _no_judge
         self.messages: list[bytes] = []
         self.edit: Callable[[str, bytes], bytes] | None = None
         self._interpreter = Interpreter.shared()

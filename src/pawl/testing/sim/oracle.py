@@ -363,4 +363,6 @@ def shown(value: Any) -> Any:
     """A reply with its bytes as text, for traces."""
     if isinstance(value, bytes):
         return value.decode(errors="replace")
-    return [shown(one) for one in value] if isinstance(value, list) else value
+    if isinstance(value, list):
+        return [shown(one) for one in value]  # pyright: ignore[reportUnknownVariableType] - of a reply, so anything
+    return value

@@ -208,7 +208,8 @@ def weight(client: Client) -> int:
 
 
 def _operation(raw: dict[str, Any]) -> Operation:
-    return Operation(**{**raw, "body": tuple(raw["body"])})
+    given: dict[str, Any] = {**raw, "body": tuple(raw["body"])}
+    return Operation(**given)
 
 
 def _halves(worker: tuple[Operation, ...]) -> Iterable[tuple[Operation, ...]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -295,7 +295,7 @@ _quiet: list[None] = []
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
+def quiet() -> Generator[None]:
     """Many runs in a row: no logging, no warnings of dropped leases, no collector at a moment of its own choice."""
     if _quiet:
         yield
