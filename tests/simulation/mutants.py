@@ -11,7 +11,7 @@ from unittest.mock import patch
 
 from pawl.core import claim, endings, quick, renewal
 from pawl.core.engine import Engine
-from pawl.core.handover import Place, Turn
+from pawl.core.handover import Place
 from pawl.core.runtime import Fault
 from pawl.core.validity import drift, valid_until
 from pawl.errors import BackendUnavailable
@@ -162,15 +162,13 @@ async def _unknown_is_held(
 _win = claim.win
 
 
-def _one_fence_for_all(self: Place, tenure: Any, now: float) -> Turn:
-    turn = _hand_over(self, tenure, now)
-    if turn is Turn.HANDED:
-        sleeper = self.keeper()
-        sleeper.fence = tenure.fence  # type: ignore[union-attr]
-    return turn
+def _one_fence_for_all(self: Place, tenure: Any, now: float) -> Any:
+    sleeper = _hand_to_first(self, tenure, now)
+    sleeper.fence = tenure.fence
+    return sleeper
 
 
-_hand_over = Place.hand_over
+_hand_to_first = Place.hand_to_first
 
 
 async def _forgets_before_sending(engine: Any, tenure: Any) -> Release:
@@ -191,7 +189,7 @@ CLIENTS: dict[str, Callable[[], list[Any]]] = {
         _watching_time(),
         patch.object(claim, "_check", _trusting_check),
     ],
-    "S9 local owners share a fence": lambda: [patch.object(Place, "hand_over", _one_fence_for_all)],
+    "S9 local owners share a fence": lambda: [patch.object(Place, "hand_to_first", _one_fence_for_all)],
     "O4 a resent release is called lost": lambda: [patch.object(endings, "_not_ours", _says_lost)],
     "O5 any answer to a renewal is a yes": lambda: [patch.object(renewal, "_answered", _takes_any_answer)],
     "validity from the reply": lambda: [_watching_time(), *_everywhere(_from_reply)],
@@ -233,6 +231,7 @@ FAULTS: dict[str, tuple[str, ...]] = {
     "leave sets no tombstone": ("late_copy",),
     "the quick grant ignores the tombstone": ("late_copy",),
     "acquire again lowers its ticket": ("clock_back", "late_copy"),
+    "the quick ticket replaces an older one": ("late_copy", "reply_loss"),
     "the fence is the clock alone": ("clock_back",),
     "the quick fence is the clock alone": ("clock_back",),
     "renew lowers a ticket": ("clock_back",),

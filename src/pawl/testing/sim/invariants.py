@@ -178,6 +178,13 @@ def _leases(before: Snapshot, after: Snapshot, step: Step, found: list[str]) -> 
         for token in has
         if token not in had and (token != step.token or step.script not in _CREATE)
     ]
+    found += [
+        f"I8: {token} lost its place in the queue"
+        for token, ticket in after.queue.items()
+        if token in before.queue
+        and before.queue[token].expiry
+        and before.queue[token].number != ticket.number
+    ]
     if leaving and leaving in has:
         found.append(f"I7: {leaving} left and is there")
 
