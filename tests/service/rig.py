@@ -74,7 +74,7 @@ class Instance:
                 self.said += line
                 if not line:
                     break
-            if found := re.search(rb"listening on (https?://\S+)", self.said):
+            if found := re.search(rb"listening on (https?://\S+)\n", self.said):
                 return found[1].decode()
         raise AssertionError(f"it did not begin: {self.said!r}")
 
@@ -121,6 +121,7 @@ class Instance:
             self.process.send_signal(number)
         code = self.process.wait(timeout)
         assert self.process.stderr is not None
-        self.said += self.process.stderr.read()
-        self.process.stderr.close()
+        if not self.process.stderr.closed:
+            self.said += self.process.stderr.read()
+            self.process.stderr.close()
         return code

@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import pawl
 from pawl.errors import PawlError
-from pawl.service import leases, looks, routes
+from pawl.service import leases, looks, page, routes, watch
 from pawl.service.problems import Problem, answer_problem, response_of
 from pawl.service.requests import State, answer
 
@@ -87,6 +87,11 @@ def create_app(state: State) -> FastAPI:
     Args:
         state: Its namespaces and tokens.
     """
+    watches: dict[str, watch.Watch] = {}
+
+    def send_away() -> None:
+        for one in watches.values():
+            one.end()
 
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncGenerator[None]:
@@ -98,8 +103,12 @@ def create_app(state: State) -> FastAPI:
         description="Distributed locks over HTTP.",
     )  # fmt: skip
     app.state.pawl = state
-    app.include_router(looks.router)
-    app.include_router(routes.router)
+    app.state.watches = watches
+    state.at_end.append(send_away)
+    # Before the others: one path segment of theirs could be its name.
+    for part in (watch.router, looks.router, routes.router):
+        app.include_router(part)
+    app.include_router(page.router)
     for kind in (Problem, PawlError):
         app.add_exception_handler(kind, answer_problem)
     app.add_exception_handler(HTTPException, _answer_http)

@@ -60,12 +60,14 @@ class State:
         spaces: The namespaces.
         access: The tokens.
         draining: True once it was told to end.
+        at_end: Called when it ends, for what would keep connections open.
         underway: Idempotency keys of requests that are going on here.
     """
 
     spaces: Spaces
     access: Access
     draining: bool = False
+    at_end: list[Callable[[], object]] = field(default_factory=list[Callable[[], object]])
     underway: set[tuple[str, str, str]] = field(default_factory=set[tuple[str, str, str]])
 
 

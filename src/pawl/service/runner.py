@@ -74,6 +74,8 @@ class _Server(uvicorn.Server):
 
     def _end(self, sig: int, frame: FrameType | None) -> None:
         self._state.spaces.interrupt()
+        for end in self._state.at_end:
+            end()
         super().handle_exit(sig, frame)
 
 

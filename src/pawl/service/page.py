@@ -1,0 +1,51 @@
+"""The live page: three files of the package, without anything from elsewhere."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from pawl.service.access import ROLES
+from pawl.service.requests import State, answer, segment
+
+__all__ = ["index", "router", "script", "style", "whoami"]
+
+router = APIRouter()
+
+
+@cache
+def _read(name: str) -> bytes:
+    return files("pawl.service").joinpath("static", name).read_bytes()
+
+
+@router.get("/", include_in_schema=False)
+async def index() -> Response:
+    """The page. It tells nothing before it was given a token."""
+    return Response(_read("page.html"), media_type="text/html")
+
+
+@router.get("/page.js", include_in_schema=False)
+async def script() -> Response:
+    """Its program."""
+    return Response(_read("page.js"), media_type="text/javascript")
+
+
+@router.get("/page.css", include_in_schema=False)
+async def style() -> Response:
+    """Its looks."""
+    return Response(_read("page.css"), media_type="text/css")
+
+
+@router.get("/v1/whoami", tags=["looks"], summary="What a token may do")
+async def whoami(request: Request) -> Response:
+    """What the token may do in a namespace: query ``namespace``, default ``pawl``."""
+    state: State = request.app.state.pawl
+    who = state.access.who(request.headers.get("authorization"))
+    state.access.spend(who)
+    namespace = segment(request.query_params.get("namespace", "pawl"))
+    may = [role for role in ROLES if who.may(role, namespace)]
+    return answer({"id": who.id, "namespace": namespace, "may": may, "expires": who.expires})

@@ -1,0 +1,270 @@
+"use strict";
+// The token lives in this variable alone: no cookie, no storage, no URL.
+let token = "";
+let namespace = "pawl";
+let may = [];
+let locks = [];
+let recent = [];
+let paused = false;
+let stream = null;
+const points = [];
+const at = (id) => document.getElementById(id);
+
+// What is looked at stands in the URL, so that it can be sent to somebody; the token never does.
+const view = () => new URLSearchParams(location.search);
+function setView(changes, push) {
+  const next = view();
+  for (const [key, value] of Object.entries(changes)) {
+    if (value) next.set(key, value); else next.delete(key);
+  }
+  const query = next.toString();
+  const url = query ? `/?${query}` : "/";
+  if (push) history.pushState(null, "", url); else history.replaceState(null, "", url);
+  draw();
+}
+
+async function ask(path, options = {}) {
+  const response = await fetch(path, {
+    ...options, cache: "no-store", headers: { ...options.headers, Authorization: `Bearer ${token}` },
+  });
+  if (!response.ok) {
+    const problem = await response.json().catch(() => ({}));
+    const error = new Error(problem.detail || `HTTP ${response.status}`);
+    error.status = response.status;
+    throw error;
+  }
+  return response;
+}
+const space = () => `/v1/ns/${encodeURIComponent(namespace)}`;
+const pathOf = (lock) => `${space()}/${lock.kind === "rlock" ? "lock" : lock.kind}/${encodeURIComponent(lock.name)}`;
+
+function element(tag, text, attributes = {}) {
+  const made = document.createElement(tag);
+  if (text !== undefined && text !== null) made.textContent = text;
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  return made;
+}
+function duration(seconds) {
+  if (seconds === null || seconds === undefined) return "–";
+  if (seconds < 60) return `${seconds.toFixed(seconds < 10 ? 1 : 0)} s`;
+  if (seconds < 3600) return `${Math.floor(seconds / 60)} min ${Math.floor(seconds % 60)} s`;
+  return `${Math.floor(seconds / 3600)} h ${Math.floor((seconds % 3600) / 60)} min`;
+}
+const clock = (moment) => new Date(moment * 1000).toLocaleTimeString();
+const ageOf = (lock) => (lock.since === null ? null : Math.max(0, Date.now() / 1000 - lock.since));
+// The ttl itself is not known from outside: the longest that was seen stands for it.
+const longest = new Map();
+function lifeOf(lock) {
+  const key = `${lock.kind} ${lock.name} ${lock.fence}`;
+  const most = Math.max(longest.get(key) || 0, lock.ttl_left || 0);
+  longest.set(key, most);
+  return most ? (lock.ttl_left || 0) / most : 0;
+}
+
+function chosen() {
+  const search = view().get("search") || "";
+  const found = locks.filter((lock) => (lock.name.includes(search) || lock.holder.includes(search))
+    && (!view().get("contended") || lock.queue_length > 0));
+  const orders = {
+    age: (a, b) => (a.since ?? Infinity) - (b.since ?? Infinity),
+    name: (a, b) => (a.name < b.name ? -1 : 1),
+    waiters: (a, b) => b.queue_length - a.queue_length,
+    ttl: (a, b) => (a.ttl_left ?? Infinity) - (b.ttl_left ?? Infinity),
+  };
+  return found.sort(orders[view().get("sort")] || orders.age);
+}
+
+function meterOf(lock) {
+  const bar = element("meter", null, { min: 0, max: 1, low: 0.2, value: lifeOf(lock), title: "ttl left" });
+  const cell = element("td", null, { "data-what": "Ttl left", class: "number" });
+  cell.append(bar, ` ${duration(lock.ttl_left)}`);
+  return cell;
+}
+function row(lock) {
+  const line = element("tr");
+  const link = element("a", lock.name, { href: `/?kind=${lock.kind}&name=${encodeURIComponent(lock.name)}` });
+  link.addEventListener("click", (event) => {
+    event.preventDefault();
+    setView({ kind: lock.kind, name: lock.name }, true);
+  });
+  const name = element("td", null, { "data-what": "Name" });
+  name.append(link);
+  if (lock.kind !== "lock") name.append(` (${lock.kind})`);
+  const who = lock.foreign ? "not pawl's" : lock.holder || lock.holders.map((one) => one.holder).join(", ");
+  line.append(
+    name, element("td", who, { "data-what": "Holder" }), element("td", lock.host, { "data-what": "Host" }),
+    element("td", duration(ageOf(lock)), { "data-what": "Age", class: "number" }), meterOf(lock),
+    element("td", lock.fence, { "data-what": "Fence", class: "number" }),
+    element("td", lock.queue_length, { "data-what": "Waiters", class: "number" }),
+  );
+  return line;
+}
+const changeLine = (one) => element("li", `${clock(one.at)}  ${one.name}: ${one.what}, ${one.holder || "?"}, fence ${one.fence}`);
+
+function drawAll() {
+  const found = chosen();
+  const focused = document.activeElement && document.activeElement.getAttribute("href");
+  at("rows").replaceChildren(...found.map(row));
+  if (focused) {
+    for (const link of at("rows").querySelectorAll("a")) if (link.getAttribute("href") === focused) link.focus();
+  }
+  at("count").textContent = `${found.length} of ${locks.length} held in ${namespace}`;
+  at("recent").replaceChildren(...recent.slice(-20).reverse().map(changeLine));
+  const most = Math.max(1, ...points);
+  at("line").setAttribute("points", points.map((n, i) => `${i * 5},${78 - (n / most) * 74}`).join(" "));
+  at("peak").textContent = `now ${points[points.length - 1] || 0}, at most ${Math.max(0, ...points)}`;
+}
+
+async function drawOne(kind, name) {
+  const listed = locks.find((lock) => lock.kind === kind && lock.name === name);
+  let lock = listed;
+  try {
+    lock = { ...(listed || {}), ...(await (await ask(pathOf({ kind, name }))).json()), kind };
+    if (listed) lock.since = listed.since;
+  } catch (error) {
+    at("state").textContent = error.message;
+    return;
+  }
+  if (view().get("name") !== name) return;
+  at("title").textContent = name;
+  const facts = {
+    Kind: kind, State: lock.held ? "held" : "free", Holder: lock.holder || "–", Host: lock.host || "–",
+    Since: lock.since ? `${clock(lock.since)} (${duration(ageOf(lock))})` : "–", "Ttl left": duration(lock.ttl_left),
+    Fence: lock.fence ?? "–", Waiters: lock.queue_length,
+  };
+  at("facts").replaceChildren(...Object.entries(facts).flatMap(([key, value]) => [element("dt", key), element("dd", value)]));
+  at("life").value = lock.held ? lifeOf(lock) : 0;
+  const queue = lock.waiters.map((one) => element("li", `${one.holder}, waits ${duration(one.age)}`));
+  at("queue").replaceChildren(...(queue.length ? queue : [element("li", "nobody waits")]));
+  at("history").replaceChildren(...recent.filter((one) => one.name === name && one.kind === kind).reverse().map(changeLine));
+  at("force").hidden = !(may.includes("force") && lock.held && ["lock", "rlock", "rlock_owner", "fair_lock"].includes(kind));
+}
+function draw() {
+  const name = view().get("name");
+  const in_ = Boolean(token);
+  at("login").hidden = in_;
+  at("leave").hidden = !in_;
+  at("all").hidden = !in_ || Boolean(name);
+  at("one").hidden = !in_ || !name;
+  at("search").value === (view().get("search") || "") || (at("search").value = view().get("search") || "");
+  at("sort").value = view().get("sort") || "age";
+  at("contended").checked = Boolean(view().get("contended"));
+  if (!in_) return;
+  if (name) drawOne(view().get("kind") || "lock", name); else drawAll();
+}
+
+async function drawAudit() {
+  const told = (await (await ask(`${space()}/audit`)).json()).audit;
+  at("audit").replaceChildren(...told.slice(0, 20).map((one) => element(
+    "li", `${clock(one.at)}  ${one.name}: ${one.action}, ${one.outcome}, was ${one.holder || "?"}: ${one.text}`)));
+}
+
+// EventSource can send no Authorization header, and a token in the URL would stand in logs.
+async function follow() {
+  const mine = new AbortController();
+  if (stream) stream.abort();
+  stream = mine;
+  while (token && stream === mine) {
+    try {
+      const response = await ask(`${space()}/events`, { signal: mine.signal });
+      at("state").textContent = `live: ${namespace}`;
+      const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+      let rest = "";
+      for (;;) {
+        const { value, done } = await reader.read();
+        if (done) break;
+        const parts = (rest + value).split("\n\n");
+        rest = parts.pop();
+        parts.forEach(take);
+      }
+    } catch (error) {
+      if (mine.signal.aborted) return;
+      at("state").textContent = `no connection: ${error.message}`;
+      if (error.status === 401 || error.status === 403) return forget(error.message);
+    }
+    await new Promise((resolve) => setTimeout(resolve, 1000));
+  }
+}
+function take(part) {
+  const kind = /^event: (.*)$/m.exec(part);
+  const data = /^data: (.*)$/m.exec(part);
+  if (!kind || !data) return;
+  const told = JSON.parse(data[1]);
+  if (kind[1] === "trouble") {
+    at("state").textContent = told.detail;
+    return;
+  }
+  if (paused) return;
+  ({ locks, recent } = told);
+  points.push(locks.reduce((sum, lock) => sum + lock.queue_length, 0));
+  if (points.length > 120) points.shift();
+  draw();
+}
+function forget(why) {
+  token = "";
+  if (stream) stream.abort();
+  at("refused").textContent = why || "";
+  at("state").textContent = "not connected";
+  draw();
+}
+
+at("login").addEventListener("submit", async (event) => {
+  event.preventDefault();
+  token = at("token").value.trim();
+  namespace = at("namespace").value;
+  at("token").value = "";
+  try {
+    may = (await (await ask(`/v1/whoami?namespace=${encodeURIComponent(namespace)}`)).json()).may;
+    if (may.includes("admin")) may = ["read", "acquire", "force", "admin"];
+    if (!may.includes("read")) throw new Error(`this token may not read ${namespace}`);
+  } catch (error) {
+    forget(error.message);
+    return;
+  }
+  at("refused").textContent = "";
+  draw();
+  follow();
+  drawAudit().catch((error) => { at("state").textContent = error.message; });
+});
+at("leave").addEventListener("click", () => forget(""));
+at("search").addEventListener("input", () => setView({ search: at("search").value }));
+at("sort").addEventListener("change", () => setView({ sort: at("sort").value }));
+at("contended").addEventListener("change", () => setView({ contended: at("contended").checked ? "1" : "" }));
+at("pause").addEventListener("click", () => {
+  paused = !paused;
+  at("pause").setAttribute("aria-pressed", String(paused));
+});
+for (const id of ["home", "back"]) {
+  at(id).addEventListener("click", (event) => {
+    event.preventDefault();
+    setView({ kind: "", name: "" }, true);
+  });
+}
+at("force").addEventListener("click", () => {
+  at("sure-text").textContent = `${view().get("name")}: its holder goes on working until it notices. The fence rises.`;
+  at("sure-problem").textContent = "";
+  at("sure").showModal();
+});
+at("no").addEventListener("click", () => at("sure").close());
+at("sure-form").addEventListener("submit", async (event) => {
+  event.preventDefault();
+  try {
+    await ask(`${pathOf({ kind: view().get("kind") || "lock", name: view().get("name") })}/force-release`, {
+      method: "POST", body: JSON.stringify({ reason: at("reason").value }),
+    });
+    at("sure").close();
+    at("reason").value = "";
+    await drawAudit();
+    draw();
+  } catch (error) {
+    at("sure-problem").textContent = error.message;
+  }
+});
+document.addEventListener("keydown", (event) => {
+  if (event.target.matches("input, select") || event.ctrlKey || event.metaKey || event.altKey || !token) return;
+  if (event.key === "/") { event.preventDefault(); at("search").focus(); }
+  if (event.key === "p") at("pause").click();
+  if (event.key === "Escape" && view().get("name") && !at("sure").open) setView({ kind: "", name: "" }, true);
+});
+addEventListener("popstate", draw);
+draw();

@@ -1,0 +1,254 @@
+"""Who is let in, and what nobody may do."""
+
+import http.client
+import json
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pawl.testing.servers import Server
+from tests.service.rig import Instance, Tokens
+
+NS = "/v1/ns/pawl"
+
+
+@pytest.mark.parametrize(
+    ("token", "header"),
+    [(None, None), ("pawl_wrong", None), (None, "Basic YTpi"), (None, "Bearer "), (None, "Bearer é")],
+)
+def test_without_a_known_token_nothing_is_told(
+    service: Instance, token: str | None, header: str | None
+) -> None:
+    headers = {"Authorization": header} if header else {}
+    for method, path in (("POST", f"{NS}/lock/a/acquire"), ("GET", f"{NS}/locks"), ("GET", f"{NS}/audit")):
+        answer = service.ask(method, path, token=token, headers=headers)
+        assert answer.status == 401
+        assert answer.body["code"] == "UNAUTHENTICATED"
+        assert answer.headers["www-authenticate"].startswith("Bearer")
+    assert service.ask("GET", f"{NS}/lock/a").body["held"] is False
+
+
+def test_an_expired_token_is_told_so(service: Instance, tokens: Tokens) -> None:
+    tokens.add("old", roles=["acquire"], expires=time.time() - 1)
+    time.sleep(1.1)  # the file is read again
+    answer = service.acquire("a", token="old")
+    assert answer.status == 401
+    assert answer.body["code"] == "TOKEN_EXPIRED"
+
+
+def test_a_token_may_do_what_its_roles_say_in_its_namespaces_alone(
+    serve: Callable[..., Instance], tokens: Tokens
+) -> None:
+    tokens.add("reader", roles=["read"])
+    tokens.add("taker", roles=["acquire"])
+    tokens.add("team", roles=["acquire", "read"], namespaces=["team-*"])
+    service = serve()
+    assert service.acquire("a", token="reader").status == 403
+    assert service.acquire("a", token="team").status == 403
+    taken = service.acquire("a", token="taker", ttl=60)
+    assert taken.status == 200
+    assert service.ask("GET", f"{NS}/lock/a", token="taker").status == 403
+    assert service.ask("GET", f"{NS}/lock/a", token="reader").status == 200
+    assert service.ask("POST", f"{NS}/lock/a/force-release", {"reason": "x"}, token="taker").status == 403
+    assert service.ask("POST", "/v1/ns/team-1/lock/a/acquire", {}, token="team").status == 200
+    # The token of a lease is worth nothing without the right to its namespace, and nothing for another name.
+    release = {"token": taken.body["token"]}
+    assert service.ask("POST", f"{NS}/lock/a/release", release, token="reader").status == 403
+    assert service.ask("POST", f"{NS}/lock/b/release", release, token="taker").status == 409
+    assert service.ask("POST", f"{NS}/lock/a/release", {"token": str(taken.body["fence"])}).status == 409
+    assert service.ask("GET", f"{NS}/lock/a", token="reader").body["held"] is True
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/v1/ns/pawl/../secret/lock/a", 404),
+        ("/v1/ns/pawl/lock/..", 400),
+        ("/v1/ns/pawl/lock/%2e%2e", 400),
+        ("/v1/ns/pawl/lock/%2E", 400),
+        ("/v1/ns/pawl//lock/a", 404),
+        ("/v1/ns/pawl/lock/a%00b", 400),
+        ("/v1/ns/pawl/lock/a%0d%0ab", 400),
+        ("/v1/ns/pawl/lock/%ff", 400),
+        ("/v1/ns/pawl/lock/" + "x" * 201, 422),
+        ("/v1/ns/other/lock/a", 403),
+        ("/v1/ns/pawl%2F..%2Fother/lock/a", 403),
+        ("/v1/ns/%70awl/lock/a", 200),
+        ("/v1/ns/pawl/lock/a%2F..%2Fb", 200),
+        ("/v1/ns/pawl/lock/%7Bpawl%7D:fence", 200),
+        ("/v1/ns/pawl/lock/{a}", 200),
+        ("/v1/ns/pawl/latch/a", 404),
+    ],
+)
+def test_tricks_with_paths(serve: Callable[..., Instance], tokens: Tokens, path: str, status: int) -> None:
+    tokens.add("one", roles=["read", "acquire"])
+    assert serve().ask("GET", path, token="one").status == status
+
+
+def test_a_name_cannot_reach_a_key_of_another(service: Instance, server: Server) -> None:
+    assert service.ask("POST", f"{NS}/lock/a%2Fb%7B%7D/acquire", {}).status == 200
+    listed = server.command("KEYS", "*")
+    assert isinstance(listed, list)
+    keys = sorted(key.decode() for key in listed if isinstance(key, bytes))
+    assert "pawl:a/b%7B%7D" in keys
+    assert all(key.startswith(("pawl:a/b%7B%7D", "{pawl:a/b%7B%7D}:", "{pawl}:1:")) for key in keys), keys
+
+
+def test_a_body_that_is_too_large_is_refused(service: Instance) -> None:
+    answer = service.ask("POST", f"{NS}/lock/a/acquire", b'{"holder": "' + b"x" * 20_000)
+    assert answer.status == 413
+    assert answer.body["code"] == "BODY_TOO_LARGE"
+    connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=10)
+    headers = {"Authorization": f"Bearer {service.tokens.secrets['admin']}"}
+    try:
+        connection.request(
+            "POST", f"{NS}/lock/a/acquire", iter([b"x" * 10_000, b"y" * 10_000]), headers, encode_chunked=True
+        )
+        assert connection.getresponse().status == 413
+    finally:
+        connection.close()
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        (b"{", 400, "BAD_JSON"),
+        (b"[]", 422, "BAD_BODY"),
+        (b'{"tll": 3}', 422, "BAD_BODY"),
+        (b'{"ttl": "3"}', 422, "BAD_BODY"),
+        (b'{"ttl": -1}', 422, "BAD_BODY"),
+        (b'{"ttl": 1e300}', 422, "CONFIGURATION"),
+        (b'{"ttl": 7200}', 422, "TTL_LIMIT"),
+        (b'{"ttl": NaN}', 422, "BAD_BODY"),
+        (b'{"wait": -1}', 422, "BAD_BODY"),
+        (b'{"permits": 3}', 422, "CONFIGURATION"),
+        (b'{"holder": "a@b"}', 422, "BAD_BODY"),
+    ],
+)
+def test_bad_bodies_are_refused_with_a_reason(service: Instance, body: bytes, status: int, code: str) -> None:
+    answer = service.ask("POST", f"{NS}/lock/a/acquire", body)
+    assert (answer.status, answer.body["code"]) == (status, code)
+    assert answer.body["detail"]
+
+
+def test_a_client_has_limits(serve: Callable[..., Instance], tokens: Tokens) -> None:
+    tokens.add("few", roles=["acquire"], limits={"locks": 2, "sessions": 1})
+    tokens.add("slow", roles=["acquire"], limits={"rate": 2})
+    service, other = serve(), serve()
+    first = service.acquire("a", token="few")
+    assert other.acquire("b", token="few").status == 200
+    refused = service.acquire("c", token="few")
+    assert (refused.status, refused.body["code"]) == (429, "LEASE_LIMIT")
+    assert service.ask("GET", f"{NS}/lock/c").body["held"] is False
+    service.ask("POST", f"{NS}/lock/a/release", {"token": first.body["token"]}, token="few")
+    assert service.acquire("c", token="few").status == 200
+    assert service.ask("POST", f"{NS}/sessions", {}, token="few").status == 200
+    assert other.ask("POST", f"{NS}/sessions", {}, token="few").body["code"] == "SESSION_LIMIT"
+    asked = [service.acquire("r", token="slow") for _ in range(8)]
+    assert [one.body["code"] for one in asked if one.status == 429] == ["RATE_LIMIT"] * 4
+    assert asked[-1].headers["retry-after"] == "1"
+
+
+def test_every_answer_says_how_it_may_be_used(service: Instance) -> None:
+    for path in ("/healthz", f"{NS}/locks", "/nothing"):
+        headers = service.ask("GET", path).headers
+        assert headers["content-security-policy"].startswith("default-src 'none'")
+        assert headers["cache-control"] == "no-store"
+        assert headers["x-content-type-options"] == "nosniff"
+        assert "server" not in headers
+        assert "access-control-allow-origin" not in headers
+
+
+def test_slow_headers_and_slow_bodies_end(service: Instance) -> None:
+    with socket.create_connection(("127.0.0.1", service.port)) as slow:
+        slow.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n")
+        with socket.create_connection(("127.0.0.1", service.port)) as body:
+            body.sendall(
+                f"POST {NS}/lock/a/acquire HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n"
+                f"Authorization: Bearer {service.tokens.secrets['admin']}\r\n\r\n{{".encode()
+            )
+            assert service.ask("GET", "/healthz").status == 200
+            for one in (slow, body):
+                one.settimeout(15)
+                assert b" 408 " in one.recv(4096)
+
+
+def test_tokens_are_in_no_log_and_no_file(serve: Callable[..., Instance], tokens: Tokens) -> None:
+    service = serve()
+    taken = service.acquire("a")
+    service.acquire("a", token="pawl_wrong")
+    service.ask("GET", f"{NS}/locks")
+    service.end()
+    for secret in (*tokens.secrets.values(), "pawl_wrong", taken.body["token"].partition("@")[0]):
+        assert secret.encode() not in service.said
+        assert secret not in tokens.path.read_text()
+
+
+def test_it_reaches_beyond_this_machine_only_with_tokens_and_tls(server: Server, tokens: Tokens) -> None:
+    command = [sys.executable, "-m", "pawl", "serve", "--url", server.url, "--host", "0.0.0.0", "--port", "0"]
+    for options, word in (([], "--tokens"), (["--tokens", str(tokens.path)], "--certificate")):
+        done = subprocess.run([*command, *options], capture_output=True, text=True, timeout=20, check=False)
+        assert done.returncode == 64
+        assert word in done.stderr
+        assert done.stderr.count("\n") == 1
+
+
+def test_a_token_can_be_made_and_only_its_hash_is_kept(
+    serve: Callable[..., Instance], tmp_path: Path
+) -> None:
+    path = tmp_path / "tokens.json"
+    made = subprocess.run(
+        [sys.executable, "-m", "pawl", "serve", "--make-token", "web", "--tokens", str(path),
+         "--namespace", "pawl", "--role", "acquire", "--expires", "30"],
+        capture_output=True, text=True, timeout=20, check=True,
+    )  # fmt: skip
+    secret = made.stdout.strip()
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert secret not in path.read_text()
+    service = serve("--tokens", str(path))
+    assert service.acquire("a", token=secret).status == 200
+    assert service.ask("GET", f"{NS}/locks", token=secret).status == 403
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=5,
+)
+_FIELDS = st.sampled_from(["ttl", "wait", "token", "owner", "permits", "n", "holder", "reason"])
+_PART = st.sampled_from(
+    ["lock", "rlock", "semaphore", "rwlock_read", "sessions", "a", "%00", "..", "%2F", "é", "locks"]
+)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    method=st.sampled_from(["GET", "POST", "DELETE", "PUT"]),
+    parts=st.lists(_PART | st.text(max_size=12), max_size=4),
+    what=st.sampled_from(["", "/acquire", "/renew", "/release", "/force-release", "/keep-alive"]),
+    body=st.dictionaries(_FIELDS, _JSON, max_size=4) | _JSON,
+    headers=st.dictionaries(
+        st.sampled_from(["Pawl-Session", "Idempotency-Key", "Content-Type"]),
+        st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=30)
+        | st.just("s1000-aaaaaaaaaaaaaaaaaaaa"),
+    ),
+)
+def test_nothing_that_is_sent_makes_a_500(
+    service: Instance, method: str, parts: list[str], what: str, body: object, headers: dict[str, str]
+) -> None:
+    path = NS + "".join(f"/{quote(part, safe='%/.')}" for part in parts)
+    if isinstance(body, dict):
+        body = {**body, "wait": 0} if "wait" in body else body
+    answer = service.ask(method, path + what, json.dumps(body).encode(), headers=headers)
+    assert answer.status < 500, (answer.status, answer.body)
+    if answer.status >= 400:
+        assert answer.body["code"]
+        assert answer.headers["content-type"] == "application/problem+json"
