@@ -384,10 +384,12 @@ class AsyncioRuntime:
                         await task
         finally:
             self._spares.close()
-            if self._mux is not None:
+            mux = self._mux
+            if mux is not None:
                 # Also where the loop ends and cancels this: the leases that were just given back are to be free.
-                await self._mux.hear_out(_LAST_WORD_WITHIN)
-                self._mux.close()
+                # The connection may break meanwhile, and is then no longer this runtime's.
+                await mux.hear_out(_LAST_WORD_WITHIN)
+                mux.close()
 
     def after_fork(self) -> None:
         """In the child: the loop is the parent's. Its connection is not closed here: the poller is shared with it."""
