@@ -75,6 +75,8 @@ class Scenario:
         slices: In every round the participants take turns this many times; short turns share the weather.
         seconds: Length of one turn.
         notes: Printed under the table.
+        nodes: How many independent servers there are; the first is the one whose counters are read.
+        hung: How many of the others are stopped once the participants are warm.
         pinned: Whether client and server keep to CPUs of their own; see `benchmarks.placement`.
     """
 
@@ -88,6 +90,8 @@ class Scenario:
     slices: int = 1
     seconds: float = 1.0
     notes: tuple[str, ...] = ()
+    nodes: int = 1
+    hung: int = 0
     pinned: bool = False
 
 

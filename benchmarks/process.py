@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
@@ -24,11 +25,16 @@ class ParticipantError(Exception):
 class Child:
     """One worker process; it ends when its standard input closes, which the kernel does if we die."""
 
-    def __init__(self, job: Job, cpus: frozenset[int] | None = None) -> None:
+    def __init__(
+        self,
+        job: Job,
+        cpus: frozenset[int] | None = None,
+        command: Callable[[str], list[str]] | None = None,
+    ) -> None:
         self._label = job.name
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed in `close`
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.worker", job.dump()],
+            command(job.dump()) if command else [sys.executable, "-m", "benchmarks.worker", job.dump()],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,

@@ -63,14 +63,16 @@ def run(scenarios: Iterable[Scenario], rounds: int, say: Callable[[str], None]) 
     """
     results = Results()
     ready = [_present(scenario, results) for scenario in scenarios]
-    with Server(unix=True, tcp=True, persist=False) as server:
+    with ExitStack() as stack, Server(unix=True, tcp=True, persist=False) as server:
+        most = max((scenario.nodes for scenario in ready), default=1)
+        others = [stack.enter_context(Server(unix=False, persist=False)) for _ in range(most - 1)]
         if any(scenario.pinned for scenario in ready):
             placement.pin(server.pid, placement.server())
         for number in range(rounds):
             for scenario in ready:
                 say(f"round {number + 1}/{rounds} {scenario.name}")
                 try:
-                    _round(server, scenario, number, results)
+                    _round(server, others, scenario, number, results)
                 except ViolationError as error:
                     results.violation = f"{scenario.name}: {error}"
                     return results
@@ -88,8 +90,15 @@ def _present(scenario: Scenario, results: Results) -> Scenario:
     return replace(scenario, participants=tuple(present))
 
 
-def _round(server: Server, scenario: Scenario, number: int, results: Results) -> None:
-    server.command("FLUSHALL")
+def _address(server: Server, others: Sequence[Server], nodes: int) -> str:
+    return "redlock://" + ",".join(f"127.0.0.1:{node.port}" for node in (server, *others[: nodes - 1]))
+
+
+def _round(
+    server: Server, others: Sequence[Server], scenario: Scenario, number: int, results: Results
+) -> None:
+    for node in (server, *others):
+        node.command("FLUSHALL")
     turn = number % max(1, len(scenario.participants))
     playing = [
         participant
@@ -98,8 +107,10 @@ def _round(server: Server, scenario: Scenario, number: int, results: Results) ->
     ]
     play = _TurnRound if scenario.workload == "turns" else _SliceRound
     with ExitStack() as stack:
-        players = [play(server, scenario, participant, stack) for participant in playing]
+        players = [play(server, others, scenario, participant, stack) for participant in playing]
         alive = _each(scenario, players, results, lambda player: player.warm_up())
+        for node in others[: scenario.hung]:
+            stack.enter_context(node.paused())
         for _ in range(scenario.slices):
             alive = _each(scenario, alive, results, lambda player: player.play())
         for player in alive:
@@ -124,7 +135,9 @@ def _each(
 class _Round(ABC):
     """One participant during one round."""
 
-    def __init__(self, server: Server, scenario: Scenario, participant: Participant) -> None:
+    def __init__(
+        self, server: Server, others: Sequence[Server], scenario: Scenario, participant: Participant
+    ) -> None:
         self.key = participant.key
         self._server = server
         self._scenario = scenario
@@ -133,7 +146,7 @@ class _Round(ABC):
         self._job = Job(
             peer=participant.peer,
             workload=participant.workload or scenario.workload,
-            url=server.url,
+            url=server.url if scenario.nodes == 1 else _address(server, others, scenario.nodes),
             name=f"bench-{scenario.name.lower()}-{participant.key}",
             workers=scenario.workers,
             options=dict(participant.options),
@@ -156,10 +169,15 @@ class _SliceRound(_Round):
     """A participant that works for a while and reports how much it did."""
 
     def __init__(
-        self, server: Server, scenario: Scenario, participant: Participant, stack: ExitStack
+        self,
+        server: Server,
+        others: Sequence[Server],
+        scenario: Scenario,
+        participant: Participant,
+        stack: ExitStack,
     ) -> None:
-        super().__init__(server, scenario, participant)
-        self._child = stack.enter_context(Child(self._job, self._cpus))
+        super().__init__(server, others, scenario, participant)
+        self._child = stack.enter_context(Child(self._job, self._cpus, self._peer.program))
         self._stats = Stats()
         self._sums: Sample = {}
 
@@ -199,10 +217,17 @@ class _TurnRound(_Round):
     """Two processes of one library that pass a lock to and fro."""
 
     def __init__(
-        self, server: Server, scenario: Scenario, participant: Participant, stack: ExitStack
+        self,
+        server: Server,
+        others: Sequence[Server],
+        scenario: Scenario,
+        participant: Participant,
+        stack: ExitStack,
     ) -> None:
-        super().__init__(server, scenario, participant)
-        self._children = [stack.enter_context(Child(self._job, self._cpus)) for _ in range(2)]
+        super().__init__(server, others, scenario, participant)
+        self._children = [
+            stack.enter_context(Child(self._job, self._cpus, self._peer.program)) for _ in range(2)
+        ]
         self._wakes: list[float] = []
         self._last_fence = 0.0
 

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from benchmarks.peers import floor, pawl_lock, pawl_permits, redis_lock_peer, redis_py
+from benchmarks.peers import (
+    floor,
+    pawl_lock,
+    pawl_permits,
+    pawl_redlock,
+    redis_lock_peer,
+    redis_py,
+    redlocks,
+)
 from benchmarks.peers.base import AsyncSession, Handle, Peer, Session
 
 PEERS: dict[str, Peer] = {
@@ -12,6 +20,10 @@ PEERS: dict[str, Peer] = {
         pawl_permits.SEMAPHORE,
         pawl_permits.READ,
         pawl_permits.WRITE,
+        pawl_redlock.PEER,
+        redlocks.NODE,
+        redlocks.POTTERY,
+        redlocks.AIOREDLOCK,
         redis_py.PEER,
         redis_lock_peer.PEER,
         floor.EVALSHA,

@@ -65,9 +65,15 @@ class Peer:
     """Command names that only the client sends (see above), in lower case."""
     open: Callable[[str, Options], Session] | None = None
     open_async: Callable[[str, Options], Awaitable[AsyncSession]] | None = None
+    program: Callable[[str], list[str]] | None = None
+    """The command of its process, for a library of another language; given the job as text."""
+    lacks: Callable[[], str | None] | None = None
+    """Why it cannot take part, where that is more than a module; may install what it needs."""
 
     def missing(self) -> str | None:
         """Return why this peer cannot take part, or None when it can."""
+        if self.lacks is not None and (reason := self.lacks()) is not None:
+            return reason
         for module in self.modules:
             try:
                 found = importlib.util.find_spec(module)

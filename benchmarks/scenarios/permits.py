@@ -1,4 +1,4 @@
-"""P8, P9: what a permit, a read and a write cost beside the mutex, when nobody else wants the name."""
+"""S1, S2: what a permit, a read and a write cost beside the mutex, when nobody else wants the name."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _bars() -> tuple[Bar, ...]:
 
 SCENARIOS = (
     Scenario(
-        name="P8",
+        name="S1",
         title="one thread, a permit, a read and a write of a free name, beside the mutex",
         workload="pair-threads",
         workers=1,
@@ -34,7 +34,7 @@ SCENARIOS = (
         seconds=0.15,
     ),
     Scenario(
-        name="P9",
+        name="S2",
         title="the same with one asyncio task",
         workload="pair-tasks",
         workers=1,

@@ -94,13 +94,30 @@ class NodeLink(Link):
         self._pending.extend((first + i, call, asked, now) for i, (call, asked) in enumerate(calls))
         self.push(data)
 
+    def post_same(self, call: Call, asked: _Asked, rid: int, data: bytes, now: float) -> None:
+        """Send what was packed once for all nodes, under a number that is above all before; otherwise as ``post``."""
+        self._rid = rid
+        self._pending.append((rid, call, asked, now))
+        if self._unsent:
+            self.push(data)
+        elif (sent := self._write(data)) < len(data):
+            self.push(data[sent:])
+
+    def _write(self, data: bytes) -> int:
+        try:
+            return self._sock.send(data)
+        except _WOULD_BLOCK:
+            return 0
+
+    @property
+    def rid(self) -> int:
+        """The number of the last request."""
+        return self._rid
+
     def push(self, data: bytes = b"") -> None:
         """Write what the socket takes now."""
         data = self._unsent + data if self._unsent else data
-        try:
-            sent = self._sock.send(data)
-        except _WOULD_BLOCK:
-            sent = 0
+        sent = self._write(data)
         self._unsent = data[sent:] if sent < len(data) else b""
         if len(self._unsent) > _MOST_UNSENT:
             raise OSError("it takes no more requests")
@@ -184,6 +201,9 @@ class Fan:
     def ask(self, questions: Sequence[Question], timeout: float) -> None:
         """See ``QuorumRuntime.ask``."""
         now = self._now()
+        if len(questions) == 1:
+            self._ask_one(*questions[0], now, timeout)
+            return
         asked = [_Asked(ballot) for _, ballot in questions]
         for index in range(len(self._links)):
             wanted = [(calls[index], question) for (calls, _), question in zip(questions, asked, strict=True)]
@@ -195,6 +215,35 @@ class Fan:
                 break
             self._look(left)
         self._give_up(asked, timeout)
+
+    def _ask_one(self, calls: Sequence[Call | None], ballot: Ballot, now: float, timeout: float) -> None:
+        """One question, whose calls are mostly one and the same: it is packed once."""
+        question = _Asked(ballot)
+        question.missing = len(calls)
+        links = [self._usable(index, now, timeout) for index in range(len(calls))]
+        rid = 1 + max((link.rid for link in links if not isinstance(link, Fault)), default=0)
+        packed: Call | None = None
+        data = b""
+        for index, (call, link) in enumerate(zip(calls, links, strict=True)):
+            if call is None:
+                question.take(index, NOT_ASKED)
+            elif isinstance(link, Fault):
+                question.take(index, link)
+            else:
+                if call is not packed:
+                    packed, data = call, call.pack(rid)
+                try:
+                    link.post_same(call, question, rid, data, now)
+                except OSError as error:
+                    self._drop(index, f"the connection broke: {error}")
+                    continue
+                if link.congested:
+                    self._poll.modify(link.fileno(), select.POLLIN | select.POLLOUT)
+        end = now + timeout
+        while not question.done and question.missing and (left := end - self._now()) > 0:
+            self._look(left)
+        if not question.done and question.missing:
+            self._give_up([question], timeout)
 
     def send(self, calls: Sequence[Call | None]) -> None:
         """See ``QuorumRuntime.send``: only where a link lives."""

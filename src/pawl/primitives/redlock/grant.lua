@@ -6,6 +6,23 @@
 -- invariant: the name is set only while it is absent and its token is not dead; the fence is above every fence that
 --   this node knows of the name, and a copy that comes late answers the same and changes nothing.
 local token, ttl_ms, block, hint, DEAD = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), KEYS[3]
+-- Nothing is there: what `grant` does, with the fewest calls and before any function is built.
+if call('EXISTS', NAME, DEAD) == 0 then
+  local last, version, lives_ms = unpack(call('HMGET', FENCE, 'last', 'v', 'x'))
+  if version == '1' then
+    read_clock()
+    local cur = math.max((last or 0) + 1, now_us)
+    if hint > cur and hint <= now_us + 3600000000 then
+      cur = hint
+    end
+    last = cur + math.max(block, 1) - 1
+    if (lives_ms or 0) - 86400000 >= math.max(now_ms, math.ceil(last / 1000)) then
+      call('SET', NAME, token, 'PXAT', string.format('%.0f', now_ms + ttl_ms))
+      call('HSET', FENCE, 'last', string.format('%.0f', last), 'cur', string.format('%.0f', cur))
+      return {'H', RID, cur, ttl_ms, now_us}
+    end
+  end
+end
 local left_ms = call('PTTL', NAME)
 local value = call('GET', NAME)
 local barred = value ~= token and call('EXISTS', DEAD) == 1

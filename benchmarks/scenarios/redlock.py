@@ -1,0 +1,56 @@
+"""P8, P8h: what a lock of five independent masters costs, all of them well, or one of them hung."""
+
+from __future__ import annotations
+
+from benchmarks.model import Bar, Metric, Participant, Scenario
+
+_METRICS = (
+    Metric("pairs_per_s", "pairs/s", 0, spread=True),
+    Metric("us_per_pair", "us/pair", 1),
+    Metric("cpu_us_per_pair", "client CPU us", 1, spread=True),
+    Metric("commands_per_grant", "commands to one", 2),
+)
+_TASKS = Participant("pawl-asyncio", "pawl-redlock", workload="pair-tasks")
+_THREADS = Participant("pawl", "pawl-redlock")
+_NODE = Participant("node-redlock", "node-redlock")
+_POTTERY = Participant("pottery", "pottery")
+_AIO = Participant("aioredlock", "aioredlock", workload="pair-tasks")
+_NOTES = ("commands to one: what one of the masters that are well was asked, for each pair",)
+
+
+def _bars(kinds: tuple[str, ...], against: str, *, binding: bool) -> tuple[Bar, ...]:
+    return tuple(
+        Bar("us_per_pair", kind, 1.0, 0.7, against=against, better="lower", binding=binding) for kind in kinds
+    )
+
+
+SCENARIOS = (
+    Scenario(
+        name="P8",
+        title="Redlock, five masters, acquire + release of a free name",
+        workload="pair-threads",
+        workers=1,
+        participants=(_THREADS, _TASKS, _NODE, _POTTERY, _AIO),
+        metrics=_METRICS,
+        bars=_bars(("pawl", "pawl-asyncio"), "node-redlock", binding=True),
+        slices=3,
+        seconds=0.3,
+        nodes=5,
+        notes=_NOTES,
+    ),
+    Scenario(
+        name="P8h",
+        title="the same with one of the five hung (SIGSTOP)",
+        workload="pair-threads",
+        workers=1,
+        # The others wait for every node, or for a socket's time-out: they do not come to an end here.
+        participants=(_THREADS, _TASKS, _NODE),
+        metrics=_METRICS,
+        bars=_bars(("pawl", "pawl-asyncio"), "node-redlock", binding=True),
+        slices=3,
+        seconds=0.3,
+        nodes=5,
+        hung=1,
+        notes=_NOTES,
+    ),
+)
