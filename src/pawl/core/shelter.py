@@ -103,6 +103,9 @@ class Shelter:
 
     __slots__ = ("_key", "keeper", "streak")
 
+    sleepers = ()
+    """Nobody waits here: who waits for it stands in the line of its key."""
+
     def __init__(self, key: str | None) -> None:
         self.keeper: Any = None
         self.streak: int = 0
