@@ -1,0 +1,69 @@
+"""What every guard asks first: which fence, and may it be used at all?"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from pawl.errors import ConfigurationError, StaleFence
+
+__all__ = ["MOST", "Fenced", "fence_of", "name_of", "stale"]
+
+MOST = 2**63 - 1
+"""The largest fence: what a signed integer of 64 bits holds."""
+
+
+class Fenced(Protocol):
+    """Whatever carries a fence: a ``Lease`` of either colour."""
+
+    @property
+    def name(self) -> str:
+        """The name that was locked."""
+        ...
+
+    @property
+    def fence(self) -> int:
+        """The number of the grant."""
+        ...
+
+
+def fence_of(lease: Fenced | int) -> int:
+    """The fence to write under.
+
+    Args:
+        lease: A lease, or its fence where only the number came along, from another process, say.
+
+    Returns:
+        The fence, from 1 to 2**63 - 1.
+
+    Raises:
+        StaleFence: It is 0: the lease is degraded, made without the server, so it stands in no order with others.
+        ConfigurationError: It is no number of a grant.
+    """
+    fence: object = lease if isinstance(lease, int) else getattr(lease, "fence", None)
+    if isinstance(fence, bool) or not isinstance(fence, int):
+        kind = type(lease).__name__
+        raise ConfigurationError(f"a guard needs a lease, or its fence as an int, not {kind} {lease!r:.40}")
+    if fence == 0:
+        text = "fence 0 writes nothing: the lease is degraded, made without the server"
+        raise StaleFence(text, name=name_of(lease), fence=0)
+    if not 0 < fence <= MOST:
+        raise ConfigurationError(f"{fence} is no fence; fences are 1 to 2**63 - 1")
+    return fence
+
+
+def name_of(lease: Fenced | int) -> str | None:
+    """The name of the lock, where a lease was given."""
+    return None if isinstance(lease, int) else lease.name
+
+
+def stale(what: str, lease: Fenced | int, seen: int) -> StaleFence:
+    """The error of a guard that has seen a higher fence.
+
+    Args:
+        what: What refused, for the text.
+        lease: What the writer came with.
+        seen: The fence that stands there.
+    """
+    fence = fence_of(lease)
+    text = f"{what} was written under fence {seen}, later than {fence}: this holder is late"
+    return StaleFence(text, name=name_of(lease), fence=fence)

@@ -1,0 +1,22 @@
+-- Runs a command on a key, unless a later holder wrote it.
+-- keys: data, fence
+-- args: fence, keep_ms (0: for ever), and the command without its key (nothing: only the fence is noted)
+-- returns: {1, what the command answered} | {0, the fence that was seen}
+-- invariant: the greatest fence seen is noted before the command runs and never falls, so data is never written
+--   under a fence below the one that stands beside it.
+local seen, fence, keep_ms = redis.call('GET', KEYS[2]) or '0', ARGV[1], tonumber(ARGV[2])
+-- As text of digits: a number of Lua holds 53 bits, a fence may have 63.
+if #seen > #fence or (#seen == #fence and seen > fence) then
+  return {0, seen}
+end
+-- It never ends sooner than it would have.
+local left_ms = redis.call('PTTL', KEYS[2])
+if keep_ms > 0 and left_ms ~= -1 then
+  redis.call('SET', KEYS[2], fence, 'PX', math.max(left_ms, keep_ms))
+else
+  redis.call('SET', KEYS[2], fence)
+end
+if #ARGV == 2 then
+  return {1}
+end
+return {1, redis.call(ARGV[3], KEYS[1], unpack(ARGV, 4))}

@@ -1,0 +1,308 @@
+"""Fences over HTTP: middleware that refuses requests of holders that were overtaken.
+
+A request carries its fence in the header ``Pawl-Fence``. The greatest one that was seen for a resource stands; a lower
+one is refused. What the application writes after that is guarded only if the store compares too: between the look and
+the write, a later holder may come.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Collection, Iterable, MutableMapping
+from http import HTTPStatus
+from typing import Any, Protocol, TypeAlias
+
+from pawl.errors import ConfigurationError, PawlError, StaleFence
+from pawl.fencing._fence import MOST, Fenced, fence_of, stale
+
+__all__ = ["HEADER", "AsgiFences", "Fences", "MemoryFences", "WsgiFences", "fence_header"]
+
+HEADER = "Pawl-Fence"
+"""The header that carries the fence of a request."""
+
+_WRITING = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+_DIGITS = re.compile(r"[1-9][0-9]{0,18}")
+_DAY = 86400.0
+
+_Scope: TypeAlias = MutableMapping[str, Any]
+_Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
+_Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+_Refusal: TypeAlias = tuple[HTTPStatus, str, str]
+
+
+class Fences(Protocol):
+    """Where the greatest fences are kept: ``MemoryFences``, ``RedisGuard``, ``AsyncRedisGuard``, or one's own."""
+
+    def note(self, lease: Fenced | int, key: str, /) -> Awaitable[None] | None:
+        """Note a fence, or raise ``StaleFence`` if a greater one is known."""
+        ...
+
+
+def fence_header(lease: Fenced | int) -> dict[str, str]:
+    """The header for a request that is made under a lease.
+
+    Args:
+        lease: The lease, or its fence.
+
+    Returns:
+        ``{"Pawl-Fence": "…"}``, for the ``headers=`` of any HTTP client.
+
+    Raises:
+        StaleFence: The lease is degraded.
+    """
+    return {HEADER: str(fence_of(lease))}
+
+
+def _seconds(value: object, what: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
+        raise ConfigurationError(f"{what} is {value!r:.40}; give seconds, not below 0")
+    return value
+
+
+class MemoryFences:
+    """The greatest fences, in the memory of this process: for a service of one process, and for tests.
+
+    Args:
+        keep: How many seconds a fence is remembered after its last use; default 86400, a day, as long as locks
+            remember theirs. Infinite: for ever.
+
+    Raises:
+        ConfigurationError: A ``keep`` that is not above 0.
+    """
+
+    __slots__ = ("_keep", "_lock", "_seen")
+
+    def __init__(self, *, keep: float = _DAY) -> None:
+        self._keep: float = _seconds(keep, "keep")
+        if self._keep == 0:
+            raise ConfigurationError("keep is 0 s: nothing would be remembered")
+        self._lock = threading.Lock()
+        self._seen: OrderedDict[str, tuple[int, float]] = OrderedDict()
+
+    def note(self, lease: Fenced | int, key: str, /) -> None:
+        """Note a fence.
+
+        Args:
+            lease: The lease, or its fence.
+            key: The resource.
+
+        Raises:
+            StaleFence: A greater fence is known, or the lease is degraded.
+        """
+        fence, now = fence_of(lease), time.monotonic()
+        with self._lock:
+            while self._seen and next(iter(self._seen.values()))[1] < now - self._keep:
+                self._seen.popitem(last=False)
+            seen = self._seen.get(key, (0, 0.0))[0]
+            self._seen[key] = max(seen, fence), now
+            self._seen.move_to_end(key)
+        if seen > fence:
+            raise stale(f"resource {key}", lease, seen)
+
+
+class _Rules:
+    __slots__ = ("_ahead", "_methods", "_required")
+
+    def __init__(self, methods: Collection[str], *, required: bool, ahead: float) -> None:
+        if isinstance(methods, str):
+            raise ConfigurationError(
+                f"methods is the text {methods!r:.40}; give a collection such as {{'POST'}}"
+            )
+        self._methods = frozenset(method.upper() for method in methods)
+        self._required: bool = required
+        self._ahead: float = _seconds(ahead, "ahead")
+
+    def read(self, method: str, values: list[str]) -> int | _Refusal:
+        """The fence of a request: 0 where none is needed, or why it is refused."""
+        if method not in self._methods or (not values and not self._required):
+            return 0
+        if not values:
+            text = f"send the fence of the lease under which this is written, as {HEADER}"
+            return HTTPStatus.PRECONDITION_REQUIRED, "FENCE_MISSING", text
+        if values == ["0"]:
+            text = "fence 0 writes nothing: the lease is degraded, made without the server"
+            return HTTPStatus.PRECONDITION_FAILED, StaleFence.code, text
+        if len(values) > 1 or not _DIGITS.fullmatch(values[0]) or int(values[0]) > MOST:
+            return HTTPStatus.BAD_REQUEST, "FENCE_INVALID", f"{HEADER} is one whole number, 1 to 2**63 - 1"
+        fence = int(values[0])
+        # Fences are times in microseconds. One that lies far ahead would lock everybody else out.
+        if fence > (time.time() + self._ahead) * 1_000_000:
+            return HTTPStatus.BAD_REQUEST, "FENCE_INVALID", f"{HEADER} lies too far ahead to be of a lock"
+        return fence
+
+
+def _stale(error: StaleFence) -> _Refusal:
+    return HTTPStatus.PRECONDITION_FAILED, error.code, str(error)
+
+
+def _unknown(error: Exception) -> _Refusal:
+    code = error.code if isinstance(error, PawlError) else "FENCE_UNKNOWN"
+    return HTTPStatus.SERVICE_UNAVAILABLE, code, "the fences could not be looked up, so nothing was written"
+
+
+def _problem(refusal: _Refusal) -> tuple[bytes, list[tuple[str, str]]]:
+    status, code, detail = refusal
+    problem = {"type": "about:blank", "title": status.phrase, "status": status.value}
+    body = json.dumps({**problem, "code": code, "detail": detail}).encode()
+    return body, [("Content-Type", "application/problem+json"), ("Content-Length", str(len(body)))]
+
+
+class AsgiFences:
+    """ASGI middleware that refuses requests of holders that were overtaken.
+
+    A refusal is a ``problem+json``: 412 with ``CONCURRENT_MODIFICATION`` where a greater fence was seen or the fence is
+    0, 428 where it is missing, 400 where it is no fence, 503 where the fences could not be looked up. The application
+    finds the fence at ``scope["pawl.fence"]``, for its own store. Callers must be ones that are trusted: whoever may
+    write may also send a fence that shuts the others out, up to ``ahead``.
+
+    Args:
+        app: The application.
+        fences: Where the greatest fences are kept; default ``MemoryFences()``, right only for a service of one
+            process. ``AsyncRedisGuard`` for several.
+        resource: What a request is about, from its scope; None lets it pass. Default: its path.
+        methods: Which methods need a fence; default POST, PUT, PATCH, DELETE.
+        required: Whether a request without a fence is refused; default True.
+        ahead: How many seconds a fence may lie ahead of this machine's clock; default 86400, a day.
+
+    Raises:
+        ConfigurationError: An option that can never work.
+    """
+
+    __slots__ = ("_app", "_fences", "_resource", "_rules")
+
+    def __init__(
+        self,
+        app: Callable[[Any, Any, Any], Awaitable[Any]],
+        *,
+        fences: Fences | None = None,
+        resource: Callable[[_Scope], str | None] | None = None,
+        methods: Collection[str] = _WRITING,
+        required: bool = True,
+        ahead: float = _DAY,
+    ) -> None:
+        self._app = app
+        self._fences: Fences = MemoryFences() if fences is None else fences
+        self._resource: Callable[[_Scope], str | None] = resource or _path
+        self._rules = _Rules(methods, required=required, ahead=ahead)
+
+    async def __call__(self, scope: _Scope, receive: _Receive, send: _Send) -> None:
+        """Serve one request, as ASGI says."""
+        if scope["type"] == "http":
+            found = await self._judge(scope)
+            if isinstance(found, tuple):
+                await _answer(send, found)
+                return
+            if found:
+                scope = {**scope, "pawl.fence": found}
+        await self._app(scope, receive, send)
+
+    async def _judge(self, scope: _Scope) -> int | _Refusal:
+        wanted = HEADER.lower().encode()
+        values = [
+            value.decode("latin-1").strip() for name, value in scope["headers"] if name.lower() == wanted
+        ]
+        resource = self._resource(scope)
+        if resource is None:
+            return 0
+        fence = self._rules.read(scope["method"], values)
+        if isinstance(fence, tuple) or not fence:
+            return fence
+        try:
+            waiting = self._fences.note(fence, resource)
+            if inspect.isawaitable(waiting):
+                await waiting
+        except StaleFence as error:
+            return _stale(error)
+        except (PawlError, OSError, _store_errors()) as error:
+            return _unknown(error)
+        return fence
+
+
+async def _answer(send: _Send, refusal: _Refusal) -> None:
+    body, headers = _problem(refusal)
+    raw = [(name.lower().encode(), value.encode()) for name, value in headers]
+    await send({"type": "http.response.start", "status": refusal[0].value, "headers": raw})
+    await send({"type": "http.response.body", "body": body})
+
+
+def _path(scope: _Scope) -> str:
+    return str(scope["path"])
+
+
+def _store_errors() -> type[Exception]:
+    from redis.exceptions import RedisError
+
+    return RedisError
+
+
+class WsgiFences:
+    """WSGI middleware that refuses requests of holders that were overtaken; as ``AsgiFences``.
+
+    The application finds the fence at ``environ["pawl.fence"]``.
+
+    Args:
+        app: The application.
+        fences: As for ``AsgiFences``, but nothing of asyncio: ``MemoryFences()`` or a ``RedisGuard``.
+        resource: What a request is about, from its environ; None lets it pass. Default: its path.
+        methods: As for ``AsgiFences``.
+        required: As for ``AsgiFences``.
+        ahead: As for ``AsgiFences``.
+
+    Raises:
+        ConfigurationError: An option that can never work.
+    """
+
+    __slots__ = ("_app", "_fences", "_resource", "_rules")
+
+    def __init__(
+        self,
+        app: Callable[[Any, Any], Iterable[bytes]],
+        *,
+        fences: Fences | None = None,
+        resource: Callable[[dict[str, Any]], str | None] | None = None,
+        methods: Collection[str] = _WRITING,
+        required: bool = True,
+        ahead: float = _DAY,
+    ) -> None:
+        self._app = app
+        self._fences: Fences = MemoryFences() if fences is None else fences
+        if inspect.iscoroutinefunction(self._fences.note):
+            raise ConfigurationError("these fences are of asyncio; WSGI takes MemoryFences or RedisGuard")
+        self._resource: Callable[[dict[str, Any]], str | None] = resource or _path_info
+        self._rules = _Rules(methods, required=required, ahead=ahead)
+
+    def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        """Serve one request, as PEP 3333 says."""
+        found = self._judge(environ)
+        if isinstance(found, tuple):
+            body, headers = _problem(found)
+            start_response(f"{found[0].value} {found[0].phrase}", headers)
+            return [body]
+        if found:
+            environ = {**environ, "pawl.fence": found}
+        return self._app(environ, start_response)
+
+    def _judge(self, environ: dict[str, Any]) -> int | _Refusal:
+        resource = self._resource(environ)
+        if resource is None:
+            return 0
+        sent: str | None = environ.get("HTTP_" + HEADER.upper().replace("-", "_"))
+        fence = self._rules.read(environ["REQUEST_METHOD"], [] if sent is None else [sent.strip()])
+        if isinstance(fence, tuple) or not fence:
+            return fence
+        try:
+            self._fences.note(fence, resource)
+        except StaleFence as error:
+            return _stale(error)
+        except (PawlError, OSError, _store_errors()) as error:
+            return _unknown(error)
+        return fence
+
+
+def _path_info(environ: dict[str, Any]) -> str:
+    return f"{environ.get('SCRIPT_NAME', '')}{environ.get('PATH_INFO', '')}"

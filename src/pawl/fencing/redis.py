@@ -1,0 +1,172 @@
+"""Fences in Redis: commands that run only while no later holder wrote the key."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import re
+from datetime import timedelta
+from importlib.resources import files
+from typing import Any, Protocol, TypeAlias, cast
+
+from pawl.errors import ConfigurationError
+from pawl.fencing._fence import Fenced, fence_of, stale
+
+__all__ = ["AsyncRedisGuard", "RedisGuard"]
+
+_Word: TypeAlias = str | bytes | int | float
+_DAY = 86400.0
+# Where a cluster finds the slot: the text between the first brace and the next closing one.
+_TAG = re.compile(r"[^{]*\{[^}]+\}")
+
+
+class _Client(Protocol):
+    def register_script(self, script: Any) -> Any: ...
+
+
+def _fence_key(key: object) -> str:
+    if not isinstance(key, str) or not key:
+        raise ConfigurationError(f"a guarded key is text, not {key!r:.40}")
+    if _TAG.match(key):
+        return f"{key}:guard"
+    if "{" in key or "}" in key:
+        raise ConfigurationError(
+            f"key {key!r:.60} has braces that are no hash tag; its fence would lie elsewhere"
+        )
+    return f"{{{key}}}:guard"
+
+
+def _milliseconds(keep: object) -> int:
+    if keep is None:
+        return 0
+    number = keep.total_seconds() if isinstance(keep, timedelta) else keep
+    if isinstance(number, bool) or not isinstance(number, (int, float)) or not 0 < number < math.inf:
+        raise ConfigurationError(f"keep is {keep!r:.40}; give seconds above 0, or None for ever")
+    return math.ceil(number * 1000)
+
+
+class _BaseGuard:
+    __slots__ = ("_keep_ms", "_script")
+
+    is_async = False
+
+    def __init__(self, client: _Client, *, keep: float | timedelta | None = _DAY) -> None:
+        run = getattr(client, "execute_command", None)
+        if run is None or inspect.iscoroutinefunction(run) is not self.is_async:
+            wanted = "redis.asyncio.Redis" if self.is_async else "redis.Redis"
+            text = f"{type(self).__name__} needs a {wanted}, not {type(client).__module__}.{type(client).__name__}"
+            raise ConfigurationError(text)
+        self._keep_ms: int = _milliseconds(keep)
+        text = files("pawl.fencing").joinpath("guard.lua").read_text(encoding="ascii")
+        self._script: Any = client.register_script(text)
+
+    def _call(self, lease: Fenced | int, words: tuple[_Word, ...]) -> tuple[str, list[str], list[_Word]]:
+        if len(words) == 1:
+            raise ConfigurationError("give a command and its key: 'SET', 'order:42', …")
+        key = cast("str", words[1])
+        return key, [key, _fence_key(key)], [fence_of(lease), self._keep_ms, words[0], *words[2:]]
+
+    def _look(self, lease: Fenced | int, key: str) -> tuple[list[str], list[_Word]]:
+        return [key, _fence_key(key)], [fence_of(lease), self._keep_ms]
+
+    @staticmethod
+    def _verdict(lease: Fenced | int, key: str, reply: list[Any]) -> Any:
+        if reply[0] == 0:
+            raise stale(f"key {key}", lease, int(reply[1]))
+        return reply[1] if len(reply) > 1 else None
+
+
+class RedisGuard(_BaseGuard):
+    """Runs commands on keys of Redis, unless a later holder wrote the key.
+
+    Beside each guarded key stands another, ``{key}:guard``, in the same slot of a cluster, with the greatest fence that
+    wrote it. Comparing, noting and writing are one script. Only what goes through a guard is guarded.
+
+    Args:
+        client: A ``redis.Redis`` or ``redis.RedisCluster``. Its own retries apply: a command that must not run twice,
+            such as ``INCR``, needs a client without them.
+        keep: How many seconds a fence is remembered after the last write; default 86400, a day, as long as locks
+            remember theirs; a writer that is late by more is not refused. None: for ever.
+
+    Raises:
+        ConfigurationError: A client or ``keep`` that can never work.
+    """
+
+    __slots__ = ()
+
+    def __call__(self, lease: Fenced | int, /, *command: _Word) -> Any:
+        """Run a command that works on one key.
+
+        Args:
+            lease: The lease under which this is written, or its fence.
+            command: The command, its key, and the rest: ``"SET", "order:42", "paid"``.
+
+        Returns:
+            What the script answers for it, which is the command's own reply before redis-py makes it Python's.
+
+        Raises:
+            StaleFence: A later holder wrote the key, or the lease is degraded. Nothing was written.
+            ConfigurationError: A command that can never work.
+        """
+        key, keys, args = self._call(lease, command)
+        return self._verdict(lease, key, self._script(keys=keys, args=args))
+
+    def note(self, lease: Fenced | int, key: str) -> None:
+        """Note that a holder was here, and run nothing: from now on, earlier ones are refused.
+
+        Args:
+            lease: The lease, or its fence.
+            key: What it is about.
+
+        Raises:
+            StaleFence: A later holder was here, or the lease is degraded.
+        """
+        keys, args = self._look(lease, key)
+        self._verdict(lease, key, self._script(keys=keys, args=args))
+
+
+class AsyncRedisGuard(_BaseGuard):
+    """``RedisGuard`` for asyncio.
+
+    Args:
+        client: A ``redis.asyncio.Redis`` or ``redis.asyncio.RedisCluster``. Its own retries apply: a command that must
+            not run twice, such as ``INCR``, needs a client without them.
+        keep: As for ``RedisGuard``.
+
+    Raises:
+        ConfigurationError: A client or ``keep`` that can never work.
+    """
+
+    __slots__ = ()
+
+    is_async = True
+
+    async def __call__(self, lease: Fenced | int, /, *command: _Word) -> Any:
+        """Run a command that works on one key.
+
+        Args:
+            lease: The lease under which this is written, or its fence.
+            command: The command, its key, and the rest: ``"SET", "order:42", "paid"``.
+
+        Returns:
+            What the script answers for it, which is the command's own reply before redis-py makes it Python's.
+
+        Raises:
+            StaleFence: A later holder wrote the key, or the lease is degraded. Nothing was written.
+            ConfigurationError: A command that can never work.
+        """
+        key, keys, args = self._call(lease, command)
+        return self._verdict(lease, key, await self._script(keys=keys, args=args))
+
+    async def note(self, lease: Fenced | int, key: str) -> None:
+        """Note that a holder was here, and run nothing: from now on, earlier ones are refused.
+
+        Args:
+            lease: The lease, or its fence.
+            key: What it is about.
+
+        Raises:
+            StaleFence: A later holder was here, or the lease is degraded.
+        """
+        keys, args = self._look(lease, key)
+        self._verdict(lease, key, await self._script(keys=keys, args=args))

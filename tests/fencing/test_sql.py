@@ -1,0 +1,189 @@
+# ruff: noqa: ANN401 - one test drives objects of several libraries alike
+"""Guards in SQL refuse late holders: on SQLite always, on PostgreSQL and MariaDB where they are installed."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlglot
+
+import pawl
+from pawl.fencing import Dialect, FencedTable, fence_of
+from pawl.testing.servers import Server
+from tests.fencing import databases
+
+DIALECTS: tuple[Dialect, ...] = ("sqlite", "postgresql", "mysql")
+READ = {"sqlite": "sqlite", "postgresql": "postgres", "mysql": "mysql"}
+
+
+@contextmanager
+def sqlite(folder: Path) -> Iterator[Any]:
+    with sqlite3.connect(folder / "db") as connection:
+        yield connection
+    connection.close()
+
+
+@pytest.fixture(scope="module", params=DIALECTS)
+def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A dialect and a connection to a real database of it."""
+    opened = {"sqlite": sqlite, "postgresql": databases.postgresql, "mysql": databases.mysql}[request.param]
+    with opened(tmp_path_factory.mktemp(request.param)) as connection:
+        yield request.param, connection
+
+
+@pytest.fixture
+def stock(database: Any) -> Iterator[tuple[FencedTable, Any, Any]]:
+    """A table with its fence, a cursor, its connection. `left` and `order` are reserved words in places."""
+    dialect, connection = database
+    cursor = connection.cursor()
+    quote = "`" if dialect == "mysql" else '"'
+    cursor.execute("DROP TABLE IF EXISTS stock")
+    cursor.execute(f"CREATE TABLE stock (product VARCHAR(20) PRIMARY KEY, {quote}left{quote} INTEGER)")
+    table = FencedTable("stock", key="product", dialect=dialect)
+    cursor.execute(table.column_statement)
+    cursor.execute("INSERT INTO stock VALUES ('tea', 10, 0)")
+    connection.commit()
+    yield table, cursor, connection
+    connection.rollback()
+    cursor.close()
+
+
+def row(cursor: Any) -> tuple[Any, ...] | None:
+    cursor.execute("SELECT * FROM stock WHERE product = 'tea'")
+    found = cursor.fetchone()
+    return None if found is None else tuple(found)
+
+
+@pytest.mark.parametrize("how", ["update", "put"])
+def test_a_late_holder_writes_nothing(stock: Any, how: str) -> None:
+    table, cursor, _ = stock
+    write = getattr(table, how)
+    write(cursor, 100, product="tea", left=9)
+    write(cursor, 200, product="tea", left=8)
+    with pytest.raises(pawl.StaleFence) as caught:
+        write(cursor, 199, product="tea", left=7)
+    assert caught.value.fence == 199
+    assert "200" in str(caught.value)
+    assert row(cursor) == ("tea", 8, 200)
+
+
+@pytest.mark.parametrize("how", ["update", "put"])
+def test_one_holder_writes_more_than_once_also_the_same_again(stock: Any, how: str) -> None:
+    table, cursor, _ = stock
+    write = getattr(table, how)
+    for left in (9, 9, 8):
+        assert write(cursor, 2**63 - 1, product="tea", left=left) in (True, None)
+        assert row(cursor) == ("tea", left, 2**63 - 1)
+
+
+def test_update_says_that_there_is_no_such_row_and_put_makes_it(stock: Any) -> None:
+    table, cursor, _ = stock
+    assert table.update(cursor, 5, product="salt", left=1) is False
+    table.put(cursor, 5, product="salt", left=1)
+    with pytest.raises(pawl.StaleFence):
+        table.put(cursor, 4, product="salt", left=2)
+    assert table.update(cursor, 6, product="salt", left=3) is True
+
+
+@pytest.mark.parametrize("how", ["update", "put"])
+def test_fence_0_is_refused_before_anything_is_sent(stock: Any, how: str) -> None:
+    table, cursor, _ = stock
+    with pytest.raises(pawl.StaleFence, match="degraded"):
+        getattr(table, how)(cursor, 0, product="tea", left=1)
+    assert row(cursor) == ("tea", 10, 0)
+
+
+def test_a_holder_that_was_paused_past_its_lease_is_refused(stock: Any, valkey: Server) -> None:
+    table, cursor, _ = stock
+    with pawl.connect(valkey.url) as client, pawl.connect(valkey.url) as other:
+        lock = other.lock("stock:tea", ttl=0.1, renew=False, on_exit="warn")
+        with lock.acquire() as paused:
+            # Nothing renews: its lease runs out under it, as if it had been stopped, and the next one comes.
+            with client.lock("stock:tea").acquire(timeout=10) as present:
+                assert table.update(cursor, present, product="tea", left=9)
+            with pytest.raises(pawl.StaleFence) as caught:
+                table.update(cursor, paused, product="tea", left=99)
+        assert caught.value.name == "stock:tea"
+        assert row(cursor) == ("tea", 9, present.fence)
+
+
+def test_a_degraded_lease_is_refused(stock: Any) -> None:
+    table, cursor, _ = stock
+    with (
+        pawl.connect("redis://127.0.0.1:1") as client,
+        client.lock("stock:tea", on_unavailable="open", unavailable_after=0).acquire() as lease,
+        pytest.raises(pawl.StaleFence, match="degraded") as caught,
+    ):
+        table.put(cursor, lease, product="tea", left=1)
+    assert caught.value.name == "stock:tea"
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_the_text_is_of_the_dialect_and_compares_in_the_statement_that_writes(dialect: Dialect) -> None:
+    table = FencedTable("shop.stock", key=("product", "place"), dialect=dialect, paramstyle="named")
+    for text in (table.column_statement, table.seen_statement):
+        assert len(sqlglot.parse(text, read=READ[dialect])) == 1
+    update = sqlglot.parse_one(table.update_statement("left", "order"), read=READ[dialect])
+    assert isinstance(update, sqlglot.exp.Update)
+    conditions = [node.this.name for node in update.args["where"].find_all(sqlglot.exp.EQ)]
+    (least,) = update.args["where"].find_all(sqlglot.exp.LTE)
+    assert sorted(conditions) == ["place", "product"]
+    assert (least.this.name, least.expression.name) == ("fence", "fence")
+    assert [node.this.name for node in update.expressions] == ["left", "order", "fence"]
+    put = sqlglot.parse_one(table.put_statement("left", "order"), read=READ[dialect])
+    assert isinstance(put, sqlglot.exp.Insert)
+    assert put.args["conflict"] is not None
+    assert len(list(put.args["conflict"].find_all(sqlglot.exp.LTE))) == (3 if dialect == "mysql" else 1)
+
+
+def test_the_placeholders_are_those_of_the_driver() -> None:
+    named = FencedTable("t", key="id", dialect="postgresql", paramstyle="named")
+    assert named.guard == '"fence" <= :fence'
+    assert FencedTable("t", key="id", dialect="mysql", fence="f").guard == "`f` <= %(f)s"
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "word"),
+    [
+        ({"name": "a b"}, "table"),
+        ({"name": 't"; DROP TABLE t; --'}, "table"),
+        ({"name": ""}, "table"),
+        ({"name": 5}, "table"),
+        ({"key": ()}, "key"),
+        ({"key": "a-b"}, "key"),
+        ({"fence": "1f"}, "fence"),
+        ({"dialect": "oracle"}, "dialect"),
+        ({"paramstyle": "qmark"}, "paramstyle"),
+    ],
+)
+def test_a_table_that_can_never_work_is_refused(kwargs: dict[str, Any], word: str) -> None:
+    with pytest.raises(pawl.ConfigurationError, match=word):
+        FencedTable(**{"name": "t", "key": "id", "dialect": "sqlite", **kwargs})
+
+
+@pytest.mark.parametrize("columns", [("fence",), ("id",), ("a", "a"), ("a'b",)])
+def test_columns_that_can_never_work_are_refused(columns: tuple[str, ...]) -> None:
+    table = FencedTable("t", key="id", dialect="sqlite")
+    with pytest.raises(pawl.ConfigurationError):
+        table.update_statement(*columns)
+    with pytest.raises(pawl.ConfigurationError):
+        table.put_statement(*columns)
+
+
+def test_a_row_without_its_key_is_refused() -> None:
+    table = FencedTable("t", key=("a", "b"), dialect="sqlite")
+    connection = sqlite3.connect(":memory:")
+    with pytest.raises(pawl.ConfigurationError, match="lacks b"):
+        table.put(connection.cursor(), 1, a=1, x=2)
+    connection.close()
+
+
+@pytest.mark.parametrize("given", [None, True, 1.5, "7", -1, 2**63, object()])
+def test_what_is_no_fence_is_refused(given: Any) -> None:
+    with pytest.raises(pawl.ConfigurationError):
+        fence_of(given)
