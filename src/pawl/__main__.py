@@ -4,6 +4,7 @@ import os
 import sys
 
 _INTERRUPTED = 130
+_BROKEN_PIPE = 141
 
 
 def main() -> int:
@@ -19,6 +20,16 @@ def main() -> int:
 
 
 def _main() -> int:
+    if sys.argv[1:] in (["--help"], ["-h"]) and "_PAWL_COMPLETE" not in os.environ:
+        from pawl.cli.verbs import overview
+
+        try:
+            sys.stdout.write(overview())
+            sys.stdout.flush()
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return _BROKEN_PIPE
+        return 0
     try:
         import click  # noqa: F401  # pyright: ignore[reportUnusedImport]  # only to learn whether it is there
     except ImportError:

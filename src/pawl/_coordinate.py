@@ -20,7 +20,7 @@ from pawl.core.validity import to_ms
 from pawl.errors import ConfigurationError
 from pawl.model import LeaseState
 from pawl.primitives.barrier import Barrier
-from pawl.primitives.election import Ballot
+from pawl.primitives.election import Ballot, ballot_key
 from pawl.primitives.latch import Latch
 
 __all__ = [
@@ -127,9 +127,7 @@ def election_plan(settings: Settings, name: str, identity: str | None, given: Ma
     refuse_on_quorum(settings, "election")
     options = settings.lock_options({**given, "handover": 0})
     name, _ = _name_and_key(settings, name)
-    # No name can be escaped to this: an escape is a % and two digits or capitals.
-    prefix = f"{settings.namespace}:%election" if settings.namespace else "%election"
-    key = key_of(prefix, name) if settings.namespace else f"{prefix}:{name}"
+    key = ballot_key(settings.namespace, name)
     ballot = Ballot(name, key, options.max_waiters)
     return Plan(ballot, options, False, False, True, "", identity=_check_identity(identity))
 

@@ -25,6 +25,7 @@ from pawl.core.options import (
 from pawl.core.sessions import Setup
 from pawl.core.template import Template, Unfilled, escape, make, plain
 from pawl.errors import ConfigurationError, NotSupported
+from pawl.primitives.election import Ballot, ballot_key
 from pawl.primitives.mutex import Mutex, SharedMutex
 from pawl.primitives.permits import SHARED, Permits
 from pawl.primitives.redlock import QuorumMutex
@@ -140,6 +141,8 @@ class Settings:
                 return Permits(kind, name, key_of(self.namespace, name), "permits", SHARED)
             if kind.startswith("rwlock"):
                 return Permits(kind, name, key_of(self.namespace, name), "rwlock", SHARED)
+            if kind == "election":
+                return Ballot(name, ballot_key(self.namespace, name), self.options.max_waiters)
         except ConfigurationError:
             return None
         return None

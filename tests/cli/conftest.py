@@ -9,10 +9,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from pawl.testing.servers import Server
+
+if TYPE_CHECKING:
+    from tests.cli.screen import Screen
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAWL = (sys.executable, "-m", "pawl")
@@ -149,3 +153,12 @@ def pawl_alone() -> Iterator[Pawl]:
     """`pawl` on a server that the test may break."""
     with Server("valkey") as server:
         yield from _commands(server)
+
+
+@pytest.fixture
+def screens() -> Iterator[list["Screen"]]:
+    """Terminals that a test opened; hung up at its end."""
+    made: list[Screen] = []
+    yield made
+    for screen in made:
+        screen.close()

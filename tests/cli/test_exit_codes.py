@@ -182,7 +182,7 @@ def test_without_click_one_line_says_what_to_do(tmp_path: Path) -> None:
     env = environment()
     env["PYTHONPATH"] = f"{tmp_path}{os.pathsep}{env['PYTHONPATH']}"
     done = subprocess.run(
-        [sys.executable, "-m", "pawl", "--help"],
+        [sys.executable, "-m", "pawl", "run", "job", "--", "true"],
         env=env,
         capture_output=True,
         text=True,

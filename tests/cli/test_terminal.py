@@ -1,19 +1,14 @@
 """At a terminal: Ctrl-C comes once, Ctrl-Z and `fg` work, and whoever needs the terminal has it."""
 
-import contextlib
-import os
-import pty
-import re
-import select
 import shlex
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Sequence
 
 import pytest
 
-from tests.cli.conftest import PAWL, Pawl, default_signals, environment, eventually, lives
+from tests.cli.conftest import PAWL, Pawl, eventually, lives
+from tests.cli.screen import Screen, open_screen
 
 COUNT = """
 import signal, sys, time
@@ -25,66 +20,6 @@ while time.monotonic() < end: time.sleep(0.05)
 print("bye", flush=True)
 sys.exit(4)
 """
-
-
-class Screen:
-    """A program at a terminal of its own."""
-
-    def __init__(self, argv: Sequence[str], env: dict[str, str]) -> None:
-        self.text = ""
-        self.pid, self._file = pty.fork()
-        if self.pid == 0:
-            default_signals()
-            os.execvpe(argv[0], list(argv), env)
-
-    def type(self, keys: str) -> None:
-        os.write(self._file, keys.encode())
-
-    def until(self, pattern: str, seconds: float = 15.0) -> str:
-        """Wait until the text from here on has something in it, forget all up to there, return its end."""
-        end = time.monotonic() + seconds
-        while (found := re.search(pattern, self.text)) is None:
-            assert time.monotonic() < end, f"no {pattern!r} in {self.text!r}"
-            if not self._more():
-                assert re.search(pattern, self.text), f"ended without {pattern!r}: {self.text!r}"
-        self.text = self.text[found.end() :]
-        return found[found.re.groups]
-
-    def end(self, seconds: float = 15.0) -> int:
-        """Wait for the program's end; its exit code."""
-        end = time.monotonic() + seconds
-        while self._more():
-            assert time.monotonic() < end, f"it did not end: {self.text!r}"
-        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
-
-    def close(self) -> None:
-        os.close(self._file)  # hangs up on whatever still runs
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(self.pid, 0)
-
-    def _more(self) -> bool:
-        if select.select([self._file], [], [], 0.1)[0]:
-            try:
-                data = os.read(self._file, 4096)
-            except OSError:  # Linux says so when the last one at the terminal has left
-                return False
-            self.text += data.decode().replace("\r\n", "\n")
-            return bool(data)
-        return True
-
-
-@pytest.fixture
-def screens(pawl: Pawl) -> Iterator[list[Screen]]:
-    made: list[Screen] = []
-    yield made
-    for screen in made:
-        screen.close()
-
-
-def open_screen(screens: list[Screen], pawl: Pawl, *argv: str) -> Screen:
-    screen = Screen(argv, environment(PAWL_URL=pawl.server.url, PS1="$ ", TERM="dumb"))
-    screens.append(screen)
-    return screen
 
 
 def in_sh(script: str) -> tuple[str, ...]:

@@ -27,6 +27,7 @@ class Wish:
         defaults: Arguments of `pawl.connect` that were given.
         options: Arguments of `client.lock` that were given.
         timeout: Seconds to wait; 0 tries once; None waits for as long as the client's default says.
+        election: Whether it is the lead of an election that is wanted.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Wish:
     defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
     timeout: float | None = None
+    election: bool = False
 
 
 class Keeper:
@@ -121,9 +123,8 @@ class Keeper:
                 return
             self._client = client
         try:
-            lock = client.lock(wish.name, on_lost=lambda _: self._ring(), **wish.options)
             try:
-                lease = lock.acquire() if wish.timeout is None else lock.acquire(timeout=wish.timeout)
+                lease = self._take(client)
             except pawl.AcquireTimeout as late:
                 if not late.holder:
                     self._learn_holder(client)
@@ -134,6 +135,16 @@ class Keeper:
             lease.release()
         finally:
             client.close(timeout=_CLOSE_FOR)
+
+    def _take(self, client: pawl.Client) -> pawl.Lease:
+        wish = self._wish
+        options = {"on_lost": lambda _: self._ring(), **wish.options}
+        take = (
+            client.election(wish.name, **options).campaign
+            if wish.election
+            else client.lock(wish.name, **options).acquire
+        )
+        return take() if wish.timeout is None else take(timeout=wish.timeout)
 
     def _ask(self) -> None:
         while self.lease is None and not self._let_go.wait(_LOOK_EVERY):
@@ -147,7 +158,11 @@ class Keeper:
         from pawl import PawlError
 
         try:
-            self.holder = client.inspect(self._wish.name, waiters=0).holder
+            if self._wish.election:
+                leader = client.election(self._wish.name).leader()
+                self.holder = leader.identity if leader else ""
+            else:
+                self.holder = client.inspect(self._wish.name, waiters=0).holder
         except PawlError:
             # Only a courtesy to the one who waits; the acquire itself says what is wrong with the server.
             self.holder = ""

@@ -9,7 +9,7 @@ import signal
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from pawl.cli._bell import FORWARDED, Bell, clock
 from pawl.cli._keeper import Keeper, Wish
@@ -17,7 +17,7 @@ from pawl.cli._spawner import Plan, Spawner
 from pawl.cli._terminal import Terminal
 from pawl.cli.exits import Exit, by_signal, clear_status, is_terminal, say, show_status
 
-__all__ = ["Job", "run_job"]
+__all__ = ["Ended", "Job", "mind", "run_job"]
 
 _TICK = 1.0
 _SHOW_AFTER = 1.0
@@ -48,6 +48,20 @@ class Job:
     verbose: bool = False
 
 
+class Ended(NamedTuple):
+    """How it ended.
+
+    Attributes:
+        code: The exit code for the shell.
+        lost: Whether the command was ended because the lock was lost, and nobody asked us to end.
+        held: Whether the lock was ever held.
+    """
+
+    code: int
+    lost: bool
+    held: bool
+
+
 def run_job(job: Job) -> int:
     """Take the lock, run the command, release the lock.
 
@@ -56,6 +70,15 @@ def run_job(job: Job) -> int:
 
     Returns:
         The exit code for the shell.
+    """
+    return mind(job).code
+
+
+def mind(job: Job) -> Ended:
+    """Take the lock, run the command, release the lock. To be called once in a process.
+
+    Args:
+        job: What to do.
     """
     names = (*FORWARDED, signal.SIGCHLD, signal.SIGCONT, signal.SIGTTIN, signal.SIGTTOU)
     dispositions = {number: signal.getsignal(number) for number in names}
@@ -76,9 +99,21 @@ def run_job(job: Job) -> int:
         heard = [n for n in FORWARDED if dispositions[n] is not signal.SIG_IGN and n is not signal.SIGTSTP]
         bell = Bell([*heard, signal.SIGCONT])
         signal.signal(signal.SIGTTOU, signal.SIG_IGN)
-        return _Wrapper(job, spawner, bell, terminal).run()
+        wrapper = _Wrapper(job, spawner, bell, terminal)
+        code = wrapper.run()
+        return Ended(code, code == Exit.LOST and wrapper.lost and not wrapper.told_to_end, wrapper.held)
     finally:
         spawner.close()
+
+
+class _Words(NamedTuple):
+    it: str
+    has: str
+    by: str
+
+
+_HOLDING = _Words("lock", "holding", "held by")
+_LEADING = _Words("lead of", "leading", "led by")
 
 
 class _Wrapper:
@@ -92,6 +127,18 @@ class _Wrapper:
         self._stopped = False
         self._lost_at: float | None = None
         self._forwarded: set[int] = set()
+        self._words = _LEADING if job.wish.election else _HOLDING
+        self.lost = False
+
+    @property
+    def held(self) -> bool:
+        """Whether the lock was ever held."""
+        return self._keeper.lease is not None
+
+    @property
+    def told_to_end(self) -> bool:
+        """Whether a signal came that asks to end."""
+        return not self._forwarded.isdisjoint(_ENDS_WAITING)
 
     # Waiting ----------------------------------------------------------------------------------------------
 
@@ -114,7 +161,8 @@ class _Wrapper:
         if self._job.verbose:
             lease = self._keeper.lease
             say(
-                f"holding {lease.name!r} with fence {lease.fence} after {clock() - began:.2f} s", colour="dim"
+                f"{self._words.has} {lease.name!r} with fence {lease.fence} after {clock() - began:.2f} s",
+                colour="dim",
             )
         return self._mind()
 
@@ -126,7 +174,7 @@ class _Wrapper:
 
     def _show_waiting(self, seconds: float) -> None:
         self._keeper.listen_for_holder()
-        by = f", held by {self._keeper.holder}" if self._keeper.holder else ""
+        by = f", {self._words.by} {self._keeper.holder}" if self._keeper.holder else ""
         show_status(f"waiting for {self._job.wish.name!r}{by} … ({seconds:.0f} s)")
 
     def _explain(self, error: BaseException | None) -> int:
@@ -136,7 +184,7 @@ class _Wrapper:
         if isinstance(error, NotAcquired):
             if not self._job.quiet:
                 name, holder = self._job.wish.name, error.holder or self._keeper.holder
-                say(f"{name!r} is held by {holder}" if holder else str(error), colour="yellow")
+                say(f"{name!r} is {self._words.by} {holder}" if holder else str(error), colour="yellow")
             return self._job.conflict
         if not isinstance(error, PawlError | OSError):
             if error is not None and self._job.verbose:
@@ -154,6 +202,7 @@ class _Wrapper:
         self._check_lease()
         if self._lost_at is not None:
             self._keeper.let_go(0.0)
+            self.lost = True
             return Exit.LOST
         # Renewed every third of its ttl, the lease has two thirds left at least, should we be killed.
         self._spawner.start(self._environment(), grace=min(self._job.kill_after, lease.ttl * _GRACE))
@@ -202,7 +251,7 @@ class _Wrapper:
         if kills:
             self._spawner.end()
         then = "ending the command" if kills else "the command goes on without it"
-        say(f"the lock {lease.name!r} was lost ({self._reason()}): {then}", colour="red")
+        say(f"the {self._words.it} {lease.name!r} was lost ({self._reason()}): {then}", colour="red")
 
     def _reason(self) -> str:
         from pawl.errors import LeaseLost
@@ -282,6 +331,7 @@ class _Wrapper:
         released = self._release()
         had_terminal = self._terminal is not None and self._terminal.take_back(self._child)
         if (late or not released) and self._job.on_lost == "kill":
+            self.lost = True
             return Exit.LOST
         if had_terminal and number in (signal.SIGINT, signal.SIGQUIT) and number not in self._forwarded:
             # The Ctrl-C went to the child's group alone; a script around us expects it as well.
@@ -302,10 +352,13 @@ class _Wrapper:
             lost = isinstance(error, NotHeld | LeaseLost)
             why = "the server did not answer" if error is None else str(error)
             if lost:
-                say(f"the lock was lost before the command ended: {why}", colour="red")
+                say(f"the {self._words.it} was lost before the command ended: {why}", colour="red")
                 return False
             if not self._job.quiet:
-                say(f"the lock was not released, it frees itself within its ttl: {why}", colour="yellow")
+                say(
+                    f"the {self._words.it} was not released, it frees itself within its ttl: {why}",
+                    colour="yellow",
+                )
         return True
 
     def _bereaved(self) -> int:

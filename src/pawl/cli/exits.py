@@ -6,7 +6,7 @@ import os
 import sys
 from enum import IntEnum
 
-__all__ = ["Exit", "by_signal", "clear_status", "is_terminal", "say", "show_status"]
+__all__ = ["Exit", "by_signal", "clear_status", "code_of", "explained", "is_terminal", "say", "show_status"]
 
 _COLOURS = {"red": "31", "yellow": "33", "dim": "2"}
 _CLEAR = "\r\033[K"
@@ -19,6 +19,7 @@ class Exit(IntEnum):
     USAGE = 64
     UNAVAILABLE = 69
     SOFTWARE = 70
+    OUTPUT = 74
     CONFLICT = 75
     LOST = 76
     NOT_EXECUTABLE = 126
@@ -28,6 +29,31 @@ class Exit(IntEnum):
 def by_signal(number: int) -> int:
     """Return the exit code of what a signal ended, as shells count: 128 + n."""
     return 128 + number
+
+
+def code_of(error: BaseException) -> int:
+    """Return the exit code for an error of the library."""
+    from pawl import errors
+
+    if isinstance(error, errors.ConfigurationError):
+        return Exit.USAGE
+    if isinstance(error, errors.NotReplicated | errors.QuorumNotReached | errors.ClientClosed):
+        return Exit.UNAVAILABLE
+    if isinstance(error, errors.NotAcquired):
+        return Exit.CONFLICT
+    return Exit.LOST if isinstance(error, errors.NotHeld | errors.LeaseLost) else Exit.UNAVAILABLE
+
+
+def explained(error: BaseException) -> str:
+    """Say in one line what happened, its stable code, and what helps, as the error's own documentation has it."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    code = getattr(error, "code", "")
+    said = f"{text} [{code}]" if code else text
+    _, found, cure = (type(error).__doc__ or "").partition("Solution: ")
+    if not found:  # the text itself says how to mend it
+        return said
+    cure = " ".join(cure.partition("\n\n")[0].split()).replace("``", "`")
+    return f"{said}. What helps: {cure}"
 
 
 def say(text: str, *, colour: str = "") -> None:

@@ -2,42 +2,52 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Sequence
 from importlib import import_module
 
 import click
 
-from pawl.cli.exits import Exit, by_signal, say
+from pawl.cli.exits import Exit, by_signal, code_of, explained, say
+from pawl.cli.verbs import VERBS, overview
 
-__all__ = ["run_command"]
+__all__ = ["group", "run_command"]
 
-_VERBS = {
-    "doctor": ("pawl.cli.doctor", "doctor", "Look at a server for what would break a lock's promises."),
-    "run": ("pawl.cli.run", "run", "Run a command while holding a lock."),
-    "serve": ("pawl.cli.serve", "serve", "Serve locks over HTTP."),
-    "server": ("pawl.cli.server", "server", "Start, stop and look at the embedded server of this machine."),
-}
 _SIGINT = 2
+_SIGPIPE = 13
 
 
 class _Verbs(click.Group):
     """A group that imports a verb's file only when the verb is used, so that `pawl --help` stays light."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  # click's signature
-        return sorted(_VERBS)
+        return sorted(VERBS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002  # click's
-        if cmd_name not in _VERBS:
+        if cmd_name not in VERBS:
             return None
-        module, attribute, _ = _VERBS[cmd_name]
+        module, attribute, _ = VERBS[cmd_name]
         command = getattr(import_module(module), attribute)
         if not isinstance(command, click.Command):
             raise TypeError(f"{module}.{attribute} is not a click command")
         return command
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, _VERBS[name][2]) for name in self.list_commands(ctx)])
+    def invoke(self, ctx: click.Context) -> object:
+        """Run the verb. Here and not in `run_command`, since click prints an empty line at Ctrl-C."""
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # Who read our output has enough (`pawl ls | head -1`). What is left in the buffer goes nowhere.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return by_signal(_SIGPIPE)
+        except KeyboardInterrupt as error:
+            return by_signal(getattr(error, "number", _SIGINT))
+        return result
+
+    def get_help(self, ctx: click.Context) -> str:  # noqa: ARG002  # click's signature
+        return overview().rstrip("\n")
 
 
 def _show_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:  # noqa: FBT001  # click's signature
@@ -51,8 +61,6 @@ def _show_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
 @click.group(
     cls=_Verbs,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="`pawl COMMAND --help` explains a command with examples. Which server: --url, else PAWL_URL, else "
-    "one for this machine, started when it is needed.",
 )
 @click.option(
     "--version",
@@ -62,7 +70,7 @@ def _show_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
     callback=_show_version,
     help="Show it and exit.",
 )
-def _pawl() -> None:
+def group() -> None:
     """Distributed locks on Redis and Valkey."""
 
 
@@ -75,10 +83,10 @@ def run_command(arguments: Sequence[str]) -> int:
     Returns:
         The exit code.
     """
-    from pawl.errors import ConfigurationError, PawlError
+    from pawl.errors import PawlError
 
     try:
-        result = _pawl.main(list(arguments), prog_name="pawl", standalone_mode=False)
+        result = group.main(list(arguments), prog_name="pawl", standalone_mode=False)
     except click.UsageError as error:
         return _misused(error)
     except click.ClickException as error:
@@ -87,8 +95,11 @@ def run_command(arguments: Sequence[str]) -> int:
     except (click.Abort, KeyboardInterrupt):
         return by_signal(_SIGINT)
     except PawlError as error:
-        say(str(error), colour="red")
-        return Exit.USAGE if isinstance(error, ConfigurationError) else Exit.UNAVAILABLE
+        say(explained(error), colour="red")
+        return code_of(error)
+    except OSError as error:
+        say(f"the system refuses: {error}", colour="red")
+        return Exit.OUTPUT
     return result if isinstance(result, int) else Exit.OK
 
 
@@ -97,5 +108,6 @@ def _misused(error: click.UsageError) -> int:
         error.show()
     else:
         hint = f" (see: {error.ctx.command_path} --help)" if error.ctx else ""
-        say(f"{error.format_message()}{hint}", colour="red")
+        # Some of its messages are lists of several lines.
+        say(f"{' '.join(error.format_message().split())}{hint}", colour="red")
     return Exit.USAGE

@@ -44,6 +44,8 @@ happens when `pawl run` itself is killed, even with -9.
 class _Run(click.Command):
     """Splits at the first `--` before anything is parsed, so that options may also follow the name."""
 
+    usage = _USAGE
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if "--" in args:
             at = args.index("--")
@@ -53,7 +55,7 @@ class _Run(click.Command):
             rest = super().parse_args(ctx, own)
             surplus = ctx.params["command"]
             if surplus:
-                raise click.UsageError(f"unexpected {surplus[0]!r} before `--`; {_USAGE}", ctx)
+                raise click.UsageError(f"unexpected {surplus[0]!r} before `--`; {self.usage}", ctx)
             return rest
         ctx.allow_interspersed_args = False
         rest = super().parse_args(ctx, args)

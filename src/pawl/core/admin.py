@@ -20,13 +20,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pawl.core.engine import Engine
+    from pawl.core.lease import BaseLease
     from pawl.core.options import LockOptions
     from pawl.core.primitive import Primitive
     from pawl.core.runtime import Call, Reply
     from pawl.core.sessions import HoldRow, Record, Setup
     from pawl.model import LockInfo
 
-__all__ = ["audit", "force_release", "locks"]
+__all__ = ["announce", "audit", "force_release", "locks", "states"]
 
 log: logging.Logger = logging.getLogger("pawl.admin")
 
@@ -35,6 +36,8 @@ _AUDIT_LINES = 1000
 _AUDIT_LIFE_MS = 90 * 86_400_000
 _LONGEST_REASON = 500
 _TRIES = 5
+_MOST_WAITERS = 100_000
+_OTHER_KINDS = ("semaphore", "rwlock", "election")
 
 
 class _Forceable(Protocol):
@@ -107,6 +110,49 @@ async def _ask(engine: Engine, calls: Sequence[Call], options: LockOptions, doin
             else:
                 replies.append(outcome)
     return replies
+
+
+async def states(engine: Engine, primitive: Primitive, options: LockOptions, waiters: int) -> list[LockInfo]:
+    """What is in use under one name: its mutex, and every other kind that is held or waited for.
+
+    Returns:
+        At least one record: that of the mutex where nothing is in use.
+    """
+    check_count(waiters, "waiters", 0, _MOST_WAITERS)
+    engine.check_open(primitive.name)
+    looks = [primitive]
+    if engine.book is not None:
+        look = engine.book.setup.look
+        looks += [found for kind in _OTHER_KINDS if (found := look(kind, primitive.name)) is not None]
+    calls = [one.inspect(waiters) for one in looks]
+    replies = await _ask(engine, calls, options, primitive.name)
+    infos = [read_info(one, reply) for one, reply in zip(looks, replies, strict=True)]
+    return [info for info in infos if info.held or info.queue_length] or infos[:1]
+
+
+async def announce(engine: Engine, lease: BaseLease, label: str) -> bool:
+    """Have a lease that is about to be detached listed by ``locks`` for as long as it lives without a renewal.
+
+    Args:
+        engine: The client's engine.
+        lease: The lease, still held.
+        label: Who has it, in place of a thread or task; at most 40 characters are shown.
+
+    Returns:
+        False with independent masters, which keep no common record.
+    """
+    if engine.book is None:
+        return False
+    calls, options, primitive = engine.book.setup.calls, lease._tenure.options, lease._tenure.primitive
+    secret, _, who = engine.runtime.new_token().partition("@")
+    session = f"{who.rpartition('/')[0]}/{secret[:12]}"
+    # A record of its own, which nobody writes again: no client cares for the lease any more.
+    reply, _ = await query(engine, calls.find(session, "", 1), options, lease.name, "announce")
+    row = [primitive.kind, lease.name, lease.fence, 0, "-", label[:40], reply[2]]
+    data = json.dumps({"b": reply[2], "c": "", "h": [row], "w": [], "o": 0}, separators=(",", ":"))
+    call = calls.publish(session, 1, options.life_ms, data)
+    await query(engine, call, options, lease.name, "announce")
+    return True
 
 
 # Taking a name away -------------------------------------------------------------------------------------------------

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from pawl.core.names import WIRE_VERSION, helper_key
+from pawl.core.names import WIRE_VERSION, helper_key, key_of
 from pawl.core.runtime import Call
 from pawl.core.scripts import Script, load, pack_words
 from pawl.primitives.mutex import Mutex
 
-__all__ = ["Ballot"]
+__all__ = ["Ballot", "ballot_key"]
 
 _ACQUIRE = load(__name__, "acquire")
 _RENEW = load(__name__, "renew")
@@ -21,6 +21,20 @@ _HUSH = load(__name__, "hush")
 @lru_cache(maxsize=1024)
 def _args(*args: str | int) -> bytes:
     return pack_words(*[str(arg).encode() for arg in args])
+
+
+def ballot_key(namespace: str, name: str) -> str:
+    """The key of an election.
+
+    Args:
+        namespace: What ``check_namespace`` returned.
+        name: 1 to 200 bytes of text.
+
+    Raises:
+        ConfigurationError: The name can never work.
+    """
+    # No name can be escaped to this: an escape is a % and two digits or capitals.
+    return key_of(f"{namespace}:%election", name) if namespace else f"%election:{name}"
 
 
 class Ballot(Mutex):

@@ -1,0 +1,196 @@
+"""What several verbs share: their client, the options that mean the same everywhere, and how they print."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import math
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from fnmatch import fnmatchcase
+from types import FrameType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from pawl import Client, LockInfo
+
+__all__ = [
+    "SETTINGS",
+    "Signalled",
+    "age_of",
+    "chosen",
+    "client_of",
+    "duration",
+    "hear",
+    "holder_of",
+    "json_option",
+    "moment",
+    "positive",
+    "print_json",
+    "readable",
+    "record",
+    "seconds",
+    "server_options",
+    "write",
+]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_CLOSE_FOR = 2.0
+SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+"""Of every verb: how wide its help may become, and that ``-h`` shows it."""
+
+
+class Signalled(KeyboardInterrupt):
+    """A signal that ends the command, raised where it arrives so that everything is cleaned up on the way out."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number
+
+
+def hear() -> None:
+    """Let TERM and HUP end the command as Ctrl-C does, with its cleaning up, unless they are ignored."""
+    for name in ("SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, _raise)
+
+
+def _raise(number: int, frame: FrameType | None) -> None:  # noqa: ARG001  # as the interpreter calls it
+    raise Signalled(number)
+
+
+# Options ------------------------------------------------------------------------------------------------------------
+
+
+def server_options(function: F) -> F:
+    """Add ``--url`` and ``--namespace``."""
+    function = click.option(
+        "--namespace", metavar="TEXT", help="What the keys of the locks begin with (pawl)."
+    )(function)
+    return click.option("--url", metavar="URL", help="The server (PAWL_URL, else one for this machine).")(
+        function
+    )
+
+
+def json_option(text: str) -> Callable[[F], F]:
+    """Add ``--json``; the text says what is printed then."""
+    return click.option("--json", "as_json", is_flag=True, help=text)
+
+
+def seconds(ctx: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
+    """Refuse what is no duration; the library judges the rest."""
+    if value is not None and not 0 <= value < math.inf:
+        raise click.BadParameter("give a number of seconds, 0 or more", ctx, parameter)
+    return value
+
+
+def positive(ctx: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
+    """Refuse what is no pause between two looks."""
+    if value is not None and not 0.05 <= value <= 86400:
+        raise click.BadParameter("give 0.05 to 86400 seconds", ctx, parameter)
+    return value
+
+
+@contextlib.contextmanager
+def client_of(given: Mapping[str, Any]) -> Iterator[Client]:
+    """A client of the server that the options name; closed at the end, within 2 seconds."""
+    hear()
+    import pawl
+
+    client = pawl.connect(given["url"], namespace=given["namespace"])
+    try:
+        yield client
+    finally:
+        client.close(timeout=_CLOSE_FOR)
+
+
+# Printing -----------------------------------------------------------------------------------------------------------
+
+
+def write(text: str) -> None:
+    """Print a line and pass it on at once: what reads us may be a program."""
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def print_json(value: object, *, indent: int | None = None) -> None:
+    """Print a value as JSON, in one line unless told otherwise."""
+    write(json.dumps(value, ensure_ascii=False, indent=indent, allow_nan=False))
+
+
+def record(info: LockInfo) -> dict[str, Any]:
+    """What is known of a name, as JSON has it: a key without a ttl has ``null`` as ``ttl_left``."""
+    found = dataclasses.asdict(info)
+    found["ttl_left"] = info.ttl_left if math.isfinite(info.ttl_left) else None
+    found["age"] = age_of(info)
+    return found
+
+
+def age_of(info: LockInfo, now: float | None = None) -> float | None:
+    """Seconds since it was granted, by this machine's clock; None if that is not known."""
+    if info.since is None:
+        return None
+    return round(max(0.0, (time.time() if now is None else now) - info.since), 3)
+
+
+def readable(text: str) -> str:
+    """A name as a terminal may see it: others have chosen it, and no control character of theirs gets through."""
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
+
+
+def holder_of(info: LockInfo) -> str:
+    """Who holds it, without the machine; how many, where that is more than one."""
+    if not info.held:
+        return "-"
+    if len(info.holders) > 1:
+        return f"{len(info.holders)} holders"
+    found = info.holder or (info.holders[0].holder if info.holders else "")
+    if not found:
+        return "not pawl" if info.foreign else "?"
+    process, _, thread = found.rpartition("/")
+    pid = process.rpartition(":")[2]
+    return readable(f"{pid}/{info.owner or thread}" if pid.isdecimal() else found)
+
+
+def duration(value: float | None) -> str:
+    """A duration as people read it."""
+    if value is None:
+        return "-"
+    if math.isinf(value):
+        return "no ttl"
+    if value < 10:
+        return f"{value:.1f}s"
+    minutes, left = divmod(int(value), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    if days:
+        return f"{days}d {hours}h"
+    return f"{hours}h {minutes:02}m" if hours else f"{minutes}m {left:02}s" if minutes else f"{left}s"
+
+
+def moment(at: float) -> str:
+    """A moment in local time."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
+
+
+def chosen(info: LockInfo, wanted: str) -> bool:
+    """Whether a record is what ``--filter`` asks for.
+
+    Args:
+        info: The record.
+        wanted: A part of its name or of a holder's host and process; with ``*``, ``?`` or ``[``, a pattern for all
+            of it.
+    """
+    # Without the thread: a name is not meant when MainThread is.
+    holders = (info.holder, *(one.holder for one in info.holders))
+    texts = (info.name, *(one.rpartition("/")[0] or one for one in holders))
+    if any(mark in wanted for mark in "*?["):
+        return any(fnmatchcase(text, wanted) for text in texts)
+    return any(wanted in text for text in texts)

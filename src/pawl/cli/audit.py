@@ -1,0 +1,53 @@
+"""`pawl audit`: what operators did."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import click
+
+from pawl.cli._common import (
+    SETTINGS,
+    client_of,
+    json_option,
+    moment,
+    print_json,
+    readable,
+    server_options,
+    write,
+)
+from pawl.cli.exits import Exit
+
+__all__ = ["audit"]
+
+_EXAMPLES = """\b
+Examples:
+  pawl audit
+  pawl audit --limit 5 --json
+
+\b
+Exit codes:
+  0   also when there is no entry   69  the server cannot be asked, or refuses
+  64  wrong usage
+"""
+
+
+@click.command(epilog=_EXAMPLES, context_settings=SETTINGS)
+@click.option(
+    "--limit", type=click.IntRange(1, 1000), default=100, metavar="N", help="How many entries at most (100)."
+)
+@json_option("Print one JSON array, an object for each entry.")
+@server_options
+def audit(**given: Any) -> int:
+    """Show what operators did to locks: when, who, why, and to whom. The newest is first."""
+    with client_of(given) as client:
+        entries = client.audit(given["limit"])
+    if given["as_json"]:
+        print_json([dataclasses.asdict(entry) for entry in entries], indent=2)
+        return Exit.OK
+    for entry in entries:
+        from_whom = f" from {readable(entry.holder)}" if entry.holder else ""
+        what = f"{entry.action} {readable(entry.name)}{from_whom} ({entry.outcome})"
+        write(f"{moment(entry.at)}  {what}, by {readable(entry.who)}: {readable(entry.text)}")
+    return Exit.OK

@@ -1,0 +1,129 @@
+"""`pawl show`: one name, its queue, and what operators did to it."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pawl.cli._common import (
+    SETTINGS,
+    age_of,
+    client_of,
+    duration,
+    json_option,
+    moment,
+    print_json,
+    readable,
+    record,
+    server_options,
+    write,
+)
+from pawl.cli.exits import Exit
+
+if TYPE_CHECKING:
+    from pawl import AuditEntry, Client, LockInfo
+
+__all__ = ["find", "show"]
+
+_EXAMPLES = """\b
+Examples:
+  pawl show order:42
+  pawl show --waiters 0 order:42        without the queue
+  pawl show --json order:42 | jq '.locks[0].holder'
+
+\b
+Exit codes:
+  0   also when the name is free    69  the server cannot be asked, or refuses
+  64  wrong usage
+
+A lock, a semaphore, a read-write lock and an election of one name are separate things: all that are in use are
+shown, and the lock if none is.
+"""
+
+
+def find(client: Client, name: str, waiters: int) -> list[LockInfo]:
+    """What is in use under a name; the record of the lock if nothing is. The name is taken as it stands."""
+    from pawl._factory import plan_of
+    from pawl.core import admin
+    from pawl.core.template import escape
+    from pawl.runtimes.threads import run
+
+    plan = plan_of(client._settings, "lock", escape(name), {})
+    return run(admin.states(client._engine, plan.primitive, plan.options, waiters))
+
+
+@click.command(epilog=_EXAMPLES, context_settings=SETTINGS)
+@click.argument("name", metavar="NAME")
+@click.option(
+    "--waiters",
+    type=click.IntRange(0, 100_000),
+    default=100,
+    metavar="N",
+    help="How many waiters to list at most (100).",
+)
+@json_option("Print one JSON object.")
+@server_options
+def show(**given: Any) -> int:
+    """Show one name: who holds it, its fence, who waits in which order, and what operators did to it."""
+    with client_of(given) as client:
+        infos = find(client, given["name"], given["waiters"])
+        entries = _audited(client, given["name"])
+    if given["as_json"]:
+        audit = [dataclasses.asdict(entry) for entry in entries]
+        print_json(
+            {"name": given["name"], "locks": [record(info) for info in infos], "audit": audit}, indent=2
+        )
+        return Exit.OK
+    for info in infos:
+        _describe(info)
+    if entries:
+        write("operators")
+    for entry in entries:
+        write(
+            f"  {moment(entry.at)}  {entry.action} ({entry.outcome}) by {readable(entry.who)}: {readable(entry.text)}"
+        )
+    return Exit.OK
+
+
+def _audited(client: Client, name: str) -> list[AuditEntry]:
+    from pawl import NotSupported
+
+    try:
+        return [entry for entry in client.audit(1000) if entry.name == name]
+    except NotSupported:
+        # Independent masters keep no trail, and none can be taken from its holder there.
+        return []
+
+
+def _describe(info: LockInfo) -> None:
+    write(f"{readable(info.name)} ({info.kind})")
+    write(f"  {'held by':<9} {_holder(info)}")
+    if info.held:
+        write(f"  {'ttl left':<9} {duration(info.ttl_left)}")
+        if info.since is not None:
+            write(f"  {'since':<9} {moment(info.since)}, for {duration(age_of(info))}")
+    if info.limit is not None:
+        write(f"  {'permits':<9} {info.used} of {info.limit} are out")
+    write(f"  {'fence':<9} {'none yet' if info.fence is None else info.fence}")
+    for one in info.holders:
+        # A holder of a semaphore has no mode: how many permits it has is for its client to know.
+        mode = "holder" if info.kind == "semaphore" else one.mode
+        write(f"  {mode:<9} {readable(one.holder)}, {duration(one.ttl_left)} left")
+    write(f"  {'waiters':<9} {info.queue_length}")
+    for waiter in info.waiters:
+        write(f"    {waiter.position + 1:>3}  {readable(waiter.holder)}  for {duration(waiter.age)}")
+    if len(info.waiters) < info.queue_length:
+        write(f"         and {info.queue_length - len(info.waiters)} more")
+
+
+def _holder(info: LockInfo) -> str:
+    if not info.held:
+        return "nobody"
+    if len(info.holders) > 1:
+        return f"{len(info.holders)} holders"
+    if info.foreign:
+        return "a program that is not pawl"
+    found = info.holder or (info.holders[0].holder if info.holders else "?")
+    return f"{readable(found)}{' × ' + str(info.count) if info.count > 1 else ''}"

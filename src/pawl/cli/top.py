@@ -1,0 +1,190 @@
+"""`pawl top`: held names, live."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pawl.cli._common import (
+    SETTINGS,
+    client_of,
+    json_option,
+    positive,
+    print_json,
+    record,
+    server_options,
+    write,
+)
+from pawl.cli._rows import cells, table
+from pawl.cli._view import KEYS, View
+from pawl.cli.exits import Exit, by_signal
+
+if TYPE_CHECKING:
+    from pawl import Client, LockInfo
+
+__all__ = ["top"]
+
+_EXAMPLES = """\b
+Examples:
+  pawl top
+  pawl top --sort age --filter 'order:*'
+  pawl top -n 1 --sort contention       one look, as text; also where output is no terminal
+  pawl top --json --interval 10         an object per look and line, for a log
+
+\b
+Keys:
+  n a t w c h   sort by name, age, ttl left, waiters, contention, holder; r turns it round
+  /             filter: type, Enter keeps it, Esc clears it
+  j k, arrows, page up and down         move
+  q             quit
+
+\b
+Exit codes:
+  0    q, or -n looks were taken      69  no terminal, and the server cannot be asked
+  130  Ctrl-C                         64  wrong usage
+
+CONTENTION is how many waited, on average over the last 60 looks. Names appear once they have been held for a
+second; it costs the server no scan. On a terminal it goes on while the server is away, and says so.
+"""
+
+
+@click.command(epilog=_EXAMPLES, context_settings=SETTINGS)
+@click.option("--filter", "wanted", metavar="TEXT", default="", help="Only names and holders that match.")
+@click.option("--sort", type=click.Choice(sorted(KEYS.values())), default="waiters", help="Order (waiters).")
+@click.option("--reverse", is_flag=True, help="The other way round.")
+@click.option(
+    "--interval",
+    type=float,
+    default=1.0,
+    metavar="S",
+    callback=positive,
+    help="Seconds between two looks (1).",
+)
+@click.option(
+    "-n", "--count", type=click.IntRange(1), metavar="N", help="Take N looks, print each as text, and end."
+)
+@json_option("Print one JSON object per look, until Ctrl-C or -n.")
+@server_options
+def top(**given: Any) -> int:
+    """Show held names live: holders, ages, what is left of each lease, waiters, contention."""
+    view = View(order=given["sort"], reverse=given["reverse"], wanted=given["wanted"])
+    terminal = os.name == "posix" and sys.stdin.isatty() and sys.stdout.isatty()
+    terminal = terminal and os.environ.get("TERM", "dumb") != "dumb"
+    with client_of(given) as client:
+        if given["as_json"] or given["count"] or not terminal:
+            looks = given["count"] or (0 if given["as_json"] else 1)
+            return _print(client, view, given, looks)
+        return _Display(client, view, given["interval"]).run()
+
+
+def _print(client: Client, view: View, given: Mapping[str, Any], looks: int) -> int:
+    taken = 0
+    while True:
+        view.look(client.locks())
+        rows = view.rows()
+        if given["as_json"]:
+            told = [{**record(info), "contention": round(view.contention.of(info), 2)} for info in rows]
+            print_json({"at": round(time.time(), 3), "locks": told})
+        else:
+            for line in table([cells(info) for info in rows]):
+                write(line)
+        taken += 1
+        if taken == looks:
+            return Exit.OK
+        time.sleep(given["interval"])
+
+
+class _Looker:
+    """The thread that asks the server, so that keys are heard while it does not answer."""
+
+    def __init__(self, client: Client, every: float, ring: Callable[[], object]) -> None:
+        self.fresh: list[LockInfo] | None = None
+        self.error = ""
+        self.answered_at = time.monotonic()
+        self._client = client
+        self._every = every
+        self._ring = ring
+        self._over = threading.Event()
+
+    def start(self) -> None:
+        """Begin to look."""
+        threading.Thread(target=self._run, name="pawl-top", daemon=True).start()
+
+    def stop(self) -> None:
+        """Look no more."""
+        self._over.set()
+
+    def _run(self) -> None:
+        from pawl import PawlError
+
+        while not self._over.is_set():
+            began = time.monotonic()
+            try:
+                self.fresh = self._client.locks()
+                self.error, self.answered_at = "", time.monotonic()
+            except PawlError as error:
+                self.error = " ".join(str(error).split())
+            self._ring()
+            self._over.wait(max(0.05, self._every - (time.monotonic() - began)))
+
+
+class _Display:
+    def __init__(self, client: Client, view: View, every: float) -> None:
+        from pawl.cli._bell import Bell
+        from pawl.cli._screen import Screen
+
+        self._view = view
+        names = ("SIGINT", "SIGTERM", "SIGHUP", "SIGWINCH", "SIGCONT")
+        numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
+        self._bell = Bell([one for one in numbers if signal.getsignal(one) is not signal.SIG_IGN])
+        self._screen = Screen()
+        self._late = max(3.0, 3 * every)
+        self._looker = _Looker(client, every, self._bell.ring)
+
+    def run(self) -> int:
+        """Show until a key or a signal ends it."""
+        self._looker.start()
+        both: list[Any] = [self._bell, self._screen]
+        try:
+            with self._screen.open():
+                while True:
+                    self._screen.draw(self._view, self._status())
+                    ready, _, _ = select.select(both, [], [], self._late)
+                    code = self._heard() if self._bell in ready else None
+                    if self._screen in ready:
+                        code = self._pressed() if code is None else code
+                    if code is not None:
+                        return code
+                    if self._looker.fresh is not None:
+                        self._view.look(self._looker.fresh)
+                        self._looker.fresh = None
+        finally:
+            self._looker.stop()
+
+    def _status(self) -> str:
+        silent = time.monotonic() - self._looker.answered_at
+        if self._looker.error:
+            return f"{self._looker.error} (last answer {silent:.0f} s ago)"
+        return f"the server has not answered for {silent:.0f} s" if silent > self._late else ""
+
+    def _heard(self) -> int | None:
+        for number in self._bell.heard():
+            if number == signal.SIGCONT:
+                self._screen.again()
+            elif number != signal.SIGWINCH:
+                return by_signal(number)
+        return None
+
+    def _pressed(self) -> int | None:
+        keys = self._screen.read()
+        if keys is None:
+            return by_signal(signal.SIGHUP)
+        return Exit.OK if any(self._view.press(key) for key in keys) else None

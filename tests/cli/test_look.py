@@ -1,0 +1,222 @@
+"""`pawl ls`, `show`, `watch` and `audit`, as the person on call uses them."""
+
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+
+import pytest
+
+import pawl as library
+from tests.cli.conftest import PAWL, Pawl, environment, eventually
+
+
+@pytest.fixture
+def client(pawl: Pawl) -> Iterator[library.Client]:
+    with library.connect(pawl.server.url) as client:
+        yield client
+
+
+def listed(pawl: Pawl, *arguments: str) -> list[dict[str, object]]:
+    code, out, err = pawl.run("ls", "--json", *arguments)
+    assert (code, err) == (0, "")
+    found: list[dict[str, object]] = json.loads(out)
+    return found
+
+
+def until_listed(client: library.Client, *names: str) -> None:
+    eventually(lambda: {info.name for info in client.locks()} >= set(names))
+
+
+def test_ls_lists_what_any_client_holds(pawl: Pawl, client: library.Client) -> None:
+    lease = client.lock("order:1", ttl=20).acquire()
+    permit = client.semaphore("pool", permits=3).acquire()
+    lead = client.election("boss", identity="me").campaign()
+    holder = pawl.hold("order:2")
+    until_listed(client, "order:1", "order:2", "pool", "boss")
+    found = {str(one["name"]): one for one in listed(pawl)}
+    assert set(found) == {"order:1", "order:2", "pool", "boss"}
+    assert [one["kind"] for _, one in sorted(found.items())] == ["election", "lock", "lock", "semaphore"]
+    one = found["order:1"]
+    assert (one["pid"], one["fence"], one["queue_length"]) == (os.getpid(), lease.fence, 0)
+    assert isinstance(one["age"], float)
+    assert isinstance(one["ttl_left"], float)
+    assert 1 <= one["age"] < 15
+    assert 0 < one["ttl_left"] <= 20
+    assert str(found["order:2"]["holder"]).split(":")[1].startswith(f"{holder.pid}/")
+    assert found["boss"]["holder"] == "me"
+    for held in (lease, permit, lead):
+        held.release()
+
+
+def test_ls_is_a_table_that_can_be_filtered_and_sorted(pawl: Pawl, client: library.Client) -> None:
+    leases = []
+    for name in ("b", "a", "other"):
+        leases.append(client.lock(name).acquire())
+        time.sleep(0.15)  # ages are told in tenths of a second
+    until_listed(client, "a", "b", "other")
+    code, out, _ = pawl.run("ls")
+    head, *rows = out.splitlines()
+    assert code == 0
+    assert head.split() == ["NAME", "KIND", "HOLDER", "HOST", "AGE", "TTL", "LEFT", "FENCE", "WAITERS"]
+    assert [row.split()[0] for row in rows] == ["a", "b", "other"]
+    assert f"{os.getpid()}/MainThread" in rows[0]
+    assert "\033" not in out
+    assert [one["name"] for one in listed(pawl, "--filter", "th")] == ["other"]
+    assert listed(pawl, "--filter", "Thread") == []
+    assert [one["name"] for one in listed(pawl, "--filter", "?")] == ["a", "b"]
+    assert len(listed(pawl, "--filter", f":{os.getpid()}")) == 3
+    assert [one["name"] for one in listed(pawl, "--sort", "age")] == ["b", "a", "other"]
+    for lease in leases:
+        lease.release()
+
+
+def test_a_name_cannot_speak_to_the_terminal(pawl: Pawl, client: library.Client) -> None:
+    name = "evil\033[2J\nname"
+    with client.lock(name):
+        until_listed(client, name)
+        for verb in (("ls",), ("show", name), ("watch", "-n", "1", name)):
+            code, out, _ = pawl.run(*verb)
+            assert code == 0
+            assert "\033" not in out
+            assert "evil\\x1b[2J\\nname" in out
+
+
+def test_nothing_is_held(pawl: Pawl) -> None:
+    assert listed(pawl) == []
+    code, out, err = pawl.run("ls")
+    assert (code, len(out.splitlines()), err) == (0, 1, "")
+
+
+def test_ls_ends_quietly_when_its_reader_has_enough(pawl: Pawl, client: library.Client) -> None:
+    leases = [client.lock(f"{'x' * 150}{number:04}").acquire() for number in range(400)]
+    eventually(lambda: len(client.locks()) == 400)
+    for pipe in ("| head -1", "| true"):
+        done = subprocess.run(
+            ["bash", "-c", f"{shlex.join(PAWL)} ls {pipe}; echo ${{PIPESTATUS[0]}}"],
+            env=environment(PAWL_URL=pawl.server.url),
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=60,
+        )
+        assert done.stderr == ""
+        assert done.stdout.splitlines()[-1] == "141"
+    for lease in leases:
+        lease.release()
+
+
+def test_a_full_disk_is_told(pawl: Pawl) -> None:
+    with open("/dev/full", "w", encoding="utf-8") as full:  # noqa: PTH123
+        done = subprocess.run(
+            [*PAWL, "ls"],
+            env=environment(PAWL_URL=pawl.server.url),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            timeout=30,
+        )
+    assert done.returncode == 74
+    assert done.stderr.splitlines()[0].startswith("pawl: ")
+
+
+def test_show_tells_who_waits_in_order(pawl: Pawl, client: library.Client) -> None:
+    lease = client.lock("job").acquire()
+    waiters = []
+    for number in range(3):
+        waiters.append(pawl.start("run", "job", "--", "true"))
+        eventually(lambda n=number: pawl.waiting("job") == n + 1)  # type: ignore[misc]
+    found = json.loads(pawl.run("show", "--json", "job")[1])["locks"]
+    assert [(one["kind"], one["held"], one["queue_length"]) for one in found] == [("lock", True, 3)]
+    pids = [int(one["holder"].partition(":")[2].partition("/")[0]) for one in found[0]["waiters"]]
+    assert pids == [waiter.pid for waiter in waiters]
+    text = pawl.run("show", "--waiters", "2", "job")[1]
+    assert f"held by   {found[0]['holder']}" in text
+    assert str(lease.fence) in text
+    assert "and 1 more" in text
+    lease.release()
+    assert [waiter.end()[0] for waiter in waiters] == [0] * 3
+
+
+def test_show_finds_what_a_name_is_used_for(pawl: Pawl, client: library.Client) -> None:
+    with client.semaphore("n", permits=2), client.election("n", identity="me").campaign():
+        found = json.loads(pawl.run("show", "--json", "n")[1])["locks"]
+        assert [one["kind"] for one in found] == ["semaphore", "election"]
+        text = pawl.run("show", "n")[1]
+        assert "n (semaphore)" in text
+        assert "n (election)\n  held by   me\n" in text
+    code, out, _ = pawl.run("show", "n")
+    assert (code, out.splitlines()[0], "nobody" in out) == (0, "n (lock)", True)
+
+
+def test_a_name_is_taken_as_it_stands(pawl: Pawl, client: library.Client) -> None:
+    with client.lock("a{{b}}"):
+        assert json.loads(pawl.run("show", "--json", "a{b}")[1])["locks"][0]["held"]
+        assert pawl.run("acquire", "-n", "a{b}")[0] == 75
+
+
+def test_watch_tells_each_change(pawl: Pawl, client: library.Client) -> None:
+    command = pawl.start("watch", "--json", "--interval", "0.05", "job")
+    first = json.loads(command.line())
+    assert (first["event"], first["held"]) == ("free", False)
+    lease = client.lock("job").acquire()
+    held = json.loads(command.line())
+    assert (held["event"], held["fence"], held["pid"]) == ("held", lease.fence, os.getpid())
+    waiter = pawl.start("run", "job", "--", "sleep", "60")
+    told = json.loads(command.line())
+    assert (told["event"], told["queue_length"]) == ("waiters", 1)
+    lease.release()
+    told = json.loads(command.line())
+    assert (told["event"], told["pid"]) == ("held", waiter.pid)
+    assert told["fence"] > lease.fence
+    waiter.send(signal.SIGTERM)
+    assert json.loads(command.line())["event"] == "free"
+    command.send(signal.SIGINT)
+    assert command.end() == (130, "", "")
+
+
+def test_watch_in_words_and_counted(pawl: Pawl) -> None:
+    pawl.hold("job")
+    code, out, err = pawl.run("watch", "-n", "1", "job")
+    assert (code, err) == (0, "")
+    assert re.fullmatch(r"\d\d:\d\d:\d\d\.\d{3}  job \(lock\)  held by \S+, fence \d+, \d+s left\n", out)
+
+
+def test_watch_of_another_kind_tells_its_end(pawl: Pawl, client: library.Client) -> None:
+    permit = client.semaphore("pool", permits=1).acquire()
+    command = pawl.start("watch", "--json", "--interval", "0.05", "pool")
+    assert json.loads(command.line())["kind"] == "semaphore"
+    permit.release()
+    told = json.loads(command.line())
+    assert (told["event"], told["kind"]) == ("free", "semaphore")
+    command.send(signal.SIGTERM)
+    assert command.end()[0] == 143
+
+
+@pytest.mark.parametrize(
+    "verb", [("watch", "--interval", "0.05", "job"), ("top", "--json", "--interval", "0.05")]
+)
+def test_the_server_is_killed_in_the_middle(pawl_alone: Pawl, verb: tuple[str, ...]) -> None:
+    command = pawl_alone.start(*verb)
+    command.line()
+    pawl_alone.server.kill()
+    code, _, err = command.end(40)
+    assert code == 69
+    assert "[REDIS_CONNECTION_ERROR]" in err
+    assert err.count("\n") == 1
+
+
+def test_ctrl_c_while_the_server_does_not_answer(pawl_alone: Pawl) -> None:
+    command = pawl_alone.start("watch", "--interval", "0.05", "job")
+    command.line()
+    pawl_alone.server.kill()
+    time.sleep(0.5)
+    began = time.monotonic()
+    command.send(signal.SIGINT)
+    assert command.end()[0] == 130
+    assert time.monotonic() - began < 4

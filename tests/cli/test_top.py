@@ -1,0 +1,189 @@
+"""`pawl top` at a terminal: what it shows, its keys, and that the terminal is as it was."""
+
+import json
+import os
+import re
+import signal
+import termios
+import time
+from collections.abc import Iterator
+
+import pytest
+
+import pawl as library
+from pawl.cli._view import Contention, View
+from pawl.model import LockInfo
+from tests.cli.conftest import PAWL, Pawl, eventually
+from tests.cli.screen import Screen, open_screen
+
+TERM = "xterm-256color"
+
+
+@pytest.fixture
+def held(pawl: Pawl) -> Iterator[library.Client]:
+    with library.connect(pawl.server.url) as client:
+        leases = [client.lock(name).acquire() for name in ("apple", "pear", "plum")]
+        eventually(lambda: len(client.locks()) == 3)
+        yield client
+        for lease in leases:
+            lease.release()
+
+
+def rows(text: str) -> list[str]:
+    """The names on the last whole screen."""
+    return re.findall(r"\b(apple|pear|plum)\b", text.rpartition("pawl top")[2])
+
+
+def test_it_shows_what_is_held_and_sorts_and_filters(
+    pawl: Pawl, held: library.Client, screens: list[Screen]
+) -> None:
+    waiter = pawl.start("run", "plum", "--", "true")
+    eventually(lambda: pawl.waiting("plum") == 1)
+    screen = open_screen(screens, pawl, *PAWL, "top", "--interval", "0.3", term=TERM)
+    screen.until(r"3 held for 1 s or more   1 waiting(?s:.*?)plum(?s:.*?)apple(?s:.*?)pear")
+    screen.type("n")
+    screen.until(r"(?s)apple.*?pear.*?plum.*?by name ")
+    screen.type("r")
+    screen.until(r"(?s)plum.*?pear.*?apple.*?by name \(reversed\)")
+    screen.type("/ea")
+    screen.until(r"1 match 'ea'")
+    screen.type("\n")
+    screen.until(r"(?s)pear.*?by name")
+    screen.text = ""
+    screen.until("by name ")
+    assert set(rows(screen.text)) <= {"pear"}
+    screen.type("q")
+    assert screen.end() == 0
+    assert "\033[?1049l" in screen.text
+    waiter.send(signal.SIGTERM)
+
+
+def test_the_terminal_is_as_it_was(pawl: Pawl, held: library.Client, screens: list[Screen]) -> None:
+    screen = open_screen(
+        screens,
+        pawl,
+        "sh",
+        "-c",
+        f'trap : INT; "{PAWL[0]}" -m pawl top; echo "rc=$?"; read x; echo got $x',
+        term=TERM,
+    )
+    screen.until("apple")
+    assert not termios.tcgetattr(screen._file)[3] & termios.ECHO
+    screen.type("\x03")
+    screen.until("rc=130\n")
+    assert termios.tcgetattr(screen._file)[3] & termios.ECHO
+    screen.type("it\n")
+    screen.until("got it\n")
+    assert screen.end() == 0
+
+
+def test_a_signal_gives_the_terminal_back(pawl: Pawl, held: library.Client, screens: list[Screen]) -> None:
+    screen = open_screen(screens, pawl, *PAWL, "top", term=TERM)
+    screen.until("apple")
+    os.kill(screen.pid, signal.SIGTERM)
+    screen.until(r"\033\[\?1049l")
+    assert screen.end() == 143
+
+
+def test_no_colours_on_request(pawl: Pawl, held: library.Client, screens: list[Screen]) -> None:
+    screen = open_screen(screens, pawl, *PAWL, "top", term=TERM)  # the tests set NO_COLOR
+    screen.until("plum")
+    screen.type("q")
+    screen.end()
+    assert not re.search(r"\033\[[0-9;]*3[0-7][0-9;]*m", screen.text)
+
+
+def test_it_goes_on_while_the_server_is_away(pawl_alone: Pawl, screens: list[Screen]) -> None:
+    screen = open_screen(screens, pawl_alone, *PAWL, "top", "--interval", "0.2", term=TERM)
+    screen.until("0 held")
+    pawl_alone.server.kill()
+    screen.until(r"the server has not answered for \d+ s|last answer \d+ s ago")
+    pawl_alone.server.restart(keep_data=False)
+    with library.connect(pawl_alone.server.url) as client, client.lock("back"):
+        screen.until("back", 30)
+        screen.type("q")
+        assert screen.end() == 0
+
+
+def test_quitting_does_not_wait_for_a_dead_server(pawl_alone: Pawl, screens: list[Screen]) -> None:
+    screen = open_screen(screens, pawl_alone, *PAWL, "top", "--interval", "0.2", term=TERM)
+    screen.until("0 held")
+    pawl_alone.server.kill()
+    screen.until("not answered")
+    began = time.monotonic()
+    screen.type("q")
+    assert screen.end() == 0
+    assert time.monotonic() - began < 4
+
+
+def test_where_there_is_no_terminal(pawl: Pawl, held: library.Client) -> None:
+    code, out, err = pawl.run("top")
+    assert (code, err) == (0, "")
+    assert rows("pawl top" + out) == ["apple", "pear", "plum"]
+    assert "\033" not in out
+    code, out, err = pawl.run("top", "--json", "-n", "2", "--interval", "0.1", "--filter", "p*")
+    looks = [json.loads(line) for line in out.splitlines()]
+    assert (code, err) == (0, "")
+    assert [[one["name"] for one in look["locks"]] for look in looks] == [["pear", "plum"]] * 2
+    assert looks[0]["locks"][0]["contention"] == 0
+
+
+def info(name: str, waiters: int = 0) -> LockInfo:
+    return LockInfo(name, True, "h:1/t", False, 10.0, 1, 1, waiters, kind="lock", since=time.time())
+
+
+def test_contention_is_what_waited_on_average() -> None:
+    contention = Contention()
+    for waiters in (0, 4, 2):
+        contention.note([info("a", waiters)])
+    assert contention.of(info("a")) == 2.0
+    contention.note([info("b")])
+    contention.note([info("a", 1)])
+    assert contention.of(info("a")) == 1.0, "a name that was free in between begins anew"
+
+
+def test_moving_stops_at_both_ends() -> None:
+    view = View(order="name", height=3)
+    view.look([info(f"{number}") for number in range(8)])
+    assert [one.name for one in view.shown()] == ["0", "1", "2"]
+    view.press("k")
+    assert view.shown()[0].name == "0"
+    for _ in range(9):
+        view.press("\033[6~")
+        view.shown()
+    assert [one.name for one in view.shown()] == ["5", "6", "7"]
+    view.press("\033[A")
+    assert [one.name for one in view.shown()] == ["4", "5", "6"]
+    assert not view.press("x")
+    assert view.press("q")
+
+
+def test_q_in_the_filter_is_a_letter() -> None:
+    view = View()
+    view.look([info("queue"), info("other")])
+    for key in ("/", "q", "u", "x", "\x7f", "\r"):
+        assert not view.press(key)
+    assert [one.name for one in view.rows()] == ["queue"]
+    view.press("\033")
+    assert len(view.rows()) == 2
+    assert view.press("q")
+
+
+def test_a_narrow_terminal_still_shows_names() -> None:
+    from pawl.cli._screen import HEADS, fitting
+
+    row = [
+        "order:" + "x" * 30,
+        "lock",
+        "12345/MainThread",
+        "host-1",
+        "10s",
+        "20s",
+        "1795267823137511",
+        "3",
+        "████ 1.0",
+    ]
+    assert fitting([row], 200) == list(range(len(HEADS)))
+    assert [HEADS[at] for at in fitting([row], 80)] == ["NAME", "HOLDER", "AGE", "TTL LEFT", "WAITERS"]
+    assert fitting([row], 20) == [0]
+    assert fitting([], 200) == list(range(len(HEADS)))

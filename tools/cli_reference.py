@@ -1,0 +1,70 @@
+"""Write docs/reference/cli.md anew from the help texts of `pawl`; a test holds the two equal."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "src"))
+
+from pawl.cli.main import group  # noqa: E402  # of this checkout
+
+PAGE = ROOT / "docs" / "reference" / "cli.md"
+_WIDTH = 100
+_INTRODUCTION = """\
+# The command
+
+`pip install "pawl[cli]"` brings `pawl`; `python -m pawl` is the same. This page is what `pawl COMMAND --help` says;
+[Look at locks](../how-to/look-at-locks.md) shows the commands at work.
+
+Every command that asks a server takes it from `--url`, else `PAWL_URL`, else uses the embedded server of this machine.
+An error is one line on standard error with a stable code, which [errors](errors.md) explains. Colours are used on
+terminals only, and never with `NO_COLOR` set. Output for programs is `--json`.
+
+Exit codes that mean the same everywhere:
+
+| code | meaning |
+|---|---|
+| 0 | done |
+| 64 | wrong usage; nothing was sent |
+| 69 | the server cannot be asked, or refuses |
+| 74 | the output cannot be written |
+| 75 | somebody else holds the name |
+| 76 | the lease was lost, or is not ours any more |
+| 128 + n | ended by signal n: 130 is Ctrl-C; 141, the reader of our output has closed it |
+"""
+
+
+def commands(
+    command: click.Command, path: str, parent: click.Context | None = None
+) -> Iterator[tuple[str, str]]:
+    """Yield each command below one, with its help text."""
+    context = click.Context(
+        command,
+        info_name=path.rpartition(" ")[2],
+        parent=parent,
+        terminal_width=_WIDTH,
+        help_option_names=["-h", "--help"],
+    )
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            found = command.get_command(context, name)
+            if found is not None:
+                yield from commands(found, f"{path} {name}", context)
+    else:
+        yield path, "\n".join(line.rstrip() for line in command.get_help(context).splitlines())
+
+
+def page() -> str:
+    """The whole page."""
+    parts = [_INTRODUCTION]
+    parts += [f"## {path}\n\n```text\n{text}\n```\n" for path, text in commands(group, "pawl")]
+    return "\n".join(parts)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
