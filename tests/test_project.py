@@ -106,7 +106,7 @@ def test_import_brings_in_no_extra() -> None:
 
 def test_the_command_without_its_extra_says_so_in_one_line() -> None:
     program = """
-        sys.argv = ["pawl", "--help"]
+        sys.argv = ["pawl", "run", "job", "--", "true"]
         from pawl.__main__ import main
         sys.exit(main())
     """
