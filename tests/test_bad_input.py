@@ -123,6 +123,22 @@ def test_deadlock_after(connect: Connect, listener: Listener, after: Any) -> Non
     refused(lambda: connect(listener.url, deadlock_after=after), "deadlock_after")
 
 
+@pytest.mark.parametrize("kept", [-1, 1001, True, 1.5, "3"])
+def test_lengths_of_the_history(connect: Connect, listener: Listener, kept: Any) -> None:  # noqa: ANN401 - what is wrong
+    refused(lambda: connect(listener.url, history=kept), "history")
+
+
+@pytest.mark.parametrize("limit", [0, -1, 1001, True, 1.5, "3", None])
+def test_limits_of_the_history(listener: Listener, limit: Any) -> None:  # noqa: ANN401 - what is wrong
+    refused(lambda: pawl.connect(listener.url).history("n", limit), "limit")
+    refused(lambda: asyncio.run(pawl.connect_async(listener.url).history("n", limit)), "limit")
+
+
+def test_a_history_of_several_masters(connect: Connect) -> None:
+    with pytest.raises(pawl.NotSupported, match="history"):
+        connect(["redis://127.0.0.1:1", "redis://127.0.0.1:2", "redis://127.0.0.1:3"], history=10)
+
+
 GOOD_NAMES = [
     "x" * 200,
     "é" * 100,

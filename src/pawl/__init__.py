@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from pawl.model import (
         AuditEntry,
         Forced,
+        HistoryEntry,
         HolderInfo,
         Leader,
         LeaseState,
@@ -117,6 +118,7 @@ __all__ = [
     "DeadlockDetected",
     "Election",
     "Forced",
+    "HistoryEntry",
     "HolderInfo",
     "Key",
     "Latch",
@@ -209,6 +211,7 @@ _HOMES = {
     "pawl.model": (
         "AuditEntry",
         "Forced",
+        "HistoryEntry",
         "HolderInfo",
         "Leader",
         "LeaseState",

@@ -29,6 +29,7 @@ def connect(
     redlock: RedlockOptions | None = None,
     strict: bool = False,
     deadlock_after: Seconds | None = 1.0,
+    history: int = 0,
 ) -> Client:
     """A client for threads. Nothing is sent before its first use.
 
@@ -54,6 +55,8 @@ def connect(
             second after the first use. What a server will not tell is not held against it.
         deadlock_after: After how many seconds of waiting a waiter looks for a cycle of waiters, and raises
             ``DeadlockDetected`` if it is the last of one; default 1, at least 0.02. None or 0 never looks.
+        history: How many grants of each ``lock``, ``rlock`` and ``fair_lock`` are kept on the server for
+            ``Client.history``, at most 1,000; each name's are kept for seven days after the last. Default 0: none.
 
     Raises:
         ConfigurationError: A value that can never work; nothing was sent.
@@ -68,6 +71,7 @@ def connect(
         credentials=credentials,
         redlock=redlock,
         strict=strict,
+        history=history,
         **{k: v for k, v in defaults.items() if v is not None},
     )
 
@@ -87,6 +91,7 @@ def connect_async(
     redlock: RedlockOptions | None = None,
     strict: bool = False,
     deadlock_after: Seconds | None = 1.0,
+    history: int = 0,
 ) -> AsyncClient:
     """A client for asyncio; an async context manager. Nothing is sent before its first use.
 
@@ -104,6 +109,7 @@ def connect_async(
         redlock: As for ``connect``.
         strict: As for ``connect``.
         deadlock_after: As for ``connect``.
+        history: As for ``connect``.
 
     Raises:
         ConfigurationError: A value that can never work; nothing was sent.
@@ -118,5 +124,6 @@ def connect_async(
         credentials=credentials,
         redlock=redlock,
         strict=strict,
+        history=history,
         **{k: v for k, v in defaults.items() if v is not None},
     )

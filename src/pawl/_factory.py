@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any, TypedDict, cast
 from pawl import embedded
 from pawl.core import shelter
 from pawl.core.endings import Ticket, read_ticket
+from pawl.core.history import MOST_KEPT
 from pawl.core.names import Key, check_namespace, key_of, wake_prefix
 from pawl.core.operations import Plan
 from pawl.core.options import (
     LockOptions,
     Seconds,
     check_callback,
+    check_count,
     check_deadlock_after,
     check_timeout,
     check_ttl,
@@ -109,6 +111,7 @@ class Settings:
     ) -> None:
         given = {key: value for key, value in defaults.items() if value is not None}
         self.deadlock_after = check_deadlock_after(given.pop("deadlock_after", 1.0))
+        self.history = check_count(given.pop("history", 0), "history", 0, MOST_KEPT)
         self.strict: bool = _check_strict(given.pop("strict", False))
         for option, (variable, check) in _ENVIRONMENT.items():
             if option not in given and environ.get(variable):
@@ -130,7 +133,7 @@ class Settings:
         return (
             None
             if self.redlock
-            else Setup(self.session_keys, self._exclusive, self._shown, self.deadlock_after)
+            else Setup(self.session_keys, self._exclusive, self._shown, self.deadlock_after, self.history)
         )
 
     def _shown(self, kind: str, name: str) -> Primitive | None:

@@ -8,7 +8,7 @@ from pawl._factory import Settings
 from pawl._warn import warn
 from pawl.core.redlock import RedlockOptions
 from pawl.core.roster import Roster
-from pawl.errors import ConfigurationError
+from pawl.errors import ConfigurationError, NotSupported
 from pawl.primitives.probe import probe
 from pawl.primitives.redlock import SCRIPTS
 from pawl.runtimes.aio import AsyncioRuntime
@@ -27,6 +27,7 @@ def check_options(given: object, target: Target, settings: Settings) -> RedlockO
 
     Raises:
         ConfigurationError: They are no ``RedlockOptions``, or given for one server, or its ttl is too long for them.
+        NotSupported: Histories are to be kept, which several masters cannot.
     """
     if given is not None and not isinstance(given, RedlockOptions):
         raise ConfigurationError(f"redlock must be pawl.RedlockOptions(…), not {given!r:.40}")
@@ -36,6 +37,8 @@ def check_options(given: object, target: Target, settings: Settings) -> RedlockO
                 "redlock= is for a list of masters or a redlock:// URL, and this is one server"
             )
         return None
+    if settings.history:
+        raise NotSupported("history: independent masters (Redlock) keep no common record; leave it 0")
     if poor := why_poor(len(target.nodes)):
         warn(poor)
     options = given or RedlockOptions()

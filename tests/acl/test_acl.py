@@ -32,7 +32,7 @@ def guarded(request: pytest.FixtureRequest) -> Iterator[tuple[Server, str]]:
 
 def use_everything(url: str) -> None:
     """Each primitive once, with a waiter where there can be one."""
-    with pawl.connect(url, ttl=5) as client:
+    with pawl.connect(url, ttl=5, history=10) as client:
         for lock in (
             client.lock("a"), client.rlock("b"), client.rlock("c", owner="job"), client.fair_lock("d"),
             client.semaphore("e", permits=2), client.rwlock("f").read, client.rwlock("f").write,
@@ -53,6 +53,7 @@ def use_everything(url: str) -> None:
         client.locks()
         client.force_release("a", reason="a test")
         client.audit()
+        client.history("a")
         client.inspect("a")
         ticket = client.lock("k").acquire().detach()
         client.adopt(ticket).release()

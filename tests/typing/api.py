@@ -81,6 +81,8 @@ def threads(client: pawl.Client) -> None:
     assert_type(forced, pawl.Forced)
     assert_type(forced.fence, int | None)
     assert_type(client.audit(10), list[pawl.AuditEntry])
+    assert_type(client.history("x", limit=10), list[pawl.HistoryEntry])
+    assert_type(pawl.connect("redis://h", history=10), pawl.Client)
     assert_type(pawl.connect("redis://h", deadlock_after=None), pawl.Client)
 
 
@@ -137,6 +139,7 @@ async def tasks(client: pawl.AsyncClient) -> None:
     assert_type(await client.locks(), list[pawl.LockInfo])
     assert_type(await client.force_release("x", reason="it hangs"), pawl.Forced)
     assert_type(await client.audit(10), list[pawl.AuditEntry])
+    assert_type(await client.history("x", limit=10), list[pawl.HistoryEntry])
     assert_type(await client.adopt("ticket", ttl=3), pawl.AsyncLease)
     await client.close(timeout=1)
     async with client as same:

@@ -24,12 +24,13 @@ from pawl.aio.semaphore import AsyncSemaphore
 from pawl.aio.service import AsyncLockService
 from pawl.core import admin, endings
 from pawl.core.engine import Engine, doubter
+from pawl.core.history import history, make_engine
 from pawl.core.info import inspect
 from pawl.core.names import Key
 from pawl.core.options import Seconds, check_timeout
 from pawl.core.redlock import RedlockOptions
 from pawl.core.service import Book
-from pawl.model import AuditEntry, Forced, LockInfo
+from pawl.model import AuditEntry, Forced, HistoryEntry, LockInfo
 from pawl.primitives.probe import probe
 from pawl.runtimes.aio import AsyncioRuntime
 from pawl.topology.credentials import Credentials
@@ -284,6 +285,25 @@ class AsyncClient:
         """
         return await admin.audit(self._engine(), self._settings.options, limit)
 
+    async def history(self, name: str, limit: int = 100) -> list[HistoryEntry]:
+        """The last grants of a name, as far as clients with ``history=`` had them; the newest first.
+
+        What a client that was killed held is told as expired. An entry is written within half a second of a grant's
+        end; shorter ones that their client did not live to write are missing.
+
+        Args:
+            name: The name of a ``lock``, ``rlock`` or ``fair_lock``.
+            limit: How many entries at most, from 1 to 1,000; default 100.
+
+        Raises:
+            ConfigurationError: A name or limit that can never work.
+            BackendError: The server could not be asked.
+            NotSupported: Independent masters keep no common record.
+            ClientClosed: The client was closed.
+        """
+        plan = plan_of(self._settings, "lock", name, {})
+        return await history(self._engine(), plan.primitive, plan.options, limit)
+
     async def adopt(self, ticket: str, **options: Unpack[LockKwargs]) -> AsyncLease:
         """Go on with a lease that ``AsyncLease.detach`` gave away, here or in another process.
 
@@ -368,7 +388,7 @@ class AsyncClient:
         if engine is None:
             self._forget_ended_loops()
             runtime = for_loop(loop, self._target, self._settings)
-            engine = Engine(runtime, self, self._settings.setup)
+            engine = make_engine(runtime, self, self._settings.setup)
             engine.quorum = self._settings.redlock
             engine.probe, engine.strict = probe(self._settings.namespace), self._settings.strict
             runtime.on_move = doubter(engine)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pawl.core.sessions import HoldRow, Record, Setup
     from pawl.model import LockInfo
 
-__all__ = ["announce", "audit", "force_release", "locks", "states"]
+__all__ = ["announce", "audit", "force_release", "locks", "setup_of", "states"]
 
 log: logging.Logger = logging.getLogger("pawl.admin")
 
@@ -50,7 +50,12 @@ class _Forceable(Protocol):
         ...
 
 
-def _setup_of(engine: Engine, what: str) -> Setup:
+def setup_of(engine: Engine, what: str) -> Setup:
+    """What sessions, the audit trail and histories are asked with.
+
+    Raises:
+        NotSupported: Independent masters, which keep no common record.
+    """
     engine.check_open()
     if engine.book is None:
         raise NotSupported(
@@ -64,7 +69,7 @@ def _setup_of(engine: Engine, what: str) -> Setup:
 
 async def locks(engine: Engine, options: LockOptions) -> list[LockInfo]:
     """Every name that a client of the namespace has held for a second or more, in order."""
-    setup = _setup_of(engine, "locks")
+    setup = setup_of(engine, "locks")
     rows: dict[tuple[str, str], tuple[Primitive, list[HoldRow]]] = {}
     for record in await _records(engine, setup, options, ""):
         for row in record.holds:
@@ -175,7 +180,7 @@ def _check_reason(reason: object) -> str:
 async def force_release(engine: Engine, primitive: Primitive, options: LockOptions, reason: object) -> Forced:
     """Take a name from whoever holds it; see ``Client.force_release``."""
     text = _check_reason(reason)
-    setup = _setup_of(engine, f"force_release {primitive.name!r}")
+    setup = setup_of(engine, f"force_release {primitive.name!r}")
     lock = cast("_Forceable", primitive)
     # A token that is never used: what is random in it only tells lines apart.
     secret, _, who = engine.runtime.new_token().partition("@")
@@ -229,7 +234,7 @@ async def _note(
 async def audit(engine: Engine, options: LockOptions, limit: int) -> list[AuditEntry]:
     """The newest entries of the audit trail, the newest first."""
     check_count(limit, "limit", 1, _AUDIT_LINES)
-    setup = _setup_of(engine, "audit")
+    setup = setup_of(engine, "audit")
     reply, _ = await query(engine, setup.calls.trail(_AUDIT_LINES), options, "audit", "read")
     entries: dict[str, AuditEntry] = {}
     for line in reply[3]:

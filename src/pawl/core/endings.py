@@ -228,7 +228,7 @@ def _not_ours(engine: Engine, tenure: Tenure, reply: Reply, *, unanswered: bool)
         # An earlier copy may have freed it. Before valid_until nobody else could have taken it away.
         return Release.RELEASED if engine.runtime.now() < tenure.valid_until else Release.UNKNOWN
     tenure.reason = loss_from([b"U", b"", reply[2]] if reply[0] == b"A" else reply)
-    engine.count(f"lost_{tenure.reason}")
+    engine.count_loss(tenure)
     return Release.LOST
 
 
@@ -333,6 +333,8 @@ def detach(engine: Engine, lease: BaseLease) -> str:
     if not lease._take_end():
         raise NotHeld(f"detach {lease.name!r}: {lease._lost_error()}", name=lease.name)
     lease._wake()
+    # It goes on elsewhere, and is nobody's here.
+    tenure.who = None
     engine.forget_holder(tenure, lease._who)
     engine.detach_place(tenure)
     engine.end(tenure)
@@ -476,6 +478,8 @@ async def close(engine: Engine, interrupt: Callable[[], object], timeout: float)
         interrupt()
         for tenure in engine.schedule.all():
             engine.lose(tenure, LossReason.CLOSED)
+        if engine.history is not None:
+            engine.history.leave(engine)
         leaving = engine.upkeep_runs and (engine.departures or engine.departing)
         if not (busy or leaving) or runtime.now() >= end:
             break

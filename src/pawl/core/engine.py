@@ -24,6 +24,7 @@ from pawl.model import LeaseState, LossReason
 
 if TYPE_CHECKING:
     from pawl.core.handover import Place, Sleeper
+    from pawl.core.history import History
     from pawl.core.lease import BaseLease
     from pawl.core.primitive import Primitive
     from pawl.core.quorum import QuorumRuntime
@@ -63,6 +64,7 @@ class Engine:
         held: Which tenure a thread or task holds under a key, for re-entry and self-deadlock.
         waits: What each sleeper, or each claim on the server, waits for; the thread or task, and since when.
         book: The client's session, as far as others are told of it.
+        history: What is to be written of the grants that ended; None unless the client keeps histories.
         departures: Tokens to be left in the background.
         departing: How many of them are on their way.
         underway: The threads or tasks of acquisitions and releases that are going on; what these hold is in no
@@ -80,6 +82,8 @@ class Engine:
         client: Whose engine it is. Each lease keeps it alive, so that what the client does at its end, and at the
             interpreter's, is done for every lease that anybody still has.
     """
+
+    history: History | None = None
 
     def __init__(self, runtime: Runtime, client: object, setup: Setup | None = None) -> None:
         self.runtime = runtime
@@ -135,6 +139,10 @@ class Engine:
     def count(self, what: str) -> None:
         """Count one occurrence of ``what``."""
         self.counters[what] += 1
+
+    def count_loss(self, tenure: Tenure) -> None:
+        """Count a loss, by its reason."""
+        self.count(f"lost_{tenure.reason}")
 
     # Waits -----------------------------------------------------------------------------------------------------
 
@@ -229,7 +237,7 @@ class Engine:
             tenure.state = LeaseState.LOST
             tenure.reason = reason
         self.schedule.discard(tenure)
-        self.count(f"lost_{reason}")
+        self.count_loss(tenure)
         name = tenure.primitive.name
         log.warning(
             "lease of %r lost: %s", name, reason, extra={"pawl_name": name, "pawl_reason": str(reason)}
@@ -330,7 +338,9 @@ class Engine:
                 self.depart_from(tenure)
         while self.abandoned:
             tenure = self.abandoned.popleft()
-            self.forget_holder(tenure, tenure.who)
+            # It goes on until it runs out, and is nobody's until then.
+            who, tenure.who = tenure.who, None
+            self.forget_holder(tenure, who)
             if tenure.live and tenure.epoch == self.epoch:
                 self.end(tenure)
                 self.count("abandoned")

@@ -22,6 +22,7 @@ from pawl.model import LeaseState
 
 if TYPE_CHECKING:
     from pawl.core.engine import Departure, Engine
+    from pawl.core.history import Page
     from pawl.core.runtime import Call
     from pawl.core.sessions import Book
     from pawl.core.tenure import Tenure
@@ -64,16 +65,18 @@ async def _serve(engine: Engine) -> None:
         leaving = _leaving(engine, now)
         book = engine.book
         record = None if book is None else _record_due(engine, book, now)
+        past = engine.history
+        pages = [] if past is None or engine.closed else past.due(engine, now)
         try:
-            if due or record:
-                await _renew(engine, due, record)
+            if due or record or pages:
+                await _renew(engine, due, record, pages)
             if leaving:
                 await _depart(engine, leaving)
         except BaseException:
             _put_back(engine, due, leaving)
             raise
         await _look_around(engine, now)
-        if due or leaving or record:
+        if due or leaving or record or pages:
             continue
         next_due = min(
             inf if book is None else book.sleep_until(runtime.now()),
@@ -82,6 +85,7 @@ async def _serve(engine: Engine) -> None:
             min((d.due for d in tuple(engine.departures)), default=inf),
             inf if engine.breaker is None else engine.breaker.due,
             engine.look_at,
+            inf if past is None or engine.closed else past.sleep_until(engine, runtime.now()),
         )
         if engine.abandoned or engine.undelivered:
             continue
@@ -118,8 +122,8 @@ def _put_back(engine: Engine, due: list[Tenure], leaving: list[Departure]) -> No
     engine.departing = 0
 
 
-async def _renew(engine: Engine, due: list[Tenure], record: Call | None) -> None:
-    """Renew what is due; the session's record goes along in the same write."""
+async def _renew(engine: Engine, due: list[Tenure], record: Call | None, pages: list[Page]) -> None:
+    """Renew what is due; the session's record and the histories go along in the same write."""
     now = engine.runtime.now()
     batch: list[Tenure] = []
     for tenure in due:
@@ -129,7 +133,7 @@ async def _renew(engine: Engine, due: list[Tenure], record: Call | None) -> None
             engine.replan(tenure)
         else:
             batch.append(tenure)
-    if not batch and record is None:
+    if not batch and record is None and not pages:
         return
     calls = [
         t.primitive.renew(t.token, _life_ms(t), to_ms(min(t.options.ticket_ttl or t.ttl, t.ttl)), "")
@@ -137,14 +141,15 @@ async def _renew(engine: Engine, due: list[Tenure], record: Call | None) -> None
     ]
     if record is not None:
         calls.append(record)
+    calls += [page.call for page in pages]
     patience = min(
         (min(t.options.request_timeout, t.valid_until - now) for t in batch), default=_RECORD_PATIENCE
     )
     patience = max(_LEAST_PATIENCE, min(patience, _until_next_end(engine, now)))
     sent_at = engine.runtime.now()
     outcomes = await engine.runtime.call_many(calls, patience)
-    if record is not None and engine.book is not None:
-        engine.book.answered(outcomes.pop())
+    _told(engine, record, pages, outcomes)
+    del outcomes[len(batch) :], calls[len(batch) :]
     if any(tenure.options.durable is not None for tenure in batch):
         await check_renewals(engine, batch, calls, outcomes, patience)
     for tenure, outcome in zip(batch, outcomes, strict=True):
@@ -152,6 +157,14 @@ async def _renew(engine: Engine, due: list[Tenure], record: Call | None) -> None
             _failed(engine, tenure, outcome)
         else:
             _answered(engine, tenure, outcome, sent_at)
+
+
+def _told(engine: Engine, record: Call | None, pages: list[Page], outcomes: list[Reply | Fault]) -> None:
+    """What became of the session's record and of the histories, the last of all that was sent."""
+    if engine.history is not None and pages:
+        engine.history.answered(pages, outcomes[-len(pages) :], engine.runtime.now())
+    if record is not None and engine.book is not None:
+        engine.book.answered(outcomes[-len(pages) - 1])
 
 
 def _life_ms(tenure: Tenure) -> int:

@@ -17,12 +17,13 @@ from pawl._quorum import check_options, for_threads
 from pawl._warn import warn
 from pawl.core import admin, endings
 from pawl.core.engine import Engine, doubter
+from pawl.core.history import history, make_engine
 from pawl.core.info import inspect
 from pawl.core.names import Key
 from pawl.core.options import Seconds, check_timeout
 from pawl.core.service import Book
 from pawl.errors import PawlError
-from pawl.model import AuditEntry, Forced, LockInfo
+from pawl.model import AuditEntry, Forced, HistoryEntry, LockInfo
 from pawl.primitives.probe import probe
 from pawl.runtimes.threads import run
 from pawl.sync.barrier import Barrier
@@ -64,7 +65,7 @@ class Client:
         found = find_target(target, credentials)
         self._settings.redlock = check_options(redlock, found, self._settings)
         self._runtime = for_threads(found, self._settings)
-        self._engine = Engine(self._runtime, self, self._settings.setup)
+        self._engine: Engine = make_engine(self._runtime, self, self._settings.setup)
         self._engine.quorum = self._settings.redlock
         self._engine.probe, self._engine.strict = probe(self._settings.namespace), self._settings.strict
         self._runtime.on_move = doubter(self._engine)
@@ -283,6 +284,25 @@ class Client:
             ClientClosed: The client was closed.
         """
         return run(admin.audit(self._engine, self._settings.options, limit))
+
+    def history(self, name: str, limit: int = 100) -> list[HistoryEntry]:
+        """The last grants of a name, as far as clients with ``history=`` had them; the newest first.
+
+        What a client that was killed held is told as expired. An entry is written within half a second of a grant's
+        end; shorter ones that their client did not live to write are missing.
+
+        Args:
+            name: The name of a ``lock``, ``rlock`` or ``fair_lock``.
+            limit: How many entries at most, from 1 to 1,000; default 100.
+
+        Raises:
+            ConfigurationError: A name or limit that can never work.
+            BackendError: The server could not be asked.
+            NotSupported: Independent masters keep no common record.
+            ClientClosed: The client was closed.
+        """
+        plan = plan_of(self._settings, "lock", name, {})
+        return run(history(self._engine, plan.primitive, plan.options, limit))
 
     def adopt(self, ticket: str, **options: Unpack[LockKwargs]) -> Lease:
         """Go on with a lease that ``Lease.detach`` gave away, here or in another process.

@@ -15,6 +15,8 @@ _READ = load(__name__, "read")
 _TELL = load(__name__, "tell")
 _NOTE = load(__name__, "note")
 _LINES = load(__name__, "lines")
+_REMEMBER = load(__name__, "remember")
+_RECALL = load(__name__, "recall")
 
 
 def _pack(*words: str | int) -> bytes:
@@ -66,3 +68,11 @@ class SessionKeys:
     def trail(self, limit: int) -> Call:
         """Read the audit trail; see ``lines.lua``."""
         return Call(_LINES, self._audit + _pack(limit))
+
+    def remember(self, key: str, limit: int, life_ms: int, lines: str) -> Call:
+        """Write entries of a name's history; see ``remember.lua``."""
+        return Call(_REMEMBER, _pack(helper_key(key, f"{WIRE_VERSION}:history"), limit, life_ms, lines))
+
+    def recall(self, key: str, limit: int) -> Call:
+        """Read a name's history; see ``recall.lua``."""
+        return Call(_RECALL, _pack(helper_key(key, f"{WIRE_VERSION}:history"), limit))

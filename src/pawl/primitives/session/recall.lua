@@ -1,0 +1,7 @@
+-- Reads the newest entries of the history of one name.
+-- keys: history
+-- args: limit, rid
+-- returns: {'A', rid, now_ms, {'fence granted_ms ended_ms how kind tag who', ...}}, the oldest first
+-- invariant: it writes nothing.
+read_clock()
+return {'A', RID, now_ms, call('ZRANGE', KEYS[1], -tonumber(ARGV[1]), -1)}

@@ -1,0 +1,41 @@
+-- Notes grants of one name, and how they ended, in its history.
+-- keys: history
+-- args: limit, life_ms, rows (a line for each grant: fence granted_ago_ms ended_ago_ms or '-' how kind tag or '-' who), rid
+-- returns: {'N', rid, now_ms}
+-- invariant: one entry for each fence and tag (which tells several holds of one grant apart), and no more than `limit`,
+--   the newest; an entry is only replaced by one that knows more: how it ended, or that it was lost after all. So a
+--   copy that comes late changes nothing.
+local HISTORY, limit, life_ms = KEYS[1], tonumber(ARGV[1]), tonumber(ARGV[2])
+local function weight(how)
+  return how == 'held' and 0 or how == 'released' and 1 or 2
+end
+call('ZCARD', HISTORY)
+local left = call('PTTL', HISTORY)
+read_clock()
+local function ago(age)
+  return age == '-' and '-' or string.format('%.0f', now_ms - age)
+end
+for fence, granted, ended, how, kind, tag, who in
+  string.gmatch(ARGV[3], '(%d+) (%d+) (%S+) (%S+) (%S+) (%S+) ([^\n]*)\n') do
+  local before, known
+  for _, entry in ipairs(call('ZRANGEBYSCORE', HISTORY, fence, fence)) do
+    local noted, its = string.match(entry, '^%d+ %d+ %S+ (%S+) %S+ (%S+) ')
+    if its == tag then
+      before, known = entry, weight(noted)
+    end
+  end
+  if not known or known < weight(how) then
+    if before then
+      call('ZREM', HISTORY, before)
+    end
+    call('ZADD', HISTORY, fence, table.concat({fence, ago(granted), ago(ended), how, kind, tag, who}, ' '))
+  end
+end
+local surplus = call('ZCARD', HISTORY) - limit
+if surplus > 0 then
+  call('ZREM', HISTORY, unpack(call('ZRANGE', HISTORY, 0, surplus - 1)))
+end
+if left < life_ms then
+  call('PEXPIREAT', HISTORY, string.format('%.0f', now_ms + life_ms))
+end
+return {'N', RID, now_ms}
