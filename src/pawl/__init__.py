@@ -67,6 +67,7 @@ if TYPE_CHECKING:
         NodeVote,
         QuorumInfo,
         ServiceMetrics,
+        ServiceStats,
         WaiterInfo,
     )
     from pawl.sync import (
@@ -149,6 +150,7 @@ __all__ = [
     "Semaphore",
     "ServiceMetrics",
     "ServiceOptions",
+    "ServiceStats",
     "StaleFence",
     "WaiterInfo",
     "WriteLease",
@@ -220,6 +222,7 @@ _HOMES = {
         "NodeVote",
         "QuorumInfo",
         "ServiceMetrics",
+        "ServiceStats",
         "WaiterInfo",
     ),
     "pawl.sync": (

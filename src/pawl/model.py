@@ -20,6 +20,7 @@ __all__ = [
     "QuorumInfo",
     "Release",
     "ServiceMetrics",
+    "ServiceStats",
     "WaiterInfo",
 ]
 
@@ -286,6 +287,29 @@ class ServiceMetrics:
     count: int
     queue_length: int
     acquired: int
+    waits: int
+    waiting: int
+    failures: int
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceStats:
+    """What the lock service of one client did since the client was made, over all names; no server is asked.
+
+    Attributes:
+        names: Names that callers of this client hold now, as far as it knows: a lost hold counts until its release.
+        holds: How many times they are held.
+        acquired: Grants to callers.
+        released: Holds that callers gave back.
+        waits: Acquisitions that callers began.
+        waiting: How many of them are waiting now.
+        failures: Acquisitions, renewals and releases that failed.
+    """
+
+    names: int
+    holds: int
+    acquired: int
+    released: int
     waits: int
     waiting: int
     failures: int

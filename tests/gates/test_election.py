@@ -108,8 +108,18 @@ def test_a_lock_of_the_same_name_is_another_thing(clean: Server, colour: Colour)
 
 
 @pytest.mark.fault
-@pytest.mark.parametrize("kinds", [("threads", "tasks"), ("tasks", "threads")], ids=lambda kinds: kinds[0])
-@pytest.mark.parametrize("what", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize(
+    ("what", "kinds"),
+    [
+        pytest.param(what, kinds, id=f"{what.name}-{kinds[0]}", marks=[pytest.mark.slow] if more else [])
+        for what, kinds, more in (
+            (signal.SIGKILL, ("threads", "tasks"), False),
+            (signal.SIGSTOP, ("tasks", "threads"), False),
+            (signal.SIGKILL, ("tasks", "threads"), True),
+            (signal.SIGSTOP, ("threads", "tasks"), True),
+        )
+    ],
+)
 def test_the_next_leads_within_the_ttl_and_a_second(
     clean: Server, colour: Colour, kinds: tuple[str, str], what: signal.Signals
 ) -> None:

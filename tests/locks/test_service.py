@@ -120,6 +120,30 @@ def test_metrics(services: list[Service]) -> None:
     mine.release("job", identifier)
 
 
+def test_stats_are_over_all_names_and_ask_no_server(services: list[Service]) -> None:
+    mine, other = services
+    assert mine.raw.stats() == pawl.ServiceStats(0, 0, 0, 0, 0, 0, 0)
+    identifier = mine.acquire("job")
+    mine.acquire("job", identifier=identifier)
+    second = mine.acquire("other")
+    with pytest.raises(pawl.AcquireTimeout):
+        mine.acquire("job", {"wait": 0})
+    with pytest.raises(pawl.NotHeld):
+        mine.release("job", "somebody")
+    stats = mine.raw.stats()
+    assert stats == pawl.ServiceStats(
+        names=2, holds=3, acquired=3, released=0, waits=4, waiting=0, failures=2
+    )
+    waiting = in_thread(lambda: other.acquire("job", {"wait": 10}))
+    until(lambda: other.raw.stats().waiting == 1)
+    mine.release("job", identifier)
+    mine.release("job", identifier)
+    waiting.result(10)
+    mine.release("other", second)
+    assert mine.raw.stats() == pawl.ServiceStats(0, 0, 3, 3, 4, 0, 2)
+    assert other.raw.stats() == pawl.ServiceStats(1, 1, 1, 0, 1, 0, 0), "counted by client"
+
+
 def test_the_same_service_at_every_call(colour: Colour, pair: list[Client]) -> None:
     identifier = Service(colour, pair[0]).acquire("job")
     Service(colour, pair[0]).release("job", identifier)

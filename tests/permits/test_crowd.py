@@ -70,8 +70,15 @@ def inside(crowd: Crowd, number: int) -> bool:
 
 
 @pytest.mark.fault
-@pytest.mark.parametrize("colour", ["threads", "tasks"])
-@pytest.mark.parametrize("kind", ["semaphore", "rwlock"])
+@pytest.mark.parametrize(
+    ("kind", "colour"),
+    [
+        ("semaphore", "tasks"),
+        ("rwlock", "threads"),
+        pytest.param("semaphore", "threads", marks=pytest.mark.slow),
+        pytest.param("rwlock", "tasks", marks=pytest.mark.slow),
+    ],
+)
 def test_some_are_killed_and_one_is_stopped_past_its_ttl(
     valkey: Server, tmp_path: Path, colour: str, kind: str
 ) -> None:

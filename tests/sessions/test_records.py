@@ -95,22 +95,29 @@ def test_a_waiter_is_told_with_its_thread(clean: Server) -> None:
         eventually(lambda: not any(record["w"] for record in records(clean)), "they gave up", timeout=5)
 
 
-def test_a_killed_client_is_forgotten_within_its_ttl(clean: Server) -> None:
+@pytest.mark.parametrize("ttl", [3, pytest.param(15, marks=pytest.mark.slow)])
+def test_a_killed_client_is_forgotten_within_its_ttl(
+    clean: Server, ttl: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pawl.core.sessions._REFRESH", ttl / 3)
     text = """
         import sys, time, pawl
+        import pawl.core.sessions as sessions
+        if sys.argv[2] != "15":
+            sessions.SESSION_TTL_MS, sessions._REFRESH = int(sys.argv[2]) * 1000, 1.0
         client = pawl.connect(sys.argv[1])
         with client.lock("dead", ttl=60):
             print("ready", flush=True)
             time.sleep(60)
     """
-    with Script(text, clean.url) as script, pawl.connect(clean.url) as client:
+    with Script(text, clean.url, str(ttl)) as script, pawl.connect(clean.url) as client:
         assert script.line() == "ready"
         eventually(lambda: held_names(clean) == {"dead"}, "it is told", timeout=5)
         os.kill(script.process.pid, signal.SIGKILL)
         died = time.monotonic()
         with client.lock("alive"):
             eventually(lambda: held_names(clean) == {"alive"}, "its record goes", timeout=20)
-            assert time.monotonic() - died < 17
+            assert time.monotonic() - died < ttl + 2
             # The next record that is written sweeps the indexes.
             eventually(lambda: clean.command("ZCARD", "{pawl}:1:sessions") == 1, "its entry goes", timeout=8)
             assert clean.command("ZCARD", "{pawl}:1:sessions:order") == 1

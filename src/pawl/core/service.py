@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar, cast
 
 from pawl.core.options import Seconds, check_count, check_timeout, check_ttl, seconds
 from pawl.errors import ConfigurationError, NotHeld, PawlError
-from pawl.model import LockInfo, ServiceMetrics
+from pawl.model import LockInfo, ServiceMetrics, ServiceStats
 
 __all__ = ["Book", "ServiceOptions", "service_options"]
 
@@ -83,6 +83,7 @@ class Book(Generic[L]):
     def __init__(self) -> None:
         self._held: dict[tuple[str, str], list[L]] = {}
         self._counts: OrderedDict[str, Counter[str]] = OrderedDict()
+        self._totals: Counter[str] = Counter()
 
     def put(self, name: str, identifier: str, lease: L) -> None:
         """Note a hold."""
@@ -106,6 +107,7 @@ class Book(Generic[L]):
             raise NotHeld(f"release {name!r}: nothing of it is held by {identifier!r} here", name=name)
         if not holds:
             self._held.pop((name, identifier), None)
+        self._totals["released"] += 1
         return lease
 
     def holds(self, name: str, identifier: str) -> tuple[L, ...]:
@@ -122,6 +124,7 @@ class Book(Generic[L]):
 
     def count(self, name: str, what: str, by: int = 1) -> None:
         """Count what happened to a name."""
+        self._totals[what] += by
         counts = self._counts.get(name)
         if counts is None:
             counts = self._counts[name] = Counter()
@@ -155,4 +158,18 @@ class Book(Generic[L]):
             waits=counts["waits"],
             waiting=counts["waiting"],
             failures=counts["failures"],
+        )
+
+    def stats(self) -> ServiceStats:
+        """What was counted over all names, and what is held."""
+        # Copies, made in one step: other threads come and go meanwhile.
+        held, totals = self._held.copy(), self._totals.copy()
+        return ServiceStats(
+            names=len({name for (name, _), holds in held.items() if holds}),
+            holds=sum(len(holds) for holds in held.values()),
+            acquired=totals["acquired"],
+            released=totals["released"],
+            waits=totals["waits"],
+            waiting=totals["waiting"],
+            failures=totals["failures"],
         )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pawl.core.options import Seconds, check_ttl
 from pawl.core.service import Book, ServiceOptions, service_options
-from pawl.model import ServiceMetrics
+from pawl.model import ServiceMetrics, ServiceStats
 from pawl.runtimes.shared import secret
 from pawl.sync.lease import Lease
 
@@ -97,3 +97,7 @@ class LockService:
             BackendError: The server could not be asked.
         """
         return self._book.metrics(self._client.inspect(name, waiters=0))
+
+    def stats(self) -> ServiceStats:
+        """What callers of this client did, over all names, and what they hold; no server is asked."""
+        return self._book.stats()
