@@ -81,9 +81,20 @@ def test_urls(connect: Connect, target: object, word: str) -> None:
 LATER = ["http+pawl://h", "https+pawl://h"]
 
 
-@pytest.mark.parametrize("target", LATER, ids=word_of)
-def test_topologies_of_later_versions(connect: Connect, target: object) -> None:
-    refused(lambda: connect(target), "not part of this version", pawl.NotSupported)
+@pytest.mark.parametrize(
+    ("target", "says"),
+    [
+        ("http+pawl://h", "takes the token before the host"),
+        ("https+pawl://u:p@h", "takes the token before the host"),
+        ("http+pawl://t@h:0x", "port"),
+        ("http+pawl://t@h/pawl", "namespace is given to connect"),
+        ("http+pawl://t%0a@h", "characters that no token has"),
+        ("http+pawl://t@h?ca=x", "for https"),
+        ("https+pawl://t@h?cafile=x", "unknown option cafile"),
+    ],
+)
+def test_addresses_of_a_service(connect: Connect, target: str, says: str) -> None:
+    refused(lambda: connect(target), says)
 
 
 class Rotating:

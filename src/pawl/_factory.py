@@ -123,16 +123,19 @@ class Settings:
             self.namespace = check_namespace(environ.get("PAWL_NAMESPACE", "pawl"), "PAWL_NAMESPACE")
         else:
             self.namespace = check_namespace(namespace)
+        given_namespace = environ.get("PAWL_NAMESPACE", "pawl") if namespace is None else namespace
+        self.service_namespace: str = given_namespace
+        self.remote: bool = False
         self.wake_prefix = wake_prefix(self.namespace)
         self.redlock: RedlockOptions | None = None
         self.session_keys = SessionKeys(self.namespace)
 
     @property
     def setup(self) -> Setup | None:
-        """How clients tell of themselves; None with independent masters, where no two see the same record."""
+        """How clients tell of themselves; None where no two see the same record."""
         return (
             None
-            if self.redlock
+            if self.redlock or self.remote
             else Setup(self.session_keys, self._exclusive, self._shown, self.deadlock_after, self.history)
         )
 

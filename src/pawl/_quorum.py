@@ -8,18 +8,20 @@ from pawl._factory import Settings
 from pawl._warn import warn
 from pawl.core.redlock import RedlockOptions
 from pawl.core.roster import Roster
+from pawl.core.runtime import Call
 from pawl.errors import ConfigurationError, NotSupported
 from pawl.primitives.probe import probe
 from pawl.primitives.redlock import SCRIPTS
 from pawl.runtimes.aio import AsyncioRuntime
 from pawl.runtimes.choice import asyncio_runtime, thread_runtime
+from pawl.runtimes.http import HttpAsyncio, HttpThreads
 from pawl.runtimes.quorum_aio import QuorumAsyncioRuntime
 from pawl.runtimes.quorum_threads import QuorumThreadRuntime
 from pawl.runtimes.threads import ThreadRuntime
-from pawl.topology.endpoint import Masters, Target
+from pawl.topology.endpoint import Masters, Service, Target
 from pawl.topology.redlock import why_poor
 
-__all__ = ["check_options", "for_loop", "for_threads"]
+__all__ = ["check_options", "for_loop", "for_threads", "probe_for"]
 
 
 def check_options(given: object, target: Target, settings: Settings) -> RedlockOptions | None:
@@ -31,6 +33,10 @@ def check_options(given: object, target: Target, settings: Settings) -> RedlockO
     """
     if given is not None and not isinstance(given, RedlockOptions):
         raise ConfigurationError(f"redlock must be pawl.RedlockOptions(…), not {given!r:.40}")
+    if isinstance(target, Service):
+        if not settings.namespace:
+            raise ConfigurationError("a pawl service has no names as bare keys: give a namespace")
+        settings.remote = True
     if not isinstance(target, Masters):
         if given is not None:
             raise ConfigurationError(
@@ -49,6 +55,11 @@ def check_options(given: object, target: Target, settings: Settings) -> RedlockO
     return options
 
 
+def probe_for(settings: Settings) -> Call | None:
+    """What looks at the server before it is used; None for a client of the service, which has looked itself."""
+    return None if settings.remote else probe(settings.namespace)
+
+
 def _roster(target: Masters, options: RedlockOptions) -> Roster:
     return Roster(tuple(node.shown for node in target.nodes), options.max_ttl, fresh=options.fresh)
 
@@ -56,6 +67,8 @@ def _roster(target: Masters, options: RedlockOptions) -> Roster:
 def for_threads(target: Target, settings: Settings) -> ThreadRuntime:
     """The runtime of a client for threads."""
     options, prefix = settings.redlock, settings.wake_prefix
+    if isinstance(target, Service):
+        return HttpThreads(target, settings.service_namespace)
     if options is None or not isinstance(target, Masters):
         return thread_runtime(target, prefix)
     roster = _roster(target, options)
@@ -67,6 +80,8 @@ def for_threads(target: Target, settings: Settings) -> ThreadRuntime:
 def for_loop(loop: asyncio.AbstractEventLoop, target: Target, settings: Settings) -> AsyncioRuntime:
     """The runtime of a client for one event loop."""
     options, prefix = settings.redlock, settings.wake_prefix
+    if isinstance(target, Service):
+        return HttpAsyncio(loop, target, settings.service_namespace)
     if options is None or not isinstance(target, Masters):
         return asyncio_runtime(loop, target, prefix)
     roster = _roster(target, options)

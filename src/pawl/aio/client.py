@@ -12,7 +12,7 @@ from pawl._coordinate import BarrierKwargs, LatchKwargs, barrier_plan, election_
 from pawl._factory import LockKwargs, Settings, find_target, live_clients, plan_of
 from pawl._multi import multi_plan
 from pawl._permits import PermitKwargs, plan_of_semaphore, plans_of_rwlock
-from pawl._quorum import check_options, for_loop
+from pawl._quorum import check_options, for_loop, probe_for
 from pawl.aio.barrier import AsyncBarrier
 from pawl.aio.election import AsyncElection
 from pawl.aio.latch import AsyncLatch
@@ -31,7 +31,6 @@ from pawl.core.options import Seconds, check_timeout
 from pawl.core.redlock import RedlockOptions
 from pawl.core.service import Book
 from pawl.model import AuditEntry, Forced, HistoryEntry, LockInfo
-from pawl.primitives.probe import probe
 from pawl.runtimes.aio import AsyncioRuntime
 from pawl.topology.credentials import Credentials
 
@@ -390,7 +389,7 @@ class AsyncClient:
             runtime = for_loop(loop, self._target, self._settings)
             engine = make_engine(runtime, self, self._settings.setup)
             engine.quorum = self._settings.redlock
-            engine.probe, engine.strict = probe(self._settings.namespace), self._settings.strict
+            engine.probe, engine.strict = probe_for(self._settings), self._settings.strict
             runtime.on_move = doubter(engine)
             engine.closed = self._closed
             self._engines[loop] = engine

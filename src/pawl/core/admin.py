@@ -59,7 +59,7 @@ def setup_of(engine: Engine, what: str) -> Setup:
     engine.check_open()
     if engine.book is None:
         raise NotSupported(
-            f"{what}: independent masters keep no common record; ask for one name with inspect()"
+            f"{what}: independent masters and a pawl service have no common record; ask for one name with inspect()"
         )
     return engine.book.setup
 

@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import pawl
 from pawl.errors import PawlError
-from pawl.service import leases, looks, page, routes, watch
+from pawl.service import calls, leases, looks, page, routes, watch
 from pawl.service.problems import Problem, answer_problem, response_of
 from pawl.service.requests import State, answer
 
@@ -106,7 +106,7 @@ def create_app(state: State) -> FastAPI:
     app.state.watches = watches
     state.at_end.append(send_away)
     # Before the others: one path segment of theirs could be its name.
-    for part in (watch.router, looks.router, routes.router):
+    for part in (watch.router, calls.router, looks.router, routes.router):
         app.include_router(part)
     app.include_router(page.router)
     for kind in (Problem, PawlError):

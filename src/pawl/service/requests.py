@@ -132,13 +132,17 @@ class Asked:
         found = _SESSION.fullmatch(self.session)
         return int(found[1]) if found else None
 
-    async def read(self, model: type[M]) -> M:
+    async def read(self, model: type[M], times: int = 1) -> M:
         """The body.
+
+        Args:
+            model: What it says.
+            times: How many times as large as a body it may be.
 
         Raises:
             Problem: 413, 408, 400 or 422.
         """
-        limit = self.who.limits.body
+        limit = self.who.limits.body * times
         length = self.request.headers.get("content-length", "0")
         if length.isdecimal() and int(length) > limit:
             raise _too_large(limit)

@@ -13,7 +13,7 @@ from pawl._coordinate import BarrierKwargs, LatchKwargs, barrier_plan, election_
 from pawl._factory import LockKwargs, Settings, find_target, live_clients, plan_of
 from pawl._multi import multi_plan
 from pawl._permits import PermitKwargs, plan_of_semaphore, plans_of_rwlock
-from pawl._quorum import check_options, for_threads
+from pawl._quorum import check_options, for_threads, probe_for
 from pawl._warn import warn
 from pawl.core import admin, endings
 from pawl.core.engine import Engine, doubter
@@ -24,7 +24,6 @@ from pawl.core.options import Seconds, check_timeout
 from pawl.core.service import Book
 from pawl.errors import PawlError
 from pawl.model import AuditEntry, Forced, HistoryEntry, LockInfo
-from pawl.primitives.probe import probe
 from pawl.runtimes.threads import run
 from pawl.sync.barrier import Barrier
 from pawl.sync.election import Election
@@ -67,7 +66,7 @@ class Client:
         self._runtime = for_threads(found, self._settings)
         self._engine: Engine = make_engine(self._runtime, self, self._settings.setup)
         self._engine.quorum = self._settings.redlock
-        self._engine.probe, self._engine.strict = probe(self._settings.namespace), self._settings.strict
+        self._engine.probe, self._engine.strict = probe_for(self._settings), self._settings.strict
         self._runtime.on_move = doubter(self._engine)
         self._warned = False
         self._book: Book[Lease] = Book()

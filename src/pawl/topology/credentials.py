@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from pawl.errors import ConfigurationError
-from pawl.topology.endpoint import ClusterNodes, Endpoint, Masters, Sentinels
+from pawl.topology.endpoint import ClusterNodes, Endpoint, Masters, Sentinels, Service
 
 __all__ = ["CredentialProvider", "Credentials"]
 
@@ -61,8 +61,8 @@ class Credentials:
         return (self.username, self.password, self.provider) != (None, None, None)
 
     def put_into(
-        self, target: Endpoint | Sentinels | ClusterNodes | Masters
-    ) -> Endpoint | Sentinels | ClusterNodes | Masters:
+        self, target: Endpoint | Sentinels | ClusterNodes | Masters | Service
+    ) -> Endpoint | Sentinels | ClusterNodes | Masters | Service:
         """The target, entered with these credentials. What Sentinels themselves ask for stands in the URL.
 
         Raises:
@@ -70,6 +70,10 @@ class Credentials:
         """
         if not self:
             return target
+        if isinstance(target, Service):
+            raise ConfigurationError(
+                "a pawl service is entered with the token of its URL, not with credentials"
+            )
         if isinstance(target, Sentinels):
             return replace(target, master=self._put(target.master))
         if isinstance(target, (ClusterNodes, Masters)):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
-__all__ = ["ClusterNodes", "Endpoint", "Masters", "Sentinels", "Target"]
+__all__ = ["ClusterNodes", "Endpoint", "Masters", "Sentinels", "Service", "Target"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,5 +77,30 @@ class Masters:
     shown: str
 
 
-Target: TypeAlias = "Callable[[], Endpoint] | Sentinels | ClusterNodes | Masters"
+@dataclass(frozen=True, slots=True)
+class Service:
+    """A ``pawl serve``.
+
+    Attributes:
+        host: Its host, or the balancer's before several of them.
+        port: Its port.
+        token: The bearer token.
+        secure: Whether TLS is spoken.
+        shown: The whole as it may be printed.
+        ca: A file with the authorities that are trusted; None: the system's.
+        certificate: A file with this client's certificate, or None.
+        key: A file with its private key, or None.
+    """
+
+    host: str
+    port: int
+    token: str = field(repr=False)
+    secure: bool
+    shown: str
+    ca: str | None = None
+    certificate: str | None = None
+    key: str | None = None
+
+
+Target: TypeAlias = "Callable[[], Endpoint] | Sentinels | ClusterNodes | Masters | Service"
 """What a client connects to: one server (asked for when it is needed), Sentinels, a cluster, or several masters."""

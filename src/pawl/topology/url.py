@@ -5,16 +5,14 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
-from pawl.errors import ConfigurationError, NotSupported
-from pawl.topology.endpoint import ClusterNodes, Endpoint, Masters, Sentinels
+from pawl.errors import ConfigurationError
+from pawl.topology.endpoint import ClusterNodes, Endpoint, Masters, Sentinels, Service
 from pawl.topology.redlock import is_redlock, masters, split_url
 
 __all__ = ["parse_target", "parse_url"]
 
-_LATER = {
-    "http+pawl": "the HTTP service",
-    "https+pawl": "the HTTP service",
-}
+_SERVICE = ("http+pawl", "https+pawl")
+_SERVICE_PORT = 8750
 _TLS_OPTIONS = frozenset(
     {"ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs", "ssl_check_hostname"},
 )
@@ -26,7 +24,7 @@ _PORT = 6379
 _WELL_KNOWN = "redis://, rediss://, unix://, redis+sentinel://, redis+cluster:// or embedded://"
 
 
-def parse_target(url: str) -> Endpoint | Sentinels | ClusterNodes | Masters:
+def parse_target(url: str) -> Endpoint | Sentinels | ClusterNodes | Masters | Service:
     """What a URL names: one server, Sentinels, a cluster, or independent masters.
 
     Args:
@@ -44,6 +42,8 @@ def parse_target(url: str) -> Endpoint | Sentinels | ClusterNodes | Masters:
     if is_redlock(url):
         return masters([parse_url(node) for node in split_url(url)])
     parts = _split(url)
+    if parts.scheme in _SERVICE:
+        return _service(parts)
     secure = "rediss" if parts.scheme.startswith("rediss") else "redis"
     if parts.scheme in ("redis+sentinel", "rediss+sentinel"):
         return _sentinels(parts, secure)
@@ -80,9 +80,8 @@ def _split(url: str) -> SplitResult:
         raise ConfigurationError(
             "the URL cannot be read: its host is not well formed (percent-code the special characters of a password)"
         ) from None
-    if parts.scheme in _LATER:
-        raise NotSupported(f"{parts.scheme}:// ({_LATER[parts.scheme]}) is not part of this version of pawl")
     known = (
+        *_SERVICE,
         "redis",
         "rediss",
         "unix",
@@ -95,6 +94,35 @@ def _split(url: str) -> SplitResult:
         what = f"unknown scheme {parts.scheme[:20]!r}" if "://" in url else "the URL has no scheme"
         raise ConfigurationError(f"{what}: use {_WELL_KNOWN}")
     return parts
+
+
+def _service(parts: SplitResult) -> Service:
+    try:
+        port = parts.port or _SERVICE_PORT
+    except ValueError:
+        raise ConfigurationError("the port of the URL is not a number from 1 to 65535") from None
+    login, at, _ = parts.netloc.rpartition("@")
+    if not at or not login or ":" in login:
+        raise ConfigurationError(
+            f"{parts.scheme}:// takes the token before the host: {parts.scheme}://token@host:port"
+        )
+    token = unquote(login)
+    if not token.isascii() or not token.isprintable() or " " in token:
+        raise ConfigurationError("the token of the URL has characters that no token has")
+    if not parts.hostname or parts.path not in ("", "/") or parts.fragment:
+        raise ConfigurationError(
+            f"write {parts.scheme}://token@host:port; the namespace is given to connect()"
+        )
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    if unknown := sorted(set(options) - {"ca", "certificate", "key"}):
+        raise ConfigurationError(
+            f"unknown option {', '.join(unknown)} in the URL; known: ca, certificate, key"
+        )
+    secure = parts.scheme == "https+pawl"
+    if options and not secure:
+        raise ConfigurationError("ca, certificate and key are for https+pawl://")
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    return Service(parts.hostname, port, token, secure, f"{parts.scheme}://{host}:{port}", **options)
 
 
 def _put_login(settings: dict[str, Any], parts: SplitResult) -> None:

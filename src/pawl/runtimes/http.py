@@ -1,0 +1,269 @@
+"""The runtimes of a client of ``pawl serve``: what other runtimes send to the server goes through the service.
+
+The service checks each call against the namespace and the limits of the token, names the keys itself, and passes
+hand-offs on to whoever asks for one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import quote
+from weakref import WeakSet
+
+from pawl.core.runtime import Call, Fault, FaultKind, Reply, Wakeup
+from pawl.runtimes.aio import AsyncioRuntime
+from pawl.runtimes.threads import ThreadRuntime
+from pawl.topology.endpoint import Endpoint, Service
+from pawl.transport.http import AsyncWire, Wire, context_of
+
+__all__ = ["HttpAsyncio", "HttpThreads"]
+
+_CHANNEL = "service"
+_LONGEST_WAIT = 20.0
+_GRACE = 5.0
+
+
+def _nowhere() -> Endpoint:
+    raise AssertionError("a client of the service connects to no server")
+
+
+def _paths(namespace: str) -> tuple[str, str]:
+    base = f"/v1/ns/{quote(namespace, safe='')}/calls"
+    return base, f"{base}/wait"
+
+
+def _packed(calls: Sequence[Call]) -> dict[str, Any]:
+    try:
+        return {
+            "calls": [
+                {"script": call.script.sha, "words": [word.decode() for word in call.words()]}
+                for call in calls
+            ]
+        }
+    except UnicodeDecodeError:
+        raise Fault(FaultKind.SCRIPT, "a name that is no text", final=True) from None
+
+
+def _bytes(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode()
+    return [_bytes(one) for one in value] if isinstance(value, list) else value
+
+
+def _outcomes(content: Any, count: int) -> list[Reply | Fault]:
+    replies = content.get("replies") if isinstance(content, dict) else None
+    if not isinstance(replies, list) or len(replies) != count:
+        raise Fault(FaultKind.NOT_REDIS, "what answers there is not pawl serve")
+    return [_outcome(one) for one in replies]
+
+
+def _outcome(told: Any) -> Reply | Fault:
+    if isinstance(told, list):
+        return [_bytes(one) for one in told]
+    kind = FaultKind(told["fault"]) if told.get("fault") in set(FaultKind) else FaultKind.SCRIPT
+    return Fault(
+        kind, str(told.get("text")), maybe_applied=bool(told.get("maybe")), final=bool(told.get("final"))
+    )
+
+
+def _only(outcomes: list[Reply | Fault]) -> Reply:
+    (one,) = outcomes
+    if isinstance(one, Fault):
+        raise one
+    return one
+
+
+def _wakeup(content: Any) -> Wakeup | None:
+    told = content.get("wakeup") if isinstance(content, dict) else None
+    return Wakeup(int(told[0]), int(told[1])) if told else None
+
+
+class HttpThreads(ThreadRuntime):
+    """For threads: each has a connection of its own.
+
+    Args:
+        service: Where the service is.
+        namespace: The namespace of the client.
+    """
+
+    def __init__(self, service: Service, namespace: str) -> None:
+        super().__init__(_nowhere, "")
+        self._service = service
+        self._context = context_of(service)
+        self._calls, self._wait = _paths(namespace)
+        self._mine = threading.local()
+        self._wires: WeakSet[Wire] = WeakSet()
+        self._waiting: set[Wire] = set()
+
+    def channel(self) -> str:
+        """See ``Runtime``."""
+        return _CHANNEL
+
+    def line(self) -> None:
+        """See ``Runtime``: there is none; every call is asked for."""
+        return
+
+    def notices(self) -> list[str]:
+        """See ``Runtime``: none come; a lease that was taken away is noticed by its renewal."""
+        return []
+
+    async def ready(self, timeout: float) -> None:
+        """See ``Runtime``: connections are made when they are used."""
+        del timeout
+
+    def _wire(self, timeout: float) -> Wire:
+        wire: Wire | None = getattr(self._mine, "wire", None)
+        if wire is None or wire.dead:
+            if self._ending:
+                raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
+            wire = self._mine.wire = Wire(self._service, self._context, max(timeout, 0.25))
+            with self._links_guard:
+                self._wires.add(wire)
+        return wire
+
+    def _ask(self, path: str, content: dict[str, Any], timeout: float) -> Any:
+        if getattr(self._mine, "busy", False):
+            # A signal handler on top of a call of the same thread.
+            spare = Wire(self._service, self._context, max(timeout, 0.25))
+            try:
+                return spare.ask(path, content, timeout)
+            finally:
+                spare.close()
+        self._mine.busy = True
+        try:
+            return self._wire(timeout).ask(path, content, timeout)
+        finally:
+            self._mine.busy = False
+
+    async def call(self, call: Call, timeout: float) -> Reply:
+        """See ``Runtime``."""
+        return _only(_outcomes(self._ask(self._calls, _packed([call]), timeout), 1))
+
+    async def call_many(self, calls: Sequence[Call], timeout: float) -> list[Reply | Fault]:
+        """See ``Runtime``."""
+        try:
+            return _outcomes(self._ask(self._calls, _packed(calls), timeout), len(calls))
+        except Fault as fault:
+            return [fault] * len(calls)
+
+    async def wait_wakeup(self, token: str, timeout: float) -> Wakeup | None:
+        """See ``Runtime``: a question that the service answers when there is something to tell."""
+        if self._closing.is_set():
+            raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
+        patience = min(timeout, _LONGEST_WAIT)
+        try:
+            wire = self._wire(1.0)
+            self._waiting.add(wire)
+            try:
+                told = self._ask(self._wait, {"token": token, "timeout": patience}, patience + _GRACE)
+            finally:
+                self._waiting.discard(wire)
+        except Fault:
+            # The next question says what is the matter, unless it has passed by then.
+            if self._closing.wait(min(timeout, 0.1)):
+                raise Fault(FaultKind.CLOSED, "the client is closed", final=True) from None
+            return None
+        return _wakeup(told)
+
+    def interrupt_waiters(self) -> None:
+        """See ``ThreadRuntime``."""
+        self._closing.set()
+        for wire in list(self._waiting):
+            wire.close()
+
+    def shut_down(self, timeout: float) -> None:
+        """See ``ThreadRuntime``."""
+        super().shut_down(timeout)
+        with self._links_guard:
+            wires = list(self._wires)
+        for wire in wires:
+            wire.close()
+
+    def after_fork(self) -> None:
+        """See ``ThreadRuntime``."""
+        super().after_fork()
+        # The descriptors are shared with the parent: a shutdown here would end its connections too.
+        self._mine = threading.local()
+        self._wires = WeakSet()
+        self._waiting = set()
+
+
+class HttpAsyncio(AsyncioRuntime):
+    """For asyncio.
+
+    Args:
+        loop: The loop.
+        service: Where the service is.
+        namespace: The namespace of the client.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, service: Service, namespace: str) -> None:
+        super().__init__(loop, _nowhere, "")
+        self._wires = AsyncWire(service, context_of(service))
+        self._calls, self._wait = _paths(namespace)
+        self._waits: set[asyncio.Task[Any]] = set()
+
+    def channel(self) -> str:
+        """See ``Runtime``."""
+        return _CHANNEL
+
+    def line(self) -> None:
+        """See ``Runtime``: there is none; every call is asked for."""
+        return
+
+    def notices(self) -> list[str]:
+        """See ``Runtime``: none come; a lease that was taken away is noticed by its renewal."""
+        return []
+
+    async def ready(self, timeout: float) -> None:
+        """See ``Runtime``: connections are made when they are used."""
+        del timeout
+
+    async def call(self, call: Call, timeout: float) -> Reply:
+        """See ``Runtime``."""
+        if self._ending:
+            raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
+        return _only(_outcomes(await self._wires.ask(self._calls, _packed([call]), timeout), 1))
+
+    async def call_many(self, calls: Sequence[Call], timeout: float) -> list[Reply | Fault]:
+        """See ``Runtime``."""
+        try:
+            return _outcomes(await self._wires.ask(self._calls, _packed(calls), timeout), len(calls))
+        except Fault as fault:
+            return [fault] * len(calls)
+
+    async def wait_wakeup(self, token: str, timeout: float) -> Wakeup | None:
+        """See ``Runtime``: a question that the service answers when there is something to tell."""
+        if self._closing:
+            raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
+        patience = min(timeout, _LONGEST_WAIT)
+        content = {"token": token, "timeout": patience}
+        waiting = self.loop.create_task(self._wires.ask(self._wait, content, patience + _GRACE))
+        self._waits.add(waiting)
+        try:
+            await asyncio.wait({waiting})
+        except asyncio.CancelledError:
+            waiting.cancel()
+            raise
+        finally:
+            self._waits.discard(waiting)
+        if self._closing:
+            raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
+        if waiting.cancelled() or isinstance(waiting.exception(), Fault):
+            await asyncio.sleep(min(timeout, 0.1))
+            return None
+        return _wakeup(waiting.result())
+
+    def interrupt_waiters(self) -> None:
+        """See ``AsyncioRuntime``."""
+        super().interrupt_waiters()
+        for waiting in self._waits:
+            waiting.cancel()
+
+    async def shut_down(self) -> None:
+        """See ``AsyncioRuntime``."""
+        await super().shut_down()
+        self._wires.close()

@@ -1,0 +1,191 @@
+"""HTTP/1.1 as far as a client of ``pawl serve`` needs it: one request, one answer of known length, and again."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import socket
+import ssl
+from collections.abc import Mapping
+from typing import Any
+
+from pawl.core.runtime import Fault, FaultKind
+from pawl.topology.endpoint import Service
+
+__all__ = ["AsyncWire", "Wire", "context_of"]
+
+_MOST = 4 * 1024 * 1024
+_BY_STATUS = {
+    401: FaultKind.DENIED,
+    403: FaultKind.DENIED,
+    404: FaultKind.UNSUPPORTED,
+    413: FaultKind.SCRIPT,
+    422: FaultKind.SCRIPT,
+    501: FaultKind.UNSUPPORTED,
+}
+
+
+def context_of(service: Service) -> ssl.SSLContext | None:
+    """What TLS is spoken with; None for plain HTTP."""
+    if not service.secure:
+        return None
+    context = ssl.create_default_context(cafile=service.ca)
+    if service.certificate:
+        context.load_cert_chain(service.certificate, service.key)
+    return context
+
+
+def _request(service: Service, path: str, content: Mapping[str, Any]) -> bytes:
+    body = json.dumps(content).encode()
+    head = (
+        f"POST {path} HTTP/1.1\r\nHost: {service.host}:{service.port}\r\nAuthorization: Bearer {service.token}\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+def _length(head: bytes) -> tuple[int, int]:
+    """The status of an answer, and the length of its body."""
+    lines = head.split(b"\r\n")
+    try:
+        status = int(lines[0].split(b" ", 2)[1])
+        told = next(line for line in lines[1:] if line.lower().startswith(b"content-length:"))
+        length = int(told.partition(b":")[2])
+    except (IndexError, ValueError, StopIteration):
+        raise Fault(FaultKind.NOT_REDIS, "what answers there is not pawl serve") from None
+    if length > _MOST:
+        raise Fault(FaultKind.NOT_REDIS, "the answer is larger than any of pawl serve")
+    return status, length
+
+
+def _content(status: int, body: bytes) -> Any:
+    try:
+        content = json.loads(body)
+    except ValueError:
+        raise Fault(FaultKind.NOT_REDIS, f"HTTP {status}, and no JSON") from None
+    if status == 200:
+        return content
+    told = content.get("detail", "") if isinstance(content, dict) else ""
+    kind = _BY_STATUS.get(status, FaultKind.NOT_READY)
+    raise Fault(kind, f"{told or 'HTTP error'} ({status})", final=kind is FaultKind.UNSUPPORTED)
+
+
+def _unreachable(service: Service, error: BaseException, *, sent: bool) -> Fault:
+    kind = FaultKind.UNANSWERED if sent else FaultKind.UNREACHABLE
+    return Fault(kind, f"{service.shown}: {str(error) or type(error).__name__}", maybe_applied=sent)
+
+
+class Wire:
+    """A connection of one thread.
+
+    Args:
+        service: Where the service is.
+        context: What TLS is spoken with.
+        timeout: Seconds for connecting.
+    """
+
+    def __init__(self, service: Service, context: ssl.SSLContext | None, timeout: float) -> None:
+        self._service = service
+        self.dead = False
+        try:
+            found = socket.create_connection((service.host, service.port), timeout)
+            found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._socket = context.wrap_socket(found, server_hostname=service.host) if context else found
+        except OSError as error:
+            raise _unreachable(service, error, sent=False) from error
+
+    def ask(self, path: str, content: Mapping[str, Any], timeout: float) -> Any:
+        """Ask one thing.
+
+        Raises:
+            Fault: There was no answer, or it was no success.
+        """
+        try:
+            self._socket.settimeout(timeout)
+            self._socket.sendall(_request(self._service, path, content))
+            data = b""
+            while (end := data.find(b"\r\n\r\n")) < 0:
+                data += self._more(len(data))
+            status, length = _length(data[:end])
+            body = data[end + 4 :]
+            while len(body) < length:
+                body += self._more(len(body))
+        except Fault:
+            self.close()
+            raise
+        except OSError as error:
+            self.close()
+            raise _unreachable(self._service, error, sent=True) from error
+        except BaseException:
+            # Interrupted in the middle: what comes next on it would be taken for the next answer.
+            self.close()
+            raise
+        return _content(status, body)
+
+    def _more(self, had: int) -> bytes:
+        more = self._socket.recv(65536)
+        if not more:
+            raise ConnectionError(f"the connection ended after {had} bytes of the answer")
+        return more
+
+    def close(self) -> None:
+        """Close it; from any thread, also from one that does not use it: who reads from it is woken."""
+        self.dead = True
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+    def __del__(self) -> None:
+        # With its thread. In a child after a fork this closes the copy alone.
+        found = getattr(self, "_socket", None)
+        if found is not None:
+            found.close()
+
+
+class AsyncWire:
+    """The connections of one event loop: each request has one to itself while it lasts.
+
+    Args:
+        service: Where the service is.
+        context: What TLS is spoken with.
+    """
+
+    def __init__(self, service: Service, context: ssl.SSLContext | None) -> None:
+        self._service = service
+        self._context = context
+        self._idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+
+    async def ask(self, path: str, content: Mapping[str, Any], timeout: float) -> Any:
+        """Ask one thing; see ``Wire.ask``."""
+        sent = False
+        pair: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        try:
+            async with asyncio.timeout(timeout):
+                pair = await self._take()
+                reader, writer = pair
+                sent = True
+                writer.write(_request(self._service, path, content))
+                status, length = _length(await reader.readuntil(b"\r\n\r\n"))
+                body = await reader.readexactly(length)
+        except BaseException as error:
+            if pair is not None:
+                pair[1].close()
+            if isinstance(error, (OSError, EOFError, TimeoutError, asyncio.LimitOverrunError)):
+                raise _unreachable(self._service, error, sent=sent) from error
+            raise
+        self._idle.append(pair)
+        return _content(status, body)
+
+    async def _take(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        while self._idle:
+            reader, writer = self._idle.pop()
+            if not writer.is_closing() and not reader.at_eof():
+                return reader, writer
+            writer.close()
+        return await asyncio.open_connection(self._service.host, self._service.port, ssl=self._context)
+
+    def close(self) -> None:
+        """Close those that are idle."""
+        while self._idle:
+            self._idle.pop()[1].close()

@@ -1,0 +1,156 @@
+"""`pawl.connect("http+pawl://…")`: the same locks through the service, in both colours."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+import pawl
+from pawl.testing.servers import Server
+from tests.service.rig import Instance, Tokens
+
+
+def url(service: Instance, token: str = "admin") -> str:
+    return f"http+pawl://{service.tokens.secrets[token]}@127.0.0.1:{service.port}"
+
+
+def test_locks_of_threads(service: Instance, server: Server) -> None:
+    with pawl.connect(url(service), ttl=2) as client, pawl.connect(server.url) as direct:
+        with client.lock("a") as lease:
+            assert lease.fence > 0
+            assert direct.lock("a").try_acquire() is None
+            assert direct.inspect("a").held
+            time.sleep(2.5)  # renewed through the service
+            lease.check()
+            assert client.inspect("a").held
+        assert not direct.inspect("a").held
+        with client.rlock("r") as outer, client.rlock("r") as inner:
+            assert outer.fence == inner.fence
+        with client.fair_lock("f"), client.semaphore("s", permits=2) as permit:
+            assert permit.fence > 0
+            client.semaphore("s", permits=2).acquire(timeout=1).release()
+        with client.rwlock("w").read, client.rwlock("w").read:
+            assert direct.rwlock("w").write.try_acquire() is None
+        with direct.lock("b"), pytest.raises(pawl.AcquireTimeout) as told:
+            client.lock("b").acquire(timeout=0.3)
+        assert told.value.holder
+
+
+def test_a_waiting_thread_is_woken_by_the_release(service: Instance, server: Server) -> None:
+    got: list[float] = []
+    with pawl.connect(url(service)) as client, pawl.connect(server.url) as direct:
+        held = direct.lock("a").acquire()
+
+        def wait() -> None:
+            with client.lock("a"):
+                got.append(time.monotonic())
+
+        waiter = threading.Thread(target=wait)
+        waiter.start()
+        while direct.inspect("a").queue_length == 0:
+            time.sleep(0.01)
+        time.sleep(0.2)
+        at = time.monotonic()
+        held.release()
+        waiter.join(10)
+    assert 0 <= got[0] - at < 0.3
+
+
+async def test_locks_of_asyncio(service: Instance, server: Server) -> None:
+    counter = 0
+    async with pawl.connect_async(url(service), ttl=2) as client, pawl.connect_async(server.url) as direct:
+
+        async def work() -> None:
+            nonlocal counter
+            async with client.lock("n", handover=0):
+                seen = counter
+                await asyncio.sleep(0.001)
+                counter = seen + 1
+
+        await asyncio.gather(*(work() for _ in range(30)))
+        assert counter == 30
+        async with client.semaphore("s", permits=1):
+            assert await direct.semaphore("s", permits=1).try_acquire() is None
+        async with client.lock("long") as lease:
+            await asyncio.sleep(2.5)
+            lease.check()
+        assert not (await direct.inspect("long")).held
+
+
+async def test_a_lease_that_is_taken_away_cancels_the_body(service: Instance, server: Server) -> None:
+    async with pawl.connect_async(url(service), ttl=1.5) as client, pawl.connect_async(server.url) as direct:
+
+        async def work() -> None:
+            async with client.lock("a"):
+                await direct.force_release("a", reason="test")
+                await asyncio.sleep(10)
+
+        with pytest.raises(pawl.LeaseLost):
+            await work()
+
+
+def test_an_instance_that_ends_loses_no_lease(serve: Callable[..., Instance], server: Server) -> None:
+    one = serve()
+    with pawl.connect(url(one), ttl=6) as client, client.lock("a") as lease:
+        one.end(9)
+        again = serve(port=one.port)
+        assert again.port == one.port
+        time.sleep(4)
+        lease.check()
+        assert lease.remaining() > 2.5
+
+
+def test_what_is_not_served_is_refused_clearly(service: Instance) -> None:
+    with pawl.connect(url(service)) as client:
+        with pytest.raises(pawl.NotSupported):
+            client.locks()
+        with pytest.raises(pawl.NotSupported):
+            client.latch("l", 1).count_down()
+        with pytest.raises(pawl.NotSupported):
+            client.multi_lock(["a", "b"]).acquire(timeout=1)
+        with pytest.raises(pawl.NotSupported):
+            client.force_release("a", reason="x")
+
+
+def test_a_wrong_token_and_a_foreign_namespace_are_denied(service: Instance, tokens: Tokens) -> None:
+    tokens.add("one", roles=["acquire", "read"])
+    time.sleep(1.1)
+    with (
+        pawl.connect(f"http+pawl://pawl_wrong@127.0.0.1:{service.port}") as client,
+        pytest.raises(pawl.BackendDenied) as told,
+    ):
+        client.lock("a").acquire(timeout=1)
+    assert "pawl_wrong" not in str(told.value)
+    with (
+        pawl.connect(url(service, "one"), namespace="other") as client,
+        pytest.raises(pawl.BackendDenied),
+    ):
+        client.lock("a").acquire(timeout=1)
+
+
+def test_steps_cannot_reach_keys_of_others(service: Instance) -> None:
+    def send(words: list[str]) -> tuple[int, str]:
+        from pawl.primitives.mutex import Mutex
+
+        script = Mutex("lock", "a", "pawl:a").leave("t" * 20, 0, 0).script
+        body = {"calls": [{"script": script.sha, "words": words}]}
+        answer = service.ask("POST", "/v1/ns/pawl/calls", body)
+        return answer.status, answer.body.get("code", "")
+
+    token = "t" * 20
+
+    def of(key: str, queue: str = "queue") -> list[str]:
+        helpers = ["fence", f"1:{queue}", "1:tickets", f"1:dead:{token}", "1:holds"]
+        return [key, *[f"{{{key}}}:{one}" for one in helpers], token, "0", "0"]
+
+    assert send(of("pawl:a")) == (200, "")
+    assert send(of("other:a")) == (403, "FORBIDDEN")
+    assert send(of("pawl:{x}:fence")) == (403, "FORBIDDEN")
+    assert send(of("pawl:%election:a")) == (403, "FORBIDDEN")
+    assert send(of("pawl:a", "tickets")) == (422, "BAD_CALL")
+    assert send([*of("pawl:a")[:-1], "-1"]) == (422, "BAD_CALL")
+    assert send(of("pawl:a")[:-1]) == (422, "BAD_CALL")
+    unknown = {"calls": [{"script": "0" * 40, "words": []}]}
+    assert service.ask("POST", "/v1/ns/pawl/calls", unknown).status == 501
