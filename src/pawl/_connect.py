@@ -37,7 +37,8 @@ def connect(
         target: A URL (``redis://``, ``rediss://``, ``unix://``, ``redis+sentinel://``, ``redis+cluster://``,
             ``embedded://``), a list of URLs of independent masters or ``redlock://a,b,c`` (a majority of them
             grants), ``http+pawl://token@host:port`` or ``https+pawl://…`` (a ``pawl serve``), a client
-            of redis-py or valkey-py whose address and login are taken over (its pool stays untouched), or None: ``PAWL_URL`` if it is set, else the embedded server of this user and machine.
+            of redis-py or valkey-py whose address and login are taken over (its pool stays untouched), or None:
+            ``PAWL_URL`` if it is set, else the embedded server of this user and machine.
         namespace: What all keys begin with; default ``PAWL_NAMESPACE``, else ``"pawl"``. ``""`` uses the name itself
             as the key, so that other clients of the plain SET NX PX pattern and pawl exclude each other.
         ttl: Default ttl of its locks in seconds; default ``PAWL_TTL``, else 30.
