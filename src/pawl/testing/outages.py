@@ -1,0 +1,308 @@
+"""Takes leases, servers and processes away from the code under test, and brings them back."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from types import TracebackType
+from typing import TYPE_CHECKING, Protocol, Self, cast
+
+from pawl.core.lease import BaseLease
+from pawl.core.multi_lease import BaseMultiLease
+from pawl.errors import LeaseLost
+from pawl.model import LossReason
+
+if TYPE_CHECKING:
+    from pawl.core.runtime import Call
+    from pawl.testing._resp import Reply
+    from pawl.testing.servers import Server
+
+__all__ = ["Faults", "HasPid", "Outage"]
+
+_TOLD_WITHIN = 5.0
+
+
+class HasPid(Protocol):
+    """A process: of ``subprocess`` or of ``multiprocessing``."""
+
+    @property
+    def pid(self) -> int | None:
+        """Its process id."""
+        ...
+
+
+class Outage:
+    """Something that does not work now. As a context manager it ends with its block; ``end()`` ends it sooner."""
+
+    def __init__(self, begin: Callable[[], object], end: Callable[[], object], seconds: float | None) -> None:
+        """Begin; made by the methods of ``Faults``.
+
+        Args:
+            begin: What breaks.
+            end: What mends; runs once, possibly in a thread of its own.
+            seconds: When it ends by itself; None: not.
+        """
+        if seconds is not None and not 0 < seconds < threading.TIMEOUT_MAX:
+            raise ValueError(f"an outage lasts more than 0 seconds, not {seconds!r}")
+        self._mend = end
+        self._guard = threading.Lock()
+        self._over = threading.Event()
+        self._error: BaseException | None = None
+        self._timer = None if seconds is None else threading.Timer(seconds, self._finish)
+        begin()
+        if self._timer is not None:
+            self._timer.daemon = True
+            self._timer.start()
+
+    @property
+    def over(self) -> bool:
+        """Whether all works again."""
+        return self._over.is_set()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Sleep until it is over.
+
+        Args:
+            timeout: Seconds at most; None (default): as long as it takes.
+
+        Returns:
+            True if it is over.
+        """
+        return self._over.wait(timeout)
+
+    def end(self) -> None:
+        """Mend it now; nothing happens if it is over. What went wrong when it ended by itself is raised here."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._finish()
+        if self._error is not None:
+            raise self._error
+
+    def _finish(self) -> None:
+        with self._guard:
+            if self._over.is_set():
+                return
+            try:
+                self._mend()
+            except Exception as error:  # noqa: BLE001 - raised by `end()`, in the test's thread
+                self._error = error
+            self._over.set()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.end()
+
+
+class Faults:
+    """Breaks what locks rely on, at the moment that a test chooses, on a throw-away server."""
+
+    def __init__(self, server: Server) -> None:
+        """Break nothing yet.
+
+        Args:
+            server: The server that the code under test uses.
+        """
+        self._server = server
+        self._outages: list[Outage] = []
+        self._outage: Outage | None = None
+
+    # Leases -----------------------------------------------------------------------------------------------------
+
+    def lose(self, lease: BaseLease | BaseMultiLease | str, reason: LossReason = LossReason.TAKEN) -> None:
+        """Take a lease from its holder now: the holder is told, and then the name goes to whoever is next.
+
+        It is what an expiry or an administrator does, without the waiting: ``lost`` is set, ``check()`` raises,
+        the task inside ``async with`` is cancelled, ``release()`` raises ``NotHeld``, and others may lock the name.
+
+        Args:
+            lease: A lease of this process, of any primitive and either colour; or a name, where the lease is deep in
+                the code under test. Of a lease of several names, the first is lost.
+            reason: What the holder is told; default that it was taken away.
+
+        Raises:
+            ValueError: It is not held, so there is nothing to lose; or the name not by this process.
+            TimeoutError: The event loop of the lease was blocked, and could not be told within 5 s.
+        """
+        one = _lease_of(lease) if isinstance(lease, str) else _members(lease)[0]
+        if not one._mine():
+            raise ValueError(f"{one!r} is not held")
+        engine, tenure = one._engine, one._tenure
+        engine.runtime.at_home(lambda: engine.lose(tenure, reason))
+        end = time.monotonic() + _TOLD_WITHIN
+        while one._mine():
+            if time.monotonic() > end:
+                raise TimeoutError(f"the client of {one!r} was not told within {_TOLD_WITHIN:g} s")
+            time.sleep(0.001)
+        if not tenure.degraded:
+            # Its client leaves too, in the background: twice does no harm, and the next line of a test may lock.
+            self._run(tenure.primitive.leave(tenure.token, 0, tenure.options.delay_ms))
+
+    def assert_held(self, lease_or_name: BaseLease | BaseMultiLease | str) -> None:
+        """Assert that a lease is good, by its own clock and by the server; or that somebody holds a name.
+
+        Args:
+            lease_or_name: A lease; or the name of a ``lock``, ``rlock`` or ``fair_lock`` in the default namespace.
+
+        Raises:
+            AssertionError: It is not held.
+        """
+        if isinstance(lease_or_name, str):
+            assert self._holds(lease_or_name), f"nobody holds {lease_or_name!r}"
+            return
+        for lease in _members(lease_or_name):
+            try:
+                lease.check()
+            except LeaseLost as error:
+                raise AssertionError(str(error)) from None
+            # A renewal by one millisecond asks, and changes nothing: no script lowers an expiry.
+            reply = self._run(lease._tenure.primitive.renew(lease._tenure.token, 1, 1, ""))
+            held = isinstance(reply, list) and reply[0] == b"H"
+            assert held, f"the test's server does not know {lease!r}; it answers {reply!r}"
+
+    def assert_free(self, name: str) -> None:
+        """Assert that nobody holds a name.
+
+        Args:
+            name: The name of a ``lock``, ``rlock`` or ``fair_lock`` in the default namespace.
+
+        Raises:
+            AssertionError: Somebody does.
+        """
+        assert not self._holds(name), f"somebody holds {name!r}"
+
+    # Servers and processes --------------------------------------------------------------------------------------
+
+    def down(self, seconds: float | None = None, *, keep_data: bool = True) -> Outage:
+        """Crash the server: connections break, and new ones are refused until it comes back.
+
+        Args:
+            seconds: When it comes back by itself. None (default): at the end of the ``with`` block or of the test.
+            keep_data: True (default): with what it knew, less what has expired meanwhile. False: empty, as a server
+                without persistence does.
+
+        Returns:
+            The outage, which has begun.
+
+        Raises:
+            RuntimeError: The server is down or frozen already.
+        """
+        saved = self._server.folder / "data" / "dump.rdb"
+
+        def begin() -> None:
+            if keep_data:
+                self._server.command("SAVE")
+            self._server.kill()
+
+        def end() -> None:
+            if keep_data:
+                self._server.start()
+                # A later crash must not bring back what this one knew.
+                saved.unlink(missing_ok=True)
+            else:
+                self._server.restart(keep_data=False)
+
+        return self._break_server(begin, end, seconds)
+
+    def frozen(self, seconds: float | None = None) -> Outage:
+        """Freeze the server: connections stay, and nothing is answered until it goes on.
+
+        Args:
+            seconds: When it goes on by itself. None (default): at the end of the ``with`` block or of the test.
+
+        Returns:
+            The outage, which has begun.
+
+        Raises:
+            RuntimeError: The server is down or frozen already.
+        """
+        return self._break_server(self._server.pause, self._server.resume, seconds)
+
+    def paused(self, process: HasPid | int, seconds: float | None = None) -> Outage:
+        """Stop a process as a swapping or suspended machine does, and let it go on later: a holder, mostly.
+
+        Args:
+            process: A process of ``subprocess`` or ``multiprocessing``, or its id.
+            seconds: When it goes on by itself. None (default): at the end of the ``with`` block or of the test.
+
+        Returns:
+            The outage, which has begun.
+
+        Raises:
+            ValueError: It was not started, or is the process of the test itself.
+            ProcessLookupError: It has ended.
+        """
+        pid = process if isinstance(process, int) else process.pid
+        if pid is None or pid <= 0 or pid == os.getpid():
+            raise ValueError(f"{process!r} is no other process")
+
+        def resume() -> None:
+            # It may have been killed meanwhile.
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
+        return self._began(Outage(lambda: os.kill(pid, signal.SIGSTOP), resume, seconds))
+
+    def mend(self) -> None:
+        """End every outage, the latest first.
+
+        Raises:
+            ExceptionGroup: Some could not be ended.
+        """
+        errors: list[Exception] = []
+        while self._outages:
+            try:
+                self._outages.pop().end()
+            except Exception as error:  # noqa: BLE001 - raised below; the other outages must end, too
+                errors.append(error)
+        if errors:
+            raise ExceptionGroup("not all works again", errors)
+
+    def _break_server(
+        self, begin: Callable[[], object], end: Callable[[], object], seconds: float | None
+    ) -> Outage:
+        if self._outage is not None and not self._outage.over:
+            raise RuntimeError("the server is down or frozen already")
+        self._outage = Outage(begin, end, seconds)
+        return self._began(self._outage)
+
+    def _began(self, outage: Outage) -> Outage:
+        self._outages.append(outage)
+        return outage
+
+    def _run(self, call: Call) -> Reply:
+        script = call.script
+        return self._server.command("EVAL", script.source, script.numkeys, *call.words(), 0)
+
+    def _holds(self, name: str) -> bool:
+        from pawl import connect
+
+        def ask() -> bool:
+            with connect(self._server.url) as client:
+                return client.inspect(name).held
+
+        # A client for threads refuses to block an event loop, in which the test may run.
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(ask).result()
+
+
+def _members(lease: BaseLease | BaseMultiLease) -> tuple[BaseLease, ...]:
+    return lease._leases if isinstance(lease, BaseMultiLease) else (lease,)
+
+
+def _lease_of(name: str) -> BaseLease:
+    """Find who holds a name in this process; the code under test keeps its lease to itself."""
+    for one in gc.get_objects():
+        # By the type: objects that stand for others answer for `__class__`, and some of them do something then.
+        if issubclass(type(one), BaseLease) and one.name == name and one._mine():
+            return cast("BaseLease", one)
+    raise ValueError(f"no lease of this process holds {name!r}")

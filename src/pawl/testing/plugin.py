@@ -1,0 +1,79 @@
+"""Fixtures for pytest, there for every project that has pawl installed. A test that asks for none pays nothing."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pawl.testing.order import LockOrder
+    from pawl.testing.outages import Faults
+    from pawl.testing.servers import Server
+
+# The heavy parts are imported by the fixtures: pytest imports this file at each run of each project.
+
+__all__ = ["pawl_faults", "pawl_lock_order", "pawl_server"]
+
+
+@pytest.fixture(scope="session")
+def _pawl_run_server() -> Iterator[Server]:
+    """The one server of this run."""
+    from pawl.testing.servers import FLAVOURS, Server, available
+
+    refusals = {flavour: available(flavour) for flavour in FLAVOURS}
+    flavour = next((one for one, refusal in refusals.items() if refusal is None), None)
+    if flavour is None:
+        pytest.fail(f"no server to test with: {'; '.join(map(str, refusals.values()))}", pytrace=False)
+    with Server(flavour) as server:
+        yield server
+
+
+@pytest.fixture
+def pawl_server(
+    _pawl_run_server: Server, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Server:
+    """A real, empty server for this test: a ``pawl.testing.Server``, the same for all tests of the run.
+
+    ``PAWL_URL`` is set to it, so that code which calls ``pawl.connect()`` without an address uses it. A server that
+    the code under test asks for by ``embedded://`` lives in a folder of the run's own. Neither is ever the
+    developer's. Without a server program on this machine the test fails and says what to install.
+    """
+    server = _pawl_run_server.start()
+    server.command("FLUSHALL")
+    monkeypatch.setenv("PAWL_URL", server.url)
+    folder = tmp_path_factory.getbasetemp() / "pawl"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    monkeypatch.setenv("PAWL_STATE_DIR", str(folder))
+    return server
+
+
+@pytest.fixture
+def pawl_faults(pawl_server: Server) -> Iterator[Faults]:
+    """Breaks what the code under test relies on: see ``pawl.testing.Faults``. All is mended when the test ends."""
+    from pawl.testing.outages import Faults
+
+    faults = Faults(pawl_server)
+    try:
+        yield faults
+    finally:
+        faults.mend()
+
+
+@pytest.fixture
+def pawl_lock_order() -> Iterator[LockOrder]:
+    """Fail the test if names were taken in different orders while it ran, with both places.
+
+    What is expected is taken out by the test: ``pawl_lock_order.inversions.clear()``.
+    """
+    from pawl.testing.order import LockOrderWarning, lock_order
+
+    with warnings.catch_warnings():
+        # Told as a failure below, not twice.
+        warnings.simplefilter("ignore", LockOrderWarning)
+        with lock_order() as order:
+            yield order
+    if order.inversions:
+        pytest.fail("\n".join(map(str, order.inversions)), pytrace=False)
