@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -14,11 +14,16 @@ FRESH = pawl.RedlockOptions(fresh=True)
 """The servers of a test are younger than any lease."""
 
 
+def plain() -> Server:
+    """An ordinary one."""
+    return Server("valkey", unix=False)
+
+
 class Cluster:
     """Independent servers, of which some may be broken."""
 
-    def __init__(self, count: int) -> None:
-        self.servers = [Server("valkey", unix=False).start() for _ in range(count)]
+    def __init__(self, count: int, make: Callable[[], Server] | None = None) -> None:
+        self.servers = [(make or plain)().start() for _ in range(count)]
 
     @property
     def urls(self) -> list[str]:

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from pawl.testing.servers import Server
+from tests.clock.shifted import ShiftedServer, why_not
 from tests.redlock.conftest import Cluster
 
 WORKER = """
@@ -78,7 +79,13 @@ def cut_connections(server: Server, dice: random.Random) -> None:
     server.command("CLIENT", "KILL", "TYPE", "normal")
 
 
-NEMESES = (kill_and_restart_empty, hang, flush_scripts, cut_connections)
+def jump_the_clock(server: Server, dice: random.Random) -> None:
+    """Its wall clock is an hour off, or right again."""
+    if isinstance(server, ShiftedServer):
+        server.jump(dice.choice((-3600, -1, 0, 1, 3600)))
+
+
+NEMESES = (kill_and_restart_empty, hang, flush_scripts, cut_connections, jump_the_clock)
 
 
 def torment(servers: list[Server], over: threading.Event, told: list[str]) -> None:
@@ -146,11 +153,29 @@ def test_a_minority_that_is_killed_stopped_and_emptied_costs_no_increment(
     print(f"worst wait: {worst:.2f} s; broken: {len(told)} times")
 
 
+def counted_under_torment(folder: Path, turns: int) -> tuple[float, list[str]]:
+    """Count on five servers of which two are killed, stopped, emptied, cut off and moved in time again and again."""
+    if reason := why_not():
+        pytest.skip(reason)
+    clocks = folder / "clocks"
+    clocks.mkdir()
+    five = Cluster(5, lambda: ShiftedServer(clocks, unix=False))
+    try:
+        _, worst, told = count(five, folder, turns, break_some=True)
+    finally:
+        five.stop()
+    return worst, told
+
+
+def test_clocks_that_jump_cost_no_increment_either(tmp_path: Path) -> None:
+    worst, told = counted_under_torment(tmp_path, 200)
+    assert told
+    print(f"worst wait: {worst:.2f} s; broken: {len(told)} times")
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_ten_thousand_increments_with_a_minority_broken_all_the_time(
-    own_five: Cluster, tmp_path: Path
-) -> None:
-    _, worst, told = count(own_five, tmp_path, 3400, break_some=True)
+def test_ten_thousand_increments_with_a_minority_broken_all_the_time(tmp_path: Path) -> None:
+    worst, told = counted_under_torment(tmp_path, 3400)
     assert set(told) == {nemesis.__name__ for nemesis in NEMESES}
     print(f"worst wait: {worst:.2f} s; broken: {len(told)} times")
