@@ -227,8 +227,8 @@ class MergedVotes:
     __slots__ = ("needed", "nodes", "outcomes")
 
     def __init__(self, nodes: int) -> None:
-        self.nodes = nodes
-        self.needed = majority(nodes)
+        self.nodes: int = nodes
+        self.needed: int = majority(nodes)
         self.outcomes: list[Reply | Fault | None] = [None] * nodes
 
     def add(self, index: int, outcome: Reply | Fault) -> bool:

@@ -47,7 +47,7 @@ class _Guard:
         self.mutex: AbstractContextManager[object] = nullcontext()
 
 
-guard = _Guard()
+guard: _Guard = _Guard()
 
 
 class _Turn:

@@ -89,7 +89,7 @@ class SentinelGroup(_Group):
         self.service = service
         login = ["--requirepass", password, "--masterauth", password] if password else []
         args = ["--repl-diskless-sync-delay", "0", *login, *args]
-        self.servers = [Server(flavour, unix=False, args=args) for _ in range(replicas + 1)]
+        self.servers: list[Server] = [Server(flavour, unix=False, args=args) for _ in range(replicas + 1)]
         self._down_after = int(down_after * 1000)
         self._flavour: Flavour = flavour
         self._password = password

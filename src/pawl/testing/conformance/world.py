@@ -58,7 +58,7 @@ class Started:
         self._world = world
         self._value: Any = None
         self._error: BaseException | None = None
-        self.done = False
+        self.done: bool = False
         if world.is_async:
             self.task: asyncio.Task[None] | None = asyncio.get_running_loop().create_task(self._run(work))
         else:
@@ -99,7 +99,7 @@ class World:
         self.entry = entry
         self.colour: Colour = colour
         # A name space of its own: checks may run beside each other on one server.
-        self.namespace = f"conformance-{secrets.token_hex(6)}"
+        self.namespace: str = f"conformance-{secrets.token_hex(6)}"
         self.raw: Any = cast("Any", redis.Redis).from_url(url)
         self._clients: list[Any] = []
         self._proxies: list[Proxy] = []

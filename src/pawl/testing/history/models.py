@@ -67,7 +67,7 @@ class Model(Protocol):
 class Mutex:
     """One owner, who cannot take it twice."""
 
-    initial = ""
+    initial: str = ""
 
     def step(self, state: str, step: Step) -> str | None:
         """See ``Model.step``; the state is the owner."""
@@ -83,7 +83,7 @@ class ReentrantMutex:
         most: How often at most; None (default): any number of times.
     """
 
-    initial = ("", 0)
+    initial: tuple[str, int] = ("", 0)
 
     def __init__(self, most: int | None = None) -> None:
         self.most = most
@@ -102,7 +102,7 @@ class ReentrantMutex:
 class FencedMutex:
     """One owner, who cannot take it twice; every fence that is known is above all before it."""
 
-    initial = ("", -1)
+    initial: tuple[str, int] = ("", -1)
 
     def step(self, state: tuple[str, int], step: Step) -> tuple[str, int] | None:
         """See ``Model.step``; the state is the owner and the highest fence."""
@@ -121,7 +121,7 @@ class ReentrantFencedMutex:
         most: How often one owner may hold it at most; None (default): any number of times.
     """
 
-    initial = ("", 0, None, -1)
+    initial: tuple[str, int, int | None, int] = ("", 0, None, -1)
 
     def __init__(self, most: int | None = None) -> None:
         self.most = most
