@@ -387,7 +387,9 @@ async def test_tasks_whose_server_stops_are_all_told_and_can_go_on(own_server: S
             assert await asyncio.gather(*waiters) == ["unavailable"] * 4
         await asyncio.to_thread(own_server.start)
         await aeventually(lambda: bool(lease.lost), "the holder learns of it")
-        await aeventually(lambda: client._engine().breaker is None, "the client finds the server", timeout=3.5)
+        await aeventually(
+            lambda: client._engine().breaker is None, "the client finds the server", timeout=3.5
+        )
         async with client.lock("x", **options).acquire(timeout=5.0) as mine:
             mine.check()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -53,9 +54,9 @@ def serve(**given: Any) -> int:
     Without --tokens it makes a token for this run, shows it once, and listens on this machine only.
     """
     try:
-        import fastapi  # noqa: F401  # asked for here so that one line says what is missing
-        import httptools  # noqa: F401
-        import uvicorn  # noqa: F401
+        # Asked for here so that one line says what is missing.
+        for needed in ("fastapi", "httptools", "uvicorn"):
+            import_module(needed)
     except ImportError as error:
         say(f"{error.name} is not installed: pip install 'pawl[serve]'", colour="red")
         return Exit.USAGE
@@ -78,7 +79,7 @@ def _make_token(
         click.echo(json.dumps(entry), err=True)
     else:
         try:
-            data = json.loads(tokens.read_text(encoding="utf-8")) if tokens.exists() else {"tokens": []}
+            data: Any = json.loads(tokens.read_text(encoding="utf-8")) if tokens.exists() else {"tokens": []}
             data["tokens"].append(entry)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise ConfigurationError(f"tokens {tokens}: {error!r}") from error

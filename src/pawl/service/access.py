@@ -10,7 +10,7 @@ import re
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
@@ -124,12 +124,13 @@ class Access:
             return
         try:
             status = self.path.stat()
-            data = json.loads(self.path.read_text(encoding="utf-8"))
+            data: Any = json.loads(self.path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise ConfigurationError(f"tokens {self.path}: {error}") from error
-        entries: Any = data.get("tokens") if isinstance(data, dict) else None
-        if not isinstance(entries, list):
+        listed: Any = cast("dict[str, Any]", data).get("tokens") if isinstance(data, dict) else None
+        if not isinstance(listed, list):
             raise ConfigurationError(f'tokens {self.path}: it must be {{"tokens": [...]}}')
+        entries = list(cast("Iterable[Any]", listed))
         found = [_principal(entry, self.limits, number) for number, entry in enumerate(entries, 1)]
         hashes = [str(entry["hash"]) for entry in entries]
         self._known = dict(zip(hashes, found, strict=True))

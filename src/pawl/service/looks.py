@@ -23,7 +23,7 @@ from pawl.service.spaces import Space, kinds, options_for
 
 __all__ = ["all_names", "audit", "force", "look", "names", "router", "shown"]
 
-router = APIRouter(prefix="/v1/ns/{namespace}")
+router: APIRouter = APIRouter(prefix="/v1/ns/{namespace}")
 _PAGE = 200
 _MOST_LISTED = 10_000
 _MUTEXES = frozenset({"lock", "rlock", "rlock_owner", "fair_lock"})

@@ -14,7 +14,7 @@ from pawl.service.requests import State, answer, segment
 
 __all__ = ["index", "router", "script", "style", "whoami"]
 
-router = APIRouter()
+router: APIRouter = APIRouter()
 
 
 @cache

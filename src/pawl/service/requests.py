@@ -108,7 +108,7 @@ class Asked:
     __slots__ = ("body", "gone", "request", "session", "space", "state", "who")
 
     def __init__(self, request: Request, role: str, namespace: str | None = None) -> None:
-        self.request = request
+        self.request: Request = request
         self.state: State = request.app.state.pawl
         self.who: Principal = self.state.access.who(request.headers.get("authorization"))
         self.state.access.spend(self.who)
@@ -120,11 +120,11 @@ class Asked:
         if self.state.draining:
             raise Problem(503, "DRAINING", "this instance is about to end; ask another one", retry_after=1)
         self.space: Space = self.state.spaces.of(named)
-        self.session = request.headers.get("pawl-session", "")
+        self.session: str = request.headers.get("pawl-session", "")
         if self.session and not _SESSION.fullmatch(self.session):
             raise leases.session_over()
-        self.gone = False
-        self.body = b""
+        self.gone: bool = False
+        self.body: bytes = b""
 
     @property
     def session_ttl_ms(self) -> int | None:

@@ -19,7 +19,7 @@ from pawl.service.spaces import kinds
 
 __all__ = ["acquire", "end_session", "keep_alive", "open_session", "release", "renew", "router"]
 
-router = APIRouter(prefix="/v1/ns/{namespace}")
+router: APIRouter = APIRouter(prefix="/v1/ns/{namespace}")
 _NAME = "/{kind}/{name}"
 _DEFAULT_TTL = 30.0
 _BOTH = ("Idempotency-Key", "Pawl-Session")

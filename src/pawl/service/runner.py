@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
@@ -133,7 +134,9 @@ class Listening:
         )
 
 
-def serve(app: FastAPI, state: State, listening: Listening, started: Any = None) -> bool:
+def serve(
+    app: FastAPI, state: State, listening: Listening, started: Callable[[int], object] | None = None
+) -> bool:
     """Serve until a signal ends it.
 
     Returns:

@@ -50,7 +50,7 @@ class Space:
     def __init__(self, namespace: str, client: AsyncClient) -> None:
         self.namespace = namespace
         self.client = client
-        self.store = StoreKeys(check_namespace(namespace))
+        self.store: StoreKeys = StoreKeys(check_namespace(namespace))
         self._primitives: OrderedDict[tuple[Any, ...], Primitive] = OrderedDict()
 
     @property

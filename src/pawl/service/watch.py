@@ -24,7 +24,7 @@ from pawl.service.spaces import Space
 __all__ = ["Watch", "events", "router"]
 
 log: logging.Logger = logging.getLogger("pawl.service")
-router = APIRouter(prefix="/v1/ns/{namespace}")
+router: APIRouter = APIRouter(prefix="/v1/ns/{namespace}")
 
 _EVERY = 1.0
 _REMEMBERED = 500

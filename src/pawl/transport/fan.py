@@ -34,9 +34,9 @@ class _Asked:
     __slots__ = ("ballot", "done", "missing")
 
     def __init__(self, ballot: Ballot | None) -> None:
-        self.ballot = ballot
-        self.missing = 0
-        self.done = ballot is None
+        self.ballot: Ballot | None = ballot
+        self.missing: int = 0
+        self.done: bool = ballot is None
 
     def take(self, index: int, outcome: Reply | Fault) -> None:
         """Count an answer."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 __all__ = ["CLOSED", "DAY_MS", "Snapshot", "Step", "Ticket", "broken"]
 
@@ -99,7 +99,7 @@ class Snapshot:
             return NotImplemented
         return all(getattr(self, field) == getattr(other, field) for field in self.__slots__)
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__: ClassVar[None] = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
         return (

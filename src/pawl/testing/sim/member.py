@@ -19,7 +19,7 @@ from pawl.errors import (
 )
 from pawl.primitives.registry import REGISTRY
 from pawl.testing.sim.oracle import Belief
-from pawl.testing.sim.plan import Operation
+from pawl.testing.sim.plan import Client, Operation
 from pawl.testing.sim.runtime import SimRuntime
 from pawl.testing.sim.world import Cancelled, Clock, Process, Task, Violation
 
@@ -55,23 +55,23 @@ class Member:
     def __init__(self, sim: Simulation, number: int) -> None:
         self.sim = sim
         self.number = number
-        self.plan = sim.plan.clients[number]
-        self.at = [0] * len(self.plan.workers)
-        self.life = 0
-        self.clock = Clock(sim.world, self.plan.rate, 1000.0 * (number + 1))
+        self.plan: Client = sim.plan.clients[number]
+        self.at: list[int] = [0] * len(self.plan.workers)
+        self.life: int = 0
+        self.clock: Clock = Clock(sim.world, self.plan.rate, 1000.0 * (number + 1))
         self.start()
 
     def start(self) -> None:
         """Begin a life."""
         sim = self.sim
-        self.process = Process(sim.world, sim.names[self.number], self.clock, self.life)
+        self.process: Process = Process(sim.world, sim.names[self.number], self.clock, self.life)
         self.life += 1
-        self.runtime = SimRuntime(
+        self.runtime: SimRuntime = SimRuntime(
             self.process, sim.network, lambda: sim.node, self.plan.colour, deaf=self.plan.deaf
         )
         self.runtime.failed = self._upkeep_failed
-        self.client = SimClient(self.runtime, self._lost)
-        self.locks = [
+        self.client: SimClient = SimClient(self.runtime, self._lost)
+        self.locks: list[Any] = [
             REGISTRY[kind].make(self.client, name, **options) for kind, name, options in sim.plan.locks
         ]
         self.tasks: list[Task] = []

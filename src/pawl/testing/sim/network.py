@@ -28,9 +28,9 @@ class Request:
     __slots__ = ("answered", "by_text", "call", "deadline", "link", "operation", "rid", "sent_at")
 
     def __init__(self, call: Call, answered: Callable[[Any], object] | None, operation: str) -> None:
-        self.call = call
+        self.call: Call = call
         self.answered = answered
-        self.operation = operation
+        self.operation: str = operation
         self.by_text: bool = False
         self.rid: int = 0
         self.sent_at: float = 0.0

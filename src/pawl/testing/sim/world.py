@@ -235,10 +235,10 @@ class Task:
         operation: Coroutine[Any, Any, Any],
         on_end: Callable[[Task, BaseException | None], object],
     ) -> None:
-        self.process = process
-        self.name = name
-        self.operation = operation
-        self.on_end = on_end
+        self.process: Process = process
+        self.name: str = name
+        self.operation: Coroutine[Any, Any, Any] = operation
+        self.on_end: Callable[[Task, BaseException | None], object] = on_end
         self.step: int = 0
         self.steps_left: int = -1
         self.done: bool = False
