@@ -37,6 +37,7 @@ class Order:
     hold: float = 0.0
     journal: bool = True
     counter: bool = True
+    gap: float = 0.0
     check: bool = True
     options: str = "{}"
     name: str = "crowd"
@@ -63,6 +64,8 @@ class Work:
         """Add one to the counter, in two steps."""
         if self.order.counter:
             value = int(os.pread(self.file, 20, 0))
+            if self.order.gap:
+                time.sleep(self.order.gap)
             os.pwrite(self.file, b"%020d" % (value + 1), 0)
 
     def note(self, event: str, lease: pawl.Lease | pawl.AsyncLease, **more: object) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -37,13 +38,18 @@ def server_processes(state: Path) -> list[int]:
     """Find the server processes by what they hold open, so that none can hide."""
     found: list[int] = []
     for fds in Path("/proc").glob("[0-9]*/fd"):
-        try:
-            links = [str(fd.readlink()) for fd in fds.iterdir()]
-        except OSError:
-            continue
-        if any(link == str(state / _watch.ALIVE) for link in links):
-            found.append(int(fds.parent.name))
+        with contextlib.suppress(OSError):
+            if any(target(fd) == str(state / _watch.ALIVE) for fd in fds.iterdir()):
+                found.append(int(fds.parent.name))
     return found
+
+
+def target(fd: Path) -> str | None:
+    """What a descriptor is of; None if it was closed meanwhile, as those of connections are at any time."""
+    try:
+        return str(fd.readlink())
+    except FileNotFoundError:
+        return None
 
 
 def watchers(state: Path) -> list[int]:

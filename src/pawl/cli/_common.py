@@ -9,7 +9,7 @@ import math
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from fnmatch import fnmatchcase
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -99,7 +99,7 @@ def positive(ctx: click.Context, parameter: click.Parameter, value: float | None
 
 
 @contextlib.contextmanager
-def client_of(given: Mapping[str, Any]) -> Iterator[Client]:
+def client_of(given: Mapping[str, Any]) -> Generator[Client]:
     """A client of the server that the options name; closed at the end, within 2 seconds."""
     hear()
     import pawl

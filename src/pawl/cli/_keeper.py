@@ -138,7 +138,7 @@ class Keeper:
 
     def _take(self, client: pawl.Client) -> pawl.Lease:
         wish = self._wish
-        options = {"on_lost": lambda _: self._ring(), **wish.options}
+        options: dict[str, Any] = {"on_lost": lambda _: self._ring(), **wish.options}
         take = (
             client.election(wish.name, **options).campaign
             if wish.election

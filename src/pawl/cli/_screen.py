@@ -9,7 +9,7 @@ import sys
 import termios
 import time
 import tty
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, Group
@@ -72,7 +72,7 @@ class Screen:
         self._before: list[Any] | None = None
 
     @contextlib.contextmanager
-    def open(self) -> Iterator[None]:
+    def open(self) -> Generator[None]:
         """Take the terminal over, and give it back as it was."""
         self._before = termios.tcgetattr(self._input)
         try:

@@ -237,7 +237,7 @@ class NotingEngine(Engine):
     def __init__(self, runtime: Runtime, client: object, setup: Setup) -> None:
         super().__init__(runtime, client, setup)
         self._history: History = History(self, setup)
-        self.history = self._history
+        self.history: History | None = self._history
 
     def forget_holder(self, tenure: Tenure, who: object) -> None:
         """See ``Engine``; whoever still has it is done with it."""

@@ -23,7 +23,7 @@ from pawl.errors import BackendUnavailable, QuorumNotReached
 if TYPE_CHECKING:
     from pawl.core.claim import Claim
     from pawl.core.engine import Engine
-    from pawl.core.handover import Place
+    from pawl.core.handover import Place, Sleeper
     from pawl.core.lease import BaseLease
     from pawl.core.operations import NewLease, Plan
     from pawl.core.runtime import Parker, Runtime
@@ -103,7 +103,7 @@ class Shelter:
 
     __slots__ = ("_key", "keeper", "streak")
 
-    sleepers = ()
+    sleepers: tuple[Sleeper, ...] = ()
     """Nobody waits here: who waits for it stands in the line of its key."""
 
     def __init__(self, key: str | None) -> None:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, cast
 try:
     from sqlalchemy import BigInteger, CursorResult, Select, Update, select, update
     from sqlalchemy.orm import Mapped, mapped_column
-except ImportError as error:
+except ImportError as _error:
     raise ImportError(
         "pawl.fencing.FencedMixin needs SQLAlchemy 2: pip install 'pawl[sqlalchemy]'"
-    ) from error
+    ) from _error
 
 from pawl.errors import ConfigurationError
 from pawl.fencing._fence import Fenced, fence_of, stale
