@@ -3,7 +3,7 @@
 import json
 
 import pawl as library
-from tests.cli.conftest import PAWL, Pawl
+from tests.cli.conftest import PAWL, Pawl, eventually
 from tests.cli.screen import Screen, open_screen
 
 
@@ -32,8 +32,7 @@ def test_the_next_waiter_gets_it(pawl: Pawl) -> None:
     with library.connect(pawl.server.url) as client:
         held = client.lock("job").acquire()
         waiter = pawl.start("run", "-w", "20", "job", "--", "sh", "-c", "echo $PAWL_FENCE")
-        while not pawl.waiting("job"):
-            pass
+        eventually(lambda: pawl.waiting("job") == 1)
         assert pawl.run("force-release", "-y", "--reason", "x", "job")[0] == 0
         code, out, _ = waiter.end()
         assert code == 0

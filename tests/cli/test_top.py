@@ -7,6 +7,7 @@ import signal
 import termios
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -187,3 +188,24 @@ def test_a_narrow_terminal_still_shows_names() -> None:
     assert [HEADS[at] for at in fitting([row], 80)] == ["NAME", "HOLDER", "AGE", "TTL LEFT", "WAITERS"]
     assert fitting([row], 20) == [0]
     assert fitting([], 200) == list(range(len(HEADS)))
+
+
+@pytest.mark.slow
+def test_five_hundred_locks_cost_less_than_a_tenth_of_a_core(pawl: Pawl, screens: list[Screen]) -> None:
+    def used(pid: int) -> float:
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    with library.connect(pawl.server.url) as client:
+        leases = [client.lock(f"order:{number:04}").acquire() for number in range(500)]
+        eventually(lambda: len(client.locks()) == 500)
+        screen = open_screen(screens, pawl, *PAWL, "top", "--sort", "name", term=TERM)
+        screen.until("500 held(?s:.*?)order:0000")
+        before, began = used(screen.pid), time.monotonic()
+        while time.monotonic() - began < 10:
+            screen.until("500 held")
+        assert used(screen.pid) - before < 0.1 * (time.monotonic() - began)
+        screen.type("q")
+        assert screen.end() == 0
+        for lease in leases:
+            lease.release()

@@ -138,13 +138,16 @@ class Keeper:
 
     def _take(self, client: pawl.Client) -> pawl.Lease:
         wish = self._wish
-        options: dict[str, Any] = {"on_lost": lambda _: self._ring(), **wish.options}
+        options: dict[str, Any] = {**wish.options, "on_lost": self._tell_loss}
         take = (
             client.election(wish.name, **options).campaign
             if wish.election
             else client.lock(wish.name, **options).acquire
         )
         return take() if wish.timeout is None else take(timeout=wish.timeout)
+
+    def _tell_loss(self, _: object) -> None:
+        self._ring()
 
     def _ask(self) -> None:
         while self.lease is None and not self._let_go.wait(_LOOK_EVERY):

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import select
+import signal
+import socket
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -64,11 +67,31 @@ def force_release(**given: Any) -> int:
             info = client.inspect(name, waiters=0)
             if not info.held:
                 return _told({"name": given["name"], "released": False, "holder": "", "fence": None}, given)
-            if not click.confirm(_question(info), err=True):
+            if _ask(f"{_question(info)} [y/N]: ").lower() not in ("y", "yes"):
                 return _DECLINED
-        reason = given["reason"] or click.prompt("Why", err=True)
+        reason = given["reason"] or _ask("Why: ")
         forced = client.force_release(name, reason=reason)
     return _told(dataclasses.asdict(forced), given)
+
+
+def _ask(question: str) -> str:
+    """Ask on the terminal. Unlike `input`, it misses no Ctrl-C that comes just before it begins to read."""
+    ring, bell = socket.socketpair()
+    with ring, bell:
+        bell.setblocking(False)
+        before = signal.set_wakeup_fd(bell.fileno(), warn_on_full_buffer=False)
+        try:
+            sys.stderr.write(question)
+            sys.stderr.flush()
+            while True:
+                # A signal that raises does so here; after any other one, wait on.
+                ready, _, _ = select.select([sys.stdin, ring], [], [])
+                if sys.stdin in ready:
+                    break
+                ring.recv(64)
+        finally:
+            signal.set_wakeup_fd(before)
+    return sys.stdin.readline().strip()
 
 
 def _question(info: LockInfo) -> str:
