@@ -34,7 +34,7 @@ def members(server: Server, key: str = KEY) -> list[str]:
 def test_each_grant_is_told_with_who_fence_and_times(clean: Server) -> None:
     began = time.time()
     with pawl.connect(clean.url, history=10) as client, pawl.connect(clean.url) as reader:
-        fences = []
+        fences: list[int] = []
         for make in (client.lock, client.rlock, client.fair_lock):
             with make("job") as lease:
                 fences.append(lease.fence)
@@ -97,7 +97,8 @@ async def test_the_end_of_an_asyncio_client_too(clean: Server) -> None:
 
 def test_local_hand_overs_are_told_each_with_its_fence(clean: Server) -> None:
     with pawl.connect(clean.url, history=1000) as client:
-        lock, fences = client.lock("job"), list[tuple[int, str]]()
+        lock = client.lock("job")
+        fences: list[tuple[int, str]] = []
 
         def work() -> None:
             for _ in range(20):
@@ -119,7 +120,7 @@ def test_local_hand_overs_are_told_each_with_its_fence(clean: Server) -> None:
 def test_no_more_than_asked_for_and_not_for_ever(clean: Server) -> None:
     with pawl.connect(clean.url, history=5) as client:
         lock = client.lock("job")
-        fences = []
+        fences: list[int] = []
         for _ in range(40):
             with lock as lease:
                 fences.append(lease.fence)
