@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence, Sized
+from typing import Any, cast
 from urllib.parse import quote
 from weakref import WeakSet
 
@@ -50,19 +50,19 @@ def _packed(calls: Sequence[Call]) -> dict[str, Any]:
 def _bytes(value: Any) -> Any:
     if isinstance(value, str):
         return value.encode()
-    return [_bytes(one) for one in value] if isinstance(value, list) else value
+    return [_bytes(one) for one in cast("Iterable[Any]", value)] if isinstance(value, list) else value
 
 
 def _outcomes(content: Any, count: int) -> list[Reply | Fault]:
-    replies = content.get("replies") if isinstance(content, dict) else None
-    if not isinstance(replies, list) or len(replies) != count:
+    replies: Any = cast("dict[str, Any]", content).get("replies") if isinstance(content, dict) else None
+    if not isinstance(replies, list) or len(cast("Sized", replies)) != count:
         raise Fault(FaultKind.NOT_REDIS, "what answers there is not pawl serve")
-    return [_outcome(one) for one in replies]
+    return [_outcome(one) for one in cast("Iterable[Any]", replies)]
 
 
 def _outcome(told: Any) -> Reply | Fault:
     if isinstance(told, list):
-        return [_bytes(one) for one in told]
+        return [_bytes(one) for one in cast("Iterable[Any]", told)]
     kind = FaultKind(told["fault"]) if told.get("fault") in set(FaultKind) else FaultKind.SCRIPT
     return Fault(
         kind, str(told.get("text")), maybe_applied=bool(told.get("maybe")), final=bool(told.get("final"))
@@ -77,7 +77,7 @@ def _only(outcomes: list[Reply | Fault]) -> Reply:
 
 
 def _wakeup(content: Any) -> Wakeup | None:
-    told = content.get("wakeup") if isinstance(content, dict) else None
+    told: Any = cast("dict[str, Any]", content).get("wakeup") if isinstance(content, dict) else None
     return Wakeup(int(told[0]), int(told[1])) if told else None
 
 

@@ -7,9 +7,10 @@ exactly those of one name, the channel is this instance's own, and lives and num
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.resources import files
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar, cast
 
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
@@ -27,7 +28,7 @@ from pawl.service.requests import Asked, answer
 
 __all__ = ["Calls", "Wait", "calls", "router", "wait"]
 
-router = APIRouter(prefix="/v1/ns/{namespace}")
+router: APIRouter = APIRouter(prefix="/v1/ns/{namespace}")
 _MUTEX = ("acquire", "renew", "leave", "swap", "adopt", "inspect", "own_acquire", "own_renew", "own_leave")
 _PERMITS = ("acquire", "renew", "leave", "inspect")
 _NUMBERS = {
@@ -71,7 +72,7 @@ _SCRIPTS = _known()
 
 
 class _One(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True)
     script: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
     words: Annotated[list[Annotated[str, Field(max_length=1200)]], Field(max_length=20)]
 
@@ -79,14 +80,14 @@ class _One(BaseModel):
 class Calls(BaseModel):
     """Steps of the protocol, of one version of pawl."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True)
     calls: Annotated[list[_One], Field(min_length=1, max_length=100)]
 
 
 class Wait(BaseModel):
     """Wait until a token is told something."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True)
     token: Annotated[str, Field(min_length=16, max_length=400, pattern=r"^[\x21-\x7e]+$")]
     timeout: Annotated[float, Field(ge=0, le=30)]
 
@@ -232,7 +233,7 @@ def _told(outcome: Any) -> Any:
         }  # fmt: skip
     if isinstance(outcome, bytes):
         return outcome.decode(errors="replace")
-    return [_told(one) for one in outcome] if isinstance(outcome, list) else outcome
+    return [_told(one) for one in cast("Iterable[Any]", outcome)] if isinstance(outcome, list) else outcome
 
 
 @router.post(

@@ -21,10 +21,10 @@ __all__ = ["pawl_faults", "pawl_lock_order", "pawl_server"]
 @pytest.fixture(scope="session")
 def _pawl_run_server() -> Iterator[Server]:
     """The one server of this run."""
-    from pawl.testing.servers import FLAVOURS, Server, available
+    from pawl.testing.servers import FLAVOURS, Flavour, Server, available
 
-    refusals = {flavour: available(flavour) for flavour in FLAVOURS}
-    flavour = next((one for one, refusal in refusals.items() if refusal is None), None)
+    refusals: dict[Flavour, str | None] = {flavour: available(flavour) for flavour in FLAVOURS}
+    flavour: Flavour | None = next((one for one, refusal in refusals.items() if refusal is None), None)
     if flavour is None:
         pytest.fail(f"no server to test with: {'; '.join(map(str, refusals.values()))}", pytrace=False)
     with Server(flavour) as server:

@@ -8,7 +8,7 @@ import json
 import socket
 import ssl
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from pawl.core.runtime import Fault, FaultKind
 from pawl.topology.endpoint import Service
@@ -66,7 +66,7 @@ def _content(status: int, body: bytes) -> Any:
         raise Fault(FaultKind.NOT_REDIS, f"HTTP {status}, and no JSON") from None
     if status == 200:
         return content
-    told = content.get("detail", "") if isinstance(content, dict) else ""
+    told: Any = cast("dict[str, Any]", content).get("detail", "") if isinstance(content, dict) else ""
     kind = _BY_STATUS.get(status, FaultKind.NOT_READY)
     raise Fault(kind, f"{told or 'HTTP error'} ({status})", final=kind is FaultKind.UNSUPPORTED)
 
@@ -87,7 +87,7 @@ class Wire:
 
     def __init__(self, service: Service, context: ssl.SSLContext | None, timeout: float) -> None:
         self._service = service
-        self.dead = False
+        self.dead: bool = False
         try:
             found = socket.create_connection((service.host, service.port), timeout)
             found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
