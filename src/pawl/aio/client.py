@@ -27,6 +27,7 @@ from pawl.core.engine import Engine, doubter
 from pawl.core.history import history, make_engine
 from pawl.core.info import inspect
 from pawl.core.names import Key
+from pawl.core.observer import Observer, observe
 from pawl.core.options import Seconds, check_timeout
 from pawl.core.redlock import RedlockOptions
 from pawl.core.service import Book
@@ -63,6 +64,7 @@ class AsyncClient:
         self._target = find_target(target, credentials)
         self._settings.redlock = check_options(redlock, self._target, self._settings)
         self._engines: dict[asyncio.AbstractEventLoop, Engine] = {}
+        self._observers: list[Observer] = []
         self._last: tuple[asyncio.AbstractEventLoop, Engine] | None = None
         self._closed = False
         self._book: Book[AsyncLease] = Book()
@@ -392,9 +394,20 @@ class AsyncClient:
             engine.probe, engine.strict = probe_for(self._settings), self._settings.strict
             runtime.on_move = doubter(engine)
             engine.closed = self._closed
+            for observer in self._observers:
+                observe(engine, observer)
             self._engines[loop] = engine
         self._last = (loop, engine)
         return engine
+
+    def _observe(self, observer: Observer) -> None:
+        if observer not in self._observers:
+            self._observers.append(observer)
+        for engine in self._known_engines():
+            observe(engine, observer)
+
+    def _known_engines(self) -> list[Engine]:
+        return list(self._engines.values())
 
     def _forget_ended_loops(self) -> None:
         # An engine refers to its loop, so nothing else would ever end the two.

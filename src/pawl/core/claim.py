@@ -86,6 +86,7 @@ class Claim:
         channel: On which whoever waits with it hears hand-offs.
         alarm: Ends the wait with this error, or None.
         failing_since: Since when the server gives no answer, or None.
+        met: True if somebody of the same client was in the way.
     """
 
     # As attributes of the class, so that an uncontended acquisition sets only what differs.
@@ -110,6 +111,12 @@ class Claim:
     holder_ms: int = -1
     foreign: bool = False
     endless: bool = False
+    met: bool = False
+
+    @property
+    def contended(self) -> bool:
+        """Whether anybody was seen to be in the way."""
+        return self.met or self.rank is not None or self.holder is not None
 
     def __init__(self, token: str, old: str | None = None, *, old_unanswered: bool = False) -> None:
         self.token: str = token
@@ -124,7 +131,8 @@ class Claim:
         if at:
             token = f"{secret}@{shown}"
         kept = {
-            name: getattr(self, name) for name in ("old", "old_unanswered", "failing_since", "holder", "stop")
+            name: getattr(self, name)
+            for name in ("old", "old_unanswered", "failing_since", "holder", "stop", "met")
         }
         self.__dict__.clear()
         self.__dict__.update(kept, token=token)
@@ -348,9 +356,10 @@ def _read(
         return _held(engine, primitive, options, claim, reply, sent_at)
     if status == b"Q":
         claim.old = None
+        if engine.observer is not None and not claim.queued:
+            engine.observer.queued(primitive, reply[2])
         claim.queued = True
-        claim.rank, claim.holder_ms, claim.expires_ms = reply[2], reply[3], reply[4]
-        claim.foreign = bool(reply[6])
+        claim.rank, claim.holder_ms, claim.expires_ms, claim.foreign = *reply[2:5], bool(reply[6])
         _note_endless(engine, primitive, claim)
         ticket_ms = options.ticket_ms
         claim.valid_until = valid_until(sent_at, ticket_ms, ticket_ms)

@@ -109,8 +109,14 @@ async def _release(engine: Engine, lease: BaseLease) -> Release:
     # The tenure may go on under another owner: its loss is none of this lease's business then.
     tenure.watchers = None
     engine.forget_holder(tenure, lease._who)
-    runtime = engine.runtime
-    now = runtime.now()
+    if engine.observer is None:
+        return await _give_back(engine, tenure)
+    return await engine.observer.ending(tenure, _give_back(engine, tenure))
+
+
+async def _give_back(engine: Engine, tenure: Tenure) -> Release:
+    """Pass on or leave what its owner has done with."""
+    now = engine.runtime.now()
     if not tenure.live or engine.expired(tenure, now):
         if tenure.reason is LossReason.MAX_HOLD:
             engine.depart_from(tenure, tenure.close_ms(now))
@@ -338,6 +344,7 @@ def detach(engine: Engine, lease: BaseLease) -> str:
     engine.forget_holder(tenure, lease._who)
     engine.detach_place(tenure)
     engine.end(tenure)
+    engine.count_end(tenure, "detached")
     ticket = Ticket(tenure.primitive.key, lease.name, tenure.token, lease.fence, tenure.ttl)
     return _TICKET_PREFIX + base64.urlsafe_b64encode(json.dumps(ticket).encode()).decode().rstrip("=")
 
@@ -379,6 +386,7 @@ async def adopt(engine: Engine, plan: Plan, ticket: Ticket, new_lease: NewLease)
 async def _adopt(engine: Engine, plan: Plan, ticket: Ticket, new_lease: NewLease) -> BaseLease:
     runtime = engine.runtime
     engine.check_open(ticket.name)
+    began = runtime.now()
     token = runtime.new_token()
     call = plan.primitive.adopt(ticket.token, token, plan.options.life_ms)
     try:
@@ -404,6 +412,8 @@ async def _adopt(engine: Engine, plan: Plan, ticket: Ticket, new_lease: NewLease
     if not plan.counted:
         engine.held[who, plan.primitive.key] = tenure
     engine.keep(tenure, confirmed=True)
+    if engine.observer is not None:
+        engine.observer.acquired(tenure, began, contended=False)
     lease._given = True
     return lease
 

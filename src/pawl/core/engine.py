@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pawl.core.handover import Place, Sleeper
     from pawl.core.history import History
     from pawl.core.lease import BaseLease
+    from pawl.core.observer import Observers
     from pawl.core.primitive import Primitive
     from pawl.core.quorum import QuorumRuntime
     from pawl.core.redlock import RedlockOptions
@@ -79,6 +80,7 @@ class Engine:
         strict: True until the server was found to keep every promise, for a client that insists on it.
         breaker: Open while the server is down for long; None while it is not.
         quorum: How several independent masters are treated; None with one server.
+        observer: Who is told of what happens; None, and then no cost, until somebody asks for it.
         client: Whose engine it is. Each lease keeps it alive, so that what the client does at its end, and at the
             interpreter's, is done for every lease that anybody still has.
     """
@@ -105,6 +107,7 @@ class Engine:
         self.upkeep_runs: bool = False
         self.quorum: RedlockOptions | None = None
         self.breaker: Breaker | None = None
+        self.observer: Observers | None = None
         self.probe: Call | None = None
         self.look_at: float = inf
         self.looked: bool = False
@@ -139,10 +142,14 @@ class Engine:
     def count(self, what: str) -> None:
         """Count one occurrence of ``what``."""
         self.counters[what] += 1
+        if self.observer is not None:
+            self.observer.counted(what)
 
     def count_loss(self, tenure: Tenure) -> None:
         """Count a loss, by its reason."""
         self.count(f"lost_{tenure.reason}")
+        if self.observer is not None:
+            self.observer.lost(tenure, tenure.reason or LossReason.EXPIRED)
 
     # Waits -----------------------------------------------------------------------------------------------------
 
@@ -253,6 +260,16 @@ class Engine:
         self.detach_place(tenure)
         self._tell(tenure)
 
+    def count_end(self, tenure: Tenure, outcome: str) -> None:
+        """Tell observers that an owner has done with a tenure."""
+        if self.observer is not None:
+            self.observer.released(tenure.primitive, tenure.granted_at, outcome)
+
+    def refused(self, primitive: Primitive, began: float, error: BaseException | None) -> None:
+        """Tell observers that an acquisition came to nothing; see ``Observers.refused``."""
+        if self.observer is not None:
+            self.observer.refused(primitive.kind, primitive.name, began, error)
+
     def take_away(self, tokens: list[str]) -> None:
         """Lose the tenures that the server says were taken from this client."""
         if tokens:
@@ -334,8 +351,10 @@ class Engine:
         while self.undelivered:
             tenure = self.undelivered.popleft()
             self.forget_holder(tenure, tenure.who)
-            if tenure.live and tenure.epoch == self.epoch and not self.end_turn(tenure, self.runtime.now()):
-                self.depart_from(tenure)
+            if tenure.live and tenure.epoch == self.epoch:
+                self.count_end(tenure, "background")
+                if not self.end_turn(tenure, self.runtime.now()):
+                    self.depart_from(tenure)
         while self.abandoned:
             tenure = self.abandoned.popleft()
             # It goes on until it runs out, and is nobody's until then.
@@ -344,6 +363,7 @@ class Engine:
             if tenure.live and tenure.epoch == self.epoch:
                 self.end(tenure)
                 self.count("abandoned")
+                self.count_end(tenure, "abandoned")
                 self.detach_place(tenure)
                 name = tenure.primitive.name
                 log.warning(

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pawl.core import endings, operations
 from pawl.core.claim import TOMB_MS, Claim, bear, check_stop, patience, rest
 from pawl.core.multi_lease import BaseMultiLease, MultiPlan, Together
+from pawl.core.refusal import timed_out
 from pawl.core.runtime import Call, Fault, Reply
 from pawl.core.validity import valid_until
 from pawl.errors import (
@@ -117,7 +118,7 @@ async def _acquire_all(
         await _give_back(engine, taken)
         if not raises:
             return None
-        busy = await operations._timed_out(engine, missing, began, None)
+        busy = await timed_out(engine, missing, began, None)
         raise _timed_out(engine, plan, busy, began)
     except BaseException:
         _leave_behind(engine, taken)
@@ -193,7 +194,7 @@ async def _take_together(
         if isinstance(grants, list):
             for member, claim, grant in zip(plan.members, claims, grants, strict=True):
                 claim.unanswered = first.unanswered
-                taken += [operations._own(engine, member, new_lease, None, claim, grant, who)]
+                taken += [operations._own(engine, member, new_lease, None, claim, grant, who, sent_at)]
             return None
     except BaseException as error:
         first.doubt(error)
@@ -264,7 +265,8 @@ def _leave_behind(engine: Engine, taken: Sequence[BaseLease]) -> None:
             if inner:
                 lease._levels -= 1
         if not inner:
-            lease._take_end()
+            if lease._take_end():
+                engine.count_end(lease._tenure, "background")
             engine.finish_release(lease)
 
 

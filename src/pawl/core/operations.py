@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar, cast
 from weakref import ref
 
 from pawl.core.claim import (
-    ENDLESS,
     STOP_POLL,
     TOMB_MS,
     Claim,
@@ -24,10 +23,11 @@ from pawl.core.lease import BaseLease
 from pawl.core.preflight import must_hold
 from pawl.core.quick import ask, begin, claim_of, settle
 from pawl.core.redlock import win as win_quorum
+from pawl.core.refusal import timed_out
 from pawl.core.runtime import Fault
 from pawl.core.shelter import sheltered
 from pawl.core.tenure import Tenure
-from pawl.errors import AcquireTimeout, BackendUnavailable, ClientClosed, DeadlockDetected
+from pawl.errors import BackendUnavailable, ClientClosed, DeadlockDetected
 from pawl.model import Grant, LeaseState
 
 if TYPE_CHECKING:
@@ -42,10 +42,9 @@ __all__ = ["NewLease", "Plan", "acquire", "try_acquire"]
 
 log: logging.Logger = logging.getLogger("pawl.acquire")
 
-_HOLDER_PATIENCE = 0.1
-
 NewLease = Callable[["Engine", Tenure, int, object, int], BaseLease]
 L = TypeVar("L", bound=BaseLease)
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +102,10 @@ async def acquire(
     taken: BaseLease | None = None
     answer: Reply | Fault | None = None
     sent_at = engine.runtime.now()
-    until = None if timeout is None else sent_at + timeout
+    window = sent_at, None if timeout is None else sent_at + timeout
     try:
         try:
-            asked = ask(engine, tenure, sent_at, until)
+            asked = ask(engine, tenure, sent_at, window[1])
             answer = asked if asked is None or isinstance(asked, list) else await asked
             if answer is not None:
                 taken = settle(engine, tenure, new_lease, answer, sent_at)
@@ -118,14 +117,23 @@ async def acquire(
         if taken is None:
             claim = Claim(tenure.token) if answer is None else claim_of(tenure, answer, sent_at)
             claim.stop = stop
-            window, who = (sent_at, until), tenure.who
-            taken = await _speak(engine, plan, new_lease, tenure.place, claim, window, wait=True, who=who)
+            taking = _speak(engine, plan, new_lease, tenure.place, claim, window, wait=True, who=tenure.who)
+            taken = await _told(engine, plan, sent_at, taking)
     finally:
         engine.underway.pop(running, None)
     lease = cast("L", taken)
     # No call from here to the caller: no signal handler comes between, and what was not given is taken back.
     lease._given = True
     return lease
+
+
+async def _told(engine: Engine, plan: Plan, began: float, taking: Awaitable[R]) -> R:
+    """What ``taking`` brings; an observer is told if it raises."""
+    try:
+        return await taking
+    except BaseException as error:
+        engine.refused(plan.primitive, began, error)
+        raise
 
 
 async def _acquire(
@@ -137,24 +145,32 @@ async def _acquire(
     try:
         take = _take if plan.options.on_unavailable == "raise" else _sheltered
         lease = await take(engine, plan, new_lease, who, timeout, note, stop)
+        if lease is None:
+            raise await timed_out(engine, plan, began, note[0] if note else None)
+        return lease
+    except BaseException as error:
+        engine.refused(plan.primitive, began, error)
+        raise
     finally:
         engine.underway.pop(id(note), None)
-    if lease is None:
-        claim = note[0] if note else None
-        raise await _timed_out(engine, plan, began, claim)
-    return lease
 
 
 async def try_acquire(engine: Engine, plan: Plan, new_lease: Callable[..., L]) -> L | None:
     """Take the lock if it is free; None if anybody holds it, the caller itself included."""
+    began = engine.runtime.now() if engine.observer is not None else 0.0
     note: list[Claim] = []
     who = engine.underway[id(note)] = engine.runtime.who()
     try:
         lease = cast("L | None", await _sheltered(engine, plan, new_lease, who, 0, note, None))
+    except BaseException as error:
+        engine.refused(plan.primitive, began, error)
+        raise
     finally:
         engine.underway.pop(id(note), None)
     if lease is not None:
         lease._given = True
+    elif engine.observer is not None:
+        engine.refused(plan.primitive, began, None)
     return lease
 
 
@@ -188,7 +204,7 @@ async def _take(
         if turn is None:
             return None
         if isinstance(turn, Sleeper):
-            lease = _take_over(engine, plan, new_lease, turn, who)
+            lease = _take_over(engine, plan, new_lease, turn, who, began)
             # Lost between the hand-over and now: stand in line again, for what is left of the time.
             return lease or await _take(engine, plan, new_lease, who, _left(runtime, window[1]), note, stop)
         claim = turn
@@ -251,6 +267,7 @@ async def _join(
     # The sleeper goes with this call; what shows from here on that the turn is not orphaned is the mark.
     with place.guard:
         place.keeper = ref(mark)
+    turn.met = True
     return place, turn
 
 
@@ -309,7 +326,7 @@ async def _await_turn(
             if sleeper.alarm is not None:
                 raise sleeper.alarm
             if until is not None and not woken and runtime.now() >= until and place.withdraw(sleeper):
-                raise await _timed_out(engine, plan, began, None)
+                raise await timed_out(engine, plan, began, None)
     except BaseException:
         if not place.withdraw(sleeper):
             _pass_on(engine, plan, place, sleeper)
@@ -361,7 +378,7 @@ async def _speak(
         if grant is None and not claim.busy:
             grant = await _win(engine, plan, claim, window, wait=wait, who=who)
         if grant is not None:
-            return _own(engine, plan, new_lease, place, claim, grant, who)
+            return _own(engine, plan, new_lease, place, claim, grant, who, began)
     except BaseException as error:
         claim.doubt(error)
         engine.drop_claim(plan.primitive, place, claim)
@@ -371,7 +388,7 @@ async def _speak(
     await _give_up(engine, plan, place, claim)
     if not wait:
         return None
-    raise await _timed_out(engine, plan, began, claim)
+    raise await timed_out(engine, plan, began, claim)
 
 
 async def _win(
@@ -412,33 +429,6 @@ async def _give_up(engine: Engine, plan: Plan, place: Place | None, claim: Claim
         raise
 
 
-async def _timed_out(engine: Engine, plan: Plan, began: float, claim: Claim | None) -> AcquireTimeout:
-    holder = claim.holder if claim is not None else None
-    waited = engine.runtime.now() - began
-    if holder is None:
-        # Asked only now, when somebody wants to know: a waiter is told of its place, not of the holder.
-        try:
-            reply = await engine.runtime.call(
-                plan.primitive.inspect(0), min(_HOLDER_PATIENCE, plan.options.request_timeout)
-            )
-            holder = reply[2].decode(errors="replace") or None
-        except Fault as fault:
-            log.debug("the holder of %r could not be asked for: %s", plan.primitive.name, fault.text)
-    engine.count("timeouts")
-    name = plan.primitive.name
-    text = f"acquire {name!r}: still held after {waited:.3g} s" + (f" by {holder}" if holder else "")
-    if claim is not None and claim.endless:
-        text += f", {ENDLESS}"
-    return AcquireTimeout(
-        text,
-        name=name,
-        holder=holder,
-        waited=waited,
-        position=claim.rank if claim is not None else None,
-        outcomes=claim.outcomes if claim is not None else None,
-    )
-
-
 def _own(
     engine: Engine,
     plan: Plan,
@@ -447,6 +437,7 @@ def _own(
     claim: Claim,
     grant: Grant,
     who: object,
+    began: float,
 ) -> BaseLease:
     tenure = Tenure(
         plan.primitive, plan.options, claim.token, grant.fence, grant.valid_until, engine.runtime.now()
@@ -465,6 +456,8 @@ def _own(
         engine.held[spot] = tenure
     lease = new_lease(engine, tenure, grant.fence, who, grant.holds)
     engine.keep(tenure, confirmed=grant.confirmed)
+    if engine.observer is not None:
+        engine.observer.acquired(tenure, began, contended=claim.contended)
     return lease
 
 
@@ -473,7 +466,7 @@ def _left(runtime: Runtime, until: float | None) -> float | None:
 
 
 def _take_over(
-    engine: Engine, plan: Plan, new_lease: NewLease, sleeper: Sleeper, who: object
+    engine: Engine, plan: Plan, new_lease: NewLease, sleeper: Sleeper, who: object, began: float
 ) -> BaseLease | None:
     """Own a tenure that was handed over; None if it was lost on the way."""
     tenure, fence = sleeper.tenure, sleeper.fence
@@ -492,4 +485,7 @@ def _take_over(
         tenure.place.keeper = ref(tenure)
     engine.held[who, plan.primitive.key] = tenure
     engine.counters["handed_over"] += 1
+    if engine.observer is not None:
+        engine.observer.acquired(tenure, began, contended=True)
+        engine.observer.counted("handed_over")
     return lease

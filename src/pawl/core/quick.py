@@ -122,6 +122,8 @@ def hand_on(engine: Engine, lease: BaseLease) -> bool:
         lease._released = True
         tenure.watchers = None
         engine.forget_holder(tenure, lease._who)
+        if engine.observer is not None:
+            engine.count_end(tenure, "released")
         sleeper = place.hand_to_first(tenure, now)
     sleeper.parker.unpark()
     return True

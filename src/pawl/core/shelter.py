@@ -153,7 +153,8 @@ async def sheltered(
         The lease, or None if somebody else holds it and the time is up.
     """
     runtime, key = engine.runtime, plan.primitive.key
-    end = None if timeout is None else runtime.now() + timeout
+    began = runtime.now()
+    end = None if timeout is None else began + timeout
     local = plan.options.on_unavailable == "local"
     # Somebody of this process may hold it without the server: nobody passes him by, whatever the server says.
     # But the holder himself is: he takes it again, or is told that he has it.
@@ -165,7 +166,10 @@ async def sheltered(
     except (BackendUnavailable, QuorumNotReached) as error:
         if local and not mine and not await _enter(engine, plan, end, stop):
             return None
-        return _degrade(engine, plan, new_lease, who, error)
+        lease = _degrade(engine, plan, new_lease, who, error)
+        if engine.observer is not None:
+            engine.observer.acquired(lease._tenure, began, contended=False)
+        return lease
     except BaseException:
         if mine:
             _free(key)

@@ -55,6 +55,7 @@ class Tenure:
         row: Where the renewal schedule keeps it.
         unanswered: True if a request of the token got no reply: a late copy may come, so its leave needs a tombstone.
         quorum: How several independent masters voted for it; None with one.
+        seen: What the observers want back when it is lost.
         degraded: What it is instead of a lease of the server: ``"local"``, ``"open"``; ``""``: it is one.
     """
 
@@ -71,6 +72,7 @@ class Tenure:
     who: object = None
     unanswered: bool = False
     quorum: QuorumInfo | None = None
+    seen: tuple[object, ...] = ()
     degraded: str = ""
     failures: int = 0
     epoch: int = 0

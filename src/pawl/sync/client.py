@@ -20,6 +20,7 @@ from pawl.core.engine import Engine, doubter
 from pawl.core.history import history, make_engine
 from pawl.core.info import inspect
 from pawl.core.names import Key
+from pawl.core.observer import Observer, observe
 from pawl.core.options import Seconds, check_timeout
 from pawl.core.service import Book
 from pawl.errors import PawlError
@@ -356,6 +357,12 @@ class Client:
     @property
     def _closed(self) -> bool:
         return self._engine.closed
+
+    def _observe(self, observer: Observer) -> None:
+        observe(self._engine, observer)
+
+    def _known_engines(self) -> list[Engine]:
+        return [self._engine]
 
     def _prepare(self, plan: Plan, ttl: Seconds | None) -> Plan:
         if asyncio._get_running_loop() is not None and not self._warned:

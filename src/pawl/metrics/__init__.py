@@ -1,0 +1,29 @@
+"""What an operator sees of locks: ``prometheus`` and ``otel`` export it, each behind its extra.
+
+``observe`` gives the same events to an observer of your own. A client that nobody observes pays nothing for any of it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pawl.core.observer import Observer
+
+if TYPE_CHECKING:
+    from pawl.aio.client import AsyncClient
+    from pawl.sync.client import Client
+
+__all__ = ["Observer", "observe"]
+
+
+def observe(client: Client | AsyncClient, observer: Observer) -> None:
+    """Tell an observer what a client does from now on.
+
+    An observed client sends the same requests, but passes through more of pawl for each; the page on metrics has the
+    price.
+
+    Args:
+        client: The client, of either colour. Observing it twice with one observer is the same as once.
+        observer: Is told. An error that it raises is logged, and harms no lock.
+    """
+    client._observe(observer)

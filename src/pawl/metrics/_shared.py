@@ -1,0 +1,129 @@
+"""What both exporters say: the names, the buckets, the classes of names, and what is read when somebody looks."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from fnmatch import translate
+from typing import TYPE_CHECKING
+
+from pawl.errors import ConfigurationError
+from pawl.model import LeaseState
+
+if TYPE_CHECKING:
+    from pawl.aio.client import AsyncClient
+    from pawl.core.engine import Engine
+    from pawl.core.tenure import Tenure
+    from pawl.sync.client import Client
+
+__all__ = [
+    "HOLD_BUCKETS",
+    "OTHER",
+    "QUEUE_BUCKETS",
+    "REQUEST_BUCKETS",
+    "WAIT_BUCKETS",
+    "Classes",
+    "Look",
+    "look",
+]
+
+WAIT_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+HOLD_BUCKETS = (*WAIT_BUCKETS, 300.0, 1800.0)
+REQUEST_BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+QUEUE_BUCKETS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 10000.0)
+
+OTHER = "other"
+"""The class of every name that no pattern fits."""
+
+_MOST_CLASSES = 50
+_CLASS = re.compile(r"[a-zA-Z][a-zA-Z0-9_.-]{0,49}")
+_TRIES = 100
+
+
+class Classes:
+    """Which class a name is of; the only thing that may be said of a name in a label.
+
+    Args:
+        patterns: For each class a pattern as of a shell, ``*`` and ``?``: ``{"order": "order:*"}``. The first that fits
+            counts. None or empty: there are no classes, and no label for them.
+
+    Raises:
+        ConfigurationError: More than 50, or a class or pattern that can never work.
+    """
+
+    def __init__(self, patterns: Mapping[str, str] | None) -> None:
+        given: dict[object, object] = dict[object, object]((patterns or {}).items())
+        self.patterns: dict[str, str] = {}
+        if len(given) > _MOST_CLASSES:
+            raise ConfigurationError(f"{len(given)} classes; at most {_MOST_CLASSES}, each costs many series")
+        for name, pattern in given.items():
+            if not isinstance(name, str) or not _CLASS.fullmatch(name) or name == OTHER:
+                text = "1 to 50 letters, digits, '_', '.', '-', a letter first, and not 'other'"
+                raise ConfigurationError(f"class {name!r:.60} must be {text}")
+            if not isinstance(pattern, str) or not pattern:
+                raise ConfigurationError(f"the pattern of class {name!r} must be text, such as 'order:*'")
+            self.patterns[name] = pattern
+        self._compiled = [(name, re.compile(translate(pattern))) for name, pattern in self.patterns.items()]
+
+    def __bool__(self) -> bool:
+        return bool(self._compiled)
+
+    def of(self, name: str) -> str:
+        """The class of a name."""
+        return next((found for found, pattern in self._compiled if pattern.match(name)), OTHER)
+
+
+@dataclass(slots=True)
+class Look:
+    """How several clients stand.
+
+    Attributes:
+        held: Leases, by kind and class.
+        waiting: Threads and tasks that wait, by kind and class.
+        states: Clients (of asyncio: for each loop) by what they know of their server.
+    """
+
+    held: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
+    waiting: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
+    states: dict[str, int] = field(default_factory=lambda: {"up": 0, "suspect": 0, "down": 0})
+
+
+def look(clients: Iterable[Client | AsyncClient], classes: Classes) -> Look:
+    """How the clients stand now; sends nothing."""
+    found = Look()
+    for client in clients:
+        for engine in client._known_engines():
+            if engine.closed:
+                continue
+            held = _held(engine)
+            for tenure in held:
+                found.held[tenure.primitive.kind, classes.of(tenure.primitive.name)] += 1
+            for primitive, _, _ in tuple(engine.waits.values()):
+                found.waiting[primitive.kind, classes.of(primitive.name)] += 1
+            found.states[_state(engine, held)] += 1
+    return found
+
+
+def _held(engine: Engine) -> list[Tenure]:
+    for _ in range(_TRIES):
+        try:
+            scheduled = engine.schedule.all()
+            break
+        except RuntimeError:
+            # An event loop's schedule has no guard against other threads, such as the one that looks: it changed.
+            continue
+    else:
+        raise RuntimeError("the leases changed all the time while they were counted")
+    # What is degraded may be in no schedule.
+    found = dict.fromkeys(scheduled)
+    found.update(dict.fromkeys(t for t in tuple(engine.held.values()) if t.live))
+    return list(found)
+
+
+def _state(engine: Engine, held: Iterable[Tenure]) -> str:
+    if engine.breaker is not None:
+        return "down"
+    silent = engine.observer is not None and not engine.observer.answering
+    return "suspect" if silent or any(tenure.state is LeaseState.SUSPECT for tenure in held) else "up"

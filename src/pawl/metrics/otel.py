@@ -1,0 +1,204 @@
+"""Metrics and spans for OpenTelemetry. Needs ``pip install "pawl[otel]"``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
+
+try:
+    from opentelemetry import context as contexts
+    from opentelemetry import metrics, trace
+    from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
+    from opentelemetry.trace import Span, Status, StatusCode, TracerProvider
+except ImportError as missing:
+    raise ImportError('pawl.metrics.otel: run pip install "pawl[otel]"') from missing
+
+from pawl.errors import ConfigurationError
+from pawl.metrics._shared import HOLD_BUCKETS, QUEUE_BUCKETS, REQUEST_BUCKETS, WAIT_BUCKETS, Classes, look
+
+if TYPE_CHECKING:
+    from pawl.aio.client import AsyncClient
+    from pawl.model import LossReason
+    from pawl.sync.client import Client
+
+__all__ = ["instrument"]
+
+_KIND = "pawl.lock.kind"
+_CLASS = "pawl.lock.class"
+_NAME = "pawl.lock.name"
+_OUTCOME = "outcome"
+
+
+class _Exporter:
+    """The instruments of one pair of providers, for all clients that are put into it."""
+
+    def __init__(self, meters: MeterProvider, tracers: TracerProvider, classes: Classes) -> None:
+        from pawl import __version__
+
+        self.made_for: tuple[object, object] = meters, tracers
+        self.classes: Classes = classes
+        self.clients: WeakSet[Any] = WeakSet()
+        self.tracer = tracers.get_tracer("pawl", __version__)
+        meter = meters.get_meter("pawl", __version__)
+
+        def histogram(name: str, unit: str, text: str, buckets: tuple[float, ...]) -> metrics.Histogram:
+            return meter.create_histogram(name, unit, text, explicit_bucket_boundaries_advisory=buckets)
+
+        self.wait = histogram(
+            "pawl.lock.wait_time", "s", "From the wish for a lease to its grant.", WAIT_BUCKETS
+        )
+        self.hold = histogram(
+            "pawl.lock.hold_time", "s", "From the grant to the release or loss.", HOLD_BUCKETS
+        )
+        text = "The server's queue when somebody came to it, that one included."
+        self.queue = histogram("pawl.lock.queue_length", "{waiter}", text, QUEUE_BUCKETS)
+        self.requests = histogram(
+            "pawl.backend.request.duration", "s", "Requests to the server.", REQUEST_BUCKETS
+        )
+        self.acquisitions = meter.create_counter("pawl.lock.acquisitions", "{acquisition}", "How they ended.")
+        self.contended = meter.create_counter(
+            "pawl.lock.contended", "{grant}", "That had to wait for somebody."
+        )
+        self.degraded = meter.create_counter("pawl.lock.degraded", "{grant}", "Without the server.")
+        self.releases = meter.create_counter("pawl.lock.releases", "{lease}", "How owners' leases ended.")
+        self.losses = meter.create_counter("pawl.lock.lost", "{lease}", "That ended before their release.")
+        self.renewals = meter.create_counter("pawl.lock.renewals", "{renewal}", "Renewals.")
+        self.handovers = meter.create_counter("pawl.lock.handovers", "{grant}", "Inside a client.")
+        self.faults = meter.create_counter(
+            "pawl.backend.faults", "{request}", "Without an answer of their script."
+        )
+        self.outages = meter.create_counter("pawl.backend.outages", "{outage}", "A client gave a server up.")
+        self._gauges(meter)
+
+    def _gauges(self, meter: metrics.Meter) -> None:
+        def held(_: CallbackOptions) -> Iterable[Observation]:
+            found = look(list(self.clients), self.classes).held
+            return [Observation(value, self._attributes(*of)) for of, value in found.items()]
+
+        def waiting(_: CallbackOptions) -> Iterable[Observation]:
+            found = look(list(self.clients), self.classes).waiting
+            return [Observation(value, self._attributes(*of)) for of, value in found.items()]
+
+        def states(_: CallbackOptions) -> Iterable[Observation]:
+            found = look(list(self.clients), self.classes).states
+            return [Observation(clients, {"state": state}) for state, clients in found.items()]
+
+        gauge = meter.create_observable_gauge
+        gauge("pawl.locks.held", [held], "{lease}", "Leases that are held now.")
+        gauge("pawl.lock.waiters", [waiting], "{waiter}", "Threads and tasks that wait now.")
+        gauge("pawl.backend.clients", [states], "{client}", "Clients by how their server stands.")
+
+    def _attributes(self, kind: str, found: str) -> dict[str, str]:
+        return {_KIND: kind, _CLASS: found} if self.classes else {_KIND: kind}
+
+    def of(self, kind: str, name: str) -> dict[str, str]:
+        """The attributes of a name in metrics."""
+        return self._attributes(kind, self.classes.of(name) if self.classes else "")
+
+    def span(self, what: str, kind: str, name: str, seconds: float, **more: str) -> Span:
+        """A span of so many seconds up to now, which its caller ends; below the present one."""
+        start = time.time_ns() - int(seconds * 1e9)
+        return self.tracer.start_span(what, start_time=start, attributes={_KIND: kind, _NAME: name, **more})
+
+    # As an Observer ---------------------------------------------------------------------------------------------
+
+    def acquired(self, kind: str, name: str, *, waited: float, contended: bool, degraded: str) -> object:
+        """See ``Observer``."""
+        of = self.of(kind, name)
+        self.acquisitions.add(1, {**of, _OUTCOME: "acquired"})
+        self.wait.record(waited, of)
+        if degraded:
+            self.degraded.add(1, {**of, "policy": degraded})
+        if contended:
+            self.contended.add(1, of)
+            self.span("pawl.acquire", kind, name, waited, outcome="acquired").end()
+        # A loss is told in the background: it belongs where the lease was taken.
+        return contexts.get_current()
+
+    def refused(self, kind: str, name: str, *, waited: float, outcome: str) -> None:
+        """See ``Observer``."""
+        self.acquisitions.add(1, {**self.of(kind, name), _OUTCOME: outcome})
+        if outcome not in ("busy", "cancelled"):
+            span = self.span("pawl.acquire", kind, name, waited, outcome=outcome)
+            span.set_status(Status(StatusCode.ERROR, outcome))
+            span.end()
+
+    def queued(self, kind: str, name: str, *, place: int) -> None:
+        """See ``Observer``."""
+        self.queue.record(place, self.of(kind, name))
+
+    def released(self, kind: str, name: str, *, held: float, outcome: str) -> None:
+        """See ``Observer``."""
+        of = self.of(kind, name)
+        self.releases.add(1, {**of, _OUTCOME: outcome})
+        if outcome != "lost":
+            # The hold of a lost lease was over when it was lost.
+            self.hold.record(held, of)
+
+    def lost(self, kind: str, name: str, *, held: float, reason: LossReason, acquired: object) -> None:
+        """See ``Observer``."""
+        of = self.of(kind, name)
+        self.losses.add(1, {**of, "reason": str(reason)})
+        self.hold.record(held, of)
+        context = acquired if isinstance(acquired, contexts.Context) else None
+        attributes: dict[str, str | float] = {_KIND: kind, _NAME: name, "reason": str(reason), "held": held}
+        span = self.tracer.start_span("pawl.lost", context, attributes=attributes)
+        span.set_status(Status(StatusCode.ERROR, str(reason)))
+        span.end()
+
+    def counted(self, what: str) -> None:
+        """See ``Observer``."""
+        if what in ("renewed", "renewal_failed"):
+            self.renewals.add(1, {_OUTCOME: "ok" if what == "renewed" else "failed"})
+        elif what == "handed_over":
+            self.handovers.add(1)
+        elif what == "breaker_opened":
+            self.outages.add(1)
+
+    def called(self, operation: str, *, seconds: float, fault: str) -> None:
+        """See ``Observer``."""
+        self.requests.record(seconds, {"operation": operation})
+        if fault:
+            self.faults.add(1, {"fault": fault})
+
+
+_exporters: list[_Exporter] = []
+
+
+def instrument(
+    client: Client | AsyncClient,
+    meter_provider: MeterProvider | None = None,
+    tracer_provider: TracerProvider | None = None,
+    classes: Mapping[str, str] | None = None,
+) -> None:
+    """Export what a client does to OpenTelemetry: metrics, and a span for each contended acquisition and each loss.
+
+    The span of a loss is a child of what was current when the lease was taken. Spans carry the lock's name; metrics
+    never do. Instrumenting a client again with the same providers changes nothing.
+
+    Args:
+        client: The client, of either colour.
+        meter_provider: Where the metrics go; None: the global one.
+        tracer_provider: Where the spans go; None: the global one.
+        classes: Which names are counted apart, by patterns as of a shell: ``{"order": "order:*"}`` gives their metrics
+            the attribute ``pawl.lock.class="order"``, and all others ``"other"``. At most 50; the first that fits
+            counts. None: no such attribute.
+
+    Raises:
+        ConfigurationError: Classes that can never work, or others than these providers' metrics have already.
+    """
+    meters = metrics.get_meter_provider() if meter_provider is None else meter_provider
+    tracers = trace.get_tracer_provider() if tracer_provider is None else tracer_provider
+    wanted = Classes(classes)
+    for exporter in _exporters:
+        if exporter.made_for[0] is meters and exporter.made_for[1] is tracers:
+            if exporter.classes.patterns != wanted.patterns:
+                raise ConfigurationError("these providers have metrics with other classes: give the same")
+            break
+    else:
+        exporter = _Exporter(meters, tracers, wanted)
+        _exporters.append(exporter)
+    exporter.clients.add(client)
+    client._observe(exporter)

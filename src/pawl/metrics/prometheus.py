@@ -1,0 +1,216 @@
+"""Metrics for Prometheus. Needs ``pip install "pawl[prometheus]"``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary, WeakSet
+
+try:
+    from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
+    from prometheus_client.core import GaugeMetricFamily, Metric
+    from prometheus_client.registry import Collector
+except ImportError as missing:
+    raise ImportError('pawl.metrics.prometheus: run pip install "pawl[prometheus]"') from missing
+
+from pawl.errors import ConfigurationError
+from pawl.metrics._shared import (
+    HOLD_BUCKETS,
+    QUEUE_BUCKETS,
+    REQUEST_BUCKETS,
+    WAIT_BUCKETS,
+    Classes,
+    look,
+)
+
+if TYPE_CHECKING:
+    from pawl.aio.client import AsyncClient
+    from pawl.model import LossReason
+    from pawl.sync.client import Client
+
+__all__ = ["instrument"]
+
+_COUNTED = {"renewed": "ok", "renewal_failed": "failed"}
+
+
+class _Exporter:
+    """The metrics of one registry, for all clients that are put into it."""
+
+    def __init__(self, registry: CollectorRegistry, classes: Classes) -> None:
+        self.classes: Classes = classes
+        self.clients: WeakSet[Any] = WeakSet()
+        self.labels: tuple[str, ...] = ("kind", "class") if classes else ("kind",)
+        self._histograms(registry, self.labels)
+        self._counters(registry, self.labels)
+        registry.register(_Gauges(self))
+
+    def _histograms(self, registry: CollectorRegistry, of: tuple[str, ...]) -> None:
+        def histogram(name: str, text: str, labels: tuple[str, ...], buckets: tuple[float, ...]) -> Histogram:
+            return Histogram(name, text, labels, buckets=buckets, registry=registry)
+
+        self.wait = histogram(
+            "pawl_lock_wait_seconds", "From the wish for a lease to its grant.", of, WAIT_BUCKETS
+        )
+        self.hold = histogram(
+            "pawl_lock_hold_seconds", "From the grant to the release or loss.", of, HOLD_BUCKETS
+        )
+        self.queue = histogram(
+            "pawl_lock_queue_length", "The server's queue when somebody came to it, that one included.",
+            of, QUEUE_BUCKETS,
+        )  # fmt: skip
+        self.requests = histogram(
+            "pawl_backend_request_duration_seconds",
+            "Requests to the server.",
+            ("operation",),
+            REQUEST_BUCKETS,
+        )
+
+    def _counters(self, registry: CollectorRegistry, of: tuple[str, ...]) -> None:
+        def counter(name: str, text: str, labels: tuple[str, ...]) -> Counter:
+            return Counter(name, text, labels, registry=registry)
+
+        self.acquisitions = counter("pawl_lock_acquisitions", "How acquisitions ended.", (*of, "outcome"))
+        self.contended = counter("pawl_lock_contended", "Grants that had to wait for somebody.", of)
+        self.degraded = counter("pawl_lock_degraded", "Grants without the server.", (*of, "policy"))
+        self.releases = counter("pawl_lock_releases", "How owners' leases ended.", (*of, "outcome"))
+        self.losses = counter("pawl_lock_lost", "Leases that ended before their release.", (*of, "reason"))
+        self.renewals = counter("pawl_lock_renewals", "Renewals.", ("outcome",))
+        self.handovers = counter("pawl_lock_handovers", "Grants inside a client, without the server.", ())
+        self.faults = counter(
+            "pawl_backend_faults", "Requests that got no answer of their script.", ("fault",)
+        )
+        self.outages = counter("pawl_backend_outages", "Times that a client gave a server up.", ())
+        for outcome in _COUNTED.values():
+            self.renewals.labels(outcome)
+
+    def of(self, kind: str, name: str) -> tuple[str, ...]:
+        """The labels of a name."""
+        return (kind, self.classes.of(name)) if self.classes else (kind,)
+
+    # As an Observer ---------------------------------------------------------------------------------------------
+
+    def acquired(self, kind: str, name: str, *, waited: float, contended: bool, degraded: str) -> object:
+        """See ``Observer``."""
+        of = self.of(kind, name)
+        self.acquisitions.labels(*of, "acquired").inc()
+        self.wait.labels(*of).observe(waited, _exemplar())
+        if contended:
+            self.contended.labels(*of).inc()
+        if degraded:
+            self.degraded.labels(*of, degraded).inc()
+        return None
+
+    def refused(self, kind: str, name: str, *, waited: float, outcome: str) -> None:  # noqa: ARG002 - see Observer
+        """See ``Observer``."""
+        self.acquisitions.labels(*self.of(kind, name), outcome).inc()
+
+    def queued(self, kind: str, name: str, *, place: int) -> None:
+        """See ``Observer``."""
+        self.queue.labels(*self.of(kind, name)).observe(place)
+
+    def released(self, kind: str, name: str, *, held: float, outcome: str) -> None:
+        """See ``Observer``."""
+        of = self.of(kind, name)
+        self.releases.labels(*of, outcome).inc()
+        if outcome != "lost":
+            # The hold of a lost lease was over when it was lost.
+            self.hold.labels(*of).observe(held, _exemplar())
+
+    def lost(self, kind: str, name: str, *, held: float, reason: LossReason, acquired: object) -> None:  # noqa: ARG002 - see Observer
+        """See ``Observer``."""
+        of = self.of(kind, name)
+        self.losses.labels(*of, str(reason)).inc()
+        self.hold.labels(*of).observe(held)
+
+    def counted(self, what: str) -> None:
+        """See ``Observer``."""
+        if what in _COUNTED:
+            self.renewals.labels(_COUNTED[what]).inc()
+        elif what == "handed_over":
+            self.handovers.inc()
+        elif what == "breaker_opened":
+            self.outages.inc()
+
+    def called(self, operation: str, *, seconds: float, fault: str) -> None:
+        """See ``Observer``."""
+        self.requests.labels(operation).observe(seconds)
+        if fault:
+            self.faults.labels(fault).inc()
+
+
+class _Gauges(Collector):
+    """What is not counted but looked at, when Prometheus asks."""
+
+    def __init__(self, exporter: _Exporter) -> None:
+        self._exporter = exporter
+
+    def collect(self) -> Iterable[Metric]:
+        """The gauges as they stand now."""
+        from pawl import __version__
+
+        exporter = self._exporter
+        found = look(list(exporter.clients), exporter.classes)
+        for name, text, values in (
+            ("pawl_locks_held", "Leases that are held now.", found.held),
+            ("pawl_lock_waiters", "Threads and tasks that wait now.", found.waiting),
+        ):
+            gauge = GaugeMetricFamily(name, text, labels=exporter.labels)
+            for of, value in values.items():
+                gauge.add_metric(of[: len(exporter.labels)], value)
+            yield gauge
+        states = GaugeMetricFamily(
+            "pawl_backend_clients", "Clients by how their server stands.", labels=["state"]
+        )
+        for state, clients in found.states.items():
+            states.add_metric([state], clients)
+        yield states
+        build = GaugeMetricFamily("pawl_build_info", "The version of pawl.", labels=["version"])
+        build.add_metric([__version__], 1)
+        yield build
+
+
+def _exemplar() -> dict[str, str] | None:
+    """The present trace, where the program has any: nothing is imported for it."""
+    trace = sys.modules.get("opentelemetry.trace")
+    if trace is None:
+        return None
+    context = trace.get_current_span().get_span_context()
+    if not context.is_valid or not context.trace_flags.sampled:
+        return None
+    return {"trace_id": f"{context.trace_id:032x}", "span_id": f"{context.span_id:016x}"}
+
+
+_exporters: WeakKeyDictionary[CollectorRegistry, _Exporter] = WeakKeyDictionary()
+
+
+def instrument(
+    client: Client | AsyncClient,
+    registry: CollectorRegistry | None = None,
+    classes: Mapping[str, str] | None = None,
+) -> None:
+    """Export what a client does to Prometheus.
+
+    All clients of a registry share its metrics. Instrumenting a client again changes nothing.
+
+    Args:
+        client: The client, of either colour.
+        registry: Where the metrics go; None: the default registry of prometheus-client.
+        classes: Which names are counted apart, by patterns as of a shell: ``{"order": "order:*"}`` gives their metrics
+            the label ``class="order"``, and all others ``class="other"``. At most 50; the first that fits counts. None:
+            no such label. Names themselves are never labels.
+
+    Raises:
+        ConfigurationError: Classes that can never work, or others than the registry's metrics have already.
+    """
+    registry = REGISTRY if registry is None else registry
+    wanted = Classes(classes)
+    exporter = _exporters.get(registry)
+    if exporter is None:
+        exporter = _exporters[registry] = _Exporter(registry, wanted)
+    elif exporter.classes.patterns != wanted.patterns:
+        raise ConfigurationError(
+            "this registry has metrics with other classes: give the same, or another registry"
+        )
+    exporter.clients.add(client)
+    client._observe(exporter)
