@@ -76,6 +76,9 @@ def test_a_grant_that_waited(valkey: Server, registry: CollectorRegistry, colour
 
         play(colour, scenario)
     assert waiting == [1]
+    # No gap in the picture: what was seen once is 0 now, not gone.
+    assert registry.get_sample_value("pawl_locks_held", {"kind": "lock"}) == 0
+    assert registry.get_sample_value("pawl_lock_waiters", {"kind": "lock"}) == 0
     assert value.lock("lock_waiters") == 0
     assert value.lock("lock_acquisitions_total", outcome="acquired") == 1
     assert value.lock("lock_contended_total") == 1

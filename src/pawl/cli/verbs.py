@@ -12,6 +12,7 @@ VERBS = {
     "doctor": ("pawl.cli.doctor", "doctor", "Look at a server for what would break a lock's promises."),
     "elect": ("pawl.cli.elect", "elect", "Run a command while leading an election, again and again."),
     "force-release": ("pawl.cli.force_release", "force_release", "Take a lock from whoever holds it."),
+    "grafana": ("pawl.cli.grafana", "grafana", "Print the dashboard for Grafana, or the alert rules."),
     "ls": ("pawl.cli.ls", "ls", "List all held names."),
     "release": ("pawl.cli.release", "release", "Give back what `acquire` took."),
     "run": ("pawl.cli.run", "run", "Run a command while holding a lock."),

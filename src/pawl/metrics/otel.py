@@ -40,6 +40,7 @@ class _Exporter:
         self.made_for: tuple[object, object] = meters, tracers
         self.classes: Classes = classes
         self.clients: WeakSet[Any] = WeakSet()
+        self.known: set[tuple[str, str]] = set()
         self.tracer = tracers.get_tracer("pawl", __version__)
         meter = meters.get_meter("pawl", __version__)
 
@@ -73,13 +74,16 @@ class _Exporter:
         self._gauges(meter)
 
     def _gauges(self, meter: metrics.Meter) -> None:
+        def told(found: Mapping[tuple[str, str], int]) -> Iterable[Observation]:
+            # What was ever seen goes on being told of, with 0.
+            now = {**dict.fromkeys(tuple(self.known), 0), **found}
+            return [Observation(value, self._attributes(*of)) for of, value in now.items()]
+
         def held(_: CallbackOptions) -> Iterable[Observation]:
-            found = look(list(self.clients), self.classes).held
-            return [Observation(value, self._attributes(*of)) for of, value in found.items()]
+            return told(look(list(self.clients), self.classes).held)
 
         def waiting(_: CallbackOptions) -> Iterable[Observation]:
-            found = look(list(self.clients), self.classes).waiting
-            return [Observation(value, self._attributes(*of)) for of, value in found.items()]
+            return told(look(list(self.clients), self.classes).waiting)
 
         def states(_: CallbackOptions) -> Iterable[Observation]:
             found = look(list(self.clients), self.classes).states
@@ -95,7 +99,9 @@ class _Exporter:
 
     def of(self, kind: str, name: str) -> dict[str, str]:
         """The attributes of a name in metrics."""
-        return self._attributes(kind, self.classes.of(name) if self.classes else "")
+        found = self.classes.of(name)
+        self.known.add((kind, found))
+        return self._attributes(kind, found)
 
     def span(self, what: str, kind: str, name: str, seconds: float, **more: str) -> Span:
         """A span of so many seconds up to now, which its caller ends; below the present one."""

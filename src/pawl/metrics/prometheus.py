@@ -41,6 +41,7 @@ class _Exporter:
         self.classes: Classes = classes
         self.clients: WeakSet[Any] = WeakSet()
         self.labels: tuple[str, ...] = ("kind", "class") if classes else ("kind",)
+        self.known: set[tuple[str, ...]] = set()
         self._histograms(registry, self.labels)
         self._counters(registry, self.labels)
         registry.register(_Gauges(self))
@@ -86,7 +87,9 @@ class _Exporter:
 
     def of(self, kind: str, name: str) -> tuple[str, ...]:
         """The labels of a name."""
-        return (kind, self.classes.of(name)) if self.classes else (kind,)
+        of = (kind, self.classes.of(name)) if self.classes else (kind,)
+        self.known.add(of)
+        return of
 
     # As an Observer ---------------------------------------------------------------------------------------------
 
@@ -156,8 +159,11 @@ class _Gauges(Collector):
             ("pawl_lock_waiters", "Threads and tasks that wait now.", found.waiting),
         ):
             gauge = GaugeMetricFamily(name, text, labels=exporter.labels)
-            for of, value in values.items():
-                gauge.add_metric(of[: len(exporter.labels)], value)
+            # What was ever seen goes on being told of, with 0.
+            now = dict.fromkeys(tuple(exporter.known), 0)
+            now.update({of[: len(exporter.labels)]: value for of, value in values.items()})
+            for of, value in now.items():
+                gauge.add_metric(of, value)
             yield gauge
         states = GaugeMetricFamily(
             "pawl_backend_clients", "Clients by how their server stands.", labels=["state"]

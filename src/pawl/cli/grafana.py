@@ -1,0 +1,34 @@
+"""`pawl grafana`: the dashboard and the alert rules that come with pawl."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+
+import click
+
+from pawl.cli.exits import Exit
+
+__all__ = ["grafana"]
+
+_EXAMPLES = """\b
+Examples:
+  pawl grafana > pawl.json                         then in Grafana: Dashboards, New, Import
+  pawl grafana --alerts > pawl-alerts.yaml         then under rule_files in prometheus.yml
+  pawl grafana --alerts | promtool check rules /dev/stdin
+
+They show what `pawl.metrics.prometheus.instrument(client)` exports.
+"""
+
+
+@click.command(epilog=_EXAMPLES)
+@click.option("--alerts", is_flag=True, help="Print the alert rules for Prometheus (YAML) instead.")
+def grafana(*, alerts: bool) -> int:
+    """Print the Grafana dashboard for pawl's metrics, as JSON.
+
+    It asks for the data source and the job when it is opened. Each alert has a section in the documentation, under
+    "When an alert fires".
+    """
+    name = "pawl-alerts.yaml" if alerts else "pawl-overview.json"
+    # A path below the package, not the package: its metrics may lack their extra.
+    click.echo((files("pawl") / "metrics" / "data" / name).read_text(encoding="utf-8"), nl=False)
+    return Exit.OK
