@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import translate
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from pawl.errors import ConfigurationError
@@ -27,6 +28,7 @@ __all__ = [
     "Classes",
     "Look",
     "look",
+    "version",
 ]
 
 WAIT_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -73,6 +75,11 @@ class Classes:
     def of(self, name: str) -> str:
         """The class of a name."""
         return next((found for found, pattern in self._compiled if pattern.match(name)), OTHER)
+
+
+def version() -> str:
+    """The version of pawl: its package stands above this module, and is there by the time that anybody asks."""
+    return str(import_module("pawl").__version__)
 
 
 @dataclass(slots=True)

@@ -16,7 +16,15 @@ except ImportError as missing:
     raise ImportError('pawl.metrics.otel: run pip install "pawl[otel]"') from missing
 
 from pawl.errors import ConfigurationError
-from pawl.metrics._shared import HOLD_BUCKETS, QUEUE_BUCKETS, REQUEST_BUCKETS, WAIT_BUCKETS, Classes, look
+from pawl.metrics._shared import (
+    HOLD_BUCKETS,
+    QUEUE_BUCKETS,
+    REQUEST_BUCKETS,
+    WAIT_BUCKETS,
+    Classes,
+    look,
+    version,
+)
 
 if TYPE_CHECKING:
     from pawl.aio.client import AsyncClient
@@ -35,14 +43,12 @@ class _Exporter:
     """The instruments of one pair of providers, for all clients that are put into it."""
 
     def __init__(self, meters: MeterProvider, tracers: TracerProvider, classes: Classes) -> None:
-        from pawl import __version__
-
         self.made_for: tuple[object, object] = meters, tracers
         self.classes: Classes = classes
         self.clients: WeakSet[Any] = WeakSet()
         self.known: set[tuple[str, str]] = set()
-        self.tracer = tracers.get_tracer("pawl", __version__)
-        meter = meters.get_meter("pawl", __version__)
+        self.tracer = tracers.get_tracer("pawl", version())
+        meter = meters.get_meter("pawl", version())
 
         def histogram(name: str, unit: str, text: str, buckets: tuple[float, ...]) -> metrics.Histogram:
             return meter.create_histogram(name, unit, text, explicit_bucket_boundaries_advisory=buckets)

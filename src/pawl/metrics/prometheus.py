@@ -22,6 +22,7 @@ from pawl.metrics._shared import (
     WAIT_BUCKETS,
     Classes,
     look,
+    version,
 )
 
 if TYPE_CHECKING:
@@ -150,8 +151,6 @@ class _Gauges(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """The gauges as they stand now."""
-        from pawl import __version__
-
         exporter = self._exporter
         found = look(list(exporter.clients), exporter.classes)
         for name, text, values in (
@@ -172,7 +171,7 @@ class _Gauges(Collector):
             states.add_metric([state], clients)
         yield states
         build = GaugeMetricFamily("pawl_build_info", "The version of pawl.", labels=["version"])
-        build.add_metric([__version__], 1)
+        build.add_metric([version()], 1)
         yield build
 
 
