@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
+from collections.abc import Callable
+from typing import Any, cast
 
 import pytest
 from opentelemetry.sdk.metrics import MeterProvider
@@ -12,13 +13,15 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from prometheus_client import CollectorRegistry
-from prometheus_client.openmetrics.exposition import generate_latest
+from prometheus_client.openmetrics import exposition
 
 import pawl
 from pawl.metrics import otel, prometheus
 from pawl.testing.servers import Server
 from tests.redlock.colours import COLOURS, connect, done, play
 
+# It has no types of its own.
+generate_latest: Callable[[CollectorRegistry], bytes] = cast("Any", exposition).generate_latest
 each_colour = pytest.mark.parametrize("colour", COLOURS)
 
 

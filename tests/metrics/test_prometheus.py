@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
@@ -342,7 +342,7 @@ def test_an_observer_that_fails_harms_no_lock(valkey: Server, caplog: pytest.Log
             raise RuntimeError("broken")
 
     with pawl.connect(valkey.url) as client:
-        observe(client, Broken())
+        observe(client, cast("Any", Broken()))
         with client.lock("a") as lease:
             lease.check()
         assert not client.lock("a").locked()
