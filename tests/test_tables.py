@@ -1,0 +1,100 @@
+"""What the documentation lists is what the code has: options, errors, failures, scripts."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from dataclasses import fields
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import pawl
+from pawl import errors
+from pawl.core.options import LockOptions
+
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+
+# The ten failures that every account of distributed locks names, by their codes.
+TEN = {
+    "UNLOCK_FAILED": "NotHeld",
+    "LOCK_TIMEOUT": "AcquireTimeout",
+    "WATCHDOG_RENEWAL_FAILED": "LeaseLost",
+    "REDIS_CONNECTION_ERROR": "BackendUnavailable",
+    "LUA_SCRIPT_ERROR": "ScriptError",
+    "REDLOCK_QUORUM_NOT_REACHED": "QuorumNotReached",
+    "CONCURRENT_MODIFICATION": "StaleFence",
+    "OOM": "BackendOutOfMemory",
+    "DEADLOCK": "DeadlockDetected",
+    "CLOCK_DRIFT": "ClockDrift",
+}
+
+
+def hook(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, DOCS / ".hooks" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("name", "page", "word"),
+    [
+        ("troubleshooting", "how-to/troubleshooting.md", "### StaleFence"),
+        ("wire", "reference/wire.md", "**`acquire.lua`**"),
+    ],
+)
+def test_a_generated_page_says_what_the_code_says(name: str, page: str, word: str) -> None:
+    text = (DOCS / page).read_text(encoding="utf-8")
+    module = hook(name)
+    assert word in text
+    assert module.renewed(text) == text, f"run python docs/.hooks/{name}.py"
+    assert module.renewed(text.replace(word, "### Something else")) == text, "a difference would be seen"
+
+
+def rows(heading: str, page: str) -> list[list[str]]:
+    text = (DOCS / page).read_text(encoding="utf-8")
+    table = text.partition(heading)[2].lstrip("\n").partition("\n\n")[0].splitlines()[1:]
+    return [
+        [cell.strip() for cell in line.strip("|").split(" | ")] for line in table if line.startswith("| ")
+    ]
+
+
+def spelled(default: object) -> set[str]:
+    """How a default may stand in the table."""
+    if isinstance(default, str):
+        return {f'`"{default}"`'}
+    if isinstance(default, bool) or default is None:
+        return {f"`{default}`"}
+    assert isinstance(default, int | float)
+    return {f"{default:g}", f"{default:,.0f}"}
+
+
+def test_the_table_of_options_has_each_with_its_default() -> None:
+    listed = {cells[0].strip("`"): cells[1] for cells in rows("| option |", "reference/options.md")}
+    options = {field.name: field.default for field in fields(LockOptions) if field.init}
+    assert set(listed) == set(options)
+    for name, default in options.items():
+        computed = {"renew_every": "ttl / 3", "ticket_ttl": "3, at most ttl"}
+        wanted = {computed[name]} if name in computed else spelled(default)
+        assert listed[name] in wanted, name
+
+
+def test_the_ten_failures_have_their_codes_and_errors() -> None:
+    listed = {
+        cells[1].strip("`"): cells[2]
+        for cells in rows("| what happens | `code` |", "how-to/troubleshooting.md")
+    }
+    assert set(listed) == set(TEN)
+    for code, name in TEN.items():
+        assert f"`{name}`" in listed[code]
+        assert getattr(pawl, name).code == code
+
+
+def test_every_error_is_explained() -> None:
+    text = (DOCS / "how-to" / "troubleshooting.md").read_text(encoding="utf-8")
+    told = dict(re.findall(r"^### (\w+)\n\nCode `(\w+)`", text, re.MULTILINE))
+    assert told == {name: getattr(errors, name).code for name in errors.__all__ if name != "PawlError"}
