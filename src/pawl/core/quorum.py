@@ -277,5 +277,8 @@ def merge_inspect(looks: Sequence[Reply], needed: int) -> Reply:
     fence, last = max(int(reply[4]) for reply in looks), max(int(reply[5]) for reply in looks)
     if len(same) < needed:
         return ["I", looks[0][1], b"", -2, fence, last, looks[0][6], 0, 0, 0, []]
+    # A vote that came after the decision may have a number of its own, which is nobody's fence.
+    fences = [int(reply[4]) for reply in same]
+    fence = max(fences, key=fences.count)
     same.sort(key=lambda reply: int(reply[3]), reverse=True)
     return [*same[needed - 1][:4], fence, last, *same[needed - 1][6:]]

@@ -39,6 +39,7 @@ log: logging.Logger = logging.getLogger("pawl.redlock")
 _DRIFTED_TRIES = 3
 _AHEAD_US = 500.0
 _LONGEST_PAUSE = 0.4
+_LAST_TRY = 0.01
 _DOUBLINGS = 4
 
 
@@ -233,9 +234,13 @@ class _Attempt:
             limit = self.failing_since + self.options.unavailable_after
             limit = limit if until is None else min(limit, until)
         out_of_tries = settings.retry_count is not None and tries > settings.retry_count
-        if wait and not out_of_tries and (limit is None or now + pause < limit):
+        if not wait or out_of_tries:
+            return None
+        if limit is None or now + pause < limit:
             return pause
-        return None
+        # The last try is made when the time is nearly up, and not given up before.
+        left = limit - now - _LAST_TRY
+        return left if left > 0 else None
 
     def tell(self) -> None:
         """Say why there is no grant: on return, because somebody else holds the name.

@@ -9,23 +9,24 @@ from __future__ import annotations
 import asyncio
 import logging
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from itertools import repeat
-from typing import TypeVar
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, TypeVar
 
 from pawl.errors import ConfigurationError
 from pawl.primitives.registry import REGISTRY, Entry
 from pawl.testing.conformance import gates, hazards, leasing, waiting
 from pawl.testing.conformance.checks import CHECKS, Check
-from pawl.testing.conformance.world import COLOURS, Colour, World, drive
+from pawl.testing.conformance.world import COLOURS, Colour, NeedsOneServerError, World, drive
 
 __all__ = [
     "CHECKS",
     "COLOURS",
     "Check",
     "Colour",
+    "NeedsOneServerError",
     "Result",
     "World",
     "checks_of",
@@ -75,7 +76,14 @@ def checks_of(entry: Entry) -> list[Check]:
     return [check for check in CHECKS.values() if check.applies(entry)]
 
 
-def conduct(url: str, entry: Entry, colour: Colour, check: Check) -> None:
+def conduct(
+    url: str,
+    entry: Entry,
+    colour: Colour,
+    check: Check,
+    nodes: Sequence[str] | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> None:
     """Carry one check out.
 
     Args:
@@ -83,13 +91,16 @@ def conduct(url: str, entry: Entry, colour: Colour, check: Check) -> None:
         entry: The primitive.
         colour: ``"threads"`` or ``"asyncio"``.
         check: The check.
+        nodes: The servers behind the address, where it names several.
+        options: What every client is connected with.
 
     Raises:
         AssertionError: The promise is not kept.
+        NeedsOneServerError: The check cannot be carried out with several servers.
     """
 
     async def whole() -> None:
-        world = World(url, entry, colour)
+        world = World(url, entry, colour, nodes, options)
         try:
             await check.body(world)
         finally:
@@ -108,6 +119,9 @@ def run(
     *,
     only: Iterable[str] | None = None,
     parallel: int = 6,
+    nodes: Sequence[str] | None = None,
+    options: Mapping[str, Any] | None = None,
+    traits: Mapping[str, Any] | None = None,
 ) -> list[Result]:
     """Carry out all checks of some primitives.
 
@@ -118,6 +132,10 @@ def run(
         colours: Which colours; default both.
         only: Which checks, by name; None (default): all that apply.
         parallel: How many checks at one time; default 6, since a check mostly waits.
+        nodes: The servers behind the address, as ``redis://``, where it names Sentinels, a cluster or several masters.
+            Checks that put themselves between client and server are left out then.
+        options: What every client is connected with, beside the address.
+        traits: What is different of the entries there, such as ``{"fifo": False}``.
 
     Returns:
         A result for each.
@@ -125,7 +143,7 @@ def run(
     Raises:
         ConfigurationError: No such primitive or check.
     """
-    entries = _chosen(REGISTRY, kinds, "primitive")
+    entries = [replace(entry, **(traits or {})) for entry in _chosen(REGISTRY, kinds, "primitive")]
     named = {check.name for check in _chosen(CHECKS, only, "check")}
     work = [
         (entry, colour, check)
@@ -138,7 +156,8 @@ def run(
     for alone in (False, True):
         part = [item for item in work if item[2].alone is alone]
         with ThreadPoolExecutor(1 if alone else max(1, parallel)) as pool:
-            results += pool.map(_result, repeat(url), *zip(*part, strict=True)) if part else []
+            done = pool.map(partial(_result, url, nodes, options), part)
+            results += [result for result in done if not isinstance(result.error, NeedsOneServerError)]
     return results
 
 
@@ -150,9 +169,15 @@ def _chosen(table: dict[str, T], names: Iterable[str] | None, what: str) -> list
     return [table[name] for name in chosen]
 
 
-def _result(url: str, entry: Entry, colour: Colour, check: Check) -> Result:
+def _result(
+    url: str,
+    nodes: Sequence[str] | None,
+    options: Mapping[str, Any] | None,
+    item: tuple[Entry, Colour, Check],
+) -> Result:
+    entry, colour, check = item
     try:
-        conduct(url, entry, colour, check)
+        conduct(url, entry, colour, check, nodes, options)
     except Exception as error:  # noqa: BLE001 - it is the result
         return Result(entry.kind, colour, check.name, error)
     return Result(entry.kind, colour, check.name, None)

@@ -291,11 +291,11 @@ async def a_server_that_forgot_the_scripts(world: World) -> None:
     """SCRIPT FLUSH between any two steps is not noticed."""
     lock = world.lock(ttl=20)
     for _ in range(2):
-        world.raw.script_flush()
+        world.forget_scripts()
         lease = await world.acquire(lock, 2)
-        world.raw.script_flush()
+        world.forget_scripts()
         await settle(lease.extend(20))
-        world.raw.script_flush()
+        world.forget_scripts()
         await settle(lease.release())
 
 

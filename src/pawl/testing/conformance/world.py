@@ -11,7 +11,7 @@ import inspect
 import secrets
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Literal, TypeAlias, TypeVar, cast
@@ -24,7 +24,7 @@ from pawl.primitives.registry import REGISTRY, Entry
 from pawl.testing._rules import Request
 from pawl.testing.proxy import Proxy
 
-__all__ = ["COLOURS", "Colour", "Started", "World", "drive", "settle"]
+__all__ = ["COLOURS", "Colour", "NeedsOneServerError", "Started", "World", "drive", "settle"]
 
 T = TypeVar("T")
 
@@ -85,6 +85,10 @@ class Started:
         return self._error
 
 
+class NeedsOneServerError(Exception):
+    """A check puts itself between client and server, and there are several servers."""
+
+
 class World:
     """One check's clients, names and server.
 
@@ -92,15 +96,26 @@ class World:
         url: The server, as ``redis://`` or ``unix://``. It should hold nothing of value.
         entry: The primitive.
         colour: ``"threads"`` or ``"asyncio"``.
+        nodes: The servers behind the address, where it names several; None: it is one.
+        options: What every client of the world is connected with.
     """
 
-    def __init__(self, url: str, entry: Entry, colour: Colour) -> None:
+    def __init__(
+        self,
+        url: str,
+        entry: Entry,
+        colour: Colour,
+        nodes: Sequence[str] | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
         self.url = url
+        self._several = nodes is not None
+        self._options = dict(options or {})
         self.entry = entry
         self.colour: Colour = colour
         # A name space of its own: checks may run beside each other on one server.
         self.namespace: str = f"conformance-{secrets.token_hex(6)}"
-        self.raw: Any = cast("Any", redis.Redis).from_url(url)
+        self._raw: list[Any] = [cast("Any", redis.Redis).from_url(node) for node in nodes or [url]]
         self._clients: list[Any] = []
         self._proxies: list[Proxy] = []
         self._owners = 0
@@ -117,7 +132,7 @@ class World:
     def client(self, url: str = "", **options: Any) -> Any:
         """A new client, closed with the world."""
         door = connect_async if self.is_async else connect
-        client = door(url or self.url, namespace=self.namespace, **options)
+        client = door(url or self.url, namespace=self.namespace, **{**self._options, **options})
         self._clients.append(client)
         return client
 
@@ -130,7 +145,13 @@ class World:
         return entry.make(self.client() if client is None else client, name, **options)
 
     def proxy(self) -> Proxy:
-        """A proxy in front of the server, ended with the world."""
+        """A proxy in front of the server, ended with the world.
+
+        Raises:
+            NeedsOneServerError: There are several, and no address to put it in front of.
+        """
+        if self._several:
+            raise NeedsOneServerError
         proxy = Proxy(self.url).start()
         self._proxies.append(proxy)
         return proxy
@@ -211,23 +232,36 @@ class World:
 
     def stored(self) -> list[str]:
         """All keys of this world, except for tombstones (``…:dead:…``)."""
-        found = self.raw.scan_iter(match=f"*{self.namespace}*", count=1000)
-        return sorted(key.decode() for key in found if b":dead:" not in key)
+        return sorted({key.decode() for _, key in self._found() if b":dead:" not in key})
 
     def picture(self) -> dict[str, Any]:
         """What the keys of this world hold."""
-        return {key: self.raw.dump(key) for key in self.stored()}
+        return {
+            f"{number} {key.decode()}": self._raw[number].dump(key)
+            for number, key in self._found()
+            if b":dead:" not in key
+        }
 
     def without_ttl(self) -> list[str]:
         """Keys of this world that would stay for ever."""
-        found = self.raw.scan_iter(match=f"*{self.namespace}*", count=1000)
-        return sorted(key.decode() for key in found if self.raw.pttl(key) == -1)
+        return sorted(key.decode() for number, key in self._found() if self._raw[number].pttl(key) == -1)
 
     def wipe(self) -> None:
         """Delete all keys of this world, as an administrator would."""
-        keys = list(self.raw.scan_iter(match=f"*{self.namespace}*", count=1000))
-        if keys:
-            self.raw.delete(*keys)
+        for number, key in self._found():
+            self._raw[number].delete(key)
+
+    def forget_scripts(self) -> None:
+        """Have every server forget every script."""
+        for raw in self._raw:
+            raw.script_flush()
+
+    def _found(self) -> list[tuple[int, bytes]]:
+        return [
+            (number, key)
+            for number, raw in enumerate(self._raw)
+            for key in raw.scan_iter(match=f"*{self.namespace}*", count=1000)
+        ]
 
     # The end ----------------------------------------------------------------------------------------------------
 
@@ -245,4 +279,5 @@ class World:
         for proxy in self._proxies:
             proxy.stop()
         self.wipe()
-        self.raw.close()
+        for raw in self._raw:
+            raw.close()
