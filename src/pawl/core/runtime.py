@@ -82,6 +82,11 @@ class Wakeup(NamedTuple):
     fence: int
     expires_ms: int
 
+    @property
+    def is_notice(self) -> bool:
+        """True: it tells an owner that its token is over. A gate may say 0 in one of the two, never in both."""
+        return self.fence == 0 and self.expires_ms == 0
+
 
 class FaultKind(StrEnum):
     """What a node did instead of answering; the core decides what follows from it."""

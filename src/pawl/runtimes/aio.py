@@ -194,7 +194,7 @@ class AsyncioRuntime:
         waiter = self._waiters.get(token)
         if waiter is not None:
             return waiter if waiter.give(wakeup) else None
-        if wakeup.fence == 0:
+        if wakeup.is_notice:
             self._notices.append(token)
             self.nudge()
             return None

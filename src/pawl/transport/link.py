@@ -264,7 +264,7 @@ class Link:
                 self._pull()
         except (OSError, ValueError):
             self.close()
-        over = [token for token, wakeup in self._early.items() if wakeup.fence == 0]
+        over = [token for token, wakeup in self._early.items() if wakeup.is_notice]
         for token in over:
             del self._early[token]
         return over

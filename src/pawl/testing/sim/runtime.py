@@ -356,7 +356,7 @@ class SimRuntime:
         waiter = self._waiters.get(token)
         if waiter is not None:
             waiter.unpark(wakeup)
-        elif wakeup.fence == 0:
+        elif wakeup.is_notice:
             self._notices.append(token)
             self.nudge()
         else:
