@@ -33,6 +33,12 @@ if ! command -v redis-server >/dev/null; then
         echo "  redis-server is not on PATH and this is not Debian as root: its tests will be missing"
     fi
 fi
+if ! { command -v spin && command -v gcc; } >/dev/null && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+    echo "models"
+    echo "  installing spin and gcc from Debian"
+    { apt-get update -qq || true; DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+        spin gcc libc6-dev; } >.make/apt.log 2>&1 || echo "  spin could not be installed: $(tail -n 1 .make/apt.log)"
+fi
 .venv/bin/python tools/lint.py
 echo "tests, all of them"
 export PAWL_LINT_SKIPS=.make/skips
