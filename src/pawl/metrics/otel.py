@@ -12,8 +12,8 @@ try:
     from opentelemetry import metrics, trace
     from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
     from opentelemetry.trace import Span, Status, StatusCode, TracerProvider
-except ImportError as missing:
-    raise ImportError('pawl.metrics.otel: run pip install "pawl[otel]"') from missing
+except ImportError as _missing:
+    raise ImportError('pawl.metrics.otel: run pip install "pawl[otel]"') from _missing
 
 from pawl.errors import ConfigurationError
 from pawl.metrics._shared import (

@@ -11,8 +11,8 @@ try:
     from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
     from prometheus_client.core import GaugeMetricFamily, Metric
     from prometheus_client.registry import Collector
-except ImportError as missing:
-    raise ImportError('pawl.metrics.prometheus: run pip install "pawl[prometheus]"') from missing
+except ImportError as _missing:
+    raise ImportError('pawl.metrics.prometheus: run pip install "pawl[prometheus]"') from _missing
 
 from pawl.errors import ConfigurationError
 from pawl.metrics._shared import (
