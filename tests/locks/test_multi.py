@@ -461,7 +461,9 @@ STEPS = {"acquire": 1, "acquire, one is held": 5, "release": 1}
 
 
 @pytest.mark.fault
-@pytest.mark.parametrize("what", STEPS)
+@pytest.mark.parametrize(
+    "what", ["acquire", *(pytest.param(what, marks=pytest.mark.slow) for what in STEPS if what != "acquire")]
+)
 def test_an_interrupt_at_every_step_leaves_nothing(valkey: Server, what: str) -> None:
     """KeyboardInterrupt wherever a signal handler may run; of those that take long, at each fifth place."""
     with pawl.connect(valkey.url) as client, pawl.connect(valkey.url) as rival:

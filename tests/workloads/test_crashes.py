@@ -11,6 +11,7 @@ from pawl.testing.servers import Server
 from tests.workloads.director import Play
 
 KINDS = ["lock", "fair_lock", "rwlock", "semaphore", "multi_lock"]
+QUICK = {"lock", "fair_lock", "rwlock"}
 
 # A lock hands over locally, so a waiter elsewhere is passed by; a multi_lock waits for one name at a time.
 IN_ORDER = {"fair_lock", "rwlock", "semaphore"}
@@ -29,7 +30,8 @@ def play(server: Server, folder: Path, kind: str, seconds: float, seed: int) -> 
         found = check(history, rules(kind, scene.ttl))
         assert not found, report(found)
         taken = [op for op in history.operations.values() if op.granted]
-        assert len(taken) > 3 * seconds, f"only {len(taken)} grants in {seconds:g} s"
+        # Who was killed keeps the others out for a second; a busy machine adds to that.
+        assert len(taken) > 2 * seconds, f"only {len(taken)} grants in {seconds:g} s"
         assert scene.done.total() >= seconds / 3, f"too little was done to them: {dict(scene.done)}"
         assert len({op.process.partition(".")[0] for op in taken}) >= 3
         if kind in IN_ORDER:
@@ -39,7 +41,10 @@ def play(server: Server, folder: Path, kind: str, seconds: float, seed: int) -> 
 
 
 @pytest.mark.fault
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind",
+    [kind if kind in QUICK else pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS],
+)
 def test_a_few_crashes_break_nothing(valkey: Server, tmp_path: Path, kind: str) -> None:
     valkey.command("FLUSHALL")
     play(valkey, tmp_path, kind, 2.0, seed=1)
@@ -48,7 +53,7 @@ def test_a_few_crashes_break_nothing(valkey: Server, tmp_path: Path, kind: str) 
 @pytest.mark.fault
 def test_a_lock_that_lets_anybody_in_is_found_out(valkey: Server, tmp_path: Path) -> None:
     valkey.command("FLUSHALL")
-    with Play(valkey, tmp_path, "lock", 1.0, seed=1, ttl=1.0, naive=True) as scene:
+    with Play(valkey, tmp_path, "lock", 2.0, seed=1, ttl=1.0, naive=True) as scene:
         scene.run()
         found = check(scene.history(), rules("lock", scene.ttl))
     assert "exclusion" in {violation.check for violation in found}, report(found)
