@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
 import time
 
 import pytest
@@ -337,3 +338,24 @@ def test_a_block_whose_lease_is_lost_is_cancelled(own_three: Cluster) -> None:
                 await body(client)
 
     asyncio.run(scenario())
+
+
+def test_threads_that_never_asked_before_leave_the_token_of_the_owner_before(five: Cluster) -> None:
+    """A run of local grants ends in a thread without a connection: the name must not wait for its ttl."""
+    with five.client(ttl=20) as client:
+        lock = client.lock("turns", handover=1)
+
+        def work() -> None:
+            with lock.acquire(timeout=15):
+                time.sleep(0.01)
+
+        threads = [threading.Thread(target=work) for _ in range(8)]
+        began = time.monotonic()
+        with lock:
+            for thread in threads:
+                thread.start()
+            time.sleep(0.2)
+        for thread in threads:
+            thread.join()
+        assert time.monotonic() - began < 10
+    assert not any(five.holders("turns"))

@@ -20,7 +20,7 @@ from pawl.core.backoff import full_jitter
 from pawl.core.claim import TOMB_MS, check_stop, patience, rest
 from pawl.core.faults import passes, to_error
 from pawl.core.options import MAX_TTL, check_count, seconds
-from pawl.core.quorum import AllVotes, GrantVotes, QuorumRuntime, RatifyVotes
+from pawl.core.quorum import AllVotes, GrantVotes, MergedVotes, QuorumRuntime, RatifyVotes
 from pawl.core.runtime import Fault, Reply
 from pawl.errors import ClockDrift, ConfigurationError, QuorumNotReached
 from pawl.model import Grant, NodeVote, QuorumInfo
@@ -115,10 +115,8 @@ async def win(
         QuorumNotReached: Too few nodes answered, for ``unavailable_after`` or until the time was up.
         ClockDrift: Grants came, but too late to be of use.
     """
-    nodes = cast("QuorumRuntime", engine.runtime)
     if claim.old is not None:
-        old, claim.old = claim.old, None
-        nodes.send([primitive.leave(old, TOMB_MS if claim.old_unanswered else 0, 0)] * len(nodes.nodes))
+        await _leave_old(engine, primitive, claim, claim.old)
     attempt = _Attempt(engine, primitive, options, claim)
     tries = 0
     while True:
@@ -134,6 +132,18 @@ async def win(
             return None
         await rest(engine, pause, primitive.name, "acquire")
         claim.token = engine.runtime.new_token()
+
+
+async def _leave_old(engine: Engine, primitive: QuorumPrimitive, claim: Claim, old: str) -> None:
+    """Give back what the owner before was told is released; asked, since this thread may have no connection yet."""
+    nodes = cast("QuorumRuntime", engine.runtime)
+    votes = MergedVotes(len(nodes.nodes))
+    call = primitive.leave(old, TOMB_MS if claim.old_unanswered else 0, 0)
+    node_timeout = (engine.quorum or RedlockOptions()).node_timeout
+    await nodes.ask([([call] * len(nodes.nodes), votes)], node_timeout)
+    claim.old = None
+    if isinstance(votes.result(), Fault):
+        engine.depart(primitive, old, TOMB_MS)
 
 
 class _Attempt:
