@@ -77,6 +77,10 @@ class Scenario:
         notes: Printed under the table.
         nodes: How many independent servers there are; the first is the one whose counters are read.
         hung: How many of the others are stopped once the participants are warm.
+        processes: Of a crowd: how many processes a participant has; each has `workers`.
+        section_ms: Of a crowd: how long a worker stays inside.
+        rounds: At most so many, whatever was asked for: where one round is long and its numbers are steady.
+        x: What the plot's axis counts, for scenarios whose participants differ in `size`; `""`: bars, one of each.
         pinned: Whether client and server keep to CPUs of their own; see `benchmarks.placement`.
     """
 
@@ -92,6 +96,10 @@ class Scenario:
     notes: tuple[str, ...] = ()
     nodes: int = 1
     hung: int = 0
+    processes: int = 1
+    section_ms: float = 0.0
+    rounds: int = 1000
+    x: str = ""
     pinned: bool = False
 
 

@@ -15,11 +15,30 @@ from benchmarks.stats import median
 _NAN = float("nan")
 
 
+_SAID = {
+    "handover": "strict order",
+    "uvloop": "uvloop",
+    "best": "best settings",
+    "renewing": "auto_renewal",
+    "fair": "fair lock",
+    "ttl": "",
+    "workers": "",
+    "processes": "",
+}
+
+
 def label(participant: Participant) -> str:
     """Return what the report calls a participant."""
+    words = [] if not participant.workload.endswith("-tasks") else ["asyncio"]
+    for key, value in participant.options.items():
+        if key == "size":
+            words.append(f"{value:,.0f}".replace(",", " "))
+        elif key == "delay_ms":
+            words.append(f"{value:g} ms")
+        elif _SAID.get(key) != "":
+            words.append(_SAID.get(key, f"{key}={value:g}"))
     name = PEERS[participant.peer].label
-    options = ", ".join(f"{key}={value:g}" for key, value in participant.options.items())
-    return f"{name} ({options})" if options else name
+    return f"{name} ({', '.join(words)})" if words else name
 
 
 def table(scenario: Scenario, results: Results) -> list[str]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pawl.testing.servers import Server
 
-__all__ = ["Server", "Snapshot", "Stats", "version"]
+__all__ = ["Server", "Snapshot", "Stats", "used_memory", "version"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +38,11 @@ class Stats:
         """Add one turn; only commands of these names count."""
         self.commands += sum(after.calls.get(name, 0) - before.calls.get(name, 0) for name in names)
         self.cpu += after.cpu - before.cpu
+
+
+def used_memory(server: Server) -> int:
+    """Return the bytes that the server's data and its clients take."""
+    return int(_info(server, "memory")["used_memory"])
 
 
 def version(server: Server) -> str:

@@ -11,16 +11,27 @@ import json
 import os
 import sys
 import traceback
-from dataclasses import asdict, dataclass, field
-from typing import Any, cast
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Protocol, cast
 
 from benchmarks.model import Sample
-from benchmarks.peers import PEERS
+from benchmarks.peers import PEERS, AsyncSession
 from benchmarks.workloads.contended import ContendedTasks, ContendedThreads
+from benchmarks.workloads.crowd import CrowdTasks, CrowdThreads
 from benchmarks.workloads.pairs import PairTasks, PairThreads
+from benchmarks.workloads.scale import Leases, LeaseThreads, Waiters
 from benchmarks.workloads.turns import Turns
 
-ASYNC = frozenset({"pair-tasks", "contended-tasks"})
+ASYNC = frozenset({"pair-tasks", "contended-tasks", "crowd-tasks", "leases", "waiters", "names"})
+
+
+class _Tasks(Protocol):
+    """Work of one event loop."""
+
+    def run(self, command: dict[str, float]) -> Awaitable[dict[str, Any]]:
+        """Do what was told; the answer goes to the runner."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +48,10 @@ class Job:
     def dump(self) -> str:
         """Return the job as the command-line argument of a worker."""
         return json.dumps(asdict(self))
+
+    def but(self, **changes: Any) -> Job:  # noqa: ANN401 - any field
+        """Return this job with some fields changed."""
+        return replace(self, **changes)
 
     def names(self) -> list[str]:
         """Return one lock name for each worker."""
@@ -67,31 +82,50 @@ def _run_threads(job: Job) -> None:
         _say({"ready": 1})
         while True:
             _say(turns.turn(_read()["hold"], _say))
-    work = (
-        PairThreads(session, job.names())
-        if job.workload == "pair-threads"
-        else ContendedThreads(session, job.name, job.workers)
-    )
+    work: PairThreads | ContendedThreads | CrowdThreads | LeaseThreads
+    if job.workload == "pair-threads":
+        work = PairThreads(session, job.names())
+    elif job.workload == "contended-threads":
+        work = ContendedThreads(session, job.name, job.workers)
+    elif job.workload == "crowd-threads":
+        work = CrowdThreads(session, job.name, job.workers)
+    else:
+        work = LeaseThreads(session, job.name)
     _say({"ready": 1})
     while True:
-        _say(work.run(_read()["seconds"]))
+        _say(work.run(_read()))
+
+
+async def _open_tasks(job: Job, session: AsyncSession) -> _Tasks:
+    if job.workload == "pair-tasks":
+        return await PairTasks.open(session, job.names())
+    if job.workload == "contended-tasks":
+        return await ContendedTasks.open(session, job.name, job.workers)
+    if job.workload == "crowd-tasks":
+        return await CrowdTasks.open(session, job.name, job.workers)
+    if job.workload == "waiters":
+        return await Waiters.open(session, job.name)
+    return await Leases.open(session, job.name)
 
 
 async def _run_tasks(job: Job) -> None:
     peer = PEERS[job.peer]
     if peer.open_async is None:
         raise LookupError(f"{peer.label} has no asyncio colour")
-    session = await peer.open_async(job.url, job.options)
-    work = (
-        await PairTasks.open(session, job.names())
-        if job.workload == "pair-tasks"
-        else await ContendedTasks.open(session, job.name, job.workers)
-    )
+    work = await _open_tasks(job, await peer.open_async(job.url, job.options))
     _say({"ready": 1})
     loop = asyncio.get_running_loop()
     while True:
         command = await loop.run_in_executor(None, _read)
-        _say(await work.run(command["seconds"]))
+        _say(await work.run(command))
+
+
+def _loop_factory(job: Job) -> Callable[[], asyncio.AbstractEventLoop] | None:
+    if not job.options.get("uvloop"):
+        return None
+    import uvloop
+
+    return uvloop.new_event_loop
 
 
 def _first(error: BaseException) -> BaseException:
@@ -104,7 +138,8 @@ def main() -> None:
     job = Job(**json.loads(sys.argv[1]))
     try:
         if job.workload in ASYNC:
-            asyncio.run(_run_tasks(job))
+            with asyncio.Runner(loop_factory=_loop_factory(job)) as runner:
+                runner.run(_run_tasks(job))
         else:
             _run_threads(job)
     except BaseException as error:  # noqa: BLE001 - whatever it is, the runner must hear of it

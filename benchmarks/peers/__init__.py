@@ -17,6 +17,7 @@ PEERS: dict[str, Peer] = {
     peer.key: peer
     for peer in (
         pawl_lock.PEER,
+        pawl_lock.AGAIN,
         pawl_permits.SEMAPHORE,
         pawl_permits.READ,
         pawl_permits.WRITE,

@@ -1,7 +1,8 @@
-"""pawl at its defaults: renewal on, fences on; `handover` is the only option a scenario sets."""
+"""pawl at its defaults: renewal on, fences on; a scenario sets `handover`, `ttl` and `ticket_ttl` at most."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from operator import attrgetter, methodcaller
 from typing import Any
 
@@ -12,7 +13,11 @@ _release = methodcaller("release")
 
 
 def _lock_options(options: Options) -> dict[str, Any]:
-    return {"handover": int(options["handover"])} if "handover" in options else {}
+    given: dict[str, Any] = {}
+    if "handover" in options:
+        given["handover"] = int(options["handover"])
+    given |= {key: options[key] for key in ("ttl", "ticket_ttl") if key in options}
+    return given
 
 
 class _Session:
@@ -45,6 +50,30 @@ class _AsyncSession:
         await self._client.close()
 
 
+class _Again:
+    """A thread that holds an rlock takes it once more, and gives that back: no server is asked."""
+
+    def __init__(self, url: str) -> None:
+        import pawl
+
+        self._client = pawl.connect(url)
+        self._held: list[object] = []
+
+    def handle(self, name: str) -> Handle:
+        lock = self._client.rlock(name)
+        # Kept for as long as the worker lives: what is measured is the hold inside it.
+        self._held.append(lock.acquire())
+        return Handle(acquire=lock.acquire, release=_release)
+
+    def close(self) -> None:
+        self._client.close()
+
+
+def _open_again(url: str, options: Options) -> _Again:
+    del options
+    return _Again(url)
+
+
 def _open(url: str, options: Options) -> _Session:
     return _Session(url, options)
 
@@ -74,3 +103,5 @@ PEER = Peer(
     open=_open,
     open_async=_open_async,
 )
+
+AGAIN = replace(PEER, key="pawl-again", label="pawl, taken again", open=_open_again, open_async=None)

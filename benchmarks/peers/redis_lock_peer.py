@@ -12,13 +12,14 @@ TTL = 30
 
 
 class _Session:
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, renewing: bool) -> None:
+        self._renewing = renewing
         self._client = redis.Redis.from_url(url)  # pyright: ignore[reportUnknownMemberType]
 
     def handle(self, name: str) -> Handle:
         import redis_lock  # type: ignore[import-untyped]  # it has no type marks
 
-        lock: Any = redis_lock.Lock(self._client, name, expire=TTL)
+        lock: Any = redis_lock.Lock(self._client, name, expire=TTL, auto_renewal=self._renewing)
         return Handle(acquire=lock.acquire, release=lambda _grant: lock.release())
 
     def close(self) -> None:
@@ -26,8 +27,7 @@ class _Session:
 
 
 def _open(url: str, options: Options) -> _Session:
-    del options
-    return _Session(url)
+    return _Session(url, renewing=bool(options.get("renewing")))
 
 
 PEER = Peer(

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from benchmarks.model import Scenario
-from benchmarks.scenarios import contended, pairs, permits, redlock, wakeup
+from benchmarks.scenarios import contended, crowd, delay, pairs, permits, redlock, scale, wakeup
 
 SCENARIOS: dict[str, Scenario] = {
     scenario.name: scenario
     for scenario in (
         *pairs.SCENARIOS,
         *contended.SCENARIOS,
+        *crowd.SCENARIOS,
         *wakeup.SCENARIOS,
         *redlock.SCENARIOS,
+        *scale.SCENARIOS,
+        *delay.SCENARIOS,
         *permits.SCENARIOS,
     )
 }

@@ -13,8 +13,9 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
-from benchmarks.model import Sample, ViolationError
+from benchmarks.model import ViolationError
 from benchmarks.peers import AsyncSession, Handle, Session
 from benchmarks.stats import jain, most_to_least, percentile
 
@@ -24,6 +25,7 @@ DRAIN = 20.0  # s within which the last waiters must have been served
 # An empty section is too short for anybody to come in. One grant in so many yields while it holds, so that a
 # second holder would be seen; the rest are as empty as promised.
 YIELD_EVERY = 64
+NOTED = 1000  # first grants of a turn, with the instants around them, for the history checker
 
 
 class Board:
@@ -32,6 +34,7 @@ class Board:
     def __init__(self, workers: int) -> None:
         self.workers = workers
         self.order: list[int] = []
+        self.events: list[tuple[int, float, float, float, float, int | None]] = []
         self.waits: list[float] = []
         self.stop = False
         self.inside: int | None = None
@@ -61,13 +64,14 @@ class Board:
 
     def begin(self) -> None:
         """Start a new turn; the last fence stays."""
-        self.order, self.waits, self.stop = [], [], False
+        self.order, self.events, self.waits, self.stop = [], [], [], False
 
-    def sample(self, begin: int, end: int, wall: float, cpu: float) -> Sample:
+    def sample(self, begin: int, end: int, wall: float, cpu: float) -> dict[str, Any]:
         """Return what happened between two lengths of the order list."""
         window = self.order[begin:end]
         counts = _counts(window, self.workers)
         return {
+            "events": self.events,
             "grants": len(self.order),
             "acquisitions": len(window),
             "handoffs": sum(before != after for before, after in pairwise(window)),
@@ -99,8 +103,9 @@ class ContendedThreads:
         for worker in range(workers):
             threading.Thread(target=self._live, args=(worker,), daemon=True).start()
 
-    def run(self, seconds: float) -> Sample:
-        """Contend for `seconds` (after settling) and return what was counted."""
+    def run(self, command: dict[str, float]) -> dict[str, Any]:
+        """Contend for some `seconds` (after settling) and return what was counted."""
+        seconds = command["seconds"]
         board = self._board
         board.begin()
         cpu = time.process_time()
@@ -135,11 +140,19 @@ def _contend(board: Board, worker: int, handle: Handle) -> None:
     while not board.stop:
         asked = monotonic()
         grant = acquire()
-        board.waits.append(monotonic() - asked)
-        if board.enter(worker, None if fence is None else fence(grant)):
+        acquired = monotonic()
+        board.waits.append(acquired - asked)
+        number = None if fence is None else fence(grant)
+        noted = len(board.order) < NOTED
+        if board.enter(worker, number):
             time.sleep(0)
         board.leave(worker)
+        if not noted:
+            release(grant)
+            continue
+        releasing = monotonic()
         release(grant)
+        board.events.append((worker, asked, acquired, releasing, monotonic(), number))
 
 
 class ContendedTasks:
@@ -154,8 +167,9 @@ class ContendedTasks:
         """Make a handle for every task."""
         return cls([await session.handle(name) for _ in range(workers)])
 
-    async def run(self, seconds: float) -> Sample:
-        """Contend for `seconds` (after settling) and return what was counted."""
+    async def run(self, command: dict[str, float]) -> dict[str, Any]:
+        """Contend for some `seconds` (after settling) and return what was counted."""
+        seconds = command["seconds"]
         board = self._board
         board.begin()
         cpu = time.process_time()
@@ -175,8 +189,16 @@ async def _contend_async(board: Board, worker: int, handle: Handle) -> None:
     while not board.stop:
         asked = monotonic()
         grant = await acquire()
-        board.waits.append(monotonic() - asked)
-        if board.enter(worker, None if fence is None else fence(grant)):
+        acquired = monotonic()
+        board.waits.append(acquired - asked)
+        number = None if fence is None else fence(grant)
+        noted = len(board.order) < NOTED
+        if board.enter(worker, number):
             await asyncio.sleep(0)
         board.leave(worker)
+        if not noted:
+            await release(grant)
+            continue
+        releasing = monotonic()
         await release(grant)
+        board.events.append((worker, asked, acquired, releasing, monotonic(), number))

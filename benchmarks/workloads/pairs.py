@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from benchmarks.model import Sample, ViolationError
 from benchmarks.peers import AsyncSession, Handle, Session
+from benchmarks.stats import jain, percentile
 
 monotonic = time.monotonic
 
@@ -17,7 +18,8 @@ monotonic = time.monotonic
 class Tally:
     """What one worker did in one turn."""
 
-    pairs: int = 0
+    waits: list[float] = field(default_factory=list[float])
+    """Seconds of each acquire: as many as pairs."""
     last_fence: int = 0
 
 
@@ -38,10 +40,9 @@ class PairThreads:
             for name, tally in zip(names, self._tallies, strict=True):
                 threading.Thread(target=self._live, args=(name, tally), daemon=True).start()
 
-    def run(self, seconds: float) -> Sample:
-        """Work for `seconds` and return pairs, wall and CPU time of this process."""
-        for tally in self._tallies:
-            tally.pairs = 0
+    def run(self, command: dict[str, float]) -> Sample:
+        """Work for some `seconds` and return pairs, wall and CPU time of this process."""
+        seconds = command["seconds"]
         cpu, thread, begin = time.process_time(), time.thread_time(), monotonic()
         self._until = begin + seconds
         if self._alone is not None:
@@ -52,12 +53,7 @@ class PairThreads:
         end = monotonic()
         if self._error is not None:
             raise self._error
-        return _sample(
-            sum(tally.pairs for tally in self._tallies),
-            end - begin,
-            time.process_time() - cpu,
-            time.thread_time() - thread,
-        )
+        return _sample(self._tallies, end - begin, time.process_time() - cpu, time.thread_time() - thread)
 
     def _live(self, name: str, tally: Tally) -> None:
         handle = self._session.handle(name)
@@ -72,17 +68,22 @@ class PairThreads:
 
 def _loop(handle: Handle, tally: Tally, until: float) -> None:
     acquire, release, fence = handle.acquire, handle.release, handle.fence
-    pairs, last = 0, tally.last_fence
-    while monotonic() < until:
+    last = tally.last_fence
+    waits: list[float] = []
+    tally.waits = waits
+    waited = waits.append
+    asked = monotonic()
+    while asked < until:
         grant = acquire()
+        waited(monotonic() - asked)
         if fence is not None:
             number = fence(grant)
             if number <= last:
                 raise ViolationError(f"fence {number} after {last}")
             last = number
         release(grant)
-        pairs += 1
-    tally.pairs, tally.last_fence = pairs, last
+        asked = monotonic()
+    tally.last_fence = last
 
 
 class PairTasks:
@@ -97,8 +98,9 @@ class PairTasks:
         """Make a handle for every name."""
         return cls([await session.handle(name) for name in names])
 
-    async def run(self, seconds: float) -> Sample:
-        """Work for `seconds` and return pairs, wall and CPU time of this process."""
+    async def run(self, command: dict[str, float]) -> Sample:
+        """Work for some `seconds` and return pairs, wall and CPU time of this process."""
+        seconds = command["seconds"]
         cpu, thread, begin = time.process_time(), time.thread_time(), monotonic()
         until = begin + seconds
         if len(self._handles) == 1:
@@ -107,28 +109,39 @@ class PairTasks:
             async with asyncio.TaskGroup() as group:
                 for handle, tally in zip(self._handles, self._tallies, strict=True):
                     group.create_task(_loop_async(handle, tally, until))
-        return _sample(
-            sum(tally.pairs for tally in self._tallies),
-            monotonic() - begin,
-            time.process_time() - cpu,
-            time.thread_time() - thread,
-        )
+        end = monotonic()
+        return _sample(self._tallies, end - begin, time.process_time() - cpu, time.thread_time() - thread)
 
 
 async def _loop_async(handle: Handle, tally: Tally, until: float) -> None:
     acquire, release, fence = handle.acquire, handle.release, handle.fence
-    pairs, last = 0, tally.last_fence
-    while monotonic() < until:
+    last = tally.last_fence
+    waits: list[float] = []
+    tally.waits = waits
+    waited = waits.append
+    asked = monotonic()
+    while asked < until:
         grant = await acquire()
+        waited(monotonic() - asked)
         if fence is not None:
             number = fence(grant)
             if number <= last:
                 raise ViolationError(f"fence {number} after {last}")
             last = number
         await release(grant)
-        pairs += 1
-    tally.pairs, tally.last_fence = pairs, last
+        asked = monotonic()
+    tally.last_fence = last
 
 
-def _sample(pairs: int, wall: float, cpu: float, thread: float) -> Sample:
-    return {"grants": pairs, "wall": wall, "cpu": cpu, "thread_cpu": thread}
+def _sample(tallies: list[Tally], wall: float, cpu: float, thread: float) -> Sample:
+    waits = [wait for tally in tallies for wait in tally.waits]
+    return {
+        "grants": len(waits),
+        "wall": wall,
+        "cpu": cpu,
+        "thread_cpu": thread,
+        "jain": jain([len(tally.waits) for tally in tallies]),
+        "acquire_p50_us": percentile(waits, 0.5) * 1e6,
+        "acquire_p99_us": percentile(waits, 0.99) * 1e6,
+        "acquire_max_us": max(waits, default=0.0) * 1e6,
+    }

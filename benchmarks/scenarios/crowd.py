@@ -1,0 +1,57 @@
+"""P6: several processes with several workers each, one name, a section that takes a millisecond."""
+
+from __future__ import annotations
+
+from benchmarks.model import Bar, Metric, Participant, Scenario
+
+METRICS = (
+    Metric("share_of_ceiling", "share of ceiling", 3, spread=True),
+    Metric("handoffs_per_s", "hand-offs/s", 0),
+    Metric("acquisitions_per_s", "acquired/s", 0),
+    Metric("section_ms", "section ms", 3),
+    Metric("wait_p50_ms", "wait p50 ms", 1),
+    Metric("wait_p99_ms", "p99", 1),
+    Metric("wait_max_ms", "max", 0),
+    Metric("wait_p99_to_ideal", "p99/ideal", 2),
+    Metric("jain", "Jain", 3),
+    Metric("commands_per_grant", "round trips", 2),
+    Metric("commands_per_s", "commands/s", 0),
+    Metric("cpu_us_per_pair", "client CPU us", 0),
+    Metric("server_us_per_pair", "server CPU us", 1),
+)
+_NOTES = (
+    "the ceiling is 1 / the section as it was measured; the ideal wait is what all workers' sections take together",
+    "acquired/s counts every grant, hand-offs/s those whose owner is another worker than the one before",
+)
+
+SCENARIOS = (
+    Scenario(
+        name="P6",
+        title="4 processes of 8 threads on one name, inside for 1 ms",
+        workload="crowd",
+        workers=8,
+        processes=4,
+        section_ms=1.0,
+        participants=(
+            Participant("pawl-strict", "pawl", {"handover": 0}),
+            Participant("pawl", "pawl"),
+            Participant("pawl-asyncio-strict", "pawl", {"handover": 0}, workload="crowd-tasks"),
+            Participant("pawl-asyncio", "pawl", workload="crowd-tasks"),
+            Participant("python-redis-lock", "python-redis-lock"),
+            Participant("redis-py", "redis-py"),
+        ),
+        metrics=METRICS,
+        bars=(
+            Bar("share_of_ceiling", "pawl-strict", 0.85, 0.92),
+            Bar("share_of_ceiling", "pawl", 0.93, 0.97),
+            Bar("share_of_ceiling", "pawl-asyncio-strict", 0.85, 0.92),
+            Bar("share_of_ceiling", "pawl-asyncio", 0.93, 0.97),
+            Bar("wait_p99_to_ideal", "pawl-strict", 1.6, 1.3, better="lower"),
+            Bar("wait_p99_to_ideal", "pawl", 1.6, 1.3, better="lower"),
+            Bar("commands_per_s", "pawl", 400, None, better="lower"),
+            Bar("commands_per_s", "pawl-asyncio", 400, None, better="lower"),
+        ),
+        seconds=1.5,
+        notes=_NOTES,
+    ),
+)
