@@ -3,10 +3,34 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-# Installs Debian's redis-server for its binary alone. The policy file is how Debian is told not to start the
-# packaged service; one that is already there (containers have it) says the same, so it stays.
-install_redis() {
-    local policy=/usr/sbin/policy-rc.d made=0
+# What some tests need, and the packages of Debian that bring it.
+NEEDED=(
+    "redis-server:redis-server"
+    "spin:spin"
+    "gcc:gcc libc6-dev"
+    "openssl:openssl"
+    "curl:curl"
+    "promtool:prometheus"
+    "chromium:chromium"
+    "/usr/lib/postgresql/*/bin/initdb:postgresql"
+    "mariadbd:mariadb-server-core mariadb-client-core"
+    "node:nodejs"
+    "go:golang-go"
+    "javac:default-jdk-headless"
+)
+
+# A program on PATH or where Debian keeps its servers, or a pattern that a file matches.
+there() {
+    case $1 in
+        /*) compgen -G "$1" >/dev/null ;;
+        *) PATH=$PATH:/usr/sbin command -v "$1" >/dev/null ;;
+    esac
+}
+
+# Installed for their programs alone. The policy file is how Debian is told not to start the packaged services;
+# one that is already there (containers have it) says the same, so it stays.
+install_packages() {
+    local policy=/usr/sbin/policy-rc.d made=0 package
     if [ ! -e "$policy" ]; then
         printf '#!/bin/sh\nexit 101\n' >"$policy"
         chmod +x "$policy"
@@ -15,8 +39,11 @@ install_redis() {
     fi
     export DEBIAN_FRONTEND=noninteractive
     apt-get update -qq >.make/apt.log 2>&1 || true
-    apt-get install -y -qq --no-install-recommends redis-server >>.make/apt.log 2>&1 ||
-        echo "  redis-server could not be installed: $(tail -n 1 .make/apt.log)"
+    # One by one: what this release does not have must not keep the others away.
+    for package in "$@"; do
+        apt-get install -y -qq --no-install-recommends "$package" >>.make/apt.log 2>&1 ||
+            echo "  $package could not be installed: $(tail -n 1 .make/apt.log)"
+    done
     if [ "$made" = 1 ]; then
         rm -f "$policy"
         trap - EXIT
@@ -24,22 +51,27 @@ install_redis() {
 }
 
 mkdir -p .make
-if ! command -v redis-server >/dev/null; then
-    if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-        echo "servers"
-        echo "  installing redis-server from Debian (its service is not started)"
-        install_redis
-    else
-        echo "  redis-server is not on PATH and this is not Debian as root: its tests will be missing"
+programs=()
+packages=()
+for needed in "${NEEDED[@]}"; do
+    if ! there "${needed%%:*}"; then
+        programs+=("${needed%%:*}")
+        read -ra brought <<<"${needed#*:}"
+        packages+=("${brought[@]}")
     fi
-fi
-if ! { command -v spin && command -v gcc; } >/dev/null && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-    echo "models"
-    echo "  installing spin and gcc from Debian"
-    { apt-get update -qq || true; DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
-        spin gcc libc6-dev; } >.make/apt.log 2>&1 || echo "  spin could not be installed: $(tail -n 1 .make/apt.log)"
+done
+if [ "${#packages[@]}" -gt 0 ]; then
+    echo "programs that tests need"
+    if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+        echo "  installing from Debian (no service is started): ${packages[*]}"
+        install_packages "${packages[@]}"
+    else
+        echo "  missing, and this is not Debian as root: ${programs[*]}"
+    fi
 fi
 .venv/bin/python tools/lint.py
 echo "tests, all of them"
-export PAWL_LINT_SKIPS=.make/skips
-exec .venv/bin/python -m pytest -q --durations=15 --durations-min=5 --allowed-skips=tests/allowed_skips.txt "$@"
+# As in `make test`: six at once, and two more tries, which the closing line counts.
+export PAWL_LINT_SKIPS=.make/skips PAWL_FUZZ_SECONDS=${PAWL_FUZZ_SECONDS:-10}
+exec .venv/bin/python -m pytest -q -n 6 --dist loadscope --reruns 2 --durations=15 --durations-min=10 \
+    --allowed-skips=tests/allowed_skips.txt "$@"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import heapq
 import random
-import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import count
+from types import MappingProxyType
 from typing import Any
 
 import redis
@@ -15,6 +15,7 @@ import redis
 from pawl.core.runtime import Call
 from pawl.core.scripts import Script, load
 from tests.gates.rig import PACKAGES, names_of
+from tests.scripts.fuzz import Enough
 from tests.scripts.rig import _MAIL, _OUR_CLOCK, _PUBLISH, Edit, Reply
 
 START_US = 4_000_000_000_000_000
@@ -148,19 +149,26 @@ class World:
             self.expiries[key] = expiry
 
 
-def fuzz(make: Callable[[int], World], seeds: range, *, seconds: float, sim_ms: float = 6000) -> Counter[str]:
+def fuzz(
+    make: Callable[[int], World],
+    seeds: range,
+    *,
+    seconds: float,
+    sim_ms: float = 6000,
+    wanted: Mapping[str, int] = MappingProxyType({}),
+) -> Counter[str]:
     """Run worlds until the seeds or the seconds are used up; what happened in them.
 
     Raises:
         Broken: an invariant does not hold.
     """
     stats: Counter[str] = Counter()
-    end = time.monotonic() + seconds
+    enough = Enough(seconds, wanted)
     for seed in seeds:
         world = make(seed)
         world.run(sim_ms)
         stats += world.stats
         stats["worlds"] += 1
-        if time.monotonic() > end:
+        if enough(stats):
             break
     return stats

@@ -9,9 +9,10 @@ import heapq
 import random
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import count
+from types import MappingProxyType
 from typing import Any
 
 from tests.scripts.model import Snapshot, Step, broken, take
@@ -368,8 +369,34 @@ class Client:
 World.client = Client
 
 
+class Enough:
+    """Says when a run has gone on for its seconds and has shown what it is for; a busy machine gets more time.
+
+    Args:
+        seconds: How long at least.
+        wanted: What must have happened, and how often.
+    """
+
+    def __init__(self, seconds: float, wanted: Mapping[str, int]) -> None:
+        self.begin = time.monotonic()
+        self.seconds = seconds
+        self.wanted = wanted
+
+    def __call__(self, stats: Counter[str]) -> bool:
+        missing = {what: n for what, n in self.wanted.items() if stats[what] < n}
+        passed = time.monotonic() - self.begin
+        assert not missing or passed < 60, f"never seen: {missing} in {stats}"
+        return not missing and passed > self.seconds
+
+
 def fuzz(
-    rig: Rig, seeds: range, *, seconds: float, sim_ms: float = 6000, kind: type[World] = World
+    rig: Rig,
+    seeds: range,
+    *,
+    seconds: float,
+    sim_ms: float = 6000,
+    kind: type[World] = World,
+    wanted: Mapping[str, int] = MappingProxyType({}),
 ) -> tuple[int, Counter[str]]:
     """Run worlds until the seeds or the seconds are used up; how many, and what happened in them.
 
@@ -377,12 +404,12 @@ def fuzz(
         Broken: an invariant does not hold.
     """
     stats: Counter[str] = Counter()
-    end, worlds = time.monotonic() + seconds, 0
+    enough, worlds = Enough(seconds, wanted), 0
     for seed in seeds:
         world = kind(rig, seed)
         world.run(sim_ms)
         stats += world.stats
         worlds += 1
-        if time.monotonic() > end:
+        if enough(stats):
             break
     return worlds, stats
