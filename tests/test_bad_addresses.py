@@ -54,6 +54,8 @@ BAD_URLS: list[tuple[object, str]] = [
     ("redis+sentinel://a/m?ssl_cert_reqs=none", "unknown option 'ssl_cert_reqs'"),
     ("rediss+sentinel://a/m?ssl_cert_reqs=some", "ssl_cert_reqs is 'some'"),
     ("redis://a?sentinel_password=x", "unknown option 'sentinel_password'"),
+    ("memory://", "no server in this process"),
+    ("memory://1?x=y", "no server in this process"),
     ("redis+cluster://", "empty address"),
     ("redis+cluster://a,a", "names a:6379 twice"),
     ("redis+cluster://a,rediss://b", "scheme inside"),

@@ -33,7 +33,8 @@ from pawl.primitives.permits import SHARED, Permits
 from pawl.primitives.redlock import QuorumMutex
 from pawl.primitives.session import SessionKeys
 from pawl.topology.credentials import Credentials
-from pawl.topology.endpoint import Endpoint, Target
+from pawl.topology.endpoint import Endpoint, Place, Target
+from pawl.topology.places import place_of
 from pawl.topology.redlock import masters
 from pawl.topology.url import parse_target, parse_url
 from pawl.transport.connect import endpoint_of
@@ -243,8 +244,8 @@ def find_target(
         except ConfigurationError as error:
             raise ConfigurationError(f"PAWL_URL: {error}") from None
     if isinstance(target, str):
-        if target.startswith("embedded:"):
-            return _embedded(_state_dir(target), credentials)
+        if target.startswith(("embedded:", "memory:")):
+            return _nearby(target, credentials)
         found = credentials.put_into(parse_target(target))
     elif isinstance(target, (list, tuple)):
         listed = cast("list[object]", target)
@@ -254,6 +255,12 @@ def find_target(
         if credentials:
             raise ConfigurationError("a client brings its own credentials: give them there, or pass a URL")
     return (lambda: found) if isinstance(found, Endpoint) else found
+
+
+def _nearby(url: str, credentials: Credentials) -> Callable[[], Endpoint] | Place:
+    if url.startswith("embedded:"):
+        return _embedded(_state_dir(url), credentials)
+    return place_of(url, credentials)
 
 
 def _node(number: int, target: object) -> Endpoint:

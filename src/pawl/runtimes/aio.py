@@ -12,7 +12,6 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from contextlib import AbstractContextManager
 from functools import lru_cache
-from time import monotonic
 from typing import Any
 
 from pawl.core.durable import Durable
@@ -270,7 +269,7 @@ class AsyncioRuntime:
             return early
         if self._mux is None:
             return None
-        waiter = self._waiters[token] = _Waiter(self.loop, monotonic() + timeout)
+        waiter = self._waiters[token] = _Waiter(self.loop, self.loop.time() + timeout)
         if self._alarm is None or waiter.until < self._alarm_at:
             self._set_alarm(waiter.until)
         try:
@@ -285,12 +284,12 @@ class AsyncioRuntime:
         if self._alarm is not None:
             self._alarm.cancel()
         self._alarm_at = until
-        self._alarm = self.loop.call_later(max(0.0, until - monotonic()), self._ring)
+        self._alarm = self.loop.call_later(max(0.0, until - self.loop.time()), self._ring)
 
     def _ring(self) -> None:
         """End the waits whose time is up. One timer serves all waiters: most are woken long before."""
         self._alarm = None
-        now = monotonic()
+        now = self.loop.time()
         for waiter in self._waiters.values():
             if waiter.until <= now:
                 waiter.end()

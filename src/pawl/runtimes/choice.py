@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from typing import cast
 
 from pawl.errors import NotSupported
 from pawl.runtimes.aio import AsyncioRuntime
 from pawl.runtimes.cluster import ClusterAsyncio, ClusterThreads
 from pawl.runtimes.sentinel import SentinelAsyncio, SentinelThreads
 from pawl.runtimes.threads import ThreadRuntime
-from pawl.topology.endpoint import ClusterNodes, Sentinels, Target
+from pawl.topology.endpoint import ClusterNodes, Place, Sentinels, Target
 
 __all__ = ["asyncio_runtime", "thread_runtime"]
 
@@ -24,6 +25,8 @@ def thread_runtime(target: Target, wake_prefix: str) -> ThreadRuntime:
         return SentinelThreads(target, wake_prefix)
     if isinstance(target, ClusterNodes):
         return ClusterThreads(target, wake_prefix)
+    if isinstance(target, Place):
+        return cast("ThreadRuntime", target.threads(wake_prefix))
     if callable(target):
         return ThreadRuntime(target, wake_prefix)
     raise NotSupported(f"{target.shown} is not served by one node at a time")
@@ -35,6 +38,8 @@ def asyncio_runtime(loop: asyncio.AbstractEventLoop, target: Target, wake_prefix
         return SentinelAsyncio(loop, target, wake_prefix)
     if isinstance(target, ClusterNodes):
         return ClusterAsyncio(loop, target, wake_prefix)
+    if isinstance(target, Place):
+        return cast("AsyncioRuntime", target.tasks(loop, wake_prefix))
     if callable(target):
         return AsyncioRuntime(loop, target, wake_prefix)
     raise NotSupported(f"{target.shown} is not served by one node at a time")

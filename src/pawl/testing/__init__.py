@@ -1,4 +1,4 @@
-"""Real throw-away servers and a fault-injecting proxy, for tests of pawl and of code that uses it.
+"""Servers to throw away, real and in memory, and a fault-injecting proxy: for tests of pawl and of what uses it.
 
 What is here is imported when it is first used: pytest imports this package at each of its runs, for the fixtures of
 ``pawl.testing.plugin``.
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pawl.testing._resp import ReplyError
     from pawl.testing.groups import ClusterGroup, SentinelGroup
+    from pawl.testing.memory import Memory, Sim
     from pawl.testing.order import LockOrder, LockOrderWarning, lock_order
     from pawl.testing.outages import Faults, Outage
     from pawl.testing.proxy import Proxy, Request, Rule
@@ -22,6 +23,7 @@ __all__ = [
     "Faults",
     "LockOrder",
     "LockOrderWarning",
+    "Memory",
     "Outage",
     "Proxy",
     "ReplyError",
@@ -29,6 +31,7 @@ __all__ = [
     "Rule",
     "SentinelGroup",
     "Server",
+    "Sim",
     "available",
     "lock_order",
 ]
@@ -36,6 +39,7 @@ __all__ = [
 _HOMES = {
     "pawl.testing._resp": ("ReplyError",),
     "pawl.testing.groups": ("ClusterGroup", "SentinelGroup"),
+    "pawl.testing.memory": ("Memory", "Sim"),
     "pawl.testing.order": ("LockOrder", "LockOrderWarning", "lock_order"),
     "pawl.testing.outages": ("Faults", "Outage"),
     "pawl.testing.proxy": ("Proxy", "Request", "Rule"),

@@ -7,25 +7,27 @@ import os
 import signal
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, Self, cast
+from typing import TYPE_CHECKING, Any, Protocol, Self, cast
 
 from pawl.core.lease import BaseLease
 from pawl.core.multi_lease import BaseMultiLease
 from pawl.errors import LeaseLost
 from pawl.model import LossReason
+from pawl.testing._clock import Clock, RealClock, Timer
 
 if TYPE_CHECKING:
     from pawl.core.runtime import Call
-    from pawl.testing._resp import Reply
     from pawl.testing.servers import Server
 
-__all__ = ["Faults", "HasPid", "Outage"]
+__all__ = ["Faults", "HasPid", "Holds", "Outage", "lease_of", "members"]
 
 _TOLD_WITHIN = 5.0
+_LOOK_EVERY = 0.01
 
 
 class HasPid(Protocol):
@@ -40,13 +42,20 @@ class HasPid(Protocol):
 class Outage:
     """Something that does not work now. As a context manager it ends with its block; ``end()`` ends it sooner."""
 
-    def __init__(self, begin: Callable[[], object], end: Callable[[], object], seconds: float | None) -> None:
-        """Begin; made by the methods of ``Faults``.
+    def __init__(
+        self,
+        begin: Callable[[], object],
+        end: Callable[[], object],
+        seconds: float | None,
+        clock: Clock | None = None,
+    ) -> None:
+        """Begin; made by the methods of ``Faults``, ``Memory`` and ``Sim``.
 
         Args:
             begin: What breaks.
             end: What mends; runs once, possibly in a thread of its own.
             seconds: When it ends by itself; None: not.
+            clock: What the seconds go by; None (default): the machine's.
         """
         if seconds is not None and not 0 < seconds < threading.TIMEOUT_MAX:
             raise ValueError(f"an outage lasts more than 0 seconds, not {seconds!r}")
@@ -54,11 +63,11 @@ class Outage:
         self._guard = threading.Lock()
         self._over = threading.Event()
         self._error: BaseException | None = None
-        self._timer = None if seconds is None else threading.Timer(seconds, self._finish)
+        self._clock = clock = clock or RealClock()
+        self._timer: Timer | None = None
         begin()
-        if self._timer is not None:
-            self._timer.daemon = True
-            self._timer.start()
+        if seconds is not None:
+            self._timer = clock.later(seconds, self._finish)
 
     @property
     def over(self) -> bool:
@@ -74,7 +83,12 @@ class Outage:
         Returns:
             True if it is over.
         """
-        return self._over.wait(timeout)
+        if isinstance(self._clock, RealClock):
+            return self._over.wait(timeout)
+        end = None if timeout is None else self._clock.now() + timeout
+        while not self.over and (end is None or self._clock.now() < end):
+            self._clock.nap().wait(_LOOK_EVERY if end is None else min(_LOOK_EVERY, end - self._clock.now()))
+        return self.over
 
     def end(self) -> None:
         """Mend it now; nothing happens if it is over. What went wrong when it ended by itself is raised here."""
@@ -103,20 +117,11 @@ class Outage:
         self.end()
 
 
-class Faults:
-    """Breaks what locks rely on, at the moment that a test chooses, on a throw-away server."""
+class Holds(ABC):
+    """Takes leases away, and asks a server who holds what."""
 
-    def __init__(self, server: Server) -> None:
-        """Break nothing yet.
-
-        Args:
-            server: The server that the code under test uses.
-        """
-        self._server = server
-        self._outages: list[Outage] = []
-        self._outage: Outage | None = None
-
-    # Leases -----------------------------------------------------------------------------------------------------
+    url: str
+    """The server, for ``pawl.connect``."""
 
     def lose(self, lease: BaseLease | BaseMultiLease | str, reason: LossReason = LossReason.TAKEN) -> None:
         """Take a lease from its holder now: the holder is told, and then the name goes to whoever is next.
@@ -133,7 +138,7 @@ class Faults:
             ValueError: It is not held, so there is nothing to lose; or the name not by this process.
             TimeoutError: The event loop of the lease was blocked, and could not be told within 5 s.
         """
-        one = _lease_of(lease) if isinstance(lease, str) else _members(lease)[0]
+        one = lease_of(lease) if isinstance(lease, str) else members(lease)[0]
         if not one._mine():
             raise ValueError(f"{one!r} is not held")
         engine, tenure = one._engine, one._tenure
@@ -159,14 +164,14 @@ class Faults:
         if isinstance(lease_or_name, str):
             assert self._holds(lease_or_name), f"nobody holds {lease_or_name!r}"
             return
-        for lease in _members(lease_or_name):
+        for lease in members(lease_or_name):
             try:
                 lease.check()
             except LeaseLost as error:
                 raise AssertionError(str(error)) from None
             # A renewal by one millisecond asks, and changes nothing: no script lowers an expiry.
             reply = self._run(lease._tenure.primitive.renew(lease._tenure.token, 1, 1, ""))
-            held = isinstance(reply, list) and reply[0] == b"H"
+            held = bool(reply[0] == b"H")
             assert held, f"the test's server does not know {lease!r}; it answers {reply!r}"
 
     def assert_free(self, name: str) -> None:
@@ -179,6 +184,36 @@ class Faults:
             AssertionError: Somebody does.
         """
         assert not self._holds(name), f"somebody holds {name!r}"
+
+    @abstractmethod
+    def _run(self, call: Call) -> Any:
+        """Run a script on the server; its reply."""
+
+    def _holds(self, name: str) -> bool:
+        from pawl import connect
+
+        def ask() -> bool:
+            with connect(self.url) as client:
+                return client.inspect(name).held
+
+        # A client for threads refuses to block an event loop, in which the test may run.
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(ask).result()
+
+
+class Faults(Holds):
+    """Breaks what locks rely on, at the moment that a test chooses, on a throw-away server."""
+
+    def __init__(self, server: Server) -> None:
+        """Break nothing yet.
+
+        Args:
+            server: The server that the code under test uses.
+        """
+        self.url = server.url
+        self._server = server
+        self._outages: list[Outage] = []
+        self._outage: Outage | None = None
 
     # Servers and processes --------------------------------------------------------------------------------------
 
@@ -279,27 +314,17 @@ class Faults:
         self._outages.append(outage)
         return outage
 
-    def _run(self, call: Call) -> Reply:
+    def _run(self, call: Call) -> Any:
         script = call.script
         return self._server.command("EVAL", script.source, script.numkeys, *call.words(), 0)
 
-    def _holds(self, name: str) -> bool:
-        from pawl import connect
 
-        def ask() -> bool:
-            with connect(self._server.url) as client:
-                return client.inspect(name).held
-
-        # A client for threads refuses to block an event loop, in which the test may run.
-        with ThreadPoolExecutor(1) as pool:
-            return pool.submit(ask).result()
-
-
-def _members(lease: BaseLease | BaseMultiLease) -> tuple[BaseLease, ...]:
+def members(lease: BaseLease | BaseMultiLease) -> tuple[BaseLease, ...]:
+    """The leases that a lease is made of."""
     return lease._leases if isinstance(lease, BaseMultiLease) else (lease,)
 
 
-def _lease_of(name: str) -> BaseLease:
+def lease_of(name: str) -> BaseLease:
     """Find who holds a name in this process; the code under test keeps its lease to itself."""
     for one in gc.get_objects():
         # By the type: objects that stand for others answer for `__class__`, and some of them do something then.

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
+    from pawl.testing.memory import Memory, Sim
     from pawl.testing.order import LockOrder
     from pawl.testing.outages import Faults
     from pawl.testing.servers import Server
 
 # The heavy parts are imported by the fixtures: pytest imports this file at each run of each project.
 
-__all__ = ["pawl_faults", "pawl_lock_order", "pawl_server"]
+__all__ = ["pawl_faults", "pawl_lock_order", "pawl_memory", "pawl_server", "pawl_sim"]
 
 
 @pytest.fixture(scope="session")
@@ -43,11 +44,51 @@ def pawl_server(
     """
     server = _pawl_run_server.start()
     server.command("FLUSHALL")
-    monkeypatch.setenv("PAWL_URL", server.url)
+    _lead_to(server.url, tmp_path_factory, monkeypatch)
+    return server
+
+
+def _lead_to(url: str, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let ``pawl.connect()`` find this, and ``embedded://`` a server of the run's own."""
+    monkeypatch.setenv("PAWL_URL", url)
     folder = tmp_path_factory.getbasetemp() / "pawl"
     folder.mkdir(mode=0o700, exist_ok=True)
     monkeypatch.setenv("PAWL_STATE_DIR", str(folder))
-    return server
+
+
+@pytest.fixture
+def pawl_memory(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Memory]:
+    """No server at all: a ``pawl.testing.Memory``, where pawl's scripts run in the process of the test.
+
+    ``PAWL_URL`` is set to it. It takes leases away, goes down, freezes, and stops a client, as ``pawl_faults`` does
+    with a real server; it serves one process. Without lupa the test fails and says what to install.
+    """
+    with _opened("Memory") as memory:
+        _lead_to(memory.url, tmp_path_factory, monkeypatch)
+        yield memory
+
+
+@pytest.fixture
+def pawl_sim(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sim]:
+    """The same with a time of its own: a ``pawl.testing.Sim``, where an hour passes in a moment.
+
+    Time passes when somebody waits in it: ``pawl_sim.sleep(60)``, an acquire, in asyncio ``asyncio.sleep(60)``.
+    """
+    with _opened("Sim") as sim:
+        _lead_to(sim.url, tmp_path_factory, monkeypatch)
+        yield sim
+
+
+def _opened(what: str) -> Any:
+    from pawl.errors import ConfigurationError
+    from pawl.testing import memory
+
+    try:
+        return getattr(memory, what)()
+    except ConfigurationError as error:
+        pytest.fail(str(error), pytrace=False)
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
-__all__ = ["ClusterNodes", "Endpoint", "Masters", "Sentinels", "Service", "Target"]
+__all__ = ["ClusterNodes", "Endpoint", "Masters", "Place", "Sentinels", "Service", "Target"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,5 +102,20 @@ class Service:
     key: str | None = None
 
 
-Target: TypeAlias = "Callable[[], Endpoint] | Sentinels | ClusterNodes | Masters | Service"
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Something in this process that serves clients, as ``pawl.testing.Memory`` does: it brings its own runtimes.
+
+    Attributes:
+        shown: Its address.
+        threads: Makes a runtime of threads from the prefix of wake-up channels.
+        tasks: Makes a runtime of one event loop from the loop and that prefix.
+    """
+
+    shown: str
+    threads: Callable[[str], Any]
+    tasks: Callable[[Any, str], Any]
+
+
+Target: TypeAlias = "Callable[[], Endpoint] | Sentinels | ClusterNodes | Masters | Service | Place"
 """What a client connects to: one server (asked for when it is needed), Sentinels, a cluster, or several masters."""

@@ -1,0 +1,223 @@
+"""The two real runtimes, with connections to a server in memory and a clock that may be a test's."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from pawl.core.durable import Durable
+from pawl.core.runtime import Call, Fault, FaultKind, Parker, Reply, Wakeup
+from pawl.runtimes.aio import AsyncioRuntime
+from pawl.runtimes.shared import secret
+from pawl.runtimes.threads import ThreadRuntime
+from pawl.testing._clock import Clock, Nap
+from pawl.testing.memory.links import MemoryLink, MemoryMux
+from pawl.testing.memory.node import MemoryNode
+from pawl.topology.endpoint import Endpoint
+
+__all__ = ["MemoryTasks", "MemoryThreads"]
+
+
+class _Parker:
+    __slots__ = ("_nap",)
+
+    def __init__(self, nap: Nap) -> None:
+        self._nap = nap
+
+    async def park(self, timeout: float | None) -> bool:
+        return self._nap.wait(timeout)
+
+    def unpark(self) -> None:
+        self._nap.wake()
+
+
+class MemoryThreads(ThreadRuntime):
+    """See ``ThreadRuntime``.
+
+    Args:
+        node: The server.
+        clock: Its time.
+        wake_prefix: What the wake-up channels of this client begin with.
+    """
+
+    def __init__(self, node: MemoryNode, clock: Clock, wake_prefix: str) -> None:
+        super().__init__(lambda: Endpoint("memory", node.shown, {}), wake_prefix)
+        self._node = node
+        self._clock = clock
+        self._bed = clock.nap()
+        self._sleepers: set[Nap] = set()
+        self._stopped: list[Nap] | None = None
+        self.now = clock.now
+
+    def parker(self) -> Parker:
+        """See ``Runtime``."""
+        return _Parker(self._clock.nap())
+
+    def _connect_to(self, endpoint: Endpoint, timeout: float) -> MemoryLink:
+        del endpoint, timeout
+        self._make_room()
+        link = MemoryLink(self._node, self._clock, self._wake_prefix + secret())
+        self._served = True
+        with self._links_guard:
+            self._links.add(link)
+        return link
+
+    async def call_durable(self, call: Call, durable: Durable, timeout: float) -> tuple[Reply | None, int]:
+        """See ``DurableRuntime``: there is no replica."""
+        del call, durable, timeout
+        return None, 0
+
+    # Waiting ----------------------------------------------------------------------------------------------------
+
+    async def wait_wakeup(self, token: str, timeout: float) -> Wakeup | None:
+        """See ``Runtime``."""
+        woken = await super().wait_wakeup(token, timeout)
+        self._stand()
+        return woken
+
+    async def sleep(self, seconds: float) -> None:
+        """See ``Runtime``."""
+        if not self._closing.is_set():
+            await self.pause(seconds)
+        if self._closing.is_set():
+            raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
+
+    async def pause(self, seconds: float) -> None:
+        """See ``Runtime``."""
+        nap = self._clock.nap()
+        self._sleepers.add(nap)
+        try:
+            nap.wait(seconds)
+        finally:
+            self._sleepers.discard(nap)
+        self._stand()
+
+    def interrupt_waiters(self) -> None:
+        """See ``ThreadRuntime``."""
+        super().interrupt_waiters()
+        for nap in list(self._sleepers):
+            nap.wake()
+
+    # Upkeep -----------------------------------------------------------------------------------------------------
+
+    def spawn_upkeep(self, upkeep: Callable[[], Awaitable[None]]) -> bool:
+        """See ``Runtime``."""
+        with self._links_guard:
+            starts = not self._ending and (self._upkeep is None or not self._upkeep.is_alive())
+            if starts:
+                self._clock.expect()
+            return super().spawn_upkeep(upkeep)
+
+    def _serve(self, upkeep: Callable[[], Any]) -> None:
+        self._clock.servant()
+        try:
+            super()._serve(upkeep)
+        finally:
+            self._clock.retire()
+
+    async def idle(self, timeout: float | None) -> bool:
+        """See ``Runtime``."""
+        if not self._ending:
+            self._bed.wait(timeout)
+            self._stand()
+        return not self._ending
+
+    def nudge(self) -> None:
+        """See ``Runtime``."""
+        self._bed.wake()
+
+    def report(self, callback: Callable[[], object]) -> None:
+        """See ``Runtime``."""
+        done = self._clock.busy()
+
+        def reported() -> None:
+            try:
+                callback()
+            finally:
+                done()
+
+        super().report(reported)
+
+    # A process that is stopped ----------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """Let what sleeps here not go on when it wakes."""
+        self._stopped = []
+
+    def go_on(self) -> None:
+        """Let it go on."""
+        stopped, self._stopped = self._stopped or [], None
+        for nap in stopped:
+            nap.wake()
+
+    def _stand(self) -> None:
+        while (stopped := self._stopped) is not None and not self._ending:
+            nap = self._clock.nap()
+            stopped.append(nap)
+            if self._stopped is stopped:
+                nap.wait(None)
+
+
+class MemoryTasks(AsyncioRuntime):
+    """See ``AsyncioRuntime``.
+
+    Args:
+        loop: The loop.
+        node: The server.
+        clock: Its time.
+        prefix: What the wake-up channels of this client begin with.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, node: MemoryNode, clock: Clock, prefix: str) -> None:
+        super().__init__(loop, lambda: Endpoint("memory", node.shown, {}), prefix)
+        self._node = node
+        self._running = asyncio.Event()
+        self._running.set()
+        self.now = clock.now
+
+    async def _connect(self, timeout: float) -> None:
+        del timeout
+        channel = self._prefix + secret()
+        mux = MemoryMux(self._node, self.loop, channel, self._wake, self._ended)
+        if self._ending:
+            mux.close()
+            raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
+        self._mux = mux
+        self._served = True
+
+    async def call_durable(self, call: Call, durable: Durable, timeout: float) -> tuple[Reply | None, int]:
+        """See ``DurableRuntime``: there is no replica."""
+        del call, durable, timeout
+        return None, 0
+
+    async def wait_wakeup(self, token: str, timeout: float) -> Wakeup | None:
+        """See ``Runtime``."""
+        woken = await super().wait_wakeup(token, timeout)
+        await self._running.wait()
+        return woken
+
+    async def sleep(self, seconds: float) -> None:
+        """See ``Runtime``."""
+        await super().sleep(seconds)
+        await self._running.wait()
+
+    async def idle(self, timeout: float | None) -> bool:
+        """See ``Runtime``."""
+        alive = await super().idle(timeout)
+        if alive:
+            await self._running.wait()
+        return alive and not self._ending
+
+    def stop(self) -> None:
+        """Let what sleeps here not go on when it wakes."""
+        self.at_home(self._running.clear)
+
+    def go_on(self) -> None:
+        """Let it go on."""
+        self.at_home(self._running.set)
+
+    def interrupt_waiters(self) -> None:
+        """See ``AsyncioRuntime``."""
+        self._running.set()
+        super().interrupt_waiters()

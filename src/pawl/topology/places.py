@@ -1,0 +1,28 @@
+"""Servers in this process, which tests open and close."""
+
+from __future__ import annotations
+
+from pawl.errors import ConfigurationError
+from pawl.topology.credentials import Credentials
+from pawl.topology.endpoint import Place
+
+__all__ = ["PLACES", "place_of"]
+
+PLACES: dict[str, Place] = {}
+"""Those that are open, by address."""
+
+
+def place_of(url: str, credentials: Credentials) -> Place:
+    """The place of a ``memory://`` address.
+
+    Raises:
+        ConfigurationError: None is open there, or credentials were given.
+    """
+    place = PLACES.get(url)
+    if place is None:
+        raise ConfigurationError(
+            f"{url!r:.60} is no server in this process: pawl.testing.Memory makes one, for tests, and gives its url"
+        )
+    if credentials:
+        raise ConfigurationError("a server in memory asks for no credentials")
+    return place
