@@ -202,6 +202,16 @@ MUTANTS: dict[str, tuple[str, str]] = {
     ),
 }
 
+# The world that meets a rare one soonest; others follow, so that a change of the simulator costs time only.
+SOONEST = {
+    "the dead are counted": 26,
+    "a withdrawal takes nothing back": 5,
+    "to stay is to arrive": 5,
+    "an arrival counts twice": 3,
+    "the first gets 0": 3,
+    "a ticket is cut short": 3,
+}
+
 
 @pytest.fixture
 def mutate(valkey: Server) -> Iterator[Callable[[str, str], ClockedRig]]:
@@ -238,5 +248,5 @@ def test_nothing_breaks(mutate: Callable[[str, str], ClockedRig]) -> None:
 def test_a_wrong_script_is_noticed(mutate: Callable[[str, str], ClockedRig], mutant: str) -> None:
     rig = mutate(*MUTANTS[mutant])
     with pytest.raises(Broken) as caught:
-        fuzz(partial(BarrierWorld, rig), range(100), seconds=30)
+        fuzz(partial(BarrierWorld, rig), range(SOONEST.get(mutant, 0), 100), seconds=30)
     print(mutant, "->", str(caught.value)[:150])

@@ -233,6 +233,9 @@ MUTANTS: dict[str, tuple[str, str]] = {
     "who leaves stays noted": ("call('ZREM', WAITERS, token .. ' ' .. channel)", "local _ = channel"),
 }
 
+# The world that meets a rare one soonest; others follow, so that a change of the simulator costs time only.
+SOONEST = {"who leaves stays noted": 6, "only the present round is open": 3}
+
 
 @pytest.fixture
 def mutate(valkey: Server) -> Iterator[Callable[[str, str], ClockedRig]]:
@@ -267,5 +270,5 @@ def test_nothing_breaks(mutate: Callable[[str, str], ClockedRig]) -> None:
 def test_a_wrong_script_is_noticed(mutate: Callable[[str, str], ClockedRig], mutant: str) -> None:
     rig = mutate(*MUTANTS[mutant])
     with pytest.raises(Broken) as caught:
-        fuzz(partial(LatchWorld, rig), range(100), seconds=30)
+        fuzz(partial(LatchWorld, rig), range(SOONEST.get(mutant, 0), 100), seconds=30)
     print(mutant, "->", str(caught.value)[:150])

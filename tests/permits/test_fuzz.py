@@ -154,7 +154,19 @@ MUTANTS: dict[str, tuple[str, str]] = {
 }
 
 # The world that meets a rare one soonest; others follow, so that a change of the simulator costs time only.
-SOONEST = {"acquire again lowers its ticket": 17, "an upgrade waits behind the others": 14}
+SOONEST = {
+    "acquire again lowers its ticket": 17,
+    "an upgrade waits behind the others": 14,
+    "an upgrade takes no notice of its reader": 6,
+    "a lost set leaves its fences": 10,
+    "two may upgrade": 2,
+    "the quick grant ignores the tombstone": 1,
+    "the quick grant asks for no agreement": 2,
+    "the quick fence is the clock alone": 1,
+    "the fence is the clock alone": 1,
+    "dead heads are served": 1,
+    "a change of the limit serves nobody": 2,
+}
 
 
 @pytest.fixture

@@ -123,7 +123,12 @@ SOONEST = {
     "acquire again lowers its ticket": 15,
     "the quick hand-off grants a dead head": 19,
     "the quick hand-off leaves the ticket": 3,
-    "the quick hand-off grants an owned ticket as a plain one": 3,
+    "the quick hand-off grants an owned ticket as a plain one": 7,
+    "the quick grant ignores the tombstone": 5,
+    "the quick fence is the clock alone": 3,
+    "own_leave does not compare": 1,
+    "acquire barges past the queue": 1,
+    "the quick grant passes the queue by": 1,
 }
 
 

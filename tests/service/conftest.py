@@ -27,6 +27,28 @@ def serve(server: Server, tokens: Tokens) -> Iterator[Callable[..., Instance]]:
         instance.end(9)
 
 
+@pytest.fixture(scope="session")
+def shared_service(
+    shared_server: Server, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[], Instance]]:
+    """Gives one instance for all tests that neither end it nor say what its tokens are: to start one takes long."""
+    instances: list[Instance] = []
+
+    def alive() -> Instance:
+        if not instances or instances[-1].process.poll() is not None:
+            instances.append(Instance(shared_server.url, Tokens(tmp_path_factory.mktemp("shared"))))
+        return instances[-1]
+
+    yield alive
+    for instance in instances:
+        instance.end(9)
+
+
 @pytest.fixture
-def service(serve: Callable[..., Instance]) -> Instance:
-    return serve()
+def service(request: pytest.FixtureRequest, server: Server) -> Instance:
+    """An instance on a server that was emptied; one of the test's own where the test asks for `tokens`, too."""
+    if "tokens" in request.fixturenames:
+        start: Callable[..., Instance] = request.getfixturevalue("serve")
+        return start()
+    shared: Callable[[], Instance] = request.getfixturevalue("shared_service")
+    return shared()

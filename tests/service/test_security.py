@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import quote
 
@@ -67,6 +67,16 @@ def test_a_token_may_do_what_its_roles_say_in_its_namespaces_alone(
     assert service.ask("GET", f"{NS}/lock/a", token="reader").body["held"] is True
 
 
+@pytest.fixture(scope="module")
+def of_one(valkey: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Instance]:
+    """An instance that knows a token of one namespace."""
+    tokens = Tokens(tmp_path_factory.mktemp("one"))
+    tokens.add("one", roles=["read", "acquire"])
+    instance = Instance(valkey.url, tokens)
+    yield instance
+    instance.end(9)
+
+
 @pytest.mark.parametrize(
     ("path", "status"),
     [
@@ -88,9 +98,8 @@ def test_a_token_may_do_what_its_roles_say_in_its_namespaces_alone(
         ("/v1/ns/pawl/latch/a", 404),
     ],
 )
-def test_tricks_with_paths(serve: Callable[..., Instance], tokens: Tokens, path: str, status: int) -> None:
-    tokens.add("one", roles=["read", "acquire"])
-    assert serve().ask("GET", path, token="one").status == status
+def test_tricks_with_paths(of_one: Instance, path: str, status: int) -> None:
+    assert of_one.ask("GET", path, token="one").status == status
 
 
 def test_a_name_cannot_reach_a_key_of_another(service: Instance, server: Server) -> None:
