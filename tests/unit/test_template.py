@@ -46,7 +46,7 @@ def test_a_text_has_fields_or_stands_for_one_name(text: str) -> None:
 def test_what_python_formats_is_formatted_alike(text: str, value: str) -> None:
     try:
         expected = text.format(a=value, b=value)
-    except (ValueError, LookupError, AttributeError):
+    except (ValueError, LookupError, AttributeError, TypeError):
         return
     if plain(text) is None:
         assert Template(text).fill({"a": value, "b": value}) == expected
