@@ -316,10 +316,10 @@ def plan_of(
     name, key = found
     if settings.redlock is not None:
         refuse_on_quorum(settings, kind if owner is None else f"{kind}(owner=)")
-        return _quorum_plan(settings.redlock, kind, name, key, options)
+        return _quorum_plan(settings, settings.redlock, kind, name, key, options)
     if owner is not None:
         return Plan(SharedMutex(kind, name, key, owner), options, False, True, True, "")
-    return _mutex_plan(settings, kind, name, key, options)
+    return _exclusive_plan(settings, Mutex(kind, name, key), options)
 
 
 def plan_of_key(settings: Settings, key: Key, given: Mapping[str, Any]) -> Plan:
@@ -331,19 +331,13 @@ def plan_of_key(settings: Settings, key: Key, given: Mapping[str, Any]) -> Plan:
     """
     options = settings.lock_options(given)
     refuse_on_quorum(settings, "a key of another program")
-    return _mutex_plan(settings, "lock", key.name, key.key, options)
+    return _exclusive_plan(settings, Mutex("lock", key.name, key.key), options)
 
 
-def _mutex_plan(settings: Settings, kind: str, name: str, key: str, options: LockOptions) -> Plan:
-    return Plan(
-        Mutex(kind, name, key),
-        options,
-        kind == "rlock",
-        False,
-        not options.hands_over,
-        _spot(key, options),
-        _plain(options) and not settings.strict,
-    )
+def _exclusive_plan(settings: Settings, primitive: Primitive, options: LockOptions) -> Plan:
+    plain = _plain(options) and not settings.strict
+    spot = _spot(primitive.key, options)
+    return Plan(primitive, options, primitive.kind == "rlock", False, not options.hands_over, spot, plain)
 
 
 _ON_QUORUM = frozenset({"lock", "rlock", "multi_lock"})
@@ -360,7 +354,9 @@ def refuse_on_quorum(settings: Settings, kind: str) -> None:
         raise NotSupported(f"{text}; concepts/redlock.md has the proof")
 
 
-def _quorum_plan(redlock: RedlockOptions, kind: str, name: str, key: str, options: LockOptions) -> Plan:
+def _quorum_plan(
+    settings: Settings, redlock: RedlockOptions, kind: str, name: str, key: str, options: LockOptions
+) -> Plan:
     if options.ttl > redlock.max_ttl:
         raise ConfigurationError(
             f"ttl is {options.ttl:g} s, above max_ttl {redlock.max_ttl:g} s: a node that restarted is not asked for "
@@ -371,14 +367,7 @@ def _quorum_plan(redlock: RedlockOptions, kind: str, name: str, key: str, option
         raise NotSupported(
             f"{what} is for one master; several independent ones (Redlock) have no replicas to ask"
         )
-    return Plan(
-        QuorumMutex(kind, name, key),
-        options,
-        kind == "rlock",
-        False,
-        not options.hands_over,
-        _spot(key, options),
-    )
+    return _exclusive_plan(settings, QuorumMutex(kind, name, key), options)
 
 
 def name_and_key(settings: Settings, name: object) -> tuple[str, str] | None:

@@ -86,5 +86,5 @@ def for_loop(loop: asyncio.AbstractEventLoop, target: Target, settings: Settings
         return asyncio_runtime(loop, target, prefix)
     roster = _roster(target, options)
     return QuorumAsyncioRuntime(
-        loop, target.nodes, prefix, roster, probe(settings.namespace), options.node_timeout
+        loop, target.nodes, prefix, roster, probe(settings.namespace), SCRIPTS, options.node_timeout
     )

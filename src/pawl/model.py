@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 __all__ = [
     "AuditEntry",
@@ -68,7 +68,7 @@ class Grant(NamedTuple):
     valid_until: float
     confirmed: bool
     holds: int = 1
-    quorum: QuorumInfo | None = None
+    quorum: Any = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from pawl.core.candidate import leave_call
 from pawl.core.claim import TOMB_MS, Claim, bear, rest
 from pawl.core.durable import confirm, renew_durably
 from pawl.core.faults import to_error
@@ -179,8 +180,7 @@ async def leave(engine: Engine, tenure: Tenure, answer: Reply | Fault | None = N
         tenure: What is given back.
         answer: What became of the first try, where it was made already.
     """
-    runtime = engine.runtime
-    options = tenure.options
+    runtime, options = engine.runtime, tenure.options
     close_ms = tenure.close_ms(runtime.now()) if options.min_hold else 0
     unanswered = False
     claim: Claim | None = None
@@ -194,7 +194,7 @@ async def leave(engine: Engine, tenure: Tenure, answer: Reply | Fault | None = N
                     raise answer
                 if answer is None:
                     tomb_ms = TOMB_MS if unanswered or tenure.unanswered else 0
-                    call = tenure.primitive.leave(tenure.token, tomb_ms, close_ms)
+                    call = leave_call(engine, tenure, tomb_ms, close_ms)
                     answer = await runtime.call(call, options.request_timeout)
                 reply = answer
                 return (

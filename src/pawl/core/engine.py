@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakMethod, ref
 
 from pawl.core.breaker import Breaker
+from pawl.core.candidate import leave_call
 from pawl.core.claim import TOMB_MS, Claim
 from pawl.core.handover import Places, Turn
 from pawl.core.renewal import upkeep
@@ -337,7 +338,7 @@ class Engine:
 
     def depart_from(self, tenure: Tenure, close_ms: int = 0) -> None:
         """Leave the token of a tenure in the background, barred if a copy of its acquire may still be on its way."""
-        self.depart(tenure.primitive, tenure.token, TOMB_MS if tenure.unanswered else 0, close_ms)
+        self.post(leave_call(self, tenure, TOMB_MS if tenure.unanswered else 0, close_ms))
 
     def start_upkeep(self) -> None:
         """Start the client's background service, if it does not run."""

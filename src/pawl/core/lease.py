@@ -137,7 +137,8 @@ class BaseLease:
     @property
     def quorum(self) -> QuorumInfo | None:
         """How several independent masters voted for it, with validity and drift; None with one server."""
-        return self._tenure.quorum
+        kept = self._tenure.quorum
+        return None if kept is None else kept.info()
 
     @property
     def ttl(self) -> float:

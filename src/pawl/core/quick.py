@@ -8,9 +8,11 @@ is known by then.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
+from pawl.core.candidate import Granted, is_open, question_of
 from pawl.core.claim import Claim, patience
+from pawl.core.quorum import GrantVotes
 from pawl.core.tenure import Tenure
 from pawl.core.validity import valid_until
 from pawl.model import LeaseState
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from pawl.core.engine import Engine
     from pawl.core.lease import BaseLease
     from pawl.core.operations import NewLease, Plan
+    from pawl.core.quorum import QuorumLine, QuorumPrimitive, QuorumRuntime
+    from pawl.core.redlock import RedlockOptions
     from pawl.core.runtime import Call, Fault, Reply
 
 __all__ = ["ask", "begin", "claim_of", "end", "hand_on", "settle"]
@@ -56,11 +60,25 @@ def ask(
     if line is None:
         return None
     options = tenure.options
+    if engine.quorum is not None:
+        return _ask_all(engine, tenure, cast("QuorumLine", line), sent_at, until)
     call = tenure.primitive.acquire(
         tenure.token, options.life_ms, options.ticket_ms,
         wait=True, block=options.block, channel=line.channel, max_waiters=options.max_waiters,
     )  # fmt: skip
     return line.ask(call, options.request_timeout if until is None else patience(sent_at, options, until))
+
+
+def _ask_all(
+    engine: Engine, tenure: Tenure, line: QuorumLine, sent_at: float, until: float | None
+) -> Reply | Awaitable[Reply]:
+    options, settings = tenure.options, cast("RedlockOptions", engine.quorum)
+    nodes = cast("QuorumRuntime", engine.runtime)
+    call = question_of(nodes, cast("QuorumPrimitive", tenure.primitive), tenure.token, options, sent_at)
+    budget = settings.node_timeout
+    if until is not None:
+        budget = min(budget, patience(sent_at, options, until))
+    return line.vote(call, GrantVotes(len(nodes.nodes)), budget)
 
 
 def settle(
@@ -70,8 +88,15 @@ def settle(
     if reply[0] != b"H" or reply[2] <= 0:
         return None
     options = tenure.options
-    until = valid_until(sent_at, reply[3] - options.delay_ms, options.ttl_ms)
+    settings = engine.quorum
     now = engine.runtime.now()
+    if settings is None:
+        until = valid_until(sent_at, reply[3] - options.delay_ms, options.ttl_ms)
+    else:
+        until = settings.valid_until(sent_at, reply[3], options.ttl_ms)
+        nodes = cast("QuorumRuntime", engine.runtime)
+        drift = settings.drift(reply[3] / 1000)
+        tenure.quorum = Granted(reply[4], nodes.sender(), nodes.nodes, drift, until - now)
     if until <= now:
         return None
     tenure.fence = reply[2]
@@ -134,6 +159,8 @@ def end(engine: Engine, lease: BaseLease) -> Call | None:
     tenure = lease._tenure
     place = tenure.place
     row = tenure.row
+    if tenure.quorum is not None and _may_come_late(engine, tenure.quorum):
+        return None
     if (
         row is None
         or tenure.unanswered
@@ -161,3 +188,11 @@ def end(engine: Engine, lease: BaseLease) -> Call | None:
     tenure.watchers = None
     engine.forget_holder(tenure, lease._who)
     return tenure.primitive.leave(tenure.token, 0, 0)
+
+
+def _may_come_late(engine: Engine, kept: Granted) -> bool:
+    """Whether a vote that was not waited for may come behind what gives the lease back."""
+    sender, drops = cast("QuorumRuntime", engine.runtime).sender()
+    if sender is kept.sender[0] and drops == kept.sender[1]:
+        return False
+    return any(is_open(outcome) for outcome in kept.votes.outcomes)

@@ -13,7 +13,7 @@ node with these, and that node mints above it. This holds while nodes keep their
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -27,11 +27,15 @@ __all__ = [
     "GrantVotes",
     "MergedVotes",
     "Question",
+    "QuorumCall",
+    "QuorumLine",
     "QuorumPrimitive",
     "QuorumRuntime",
     "RatifyVotes",
+    "SpreadCall",
     "majority",
     "merge_inspect",
+    "spread",
 ]
 
 NOT_ASKED = Fault(FaultKind.UNREACHABLE, "not asked")
@@ -41,6 +45,35 @@ NOT_ASKED = Fault(FaultKind.UNREACHABLE, "not asked")
 def majority(nodes: int) -> int:
     """How many of ``nodes`` any two of whose groups share a member."""
     return nodes // 2 + 1
+
+
+class QuorumCall(Call):
+    """A call whose plainest answer is known beforehand, to the byte: it need not be parsed to be counted.
+
+    Attributes:
+        yes: The bytes of that answer, with ``%d`` for the request id; empty: there is none.
+        plain: What these bytes say.
+        native: Key and value, packed, where one native command does the same: delete a key that has this value.
+    """
+
+    yes: bytes = b""
+    plain: Reply | None = None
+    native: tuple[bytes, bytes] | None = None
+
+
+class SpreadCall(Call):
+    """A call that is not the same for all nodes; as a ``Call`` it is the first of them.
+
+    Attributes:
+        each: The call of each node.
+    """
+
+    each: tuple[Call, ...] = ()
+
+
+def spread(call: Call, nodes: int) -> Sequence[Call]:
+    """What each of the nodes is sent."""
+    return call.each if isinstance(call, SpreadCall) else [call] * nodes
 
 
 class Ballot(Protocol):
@@ -54,6 +87,10 @@ class Ballot(Protocol):
         """Take note of an answer that came after the decision, or of one that will not come."""
         ...
 
+    def reply(self) -> Reply:
+        """What the votes come to, as one reply. Raises ``Fault`` if it is not known."""
+        ...
+
 
 Question = tuple[Sequence[Call | None], Ballot]
 """One call for each node (None: that node is not asked), and who counts the answers."""
@@ -62,12 +99,28 @@ Question = tuple[Sequence[Call | None], Ballot]
 class QuorumPrimitive(Primitive, Protocol):
     """What a primitive of several masters can be asked for beside ``Primitive``."""
 
-    def grant(self, token: str, ttl_ms: int, block: int, hint: int) -> Call:
-        """Ask a node for its vote; ``hint`` is the fence that the candidate would like."""
+    def grant(self, token: str, ttl_ms: int, block: int, hint: int, *, clock: bool) -> Call:
+        """Ask a node for its vote.
+
+        Args:
+            token: The candidate's token.
+            ttl_ms: The life of the vote.
+            block: How many fences it reserves.
+            hint: The fence that the candidate would like; 0: any.
+            clock: Whether the node is to tell its clock.
+        """
         ...
 
     def ratify(self, token: str, fence: int, block: int) -> Call:
         """Write the fence of a grant back to a node that holds the token."""
+        ...
+
+
+class QuorumLine(Protocol):
+    """The connections to all masters, as the straight way uses them; beside ``Line``."""
+
+    def vote(self, call: Call, ballot: Ballot, timeout: float) -> Reply | Awaitable[Reply]:
+        """Send one call to all, and have the answers counted: what the ballot's ``reply`` says, or what brings it."""
         ...
 
 
@@ -79,6 +132,9 @@ class QuorumRuntime(Protocol):
 
     ahead_us: float
     """The latest server clock, in µs, minus this client's clock at the send: where the next fence will lie."""
+
+    ahead_at: float
+    """When that was learned."""
 
     async def ask(self, questions: Sequence[Question], timeout: float) -> None:
         """Send each node its calls in one write, and return once every question is decided or answered by all.
@@ -96,8 +152,14 @@ class QuorumRuntime(Protocol):
         """Send without waiting, behind what was sent before, where a connection lives."""
         ...
 
+    def sender(self) -> tuple[object, int]:
+        """The connections of the present caller, and how many of them were lost.
 
-@dataclass(slots=True)
+        While both are the same, what is sent to a node goes behind all that was sent to it before.
+        """
+        ...
+
+
 class GrantVotes:
     """The votes for one token.
 
@@ -108,29 +170,33 @@ class GrantVotes:
         granted: The nodes that gave their vote.
     """
 
-    nodes: int
-    needed: int
-    outcomes: list[Reply | Fault | None]
-    granted: list[int]
-    refused: int = 0
+    __slots__ = ("granted", "needed", "nodes", "outcomes", "refused")
 
-    @classmethod
-    def of(cls, nodes: int) -> GrantVotes:
-        """No votes yet."""
-        return cls(nodes, majority(nodes), [None] * nodes, [])
+    def __init__(self, nodes: int) -> None:
+        self.nodes: int = nodes
+        self.needed: int = nodes // 2 + 1
+        self.outcomes: list[Reply | Fault | None] = [None] * nodes
+        self.granted: list[int] = []
+        self.refused: int = 0
 
     def add(self, index: int, outcome: Reply | Fault) -> bool:
         """Decided by a majority of yes, or when so many said no that none can come."""
         self.outcomes[index] = outcome
-        if isinstance(outcome, list) and outcome[0] == b"H" and outcome[2] > 0:
+        if type(outcome) is list and outcome[0] == b"H" and outcome[2] > 0:
             self.granted.append(index)
-        else:
-            self.refused += 1
-        return len(self.granted) >= self.needed or self.refused > self.nodes - self.needed
+            return len(self.granted) >= self.needed
+        self.refused += 1
+        return self.refused > self.nodes - self.needed
 
     def late(self, index: int, outcome: Reply | Fault) -> None:
         """Kept for the record."""
         self.outcomes[index] = outcome
+
+    def reply(self) -> Reply:
+        """``H`` with fence and life where the majority knows the fence, else ``V``; the votes themselves come last."""
+        if len(self.granted) >= self.needed and self.agreed:
+            return [b"H", b"", self.fence, self.left_ms, self]
+        return [b"V", b"", self]
 
     @property
     def won(self) -> bool:
@@ -140,18 +206,18 @@ class GrantVotes:
     @property
     def fence(self) -> int:
         """The largest fence of the votes."""
-        return max(int(self._reply(index)[2]) for index in self.granted)
+        return max([int(self._reply(index)[2]) for index in self.granted])
 
     @property
     def agreed(self) -> bool:
         """Whether a majority minted the same, largest number itself, so that nothing needs to be written back."""
-        top = self.fence
-        return sum(int(self._reply(index)[2]) == top for index in self.granted) >= self.needed
+        fences = [int(self._reply(index)[2]) for index in self.granted]
+        return fences.count(max(fences)) >= self.needed
 
     @property
     def left_ms(self) -> int:
         """How long a majority of the votes lives at least."""
-        lives = sorted((int(self._reply(index)[3]) for index in self.granted), reverse=True)
+        lives = sorted([int(self._reply(index)[3]) for index in self.granted], reverse=True)
         return lives[self.needed - 1]
 
     @property
@@ -203,6 +269,10 @@ class RatifyVotes:
     def late(self, index: int, outcome: Reply | Fault) -> None:
         """Nothing depends on it."""
 
+    def reply(self) -> Reply:
+        """How many know the fence."""
+        return [b"N", b"", self.held]
+
 
 class AllVotes:
     """Waits for everybody: what an undo needs."""
@@ -214,6 +284,10 @@ class AllVotes:
     def late(self, index: int, outcome: Reply | Fault) -> None:
         """Nothing depends on it."""
 
+    def reply(self) -> Reply:
+        """Nothing is made of the answers."""
+        return [b"N", b"", 0]
+
 
 class MergedVotes:
     """The answers of all nodes to a renewal, a release or a look, as one reply such as a single master's.
@@ -224,18 +298,27 @@ class MergedVotes:
     - A majority of no is no. Otherwise too few answered, and the outcome is not known: a ``Fault``.
     """
 
-    __slots__ = ("needed", "nodes", "outcomes")
+    __slots__ = ("_leading", "_same", "needed", "nodes", "outcomes")
 
     def __init__(self, nodes: int) -> None:
         self.nodes: int = nodes
         self.needed: int = majority(nodes)
         self.outcomes: list[Reply | Fault | None] = [None] * nodes
+        self._leading: object = None
+        self._same: int = 0
 
     def add(self, index: int, outcome: Reply | Fault) -> bool:
         """Decided once a majority agrees."""
         self.outcomes[index] = outcome
-        status = outcome[0] if isinstance(outcome, list) else None
-        return status is not None and len(self._like(status)) >= self.needed
+        if type(outcome) is not list:
+            return False
+        if outcome[0] == self._leading:
+            self._same += 1
+        elif self._leading is None:
+            self._leading, self._same = outcome[0], 1
+        else:
+            return len(self._like(outcome[0])) >= self.needed
+        return self._same >= self.needed
 
     def late(self, index: int, outcome: Reply | Fault) -> None:
         """Nothing depends on it."""
@@ -243,8 +326,19 @@ class MergedVotes:
     def _like(self, status: bytes) -> list[Reply]:
         return [o for o in self.outcomes if isinstance(o, list) and o[0] == status]
 
+    def reply(self) -> Reply:
+        """The one reply. Raises ``Fault`` if too few answered."""
+        if self._leading == b"R":
+            for outcome in self.outcomes:
+                if type(outcome) is list and outcome[0] == b"R" and self._same >= self.needed:
+                    return outcome
+        result = self.result()
+        if isinstance(result, Fault):
+            raise result
+        return result
+
     def result(self) -> Reply | Fault:
-        """The one reply."""
+        """The one reply, or why there is none."""
         answered = [o for o in self.outcomes if isinstance(o, list)]
         held = self._like(b"H")
         if len(held) >= self.needed:

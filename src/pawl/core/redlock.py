@@ -17,13 +17,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from pawl.core.backoff import full_jitter
+from pawl.core.candidate import granted, learn_clock, question_of, word_of
 from pawl.core.claim import TOMB_MS, check_stop, patience, rest
 from pawl.core.faults import passes, to_error
 from pawl.core.options import MAX_TTL, check_count, seconds
 from pawl.core.quorum import AllVotes, GrantVotes, MergedVotes, QuorumRuntime, RatifyVotes
 from pawl.core.runtime import Fault, Reply
 from pawl.errors import ClockDrift, ConfigurationError, QuorumNotReached
-from pawl.model import Grant, NodeVote, QuorumInfo
+from pawl.model import Grant
 
 if TYPE_CHECKING:
     from pawl.core.claim import Claim
@@ -37,7 +38,6 @@ __all__ = ["RedlockOptions", "win"]
 log: logging.Logger = logging.getLogger("pawl.redlock")
 
 _DRIFTED_TRIES = 3
-_AHEAD_US = 500.0
 _LONGEST_PAUSE = 0.4
 _LAST_TRY = 0.01
 _DOUBLINGS = 4
@@ -81,6 +81,11 @@ class RedlockOptions:
         """Seconds to take off a life of ``ttl`` seconds."""
         return ttl * self.drift_factor + self.drift_floor
 
+    def valid_until(self, sent_at: float, left_ms: int, asked_ms: int) -> float:
+        """The end of validity of a grant, on the clock of ``sent_at``; see ``pawl.core.validity``."""
+        ttl = min(left_ms, asked_ms) / 1000.0
+        return sent_at + ttl - (ttl * self.drift_factor + self.drift_floor)
+
 
 def _within(value: object, what: str, least: float, most: float) -> float:
     number = seconds(value, what)
@@ -120,7 +125,11 @@ async def win(
     attempt = _Attempt(engine, primitive, options, claim)
     tries = 0
     while True:
-        grant = await attempt.run(until)
+        if claim.answer is None:
+            grant = await attempt.run(until)
+        else:
+            asked, claim.answer = claim.answer, None
+            grant = await attempt.resume(*asked, until)
         if grant is not None:
             return grant
         check_stop(claim.stop, primitive.name)
@@ -158,7 +167,7 @@ class _Attempt:
         self.options = options
         self.claim = claim
         self.settings: RedlockOptions = engine.quorum or RedlockOptions()
-        self.votes = GrantVotes.of(len(self.nodes.nodes))
+        self.votes = GrantVotes(len(self.nodes.nodes))
         self.drifted = 0
         self.late = False
         self.failing_since: float | None = None
@@ -167,39 +176,37 @@ class _Attempt:
         """One try: ask all, write the fence back where that is needed, check the time; or take all of it back."""
         runtime, claim = self.engine.runtime, self.claim
         count = len(self.nodes.nodes)
-        self.votes = votes = GrantVotes.of(count)
+        self.votes = votes = GrantVotes(count)
         self.late = False
-        block = self.options.block
         claim.sent = True
         sent_at = runtime.now()
-        hint = int(sent_at * 1e6 + self.nodes.ahead_us + _AHEAD_US) if self.nodes.ahead_us else 0
-        call = self.primitive.grant(claim.token, self.options.ttl_ms, block, hint)
+        call = question_of(self.nodes, self.primitive, claim.token, self.options, sent_at)
         budget = min(self.settings.node_timeout, patience(sent_at, self.options, until))
         await self.nodes.ask([([call] * count, votes)], budget)
-        self._learn_clock(sent_at)
+        return await self._judge(sent_at, budget)
+
+    async def resume(self, reply: Reply, sent_at: float, until: float | None) -> Grant | None:
+        """The rest of a try whose question was asked already, by the straight way."""
+        self.votes = reply[-1]
+        self.claim.sent = True
+        runtime = self.engine.runtime
+        budget = min(self.settings.node_timeout, patience(runtime.now(), self.options, until))
+        return await self._judge(sent_at, budget)
+
+    async def _judge(self, sent_at: float, budget: float) -> Grant | None:
+        runtime, votes, block = self.engine.runtime, self.votes, self.options.block
+        learn_clock(self.nodes, votes, sent_at)
         if votes.won:
             fence = votes.fence
-            valid = self._valid_until(sent_at)
+            valid = self.settings.valid_until(sent_at, votes.left_ms, self.options.ttl_ms)
             known = valid > runtime.now() and (votes.agreed or await self._ratify(fence, block, budget))
             self.late = valid <= runtime.now()
             if known and not self.late:
-                return Grant(fence, valid, True, 1, self._info(valid))
+                return Grant(fence, valid, True, 1, granted(self.engine, votes, valid, self.options.ttl_ms))
             self.drifted += self.late
         self.failing_since = (self.failing_since or sent_at) if self._lacking() else None
         self._take_back()
         return None
-
-    def _learn_clock(self, sent_at: float) -> None:
-        clocks = [int(o[-1]) for o in self.votes.outcomes if isinstance(o, list)]
-        if clocks:
-            # By majority, so that one node whose clock jumped does not make every wish useless.
-            middle = sorted(clocks, reverse=True)[len(clocks) // 2 if len(clocks) > 2 else 0]
-            close = [clock for clock in clocks if clock - middle < 1_000_000]
-            self.nodes.ahead_us = max(close) - sent_at * 1e6
-
-    def _valid_until(self, sent_at: float) -> float:
-        ttl = min(self.votes.left_ms, self.options.ttl_ms) / 1000
-        return sent_at + ttl - self.settings.drift(ttl)
 
     async def _ratify(self, fence: int, block: int, budget: float) -> bool:
         call = self.primitive.ratify(self.claim.token, fence, block)
@@ -291,16 +298,7 @@ class _Attempt:
 
     def outcomes(self) -> dict[str, str]:
         """What each node answered in the last try, in words."""
-        return {node: _word(o) for node, o in zip(self.nodes.nodes, self.votes.outcomes, strict=True)}
-
-    def _info(self, valid: float) -> QuorumInfo:
-        listed = tuple(
-            NodeVote(node, _word(o), isinstance(o, list) and o[0] == b"H")
-            for node, o in zip(self.nodes.nodes, self.votes.outcomes, strict=True)
-        )
-        ttl = min(self.votes.left_ms, self.options.ttl_ms) / 1000
-        validity = max(0.0, valid - self.engine.runtime.now())
-        return QuorumInfo(listed, self.votes.needed, validity, self.settings.drift(ttl))
+        return {node: word_of(o) for node, o in zip(self.nodes.nodes, self.votes.outcomes, strict=True)}
 
 
 def _is_no(outcome: Reply | Fault | None) -> bool:
@@ -308,16 +306,3 @@ def _is_no(outcome: Reply | Fault | None) -> bool:
     if isinstance(outcome, Fault):
         return not outcome.maybe_applied
     return outcome is not None and outcome[0] in (b"B", b"X")
-
-
-def _word(outcome: Reply | Fault | None) -> str:
-    if outcome is None:
-        return "no answer yet"
-    if isinstance(outcome, Fault):
-        return f"{outcome.kind.value}: {outcome.text}" if outcome.text else outcome.kind.value
-    if outcome[0] == b"H":
-        return "granted"
-    if outcome[0] == b"B":
-        holder = outcome[4].decode(errors="replace")
-        return f"held by {holder}" if holder else "held by another"
-    return "given up before"

@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from collections import OrderedDict
     from weakref import ref
 
+    from pawl.core.candidate import Granted
     from pawl.core.handover import Place
     from pawl.core.lease import BaseLease
     from pawl.core.options import LockOptions
     from pawl.core.primitive import Primitive
     from pawl.core.runtime import Reply
-    from pawl.model import QuorumInfo
 
 __all__ = ["Tenure", "loss_from"]
 
@@ -71,7 +71,7 @@ class Tenure:
     lease: ref[BaseLease] | None = None
     who: object = None
     unanswered: bool = False
-    quorum: QuorumInfo | None = None
+    quorum: Granted | None = None
     seen: tuple[object, ...] = ()
     degraded: str = ""
     failures: int = 0

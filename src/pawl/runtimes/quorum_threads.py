@@ -6,13 +6,14 @@ import contextlib
 import threading
 from collections.abc import Sequence
 
-from pawl.core.quorum import MergedVotes, Question
+from pawl.core.quorum import MergedVotes, Question, spread
 from pawl.core.roster import Roster
 from pawl.core.runtime import DEAF, Call, Fault, FaultKind, Reply
 from pawl.core.scripts import Script
 from pawl.runtimes.threads import ThreadRuntime
 from pawl.topology.endpoint import Endpoint
-from pawl.transport.fan import Fan, NodeLink
+from pawl.transport.fan import ThreadFan
+from pawl.transport.node import NodeLink, meet
 
 __all__ = ["QuorumThreadRuntime"]
 
@@ -21,6 +22,12 @@ _GREETING = 0.25
 
 _GRACE = 0.05
 """Seconds by which the first call waits for nodes beyond the majority."""
+
+
+class _Fans(threading.local):
+    """What belongs to one thread."""
+
+    fan: ThreadFan | None = None
 
 
 class QuorumThreadRuntime(ThreadRuntime):
@@ -47,12 +54,13 @@ class QuorumThreadRuntime(ThreadRuntime):
         super().__init__(lambda: endpoints[0], wake_prefix)
         self.nodes: tuple[str, ...] = tuple(node.shown for node in roster.nodes)
         self.ahead_us: float = 0.0
+        self.ahead_at: float = 0.0
         self._endpoints = endpoints
         self._roster = roster
         self._probe = probe
         self._scripts = scripts
         self._node_timeout = node_timeout
-        self._fans = threading.local()
+        self._fans = _Fans()
         self._spares: list[list[NodeLink]] = [[] for _ in endpoints]
         self._looked = threading.Event()
         self._meeting_guard = threading.RLock()
@@ -67,8 +75,11 @@ class QuorumThreadRuntime(ThreadRuntime):
         """See ``Runtime``: nobody is woken here, since nobody queues."""
         return DEAF
 
-    def line(self) -> None:
-        """See ``Runtime``: there is not one."""
+    def line(self) -> ThreadFan | None:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
+        """See ``Runtime``."""
+        fan = self._fans.fan
+        # Locked by this thread's own call: a signal handler or finaliser came on top of it.
+        return None if fan is None or fan.dead or fan.lock.locked() else fan
 
     async def ready(self, timeout: float) -> None:
         """See ``Runtime``: there is nothing to subscribe to."""
@@ -82,15 +93,14 @@ class QuorumThreadRuntime(ThreadRuntime):
             # A signal handler on top of a call of the same thread: never mix two questions on one link.
             spare = self._new_fan()
             try:
-                spare.ask(questions, timeout)
+                spare.ask_all(questions, timeout)
             finally:
                 spare.close()
             return
         try:
-            fan.ask(questions, timeout)
+            fan.ask_all(questions, timeout)
         except BaseException:
             # Interrupted in the middle of a read or write: the links are not to be trusted.
-            self._fans.fan = None
             fan.close()
             raise
         finally:
@@ -98,26 +108,28 @@ class QuorumThreadRuntime(ThreadRuntime):
 
     def send(self, calls: Sequence[Call | None]) -> None:
         """See ``QuorumRuntime``."""
-        fan: Fan | None = getattr(self._fans, "fan", None)
-        if fan is not None and fan.lock.acquire(False):
+        fan = self._fans.fan
+        if fan is not None and not fan.dead and fan.lock.acquire(False):
             try:
-                fan.send(calls)
+                fan.cast(calls)
             finally:
                 fan.lock.release()
+
+    def sender(self) -> tuple[object, int]:
+        """See ``QuorumRuntime``."""
+        fan = self._fans.fan
+        return fan, 0 if fan is None else fan.drops
 
     async def call(self, call: Call, timeout: float) -> Reply:
         """See ``Runtime``: all nodes are asked; the answer is the majority's."""
         votes = MergedVotes(len(self.nodes))
-        await self.ask([([call] * len(self.nodes), votes)], timeout)
-        result = votes.result()
-        if isinstance(result, Fault):
-            raise result
-        return result
+        await self.ask([(spread(call, len(self.nodes)), votes)], timeout)
+        return votes.reply()
 
     async def call_many(self, calls: Sequence[Call], timeout: float) -> list[Reply | Fault]:
         """See ``Runtime``."""
         count = len(self.nodes)
-        questions = [([call] * count, MergedVotes(count)) for call in calls]
+        questions = [(spread(call, count), MergedVotes(count)) for call in calls]
         try:
             await self.ask(questions, timeout)
         except Fault as fault:
@@ -126,20 +138,22 @@ class QuorumThreadRuntime(ThreadRuntime):
 
     # Nodes ------------------------------------------------------------------------------------------------------
 
-    def _fan(self, timeout: float) -> Fan:
+    def _fan(self, timeout: float) -> ThreadFan:
         if self._ending:
             raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
         if not self._looked.is_set():
             self._look_around(max(timeout, _GREETING))
-        fan: Fan | None = getattr(self._fans, "fan", None)
-        if fan is None:
+        fan = self._fans.fan
+        if fan is None or fan.dead:
             fan = self._fans.fan = self._new_fan()
         return fan
 
-    def _new_fan(self) -> Fan:
-        return Fan(len(self.nodes), self._link_of, self._lost, self.now)
+    def _new_fan(self) -> ThreadFan:
+        return ThreadFan(len(self.nodes), self._link_of, self._lost, self.now)
 
     def _link_of(self, index: int) -> NodeLink | Fault:
+        if self._ending:
+            return Fault(FaultKind.CLOSED, "the client is closed", final=True)
         node = self._roster.nodes[index]
         now = self.now()
         if node.fault is not None and now >= node.retry_at:
@@ -161,21 +175,12 @@ class QuorumThreadRuntime(ThreadRuntime):
         """Connect to a node and learn what it is. Raises ``Fault``."""
         self._make_room()
         first = self._roster.nodes[index].run_id is None
-        link = NodeLink(self._endpoints[index], "", timeout, first=first)
-        try:
-            info = link.ask(self._probe, timeout)[2]
-            with self._meeting_guard:
-                never = self._roster.met(index, info.decode(errors="replace"), self.now())
-            if never is not None:
-                raise never
-            link.teach(self._scripts)
-            link.stop_blocking()
-        except OSError as error:
+        link, info = meet(self._endpoints[index], index, self._probe, self._scripts, timeout, first=first)
+        with self._meeting_guard:
+            never = self._roster.met(index, info, self.now())
+        if never is not None:
             link.close()
-            raise Fault(FaultKind.UNREACHABLE, f"the connection broke: {error}") from error
-        except BaseException:
-            link.close()
-            raise
+            raise never
         with self._links_guard:
             self._links.add(link)
         return link
@@ -226,7 +231,7 @@ class QuorumThreadRuntime(ThreadRuntime):
     def after_fork(self) -> None:
         """See ``ThreadRuntime``."""
         super().after_fork()
-        self._fans = threading.local()
+        self._fans = _Fans()
         self._spares = [[] for _ in self._endpoints]
         self._looked = threading.Event()
         self._meeting_guard = threading.RLock()

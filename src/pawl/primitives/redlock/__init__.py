@@ -4,12 +4,14 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections.abc import Callable
+from functools import lru_cache, partial
 
 from pawl.core.names import WIRE_VERSION, helper_key
 from pawl.core.primitive import Primitive
+from pawl.core.quorum import QuorumCall
 from pawl.core.runtime import Call, Reply
-from pawl.core.scripts import load, pack_words
+from pawl.core.scripts import Script, load, pack_words
 from pawl.errors import NotSupported, PawlError
 
 __all__ = ["SCRIPTS", "QuorumMutex"]
@@ -22,6 +24,12 @@ _INSPECT = load("pawl.primitives.mutex", "inspect")
 
 SCRIPTS = (_GRANT, _RATIFY, _RENEW, _LEAVE)
 """What every acquisition may send."""
+
+
+_RELEASED = b"*2\r\n$1\r\nR\r\n$10\r\n%d\r\n"
+_PLAIN_RELEASED: Reply = [b"R", b""]
+
+_make_quorum_call: Callable[[tuple[Script, bytes]], QuorumCall] = partial(tuple.__new__, QuorumCall)  # pyright: ignore[reportUnknownMemberType]
 
 
 @lru_cache(maxsize=1024)
@@ -56,11 +64,19 @@ class QuorumMutex:
         self._queue = pack_words(*[helper_key(key, suffix).encode() for suffix in helpers])
         self._dead = helper_key(key, f"{WIRE_VERSION}:dead:").encode()
 
-    def grant(self, token: str, ttl_ms: int, block: int, hint: int) -> Call:
+    def grant(self, token: str, ttl_ms: int, block: int, hint: int, *, clock: bool) -> Call:
         """Ask a node for its vote; see ``grant.lua``."""
         word = token.encode()
-        words = pack_words(self._dead + word, word)
-        return Call(_GRANT, self._name_fence + words + _args(ttl_ms, block) + pack_words(b"%d" % hint))
+        dead = self._dead + word
+        fence = b"%d" % hint
+        body = b"%b$%d\r\n%b\r\n$%d\r\n%b\r\n%b$%d\r\n%b\r\n$1\r\n%d\r\n" % (
+            self._name_fence, len(dead), dead, len(word), word, _args(ttl_ms, block), len(fence), fence, clock,
+        )  # fmt: skip
+        call: QuorumCall = _make_quorum_call((_GRANT, body))
+        if hint and not clock:
+            call.yes = b"*5\r\n$1\r\nH\r\n$10\r\n%%d\r\n:%d\r\n:%d\r\n:0\r\n" % (hint, ttl_ms)
+            call.plain = [b"H", b"", hint, ttl_ms, 0]
+        return call
 
     def ratify(self, token: str, fence: int, block: int) -> Call:
         """Write the fence of a grant back; see ``ratify.lua``."""
@@ -78,7 +94,7 @@ class QuorumMutex:
         max_waiters: int,
     ) -> Call:
         """The same as ``grant`` without a wish for the fence."""
-        return self.grant(token, ttl_ms, block, 0)
+        return self.grant(token, ttl_ms, block, 0, clock=True)
 
     def swap(
         self,
@@ -106,7 +122,15 @@ class QuorumMutex:
     def leave(self, token: str, tomb_ms: int, close_ms: int) -> Call:
         """Give a node's vote back; see ``leave.lua``."""
         word = token.encode()
-        return Call(_LEAVE, self._name + pack_words(self._dead + word, word) + _args(tomb_ms, close_ms))
+        packed = b"$%d\r\n%b\r\n" % (len(word), word)
+        dead = self._dead + word
+        body = b"%b$%d\r\n%b\r\n%b%b" % (self._name, len(dead), dead, packed, _args(tomb_ms, close_ms))
+        call: QuorumCall = _make_quorum_call((_LEAVE, body))
+        call.yes, call.plain = _RELEASED, _PLAIN_RELEASED
+        if not tomb_ms and not close_ms:
+            # A node that can delete a key if it has a value needs no script.
+            call.native = self._name, packed
+        return call
 
     def inspect(self, limit: int) -> Call:
         """Read the state of the name on one node; see the mutex's ``inspect.lua``."""

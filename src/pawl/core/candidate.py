@@ -1,0 +1,130 @@
+"""What a candidate asks several masters for, and what it keeps of their votes. Nothing here waits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from pawl.core.claim import TOMB_MS
+from pawl.core.quorum import GrantVotes, QuorumRuntime, SpreadCall
+from pawl.core.runtime import Call, Fault, Reply
+from pawl.model import NodeVote, QuorumInfo
+
+if TYPE_CHECKING:
+    from pawl.core.engine import Engine
+    from pawl.core.options import LockOptions
+    from pawl.core.primitive import Primitive
+    from pawl.core.quorum import QuorumPrimitive
+    from pawl.core.tenure import Tenure
+
+__all__ = ["Granted", "granted", "is_open", "learn_clock", "leave_call", "question_of", "word_of"]
+
+_AHEAD_US = 500.0
+_CLOCK_FOR = 10.0
+"""Seconds after which the nodes are asked for their clocks again: a wish must not stray from them."""
+
+
+def question_of(
+    nodes: QuorumRuntime, primitive: QuorumPrimitive, token: str, options: LockOptions, sent_at: float
+) -> Call:
+    """The question for a vote, with a wish for the fence: a little above all clocks that were seen."""
+    ahead = nodes.ahead_us
+    hint = int(sent_at * 1e6 + ahead + _AHEAD_US) if ahead else 0
+    clock = not ahead or sent_at - nodes.ahead_at > _CLOCK_FOR
+    return primitive.grant(token, options.ttl_ms, options.block, hint, clock=clock)
+
+
+def learn_clock(nodes: QuorumRuntime, votes: GrantVotes, sent_at: float) -> None:
+    """Take note of the nodes' clocks, where they told them."""
+    clocks = [int(o[-1]) for o in votes.outcomes if isinstance(o, list) and o[-1]]
+    if clocks:
+        # By majority, so that one node whose clock jumped does not make every wish useless.
+        middle = sorted(clocks, reverse=True)[len(clocks) // 2 if len(clocks) > 2 else 0]
+        close = [clock for clock in clocks if clock - middle < 1_000_000]
+        nodes.ahead_us = max(close) - sent_at * 1e6
+        nodes.ahead_at = sent_at
+
+
+class Granted:
+    """The votes by which a lease was granted, as its tenure keeps them.
+
+    Args:
+        votes: The votes; those that come later are noted there.
+        sender: Who sent the question; see ``QuorumRuntime.sender``.
+        nodes: The nodes' addresses.
+        drift: Seconds that were taken off.
+        validity: Seconds that were left at the grant.
+    """
+
+    __slots__ = ("drift", "nodes", "sender", "validity", "votes")
+
+    def __init__(
+        self,
+        votes: GrantVotes,
+        sender: tuple[object, int],
+        nodes: tuple[str, ...],
+        drift: float,
+        validity: float,
+    ) -> None:
+        self.votes: GrantVotes = votes
+        self.sender: tuple[object, int] = sender
+        self.nodes: tuple[str, ...] = nodes
+        self.drift: float = drift
+        self.validity: float = validity
+
+    def info(self) -> QuorumInfo:
+        """The same for users."""
+        listed = tuple(
+            NodeVote(node, word_of(o), isinstance(o, list) and o[0] == b"H")
+            for node, o in zip(self.nodes, self.votes.outcomes, strict=True)
+        )
+        return QuorumInfo(listed, self.votes.needed, self.validity, self.drift)
+
+
+def granted(engine: Engine, votes: GrantVotes, valid: float, ttl_ms: int) -> Granted:
+    """What is kept of the votes of a grant that is valid until ``valid``."""
+    nodes = cast("QuorumRuntime", engine.runtime)
+    ttl = min(votes.left_ms, ttl_ms) / 1000
+    drift = 0.0 if engine.quorum is None else engine.quorum.drift(ttl)
+    return Granted(votes, nodes.sender(), nodes.nodes, drift, max(0.0, valid - engine.runtime.now()))
+
+
+def is_open(outcome: Reply | Fault | None) -> bool:
+    """Whether a vote that was asked for may still be given, unseen."""
+    return outcome is None or (isinstance(outcome, Fault) and outcome.maybe_applied)
+
+
+def leave_call(engine: Engine, tenure: Tenure, tomb_ms: int, close_ms: int) -> Call:
+    """What gives a lease back.
+
+    A node that was asked for its vote and has not answered may give it later. What is sent behind the question, on
+    the same connection, takes it back. From elsewhere (another thread, or a new connection) it may come first; then a
+    tombstone awaits the vote, on the nodes that this concerns.
+    """
+    primitive: Primitive = tenure.primitive
+    call = primitive.leave(tenure.token, tomb_ms, close_ms)
+    kept = tenure.quorum
+    if kept is None or tomb_ms:
+        return call
+    outcomes = kept.votes.outcomes
+    if not any(is_open(outcome) for outcome in outcomes):
+        return call
+    if kept.sender == cast("QuorumRuntime", engine.runtime).sender():
+        return call
+    barring = primitive.leave(tenure.token, TOMB_MS, close_ms)
+    spread = tuple.__new__(SpreadCall, call)
+    spread.each = tuple(barring if is_open(outcome) else call for outcome in outcomes)
+    return spread
+
+
+def word_of(outcome: Reply | Fault | None) -> str:
+    """An answer in words."""
+    if outcome is None:
+        return "no answer yet"
+    if isinstance(outcome, Fault):
+        return f"{outcome.kind.value}: {outcome.text}" if outcome.text else outcome.kind.value
+    if outcome[0] == b"H":
+        return "granted"
+    if outcome[0] == b"B":
+        holder = outcome[4].decode(errors="replace")
+        return f"held by {holder}" if holder else "held by another"
+    return "given up before"

@@ -1,0 +1,209 @@
+"""The connections of one event loop to several masters: read where the loop says so, written at once or joined."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from pawl.core.quorum import Ballot, MergedVotes
+from pawl.core.quorum import Question as Asked
+from pawl.core.runtime import Call, Fault, Reply
+from pawl.transport.answer import Answer
+from pawl.transport.fan import Fan
+from pawl.transport.node import NodeLink, Question
+
+__all__ = ["LoopFan"]
+
+
+class _Question(Question, Answer[Reply]):
+    """A question that a task awaits."""
+
+    def __init__(self, fan: LoopFan, ballot: Ballot, missing: int, sent_at: float, timeout: float) -> None:
+        Question.__init__(self, ballot, missing, sent_at, timeout)
+        self._loop = fan.loop
+        self._fan = fan
+
+    def tell(self) -> None:
+        """Let the task go on."""
+        self._fan.settle(self)
+
+
+class LoopFan(Fan):
+    """The links of one loop, shared by its tasks.
+
+    Args:
+        loop: The loop.
+        nodes: How many nodes.
+        link_of: Refuses, or hands out, the link of a node.
+        lost: Told when a node's link broke.
+        clock: The present.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        nodes: int,
+        link_of: Callable[[int], NodeLink | Fault],
+        lost: Callable[[int, Fault], object],
+        clock: Callable[[], float],
+    ) -> None:
+        super().__init__(nodes, link_of, lost, clock)
+        self.loop: asyncio.AbstractEventLoop = loop
+        self._open: set[_Question] = set()
+        self._out: dict[NodeLink, list[bytes]] = {}
+        self._ready: list[_Question] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._looks_at: float = 0.0
+
+    def ask(self, call: Call, timeout: float) -> Answer[Reply]:
+        """See ``Line``."""
+        return self.vote(call, MergedVotes(self._count), timeout)
+
+    def vote(self, call: Call, ballot: Ballot, timeout: float) -> Answer[Reply]:
+        """See ``QuorumLine``."""
+        question = _Question(self, ballot, self._count, self._now(), timeout)
+        self.pose(call, question)
+        if not question.decided:
+            self._await(question)
+        return question
+
+    async def ask_all(self, asked: Sequence[Asked], timeout: float) -> None:
+        """See ``QuorumRuntime.ask``."""
+        now = self._now()
+        questions: list[_Question] = []
+        for calls, ballot in asked:
+            question = _Question(self, ballot, self._count, now, timeout)
+            questions.append(question)
+            self.pose_some(calls, question)
+            if not question.decided:
+                self._await(question)
+        for question in questions:
+            try:
+                await question
+            except Fault:
+                # What that means, whoever asked reads from the ballot.
+                continue
+
+    def _await(self, question: _Question) -> None:
+        self._open.add(question)
+        if self._timer is None or question.deadline < self._looks_at:
+            self._set_timer(question.deadline)
+
+    def settle(self, question: _Question) -> None:
+        """A question was decided."""
+        self._open.discard(question)
+        ballot = question.ballot
+        try:
+            given = question.give([] if ballot is None else ballot.reply())
+        except Fault as fault:
+            question.fail(fault)
+            return
+        if given:
+            if self._ready is None:
+                question.wake_soon()
+            else:
+                self._ready.append(question)
+
+    # Reading ----------------------------------------------------------------------------------------------------
+
+    def _readable(self, link: NodeLink) -> None:
+        """Called by the loop, where no task runs: whoever was waited for may go on at once."""
+        ready: list[_Question] = []
+        self._ready = ready
+        try:
+            self._pull(link)
+        finally:
+            self._ready = None
+        woken = 0
+        try:
+            for question in ready:
+                woken += 1
+                question.wake()
+        finally:
+            # Ctrl-C ends a task and goes on through here; the others must learn of their replies all the same.
+            for question in ready[woken:]:
+                question.wake_soon()
+
+    # Writing ----------------------------------------------------------------------------------------------------
+
+    def _joins(self) -> bool:
+        return bool(self._out or self._open)
+
+    def _write(self, link: NodeLink, data: bytes) -> None:
+        if self._out or self._open:
+            # Others are under way: what is sent in this turn of the loop goes out in one write a node.
+            if not self._out:
+                self.loop.call_soon(self.flush)
+            self._out.setdefault(link, []).append(data)
+            return
+        self._send(link, data)
+
+    def flush(self) -> None:
+        """Write what was joined."""
+        out, self._out = self._out, {}
+        for link, parts in out.items():
+            if not link.dead:
+                try:
+                    self._send(link, b"".join(parts))
+                except OSError as error:
+                    self._drop(link, f"the connection broke: {error}")
+
+    def _send(self, link: NodeLink, data: bytes) -> None:
+        congested = bool(link.unsent)
+        link.push(data)
+        if link.unsent and not congested:
+            self.loop.add_writer(link.fileno(), self._writable, link)
+
+    def _writable(self, link: NodeLink) -> None:
+        try:
+            link.push()
+        except OSError as error:
+            self._drop(link, f"the connection broke: {error}")
+            return
+        if not link.unsent:
+            self.loop.remove_writer(link.fileno())
+
+    # Links and deadlines ----------------------------------------------------------------------------------------
+
+    def _adopt(self, link: NodeLink) -> None:
+        self.loop.add_reader(link.fileno(), self._readable, link)
+
+    def _release(self, link: NodeLink) -> None:
+        if not self.loop.is_closed():
+            self.loop.remove_reader(link.fileno())
+            self.loop.remove_writer(link.fileno())
+
+    def _set_timer(self, at: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._looks_at = at
+        self._timer = self.loop.call_later(max(0.0, at - self._now()), self._look)
+
+    def _look(self) -> None:
+        """Give up on what is overdue. One timer serves all questions."""
+        self._timer = None
+        now = self._now()
+        for question in [question for question in self._open if question.deadline <= now]:
+            self._give_up(question)
+        if self._open:
+            self._set_timer(min(question.deadline for question in self._open))
+
+    @property
+    def owed(self) -> bool:
+        """Whether a node that is not silent has still to answer."""
+        now = self._now()
+        links = [link for link in self._links if link is not None and not link.dead]
+        return bool(self._out) or any(link.pending and not link.silent_since(now) for link in links)
+
+    def close(self) -> None:
+        """See ``Fan``."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._out = {}
+        super().close()
+
+    def abandon(self) -> None:
+        """In the child of a fork: the loop and its poller are the parent's, and so are the connections."""
+        self.dead = True
+        self._links = [None] * self._count

@@ -1,0 +1,299 @@
+"""The connection of a thread or loop to one of several masters, and the questions that are under way on it.
+
+A question goes to all masters at once, under one number and, mostly, in the same bytes. Nobody waits for a master
+once the question is decided; its answer is read with those of the next question. What is sent to a master goes behind
+all that was sent before, so an undo cannot overtake what it undoes.
+
+The answer that nearly always comes is known to the byte (``QuorumCall.yes``): it is compared, and not parsed.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections import deque
+from collections.abc import Iterator, Sequence
+from itertools import count
+from typing import Any
+
+from pawl.core.faults import classify
+from pawl.core.quorum import Ballot, QuorumCall
+from pawl.core.runtime import FIRST_RID, Call, Fault, FaultKind, Reply
+from pawl.core.scripts import Script, pack_words
+from pawl.topology.endpoint import Endpoint
+from pawl.transport.link import Link
+from pawl.transport.wire import NOTHING, PushNotification, ReplyError, rid_of
+
+__all__ = ["WOULD_BLOCK", "Form", "NodeLink", "Question", "form_of", "meet"]
+
+WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+"""What a socket that never blocks raises instead."""
+
+_CHUNK = 4096
+_MOST_UNSENT = 1 << 20
+_ECHO = b"*2\r\n$4\r\nECHO\r\n$10\r\n%d\r\n"
+_DELETED = b":1\r\n$10\r\n%d\r\n"
+
+_NATIVES = (
+    (b"*3\r\n$7\r\nDELIFEQ\r\n", b""),
+    (b"*4\r\n$5\r\nDELEX\r\n", b"$4\r\nIFEQ\r\n"),
+)
+"""How servers that can delete a key if it has a value want to be told: before the key, and before the value."""
+
+
+_NO_PLAIN: Reply = []
+
+
+class Question:
+    """A question under way: counts the answers.
+
+    Attributes:
+        ballot: Who counts them; None: nobody wants to know.
+        missing: How many nodes have not answered.
+        decided: True once nobody needs to wait any more.
+        sent_at: When it was sent.
+        deadline: When who has not answered counts as failed.
+        plain: The plainest answer, if there is one.
+    """
+
+    __slots__ = ("ballot", "deadline", "decided", "missing", "plain", "sent_at")
+
+    def __init__(self, ballot: Ballot | None, missing: int, sent_at: float, timeout: float) -> None:
+        self.ballot: Ballot | None = ballot
+        self.missing: int = missing
+        self.decided: bool = ballot is None
+        self.sent_at: float = sent_at
+        self.deadline: float = sent_at + timeout
+        self.plain: Reply = _NO_PLAIN
+
+    def take(self, index: int, outcome: Reply | Fault) -> None:
+        """Count an answer."""
+        self.missing -= 1
+        ballot = self.ballot
+        if ballot is None:
+            return
+        if self.decided:
+            ballot.late(index, outcome)
+        elif ballot.add(index, outcome) or not self.missing:
+            self.decided = True
+            self.tell()
+
+    def tell(self) -> None:
+        """It was decided just now."""
+
+
+Pending = tuple[int, Call, Question, bool, bytes]
+"""A request under way: number, call, question, whether it went as a native command, and its plainest answer."""
+
+Form = tuple[bytes, bool, bytes]
+"""What is sent for a call to one kind of node, whether that is a native command, and its plainest answer."""
+
+
+def form_of(call: Call, rid: int, native: tuple[bytes, bytes] | None) -> Form:
+    """How a call goes to a node with this native command."""
+    if type(call) is not QuorumCall:
+        return call.pack(rid), False, b""
+    if native is None or call.native is None:
+        return call.pack(rid), False, call.yes and call.yes % rid
+    key, value = call.native
+    return b"".join((native[0], key, native[1], value, _ECHO % rid)), True, _DELETED % rid
+
+
+class NodeLink(Link):
+    """A link that never blocks once it is made: requests are posted, replies are read as they come.
+
+    Attributes:
+        index: Which node it leads to.
+        native: How the node deletes a key that has a value, if it can; see ``learn``.
+        numbers: Where numbers of requests come from, each above all before; the links of a caller share them.
+        unsent: What the socket did not take yet.
+        heard_at: When anything came last.
+    """
+
+    def __init__(self, endpoint: Endpoint, channel: str, timeout: float, *, first: bool, index: int) -> None:
+        super().__init__(endpoint, channel, timeout, first=first)
+        self.index: int = index
+        self.pending: deque[Pending] = deque()
+        self.native: tuple[bytes, bytes] | None = None
+        self.unsent: bytes = b""
+        self.heard_at: float = 0.0
+        self.numbers: Iterator[int] = count(FIRST_RID + 1)
+        self._half: Any = None
+        self._whole = True
+        # Bound once: these are the steps of every request.
+        self.write = self._sock.send
+        self._read = self._sock.recv
+        self._secure = isinstance(self._sock, ssl.SSLSocket)
+
+    def learn(self, scripts: Sequence[Script], key: bytes) -> None:
+        """Load scripts, and try which native command there is. Raises ``OSError`` if the connection breaks.
+
+        Nobody may be there to read that a node which answered late did not know a script; one that refuses to load is
+        taught when the script is first needed.
+
+        Args:
+            scripts: What the node is to know.
+            key: A key that has not the value ``-``, to try the command with.
+        """
+        for script in scripts:
+            self._sock.sendall(b"*3\r\n" + pack_words(b"SCRIPT", b"LOAD", script.source))
+        for before, between in _NATIVES:
+            tried = before, pack_words(key), between, pack_words(b"-"), _ECHO % FIRST_RID
+            self._sock.sendall(b"".join(tried))
+        for _ in scripts:
+            self._next_reply()
+        for native in _NATIVES:
+            answers = self._next_reply(), self._next_reply()
+            if answers == (0, b"%d" % FIRST_RID):
+                self.native = native
+
+    def stop_blocking(self) -> None:
+        """From here on the socket returns at once."""
+        self._sock.settimeout(0)
+
+    def fileno(self) -> int:
+        """The socket's number, for a poll."""
+        return self._sock.fileno()
+
+    def silent_since(self, now: float) -> bool:
+        """Whether a request is overdue and nothing at all has come since it was sent."""
+        question = self.pending[0][2]
+        return now > question.deadline and self.heard_at < question.sent_at
+
+    # Sending ----------------------------------------------------------------------------------------------------
+
+    def push(self, data: bytes = b"") -> None:
+        """Write what the socket takes now; raises ``OSError`` if the node takes nothing any more."""
+        if self.unsent:
+            data = self.unsent + data
+        try:
+            sent = self.write(data)
+        except WOULD_BLOCK:
+            sent = 0
+        self.unsent = data[sent:] if sent < len(data) else b""
+        if len(self.unsent) > _MOST_UNSENT:
+            raise OSError("it takes no more requests")
+
+    # Receiving --------------------------------------------------------------------------------------------------
+
+    def pull(self, now: float) -> None:
+        """Read what came and count it; raises ``OSError`` if the connection is broken."""
+        while True:
+            try:
+                chunk = self._read(_CHUNK)
+            except WOULD_BLOCK:
+                return
+            if not chunk:
+                raise ConnectionResetError("the node closed the connection")
+            self.heard_at = now
+            left = self._count_plain(chunk) if self._whole else chunk
+            if left:
+                self._parse(left)
+            if len(chunk) < _CHUNK and not self._secure:
+                return
+
+    def _count_plain(self, chunk: bytes) -> bytes:
+        """Count the answers that are known to the byte; returns what comes behind them."""
+        pending, at, size = self.pending, 0, len(chunk)
+        while at < size and pending:
+            yes, question = pending[0][4], pending[0][2]
+            if not yes or not chunk.startswith(yes, at):
+                return chunk[at:]
+            pending.popleft()
+            at += len(yes)
+            question.take(self.index, question.plain)
+        return chunk[at:] if at < size else b""
+
+    def _parse(self, chunk: bytes) -> None:
+        self._reader.feed(chunk)
+        while (reply := self._reader.gets()) is not NOTHING:
+            if type(reply) is not PushNotification:
+                self._deal(reply)
+        self._whole = not self._reader.has_data() and self._half is None
+
+    def _deal(self, reply: Any) -> None:
+        pending = self.pending
+        if pending and pending[0][3]:
+            self._deal_native(reply)
+            return
+        if isinstance(reply, ReplyError):
+            # An error names no request: it belongs to the oldest.
+            if pending:
+                self._refused(str(reply))
+            return
+        rid = rid_of(reply)
+        while rid is not None and pending and pending[0][0] <= rid:
+            number, _, question, _, _ = pending.popleft()
+            lost = Fault(FaultKind.UNANSWERED, "the reply was lost", maybe_applied=True)
+            question.take(self.index, reply if number == rid else lost)
+
+    def _refused(self, text: str) -> None:
+        _, call, question, _, _ = self.pending.popleft()
+        if text.startswith("NOSCRIPT") and not self.pending:
+            # Only while nothing was sent behind it: that may be its undo, which must not go ahead.
+            self._resend(call, question)
+        else:
+            question.take(self.index, classify(text))
+
+    def _deal_native(self, reply: Any) -> None:
+        """A native command has two answers: its own, and the number that was sent behind it."""
+        if self._half is None:
+            self._half = reply
+            return
+        half, self._half = self._half, None
+        rid, call, question, _, _ = self.pending.popleft()
+        if isinstance(reply, ReplyError) or isinstance(half, ReplyError):
+            # No longer allowed, say: from now on by the script.
+            self.native = None
+        elif reply != b"%d" % rid:
+            raise ValueError("a reply was lost")
+        if half == 1:
+            question.take(self.index, question.plain)
+            return
+        # Whose the key is instead, only the script tells; and it changes nothing where the key is not the token's.
+        self._resend(call, question)
+
+    def _resend(self, call: Call, question: Question) -> None:
+        rid = next(self.numbers)
+        self.pending.append((rid, call, question, False, b""))
+        self.push(call.pack_eval(rid))
+
+    def unanswered(self, question: Question) -> bool:
+        """Whether this node has still to answer a question."""
+        return any(entry[2] is question for entry in self.pending)
+
+    def fail(self, fault: Fault) -> None:
+        """Close, and count what is under way as not answered."""
+        self.close()
+        pending, self.pending = self.pending, deque()
+        for entry in pending:
+            entry[2].take(self.index, fault)
+
+
+def meet(
+    endpoint: Endpoint, index: int, probe: Call, scripts: Sequence[Script], timeout: float, *, first: bool
+) -> tuple[NodeLink, str]:
+    """Connect to a node and hear what it says of itself; blocks.
+
+    Args:
+        endpoint: Where it is.
+        index: Which of the nodes.
+        probe: What to ask; its first key is also one to try a native command with.
+        scripts: What the node is to know.
+        timeout: Seconds for the connect and for each answer.
+        first: True if this client was never connected to it before.
+
+    Raises:
+        Fault: It could not be done.
+    """
+    link = NodeLink(endpoint, "", timeout, first=first, index=index)
+    try:
+        info: bytes = link.ask(probe, timeout)[2]
+        link.learn(scripts, probe.words()[0])
+        link.stop_blocking()
+    except OSError as error:
+        link.close()
+        raise Fault(FaultKind.UNREACHABLE, f"the connection broke: {error}") from error
+    except BaseException:
+        link.close()
+        raise
+    return link, info.decode(errors="replace")

@@ -1,0 +1,173 @@
+"""Releases by one native command where a node has it, and votes that come after the release."""
+
+from __future__ import annotations
+
+import re
+import threading
+
+import pytest
+
+import pawl
+from pawl.testing import Proxy, Server
+from pawl.testing.servers import Flavour, available
+from tests.edges.helpers import eventually
+from tests.redlock.colours import COLOURS, connect, done, play
+from tests.redlock.conftest import FRESH, Cluster
+
+each_colour = pytest.mark.parametrize("colour", COLOURS)
+
+
+def calls(server: Server) -> dict[str, int]:
+    """How often each command was carried out since the last reset."""
+    stats = server.command("INFO", "commandstats")
+    assert isinstance(stats, bytes)
+    found = re.findall(
+        r"cmdstat_(\w+):calls=(\d+),.*?rejected_calls=(\d+),failed_calls=(\d+)", stats.decode()
+    )
+    return {name: int(total) - int(failed) for name, total, _, failed in found}
+
+
+async def pairs(client: pawl.AsyncClient | pawl.Client, count: int) -> None:
+    """Take and give back, so many times."""
+    for _ in range(count):
+        lease = await done(client.lock("n").acquire())
+        await done(lease.release())
+
+
+@each_colour
+@pytest.mark.parametrize("flavour", ["valkey", "redis"])
+def test_a_release_is_one_native_command_where_there_is_one(colour: str, flavour: Flavour) -> None:
+    native = flavour == "valkey"
+    if reason := available(flavour):
+        pytest.skip(reason)
+    masters = Cluster(3, lambda: Server(flavour, unix=False))
+
+    async def scenario() -> None:
+        client = connect(colour, masters.urls, redlock=FRESH)
+        await pairs(client, 2)
+        for server in masters.servers:
+            server.command("CONFIG", "RESETSTAT")
+        await pairs(client, 20)
+        for server in masters.servers:
+            eventually(lambda: not masters.keys(), "the last releases came")
+            told = calls(server)
+            # A vote is a script in any case.
+            assert told.get("delifeq", 0) == (20 if native else 0)
+            assert told["evalsha"] == (20 if native else 40)
+        await done(client.close())
+
+    try:
+        play(colour, scenario)
+    finally:
+        masters.stop()
+
+
+@each_colour
+def test_a_native_command_that_is_forbidden_later_gives_way_to_the_script(
+    own_three: Cluster, colour: str
+) -> None:
+    async def scenario() -> None:
+        client = connect(colour, own_three.urls, redlock=FRESH)
+        await pairs(client, 2)
+        for server in own_three.servers:
+            server.command("ACL", "SETUSER", "default", "-delifeq")
+        await pairs(client, 5)
+        eventually(lambda: not own_three.keys(), "every node is free")
+        await done(client.close())
+
+    play(colour, scenario)
+
+
+@each_colour
+def test_what_is_no_longer_ours_is_told_and_left_alone(five: Cluster, colour: str) -> None:
+    async def scenario() -> None:
+        client = connect(colour, five.urls, redlock=FRESH)
+        await pairs(client, 1)
+        lease = await done(client.lock("n").acquire())
+        eventually(lambda: all(five.holders("n")), "every node has it")
+        for server in five.servers[:3]:
+            server.command("SET", "pawl:n", "thief@elsewhere:1/main", "PX", "60000")
+        # Two nodes carry it out, so no majority of the token is left: that is a release.
+        await done(lease.release())
+        assert five.holders("n") == [b"thief@elsewhere:1/main"] * 3 + [None] * 2
+        lease = None
+        five.clean()
+        lease = await done(client.lock("n").acquire())
+        eventually(lambda: all(five.holders("n")), "every node has it")
+        for server in five.servers:
+            server.command("SET", "pawl:n", "thief@elsewhere:1/main", "PX", "60000")
+        with pytest.raises(pawl.NotHeld, match="taken"):
+            await done(lease.release())
+        assert five.holders("n") == [b"thief@elsewhere:1/main"] * 5
+        await done(client.close())
+
+    play(colour, scenario)
+
+
+def test_a_vote_that_comes_after_a_release_by_another_thread_does_not_count(five: Cluster) -> None:
+    with Proxy(five.servers[4]) as proxy, pawl.connect([*five.urls[:4], proxy.url], redlock=FRESH) as client:
+        client.lock("warm").acquire().release()
+        held = proxy.hold_request(lambda request: request.contains("pawl:late"))
+        lease = client.lock("late").acquire()
+        proxy.wait_hit(held)
+        other = threading.Thread(target=lease.release)
+        other.start()
+        other.join()
+        dead = [key for key in map(bytes, keys(five.servers[4])) if b":dead:" in key]
+        assert dead, "the node that had not answered bars the vote"
+        assert not any(b":dead:" in bytes(key) for server in five.servers[:4] for key in keys(server))
+        held.release()
+        eventually(lambda: len(proxy.requests(lambda request: request.contains("pawl:late"))) >= 2, "it came")
+        assert five.holders("late") == [None] * 5
+
+
+def keys(server: Server) -> list[bytes]:
+    """All keys of a server."""
+    found = server.command("KEYS", "*")
+    assert isinstance(found, list)
+    return [bytes(key) for key in found]  # type: ignore[arg-type]
+
+
+@each_colour
+def test_a_vote_that_comes_after_a_release_by_its_own_caller_is_taken_back(
+    five: Cluster, colour: str
+) -> None:
+    async def scenario(proxy: Proxy) -> None:
+        client = connect(colour, [*five.urls[:4], proxy.url], redlock=FRESH)
+        await done((await done(client.lock("warm").acquire())).release())
+        held = proxy.hold_request(lambda request: request.contains("pawl:late"))
+        lease = await done(client.lock("late").acquire())
+        proxy.wait_hit(held)
+        await done(lease.release())
+        held.release()
+        eventually(lambda: not five.keys(), "the release came behind the vote, and nothing is left")
+        await done(client.close())
+
+    with Proxy(five.servers[4]) as proxy:
+        play(colour, lambda: scenario(proxy))
+
+
+@each_colour
+def test_the_wish_for_a_fence_follows_the_nodes_clocks(five: Cluster, colour: str) -> None:
+    """A name that the nodes have not seen for long, and one whose fence ran ahead, cost one more question, once."""
+
+    async def scenario() -> None:
+        client = connect(colour, five.urls, redlock=FRESH)
+        await pairs(client, 2)
+        last = 0
+        for server in five.servers:
+            last = max(last, int(server.command("HGET", "{pawl:n}:fence", "last")))  # type: ignore[arg-type]
+        ahead = last + 500_000
+        for server in five.servers:
+            server.command("HSET", "{pawl:n}:fence", "last", str(ahead))
+        lease = await done(client.lock("n").acquire())
+        assert lease.fence > ahead
+        await done(lease.release())
+        for server in five.servers:
+            server.command("HSET", "{pawl:n}:fence", "last", "1")
+        lease = await done(client.lock("n").acquire())
+        assert lease.fence > last - 10_000_000, "by the clock, where nothing newer is known"
+        await done(lease.release())
+        await done(client.close())
+
+    play(colour, scenario)
