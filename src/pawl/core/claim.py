@@ -13,7 +13,8 @@ Rules (each guards against an interleaving that was seen to break a lock):
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from pawl.core.backoff import full_jitter
 from pawl.core.durable import ask_durably
@@ -32,6 +33,7 @@ __all__ = [
     "ENDLESS",
     "STOP_POLL",
     "TOMB_MS",
+    "Asker",
     "Claim",
     "StopSignal",
     "ask_once",
@@ -70,6 +72,10 @@ _DEAF_POLL = 0.05
 ENDLESS = "a key without a ttl, which never ends by itself: delete it once its owner is gone"
 
 
+Asker: TypeAlias = Callable[[Call, float], Awaitable[tuple[Reply, float]]]
+"""Sends a question with a budget of seconds: its reply, and when it was sent. Raises ``Fault``."""
+
+
 class Claim:
     """A token that wants a name.
 
@@ -87,6 +93,8 @@ class Claim:
         alarm: Ends the wait with this error, or None.
         failing_since: Since when the server gives no answer, or None.
         met: True if somebody of the same client was in the way.
+        asker: How its questions are sent; None: by the runtime, and nothing beside them.
+        told: True once a hand-off message came.
     """
 
     # As attributes of the class, so that an uncontended acquisition sets only what differs.
@@ -112,6 +120,8 @@ class Claim:
     foreign: bool = False
     endless: bool = False
     met: bool = False
+    asker: Asker | None = None
+    told: bool = False
 
     @property
     def contended(self) -> bool:
@@ -132,7 +142,7 @@ class Claim:
             token = f"{secret}@{shown}"
         kept = {
             name: getattr(self, name)
-            for name in ("old", "old_unanswered", "failing_since", "holder", "stop", "met")
+            for name in ("old", "old_unanswered", "failing_since", "holder", "stop", "met", "asker")
         }
         self.__dict__.clear()
         self.__dict__.update(kept, token=token)
@@ -281,7 +291,9 @@ async def _ask(
             call = _next_call(engine, primitive, options, claim, wait=wait)
             claim.sent = True
             sent_at = runtime.now()
-            if options.durable is None:
+            if claim.asker is not None:
+                reply, sent_at = await claim.asker(call, budget)
+            elif options.durable is None:
                 reply = await runtime.call(call, budget)
             else:
                 reply = await ask_durably(engine, primitive, options, claim, call, budget)
@@ -436,6 +448,7 @@ async def _listen(
         except Fault as fault:
             raise to_error(fault, name, "acquire") from fault
         if wakeup is not None:
+            claim.told = True
             return _check(engine, options, claim, wakeup)
         check_stop(claim.stop, name)
         if claim.stop is None or left <= STOP_POLL or runtime.channel() == "":

@@ -226,18 +226,20 @@ class AsyncioRuntime:
 
     async def call_many(self, calls: Sequence[Call], timeout: float) -> list[Reply | Fault]:
         """See ``Runtime``."""
-        try:
-            # Connecting may take longer: the upkeep has ends of leases to tell meanwhile.
-            async with asyncio.timeout(timeout):
-                await self.ready(timeout)
-        except TimeoutError:
-            return [Fault(FaultKind.UNREACHABLE, f"no connection within {timeout:.3g} s")] * len(calls)
-        except Fault as fault:
-            return [fault] * len(calls)
         mux = self._mux
-        if mux is None:
-            return [Fault(FaultKind.UNREACHABLE, "the connection is gone")] * len(calls)
-        answers = [mux.ask(call, timeout) for call in calls]
+        if mux is None or mux.dead:
+            try:
+                # Connecting may take longer: the upkeep has ends of leases to tell meanwhile.
+                async with asyncio.timeout(timeout):
+                    await self.ready(timeout)
+            except TimeoutError:
+                return [Fault(FaultKind.UNREACHABLE, f"no connection within {timeout:.3g} s")] * len(calls)
+            except Fault as fault:
+                return [fault] * len(calls)
+            mux = self._mux
+            if mux is None:
+                return [Fault(FaultKind.UNREACHABLE, "the connection is gone")] * len(calls)
+        answers = mux.ask_many(calls, timeout)
         outcomes: list[Reply | Fault] = []
         for answer in answers:
             try:

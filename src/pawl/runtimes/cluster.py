@@ -288,7 +288,7 @@ class _AsyncioRouter(Router):
             return [Fault(FaultKind.UNREACHABLE, f"no connection within {timeout:.3g} s")] * len(calls)
         except Fault as fault:
             return [fault] * len(calls)
-        answers = [mux.ask(call, timeout) for call in calls]
+        answers = mux.ask_many(calls, timeout)
         return [await _outcome(answer) for answer in answers]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
@@ -38,11 +38,34 @@ _HEADERS = [
 ]
 
 
-class _Door:
-    """What stands before the routes: paths are matched as they were sent, and each answer says how it may be used."""
+_STEPS: dict[str, Callable[[Request], Awaitable[Response]]] = {
+    "acquire": routes.acquire,
+    "release": routes.release,
+    "renew": routes.renew,
+}
 
-    def __init__(self, app: ASGIApp) -> None:
+
+def _find_step(scope: Scope) -> Callable[[Request], Awaitable[Response]] | None:
+    """The step of a lease that a request asks for, as the framework would find it; None for all other requests."""
+    if scope["method"] != "POST":
+        return None
+    parts = scope["path"].split("/")
+    if len(parts) != 7 or parts[1] != "v1" or parts[2] != "ns" or not (parts[3] and parts[4] and parts[5]):
+        return None
+    scope["path_params"] = {"namespace": parts[3], "kind": parts[4], "name": parts[5]}
+    return _STEPS.get(parts[6])
+
+
+class _Door:
+    """What stands before the routes: paths are matched as they were sent, and each answer says how it may be used.
+
+    The steps of a lease need nothing that the framework does between here and there, and that takes longer than they
+    do: they are called at once. The framework knows them too, for its description of the service.
+    """
+
+    def __init__(self, app: ASGIApp, service: FastAPI) -> None:
         self.app = app
+        self.service = service
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -51,6 +74,24 @@ class _Door:
         # A path that is decoded before it is split would make "a/b" of "a%2Fb", and another name of it.
         raw = scope.get("raw_path") or scope["path"].encode()
         scope = {**scope, "path": raw.decode("latin-1")}
+        step = _find_step(scope)
+        if step is None:
+            await self._pass(scope, receive, send)
+            return
+        scope["app"] = self.service
+        request = Request(scope, receive)
+        try:
+            response = await step(request)
+        except (Problem, PawlError) as error:
+            response = await answer_problem(request, error)
+        except Exception:
+            log.exception("a request failed")
+            response = response_of(_defect())
+        headers = [*response.raw_headers, *_HEADERS]
+        await send({"type": "http.response.start", "status": response.status_code, "headers": headers})
+        await send({"type": "http.response.body", "body": response.body})
+
+    async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
         begun = False
 
         async def answered(message: Message) -> None:
@@ -66,8 +107,11 @@ class _Door:
             log.exception("a request failed")
             if begun:
                 raise
-            problem = Problem(500, "INTERNAL", "a defect of the service; its log says more")
-            await response_of(problem)(scope, receive, answered)
+            await response_of(_defect())(scope, receive, answered)
+
+
+def _defect() -> Problem:
+    return Problem(500, "INTERNAL", "a defect of the service; its log says more")
 
 
 async def _answer_http(_: Request, error: Exception) -> Response:
@@ -113,7 +157,7 @@ def create_app(state: State) -> FastAPI:
         app.add_exception_handler(kind, answer_problem)
     app.add_exception_handler(HTTPException, _answer_http)
     _add_health(app, state)
-    app.add_middleware(_Door)
+    app.add_middleware(_Door, service=app)
     return app
 
 

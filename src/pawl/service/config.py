@@ -19,7 +19,7 @@ class Limits:
         locks: Leases at once in one namespace, over all instances; default 1,000.
         sessions: Sessions at once in one namespace, over all instances; default 100.
         waiters: Requests that wait at once, on one instance; default 5,000.
-        rate: Requests a second on one instance, with bursts of twice as many; default 2,000. 0: no limit.
+        rate: Requests a second on one instance, with bursts of twice as many; default 20,000. 0: no limit.
         max_ttl: The longest ttl of a lease or session in seconds; default 3600.
         max_wait: The longest wait of one request in seconds; default 60, after which proxies cut connections.
         body: The longest body of a request in bytes; default 16384.
@@ -31,7 +31,7 @@ class Limits:
     locks: int = 1000
     sessions: int = 100
     waiters: int = 5000
-    rate: float = 2000.0
+    rate: float = 20000.0
     max_ttl: float = 3600.0
     max_wait: float = 60.0
     body: int = 16384

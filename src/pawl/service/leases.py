@@ -7,21 +7,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pawl.core.claim import TOMB_MS, Claim, win
 from pawl.core.endings import query
-from pawl.core.engine import Engine
-from pawl.core.options import LockOptions
 from pawl.core.primitive import Primitive
 from pawl.core.runtime import Call, Fault, Reply
-from pawl.errors import AcquireTimeout, NotHeld, ScriptError
-from pawl.model import Grant
+from pawl.errors import NotHeld, ScriptError
 from pawl.service.access import Principal
 from pawl.service.problems import Problem
 from pawl.service.spaces import Space, options_for
 
 __all__ = [
-    "Told", "acquire", "call", "close_session", "keep_session", "not_held", "note", "open_session", "release", "renew",
-    "session_over", "undo",
+    "Told", "call", "close_session", "keep_session", "not_held", "open_session", "release", "renew", "session_over",
 ]  # fmt: skip
 
 _SECOND = options_for(1000)
@@ -65,99 +60,6 @@ async def call(space: Space, question: Call, doing: str) -> Reply:
     return reply
 
 
-async def acquire(
-    space: Space, told: Told, token: str, ttl_ms: int, wait: float, come: Any = None
-) -> tuple[Grant, str]:
-    """Take a name.
-
-    Args:
-        space: The namespace.
-        told: What is asked for.
-        token: The token to take it with.
-        ttl_ms: The life of the lease without renewal.
-        wait: Seconds to wait.
-        come: Called once before it waits; what it gives is entered as an async context while it waits.
-
-    Returns:
-        The grant, and the token that holds it.
-
-    Raises:
-        AcquireTimeout: Somebody else holds it, and the time is up; nothing is left on the server.
-        PawlError: See ``core.claim.win``.
-    """
-    engine, primitive, options = space.engine, told.primitive(space), options_for(ttl_ms)
-    began = engine.runtime.now()
-    until = began + (wait or options.request_timeout)
-    claim = Claim(token)
-    try:
-        engine.check_open(told.name)
-        grant = await win(engine, primitive, options, claim, until, wait=False)
-        if grant is None and wait > 0:
-            claim.busy = False
-            if come is None:
-                grant = await win(engine, primitive, options, claim, until, wait=True)
-            else:
-                async with come():
-                    grant = await win(engine, primitive, options, claim, until, wait=True)
-    except BaseException as error:
-        claim.doubt(error)
-        engine.drop_claim(primitive, None, claim)
-        raise
-    if grant is not None:
-        return grant, claim.token
-    await _withdraw(engine, primitive, options, claim)
-    text = f"acquire {told.name!r}: it was not free within {wait:g} s"
-    if claim.holder:
-        text += f"; {claim.holder} holds it"
-    raise AcquireTimeout(
-        text,
-        name=told.name,
-        holder=claim.holder,
-        waited=round(engine.runtime.now() - began, 3),
-        position=claim.rank,
-    )
-
-
-async def _withdraw(engine: Engine, primitive: Primitive, options: LockOptions, claim: Claim) -> None:
-    if claim.busy and not claim.unanswered:
-        return
-    try:
-        await engine.runtime.call(
-            primitive.leave(claim.token, TOMB_MS if claim.unanswered else 0, 0), options.request_timeout
-        )
-    except Fault:
-        engine.depart(primitive, claim.token, TOMB_MS)
-    except BaseException:
-        engine.depart(primitive, claim.token, TOMB_MS)
-        raise
-
-
-def undo(space: Space, told: Told, token: str) -> None:
-    """Leave a token in the background: what was granted to it is given back."""
-    space.engine.depart(told.primitive(space), token, TOMB_MS)
-
-
-async def note(space: Space, told: Told, token: str, ttl_ms: int, who: Principal, session: str) -> None:
-    """Count a grant among what its client holds, and put it into its session; give it back if that is refused.
-
-    Raises:
-        Problem: The client holds too much, or the session is over.
-    """
-    question = space.store.hold(who.id, token, told.words(), session, life_ms=ttl_ms, most=who.limits.locks)
-    try:
-        reply = await call(space, question, "note a lease")
-    except BaseException:
-        undo(space, told, token)
-        raise
-    if reply[0] == b"G":
-        return
-    undo(space, told, token)
-    if reply[0] == b"S":
-        raise session_over()
-    text = f"this client holds {reply[2]} leases in {space.namespace!r}; its limit is {who.limits.locks}"
-    raise Problem(429, "LEASE_LIMIT", text, retry_after=1)
-
-
 def session_over() -> Problem:
     """The problem of a session that is not there."""
     return Problem(
@@ -179,14 +81,17 @@ async def renew(
         NotHeld: The token holds nothing.
     """
     primitive = told.primitive(space)
-    reply = await call(space, primitive.renew(token, ttl_ms, min(ttl_ms, 3000), ""), "renew")
-    if reply[0] != b"H":
-        await call(
-            space, space.store.tally(who.id, session, ttl_ms, "[]", json.dumps([token])), "note a loss"
-        )
-        raise _not_held(told, reply, primitive, "renew")
+    question = primitive.renew(token, ttl_ms, min(ttl_ms, 3000), "")
     done = json.dumps([[token, told.words()]])
-    await call(space, space.store.tally(who.id, session, ttl_ms, done, "[]"), "note a renewal")
+    tally = space.store.tally(who.id, session, ttl_ms, done, "[]")
+    reply, noted = await space.engine.runtime.call_many((question, tally), _SECOND.request_timeout)
+    if isinstance(reply, Fault):
+        reply = await call(space, question, "renew")
+    if reply[0] != b"H":
+        space.unnote(who.id, session, token)
+        raise _not_held(told, reply, primitive, "renew")
+    if isinstance(noted, Fault):
+        space.engine.post(tally)
     return reply[2], reply[3] / 1000
 
 
@@ -198,9 +103,19 @@ async def release(space: Space, told: Told, token: str, who: Principal, session:
     """
     primitive = told.primitive(space)
     left = primitive.leave(token, 0, 0)
-    tally = space.store.tally(who.id, session, 1, "[]", json.dumps([token]))
-    outcomes = await space.engine.runtime.call_many((left, tally), _SECOND.request_timeout)
-    reply, noted = outcomes
+    tally = space.tally(who.id, session, token)
+    # Whoever waits here next is asked for in the same write: it then need not ask once it is told.
+    offer = space.offer(primitive.key) if primitive.key in space.waiting else None
+    runtime, asked, told_of = space.engine.runtime, (left, tally), None
+    sent_at = runtime.now()
+    try:
+        reply, noted, *more = await runtime.call_many(
+            asked if offer is None else asked + offer.calls, _SECOND.request_timeout
+        )
+        told_of = more
+    finally:
+        if offer is not None:
+            offer.heard(told_of, sent_at)
     if isinstance(reply, Fault):
         # It may have been applied: asked again, the answer is "not held", which then says nothing new.
         again = await call(space, left, "release")

@@ -16,6 +16,7 @@ from pawl.service.leases import Told
 from pawl.service.problems import Problem
 from pawl.service.requests import Asked, Attempt, answer, segment
 from pawl.service.spaces import kinds
+from pawl.service.taking import Taking
 
 __all__ = ["acquire", "end_session", "keep_alive", "open_session", "release", "renew", "router"]
 
@@ -64,8 +65,8 @@ async def acquire(request: Request) -> Response:
     wait = min(body.wait, asked.who.limits.max_wait)
 
     async def take(attempt: Attempt) -> dict[str, Any]:
-        grant, held_by = await leases.acquire(asked.space, told, attempt.token, ttl_ms, wait, asked.waiting)
-        await leases.note(asked.space, told, held_by, ttl_ms, asked.who, asked.session)
+        taking = Taking(asked.space, told, attempt.token, ttl_ms, asked.who, asked.session)
+        grant, held_by = await taking.take(wait, asked.waiting)
         return {
             "namespace": asked.space.namespace,
             "kind": told.kind,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import OrderedDict
 from functools import lru_cache
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from pawl.aio import AsyncClient
 from pawl.core.engine import Engine
@@ -13,11 +14,15 @@ from pawl.core.names import check_namespace
 from pawl.core.operations import Plan
 from pawl.core.options import LockOptions
 from pawl.core.primitive import Primitive
+from pawl.core.runtime import Call
 from pawl.core.template import escape
 from pawl.errors import ConfigurationError, NotSupported
 from pawl.primitives.permits import Permits
 from pawl.primitives.registry import REGISTRY, Entry
 from pawl.service.store import StoreKeys
+
+if TYPE_CHECKING:
+    from pawl.service.taking import Offer, Taking
 
 __all__ = ["Space", "Spaces", "kinds", "options_for"]
 
@@ -45,18 +50,44 @@ class Space:
         namespace: Its name.
         client: The client.
         store: What the service keeps there.
+        waiting: Requests that wait at this instance, in the order in which they came, by the key that they wait for.
+        contended: Keys that somebody else held when they were last asked for here.
     """
 
     def __init__(self, namespace: str, client: AsyncClient) -> None:
         self.namespace = namespace
         self.client = client
         self.store: StoreKeys = StoreKeys(check_namespace(namespace))
+        self.waiting: dict[str, dict[Taking, None]] = {}
+        self.contended: OrderedDict[str, None] = OrderedDict()
         self._primitives: OrderedDict[tuple[Any, ...], Primitive] = OrderedDict()
 
     @property
     def engine(self) -> Engine:
         """The engine of the present loop."""
         return self.client._engine()
+
+    def remember_contended(self, key: str) -> None:
+        """Somebody else held this key: the next grant of it is not likely to come at once."""
+        self.contended[key] = None
+        if len(self.contended) > _MOST_PRIMITIVES:
+            self.contended.popitem(last=False)
+
+    def offer(self, key: str) -> Offer | None:
+        """What to ask together with a release, for who has waited here for its key the longest."""
+        for taking in self.waiting.get(key, ()):
+            offer = taking.offer()
+            if offer is not None:
+                return offer
+        return None
+
+    def tally(self, client: str, session: str, token: str) -> Call:
+        """Take a lease from what a client holds."""
+        return self.store.tally(client, session, 1, "[]", json.dumps([token]))
+
+    def unnote(self, client: str, session: str, token: str) -> None:
+        """The same in the background; not for a token that may be noted again."""
+        self.engine.post(self.tally(client, session, token))
 
     def primitive(
         self, kind: str, name: str, *, owner: str | None = None, permits: int | None = None, n: int = 1

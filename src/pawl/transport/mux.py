@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import socket
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import inf
 from time import monotonic
 from typing import Any
@@ -119,6 +119,16 @@ class Mux(asyncio.Protocol):
         else:
             self._enqueue(request, call.pack(rid))
         return request
+
+    def ask_many(self, calls: Sequence[Call], timeout: float) -> list[Answer[Reply]]:
+        """The same for several: they go out together."""
+        corked, self._corked = self._corked, True
+        try:
+            return [self.ask(call, timeout) for call in calls]
+        finally:
+            self._corked = corked
+            if not corked:
+                self.flush()
 
     def _enqueue(self, request: _Request, data: bytes) -> None:
         if self.dead or self._transport is None:

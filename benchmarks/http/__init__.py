@@ -1,0 +1,1 @@
+"""What `pawl serve` costs, beside a bare route of the framework that it is made with."""

@@ -1,0 +1,271 @@
+"""One request that takes a name: what is asked goes out together, and a release here asks for the next waiter too.
+
+A grant is worth nothing to a client of the service before it was counted among what the client holds, so the note goes
+out in the same write as the question. Where a release leaves a name to somebody who waits at the same instance, the
+waiter's confirmation goes out in the same write as the release: it need not be told first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any, NamedTuple, TypeAlias
+
+from pawl.core.claim import TOMB_MS, Claim, patience, read_answer, win
+from pawl.core.runtime import Call, Fault, Reply
+from pawl.errors import AcquireTimeout
+from pawl.model import Grant
+from pawl.service.access import Principal
+from pawl.service.leases import Told, call, session_over
+from pawl.service.problems import Problem
+from pawl.service.spaces import Space, options_for
+
+__all__ = ["Offer", "Taking"]
+
+Outcome: TypeAlias = Reply | Fault
+_Found: TypeAlias = tuple[Reply, Outcome, float]
+"""What was answered to a waiter's confirmation and to the note of it, and when they were asked for."""
+
+
+class Offer(NamedTuple):
+    """What a release asks on behalf of the next waiter.
+
+    Attributes:
+        calls: The waiter's confirmation, and the note of it.
+        heard: To be called with both outcomes, or None, and when they were asked for.
+    """
+
+    calls: tuple[Call, Call]
+    heard: Callable[[Sequence[Outcome] | None, float], None]
+
+
+class Taking:
+    """One request that takes a name.
+
+    Args:
+        space: The namespace.
+        told: What is asked for.
+        token: The token to take it with.
+        ttl_ms: The life of the lease without renewal.
+        who: Who asks.
+        session: The session that the lease is to belong to, or ``""``.
+    """
+
+    __slots__ = (
+        "_ahead", "_counted", "_noted", "_over", "claim", "options", "primitive", "session", "space", "told", "who",
+    )  # fmt: skip
+
+    def __init__(
+        self, space: Space, told: Told, token: str, ttl_ms: int, who: Principal, session: str
+    ) -> None:
+        self.space: Space = space
+        self.told: Told = told
+        self.who: Principal = who
+        self.session: str = session
+        self.primitive = told.primitive(space)
+        self.options = options_for(ttl_ms)
+        self.claim: Claim = Claim(token)
+        self.claim.asker = self._ask
+        # The token that was noted last; it stays noted until this ends, since a late copy of taking the note back
+        # would meet the next note of the same token.
+        self._noted: str = ""
+        # What came of the note that went out with the last question, if one did.
+        self._counted: Outcome | None = None
+        self._ahead: tuple[str, asyncio.Future[_Found | None]] | None = None
+        self._over = False
+
+    # Asking -----------------------------------------------------------------------------------------------------
+
+    def _note(self) -> Call:
+        if self._noted != self.claim.token:
+            self._unnote()
+            self._noted = self.claim.token
+        most, life_ms = self.who.limits.locks, self.options.ttl_ms
+        return self.space.store.hold(
+            self.who.id, self.claim.token, self.told.words(), self.session, life_ms=life_ms, most=most
+        )
+
+    async def _ask(self, question: Call, budget: float) -> tuple[Reply, float]:
+        runtime, claim = self.space.engine.runtime, self.claim
+        if self._ahead is not None:
+            (token, answer), self._ahead = self._ahead, None
+            found = await answer
+            if found is not None and token == claim.token:
+                reply, self._counted, sent_at = found
+                return reply, sent_at
+        self._counted = None
+        sent_at = runtime.now()
+        if not claim.told and (claim.queued or self.primitive.key in self.space.contended):
+            # It is not likely to be granted now: there is nothing to note.
+            return await runtime.call(question, budget), sent_at
+        claim.told = False
+        note = self._note()
+        reply, counted = await runtime.call_many((question, note), budget)
+        if isinstance(reply, Fault):
+            raise reply
+        self._counted = counted
+        return reply, sent_at
+
+    async def _first(self, until: float, *, wait: bool) -> Grant | None:
+        """The first question, with what only the first one needs."""
+        engine, claim, options = self.space.engine, self.claim, self.options
+        channel = engine.runtime.channel()
+        if not channel:
+            return None
+        claim.sent = True
+        question = self.primitive.acquire(
+            claim.token, options.life_ms, options.ticket_ms,
+            wait=wait, block=options.block, channel=channel, max_waiters=options.max_waiters,
+        )  # fmt: skip
+        try:
+            claim.answer = await self._ask(question, patience(engine.runtime.now(), options, until))
+        except Fault as fault:
+            claim.unanswered |= fault.maybe_applied
+            return None
+        return read_answer(engine, self.primitive, options, claim)
+
+    async def take(
+        self, wait: float, come: Callable[[], AbstractAsyncContextManager[Any]]
+    ) -> tuple[Grant, str]:
+        """Take the name.
+
+        Args:
+            wait: Seconds to wait.
+            come: Gives what is entered while it waits.
+
+        Returns:
+            The grant, and the token that holds it.
+
+        Raises:
+            AcquireTimeout: Somebody else holds it, and the time is up; nothing is left on the server.
+            Problem: The client holds too much, or the session is over; nothing is left either.
+            PawlError: See ``core.claim.win``.
+        """
+        engine, claim = self.space.engine, self.claim
+        began = engine.runtime.now()
+        until = began + (wait or self.options.request_timeout)
+        try:
+            engine.check_open(self.told.name)
+            grant = await self._first(until, wait=wait > 0)
+            if grant is None:
+                self.space.remember_contended(self.primitive.key)
+            if grant is None and wait > 0:
+                claim.busy = False
+                await self._retract()
+                async with come():
+                    grant = await self._wait(until)
+            elif grant is None and not claim.busy:
+                grant = await win(engine, self.primitive, self.options, claim, until, wait=False)
+            if grant is not None:
+                await self._count()
+                if not claim.contended:
+                    self.space.contended.pop(self.primitive.key, None)
+                return grant, claim.token
+        except BaseException as error:
+            claim.doubt(error)
+            engine.drop_claim(self.primitive, None, claim)
+            self._end()
+            raise
+        self._end()
+        await self._withdraw()
+        raise self._timed_out(wait, began)
+
+    async def _wait(self, until: float) -> Grant | None:
+        waiting = self.space.waiting.setdefault(self.primitive.key, {})
+        waiting[self] = None
+        try:
+            return await win(self.space.engine, self.primitive, self.options, self.claim, until, wait=True)
+        finally:
+            del waiting[self]
+            if not waiting and self.space.waiting.get(self.primitive.key) is waiting:
+                del self.space.waiting[self.primitive.key]
+
+    def _timed_out(self, wait: float, began: float) -> AcquireTimeout:
+        claim, name = self.claim, self.told.name
+        text = f"acquire {name!r}: it was not free within {wait:g} s"
+        if claim.holder:
+            text += f"; {claim.holder} holds it"
+        waited = round(self.space.engine.runtime.now() - began, 3)
+        return AcquireTimeout(text, name=name, holder=claim.holder, waited=waited, position=claim.rank)
+
+    async def _withdraw(self) -> None:
+        engine, claim = self.space.engine, self.claim
+        if claim.busy and not claim.unanswered:
+            return
+        try:
+            tomb_ms = TOMB_MS if claim.unanswered else 0
+            await engine.runtime.call(
+                self.primitive.leave(claim.token, tomb_ms, 0), self.options.request_timeout
+            )
+        except Fault:
+            engine.depart(self.primitive, claim.token, TOMB_MS)
+        except BaseException:
+            engine.depart(self.primitive, claim.token, TOMB_MS)
+            raise
+
+    # The note ---------------------------------------------------------------------------------------------------
+
+    async def _count(self) -> None:
+        """Make sure that the grant is counted among what its client holds, and belongs to its session.
+
+        Raises:
+            Problem: The client holds too much, or the session is over.
+        """
+        counted = self._counted
+        if counted is None or isinstance(counted, Fault):
+            counted = await call(self.space, self._note(), "note a lease")
+        if counted[0] == b"G":
+            return
+        if counted[0] == b"S":
+            raise session_over()
+        most = self.who.limits.locks
+        text = f"this client holds {counted[2]} leases in {self.space.namespace!r}; its limit is {most}"
+        raise Problem(429, "LEASE_LIMIT", text, retry_after=1)
+
+    async def _retract(self) -> None:
+        """Take back the note before it waits: who waits holds nothing yet."""
+        if self._noted:
+            tally = self.space.tally(self.who.id, self.session, self._noted)
+            with contextlib.suppress(Fault):
+                # Unanswered, it stays noted until the wait ends.
+                await self.space.engine.runtime.call(tally, self.options.request_timeout)
+                self._noted = ""
+
+    def _unnote(self) -> None:
+        """Take back the note of what was not granted."""
+        if self._noted:
+            self.space.unnote(self.who.id, self.session, self._noted)
+            self._noted = ""
+
+    def _end(self) -> None:
+        self._over = True
+        self._unnote()
+
+    # What others ask for it -------------------------------------------------------------------------------------
+
+    def offer(self) -> Offer | None:
+        """What is to be asked for it together with a release; None if it cannot use that now."""
+        claim = self.claim
+        if not claim.queued or claim.told or self._ahead is not None or self._noted:
+            return None
+        token, runtime, options = claim.token, self.space.engine.runtime, self.options
+        answer: asyncio.Future[_Found | None] = asyncio.get_running_loop().create_future()
+        self._ahead = token, answer
+        question = self.primitive.renew(token, options.life_ms, options.ticket_ms, runtime.channel())
+
+        def heard(outcomes: Sequence[Outcome] | None, sent_at: float) -> None:
+            found: _Found | None = None
+            if outcomes:
+                reply, counted = outcomes
+                if not isinstance(reply, Fault) and reply[0] == b"H":
+                    found = reply, counted, sent_at
+            if found is None and self._ahead is not None and self._ahead[1] is answer:
+                self._ahead = None
+            if self._over:
+                self._unnote()
+            if not answer.done():
+                answer.set_result(found)
+
+        return Offer((question, self._note()), heard)
