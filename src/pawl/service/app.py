@@ -8,17 +8,17 @@ from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 import pawl
 from pawl.errors import PawlError
 from pawl.service import calls, leases, looks, page, routes, watch
 from pawl.service.problems import Problem, answer_problem, response_of
-from pawl.service.requests import State, answer
+from pawl.service.requests import GONE, State, answer
 
-__all__ = ["create_app"]
+__all__ = ["Door", "create_app"]
 
 log: logging.Logger = logging.getLogger("pawl.service")
 
@@ -56,18 +56,21 @@ def _find_step(scope: Scope) -> Callable[[Request], Awaitable[Response]] | None:
     return _STEPS.get(parts[6])
 
 
-class _Door:
+class Door:
     """What stands before the routes: paths are matched as they were sent, and each answer says how it may be used.
 
     The steps of a lease need nothing that the framework does between here and there, and that takes longer than they
     do: they are called at once. The framework knows them too, for its description of the service.
+
+    Args:
+        app: The service as the framework knows it.
     """
 
-    def __init__(self, app: ASGIApp, service: FastAPI) -> None:
-        self.app = app
-        self.service = service
+    def __init__(self, app: FastAPI) -> None:
+        self.app: FastAPI = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -78,12 +81,14 @@ class _Door:
         if step is None:
             await self._pass(scope, receive, send)
             return
-        scope["app"] = self.service
+        scope["app"] = self.app
         request = Request(scope, receive)
         try:
             response = await step(request)
         except (Problem, PawlError) as error:
             response = await answer_problem(request, error)
+        except ClientDisconnect:
+            response = Response(status_code=GONE)
         except Exception:
             log.exception("a request failed")
             response = response_of(_defect())
@@ -103,6 +108,8 @@ class _Door:
 
         try:
             await self.app(scope, receive, answered)
+        except ClientDisconnect:
+            return
         except Exception:
             log.exception("a request failed")
             if begun:
@@ -125,7 +132,7 @@ async def _answer_http(_: Request, error: Exception) -> Response:
     return response
 
 
-def create_app(state: State) -> FastAPI:
+def create_app(state: State) -> Door:
     """The service as an ASGI application.
 
     Args:
@@ -157,8 +164,7 @@ def create_app(state: State) -> FastAPI:
         app.add_exception_handler(kind, answer_problem)
     app.add_exception_handler(HTTPException, _answer_http)
     _add_health(app, state)
-    app.add_middleware(_Door, service=app)
-    return app
+    return Door(app)
 
 
 def _add_health(app: FastAPI, state: State) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from pawl.core.endings import query
@@ -42,7 +43,7 @@ class Told:
 
     def words(self) -> str:
         """As it is noted in a session; the same for the same thing."""
-        return json.dumps([self.kind, self.name, self.owner, self.permits, self.n])
+        return _words(self.kind, self.name, self.owner, self.permits, self.n)
 
     @classmethod
     def read(cls, words: bytes | str) -> Told:
@@ -52,6 +53,11 @@ class Told:
     def primitive(self, space: Space) -> Primitive:
         """What to send for it."""
         return space.primitive(self.kind, self.name, owner=self.owner, permits=self.permits, n=self.n)
+
+
+@lru_cache(maxsize=4096)
+def _words(*parts: str | int | None) -> str:
+    return json.dumps(parts)
 
 
 async def call(space: Space, question: Call, doing: str) -> Reply:

@@ -10,11 +10,12 @@ import unicodedata
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import unquote_to_bytes
 
 from pydantic import BaseModel, ValidationError
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from pawl.runtimes.shared import secret
@@ -23,14 +24,13 @@ from pawl.service.access import Access, Principal
 from pawl.service.problems import Problem
 from pawl.service.spaces import Space, Spaces
 
-__all__ = ["Asked", "Attempt", "State", "answer", "segment"]
+__all__ = ["GONE", "Asked", "Attempt", "State", "answer", "segment"]
 
-_BODY_TIMEOUT = 10.0
 _ONCE_FOR_MS = 600_000
 _LONGEST_KEY = 200
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _SESSION = re.compile(r"s(\d{4,9})-[A-Za-z0-9]{16,64}")
-_GONE = 499
+GONE = 499
 """What nginx logs for a client that went away; nobody reads it."""
 
 M = TypeVar("M", bound=BaseModel)
@@ -76,6 +76,7 @@ def answer(content: Any, status: int = 200, headers: dict[str, str] | None = Non
     return Response(json.dumps(content), status, headers, "application/json")
 
 
+@lru_cache(maxsize=4096)
 def segment(raw: str) -> str:
     """A part of a path as text. It is split before it is decoded, so ``%2F`` is part of a name.
 
@@ -105,12 +106,14 @@ class Asked:
         gone: True once the client went away.
     """
 
-    __slots__ = ("body", "gone", "request", "session", "space", "state", "who")
+    __slots__ = ("_headers", "body", "gone", "request", "session", "space", "state", "who")
 
     def __init__(self, request: Request, role: str, namespace: str | None = None) -> None:
         self.request: Request = request
         self.state: State = request.app.state.pawl
-        self.who: Principal = self.state.access.who(request.headers.get("authorization"))
+        # Of a header that comes twice, the first one.
+        self._headers: dict[bytes, bytes] = dict(request.scope["headers"][::-1])
+        self.who: Principal = self.state.access.who(self.header(b"authorization"))
         self.state.access.spend(self.who)
         named = segment(request.path_params["namespace"]) if namespace is None else namespace
         if not self.who.may(role, named):
@@ -120,11 +123,16 @@ class Asked:
         if self.state.draining:
             raise Problem(503, "DRAINING", "this instance is about to end; ask another one", retry_after=1)
         self.space: Space = self.state.spaces.of(named)
-        self.session: str = request.headers.get("pawl-session", "")
+        self.session: str = self.header(b"pawl-session") or ""
         if self.session and not _SESSION.fullmatch(self.session):
             raise leases.session_over()
         self.gone: bool = False
         self.body: bytes = b""
+
+    def header(self, name: bytes) -> str | None:
+        """A header, by its name in small letters."""
+        value = self._headers.get(name)
+        return None if value is None else value.decode("latin-1")
 
     @property
     def session_ttl_ms(self) -> int | None:
@@ -140,23 +148,27 @@ class Asked:
             times: How many times as large as a body it may be.
 
         Raises:
-            Problem: 413, 408, 400 or 422.
+            Problem: 413, 400 or 422.
+            ClientDisconnect: It went away, or was too slow.
         """
         limit = self.who.limits.body * times
-        length = self.request.headers.get("content-length", "0")
-        if length.isdecimal() and int(length) > limit:
+        length = self._headers.get(b"content-length", b"0")
+        if length.isdigit() and int(length) > limit:
             raise _too_large(limit)
+        receive = self.request.receive
         chunks: list[bytes] = []
-        size = 0
-        try:
-            async with asyncio.timeout(_BODY_TIMEOUT):
-                async for chunk in self.request.stream():
-                    size += len(chunk)
-                    if size > limit:
-                        raise _too_large(limit)
-                    chunks.append(chunk)
-        except TimeoutError:
-            raise Problem(408, "SLOW_BODY", f"the body took more than {_BODY_TIMEOUT:g} s") from None
+        size, more = 0, True
+        # How long that may take, the connection sees to.
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise ClientDisconnect
+            chunk = message.get("body", b"")
+            more = message.get("more_body", False)
+            size += len(chunk)
+            if size > limit:
+                raise _too_large(limit)
+            chunks.append(chunk)
         self.body = b"".join(chunks)
         try:
             return model.model_validate_json(self.body or b"{}")
@@ -195,7 +207,7 @@ class Asked:
             token: For what it takes, if nothing was begun with the key.
             do: Does it; gives the content of a 200.
         """
-        key = self.request.headers.get("idempotency-key")
+        key = self.header(b"idempotency-key")
         if key is None:
             return await self._attempt(token, do)
         if not 0 < len(key) <= _LONGEST_KEY:
@@ -253,7 +265,7 @@ class Asked:
             task = asyncio.current_task()
             if task is not None:
                 task.uncancel()
-            return Response(status_code=_GONE)
+            return Response(status_code=GONE)
 
 
 def _too_large(limit: int) -> Problem:

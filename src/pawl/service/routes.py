@@ -15,7 +15,7 @@ from pawl.service import leases, schemas
 from pawl.service.leases import Told
 from pawl.service.problems import Problem
 from pawl.service.requests import Asked, Attempt, answer, segment
-from pawl.service.spaces import kinds
+from pawl.service.spaces import is_kind, kinds
 from pawl.service.taking import Taking
 
 __all__ = ["acquire", "end_session", "keep_alive", "open_session", "release", "renew", "router"]
@@ -29,7 +29,7 @@ _BOTH = ("Idempotency-Key", "Pawl-Session")
 def _told(asked: Asked, body: Any) -> Told:
     params = asked.request.path_params
     kind = segment(params["kind"])
-    if kind != "rlock" and kind not in kinds():
+    if not is_kind(kind):
         raise Problem(
             404, "NO_SUCH_KIND", f"no kind {kind!r:.40} can be held; known: {', '.join(sorted(kinds()))}"
         )

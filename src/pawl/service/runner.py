@@ -6,26 +6,68 @@ import asyncio
 import ssl
 from collections.abc import Callable
 from types import FrameType
-from typing import Any
+from typing import Any, cast
 
 import uvicorn
-from fastapi import FastAPI
+from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from pawl.service.requests import State
 
 __all__ = ["Listening", "serve"]
 
-_HEADER_TIMEOUT = 10.0
+_REQUEST_TIMEOUT = 10
+
+
+class _Joined:
+    """A transport that writes at the end of a turn of the loop: head and body of an answer wake their reader once."""
+
+    def __init__(self, transport: Any, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._parts: list[bytes] = []
+        self.get_extra_info = transport.get_extra_info
+        self.is_closing = transport.is_closing
+        self.pause_reading = transport.pause_reading
+        self.resume_reading = transport.resume_reading
+        self.set_protocol = transport.set_protocol
+
+    def write(self, data: bytes) -> None:
+        """Write soon."""
+        if not self._parts:
+            self._loop.call_soon(self.flush)
+        self._parts.append(data)
+
+    def flush(self) -> None:
+        """Write now."""
+        parts, self._parts = self._parts, []
+        if parts and not self._transport.is_closing():
+            self._transport.write(b"".join(parts))
+
+    def close(self) -> None:
+        """Close once all is written."""
+        self.flush()
+        self._transport.close()
+
+    def abort(self) -> None:
+        """Close at once."""
+        self._parts.clear()
+        self._transport.abort()
+
+
+_SLOW = (
+    b'{"type":"urn:pawl:problem:SLOW_REQUEST","title":"Request Timeout","status":408,"code":"SLOW_REQUEST",'
+    + (b'"detail":"the request took more than %d s to arrive; send it in one go"}' % _REQUEST_TIMEOUT)
+)
 
 
 class _Patient(HttpToolsProtocol):
-    """A connection that a client cannot keep open by sending its headers slowly."""
+    """A connection that a client cannot keep open by sending a request slowly."""
 
     _slow: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
-        super().connection_made(transport)
+        super().connection_made(cast("asyncio.Transport", _Joined(transport, self.loop)))
         self._arm()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -36,13 +78,13 @@ class _Patient(HttpToolsProtocol):
         self._arm()
         super().on_message_begin()
 
-    def on_headers_complete(self) -> None:
+    def on_message_complete(self) -> None:
         self._disarm()
-        super().on_headers_complete()
+        super().on_message_complete()
 
     def _arm(self) -> None:
         self._disarm()
-        self._slow = self.loop.call_later(_HEADER_TIMEOUT, self._too_slow)
+        self._slow = self.loop.call_later(_REQUEST_TIMEOUT, self._too_slow)
 
     def _disarm(self) -> None:
         if self._slow is not None:
@@ -52,7 +94,9 @@ class _Patient(HttpToolsProtocol):
     def _too_slow(self) -> None:
         if not self.transport.is_closing():
             self.transport.write(
-                b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+                b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nCache-Control: no-store\r\n"
+                b"Content-Type: application/problem+json\r\nContent-Length: %d\r\n\r\n%b"
+                % (len(_SLOW), _SLOW)
             )
             self.transport.close()
 
@@ -112,7 +156,7 @@ class Listening:
         self.drain_delay = drain_delay
         self.connections = connections
 
-    def config(self, app: FastAPI) -> uvicorn.Config:
+    def config(self, app: ASGIApp) -> uvicorn.Config:
         """As uvicorn takes it."""
         return uvicorn.Config(
             app,
@@ -135,7 +179,7 @@ class Listening:
 
 
 def serve(
-    app: FastAPI, state: State, listening: Listening, started: Callable[[int], object] | None = None
+    app: ASGIApp, state: State, listening: Listening, started: Callable[[int], object] | None = None
 ) -> bool:
     """Serve until a signal ends it.
 

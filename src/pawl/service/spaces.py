@@ -24,7 +24,7 @@ from pawl.service.store import StoreKeys
 if TYPE_CHECKING:
     from pawl.service.taking import Offer, Taking
 
-__all__ = ["Space", "Spaces", "kinds", "options_for"]
+__all__ = ["Space", "Spaces", "is_kind", "kinds", "options_for"]
 
 _MOST_SPACES = 256
 _MOST_PRIMITIVES = 4096
@@ -41,6 +41,12 @@ def options_for(ttl_ms: int) -> LockOptions:
 def kinds() -> dict[str, Entry]:
     """What can be held through the service: every primitive with leases of one name."""
     return {kind: entry for kind, entry in REGISTRY.items() if entry.leases and entry.names == 1}
+
+
+def is_kind(kind: str) -> bool:
+    """Whether this can be held through the service."""
+    entry = REGISTRY.get("rlock_owner" if kind == "rlock" else kind)
+    return entry is not None and entry.leases and entry.names == 1
 
 
 class Space:

@@ -93,8 +93,8 @@ class Taking:
             (token, answer), self._ahead = self._ahead, None
             found = await answer
             if found is not None and token == claim.token:
-                reply, self._counted, sent_at = found
-                return reply, sent_at
+                confirmed, self._counted, asked_at = found
+                return confirmed, asked_at
         self._counted = None
         sent_at = runtime.now()
         if not claim.told and (claim.queued or self.primitive.key in self.space.contended):

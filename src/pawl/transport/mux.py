@@ -122,13 +122,17 @@ class Mux(asyncio.Protocol):
 
     def ask_many(self, calls: Sequence[Call], timeout: float) -> list[Answer[Reply]]:
         """The same for several: they go out together."""
-        corked, self._corked = self._corked, True
+        corked, alone = self._corked, not self._pending
+        self._corked = True
         try:
             return [self.ask(call, timeout) for call in calls]
         finally:
             self._corked = corked
-            if not corked:
+            if not corked and alone:
                 self.flush()
+            elif not corked and self._out:
+                # Others are under way: what is sent in this tick goes out in one write.
+                self._loop.call_soon(self.flush)
 
     def _enqueue(self, request: _Request, data: bytes) -> None:
         if self.dead or self._transport is None:

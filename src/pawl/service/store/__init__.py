@@ -7,6 +7,7 @@ all of this were lost, leases would still end by their ttl and be released by th
 from __future__ import annotations
 
 import hashlib
+from functools import lru_cache
 
 from pawl.core.names import WIRE_VERSION, helper_key
 from pawl.core.runtime import Call
@@ -41,24 +42,28 @@ class StoreKeys:
         namespace: The namespace as keys begin with it.
     """
 
-    __slots__ = ("_index", "_prefix")
+    __slots__ = ("_index", "_kept", "_prefix")
 
     def __init__(self, namespace: str) -> None:
         self._prefix = helper_key(namespace or "pawl:", f"{WIRE_VERSION}:http:")
         self._index = _pack(self._prefix + "index")
+        self._kept = lru_cache(maxsize=1024)(self._keys_of)
 
     def _of(self, what: str, *parts: str) -> bytes:
         return _pack(f"{self._prefix}{what}:{_hashed(*parts)}")
 
+    def _keys_of(self, client: str, session: str) -> bytes:
+        return self._of("holds", client) + self._index + self._of("session", client, session)
+
     def hold(self, client: str, token: str, what: str, session: str, *, life_ms: int, most: int) -> Call:
         """Note a lease; see ``hold.lua``."""
         bound = "1" if session else "0"
-        keys = self._of("holds", client) + self._index + self._of("session", client, session)
+        keys = self._kept(client, session)
         return Call(_HOLD, keys + _pack(token, what, life_ms, most, bound))
 
     def tally(self, client: str, session: str, life_ms: int, renewed: str, over: str) -> Call:
         """Note what became of leases; see ``tally.lua``."""
-        keys = self._of("holds", client) + self._index + self._of("session", client, session)
+        keys = self._kept(client, session)
         return Call(_TALLY, keys + _pack(life_ms, renewed, over))
 
     def open(self, client: str, session: str, ttl_ms: int, most: int) -> Call:
