@@ -47,6 +47,7 @@ __all__ = [
     "LockKwargs",
     "Origin",
     "Settings",
+    "check_for_quorum",
     "description",
     "find_target",
     "live_clients",
@@ -340,7 +341,7 @@ def _exclusive_plan(settings: Settings, primitive: Primitive, options: LockOptio
     return Plan(primitive, options, primitive.kind == "rlock", False, not options.hands_over, spot, plain)
 
 
-_ON_QUORUM = frozenset({"lock", "rlock", "multi_lock"})
+_ON_QUORUM = frozenset({"lock", "rlock", "rwlock", "multi_lock"})
 
 
 def refuse_on_quorum(settings: Settings, kind: str) -> None:
@@ -357,6 +358,17 @@ def refuse_on_quorum(settings: Settings, kind: str) -> None:
 def _quorum_plan(
     settings: Settings, redlock: RedlockOptions, kind: str, name: str, key: str, options: LockOptions
 ) -> Plan:
+    check_for_quorum(redlock, options)
+    return _exclusive_plan(settings, QuorumMutex(kind, name, key), options)
+
+
+def check_for_quorum(redlock: RedlockOptions, options: LockOptions) -> None:
+    """Refuse options that several independent masters cannot keep.
+
+    Raises:
+        ConfigurationError: The ttl is too long for them.
+        NotSupported: They ask for replicas, or for a name that stays closed.
+    """
     if options.ttl > redlock.max_ttl:
         raise ConfigurationError(
             f"ttl is {options.ttl:g} s, above max_ttl {redlock.max_ttl:g} s: a node that restarted is not asked for "
@@ -367,7 +379,6 @@ def _quorum_plan(
         raise NotSupported(
             f"{what} is for one master; several independent ones (Redlock) have no replicas to ask"
         )
-    return _exclusive_plan(settings, QuorumMutex(kind, name, key), options)
 
 
 def name_and_key(settings: Settings, name: object) -> tuple[str, str] | None:

@@ -6,12 +6,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypedDict, cast
 
-from pawl._factory import Settings, name_and_key, refuse_on_quorum, unfilled
+from pawl._factory import Settings, check_for_quorum, name_and_key, refuse_on_quorum, unfilled
 from pawl.core.endings import query
 from pawl.core.operations import Plan
-from pawl.core.options import Seconds, check_count
-from pawl.errors import ConfigurationError
+from pawl.core.options import LockOptions, Seconds, check_count
+from pawl.errors import ConfigurationError, NotSupported
 from pawl.primitives.permits import EXCLUSIVE, SHARED, UPGRADABLE, Permits
+from pawl.primitives.redlock.rwlock import QuorumRwlock
 
 if TYPE_CHECKING:
     from pawl.core.engine import Engine
@@ -81,12 +82,22 @@ def plans_of_rwlock(
     found = name_and_key(settings, name)
     if found is None:
         return unfilled("rwlock.read", name, options), unfilled("rwlock.write", name, options)
-    reader = Permits("rwlock.read", *found, "rwlock", UPGRADABLE if upgradable else SHARED)
+    reader = _reader(settings, *found, options, upgradable=upgradable)
     writer = reader.of("rwlock.write", EXCLUSIVE)
     return (
         Plan(reader, options, True, False, True, ""),
         Plan(writer, options, True, False, True, ""),
     )
+
+
+def _reader(settings: Settings, name: str, key: str, options: LockOptions, *, upgradable: bool) -> Permits:
+    if settings.redlock is None:
+        return Permits("rwlock.read", name, key, "rwlock", UPGRADABLE if upgradable else SHARED)
+    check_for_quorum(settings.redlock, options)
+    if upgradable:
+        text = "rwlock(upgradable=True) is not offered on several independent masters (Redlock): release, then write"
+        raise NotSupported(text, name=name)
+    return QuorumRwlock("rwlock.read", name, key, SHARED)
 
 
 def check_permits(permits: object, what: str = "permits") -> int:

@@ -11,7 +11,8 @@ from pawl.core.roster import Roster
 from pawl.core.runtime import Call
 from pawl.errors import ConfigurationError, NotSupported
 from pawl.primitives.probe import probe
-from pawl.primitives.redlock import SCRIPTS
+from pawl.primitives.redlock import SCRIPTS as _EXCLUSIVE
+from pawl.primitives.redlock.rwlock import SCRIPTS as _SHARED
 from pawl.runtimes.aio import AsyncioRuntime
 from pawl.runtimes.choice import asyncio_runtime, thread_runtime
 from pawl.runtimes.http import HttpAsyncio, HttpThreads
@@ -20,6 +21,8 @@ from pawl.runtimes.quorum_threads import QuorumThreadRuntime
 from pawl.runtimes.threads import ThreadRuntime
 from pawl.topology.endpoint import Masters, Service, Target
 from pawl.topology.redlock import why_poor
+
+SCRIPTS = (*_EXCLUSIVE, *_SHARED)
 
 __all__ = ["check_options", "for_loop", "for_threads", "probe_for"]
 

@@ -24,13 +24,19 @@ _CLOCK_FOR = 10.0
 
 
 def question_of(
-    nodes: QuorumRuntime, primitive: QuorumPrimitive, token: str, options: LockOptions, sent_at: float
+    nodes: QuorumRuntime,
+    primitive: QuorumPrimitive,
+    token: str,
+    options: LockOptions,
+    sent_at: float,
+    *,
+    wait: bool,
 ) -> Call:
     """The question for a vote, with a wish for the fence: a little above all clocks that were seen."""
     ahead = nodes.ahead_us
     hint = int(sent_at * 1e6 + ahead + _AHEAD_US) if ahead else 0
     clock = not ahead or sent_at - nodes.ahead_at > _CLOCK_FOR
-    return primitive.grant(token, options.ttl_ms, options.block, hint, clock=clock)
+    return primitive.grant(token, options.ttl_ms, options.block, hint, clock=clock, wait=wait)
 
 
 def learn_clock(nodes: QuorumRuntime, votes: GrantVotes, sent_at: float) -> None:

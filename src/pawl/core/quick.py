@@ -74,7 +74,8 @@ def _ask_all(
 ) -> Reply | Awaitable[Reply]:
     options, settings = tenure.options, cast("RedlockOptions", engine.quorum)
     nodes = cast("QuorumRuntime", engine.runtime)
-    call = question_of(nodes, cast("QuorumPrimitive", tenure.primitive), tenure.token, options, sent_at)
+    primitive = cast("QuorumPrimitive", tenure.primitive)
+    call = question_of(nodes, primitive, tenure.token, options, sent_at, wait=True)
     budget = settings.node_timeout
     if until is not None:
         budget = min(budget, patience(sent_at, options, until))

@@ -34,9 +34,13 @@ __all__ = [
     "RatifyVotes",
     "SpreadCall",
     "majority",
+    "merge_holders",
     "merge_inspect",
     "spread",
 ]
+
+_PLAIN_LOOK = 11
+"""So long is what a node shows of a name with one holder."""
 
 NOT_ASKED = Fault(FaultKind.UNREACHABLE, "not asked")
 """What counts as the answer of a node that a question did not go to."""
@@ -99,7 +103,7 @@ Question = tuple[Sequence[Call | None], Ballot]
 class QuorumPrimitive(Primitive, Protocol):
     """What a primitive of several masters can be asked for beside ``Primitive``."""
 
-    def grant(self, token: str, ttl_ms: int, block: int, hint: int, *, clock: bool) -> Call:
+    def grant(self, token: str, ttl_ms: int, block: int, hint: int, *, clock: bool, wait: bool) -> Call:
         """Ask a node for its vote.
 
         Args:
@@ -108,6 +112,7 @@ class QuorumPrimitive(Primitive, Protocol):
             block: How many fences it reserves.
             hint: The fence that the candidate would like; 0: any.
             clock: Whether the node is to tell its clock.
+            wait: Whether the candidate goes on if it is refused.
         """
         ...
 
@@ -312,6 +317,8 @@ class MergedVotes:
         self.outcomes[index] = outcome
         if type(outcome) is not list:
             return False
+        if outcome[0] == b"I":
+            return self._seen_by_majority(outcome)
         if outcome[0] == self._leading:
             self._same += 1
         elif self._leading is None:
@@ -319,6 +326,14 @@ class MergedVotes:
         else:
             return len(self._like(outcome[0])) >= self.needed
         return self._same >= self.needed
+
+    def _seen_by_majority(self, look: Reply) -> bool:
+        """Whether enough looks say the same of one holder, or of nobody; of many holders all nodes are to tell."""
+        if len(look) > _PLAIN_LOOK:
+            return False
+        looks = self._like(b"I")
+        same = [other for other in looks if other[2] == look[2] and (other[3] == -2) is (look[3] == -2)]
+        return len(same) >= self.needed
 
     def late(self, index: int, outcome: Reply | Fault) -> None:
         """Nothing depends on it."""
@@ -348,7 +363,8 @@ class MergedVotes:
             if found := self._like(b"R"):
                 return found[0]
             if looks := self._like(b"I"):
-                return merge_inspect(looks, self.needed)
+                merge = merge_inspect if len(looks[0]) == _PLAIN_LOOK else merge_holders
+                return merge(looks, self.needed)
             if not held or len(answered) - len(held) > self.nodes - self.needed:
                 return next(reply for reply in answered if reply[0] != b"H")
         return self._too_few(len(answered))
@@ -376,3 +392,29 @@ def merge_inspect(looks: Sequence[Reply], needed: int) -> Reply:
     fence = max(fences, key=fences.count)
     same.sort(key=lambda reply: int(reply[3]), reverse=True)
     return [*same[needed - 1][:4], fence, last, *same[needed - 1][6:]]
+
+
+def merge_holders(looks: Sequence[Reply], needed: int) -> Reply:
+    """The same of a name that many may hold: whoever a majority of the nodes lists holds it."""
+    listed: dict[tuple[bytes, bytes], list[list[int]]] = {}
+    for look in looks:
+        here: dict[tuple[bytes, bytes], list[int]] = {}
+        holders = look[13]
+        for mode, who, expiry in zip(holders[::3], holders[1::3], holders[2::3], strict=True):
+            here.setdefault((mode, who), []).append(int(expiry) - int(look[6]))
+        for key, lives in here.items():
+            listed.setdefault(key, []).append(sorted(lives, reverse=True))
+    now_ms = int(looks[0][6])
+    # Two leases may show the same words: as many count as a majority lists, each with the life that a majority gives.
+    found: list[tuple[int, bytes, bytes]] = []
+    for (mode, who), nodes in listed.items():
+        for place in range(max(map(len, nodes))):
+            lives = sorted([lives[place] for lives in nodes if len(lives) > place], reverse=True)
+            if len(lives) >= needed:
+                found.append((lives[needed - 1], mode, who))
+    found.sort()
+    fence, last = max(int(look[4]) for look in looks), max(int(look[5]) for look in looks)
+    holders = [word for left, mode, who in found for word in (mode, who, now_ms + left)]
+    longest = found[-1][0] if found else -2
+    first = found[0][2] if found else b""
+    return ["I", looks[0][1], first, longest, fence, last, now_ms, 0, len(found), 0, [], 0, 0, holders]

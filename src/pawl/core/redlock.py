@@ -122,7 +122,7 @@ async def win(
     """
     if claim.old is not None:
         await _leave_old(engine, primitive, claim, claim.old)
-    attempt = _Attempt(engine, primitive, options, claim)
+    attempt = _Attempt(engine, primitive, options, claim, wait=wait)
     tries = 0
     while True:
         if claim.answer is None:
@@ -134,7 +134,7 @@ async def win(
             return grant
         check_stop(claim.stop, primitive.name)
         tries += 1
-        pause = attempt.pause(tries, until, wait=wait)
+        pause = attempt.pause(tries, until)
         if pause is None:
             await attempt.settle()
             attempt.tell()
@@ -159,13 +159,14 @@ class _Attempt:
     """The tries of one acquisition."""
 
     def __init__(
-        self, engine: Engine, primitive: QuorumPrimitive, options: LockOptions, claim: Claim
+        self, engine: Engine, primitive: QuorumPrimitive, options: LockOptions, claim: Claim, *, wait: bool
     ) -> None:
         self.engine = engine
         self.nodes: QuorumRuntime = cast("QuorumRuntime", engine.runtime)
         self.primitive = primitive
         self.options = options
         self.claim = claim
+        self.wait = wait
         self.settings: RedlockOptions = engine.quorum or RedlockOptions()
         self.votes = GrantVotes(len(self.nodes.nodes))
         self.drifted = 0
@@ -180,7 +181,7 @@ class _Attempt:
         self.late = False
         claim.sent = True
         sent_at = runtime.now()
-        call = question_of(self.nodes, self.primitive, claim.token, self.options, sent_at)
+        call = question_of(self.nodes, self.primitive, claim.token, self.options, sent_at, wait=self.wait)
         budget = min(self.settings.node_timeout, patience(sent_at, self.options, until))
         await self.nodes.ask([([call] * count, votes)], budget)
         return await self._judge(sent_at, budget)
@@ -238,7 +239,7 @@ class _Attempt:
             return False
         return votes.given + votes.failed >= votes.needed
 
-    def pause(self, tries: int, until: float | None, *, wait: bool) -> float | None:
+    def pause(self, tries: int, until: float | None) -> float | None:
         """How long to rest before the next try; None: there is none."""
         runtime, settings = self.engine.runtime, self.settings
         now = runtime.now()
@@ -251,7 +252,7 @@ class _Attempt:
             limit = self.failing_since + self.options.unavailable_after
             limit = limit if until is None else min(limit, until)
         out_of_tries = settings.retry_count is not None and tries > settings.retry_count
-        if not wait or out_of_tries:
+        if not self.wait or out_of_tries:
             return None
         if limit is None or now + pause < limit:
             return pause

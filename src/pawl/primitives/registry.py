@@ -218,6 +218,7 @@ register(
         exclusive=False,
         reentrant=True,
         refuses=False,
+        redlock=True,
         scripts=_PERMITS,
         page="concepts/rwlock.md",
     )
@@ -230,6 +231,7 @@ register(
         part="write",
         family="rwlock",
         reentrant=True,
+        redlock=True,
         scripts=_PERMITS,
         page="concepts/rwlock.md",
     )

@@ -14,7 +14,7 @@ from pawl.core.runtime import Call, Reply
 from pawl.core.scripts import Script, load, pack_words
 from pawl.errors import NotSupported, PawlError
 
-__all__ = ["SCRIPTS", "QuorumMutex"]
+__all__ = ["RELEASED", "SCRIPTS", "QuorumMutex", "quorum_call"]
 
 _GRANT = load(__name__, "grant")
 _RATIFY = load(__name__, "ratify")
@@ -26,10 +26,12 @@ SCRIPTS = (_GRANT, _RATIFY, _RENEW, _LEAVE)
 """What every acquisition may send."""
 
 
-_RELEASED = b"*2\r\n$1\r\nR\r\n$10\r\n%d\r\n"
+RELEASED = b"*2\r\n$1\r\nR\r\n$10\r\n%d\r\n"
+"""The plainest answer to a release, with its request id to be filled in."""
+
 _PLAIN_RELEASED: Reply = [b"R", b""]
 
-_make_quorum_call: Callable[[tuple[Script, bytes]], QuorumCall] = partial(tuple.__new__, QuorumCall)  # pyright: ignore[reportUnknownMemberType]
+quorum_call: Callable[[tuple[Script, bytes]], QuorumCall] = partial(tuple.__new__, QuorumCall)  # pyright: ignore[reportUnknownMemberType]
 
 
 @lru_cache(maxsize=1024)
@@ -64,7 +66,7 @@ class QuorumMutex:
         self._queue = pack_words(*[helper_key(key, suffix).encode() for suffix in helpers])
         self._dead = helper_key(key, f"{WIRE_VERSION}:dead:").encode()
 
-    def grant(self, token: str, ttl_ms: int, block: int, hint: int, *, clock: bool) -> Call:
+    def grant(self, token: str, ttl_ms: int, block: int, hint: int, *, clock: bool, wait: bool) -> Call:
         """Ask a node for its vote; see ``grant.lua``."""
         word = token.encode()
         dead = self._dead + word
@@ -72,7 +74,7 @@ class QuorumMutex:
         body = b"%b$%d\r\n%b\r\n$%d\r\n%b\r\n%b$%d\r\n%b\r\n$1\r\n%d\r\n" % (
             self._name_fence, len(dead), dead, len(word), word, _args(ttl_ms, block), len(fence), fence, clock,
         )  # fmt: skip
-        call: QuorumCall = _make_quorum_call((_GRANT, body))
+        call: QuorumCall = quorum_call((_GRANT, body))
         if hint and not clock:
             call.yes = b"*5\r\n$1\r\nH\r\n$10\r\n%%d\r\n:%d\r\n:%d\r\n:0\r\n" % (hint, ttl_ms)
             call.plain = [b"H", b"", hint, ttl_ms, 0]
@@ -94,7 +96,7 @@ class QuorumMutex:
         max_waiters: int,
     ) -> Call:
         """The same as ``grant`` without a wish for the fence."""
-        return self.grant(token, ttl_ms, block, 0, clock=True)
+        return self.grant(token, ttl_ms, block, 0, clock=True, wait=wait)
 
     def swap(
         self,
@@ -125,8 +127,8 @@ class QuorumMutex:
         packed = b"$%d\r\n%b\r\n" % (len(word), word)
         dead = self._dead + word
         body = b"%b$%d\r\n%b\r\n%b%b" % (self._name, len(dead), dead, packed, _args(tomb_ms, close_ms))
-        call: QuorumCall = _make_quorum_call((_LEAVE, body))
-        call.yes, call.plain = _RELEASED, _PLAIN_RELEASED
+        call: QuorumCall = quorum_call((_LEAVE, body))
+        call.yes, call.plain = RELEASED, _PLAIN_RELEASED
         if not tomb_ms and not close_ms:
             # A node that can delete a key if it has a value needs no script.
             call.native = self._name, packed

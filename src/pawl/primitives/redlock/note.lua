@@ -1,0 +1,30 @@
+-- Writes the fence of a reader's or writer's grant back to a node that voted for it.
+-- keys: permits, fence, holds
+-- args: token, mode (as which it holds), fence, rid
+-- returns: {'H', rid, fence, left_ms, now_us} | {'U', rid, present, now_us}
+-- invariant: it writes, and counts, only where the token holds, and raises fences only: so two grants of which one is a
+--   writer's, and that both count, have a node in common that knows the fence of the first when it mints the second's.
+local token, mode, wanted = ARGV[1], ARGV[2], tonumber(ARGV[3])
+--@include _fence
+read_clock()
+local kept = tonumber(call('HGET', HOLDS, token) or '0')
+local expiry = tonumber(call('ZSCORE', NAME, mode .. ':' .. token) or '0')
+local fence, refusal = read_fence()
+if refusal then
+  return refusal
+end
+if expiry < now_ms then
+  return {'U', RID, 'none', now_us}
+end
+if tonumber(fence[1] or '0') < wanted then
+  local lives = digits(math.max(now_ms, math.ceil(wanted / 1000)) + DAY_MS + HOUR_MS)
+  call('HSET', FENCE, 'last', digits(wanted), 'cur', digits(wanted), 'v', WIRE, 'x', lives)
+  call('PEXPIREAT', FENCE, lives)
+end
+if kept < wanted then
+  call('HSET', HOLDS, token, digits(wanted))
+  if call('PTTL', HOLDS) < expiry - now_ms then
+    call('PEXPIREAT', HOLDS, digits(expiry + 1000))
+  end
+end
+return {'H', RID, math.max(kept, wanted), expiry - now_ms, now_us}

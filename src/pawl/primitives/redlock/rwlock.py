@@ -1,0 +1,88 @@
+"""Readers and writers of several independent masters: what is sent to each of them."""
+
+from __future__ import annotations
+
+from pawl.core.primitive import Primitive
+from pawl.core.quorum import QuorumCall
+from pawl.core.runtime import Call
+from pawl.core.scripts import load, pack_words
+from pawl.primitives.permits import EXCLUSIVE, NO_LIMIT, SHARED, Permits
+from pawl.primitives.redlock import RELEASED, quorum_call
+
+__all__ = ["SCRIPTS", "QuorumRwlock"]
+
+_SHARE = load("pawl.primitives.redlock", "share")
+_NOTE = load("pawl.primitives.redlock", "note")
+
+SCRIPTS = (_SHARE, _NOTE)
+"""What an acquisition sends beside what is sent to a single server."""
+
+
+class QuorumRwlock(Permits):
+    """One side of a read-write lock, on one node of several. Immutable; shared by all threads and tasks.
+
+    On each node lies what a single server would have, so renewals (which carry a downgrade), releases and looks are the
+    same scripts. Only a vote is another one: nobody queues. A waiting writer leaves an intent of 0.6 s instead, which
+    keeps new readers out.
+
+    Args:
+        kind: ``"rwlock.read"`` or ``"rwlock.write"``.
+        name: The name as the user gave it.
+        key: Its key.
+        mode: ``SHARED`` or ``EXCLUSIVE``.
+    """
+
+    advice = "release the read lease first"
+
+    __slots__ = ("_intent", "_name", "_name_fence", "_some_holds")
+
+    def __init__(self, kind: str, name: str, key: str, mode: str) -> None:
+        super().__init__(kind, name, key, "rwlock", mode, NO_LIMIT)
+        self._name = key
+        self._name_fence = pack_words(self.key.encode(), f"{self.key}:fence".encode())
+        self._intent = pack_words(f"{self.key}:intent".encode())
+        self._some_holds = pack_words(f"{self.key}:holds".encode())
+
+    def grant(self, token: str, ttl_ms: int, block: int, hint: int, *, clock: bool, wait: bool) -> Call:  # noqa: ARG002
+        """Ask a node for its vote; see ``share.lua``."""
+        word = token.encode()
+        dead = pack_words(f"{self.key}:dead:{token}".encode())
+        args = pack_words(word, self.mode.encode(), b"%d" % ttl_ms, b"%d" % hint, b"%d" % wait)
+        return Call(_SHARE, b"".join((self._name_fence, self._intent, dead, self._some_holds, args)))
+
+    def ratify(self, token: str, fence: int, block: int) -> Call:  # noqa: ARG002 - each holder has one fence
+        """Write the fence of a grant back; see ``note.lua``."""
+        args = pack_words(token.encode(), self.mode.encode(), b"%d" % fence)
+        return Call(_NOTE, self._name_fence + self._some_holds + args)
+
+    def acquire(
+        self,
+        token: str,
+        ttl_ms: int,
+        ticket_ms: int,  # noqa: ARG002 - nobody queues
+        *,
+        wait: bool,
+        block: int,
+        channel: str,  # noqa: ARG002
+        max_waiters: int,  # noqa: ARG002
+    ) -> Call:
+        """The same as ``grant`` without a wish for the fence."""
+        return self.grant(token, ttl_ms, block, 0, clock=True, wait=wait)
+
+    def leave(self, token: str, tomb_ms: int, close_ms: int) -> Call:
+        """Give a node's vote back; see ``leave.lua`` of permits."""
+        call: QuorumCall = quorum_call(super().leave(token, tomb_ms, close_ms))
+        call.yes, call.plain = RELEASED, [b"R", b""]
+        return call
+
+    def of(self, kind: str, mode: str, beside: str = "") -> QuorumRwlock:  # noqa: ARG002 - there is no upgrade
+        """The same name in another mode."""
+        return QuorumRwlock(kind, self.name, self._name, mode)
+
+    def raised_by(self, held: Primitive, token: str) -> None:  # noqa: ARG002
+        """Never: a reader that may upgrade would have to be told apart by a majority of each."""
+        return
+
+    def lowered(self) -> QuorumRwlock | None:
+        """A reader, for a writer."""
+        return self.of(self.kind, SHARED) if self.mode == EXCLUSIVE else None

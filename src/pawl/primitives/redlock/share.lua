@@ -1,0 +1,57 @@
+-- Votes for a reader, beside others, or for a writer alone. Nobody queues on such a node.
+-- keys: permits, fence, intent, dead, holds
+-- args: token, mode (1 to read, x to write), ttl_ms, hint (a fence that the candidate would like on every node), wait
+--   (1: a writer that waits), rid
+-- returns: {'H', rid, fence, left_ms, now_us} | {'B', rid, first_end_ms, 0, holder_public, now_us} | {'X', rid, now_us}
+-- invariant: a writer is let in only while nobody else is in, and a reader only while no writer is; a dead token never;
+--   the fence is above every fence that this node knows of the name, and a copy that comes late answers the same.
+local token, mode, ttl_ms, hint = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+local INTENT, DEAD, HELD, SLACK_MS, INTENT_MS = KEYS[3], KEYS[4], HOLDS, 1000, 600
+--@include _fence
+read_clock()
+local now, kept = digits(now_ms), tonumber(call('HGET', HELD, token) or '0')
+-- A writer that reads by now is still the token's.
+local mine = call('ZSCORE', NAME, mode .. ':' .. token) or call('ZSCORE', NAME, (mode == 'x' and '1:' or 'x:') .. token)
+local fence, refusal = read_fence()
+if refusal then
+  return refusal
+end
+if mine and tonumber(mine) >= now_ms then
+  return {'H', RID, kept, tonumber(mine) - now_ms, now_us}
+end
+if call('EXISTS', DEAD) == 1 then
+  return {'X', RID, now_us}
+end
+-- A writer is alone, so whoever is first tells whether it is one. The last millisecond counts.
+local first = call('ZRANGEBYSCORE', NAME, now, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+local barred = first[1] and (mode == 'x' or string.sub(first[1], 1, 2) == 'x:')
+local intent = mode == '1' and call('EXISTS', INTENT) == 1
+if barred or intent then
+  if mode == 'x' and ARGV[5] == '1' then
+    -- No reader is let in any more, so that the writer's time comes. It runs out by itself when nobody comes for it.
+    redis.pcall('SET', INTENT, '1', 'PX', INTENT_MS)
+  end
+  local left_ms = first[2] and tonumber(first[2]) - now_ms or -2
+  return {'B', RID, left_ms, 0, first[1] and string.match(first[1], '@(.*)$') or '', now_us}
+end
+local dead = call('ZRANGEBYSCORE', NAME, '-inf', '(' .. now, 'LIMIT', 0, 64)
+for _, member in ipairs(dead) do
+  call('ZREM', NAME, member)
+  call('HDEL', HELD, string.match(member, '^%w+:(.*)$'))
+end
+if mode == 'x' then
+  call('DEL', INTENT)
+end
+-- A wish from far ahead of this clock comes from a clock that is wrong: it would drag every later fence along.
+if hint > now_us and hint <= now_us + HOUR_MS * 1000 then
+  fence[1] = math.max(tonumber(fence[1] or '0'), hint - 1)
+end
+local expiry, cur = now_ms + ttl_ms, mint(1, fence)
+call('ZADD', NAME, digits(expiry), mode .. ':' .. token)
+call('HSET', HELD, token, digits(cur))
+for _, key in ipairs({NAME, HELD}) do
+  if call('PTTL', key) < ttl_ms then
+    call('PEXPIREAT', key, digits(expiry + SLACK_MS))
+  end
+end
+return {'H', RID, cur, ttl_ms, now_us}
