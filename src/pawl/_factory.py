@@ -232,7 +232,8 @@ def find_target(
         if "PAWL_URL" not in environ:
             if reason := embedded.refuse_reason(environ):
                 raise ConfigurationError(
-                    f"connect() without a URL would use the embedded server, but {reason}: set PAWL_URL"
+                    f"no server was named, and the embedded one is not taken by itself because {reason}: "
+                    "set PAWL_URL (embedded:// if a server for this machine alone is what you want)"
                 )
             return _embedded(None, credentials)
         target = environ["PAWL_URL"]

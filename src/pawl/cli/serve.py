@@ -104,14 +104,14 @@ def _run(
     _check_reach(host, tokens, certificate, client_ca, insecure_http=insecure_http)
     access = Access(Limits(), tokens)
     access.load()
+    state = State(Spaces(url), access)
+    # Made now, so that what can never work is said now.
+    state.spaces.of("pawl")
     if tokens is None:
         secret = new_secret()
         access.add(entry_for("this-run", secret, ["*"], ["admin"], None))
         say("a token for this run, which is kept nowhere:")
         click.echo(secret, err=True)
-    state = State(Spaces(url), access)
-    # Made now, so that what can never work is said now.
-    state.spaces.of("pawl")
     listening = Listening(
         host, port, certificate=certificate, key=key, client_ca=client_ca, drain_delay=drain_delay
     )
