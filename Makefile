@@ -5,6 +5,7 @@
 #|   make demo        see it work: workers sell a stock, one is killed while it holds the lock (a minute)
 #|   make test        lint, then the tests; needs neither root nor a server; ends with what was skipped and why
 #|   make test-full   all of it, slow tests too, on every server; on Debian as root it installs redis-server
+#|   make soak        everything at once on a real server, for MINUTES=60; ends with a summary, also at Ctrl-C
 #|   make lint        ruff, mypy, pyright, layers, sizes: one line each
 #|   make format      let ruff rewrite what it can
 #|   make bench       against other lock libraries, side by side; ARGS="P1 --quick" chooses
@@ -18,7 +19,7 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .SILENT:
-.PHONY: help demo test test-full lint format bench docs clean env-demo env-dev env-docs
+.PHONY: help demo test test-full soak lint format bench docs clean env-demo env-dev env-docs
 
 PY := .venv/bin/python
 export PYTHON MAKECMDGOALS
@@ -49,6 +50,11 @@ test: lint
 
 test-full: env-dev
 	exec tools/test_full.sh $(ARGS)
+
+MINUTES ?= 60
+
+soak: env-dev
+	exec $(PY) -m tests.workloads.soak --minutes $(MINUTES) $(ARGS)
 
 bench: env-dev
 	exec $(PY) -m benchmarks $(ARGS)

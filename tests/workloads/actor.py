@@ -157,7 +157,8 @@ class Worker:
                 for operation in operations.values():
                     journal.renewed(now(), operation, known)
         if held and self.order.kind == "rwlock" and self.dice.random() < 0.3:
-            await self.downgrade(lease, operations["n"])
+            ((name, operation),) = operations.items()
+            await self.downgrade(lease, name, operation)
         began = now()
         left = {
             name: journal.invoke(began, self.name, "release", name, lease=operation)
@@ -176,7 +177,7 @@ class Worker:
         for operation in left.values():
             ended(now(), operation)
 
-    async def downgrade(self, lease: Any, operation: str) -> None:  # noqa: ANN401
+    async def downgrade(self, lease: Any, name: str, operation: str) -> None:  # noqa: ANN401
         """Go on as a reader, where it is a writer."""
         if not hasattr(lease, "downgrade"):
             return
@@ -186,7 +187,7 @@ class Worker:
         except pawl.PawlError:
             # A reader, or one that was lost: nothing changed that anybody may rely on.
             return
-        down = self.journal.invoke(asked, self.name, "downgrade", "n", lease=operation)
+        down = self.journal.invoke(asked, self.name, "downgrade", name, lease=operation)
         self.journal.ok(now(), down)
         await self.sleep(self.dice.random() * 0.03)
 
