@@ -98,7 +98,9 @@ class Soaker(Worker):
             return self.client.multi_lock(names, **options), {one: {} for one in names}, {}
         if kind in ("owner", "election"):
             made = self.client.rlock(name, owner=self.name, **options) if kind == "owner" else None
-            return made or _Campaign(self.client.election(name, **options)), {name: {}}, {}
+            # A hold whose release nobody answered is still the owner's: the next one re-enters it.
+            what = {"owner": self.name} if made is not None else {}
+            return made or _Campaign(self.client.election(name, **options)), {name: what}, {}
         return self.mutex(kind, part, options)
 
     def mutex(

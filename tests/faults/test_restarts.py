@@ -1,0 +1,96 @@
+"""A server that comes back without what it knew, or without the last of it."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+import pawl
+from pawl.testing import Server
+from tests.faults.rig import Colour, until, value
+
+pytestmark = pytest.mark.fault
+
+
+def log_of(server: Server) -> Path:
+    """The file to which the server appends every write."""
+    (found,) = (server.folder / "data" / "appendonlydir").glob("*.incr.aof")
+    return found
+
+
+def test_row_43_a_restart_without_data_is_told_and_the_fence_rises(colour: Colour, broken: Server) -> None:
+    client, rival = colour.connect(broken.url), colour.connect(broken.url)
+    lease = client.lock(ttl=3, renew_every=0.3, ticket_ttl=1).acquire(5)
+    counted = client.rlock("counted", owner="job-7", ttl=3, renew_every=0.3, ticket_ttl=1).acquire(5)
+    broken.restart(keep_data=False)
+    # The server knows of nobody, so the next who asks is served at once: that is what memory alone can promise.
+    second = rival.lock(ttl=10).acquire(5)
+    assert second.fence > lease.fence
+    took = until(lambda: lease.reason is not None, timeout=3.5, what="the old holder's loss")
+    assert took < 2.5, "the next renewal tells, not the end of the ttl"
+    until(lambda: counted.reason is not None, timeout=3.5, what="the loss of the counted hold")
+    with pytest.raises(pawl.NotHeld):
+        lease.release()
+    second.check()
+    assert value(broken) == second.token
+    again = client.rlock("counted", owner="job-7", ttl=3).acquire(5)
+    assert again.fence > counted.fence
+    again.release()
+    second.release()
+
+
+def test_row_43_a_waiter_queues_again_after_a_restart_without_data(colour: Colour, broken: Server) -> None:
+    client, rival = colour.connect(broken.url), colour.connect(broken.url)
+    lease = client.lock(ttl=5, renew=False).acquire(5)
+    waiting = rival.lock(ttl=5, ticket_ttl=1).start(15)
+    until(lambda: client.inspect().queue_length == 1, what="the ticket")
+    broken.restart(keep_data=False)
+    got = waiting.result(10)
+    assert got.fence > lease.fence
+    got.check()
+    got.release()
+
+
+def test_row_44_what_the_log_had_not_on_disk_is_lost_and_told(colour: Colour, lasting: Server) -> None:
+    """Power fails: what was appended last never reached the disk. The log is cut where it would have ended."""
+    client, rival = colour.connect(lasting.url), colour.connect(lasting.url)
+    kept = client.lock("kept", ttl=20, ticket_ttl=1).acquire(5)
+    log = log_of(lasting)
+    on_disk = log.stat().st_size
+    lost = client.lock("lost", ttl=8, renew_every=0.5, ticket_ttl=1).acquire(5)
+    assert log.stat().st_size > on_disk
+    lasting.kill()
+    with log.open("r+b") as file:
+        file.truncate(on_disk)
+    lasting.start()
+    assert value(lasting, "kept") == kept.token
+    assert value(lasting, "lost") is None
+    assert rival.lock("kept").try_acquire() is None
+    second = rival.lock("lost", ttl=10).acquire(5)
+    assert second.fence > lost.fence
+    until(lambda: lost.reason is not None, timeout=5, what="the loss of the grant that is not on disk")
+    kept.extend(20)
+    kept.check()
+    second.check()
+    kept.release()
+    second.release()
+
+
+def test_row_44_a_release_that_is_not_on_disk_ends_with_the_ttl(colour: Colour, lasting: Server) -> None:
+    client = colour.connect(lasting.url)
+    lease = client.lock(ttl=2, ticket_ttl=0.5).acquire(5)
+    log = log_of(lasting)
+    on_disk = log.stat().st_size
+    lease.release()
+    released = time.monotonic()
+    lasting.kill()
+    with log.open("r+b") as file:
+        file.truncate(on_disk)
+    lasting.start()
+    assert value(lasting) is not None, "the old grant is back, and nobody holds it"
+    again = client.lock(ttl=5).acquire(10)
+    assert time.monotonic() - released < 2 + 1.5
+    assert again.fence > lease.fence
+    again.release()
