@@ -38,6 +38,7 @@ from pawl.topology.places import place_of
 from pawl.topology.redlock import masters
 from pawl.topology.url import parse_target, parse_url
 from pawl.transport.connect import endpoint_of
+from pawl.transport.handed import target_of
 
 if TYPE_CHECKING:
     from pawl.core.primitive import Primitive
@@ -219,7 +220,8 @@ def find_target(
     """What to connect to.
 
     Args:
-        target: A URL, a client of redis-py or valkey-py, or None: then ``PAWL_URL``, else the embedded server.
+        target: A URL, a client of redis-py or valkey-py (also of a cluster or of Sentinels), or None: then
+            ``PAWL_URL``, else the embedded server.
         credentials: What was given beside it.
         environ: The process's environment.
 
@@ -253,7 +255,7 @@ def find_target(
         listed = cast("list[object]", target)
         found = credentials.put_into(masters([_node(number, node) for number, node in enumerate(listed, 1)]))
     else:
-        found = endpoint_of(target)
+        found = target_of(target)
         if credentials:
             raise ConfigurationError("a client brings its own credentials: give them there, or pass a URL")
     return (lambda: found) if isinstance(found, Endpoint) else found

@@ -249,8 +249,8 @@ def _bad() -> list[tuple[str, Callable[[], Any], type[pawl.PawlError], str]]:
     def cluster() -> Any:
         return redis.cluster.RedisCluster.__new__(redis.cluster.RedisCluster)
 
-    def async_cluster() -> Any:
-        return redis.asyncio.cluster.RedisCluster.__new__(redis.asyncio.cluster.RedisCluster)
+    def remapped() -> Any:
+        return redis.asyncio.cluster.RedisCluster(host="h", address_remap=lambda address: address)
 
     return [
         ("pipeline", lambda: redis.Redis().pipeline(), pawl.ConfigurationError, "Pipeline"),
@@ -263,14 +263,14 @@ def _bad() -> list[tuple[str, Callable[[], Any], type[pawl.PawlError], str]]:
             pawl.ConfigurationError,
             "Monitor",
         ),
-        ("cluster", cluster, pawl.NotSupported, "cluster"),
-        ("async cluster", async_cluster, pawl.NotSupported, "cluster"),
+        ("cluster", cluster, pawl.ConfigurationError, "RedisCluster"),
+        ("remapped cluster", remapped, pawl.NotSupported, "address_remap"),
         ("sentinel", lambda: redis.sentinel.Sentinel([("h", 1)]), pawl.ConfigurationError, "Sentinel"),
         (
-            "master",
-            lambda: redis.sentinel.Sentinel([("h", 1)]).master_for("m"),
-            pawl.NotSupported,
-            "Sentinel",
+            "replicas",
+            lambda: redis.sentinel.Sentinel([("h", 1)]).slave_for("m"),
+            pawl.ConfigurationError,
+            "replicas",
         ),
         ("pool", redis.ConnectionPool, pawl.ConfigurationError, "ConnectionPool"),
         ("class", lambda: redis.Redis, pawl.ConfigurationError, "Redis"),

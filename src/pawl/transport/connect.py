@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import socket
 import ssl
+from collections.abc import Mapping
 from typing import Any, cast
 
 import redis
@@ -26,6 +27,7 @@ __all__ = [
     "fault_of",
     "is_plain",
     "is_plain_async",
+    "kept_settings",
     "make_async",
     "make_sync",
     "plain_port",
@@ -53,11 +55,11 @@ def endpoint_of(client: object) -> Endpoint:
 
     Raises:
         ConfigurationError: It is not such a client (a pipeline, a connection, …).
-        NotSupported: A cluster or Sentinel client.
+        NotSupported: A cluster or Sentinel client, which is more than one server.
     """
     names = {cls.__name__ for cls in type(client).__mro__}
     if names & {"RedisCluster", "ValkeyCluster", "ClusterPipeline"}:
-        raise NotSupported("a cluster client is not supported by this version of pawl")
+        raise NotSupported("a cluster client is not one server")
     if names & {"Pipeline", "PubSub", "Monitor"}:
         raise ConfigurationError(
             f"a {type(client).__name__} is not a client: pass the Redis object it was made from"
@@ -70,17 +72,27 @@ def endpoint_of(client: object) -> Endpoint:
             "pass a URL, or a Redis or Valkey client (redis-py, valkey-py; sync or asyncio)",
         )
     if "Sentinel" in type(pool).__name__:
-        raise NotSupported("a client of Sentinel is not supported by this version of pawl")
-    settings = cast("dict[str, Any]", found)
-    kept = {k: v for k, v in settings.items() if v is not None and (k in _TAKEN or k.startswith("ssl_"))}
+        raise NotSupported("a client of Sentinel is not one server")
+    tls = any("SSL" in cls.__name__ for cls in getattr(pool, "connection_class", object).__mro__)
+    kept = kept_settings(cast("dict[str, Any]", found), secure=tls)
     if "path" in kept:
         return Endpoint("unix", f"unix://{kept['path']}?db={kept.get('db', 0)}", kept)
-    tls = any("SSL" in cls.__name__ for cls in getattr(pool, "connection_class", object).__mro__)
     scheme = "rediss" if tls else "redis"
-    if not tls:
-        kept = {k: v for k, v in kept.items() if not k.startswith("ssl_")}
     shown = f"{scheme}://{kept.get('host', 'localhost')}:{kept.get('port', 6379)}/{kept.get('db', 0)}"
     return Endpoint(scheme, shown, kept)
+
+
+def kept_settings(found: Mapping[str, Any], *, secure: bool) -> dict[str, Any]:
+    """What pawl takes of a client's settings: address, login and, where it speaks TLS, its options."""
+    kept = {
+        key: value
+        for key, value in found.items()
+        if value is not None and (key in _TAKEN or (secure and key.startswith("ssl_")))
+    }
+    if not isinstance(kept.get("socket_keepalive_options", {}), Mapping):
+        # A mark of redis-py's own for "the defaults".
+        del kept["socket_keepalive_options"]
+    return kept
 
 
 def _settings(endpoint: Endpoint, timeout: float) -> dict[str, Any]:

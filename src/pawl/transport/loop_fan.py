@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import select
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from pawl.core.quorum import Ballot, MergedVotes
 from pawl.core.quorum import Question as Asked
@@ -13,6 +15,9 @@ from pawl.transport.fan import Fan
 from pawl.transport.node import NodeLink, Question
 
 __all__ = ["LoopFan"]
+
+_READABLE: int = getattr(select, "EPOLLIN", 1)
+_WRITABLE: int = getattr(select, "EPOLLOUT", 4)
 
 
 class _Question(Question, Answer[Reply]):
@@ -54,6 +59,10 @@ class LoopFan(Fan):
         self._ready: list[_Question] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._looks_at: float = 0.0
+        # One poller of our own under the loop's: of several answers that are there, the loop learns at once.
+        self._epoll: Any = select.epoll() if hasattr(select, "epoll") else None
+        self._by_fileno: dict[int, NodeLink] = {}
+        self._watched = False
 
     def ask(self, call: Call, timeout: float) -> Answer[Reply]:
         """See ``Line``."""
@@ -106,14 +115,42 @@ class LoopFan(Fan):
 
     # Reading ----------------------------------------------------------------------------------------------------
 
-    def _readable(self, link: NodeLink) -> None:
+    def _arrived(self) -> None:
         """Called by the loop, where no task runs: whoever was waited for may go on at once."""
+        ready: list[_Question] = []
+        self._ready = ready
+        now = self._now()
+        try:
+            for fileno, events in self._epoll.poll(0):
+                link = self._by_fileno.get(fileno)
+                if link is None or link.dead:
+                    continue
+                if events & _WRITABLE:
+                    self._writable(link)
+                    if events == _WRITABLE or link.dead:
+                        continue
+                try:
+                    link.pull(now)
+                except Exception as error:  # noqa: BLE001 - whatever broke, every question must learn of it
+                    self._broke(link, error)
+        finally:
+            self._ready = None
+        if ready:
+            self._wake(ready)
+
+    def _readable(self, link: NodeLink) -> None:
+        """The same for one link, where there is no poller of our own."""
         ready: list[_Question] = []
         self._ready = ready
         try:
             self._pull(link)
         finally:
             self._ready = None
+        if ready:
+            self._wake(ready)
+
+    def _wake(self, ready: list[_Question]) -> None:
+        """Let tasks go on, in the order of their answers."""
         woken = 0
         try:
             for question in ready:
@@ -152,7 +189,10 @@ class LoopFan(Fan):
         congested = bool(link.unsent)
         link.push(data)
         if link.unsent and not congested:
-            self.loop.add_writer(link.fileno(), self._writable, link)
+            if self._epoll is None:
+                self.loop.add_writer(link.fileno(), self._writable, link)
+            else:
+                self._epoll.modify(link.fileno(), _READABLE | _WRITABLE)
 
     def _writable(self, link: NodeLink) -> None:
         try:
@@ -161,15 +201,28 @@ class LoopFan(Fan):
             self._drop(link, f"the connection broke: {error}")
             return
         if not link.unsent:
-            self.loop.remove_writer(link.fileno())
+            if self._epoll is None:
+                self.loop.remove_writer(link.fileno())
+            else:
+                self._epoll.modify(link.fileno(), _READABLE)
 
     # Links and deadlines ----------------------------------------------------------------------------------------
 
     def _adopt(self, link: NodeLink) -> None:
-        self.loop.add_reader(link.fileno(), self._readable, link)
+        if self._epoll is None:
+            self.loop.add_reader(link.fileno(), self._readable, link)
+            return
+        if not self._watched:
+            self._watched = True
+            self.loop.add_reader(self._epoll.fileno(), self._arrived)
+        self._epoll.register(link.fileno(), _READABLE)
+        self._by_fileno[link.fileno()] = link
 
     def _release(self, link: NodeLink) -> None:
-        if not self.loop.is_closed():
+        if self._epoll is not None:
+            if self._by_fileno.pop(link.fileno(), None) is not None:
+                self._epoll.unregister(link.fileno())
+        elif not self.loop.is_closed():
             self.loop.remove_reader(link.fileno())
             self.loop.remove_writer(link.fileno())
 
@@ -202,6 +255,10 @@ class LoopFan(Fan):
             self._timer = None
         self._out = {}
         super().close()
+        if self._epoll is not None and not self._epoll.closed:
+            if self._watched and not self.loop.is_closed():
+                self.loop.remove_reader(self._epoll.fileno())
+            self._epoll.close()
 
     def abandon(self) -> None:
         """In the child of a fork: the loop and its poller are the parent's, and so are the connections."""
