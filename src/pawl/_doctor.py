@@ -13,7 +13,7 @@ from typing import Any, TypeGuard
 
 import redis
 
-from pawl._factory import find_target
+from pawl._target import find_target
 from pawl.core.preflight import Facts, Finding, Severity, facts_of_info, fields_of, judge
 from pawl.core.runtime import Fault
 from pawl.runtimes.shared import now

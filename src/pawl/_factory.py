@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypedDict, cast
 
-from pawl import embedded
 from pawl.core import shelter
 from pawl.core.endings import Ticket, read_ticket
 from pawl.core.history import MOST_KEPT
@@ -32,13 +31,6 @@ from pawl.primitives.mutex import Mutex, SharedMutex
 from pawl.primitives.permits import SHARED, Permits
 from pawl.primitives.redlock import QuorumMutex
 from pawl.primitives.session import SessionKeys
-from pawl.topology.credentials import Credentials
-from pawl.topology.endpoint import Endpoint, Place, Target
-from pawl.topology.places import place_of
-from pawl.topology.redlock import masters
-from pawl.topology.url import parse_target, parse_url
-from pawl.transport.connect import endpoint_of
-from pawl.transport.handed import target_of
 
 if TYPE_CHECKING:
     from pawl.core.primitive import Primitive
@@ -50,7 +42,6 @@ __all__ = [
     "Settings",
     "check_for_quorum",
     "description",
-    "find_target",
     "live_clients",
     "name_and_key",
     "plan_of",
@@ -212,93 +203,6 @@ def _number(text: str, variable: str) -> float:
         return float(text)
     except ValueError:
         raise ConfigurationError(f"{variable} is {text[:40]!r}; give a number of seconds") from None
-
-
-def find_target(
-    target: object, credentials: Credentials | None = None, environ: Mapping[str, str] = os.environ
-) -> Target:
-    """What to connect to.
-
-    Args:
-        target: A URL, a client of redis-py or valkey-py (also of a cluster or of Sentinels), or None: then
-            ``PAWL_URL``, else the embedded server.
-        credentials: What was given beside it.
-        environ: The process's environment.
-
-    Raises:
-        ConfigurationError: It names nothing that could be connected to.
-        NotSupported: A topology that this version does not have.
-    """
-    credentials = credentials or Credentials()
-    if target is None:
-        if "PAWL_URL" not in environ:
-            if reason := embedded.refuse_reason(environ):
-                raise ConfigurationError(
-                    f"no server was named, and the embedded one is not taken by itself because {reason}: "
-                    "set PAWL_URL (embedded:// if a server for this machine alone is what you want)"
-                )
-            return _embedded(None, credentials)
-        target = environ["PAWL_URL"]
-        if not target.strip():
-            raise ConfigurationError(
-                "PAWL_URL is empty: unset it, or give a URL such as redis://localhost:6379/0"
-            )
-        try:
-            return find_target(target, credentials)
-        except ConfigurationError as error:
-            raise ConfigurationError(f"PAWL_URL: {error}") from None
-    if isinstance(target, str):
-        if target.startswith(("embedded:", "memory:")):
-            return _nearby(target, credentials)
-        found = credentials.put_into(parse_target(target))
-    elif isinstance(target, (list, tuple)):
-        listed = cast("list[object]", target)
-        found = credentials.put_into(masters([_node(number, node) for number, node in enumerate(listed, 1)]))
-    else:
-        found = target_of(target)
-        if credentials:
-            raise ConfigurationError("a client brings its own credentials: give them there, or pass a URL")
-    return (lambda: found) if isinstance(found, Endpoint) else found
-
-
-def _nearby(url: str, credentials: Credentials) -> Callable[[], Endpoint] | Place:
-    if url.startswith("embedded:"):
-        return _embedded(_state_dir(url), credentials)
-    return place_of(url, credentials)
-
-
-def _node(number: int, target: object) -> Endpoint:
-    try:
-        if isinstance(target, str):
-            return parse_url(target)
-        if target is None or isinstance(target, (list, tuple)):
-            raise ConfigurationError(f"{target!r:.40} is not the URL of one master")
-        return endpoint_of(target)
-    except (ConfigurationError, NotSupported) as error:
-        raise ConfigurationError(f"node {number} of the list: {error}") from None
-
-
-def _state_dir(url: str) -> str | None:
-    rest = url.removeprefix("embedded:")
-    if not rest.startswith("//"):
-        raise ConfigurationError("write embedded:// or embedded:///path/to/directory")
-    path = rest[2:]
-    if path and not path.startswith("/"):
-        raise ConfigurationError("embedded:// takes an absolute directory: embedded:///path/to/directory")
-    if "?" in path or "#" in path:
-        raise ConfigurationError("embedded:// takes no options")
-    return path or None
-
-
-def _embedded(state_dir: str | None, credentials: Credentials) -> Callable[[], Endpoint]:
-    if credentials:
-        raise ConfigurationError("the embedded server asks for no credentials: its socket is yours alone")
-
-    def find() -> Endpoint:
-        path = str(embedded.ensure(state_dir).socket)
-        return Endpoint("unix", f"embedded://{state_dir or ''}", {"path": path})
-
-    return find
 
 
 def plan_of(

@@ -9,10 +9,11 @@ from types import TracebackType
 from typing import Any, NoReturn, Self, Unpack, cast
 
 from pawl._coordinate import BarrierKwargs, LatchKwargs, barrier_plan, election_plan, latch_plan
-from pawl._factory import LockKwargs, Settings, find_target, live_clients, plan_of
+from pawl._factory import LockKwargs, Settings, live_clients, plan_of
 from pawl._multi import multi_plan
 from pawl._permits import PermitKwargs, plan_of_semaphore, plans_of_rwlock
 from pawl._quorum import check_options, for_loop, probe_for
+from pawl._target import find_target
 from pawl.aio.barrier import AsyncBarrier
 from pawl.aio.election import AsyncElection
 from pawl.aio.latch import AsyncLatch

@@ -10,10 +10,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self, Unpack, cast
 
 from pawl._coordinate import BarrierKwargs, LatchKwargs, barrier_plan, election_plan, latch_plan
-from pawl._factory import LockKwargs, Settings, find_target, live_clients, plan_of
+from pawl._factory import LockKwargs, Settings, live_clients, plan_of
 from pawl._multi import multi_plan
 from pawl._permits import PermitKwargs, plan_of_semaphore, plans_of_rwlock
 from pawl._quorum import check_options, for_threads, probe_for
+from pawl._target import find_target
 from pawl._warn import warn
 from pawl.core import admin, endings
 from pawl.core.engine import Engine, doubter
