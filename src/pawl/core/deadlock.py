@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from pawl.core.runtime import Fault, Reply
-from pawl.core.sessions import read_record
+from pawl.core.sessions import CARE, read_record
 from pawl.errors import DeadlockDetected
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ async def look_for_cycles(engine: Engine, book: Book, patience: float) -> None:
     """Follow the chain of each wait that is due for it, and tell those that close a cycle as its youngest."""
     after = book.setup.deadlock_after
     now = engine.runtime.now()
-    if not after or not book.published or engine.closed:
+    if not after or not book.published or engine.closed or now < book.check_from:
         return
     due = [wait for wait in book.waits.values() if wait.check_at <= now][:_MOST_CHECKS]
     reading = _Reading(engine, book, min(_PATIENCE, patience))
@@ -84,8 +84,9 @@ async def look_for_cycles(engine: Engine, book: Book, patience: float) -> None:
             wait.check_at = engine.runtime.now() + min(_POLL, book.beat)
         else:
             await _tell(engine, book, wait, cycle.steps)
+    book.check_from = now + len(book.waits) * CARE
     for wait in book.waits.values():
-        book.next_check(wait.check_at)
+        book.next_check(max(wait.check_at, book.check_from))
 
 
 def _pause(wait: Wait, after: float) -> float:

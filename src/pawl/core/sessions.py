@@ -34,12 +34,27 @@ if TYPE_CHECKING:
     from pawl.core.runtime import Call, Reply
     from pawl.core.tenure import Tenure
 
-__all__ = ["Book", "HoldRow", "Record", "SessionCalls", "Setup", "Wait", "WaitRow", "label_of", "read_record"]
+__all__ = [
+    "CARE",
+    "Book",
+    "HoldRow",
+    "Record",
+    "SessionCalls",
+    "Setup",
+    "Wait",
+    "WaitRow",
+    "label_of",
+    "read_record",
+]
 
 log: logging.Logger = logging.getLogger("pawl.sessions")
 
 SESSION_TTL_MS = 15_000
 """Life of a record on the server: a client that died is listed no longer than this."""
+
+CARE = 0.0001
+"""Seconds per wait that lie between two looks at all of them: looking costs a little for each, and ten thousand waits
+are to leave the upkeep most of its time."""
 
 _REFRESH = 5.0
 _RIPE = 1.0
@@ -214,6 +229,7 @@ class Book:
         waits: The waits that are told, by what sleeps.
         published: Whether a record of it may be on the server.
         armed: Whether the upkeep looks in again by itself; whoever begins to wait while it is False rings.
+        check_from: When the next look for cycles may be.
     """
 
     def __init__(self, engine: Engine, setup: Setup) -> None:
@@ -235,6 +251,8 @@ class Book:
         self._rows: object = None
         self._written_at = -inf
         self._look_at = -inf
+        self._not_before = -inf
+        self.check_from: float = -inf
         self._offset_ms: float | None = None
 
     @property
@@ -345,7 +363,7 @@ class Book:
 
     def next_check(self, at: float) -> None:
         """Look in again no later than ``at``."""
-        self._look_at = min(self._look_at, at)
+        self._look_at = min(self._look_at, max(at, self._not_before))
 
     def _server_ms(self, at: float) -> int:
         return int((self._offset_ms or 0.0) + at * 1000)
@@ -364,7 +382,8 @@ class Book:
                 ripe[target] = wait
             else:
                 next_at = min(next_at, wait[2] + self.age)
-        self._look_at = min(self._look_at, next_at, now + step if ripe else inf)
+        self._not_before = now + len(waits) * CARE
+        self._look_at = max(self._not_before, min(self._look_at, next_at, now + step if ripe else inf))
         return ripe
 
     def _collect(self, ripe: dict[Claim | Sleeper, tuple[Primitive, object, float]], now: float) -> None:
