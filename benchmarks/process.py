@@ -10,12 +10,15 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from benchmarks.model import ViolationError
 from benchmarks.placement import pin
 from benchmarks.worker import Job
+
+ROOT = Path(__file__).resolve().parent.parent
 
 
 class ParticipantError(Exception):
@@ -38,6 +41,7 @@ class Child:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
+            cwd=ROOT,
         )
         if cpus is not None:
             # Before it has imported anything: what it starts later inherits it.

@@ -74,9 +74,7 @@ def _number(value: float, decimals: int) -> str:
 def verdict(bar: Bar, scenario: Scenario, results: Results) -> dict[str, Any] | None:
     """Judge a bar by the ratio of medians; None when a side of it was not measured."""
     subject = [sample[bar.metric] for sample in results.of(scenario.name, bar.subject)]
-    against = (
-        [sample[bar.metric] for sample in results.of(scenario.name, bar.against)] if bar.against else [1.0]
-    )
+    against = [1.0] if bar.against is None else _compared(bar, scenario, results)
     if not subject or not against:
         return None
     base = median(against)
@@ -103,6 +101,11 @@ def verdict(bar: Bar, scenario: Scenario, results: Results) -> dict[str, Any] | 
     }
 
 
+def _compared(bar: Bar, scenario: Scenario, results: Results) -> list[float]:
+    where, _, who = f"{bar.against}".rpartition(":")
+    return [sample[bar.metric] for sample in results.of(where or scenario.name, who)]
+
+
 def verdicts(scenario: Scenario, results: Results) -> list[dict[str, Any]]:
     """Judge every bar of a scenario that can be judged."""
     found = (verdict(bar, scenario, results) for bar in scenario.bars)
@@ -116,7 +119,7 @@ def verdict_line(scenario: Scenario, judged: dict[str, Any]) -> str:
     unit = "×" if judged["against"] else ""
     what = f"{headings[judged['metric']]}: {labels[judged['subject']]}"
     if judged["against"]:
-        what += f" / {labels[judged['against']]}"
+        what += f" / {labels.get(judged['against'], judged['against'])}"
     line = f"{what} = {judged['value']:.2f}{unit} ({judged['lowest']:.2f}–{judged['highest']:.2f})"
     word = "must" if judged["binding"] else "guide"
     line += f"   {word} {judged['must']:g}{unit} {_word(judged['ok'])}"

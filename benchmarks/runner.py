@@ -99,10 +99,9 @@ def _round(
         for participant in (*scenario.participants[turn:], *scenario.participants[:turn])
         if f"{scenario.name} {participant.key}" not in results.failures
     ]
-    kind = KINDS.get(scenario.workload, KINDS["slices"])
     with ExitStack() as stack:
         context = RoundContext(server, others, scenario, stack)
-        players = [kind(context, participant) for participant in playing]
+        players = [_kind(scenario, participant)(context, participant) for participant in playing]
         alive = _each(scenario, players, results, lambda player: player.warm_up())
         for node in others[: scenario.hung]:
             stack.enter_context(node.paused())
@@ -110,6 +109,11 @@ def _round(
             alive = _each(scenario, alive, results, lambda player: player.play())
         for player in alive:
             results.of(scenario.name, player.key).append(player.sample())
+
+
+def _kind(scenario: Scenario, participant: Participant) -> type[Round]:
+    """A participant may bring a round of its own kind: a program of another language is always a crowd of one."""
+    return KINDS.get(participant.workload, KINDS.get(scenario.workload, KINDS["slices"]))
 
 
 def _each(

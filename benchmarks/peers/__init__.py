@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from benchmarks.peers import (
     floor,
+    floor_mux,
+    foreign,
+    others,
     pawl_lock,
     pawl_permits,
     pawl_redlock,
     redis_lock_peer,
     redis_py,
-    redlocks,
+    server_benchmark,
 )
 from benchmarks.peers.base import AsyncSession, Handle, Peer, Session
 
@@ -22,14 +25,22 @@ PEERS: dict[str, Peer] = {
         pawl_permits.READ,
         pawl_permits.WRITE,
         pawl_redlock.PEER,
-        redlocks.NODE,
-        redlocks.POTTERY,
-        redlocks.AIOREDLOCK,
+        foreign.NODE,
+        foreign.REDSYNC,
+        foreign.BSM,
+        foreign.RUEIDIS,
+        foreign.REDISSON,
+        others.POTTERY,
+        others.SHERLOCK,
+        others.REDLOCK_NG,
+        others.AIOREDLOCK,
         redis_py.PEER,
         redis_lock_peer.PEER,
         floor.EVALSHA,
         floor.SET,
         floor.PAWL_SCRIPTS,
+        floor_mux.PEER,
+        server_benchmark.PEER,
     )
 }
 

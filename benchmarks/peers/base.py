@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 # What the client sends itself. Redis counts commands inside scripts under their own names, so a peer lists
@@ -67,6 +67,10 @@ class Peer:
     open_async: Callable[[str, Options], Awaitable[AsyncSession]] | None = None
     program: Callable[[str], list[str]] | None = None
     """The command of its process, for a library of another language; given the job as text."""
+    warm_up: float = 0.2
+    """Seconds of the real work before anything counts."""
+    stated: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Versions that are fixed where they are installed from."""
     lacks: Callable[[], str | None] | None = None
     """Why it cannot take part, where that is more than a module; may install what it needs."""
 
@@ -85,7 +89,7 @@ class Peer:
 
     def versions(self) -> dict[str, str]:
         """Return the versions of the distributions behind this peer."""
-        found: dict[str, str] = {}
+        found = dict(self.stated)
         for name in self.distributions:
             try:
                 found[name] = importlib.metadata.version(name)

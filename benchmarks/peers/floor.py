@@ -19,11 +19,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, cast
 from urllib.parse import urlsplit
 
-import hiredis
-
 from benchmarks.peers.base import Handle, Options, Peer
 
 TTL_MS = 30_000
+RID = b"0123456789"
 _ALPHABET = string.ascii_letters + string.digits
 _COMPARE_AND_DELETE = (
     "if redis.call('GET',KEYS[1])==ARGV[1] then return redis.call('DEL',KEYS[1]) end return 0"
@@ -40,6 +39,8 @@ _LEAVE = (
 
 def pack(*parts: str | bytes | int) -> bytes:
     """Return a command in the bytes of the wire."""
+    import hiredis
+
     # Its stub says a tuple of one element; it takes any number.
     packer: Callable[[tuple[str | bytes | int, ...]], bytes] = cast(
         "Any",
@@ -55,6 +56,8 @@ class Wire:
         parts = urlsplit(url)
         self._socket = socket.create_connection((parts.hostname or "127.0.0.1", parts.port or 6379))
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        import hiredis
+
         self._reader = hiredis.Reader()
 
     def call(self, packed: bytes) -> object:
@@ -139,11 +142,10 @@ def _set_handle(wire: Wire, name: str) -> Handle:
 def _evalsha_handle(wire: Wire, name: str) -> Handle:
     token = new_token()
     keys = keys_of(name, token)
-    rid = b"0123456789"
     acquire = evalsha(
-        wire.load(_ACQUIRE), keys, [token, TTL_MS, 3000, 1, 16, b"pawl:wake:" + token[:16], 10_000, rid]
+        wire.load(_ACQUIRE), keys, [token, TTL_MS, 3000, 1, 16, b"pawl:wake:" + token[:16], 10_000, RID]
     )
-    release = evalsha(wire.load(_LEAVE), keys, [token, 0, 0, rid])
+    release = evalsha(wire.load(_LEAVE), keys, [token, 0, 0, RID])
     return Handle(acquire=_expect(wire, acquire, b"H"), release=_expect(wire, release, b"R"))
 
 
@@ -152,13 +154,12 @@ def _scripts_handle(wire: Wire, name: str) -> Handle:
 
     token = new_token()
     keys = keys_of(name, token)
-    rid = b"0123456789"
     acquire = evalsha(
         wire.load(load("pawl.primitives.mutex", "acquire").source),
         keys,
-        [token, TTL_MS, 3000, 1, 16, b"pawl:wake:" + token[:16], 10_000, rid],
+        [token, TTL_MS, 3000, 1, 16, b"pawl:wake:" + token[:16], 10_000, RID],
     )
-    leave = evalsha(wire.load(load("pawl.primitives.mutex", "leave").source), keys, [token, 0, 0, rid])
+    leave = evalsha(wire.load(load("pawl.primitives.mutex", "leave").source), keys, [token, 0, 0, RID])
     call = wire.call
     count = 0
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import pawl
 from benchmarks.peers.base import Handle, Options, Peer
 
 
 class _Session:
     def __init__(self, url: str) -> None:
+        import pawl
+
         self._client = pawl.connect(url, redlock=pawl.RedlockOptions(fresh=True))
 
     def handle(self, name: str) -> Handle:
@@ -22,6 +23,8 @@ class _Session:
 
 class _AsyncSession:
     def __init__(self, url: str) -> None:
+        import pawl
+
         self._client = pawl.connect_async(url, redlock=pawl.RedlockOptions(fresh=True))
 
     async def handle(self, name: str) -> Handle:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import redis
-
 from benchmarks.peers.base import Handle, Options, Peer
 
 TTL = 30
@@ -14,7 +12,9 @@ TTL = 30
 class _Session:
     def __init__(self, url: str, *, renewing: bool) -> None:
         self._renewing = renewing
-        self._client = redis.Redis.from_url(url)  # pyright: ignore[reportUnknownMemberType]
+        import redis
+
+        self._client: Any = redis.Redis.from_url(url)  # pyright: ignore[reportUnknownMemberType]
 
     def handle(self, name: str) -> Handle:
         import redis_lock  # type: ignore[import-untyped]  # it has no type marks

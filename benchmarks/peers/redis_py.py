@@ -1,23 +1,30 @@
-"""redis-py's own `Lock` in both colours, at its defaults but for a timeout (it never expires without)."""
+"""redis-py's own `Lock` in both colours, at its defaults but for a timeout (it never expires without).
+
+`best` asks again after a millisecond instead of 100, and speaks RESP2, which parses a little faster.
+"""
 
 from __future__ import annotations
 
-import redis
-import redis.asyncio
-from redis.asyncio.lock import Lock as AsyncRedisLock
-from redis.lock import Lock as RedisLock
+from typing import Any
 
 from benchmarks.peers.base import Handle, Options, Peer
 
 TTL = 30.0
+_CLIENT: dict[str, Any] = {"protocol": 2}
+_LOCK: dict[str, Any] = {"sleep": 0.001}
 
 
 class _Session:
-    def __init__(self, url: str) -> None:
-        self._client = redis.Redis.from_url(url)  # pyright: ignore[reportUnknownMemberType]
+    def __init__(self, url: str, options: Options) -> None:
+        import redis
+
+        self._client: Any = redis.Redis.from_url(  # pyright: ignore[reportUnknownMemberType]
+            url, **_CLIENT if options.get("best") else {}
+        )
+        self._lock = _LOCK if options.get("best") else {}
 
     def handle(self, name: str) -> Handle:
-        lock: RedisLock = self._client.lock(name, timeout=TTL)
+        lock = self._client.lock(name, timeout=TTL, **self._lock)
         return Handle(acquire=lock.acquire, release=lambda _grant: lock.release())
 
     def close(self) -> None:
@@ -25,14 +32,17 @@ class _Session:
 
 
 class _AsyncSession:
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, options: Options) -> None:
+        import redis.asyncio
+
         # The default pool raises beyond 100 connections; 100 tasks and the loop's own need a few more.
-        self._client = redis.asyncio.Redis.from_url(  # pyright: ignore[reportUnknownMemberType]
-            url, max_connections=1000
+        self._client: Any = redis.asyncio.Redis.from_url(  # pyright: ignore[reportUnknownMemberType]
+            url, max_connections=1000, **_CLIENT if options.get("best") else {}
         )
+        self._lock = _LOCK if options.get("best") else {}
 
     async def handle(self, name: str) -> Handle:
-        lock: AsyncRedisLock = self._client.lock(name, timeout=TTL)
+        lock = self._client.lock(name, timeout=TTL, **self._lock)
         return Handle(acquire=lock.acquire, release=lambda _grant: lock.release())
 
     async def close(self) -> None:
@@ -40,13 +50,11 @@ class _AsyncSession:
 
 
 def _open(url: str, options: Options) -> _Session:
-    del options
-    return _Session(url)
+    return _Session(url, options)
 
 
 async def _open_async(url: str, options: Options) -> _AsyncSession:
-    del options
-    return _AsyncSession(url)
+    return _AsyncSession(url, options)
 
 
 PEER = Peer(

@@ -20,7 +20,6 @@ from pawl.testing.proxy import Proxy
 START = 30.0  # s for a process to import its libraries and connect
 PATIENCE = 30.0  # s on top of the time that a command takes by design
 PINGS = 9
-WARM_UP = 0.2  # s of the real work before anything counts
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from benchmarks.events import judge
 from benchmarks.model import Participant, Sample
-from benchmarks.rounds.base import PATIENCE, START, WARM_UP, Round, RoundContext, trips
+from benchmarks.rounds.base import PATIENCE, START, Round, RoundContext, trips
 from benchmarks.server import Snapshot, Stats
 from benchmarks.stats import median
 
@@ -33,7 +33,7 @@ class SliceRound(Round):
     def warm_up(self) -> None:
         """Let it start and work a little."""
         self._child.hear(START)
-        self._child.ask({"seconds": min(WARM_UP, self._scenario.seconds)}, PATIENCE)
+        self._child.ask({"seconds": self._peer.warm_up}, PATIENCE)
 
     def play(self) -> None:
         """Work for the scenario's seconds, between two looks at the server's counters."""

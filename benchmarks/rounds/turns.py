@@ -11,7 +11,7 @@ from benchmarks.server import Snapshot, Stats
 from benchmarks.stats import percentile
 
 WARM_UP_TURNS = 2
-HOLD = (0.12, 0.32)  # s
+HOLD = (0.06, 0.26)  # s
 
 
 class TurnRound(Round):

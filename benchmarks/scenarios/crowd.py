@@ -19,6 +19,7 @@ METRICS = (
     Metric("cpu_us_per_pair", "client CPU us", 0),
     Metric("server_us_per_pair", "server CPU us", 1),
 )
+_AHEAD_OF = ("redsync-best", "rueidislock-best", "redisson")
 _NOTES = (
     "the ceiling is 1 / the section as it was measured; the ideal wait is what all workers' sections take together",
     "acquired/s counts every grant, hand-offs/s those whose owner is another worker than the one before",
@@ -39,6 +40,11 @@ SCENARIOS = (
             Participant("pawl-asyncio", "pawl", workload="crowd-tasks"),
             Participant("python-redis-lock", "python-redis-lock"),
             Participant("redis-py", "redis-py"),
+            Participant("redis-py-best", "redis-py", {"best": 1}),
+            Participant("node-redlock", "node-redlock"),
+            Participant("redsync-best", "redsync", {"best": 1}),
+            Participant("rueidislock-best", "rueidislock", {"best": 1}),
+            Participant("redisson", "redisson"),
         ),
         metrics=METRICS,
         bars=(
@@ -50,6 +56,11 @@ SCENARIOS = (
             Bar("wait_p99_to_ideal", "pawl", 1.6, 1.3, better="lower"),
             Bar("commands_per_s", "pawl", 400, None, better="lower"),
             Bar("commands_per_s", "pawl-asyncio", 400, None, better="lower"),
+            *(Bar("handoffs_per_s", "pawl", 1.0, None, against=other) for other in _AHEAD_OF),
+            *(
+                Bar("commands_per_grant", "pawl", 1.0, None, against=other, better="lower")
+                for other in _AHEAD_OF
+            ),
         ),
         seconds=1.5,
         notes=_NOTES,

@@ -10,17 +10,40 @@ _METRICS = (
     Metric("cpu_us_per_pair", "client CPU us", 1, spread=True),
     Metric("server_us_per_pair", "server CPU us", 1),
     Metric("commands_per_grant", "round trips", 2),
+    Metric("acquire_p50_us", "acquire p50 us", 0),
+    Metric("acquire_p99_us", "p99 us", 0),
+    Metric("jain", "Jain", 3),
 )
 _PAWL = Participant("pawl", "pawl")
+_UVLOOP = Participant("pawl-uvloop", "pawl", {"uvloop": 1})
 _REDIS = Participant("redis-py", "redis-py")
+_REDIS_BEST = Participant("redis-py-best", "redis-py", {"best": 1})
 _PRL = Participant("python-redis-lock", "python-redis-lock")
+_SHERLOCK = Participant("sherlock", "sherlock")
+_NG = Participant("redlock-ng", "redlock-ng")
+_POTTERY = Participant("pottery", "pottery")
+_AIO = Participant("aioredlock", "aioredlock")
+_NODE = Participant("node-redlock", "node-redlock")
+_NODE_BEST = Participant("node-redlock-best", "node-redlock", {"best": 1})
+_REDSYNC = Participant("redsync", "redsync")
+_BSM = Participant("bsm-redislock", "bsm-redislock")
+_RUEIDIS = Participant("rueidislock", "rueidislock")
+_RUEIDIS_BEST = Participant("rueidislock-best", "rueidislock", {"best": 1})
+_REDISSON = Participant("redisson", "redisson")
 _EVALSHA = Participant("floor-evalsha", "floor-evalsha")
 _SET = Participant("floor-set", "floor-set")
 _SCRIPTS = Participant("floor-scripts", "floor-scripts")
+_MUX = Participant("floor-mux", "floor-mux")
+_SERVER = Participant("server-benchmark", "server-benchmark")
+_FOREIGN = ("redsync", "bsm-redislock", "rueidislock-best", "redisson")
 
 
-def _faster(must: float, goal: float) -> Bar:
-    return Bar("pairs_per_s", "pawl", must, goal, against="redis-py")
+def _faster(must: float, goal: float | None, against: str = "redis-py") -> Bar:
+    return Bar("pairs_per_s", "pawl", must, goal, against=against)
+
+
+def _cpu(must: float, goal: float, against: str) -> Bar:
+    return Bar("cpu_us_per_pair", "pawl", must, goal, against=against, better="lower")
 
 
 SCENARIOS = (
@@ -29,15 +52,21 @@ SCENARIOS = (
         title="one thread, acquire + release of a free name",
         workload="pair-threads",
         workers=1,
-        participants=(_PAWL, _REDIS, _PRL, _SCRIPTS, _EVALSHA, _SET),
+        participants=(
+            *(_PAWL, _REDIS, _REDIS_BEST, _PRL, _SHERLOCK, _NG, _POTTERY),
+            *(_NODE, _REDSYNC, _BSM, _RUEIDIS, _RUEIDIS_BEST, _REDISSON),
+            *(_SCRIPTS, _EVALSHA, _SET, _SERVER),
+        ),
         metrics=_METRICS,
         bars=(
+            _cpu(1.5, 1.3, "floor-evalsha"),
             _faster(1.8, 2.2),
-            Bar("cpu_us_per_pair", "pawl", 1.4, 1.2, against="floor-evalsha", better="lower", binding=False),
-            Bar("us_per_pair", "pawl", 1.4, 1.2, against="floor-evalsha", better="lower", binding=False),
+            _faster(1.0, None, "redlock-ng"),
+            _faster(1.0, None, "node-redlock"),
             Bar("commands_per_grant", "pawl", 2.02, 2.0, better="lower"),
+            *(_cpu(3.0, 2.0, against) for against in _FOREIGN),
         ),
-        slices=4,
+        slices=3,
         seconds=0.15,
     ),
     Scenario(
@@ -45,10 +74,21 @@ SCENARIOS = (
         title="16 threads of one process, each on a name of its own",
         workload="pair-threads",
         workers=16,
-        participants=(_PAWL, _REDIS, _SCRIPTS),
+        participants=(
+            _PAWL,
+            _REDIS,
+            _PRL,
+            _SHERLOCK,
+            _NG,
+            _REDSYNC,
+            _RUEIDIS_BEST,
+            _REDISSON,
+            _SCRIPTS,
+            _SERVER,
+        ),
         metrics=_METRICS,
-        bars=(_faster(2.2, 5.0),),
-        slices=3,
+        bars=(_faster(2.5, 5.0),),
+        slices=2,
         seconds=0.25,
     ),
     Scenario(
@@ -56,10 +96,10 @@ SCENARIOS = (
         title="one asyncio task, acquire + release of a free name",
         workload="pair-tasks",
         workers=1,
-        participants=(_PAWL, _REDIS),
+        participants=(_PAWL, _UVLOOP, _REDIS, _REDIS_BEST, _NG, _AIO, _NODE, _MUX),
         metrics=_METRICS,
-        bars=(_faster(1.8, 2.4),),
-        slices=4,
+        bars=(_faster(2.0, 2.5),),
+        slices=3,
         seconds=0.15,
         notes=("redis-py here is redis.asyncio.lock.Lock",),
     ),
@@ -68,10 +108,10 @@ SCENARIOS = (
         title="100 asyncio tasks of one loop, each on a name of its own",
         workload="pair-tasks",
         workers=100,
-        participants=(_PAWL, _REDIS),
+        participants=(_PAWL, _UVLOOP, _REDIS, _REDIS_BEST, _NG, _AIO, _NODE, _NODE_BEST, _REDSYNC, _MUX),
         metrics=_METRICS,
-        bars=(_faster(5.0, 8.0),),
-        slices=3,
+        bars=(_faster(5.5, 8.0), _faster(1.0, None, "node-redlock"), _faster(0.75, 0.9, "floor-mux")),
+        slices=2,
         seconds=0.25,
         notes=("redis-py here is redis.asyncio.lock.Lock",),
     ),

@@ -1,0 +1,106 @@
+"""The floor of asyncio: one connection for all tasks, pawl's own scripts, and nothing that makes a lock of them.
+
+What is written in one turn of the loop leaves in one piece, and a reply goes to whoever asked first: the least that
+a client can do which shares a connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from urllib.parse import urlsplit
+
+from benchmarks.peers.base import Handle, Options, Peer
+from benchmarks.peers.floor import RID, TTL_MS, evalsha, keys_of, new_token, pack
+
+
+class _Mux(asyncio.Protocol):
+    def __init__(self) -> None:
+        import hiredis
+
+        self._reader = hiredis.Reader()
+        self._waiting: deque[asyncio.Future[object]] = deque()
+        self._out: list[bytes] = []
+        self._loop = asyncio.get_running_loop()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        reader, waiting = self._reader, self._waiting
+        reader.feed(data)
+        while (reply := reader.gets()) is not False:
+            waiting.popleft().set_result(reply)
+
+    def call(self, packed: bytes) -> asyncio.Future[object]:
+        if not self._out:
+            self._loop.call_soon(self._flush)
+        self._out.append(packed)
+        future: asyncio.Future[object] = self._loop.create_future()
+        self._waiting.append(future)
+        return future
+
+    def _flush(self) -> None:
+        self._transport.write(b"".join(self._out))
+        self._out.clear()
+
+
+class _Session:
+    def __init__(self, mux: _Mux, acquire: str, leave: str) -> None:
+        self._mux = mux
+        self._acquire = acquire
+        self._leave = leave
+
+    async def handle(self, name: str) -> Handle:
+        token = new_token()
+        keys = keys_of(name, token)
+        arguments: list[bytes | int] = [token, TTL_MS, 3000, 1, 16, b"pawl:wake:" + token[:16], 10_000, RID]
+        acquire = evalsha(self._acquire, keys, arguments)
+        leave = evalsha(self._leave, keys, [token, 0, 0, RID])
+        call = self._mux.call
+        count = 0
+
+        async def take() -> bytes:
+            nonlocal count
+            count += 1
+            fresh = b"%024d" % count + token[24:]
+            reply = await call(acquire.replace(token, fresh))
+            assert isinstance(reply, list)
+            assert reply[0] == b"H", reply
+            return fresh
+
+        async def give_back(fresh: bytes) -> None:
+            reply = await call(leave.replace(token, fresh))
+            assert isinstance(reply, list)
+            assert reply[0] == b"R", reply
+
+        return Handle(acquire=take, release=give_back)
+
+    async def close(self) -> None:
+        """End with the process."""
+
+
+async def _open(url: str, options: Options) -> _Session:
+    del options
+    from pawl.core.scripts import load
+
+    parts = urlsplit(url)
+    loop = asyncio.get_running_loop()
+    _, mux = await loop.create_connection(_Mux, parts.hostname or "127.0.0.1", parts.port or 6379)
+    shas: list[str] = []
+    for name in ("acquire", "leave"):
+        sha = await mux.call(pack("SCRIPT", "LOAD", load("pawl.primitives.mutex", name).source))
+        assert isinstance(sha, bytes)
+        shas.append(sha.decode())
+    return _Session(mux, *shas)
+
+
+PEER = Peer(
+    key="floor-mux",
+    label="floor: pawl's scripts, bare multiplexer",
+    modules=("hiredis", "pawl.core.scripts"),
+    distributions=("hiredis",),
+    commands=frozenset({"evalsha"}),
+    open_async=_open,
+)
