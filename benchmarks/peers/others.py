@@ -64,9 +64,9 @@ class _Sherlock(_Session):
 class _RedlockNg(_Session):
     def __init__(self, url: str, options: Options) -> None:
         del options
-        from redlock import Redlock  # type: ignore[import-untyped,import-not-found,unused-ignore]  # pyright: ignore[reportMissingImports, reportMissingTypeStubs, reportUnknownVariableType]
+        import redlock  # type: ignore[import-untyped,import-not-found,unused-ignore]  # pyright: ignore[reportMissingImports, reportMissingTypeStubs]
 
-        manager: Any = Redlock
+        manager: Any = redlock.Redlock  # pyright: ignore[reportUnknownMemberType]
         self._manager: Any = manager([f"redis://127.0.0.1:{port}/0" for port in _ports(url)])
 
     def handle(self, name: str) -> Handle:
@@ -76,9 +76,9 @@ class _RedlockNg(_Session):
 
 class _AsyncRedlockNg(_AsyncSession):
     def __init__(self, url: str) -> None:
-        from redlock import AsyncRedlock  # type: ignore[import-untyped,import-not-found,unused-ignore]  # pyright: ignore[reportMissingImports, reportMissingTypeStubs, reportUnknownVariableType]
+        import redlock  # type: ignore[import-untyped,import-not-found,unused-ignore]  # pyright: ignore[reportMissingImports, reportMissingTypeStubs]
 
-        manager: Any = AsyncRedlock
+        manager: Any = redlock.AsyncRedlock  # pyright: ignore[reportUnknownMemberType]
         self._manager: Any = manager([f"redis://127.0.0.1:{port}/0" for port in _ports(url)])
 
     async def handle(self, name: str) -> Handle:

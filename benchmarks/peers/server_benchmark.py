@@ -76,7 +76,7 @@ def _turn(port: int, workers: int, name: str, seconds: float) -> dict[str, float
 def main() -> None:
     """Be the participant that the first argument describes, until standard input ends."""
     job = json.loads(sys.argv[1])
-    port = urlsplit(job["url"]).port or 6379
+    port: int = urlsplit(str(job["url"])).port or 6379
     print(json.dumps({"ready": 1}), flush=True)
     for line in sys.stdin:
         print(json.dumps(_turn(port, job["workers"], job["name"], json.loads(line)["seconds"])), flush=True)
