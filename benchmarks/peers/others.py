@@ -66,7 +66,7 @@ class _RedlockNg(_Session):
         del options
         import redlock  # type: ignore[import-untyped,import-not-found,unused-ignore]  # pyright: ignore[reportMissingImports, reportMissingTypeStubs]
 
-        manager: Any = redlock.Redlock  # pyright: ignore[reportUnknownMemberType]
+        manager: Any = vars(redlock)["Redlock"]
         self._manager: Any = manager([f"redis://127.0.0.1:{port}/0" for port in _ports(url)])
 
     def handle(self, name: str) -> Handle:
@@ -78,7 +78,7 @@ class _AsyncRedlockNg(_AsyncSession):
     def __init__(self, url: str) -> None:
         import redlock  # type: ignore[import-untyped,import-not-found,unused-ignore]  # pyright: ignore[reportMissingImports, reportMissingTypeStubs]
 
-        manager: Any = redlock.AsyncRedlock  # pyright: ignore[reportUnknownMemberType]
+        manager: Any = vars(redlock)["AsyncRedlock"]
         self._manager: Any = manager([f"redis://127.0.0.1:{port}/0" for port in _ports(url)])
 
     async def handle(self, name: str) -> Handle:
