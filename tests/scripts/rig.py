@@ -172,8 +172,8 @@ class Rig:
     ) -> Reply:
         return self.run("renew", (tok, ttl, ticket_ttl, channel), name)
 
-    def leave(self, tok: str, *, tomb: int = 0, close: int = 0, name: str = "n") -> Reply:
-        return self.run("leave", (tok, tomb, close), name, dead=tok)
+    def leave(self, tok: str, *, tomb: int = 0, close: int = 0, run: str = "", name: str = "n") -> Reply:
+        return self.run("leave", (tok, tomb, close, run), name, dead=tok)
 
     def swap(
         self, old: str, tok: str, ttl: int = 1000, ticket_ttl: int = 300, *, tomb: int = 0, block: int = 1,

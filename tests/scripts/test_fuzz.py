@@ -68,7 +68,7 @@ MUTANTS: dict[str, tuple[str, str]] = {
         "owner == '-' and tonumber(expiry) > now_ms and",
         "owner == '-' and",
     ),
-    "the quick hand-off leaves the ticket": ("      call('ZREM', QUEUE, head)\n", ""),
+    "the quick hand-off leaves the ticket": ("      call('ZREM', QUEUE, unpack(gone))\n", ""),
     "the quick hand-off grants an owned ticket as a plain one": (
         "  if owner == '-' and tonumber",
         "  if tonumber",

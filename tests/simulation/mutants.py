@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from pawl.core import claim, endings, quick, renewal
+from pawl.core import claim, endings, quick, renewal, runs
 from pawl.core.engine import Engine
 from pawl.core.handover import Place
 from pawl.core.runtime import Fault
@@ -171,6 +171,14 @@ def _one_fence_for_all(self: Place, tenure: Any, now: float) -> Any:
 _hand_to_first = Place.hand_to_first
 
 
+def _one_fence_for_the_run(engine: Any, tenure: Any, waiting: Any, now: float) -> None:
+    _serve(engine, tenure, waiting, now)
+    waiting.fence = tenure.fence
+
+
+_serve = runs._serve
+
+
 async def _forgets_before_sending(engine: Any, tenure: Any) -> Release:
     del engine, tenure
     return Release.RELEASED
@@ -190,6 +198,9 @@ CLIENTS: dict[str, Callable[[], list[Any]]] = {
         patch.object(claim, "_check", _trusting_check),
     ],
     "S9 local owners share a fence": lambda: [patch.object(Place, "hand_to_first", _one_fence_for_all)],
+    "S9 those who follow in a run share a fence": lambda: [
+        patch.object(runs, "_serve", _one_fence_for_the_run)
+    ],
     "O4 a resent release is called lost": lambda: [patch.object(endings, "_not_ours", _says_lost)],
     "O5 any answer to a renewal is a yes": lambda: [patch.object(renewal, "_answered", _takes_any_answer)],
     "validity from the reply": lambda: [_watching_time(), *_everywhere(_from_reply)],
@@ -239,7 +250,7 @@ FAULTS: dict[str, tuple[str, ...]] = {
 }
 """Which faults show a mutant soonest, where not any will do."""
 
-_DROP = "      call('ZREM', QUEUE, head)\n      call('HDEL', TICKETS, head)\n"
+_DROP = "      call('ZREM', QUEUE, unpack(gone))\n      call('HDEL', TICKETS, unpack(gone))\n"
 _GIVE = "call('SET', NAME, head, 'PXAT', expiry)\n"
 
 SCRIPTS: dict[str, tuple[str, str]] = {
@@ -253,9 +264,14 @@ SCRIPTS: dict[str, tuple[str, str]] = {
     ),
     "a hand-off needs memory": (f"{_DROP}      {_GIVE}", f"      {_GIVE}{_DROP}"),
     "S8 a release passes its waiters by": (
-        "if holding and not head and ARGV[2] == '0' and ARGV[3] == '0' then",
+        "if holding and not head and #gone == 0 and ARGV[2] == '0' and ARGV[3] == '0' then",
         "if holding and ARGV[2] == '0' and ARGV[3] == '0' then",
     ),
+    "a ticket that a run served stays queued": (
+        "gone[#gone + 1], gone[ticket] = ticket, true",
+        "gone[ticket] = true",
+    ),
+    "a run follows another order": ("words[i + 3] = queue[i]", "words[i + 3] = queue[#queue + 2 - i]"),
 }
 """Wrong scripts beside those of the scripts' own tests: old text, new text."""
 

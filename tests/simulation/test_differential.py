@@ -126,7 +126,12 @@ class Both(RuleBasedStateMachine):
 
     @rule(tok=TOKENS, tomb=TOMBS, close=st.sampled_from([0, 0, 100]))
     def leave(self, tok: str, tomb: int, close: int) -> None:
-        self.both("leave", tok, tomb, close, dead=tok)
+        self.both("leave", tok, tomb, close, "", dead=tok)
+
+    @rule(tok=TOKENS, tomb=TOMBS, close=st.sampled_from([0, 0, 100]), look=st.integers(0, 3),
+          spent=st.lists(TOKENS, max_size=3))  # fmt: skip
+    def leave_run(self, tok: str, tomb: int, close: int, look: int, spent: list[str]) -> None:
+        self.both("leave", tok, tomb, close, " ".join((str(look), *spent)), dead=tok)
 
     @rule(old=TOKENS, tok=TOKENS, tomb=TOMBS, ttl=TTLS, ticket=TTLS, block=BLOCKS, channel=CHANNELS)
     def swap(self, old: str, tok: str, tomb: int, ttl: int, ticket: int, block: int, channel: str) -> None:

@@ -211,6 +211,9 @@ class Scripted:
     async def pause(self, seconds: float) -> None:
         self.clock += seconds
 
+    def bell(self, token: str) -> Callable[[], object] | None:
+        return None
+
     async def wait_wakeup(self, token: str, timeout: float) -> Wakeup | None:
         self.waits.append(timeout)
         if self.wakeups:

@@ -10,6 +10,7 @@ import pytest
 
 import pawl
 from pawl.core.options import LockOptions, check_callback, check_count, check_timeout, check_ttl, seconds
+from pawl.core.runs import RUN
 
 OK, BAD = True, False
 STRANGE: dict[str, Any] = {
@@ -130,7 +131,7 @@ def test_max_hold_needs_renewal() -> None:
 def test_who_hands_over(options: dict[str, Any], hands: bool) -> None:  # noqa: FBT001 - a table
     made = LockOptions(**options)
     assert made.hands_over is hands
-    assert made.block == (17 if hands else 1)
+    assert made.block == (17 if hands else RUN if made.runs else 1)
 
 
 def test_a_changed_ttl_brings_its_own_rhythm() -> None:

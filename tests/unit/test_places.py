@@ -12,6 +12,7 @@ from pawl.core.claim import Claim
 from pawl.core.endings import release_or_raise
 from pawl.core.handover import Mark, Place, Sleeper, Turn
 from pawl.core.lease import BaseLease
+from pawl.core.runs import RUN
 from pawl.core.tenure import Tenure
 from pawl.model import LeaseState, LossReason, Release
 from tests.unit.scripted import RELEASED, START, After, Rig, held, queued, run, unanswered
@@ -124,7 +125,7 @@ def test_a_run_of_hand_overs_has_few_members(handover: int) -> None:
 def test_s9_locks_that_never_hand_over(options: dict[str, Any]) -> None:
     rig = Rig(held(), **options)
     assert rig.plan.alone
-    assert rig.options.block == 1
+    assert rig.options.block == (RUN if rig.options.runs else 1)
     lease = rig.acquire()
     assert lease._tenure.place is None
     assert len(rig.engine.places) == 0

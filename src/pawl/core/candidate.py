@@ -107,7 +107,7 @@ def leave_call(engine: Engine, tenure: Tenure, tomb_ms: int, close_ms: int) -> C
     tombstone awaits the vote, on the nodes that this concerns.
     """
     primitive: Primitive = tenure.primitive
-    call = primitive.leave(tenure.token, tomb_ms, close_ms)
+    call = tenure.leave(tomb_ms, close_ms)
     kept = tenure.quorum
     if kept is None or tomb_ms:
         return call

@@ -16,10 +16,11 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from pawl.core.backoff import full_jitter
+from pawl.core.bearing import bear, rest
 from pawl.core.durable import ask_durably
-from pawl.core.faults import passes, to_error
-from pawl.core.runtime import DEAF, Call, Fault, FaultKind, Reply, Wakeup
+from pawl.core.faults import to_error
+from pawl.core.runs import enlist, resign
+from pawl.core.runtime import DEAF, Call, Fault, Reply, Wakeup
 from pawl.core.validity import valid_until
 from pawl.errors import ClockDrift, NotAcquired, PawlError, QueueFull, ScriptError
 from pawl.model import Grant
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from pawl.core.engine import Engine
     from pawl.core.options import LockOptions
     from pawl.core.primitive import Primitive
+    from pawl.core.tenure import Tenure
 
 __all__ = [
     "ENDLESS",
@@ -37,11 +39,9 @@ __all__ = [
     "Claim",
     "StopSignal",
     "ask_once",
-    "bear",
     "check_stop",
     "patience",
     "read_answer",
-    "rest",
     "win",
 ]
 
@@ -95,6 +95,11 @@ class Claim:
         met: True if somebody of the same client was in the way.
         asker: How its questions are sent; None: by the runtime, and nothing beside them.
         told: True once a hand-off message came.
+        spot: Which claims may serve each other in a run (see ``runs``); ``""``: none.
+        behind: Who stands directly behind it, once it was served.
+        ring: Ends its sleep, while a run may serve it.
+        tenure: What a run served it with; it must be owned or passed on.
+        fence: The fence that came with that.
     """
 
     # As attributes of the class, so that an uncontended acquisition sets only what differs.
@@ -122,6 +127,11 @@ class Claim:
     met: bool = False
     asker: Asker | None = None
     told: bool = False
+    spot: str = ""
+    behind: tuple[str, ...] = ()
+    tenure: Tenure | None = None
+    fence: int = 0
+    ring: Callable[[], object]
 
     @property
     def contended(self) -> bool:
@@ -142,7 +152,7 @@ class Claim:
             token = f"{secret}@{shown}"
         kept = {
             name: getattr(self, name)
-            for name in ("old", "old_unanswered", "failing_since", "holder", "stop", "met", "asker")
+            for name in ("old", "old_unanswered", "failing_since", "holder", "stop", "met", "asker", "spot")
         }
         self.__dict__.clear()
         self.__dict__.update(kept, token=token)
@@ -310,56 +320,6 @@ async def _ask(
         attempt += 1
 
 
-async def rest(engine: Engine, seconds: float, name: str, doing: str) -> None:
-    """Pause before another try.
-
-    Raises:
-        ClientClosed: The client was closed meanwhile.
-    """
-    try:
-        await engine.runtime.sleep(seconds)
-    except Fault as fault:
-        raise to_error(fault, name, doing) from fault
-
-
-def bear(
-    engine: Engine,
-    fault: Fault,
-    options: LockOptions,
-    claim: Claim,
-    until: float | None,
-    attempt: int,
-    doing: str,
-    name: str,
-) -> float:
-    """How long to pause before the next try after ``fault``.
-
-    Raises:
-        PawlError: Another try cannot help, or the time to bear it is over.
-    """
-    if fault.final or not passes(fault.kind):
-        raise to_error(fault, name, doing) from fault
-    now = engine.runtime.now()
-    if claim.failing_since is None:
-        claim.failing_since = now
-    limit = claim.failing_since + options.unavailable_after
-    if until is not None and until < limit:
-        limit = until
-    # The first failure is often a connection that died while idle: a new one serves at once.
-    lost_link = fault.kind in (FaultKind.UNREACHABLE, FaultKind.UNANSWERED)
-    pause = 0.0 if attempt == 0 and lost_link else full_jitter(attempt, engine.runtime.random())
-    if now + pause >= limit:
-        raise to_error(fault, name, doing) from fault
-    log.debug(
-        "%s %r: %s; trying again",
-        doing,
-        name,
-        fault.kind,
-        extra={"pawl_name": name, "pawl_fault": fault.kind},
-    )
-    return pause
-
-
 def _read(
     engine: Engine, primitive: Primitive, options: LockOptions, claim: Claim, reply: Reply, sent_at: float
 ) -> Grant | None:
@@ -435,6 +395,19 @@ def _held(
 async def _listen(
     engine: Engine, options: LockOptions, claim: Claim, until: float | None, name: str
 ) -> Grant | None:
+    lined = enlist(engine, claim)
+    try:
+        grant = await _hear(engine, options, claim, until, name)
+    finally:
+        if lined:
+            resign(engine, claim)
+    tenure = claim.tenure
+    return grant if tenure is None else Grant(claim.fence, tenure.valid_until, confirmed=True)
+
+
+async def _hear(
+    engine: Engine, options: LockOptions, claim: Claim, until: float | None, name: str
+) -> Grant | None:
     runtime = engine.runtime
     timeout = _patience(engine, options, claim)
     if until is not None:
@@ -467,6 +440,7 @@ def _check(engine: Engine, options: LockOptions, claim: Claim, wakeup: Wakeup) -
     margin = (options.ticket_ttl or options.ttl) / 4
     if claim.valid_until <= engine.runtime.now() + margin:
         return None
+    claim.behind = wakeup.behind
     # Asking now raises the ticket's short life to the ttl, which without renewal nobody else would.
     return Grant(wakeup.fence, claim.valid_until, False) if not options.confirms else None
 

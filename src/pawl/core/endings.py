@@ -9,13 +9,15 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from pawl.core.bearing import bear, rest
 from pawl.core.candidate import leave_call
-from pawl.core.claim import TOMB_MS, Claim, bear, rest
+from pawl.core.claim import TOMB_MS, Claim
 from pawl.core.durable import confirm, renew_durably
 from pawl.core.faults import to_error
 from pawl.core.lease import BaseLease
 from pawl.core.names import WIRE_VERSION
 from pawl.core.quick import end, hand_on
+from pawl.core.runs import disband
 from pawl.core.runtime import Call, Fault, Reply
 from pawl.core.tenure import Tenure, loss_from
 from pawl.core.validity import drift, to_ms, valid_until
@@ -47,6 +49,7 @@ __all__ = [
 log: logging.Logger = logging.getLogger("pawl.lease")
 
 L = TypeVar("L")
+_CLOSING_STEP = 0.002
 
 
 async def release(engine: Engine, lease: BaseLease) -> Release:
@@ -54,15 +57,14 @@ async def release(engine: Engine, lease: BaseLease) -> Release:
     runtime = engine.runtime
     engine.underway[id(lease)] = runtime.who()
     try:
-        place = lease._tenure.place
-        if place is not None and place.sleepers and hand_on(engine, lease):
+        tenure, place = lease._tenure, lease._tenure.place
+        if (tenure.behind if place is None else place.sleepers) and hand_on(engine, lease):
             return Release.RELEASED
         line = runtime.line()
         call = None if line is None else end(engine, lease)
         if line is None or call is None:
             outcome = await _release(engine, lease)
         else:
-            tenure = lease._tenure
             answer: Reply | Fault
             try:
                 asked = line.ask(call, tenure.options.request_timeout)
@@ -215,7 +217,7 @@ async def leave(engine: Engine, tenure: Tenure, answer: Reply | Fault | None = N
         return _unknown(engine, tenure, error)
     except BaseException:
         # Cancelled or interrupted: the leave goes on without its caller.
-        engine.depart(tenure.primitive, tenure.token, TOMB_MS)
+        engine.depart_from(tenure, barred=True)
         raise
 
 
@@ -225,7 +227,7 @@ def _unknown(engine: Engine, tenure: Tenure, error: Exception) -> Release:
     log.warning(
         "release of %r: outcome unknown (%s); its ttl frees it", name, error, extra={"pawl_name": name}
     )
-    engine.depart(tenure.primitive, tenure.token, TOMB_MS)
+    engine.depart_from(tenure, barred=True)
     return Release.UNKNOWN
 
 
@@ -344,6 +346,7 @@ def detach(engine: Engine, lease: BaseLease) -> str:
     engine.forget_holder(tenure, lease._who)
     engine.detach_place(tenure)
     engine.end(tenure)
+    disband(engine, tenure)
     engine.count_end(tenure, "detached")
     ticket = Ticket(tenure.primitive.key, lease.name, tenure.token, lease.fence, tenure.ttl)
     return _TICKET_PREFIX + base64.urlsafe_b64encode(json.dumps(ticket).encode()).decode().rstrip("=")
@@ -460,9 +463,6 @@ def take_entered(entered: list[tuple[object, L]], who: object) -> L:
         if entered[index][0] is who:
             return entered.pop(index)[1]
     return entered.pop(0)[1]
-
-
-_CLOSING_STEP = 0.002
 
 
 async def close(engine: Engine, interrupt: Callable[[], object], timeout: float) -> None:

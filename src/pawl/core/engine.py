@@ -15,6 +15,7 @@ from pawl.core.candidate import leave_call
 from pawl.core.claim import TOMB_MS, Claim
 from pawl.core.handover import Places, Turn
 from pawl.core.renewal import upkeep
+from pawl.core.runs import pass_on
 from pawl.core.runtime import Call, Runtime
 from pawl.core.schedule import Schedule
 from pawl.core.sessions import Book
@@ -64,6 +65,7 @@ class Engine:
         guard: Held for each step of a lease from one state to another: of two threads, one takes it. The places and
             the schedule use the same one, so that the end of a lease is one step for all three.
         held: Which tenure a thread or task holds under a key, for re-entry and self-deadlock.
+        lined: The claims that a run may serve now (see ``runs``), by their tokens.
         waits: What each sleeper, or each claim on the server, waits for; the thread or task, and since when.
         book: The client's session, as far as others are told of it.
         history: What is to be written of the grants that ended; None unless the client keeps histories.
@@ -95,6 +97,7 @@ class Engine:
         self.places: Places = Places(runtime, self.guard)
         self.schedule: Schedule = Schedule(self.guard)
         self.held: dict[tuple[object, str], Tenure] = {}
+        self.lined: dict[str, Claim] = {}
         self.waits: dict[Claim | Sleeper, tuple[Primitive, object, float]] = {}
         self.book: Book | None = None if setup is None else Book(self, setup)
         self.departures: deque[Departure] = deque()
@@ -209,6 +212,8 @@ class Engine:
             False if nobody of this client waits, or the tenure was lost meanwhile: the caller must leave it.
         """
         place = tenure.place
+        if tenure.behind and pass_on(self, tenure, now):
+            return True
         turn = Turn.ALONE if place is None else place.hand_over(tenure, now)
         if turn is Turn.HANDED:
             return True
@@ -290,6 +295,7 @@ class Engine:
 
     def detach_place(self, tenure: Tenure) -> None:
         """Let local waiters go on without this tenure: the first of them queues on the server by itself."""
+        tenure.behind = None
         place, tenure.place = tenure.place, None
         if place is not None:
             place.pass_claim(Claim(self.runtime.new_token()))
@@ -307,6 +313,11 @@ class Engine:
 
     def drop_claim(self, primitive: Primitive, place: Place | None, claim: Claim) -> None:
         """Pass a claim to the next local waiter, or leave its token behind on the server."""
+        if claim.tenure is not None:
+            # Served by a run, and not taken: an owner has its own way to end it.
+            if claim.tenure.who is None and not self.end_turn(claim.tenure, self.runtime.now()):
+                self.depart_from(claim.tenure)
+            return
         if claim.drifted:
             self.depart(primitive, claim.token, TOMB_MS)
             claim = Claim(self.runtime.new_token())
@@ -336,9 +347,15 @@ class Engine:
             self.start_upkeep()
         self.runtime.nudge()
 
-    def depart_from(self, tenure: Tenure, close_ms: int = 0) -> None:
-        """Leave the token of a tenure in the background, barred if a copy of its acquire may still be on its way."""
-        self.post(leave_call(self, tenure, TOMB_MS if tenure.unanswered else 0, close_ms))
+    def depart_from(self, tenure: Tenure, close_ms: int = 0, *, barred: bool = False) -> None:
+        """Leave the token of a tenure in the background.
+
+        Args:
+            tenure: The tenure.
+            close_ms: For how long the name stays closed.
+            barred: True if a copy of one of its requests may still be on its way.
+        """
+        self.post(leave_call(self, tenure, TOMB_MS if barred or tenure.unanswered else 0, close_ms))
 
     def start_upkeep(self) -> None:
         """Start the client's background service, if it does not run."""
@@ -390,6 +407,7 @@ class Engine:
         self.schedule = Schedule(self.guard)
         self.held = {}
         self.waits = {}
+        self.lined = {}
         if self.book is not None:
             self.book.forget()
         self.departures = deque()

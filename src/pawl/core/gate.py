@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pawl.core.claim import Claim, bear, patience, rest
+from pawl.core.bearing import bear, rest
+from pawl.core.claim import Claim, patience
 from pawl.core.faults import to_error
 from pawl.core.runtime import DEAF, Call, Fault, Reply, Wakeup
 from pawl.errors import AcquireTimeout, LimitMismatch, ScriptError

@@ -18,7 +18,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pawl.core import endings, operations
-from pawl.core.claim import TOMB_MS, Claim, bear, check_stop, patience, rest
+from pawl.core.bearing import bear, rest
+from pawl.core.claim import TOMB_MS, Claim, check_stop, patience
 from pawl.core.multi_lease import BaseMultiLease, MultiPlan, Together
 from pawl.core.refusal import timed_out
 from pawl.core.runtime import Call, Fault, Reply

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar, cast
 from weakref import ref
 
@@ -23,12 +23,14 @@ from pawl.core.lease import BaseLease
 from pawl.core.preflight import must_hold
 from pawl.core.quick import ask, begin, claim_of, settle
 from pawl.core.redlock import win as win_quorum
+from pawl.core.reentry import taken_again
 from pawl.core.refusal import timed_out
+from pawl.core.runs import begin as begin_run
 from pawl.core.runtime import Fault
 from pawl.core.shelter import sheltered
 from pawl.core.tenure import Tenure
-from pawl.errors import BackendUnavailable, ClientClosed, DeadlockDetected
-from pawl.model import Grant, LeaseState
+from pawl.errors import BackendUnavailable, ClientClosed
+from pawl.model import Grant
 
 if TYPE_CHECKING:
     from pawl.core.engine import Engine
@@ -70,6 +72,11 @@ class Plan:
     spot: str
     plain: bool = False
     identity: str = ""
+
+    @property
+    def run(self) -> str:
+        """Which waiters in strict order may follow each other inside the client (see ``runs``); ``""``: none."""
+        return self.spot if self.alone and self.options.runs else ""
 
 
 async def acquire(
@@ -189,7 +196,7 @@ async def _take(
         await must_hold(engine, plan.primitive.name)
     mine = None if plan.counted else engine.held.get((who, plan.primitive.key))
     if mine is not None:
-        again = _again(engine, plan, mine, wait=timeout != 0)
+        again = taken_again(engine, plan, mine, wait=timeout != 0)
         if isinstance(again, Plan):
             plan = again
         elif again is not None or (mine.live and timeout == 0):
@@ -271,37 +278,6 @@ async def _join(
     return place, turn
 
 
-def _again(engine: Engine, plan: Plan, mine: Tenure, *, wait: bool) -> BaseLease | Plan | None:
-    """What an owner that holds it already gets: its lease once more, a plan to get more than it has, or nothing."""
-    name = plan.primitive.name
-    lease = mine.lease() if mine.lease is not None else None
-    if lease is None:
-        # Dropped without release: nobody's. Its ttl or the upkeep ends it, and that may be waited for.
-        return None
-    if not mine.live or mine.epoch != engine.epoch or engine.expired(mine, engine.runtime.now()):
-        if plan.reentrant and not lease._released and mine.state is LeaseState.LOST:
-            # The outer section lost its lease: counting on would hide it from the inner one.
-            raise lease._lost_error()
-        return None
-    if plan.reentrant and mine.primitive.covers(plan.primitive):
-        with engine.guard:
-            if lease._released:
-                return None
-            lease._levels += 1
-        return lease
-    raised = plan.primitive.raised_by(mine.primitive, mine.token)
-    if raised is not None:
-        return replace(plan, primitive=raised)
-    if wait:
-        raise DeadlockDetected(
-            f"acquire {name!r}: this thread or task holds it and would wait for itself; {plan.primitive.advice}",
-            name=name,
-            holder=mine.token.partition("@")[2],
-            cycle=(name, name),
-        )
-    return None
-
-
 async def _await_turn(
     engine: Engine,
     plan: Plan,
@@ -360,35 +336,58 @@ async def _speak(
     wait: bool,
     who: object,
 ) -> BaseLease | None:
-    began, until = window
     claim.busy = False
+    claim.spot = plan.run
     try:
-        engine.check_open(plan.primitive.name)
-        if engine.breaker is not None:
-            engine.breaker.check(plan.primitive.name, plan.options.unavailable_after, engine.runtime.now())
-        grant = None
-        if engine.quorum is not None:
-            primitive = cast("QuorumPrimitive", plan.primitive)
-            grant = await win_quorum(engine, primitive, plan.options, claim, until, wait=wait)
-            claim.busy = grant is None
-        elif claim.answer is not None:
-            grant = read_answer(engine, plan.primitive, plan.options, claim)
-        elif claim.old is None and not claim.sent:
-            grant = await ask_once(engine, plan.primitive, plan.options, claim, until, wait=wait)
-        if grant is None and not claim.busy:
-            grant = await _win(engine, plan, claim, window, wait=wait, who=who)
-        if grant is not None:
-            return _own(engine, plan, new_lease, place, claim, grant, who, began)
+        grant = await _strive(engine, plan, claim, window, wait=wait, who=who)
+        if claim.tenure is not None:
+            lease = _take_over(engine, plan, new_lease, claim, who, window[0])
+            if lease is not None:
+                return lease
+        elif grant is not None:
+            return _own(engine, plan, new_lease, place, claim, grant, who, window[0])
     except BaseException as error:
         claim.doubt(error)
         engine.drop_claim(plan.primitive, place, claim)
         if claim.failing_since is not None and isinstance(error, BackendUnavailable):
             engine.gave_up(plan.primitive, claim.failing_since, error)
         raise
+    if claim.tenure is not None:
+        # Lost between the hand-over and now, with its ticket: stand in line again.
+        again = Claim(_new_token(engine.runtime, plan))
+        return await _speak(engine, plan, new_lease, place, again, window, wait=wait, who=who)
     await _give_up(engine, plan, place, claim)
     if not wait:
         return None
-    raise await timed_out(engine, plan, began, claim)
+    raise await timed_out(engine, plan, window[0], claim)
+
+
+async def _strive(
+    engine: Engine,
+    plan: Plan,
+    claim: Claim,
+    window: tuple[float, float | None],
+    *,
+    wait: bool,
+    who: object,
+) -> Grant | None:
+    """Ask for a claim until it is served or the time is up."""
+    until = window[1]
+    engine.check_open(plan.primitive.name)
+    if engine.breaker is not None:
+        engine.breaker.check(plan.primitive.name, plan.options.unavailable_after, engine.runtime.now())
+    grant = None
+    if engine.quorum is not None:
+        primitive = cast("QuorumPrimitive", plan.primitive)
+        grant = await win_quorum(engine, primitive, plan.options, claim, until, wait=wait)
+        claim.busy = grant is None
+    elif claim.answer is not None:
+        grant = read_answer(engine, plan.primitive, plan.options, claim)
+    elif claim.old is None and not claim.sent:
+        grant = await ask_once(engine, plan.primitive, plan.options, claim, until, wait=wait)
+    if grant is None and not claim.busy:
+        grant = await _win(engine, plan, claim, window, wait=wait, who=who)
+    return grant
 
 
 async def _win(
@@ -448,6 +447,8 @@ def _own(
     if place is not None:
         place.keeper = ref(tenure)
         place.streak = 0
+    elif claim.spot:
+        begin_run(tenure, claim)
     tenure.who = who
     if not plan.counted:
         spot = who, plan.primitive.key
@@ -466,7 +467,7 @@ def _left(runtime: Runtime, until: float | None) -> float | None:
 
 
 def _take_over(
-    engine: Engine, plan: Plan, new_lease: NewLease, sleeper: Sleeper, who: object, began: float
+    engine: Engine, plan: Plan, new_lease: NewLease, sleeper: Sleeper | Claim, who: object, began: float
 ) -> BaseLease | None:
     """Own a tenure that was handed over; None if it was lost on the way."""
     tenure, fence = sleeper.tenure, sleeper.fence

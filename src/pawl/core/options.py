@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 from pawl.core.durable import Durable
+from pawl.core.runs import RUN
 from pawl.core.validity import to_ms
 from pawl.errors import ConfigurationError
 
@@ -35,6 +36,7 @@ _LEAST_DEADLOCK_AFTER = 0.02
 _HAND_OVER_FOR = 0.02
 _MOST_LOCAL_GRANTS = 1000
 _MOST_REPLICAS = 100
+_ROOM_FOR_RUNS = 1000
 
 
 def seconds(value: object, what: str) -> float:
@@ -222,6 +224,7 @@ class LockOptions:
     durable: Durable | None = field(init=False, repr=False, compare=False)
     confirms: bool = field(init=False, repr=False, compare=False)
     request_timeout: float = field(init=False, repr=False, compare=False)
+    runs: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -247,7 +250,8 @@ class LockOptions:
         put(self, "ttl_ms", to_ms(ttl))
         put(self, "ticket_ms", to_ms(ticket_ttl))
         self._check_safety()
-        put(self, "block", self.handover + 1 if self.hands_over else 1)
+        put(self, "runs", self._may_run())
+        put(self, "block", self.handover + 1 if self.hands_over else RUN if self.runs else 1)
         # A third of the ticket's life, so that two tries fit in it.
         put(self, "request_timeout", min(1.0, ticket_ttl / 3))
         if self.on_exit not in ("raise", "warn"):
@@ -313,6 +317,11 @@ class LockOptions:
         Not without renewal and not with ``min_hold``: there the lease belongs to one holder alone.
         """
         return self.handover > 0 and self.renew and self.min_hold == 0
+
+    def _may_run(self) -> bool:
+        # A ticket that was served stays queued for as long as the run: it must not keep others out of a short queue.
+        roomy = self.max_waiters >= _ROOM_FOR_RUNS
+        return self.handover == 0 and self.renew and not self.confirms and self.min_hold == 0 and roomy
 
     @property
     def hand_over_for(self) -> float:

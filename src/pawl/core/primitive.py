@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from pawl.core.runtime import Call, Reply
 from pawl.errors import PawlError
 
-__all__ = ["Primitive"]
+__all__ = ["OrderedPrimitive", "Primitive"]
 
 
 class Primitive(Protocol):
@@ -97,4 +98,12 @@ class Primitive(Protocol):
 
     def refusal(self, reply: Reply) -> PawlError | None:
         """The error that a reply of its own stands for; None if it is no reply of this primitive."""
+        ...
+
+
+class OrderedPrimitive(Primitive, Protocol):
+    """A primitive whose waiters of one client may follow each other in strict order; see ``runs``."""
+
+    def leave_run(self, token: str, tomb_ms: int, close_ms: int, look: int, spent: Sequence[str]) -> Call:
+        """``leave``, with the tickets that were served from the token, and a look at those behind the next one."""
         ...

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, cast
 from pawl.core.candidate import Granted, is_open, question_of
 from pawl.core.claim import Claim, patience
 from pawl.core.quorum import GrantVotes
+from pawl.core.runs import RUN
+from pawl.core.runs import hand_on as next_in_run
 from pawl.core.tenure import Tenure
 from pawl.core.validity import valid_until
 from pawl.model import LeaseState
@@ -49,6 +51,8 @@ def begin(engine: Engine, plan: Plan) -> Tenure | None:
         place = tenure.place = engine.places.open(plan.spot, tenure)
         if place is None:
             return None
+    else:
+        tenure.spot = plan.run
     return tenure
 
 
@@ -132,7 +136,9 @@ def hand_on(engine: Engine, lease: BaseLease) -> bool:
     """Pass a lease to the first local waiter; False if this is not the straight way, and nothing was done."""
     tenure = lease._tenure
     place = tenure.place
-    if place is None or lease._sleepers:
+    if place is None:
+        return next_in_run(engine, lease)
+    if lease._sleepers:
         return False
     now = engine.runtime.now()
     with engine.guard:
@@ -188,6 +194,8 @@ def end(engine: Engine, lease: BaseLease) -> Call | None:
     # The tenure may still be seen by the upkeep: its loss is none of this lease's business any more.
     tenure.watchers = None
     engine.forget_holder(tenure, lease._who)
+    if tenure.spot and (engine.lined or tenure.spent):
+        return tenure.leave(0, 0, RUN - 1 if engine.lined else 0)
     return tenure.primitive.leave(tenure.token, 0, 0)
 
 

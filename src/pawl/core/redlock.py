@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from pawl.core.backoff import full_jitter
+from pawl.core.bearing import rest
 from pawl.core.candidate import granted, learn_clock, question_of, word_of
-from pawl.core.claim import TOMB_MS, check_stop, patience, rest
+from pawl.core.claim import TOMB_MS, check_stop, patience
 from pawl.core.faults import passes, to_error
 from pawl.core.options import MAX_TTL, check_count, seconds
 from pawl.core.quorum import AllVotes, GrantVotes, MergedVotes, QuorumRuntime, RatifyVotes

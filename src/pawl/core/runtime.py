@@ -81,6 +81,8 @@ class Wakeup(NamedTuple):
 
     fence: int
     expires_ms: int
+    behind: tuple[str, ...] = ()
+    """The tokens whose tickets stand directly behind, of the same process."""
 
     @property
     def is_notice(self) -> bool:
@@ -216,7 +218,15 @@ class Runtime(Protocol):
         ...
 
     async def wait_wakeup(self, token: str, timeout: float) -> Wakeup | None:
-        """Wait for the hand-off message of ``token``; None after ``timeout`` or when the link had to be renewed."""
+        """Wait for the hand-off message of ``token``.
+
+        Returns:
+            None after ``timeout``, when the link had to be renewed, or when its bell was rung.
+        """
+        ...
+
+    def bell(self, token: str) -> Callable[[], object] | None:
+        """What ends the present caller's next wait for ``token`` from within the client; None if nothing can."""
         ...
 
     def spawn_upkeep(self, upkeep: Callable[[], Awaitable[None]]) -> bool:

@@ -15,20 +15,20 @@ block that the grant reserved, and its own lease token.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from pawl.model import LeaseState, LossReason
 
 if TYPE_CHECKING:
-    from collections import OrderedDict
+    from collections import OrderedDict, deque
     from weakref import ref
 
     from pawl.core.candidate import Granted
     from pawl.core.handover import Place
     from pawl.core.lease import BaseLease
     from pawl.core.options import LockOptions
-    from pawl.core.primitive import Primitive
-    from pawl.core.runtime import Reply
+    from pawl.core.primitive import OrderedPrimitive, Primitive
+    from pawl.core.runtime import Call, Reply
 
 __all__ = ["Tenure", "loss_from"]
 
@@ -56,6 +56,9 @@ class Tenure:
         unanswered: True if a request of the token got no reply: a late copy may come, so its leave needs a tombstone.
         quorum: How several independent masters voted for it; None with one.
         seen: What the observers want back when it is lost.
+        spot: Which claims may follow it in strict order (see ``runs``); ``""``: none.
+        behind: Whose tickets stand directly behind it in strict order.
+        spent: Whose tickets were served from it, and are still queued on the server.
         degraded: What it is instead of a lease of the server: ``"local"``, ``"open"``; ``""``: it is one.
     """
 
@@ -74,6 +77,9 @@ class Tenure:
     quorum: Granted | None = None
     seen: tuple[object, ...] = ()
     degraded: str = ""
+    spot: str = ""
+    behind: deque[str] | None = None
+    spent: list[str] | None = None
     failures: int = 0
     epoch: int = 0
 
@@ -110,6 +116,19 @@ class Tenure:
         self.valid_until = max(self.valid_until, valid_until)
         self.state = LeaseState.HELD
         self.failures = 0
+
+    def leave(self, tomb_ms: int, close_ms: int, look: int = 0) -> Call:
+        """The call that gives it back, with all that was served from it.
+
+        Args:
+            tomb_ms: For how long a late copy of its acquire is barred.
+            close_ms: For how long the name stays closed.
+            look: How many tickets behind the next one to tell it of.
+        """
+        if self.spent or look:
+            queued = cast("OrderedPrimitive", self.primitive)
+            return queued.leave_run(self.token, tomb_ms, close_ms, look, self.spent or ())
+        return self.primitive.leave(self.token, tomb_ms, close_ms)
 
     def why_over(self) -> LossReason:
         """The reason, once the clock has passed ``valid_until``."""

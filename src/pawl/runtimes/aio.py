@@ -11,7 +11,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from contextlib import AbstractContextManager
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from pawl.core.durable import Durable
@@ -261,6 +261,15 @@ class AsyncioRuntime:
         mux = self._mux
         if mux is not None and threading.get_ident() == self._thread and not self.loop.is_closed():
             mux.cast(call)
+
+    def bell(self, token: str) -> Callable[[], object] | None:
+        """See ``Runtime``."""
+        return partial(self._ring_for, token)
+
+    def _ring_for(self, token: str) -> None:
+        waiter = self._waiters.get(token)
+        if waiter is not None:
+            waiter.end()
 
     async def wait_wakeup(self, token: str, timeout: float) -> Wakeup | None:
         """See ``Runtime``."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterable, Sequence, Sized
+from collections.abc import Callable, Iterable, Sequence, Sized
 from typing import Any, cast
 from urllib.parse import quote
 from weakref import WeakSet
@@ -149,6 +149,10 @@ class HttpThreads(ThreadRuntime):
         except Fault as fault:
             return [fault] * len(calls)
 
+    def bell(self, token: str) -> Callable[[], object] | None:  # noqa: ARG002
+        """See ``Runtime``: only the service wakes."""
+        return None
+
     async def wait_wakeup(self, token: str, timeout: float) -> Wakeup | None:
         """See ``Runtime``: a question that the service answers when there is something to tell."""
         if self._closing.is_set():
@@ -234,6 +238,10 @@ class HttpAsyncio(AsyncioRuntime):
             return _outcomes(await self._wires.ask(self._calls, _packed(calls), timeout), len(calls))
         except Fault as fault:
             return [fault] * len(calls)
+
+    def bell(self, token: str) -> Callable[[], object] | None:  # noqa: ARG002
+        """See ``Runtime``: only the service wakes."""
+        return None
 
     async def wait_wakeup(self, token: str, timeout: float) -> Wakeup | None:
         """See ``Runtime``: a question that the service answers when there is something to tell."""

@@ -255,6 +255,12 @@ class ThreadRuntime:
     def cast(self, call: Call) -> None:
         """See ``Runtime``: the upkeep sends it at once; an interrupted connection must not be used again."""
 
+    def bell(self, token: str) -> Callable[[], object] | None:  # noqa: ARG002 - a thread waits for one at a time
+        """See ``Runtime``."""
+        link = self._local.link
+        # Locked: a signal handler came on top of a wait of this thread, whose bell it is.
+        return None if link is None or link.dead or link.lock.locked() else link.bell()
+
     async def wait_wakeup(self, token: str, timeout: float) -> Wakeup | None:
         """See ``Runtime``."""
         if self._closing.is_set():

@@ -118,6 +118,8 @@ def _check(asked: Asked, one: _One) -> _Checked:
     base, stem = _base_of(asked, known, keys[0])
     _check_keys(known, keys, args, base, stem)
     _check_args(asked, args)
+    if args.get("run"):
+        raise _refuse("a run is for clients of the server itself")
     if "channel" in args and args["channel"] not in ("", "-"):
         args["channel"] = asked.space.engine.runtime.channel() or "-"
     body = pack_words(*[word.encode() for word in (*keys, *args.values())])

@@ -14,11 +14,12 @@ import ssl
 import struct
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from pawl.core.runtime import DEAF, FIRST_RID, Call, Fault, FaultKind, Reply, Wakeup
 from pawl.topology.endpoint import Endpoint
+from pawl.transport.bell import Bell
 from pawl.transport.connect import asks_again, fault_of, is_plain, make_sync, plain_port
 from pawl.transport.wire import (
     ENDING,
@@ -64,6 +65,8 @@ class Link:
         self._rid: int = FIRST_RID
         self._reader = new_reader()
         self._early: dict[str, Wakeup] = {}
+        self._bell: Bell | None = None
+        self._listens = False
         self._timeout = -1.0
         self._sock = open_socket(endpoint, timeout)
         # Bound once: these are the steps of every request.
@@ -229,10 +232,21 @@ class Link:
                 self._early.clear()
             self._early[found[0]] = found[1]
 
+    def bell(self) -> Callable[[], object]:
+        """What ends the next wait, from another thread. It may be rung late, when nobody listens any more."""
+        if self._bell is None:
+            self._bell = Bell()
+            self._either = select.poll()
+            self._either.register(self._sock.fileno(), select.POLLIN)
+            self._either.register(self._bell.fileno(), select.POLLIN)
+        self._listens = True
+        return self._bell.ring
+
     def wait(self, token: str, timeout: float) -> Wakeup | None:
-        """Sleep until the hand-off message of ``token`` comes, at most ``timeout`` seconds."""
+        """Sleep until the hand-off message of ``token`` comes, at most ``timeout`` seconds; None if a bell was rung."""
         end = time.monotonic() + timeout
         self.waiting = True
+        listens, self._listens = self._listens, False
         try:
             # The message may have come in the same packet as the last reply.
             self._sort()
@@ -243,8 +257,14 @@ class Link:
                 left = end - time.monotonic()
                 if left <= 0:
                     return None
+                if listens and not self._comes(left):
+                    return None
                 # The kernel's own timeout serves a long wait with one call less than poll() and recv().
-                if (self._kernel_timeouts and left >= self._timeout - _SLACK) or self._readable(left):
+                if (
+                    listens
+                    or (self._kernel_timeouts and left >= self._timeout - _SLACK)
+                    or self._readable(left)
+                ):
                     with contextlib.suppress(BlockingIOError):
                         self._pull()
         except Exception:  # noqa: BLE001 - whatever broke
@@ -256,6 +276,17 @@ class Link:
             raise
         finally:
             self.waiting = False
+
+    def _comes(self, seconds: float) -> bool:
+        """Whether there is something to read within that time, and the bell is not rung before."""
+        bell = self._bell
+        if bell is None or (isinstance(self._sock, ssl.SSLSocket) and self._sock.pending()):
+            return True
+        ready = self._either.poll(int(seconds * 1000) + 1)
+        if any(number == bell.fileno() for number, _ in ready):
+            bell.hush()
+            return False
+        return bool(ready)
 
     def heard(self) -> list[str]:
         """Tokens that are over by the messages that came so far; waits for nothing."""

@@ -70,9 +70,10 @@ def read_push(push: Any) -> tuple[str, Wakeup] | None:
     if len(push) != 3 or push[0] != b"message":
         return None
     words = push[2].split(b" ")
-    if len(words) != 4:
+    if len(words) < 4:
         return None
-    return words[0].decode(), Wakeup(int(words[1]), int(words[2]))
+    behind = tuple([word.decode() for word in words[4:]])
+    return words[0].decode(), Wakeup(int(words[1]), int(words[2]), behind)
 
 
 class Greeting:

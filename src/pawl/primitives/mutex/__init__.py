@@ -37,7 +37,7 @@ def _args(*args: str | int) -> bytes:
     return pack_words(*[str(arg).encode() for arg in args])
 
 
-_NO_TOMB = _args(0, 0)
+_NO_TOMB = _args(0, 0, "")
 
 
 class Mutex:
@@ -118,10 +118,17 @@ class Mutex:
 
     def leave(self, token: str, tomb_ms: int, close_ms: int) -> Call:
         """Release, withdraw or undo; see ``leave.lua``."""
+        return self._leave(token, _args(tomb_ms, close_ms, "") if tomb_ms or close_ms else _NO_TOMB)
+
+    def leave_run(self, token: str, tomb_ms: int, close_ms: int, look: int, spent: Sequence[str]) -> Call:
+        """``leave``, with tickets that were served from the token, and a look behind the next; see ``leave.lua``."""
+        run = " ".join((str(look), *spent)).encode()
+        return self._leave(token, pack_words(b"%d" % tomb_ms, b"%d" % close_ms, run))
+
+    def _leave(self, token: str, args: bytes) -> Call:
         word = token.encode()
         size = len(word)
         dead = self._dead
-        args = _args(tomb_ms, close_ms) if tomb_ms or close_ms else _NO_TOMB
         body = b"%b$%d\r\n%b%b\r\n%b$%d\r\n%b\r\n%b" % (
             self._keys, len(dead) + size, dead, word, self._holds, size, word, args,
         )  # fmt: skip

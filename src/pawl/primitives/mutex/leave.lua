@@ -1,14 +1,33 @@
 -- Releases, withdraws or undoes: afterwards the token neither holds nor queues.
 -- keys: name, fence, queue, tickets, dead, holds
--- args: token, tomb_ms (0: no tombstone), close_ms (0: pass the name on at once), rid
+-- args: token, tomb_ms (0: no tombstone), close_ms (0: pass the name on at once), run, rid
 -- returns: {'R', rid} | {'W', rid} | {'A', rid, present}
 -- invariant: the name is deleted only while its value is the token, and it is never left absent with a live ticket
 --   queued; a tombstone outlives the delete, so a late acquire of the token cannot bring it back.
+-- run: '', or a number and tickets that the client served from the token: these go with it, holding or queued. The
+-- message of a hand-off names as many tickets right behind the one that gets the name, while they are of its process.
+-- Nobody can come between them, so its client knows the next grants.
 local token, DEAD = ARGV[1], KEYS[5]
 local value = call('GET', NAME)
 local holding = value == token
-local head = call('ZRANGE', QUEUE, 0, 0)[1]
-if holding and not head and ARGV[2] == '0' and ARGV[3] == '0' then
+local gone, queue = {}, nil
+if ARGV[4] == '' then
+  queue = call('ZRANGE', QUEUE, 0, 0)
+else
+  local look, spent = string.match(ARGV[4], '^(%d+)(.*)$')
+  for ticket in string.gmatch(spent, '%S+') do
+    gone[#gone + 1], gone[ticket] = ticket, true
+    holding = holding or value == ticket
+  end
+  queue = {}
+  for _, member in ipairs(call('ZRANGE', QUEUE, 0, look + #gone)) do
+    if not gone[member] then
+      queue[#queue + 1] = member
+    end
+  end
+end
+local head = queue[1]
+if holding and not head and #gone == 0 and ARGV[2] == '0' and ARGV[3] == '0' then
   call('DEL', NAME)
   return {'R', RID}
 end
@@ -24,12 +43,20 @@ if holding and head and head ~= token and ARGV[2] == '0' and ARGV[3] == '0' then
     last = cur + math.max(block, 1) - 1
     if (lives_ms or 0) - 86400000 >= math.max(now_ms, math.ceil(last / 1000)) then
       local fence = string.format('%.0f', cur)
-      call('ZREM', QUEUE, head)
-      call('HDEL', TICKETS, head)
+      gone[#gone + 1] = head
+      call('ZREM', QUEUE, unpack(gone))
+      call('HDEL', TICKETS, unpack(gone))
       call('SET', NAME, head, 'PXAT', expiry)
       call('HSET', FENCE, 'last', string.format('%.0f', last), 'cur', fence)
       if channel ~= '-' then
-        redis.pcall('PUBLISH', channel, table.concat({head, fence, expiry, string.format('%.0f', now_ms)}, ' '))
+        local words, process = {head, fence, expiry, string.format('%.0f', now_ms)}, string.match(head, '@([^/]*)/')
+        for i = 2, #queue do
+          if not process or string.match(queue[i], '@([^/]*)/') ~= process then
+            break
+          end
+          words[i + 3] = queue[i]
+        end
+        redis.pcall('PUBLISH', channel, table.concat(words, ' '))
       end
       return {'R', RID}
     end
@@ -43,6 +70,10 @@ if refusal and head then
   return refusal
 end
 local waiting = has_ticket(token)
+if #gone > 0 then
+  remove(gone)
+  head = call('ZRANGE', QUEUE, 0, 0)[1]
+end
 local closing = holding and close_ms > 0
 local found = head and not closing and (holding or not value) and plan(head, token, 0)
 if holding then

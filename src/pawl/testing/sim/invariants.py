@@ -88,10 +88,10 @@ class Snapshot:
             return {token for token, expiry in self.holds.items() if expiry >= self.now}
         return {self.value} if self.value is not None and self.value != CLOSED else set()
 
-    def live(self, *, but: str = "") -> list[str]:
+    def live(self, *, but: frozenset[str] = frozenset()) -> list[str]:
         """Live tickets in the order of their numbers."""
         queue = self.queue
-        found = [token for token, ticket in queue.items() if ticket.expiry > self.now and token != but]
+        found = [token for token, ticket in queue.items() if ticket.expiry > self.now and token not in but]
         return sorted(found, key=lambda token: queue[token].number) if len(found) > 1 else found
 
     def __eq__(self, other: object) -> bool:
@@ -117,6 +117,12 @@ class Step(NamedTuple):
     owner: str = ""
     mode: int = 1
     reply: tuple[Any, ...] = ()
+    spent: tuple[str, ...] = ()
+
+    @property
+    def gone(self) -> frozenset[str]:
+        """All tokens that leave for good."""
+        return frozenset((self.leaving, *self.spent))
 
     @property
     def leaving(self) -> str:
@@ -165,13 +171,13 @@ def _keys(after: Snapshot, found: list[str], *, whole: bool) -> None:
 
 
 def _leases(before: Snapshot, after: Snapshot, step: Step, found: list[str]) -> None:
-    had, has, leaving = before.leases, after.leases, step.leaving
+    had, has, gone = before.leases, after.leases, step.gone
     for token, expiry in had.items():
         left = has.get(token)
         if left is None:
-            if expiry > after.now and token != leaving:
+            if expiry > after.now and token not in gone:
                 found.append(f"I2: a live lease of {token} vanished")
-        elif left < expiry and token != leaving:
+        elif left < expiry and token not in gone:
             found.append(f"I2: the expiry of {token} fell by {expiry - left} ms")
     found += [
         f"O2: a lease of {token} came from nothing"
@@ -185,8 +191,7 @@ def _leases(before: Snapshot, after: Snapshot, step: Step, found: list[str]) -> 
         and before.queue[token].expiry
         and before.queue[token].number != ticket.number
     ]
-    if leaving and leaving in has:
-        found.append(f"I7: {leaving} left and is there")
+    found += [f"I7: {token} left and is there" for token in gone if token and token in has]
 
 
 _CREATE = ("acquire", "swap", "own_acquire", "adopt")
@@ -220,9 +225,10 @@ def _fresh(before: Snapshot, after: Snapshot, step: Step, found: list[str]) -> N
     if before.shared and before.value == value and not before.cur:
         # The server lost the fence of an owner who goes on: it gets another.
         return
-    if before.value is not None and before.value not in (step.leaving, step.owner):
+    gone = step.gone
+    if before.value is not None and before.value not in gone and before.value != step.owner:
         found.append("I3: granted over a live holder")
-    queued = before.live(but=step.leaving) if before.queue else []
+    queued = before.live(but=gone) if before.queue else []
     # A renewing waiter counts as live: its ticket was raised before the pump looked.
     mine = before.queue.get(step.token) if step.script in ("renew", "own_renew") else None
     if mine is not None and mine.expiry > 0 and step.token not in queued:

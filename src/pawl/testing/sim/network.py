@@ -277,8 +277,8 @@ class Link:
     def _pushed(self, text: bytes) -> None:
         if self.dead:
             return
-        token, fence, expires_ms, _ = text.split(b" ")
-        self._on_wakeup(token.decode(), Wakeup(int(fence), int(expires_ms)))
+        token, fence, expires_ms, _, *behind = text.decode().split(" ")
+        self._on_wakeup(token, Wakeup(int(fence), int(expires_ms), tuple(behind)))
 
     def _reset(self, text: str) -> None:
         self.close(Fault(FaultKind.UNANSWERED, f"the connection broke: {text}", maybe_applied=True))

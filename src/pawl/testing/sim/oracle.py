@@ -118,9 +118,12 @@ class Oracle:
 
     def _announced(self, message: bytes, after: Snapshot, step: Step) -> None:
         """A hand-off message says what is so."""
-        token, fence, expiry, _ = message.decode().split(" ")
+        token, fence, expiry, _, *behind = message.decode().split(" ")
         if token not in after.holders() or (int(fence), int(expiry)) != (after.cur, after.leases[token]):
             self.world.fail(f"message: {message.decode()!r} says otherwise than {after} after {step}")
+        queue = after.queue
+        if behind != sorted(queue, key=lambda token: queue[token].number)[: len(behind)]:
+            self.world.fail(f"I8: {behind} do not stand right behind {token} in {after} after {step}")
 
     def refused(self, script: str, text: str) -> None:
         """Judge a script that the server refused: what renews or ends a lease passes without memory."""
@@ -339,6 +342,8 @@ def _step(script: str, args: list[bytes], reply: Reply) -> Step:
     if script.startswith("own_"):
         mode = int(args[4]) if script == "own_acquire" else 1
         return Step(script, first, owner=args[1].decode(), mode=mode, reply=status)
+    if script == "leave":
+        return Step(script, first, reply=status, spent=tuple(args[3].decode().split(" ")[1:]))
     return Step(script, first, mode=int(args[3]) if script == "acquire" else 1, reply=status)
 
 

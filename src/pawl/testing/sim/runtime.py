@@ -362,6 +362,15 @@ class SimRuntime:
         else:
             self._early[token] = wakeup
 
+    def bell(self, token: str) -> Callable[[], object] | None:
+        """See ``Runtime``."""
+        return lambda: self._ring(token)
+
+    def _ring(self, token: str) -> None:
+        waiter = self._waiters.get(token)
+        if waiter is not None:
+            waiter.unpark(False)
+
     async def wait_wakeup(self, token: str, timeout: float) -> Wakeup | None:
         """See ``Runtime``."""
         if self.closing:

@@ -1,0 +1,69 @@
+"""How long a caller bears a server that gives no answer, and what comes of a fault."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from pawl.core.backoff import full_jitter
+from pawl.core.faults import passes, to_error
+from pawl.core.runtime import Fault, FaultKind
+
+if TYPE_CHECKING:
+    from pawl.core.claim import Claim
+    from pawl.core.engine import Engine
+    from pawl.core.options import LockOptions
+
+__all__ = ["bear", "rest"]
+
+log: logging.Logger = logging.getLogger("pawl.acquire")
+
+
+async def rest(engine: Engine, seconds: float, name: str, doing: str) -> None:
+    """Pause before another try.
+
+    Raises:
+        ClientClosed: The client was closed meanwhile.
+    """
+    try:
+        await engine.runtime.sleep(seconds)
+    except Fault as fault:
+        raise to_error(fault, name, doing) from fault
+
+
+def bear(
+    engine: Engine,
+    fault: Fault,
+    options: LockOptions,
+    claim: Claim,
+    until: float | None,
+    attempt: int,
+    doing: str,
+    name: str,
+) -> float:
+    """How long to pause before the next try after ``fault``.
+
+    Raises:
+        PawlError: Another try cannot help, or the time to bear it is over.
+    """
+    if fault.final or not passes(fault.kind):
+        raise to_error(fault, name, doing) from fault
+    now = engine.runtime.now()
+    if claim.failing_since is None:
+        claim.failing_since = now
+    limit = claim.failing_since + options.unavailable_after
+    if until is not None and until < limit:
+        limit = until
+    # The first failure is often a connection that died while idle: a new one serves at once.
+    lost_link = fault.kind in (FaultKind.UNREACHABLE, FaultKind.UNANSWERED)
+    pause = 0.0 if attempt == 0 and lost_link else full_jitter(attempt, engine.runtime.random())
+    if now + pause >= limit:
+        raise to_error(fault, name, doing) from fault
+    log.debug(
+        "%s %r: %s; trying again",
+        doing,
+        name,
+        fault.kind,
+        extra={"pawl_name": name, "pawl_fault": fault.kind},
+    )
+    return pause

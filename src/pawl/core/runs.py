@@ -1,0 +1,137 @@
+"""Strict order inside one client without a round trip for each grant.
+
+Where order is strict (``handover=0``, ``fair_lock``) each waiter has its own ticket on the server. The message of a
+hand-off names the tickets that stand directly behind the one that was served, as far as they are of the same process.
+As nobody can come between two tickets, the next grant is known: when the owner is done, and the waiter of the next
+ticket sleeps in this client, the tenure passes to it with the next fence of the block, and no request is made. Each
+such grant is the one that the server would make.
+
+Safety: the name stays under the token of the first, whose ``valid_until`` counts for all who follow it. The tickets
+that were served here stay queued, untouched, until the script that leaves that token takes them out as well. If the
+client dies meanwhile, they are tickets of dead waiters, as they would be without a run.
+
+A run ends where the next ticket is not one of a waiter asleep here, when the block of fences is used up, and when the
+lease has less than half of a ticket's life left.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from pawl.model import LeaseState
+
+if TYPE_CHECKING:
+    from pawl.core.claim import Claim
+    from pawl.core.engine import Engine
+    from pawl.core.lease import BaseLease
+    from pawl.core.tenure import Tenure
+
+__all__ = ["RUN", "begin", "disband", "enlist", "hand_on", "pass_on", "resign"]
+
+RUN = 16
+"""Grants of one run, at most: the size of the block of fences that a waiter asks for."""
+
+
+def begin(tenure: Tenure, claim: Claim) -> None:
+    """Take note of who stands behind a claim that was served."""
+    tenure.spot = claim.spot
+    if claim.behind:
+        tenure.behind = deque(claim.behind)
+
+
+def enlist(engine: Engine, claim: Claim) -> bool:
+    """Let a run serve a claim that is about to sleep; False if no run can come, or none could be noticed."""
+    # Who waits alone has nobody before it in this client.
+    if not claim.spot or claim.unanswered or len(engine.waits) <= 1:
+        return False
+    ring = engine.runtime.bell(claim.token)
+    if ring is None:
+        return False
+    claim.ring = ring
+    engine.lined[claim.token] = claim
+    return True
+
+
+def resign(engine: Engine, claim: Claim) -> None:
+    """The claim sleeps no more: from here on it is either served by a run or never will be."""
+    if engine.lined.pop(claim.token, None) is None:
+        # Whoever took it out is about to serve it.
+        with engine.guard:
+            pass
+
+
+def hand_on(engine: Engine, lease: BaseLease) -> bool:
+    """Pass a lease to the next in strict order; False if this is not the straight way, and nothing was done."""
+    tenure = lease._tenure
+    now = engine.runtime.now()
+    with engine.guard:
+        if (
+            lease._released
+            or lease._sleepers
+            or lease._levels != 1
+            or tenure.state is not LeaseState.HELD
+            or tenure.epoch != engine.epoch
+            or now >= tenure.valid_until
+            or (claim := _next(engine, tenure, now)) is None
+        ):
+            return False
+        lease._released = True
+        tenure.watchers = None
+        engine.forget_holder(tenure, lease._who)
+        if engine.observer is not None:
+            engine.count_end(tenure, "released")
+        _serve(engine, tenure, claim, now)
+    claim.ring()
+    return True
+
+
+def pass_on(engine: Engine, tenure: Tenure, now: float) -> bool:
+    """Pass a tenure whose owner has done with it to the next in strict order; False if there is none here."""
+    with engine.guard:
+        claim = _next(engine, tenure, now)
+        if claim is None:
+            return False
+        _serve(engine, tenure, claim, now)
+    claim.ring()
+    return True
+
+
+def disband(engine: Engine, tenure: Tenure) -> None:
+    """A tenure goes on elsewhere: who followed it here leaves its ticket by itself."""
+    for token in tenure.spent or ():
+        engine.depart(tenure.primitive, token, 0)
+
+
+def _next(engine: Engine, tenure: Tenure, now: float) -> Claim | None:
+    behind, options = tenure.behind, tenure.options
+    if not (
+        behind
+        and tenure.live
+        and tenure.used + 1 < options.block
+        and tenure.failures == 0
+        and not tenure.unanswered
+        and tenure.valid_until - now >= (options.ticket_ttl or options.ttl) / 2
+    ):
+        return None
+    claim = engine.lined.get(behind[0])
+    if claim is None or claim.spot != tenure.spot:
+        # It asks right now, or gave up, or belongs to another client: the server knows.
+        behind.clear()
+        return None
+    return claim
+
+
+def _serve(engine: Engine, tenure: Tenure, claim: Claim, now: float) -> None:
+    if tenure.spent is None:
+        tenure.spent = []
+    tenure.spent.append(claim.token)
+    if tenure.behind:
+        tenure.behind.popleft()
+    del engine.lined[claim.token]
+    tenure.used += 1
+    tenure.granted_at = now
+    # Nobody's, until the one that is woken takes it: whoever had it may wait for something else by then.
+    tenure.who = None
+    claim.fence = tenure.fence + tenure.used
+    claim.tenure = tenure
