@@ -143,6 +143,23 @@ def test_show_tells_who_waits_in_order(pawl: Pawl, client: library.Client) -> No
     assert [waiter.end()[0] for waiter in waiters] == [0] * 3
 
 
+def test_show_tells_who_had_it(pawl: Pawl) -> None:
+    with library.connect(pawl.server.url, history=5) as client:
+        with client.lock("a{{b}}") as first:
+            pass
+        with client.lock("a{{b}}") as second:
+            eventually(lambda: len(client.history("a{{b}}")) == 2)
+            code, out, err = pawl.run("show", "a{b}")
+            assert (code, err) == (0, "")
+            lines = out[out.index("history\n") :].splitlines()
+            assert f", held, fence {second.fence}" in lines[1]
+            assert f", released after 0.0s, fence {first.fence}" in lines[2]
+            assert f":{os.getpid()}/MainThread" in lines[2]
+            told = json.loads(pawl.run("show", "--json", "--history", "1", "a{b}")[1])
+            assert [one["fence"] for one in told["history"]] == [second.fence]
+        assert "history" not in pawl.run("show", "--history", "0", "a{b}")[1]
+
+
 def test_show_finds_what_a_name_is_used_for(pawl: Pawl, client: library.Client) -> None:
     with client.semaphore("n", permits=2), client.election("n", identity="me").campaign():
         found = json.loads(pawl.run("show", "--json", "n")[1])["locks"]

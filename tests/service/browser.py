@@ -66,6 +66,20 @@ class Browser:
         self.send("Page.navigate", url=url)
         self.until("document.readyState === 'complete' && location.href !== 'about:blank'")
 
+    def press(self, key: str) -> None:
+        """Press and let go a key, as the keyboard would."""
+        number = {"Enter": 13, "Escape": 27, "ArrowDown": 40, "ArrowUp": 38}.get(key, ord(key[0].upper()))
+        text = "\r" if key == "Enter" else key if len(key) == 1 else ""
+        for kind in ("keyDown", "keyUp"):
+            said = {"text": text} if text and kind == "keyDown" else {}
+            self.send("Input.dispatchKeyEvent", type=kind, key=key, windowsVirtualKeyCode=number, **said)
+
+    def type(self, text: str, first: str = "") -> None:
+        """Type into what has the focus, after a script that may give it."""
+        if first:
+            self.run(first)
+        self.send("Input.insertText", text=text)
+
     def shape(self, scheme: str, width: int = 1100) -> None:
         features = [{"name": "prefers-color-scheme", "value": scheme}]
         self.send("Emulation.setEmulatedMedia", features=features)

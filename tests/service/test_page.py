@@ -6,10 +6,13 @@ from pathlib import Path
 
 import pytest
 
+import pawl
+from pawl.testing.servers import Server
 from tests.service.browser import PROGRAM, Browser
 from tests.service.rig import Instance
 
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no Chromium (apt-get install chromium)")
+NUMBER_OF_FOCUSED = "[...document.querySelectorAll('#rows a')].indexOf(document.activeElement)"
 LOGIN = """document.getElementById('token').value = %r;
 document.getElementById('login').requestSubmit(); true"""
 
@@ -49,7 +52,7 @@ def test_a_stuck_lock_is_found_and_taken_away(service: Instance, tmp_path: Path)
         page.run("document.getElementById('sure-form').requestSubmit(); true")
         page.until("!document.getElementById('sure').open")
         assert waiting.result(10).status == 200
-        page.until("document.getElementById('audit').textContent.includes('stuck')")
+        page.until("document.getElementById('one-audit').innerText.includes('stuck')")
         page.until("document.getElementById('facts').textContent.includes('web-1')")
         secret = service.tokens.secrets["admin"]
         assert secret not in page.run("location.href + document.cookie + JSON.stringify(localStorage)")
@@ -67,6 +70,58 @@ def test_who_may_only_read_sees_no_button(service: Instance, tmp_path: Path) -> 
         page.run(LOGIN % service.tokens.secrets["reader"])
         page.until("document.getElementById('facts').textContent.includes('held')")
         assert page.run("document.getElementById('force').hidden") is True
+
+
+def test_with_the_keyboard_alone(service: Instance, server: Server, tmp_path: Path) -> None:
+    """Search, step through the names, look at one, take it away, read what was done, and go back."""
+    with pawl.connect(server.url, history=20) as client, Browser(tmp_path / "profile") as page:
+        client.lock("report").acquire().release()
+        stuck = client.lock("report", ttl=300).acquire()
+        held = [client.lock(f"job:{number}", ttl=300).acquire() for number in range(3)]
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(service.acquire, "report", wait=50, holder="web-1")
+            page.shape("light")
+            page.open(service.address)
+            page.type(service.tokens.secrets["admin"], "document.getElementById('token').focus()")
+            page.press("Enter")
+            page.until("document.querySelectorAll('#rows tr').length === 4")
+            page.press("j")
+            page.press("ArrowDown")
+            assert page.run(NUMBER_OF_FOCUSED) == 1
+            page.press("k")
+            assert page.run(NUMBER_OF_FOCUSED) == 0
+            # Drawn anew every second, and yet the focus stays.
+            page.run("new Promise((done) => setTimeout(() => done(true), 1200))")
+            assert page.run(NUMBER_OF_FOCUSED) == 0
+            page.press("/")
+            page.type("rep")
+            page.until("document.querySelectorAll('#rows tr').length === 1")
+            page.press("ArrowDown")
+            page.press("Enter")
+            page.until("document.getElementById('queue').textContent.includes('web-1')")
+            page.until("document.getElementById('history').textContent.includes('released after')")
+            page.until("document.getElementById('one-line').getAttribute('points').split(' ').length > 1")
+            assert page.run("document.getElementById('one-peak').textContent") == "now 1, at most 1"
+            assert page.run("document.getElementById('one-audit').innerText") == "nothing"
+            for scheme in ("light", "dark"):
+                page.shape(scheme)
+                _keep(page, f"lock-{scheme}")
+            page.press("?")
+            assert page.run("document.getElementById('keys').open") is True
+            page.press("Enter")
+            assert page.run("document.getElementById('keys').open") is False
+            page.press("f")
+            page.type("hangs in the export")
+            page.press("Enter")
+            assert waiting.result(10).status == 200
+            page.until("document.getElementById('one-audit').innerText.includes('hangs in the export')")
+            page.until("document.getElementById('facts').textContent.includes('web-1')")
+            page.press("Escape")
+            page.until("!document.getElementById('all').hidden")
+            assert "name=" not in page.run("location.search")
+        stuck.lost.wait(5)
+        for lease in held:
+            lease.release()
 
 
 def _keep(page: Browser, scheme: str) -> None:

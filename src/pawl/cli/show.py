@@ -1,4 +1,4 @@
-"""`pawl show`: one name, its queue, and what operators did to it."""
+"""`pawl show`: one name, its queue, who had it before, and what operators did to it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from pawl.cli._common import (
 from pawl.cli.exits import Exit
 
 if TYPE_CHECKING:
-    from pawl import AuditEntry, Client, LockInfo
+    from pawl import AuditEntry, Client, HistoryEntry, LockInfo
 
 __all__ = ["find", "show"]
 
@@ -31,6 +31,7 @@ _EXAMPLES = """\b
 Examples:
   pawl show order:42
   pawl show --waiters 0 order:42        without the queue
+  pawl show --history 100 order:42      who had it, if its clients keep a history
   pawl show --json order:42 | jq '.locks[0].holder'
 
 \b
@@ -63,21 +64,36 @@ def find(client: Client, name: str, waiters: int) -> list[LockInfo]:
     metavar="N",
     help="How many waiters to list at most (100).",
 )
+@click.option(
+    "--history",
+    type=click.IntRange(0, 1000),
+    default=10,
+    metavar="N",
+    help="How many earlier holders to list at most (10); clients with history= note them.",
+)
 @json_option("Print one JSON object.")
 @server_options
 def show(**given: Any) -> int:
-    """Show one name: who holds it, its fence, who waits in which order, and what operators did to it."""
+    """Show one name: who holds it, its fence, who waits in which order, who had it, and what operators did to it."""
     with client_of(given) as client:
         infos = find(client, given["name"], given["waiters"])
+        grants = _grants(client, given["name"], given["history"])
         entries = _audited(client, given["name"])
     if given["as_json"]:
-        audit = [dataclasses.asdict(entry) for entry in entries]
-        print_json(
-            {"name": given["name"], "locks": [record(info) for info in infos], "audit": audit}, indent=2
-        )
+        told = {
+            "name": given["name"],
+            "locks": [record(info) for info in infos],
+            "history": [dataclasses.asdict(grant) for grant in grants],
+            "audit": [dataclasses.asdict(entry) for entry in entries],
+        }
+        print_json(told, indent=2)
         return Exit.OK
     for info in infos:
         _describe(info)
+    if grants:
+        write("history")
+    for grant in grants:
+        _tell_grant(grant)
     if entries:
         write("operators")
     for entry in entries:
@@ -95,6 +111,22 @@ def _audited(client: Client, name: str) -> list[AuditEntry]:
     except NotSupported:
         # Independent masters keep no trail, and none can be taken from its holder there.
         return []
+
+
+def _grants(client: Client, name: str, limit: int) -> list[HistoryEntry]:
+    from pawl import NotSupported
+    from pawl.core.template import escape
+
+    try:
+        return client.history(escape(name), limit) if limit else []
+    except NotSupported:
+        # Independent masters keep no common record.
+        return []
+
+
+def _tell_grant(grant: HistoryEntry) -> None:
+    lasted = "" if grant.ended is None else f" after {duration(grant.ended - grant.granted)}"
+    write(f"  {moment(grant.granted)}  {readable(grant.who)}, {grant.how}{lasted}, fence {grant.fence}")
 
 
 def _describe(info: LockInfo) -> None:

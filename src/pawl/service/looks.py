@@ -21,11 +21,12 @@ from pawl.service.problems import Problem
 from pawl.service.requests import Asked, Attempt, answer, segment
 from pawl.service.spaces import Space, is_kind, kinds, options_for
 
-__all__ = ["all_names", "audit", "force", "look", "names", "router", "shown"]
+__all__ = ["all_names", "audit", "force", "look", "names", "past", "router", "shown"]
 
 router: APIRouter = APIRouter(prefix="/v1/ns/{namespace}")
 _PAGE = 200
 _MOST_LISTED = 10_000
+_MOST_REMEMBERED = 1000
 _MUTEXES = frozenset({"lock", "rlock", "rlock_owner", "fair_lock"})
 _SECOND = options_for(1000)
 
@@ -66,6 +67,26 @@ async def look(request: Request) -> Response:
         told = Told("semaphore", told.name, None, 1)
     info = await inspect(asked.space.engine, told.primitive(asked.space), _SECOND, 1000)
     return answer({**shown(info), "namespace": asked.space.namespace})
+
+
+@router.get(
+    "/{kind}/{name}/history",
+    tags=["looks"],
+    summary="Who had a name before",
+    openapi_extra=schemas.operation(None, "kind", "name"),
+)
+async def past(request: Request) -> Response:
+    """The last grants of a name, as far as clients that keep a history had them; the newest first.
+
+    Query: ``limit`` (default 20, at most 1,000).
+    """
+    asked = Asked(request, "read")
+    told = _read_told(request)
+    limit = request.query_params.get("limit", "20")
+    if not (limit.isascii() and limit.isdecimal() and 1 <= int(limit[:5]) <= _MOST_REMEMBERED):
+        raise Problem(422, "BAD_QUERY", f"limit: give 1 to {_MOST_REMEMBERED}")
+    found = await asked.space.client.history(escape(told.name), int(limit)) if told.kind in _MUTEXES else []
+    return answer({"kind": told.kind, "name": told.name, "history": [asdict(one) for one in found]})
 
 
 @router.get(

@@ -7,7 +7,13 @@ let locks = [];
 let recent = [];
 let paused = false;
 let stream = null;
+let audit = [];
+const SHOWN = 120;
 const points = [];
+// Of each name that had waiters lately: how many, at each picture.
+const crowds = new Map();
+// What clients that keep a history noted of the name that is looked at; asked for when its fence has changed.
+let past = { of: "", entries: [] };
 const at = (id) => document.getElementById(id);
 
 // What is looked at stands in the URL, so that it can be sent to somebody; the token never does.
@@ -110,10 +116,36 @@ function drawAll() {
   }
   at("count").textContent = `${found.length} of ${locks.length} held in ${namespace}`;
   at("recent").replaceChildren(...recent.slice(-20).reverse().map(changeLine));
-  const most = Math.max(1, ...points);
-  at("line").setAttribute("points", points.map((n, i) => `${i * 5},${78 - (n / most) * 74}`).join(" "));
-  at("peak").textContent = `now ${points[points.length - 1] || 0}, at most ${Math.max(0, ...points)}`;
+  plot("line", "peak", points);
+  tellAudit("audit", audit);
 }
+function plot(line, peak, counts) {
+  const most = Math.max(1, ...counts);
+  at(line).setAttribute("points", counts.map((n, i) => `${i * 5},${78 - (n / most) * 74}`).join(" "));
+  at(peak).textContent = `now ${counts[counts.length - 1] || 0}, at most ${Math.max(0, ...counts)}`;
+}
+function note(counts, n) {
+  counts.push(n);
+  if (counts.length > SHOWN) counts.shift();
+}
+function noteCrowds() {
+  const now = new Map(locks.map((lock) => [`${lock.kind} ${lock.name}`, lock.queue_length]));
+  for (const [key, counts] of crowds) {
+    note(counts, now.get(key) || 0);
+    if (!counts.some(Boolean)) crowds.delete(key);
+  }
+  for (const [key, n] of now) if (n && !crowds.has(key)) crowds.set(key, [n]);
+}
+async function pastOf(kind, name, fence) {
+  const of = `${kind} ${name} ${fence}`;
+  if (past.of !== of) {
+    const told = await (await ask(`${pathOf({ kind, name })}/history`)).json().catch(() => ({ history: [] }));
+    past = { of, entries: told.history };
+  }
+  return past.entries;
+}
+const pastLine = (one) => element("li", `${clock(one.granted)}  ${one.who}, ${one.how}${
+  one.ended === null ? "" : ` after ${duration(one.ended - one.granted)}`}, fence ${one.fence}`);
 
 async function drawOne(kind, name) {
   const listed = locks.find((lock) => lock.kind === kind && lock.name === name);
@@ -125,6 +157,7 @@ async function drawOne(kind, name) {
     at("state").textContent = error.message;
     return;
   }
+  const noted = await pastOf(kind, name, lock.fence).catch(() => []);
   if (view().get("name") !== name) return;
   at("title").textContent = name;
   const facts = {
@@ -136,7 +169,11 @@ async function drawOne(kind, name) {
   at("life").value = lock.held ? lifeOf(lock) : 0;
   const queue = lock.waiters.map((one) => element("li", `${one.holder}, waits ${duration(one.age)}`));
   at("queue").replaceChildren(...(queue.length ? queue : [element("li", "nobody waits")]));
-  at("history").replaceChildren(...recent.filter((one) => one.name === name && one.kind === kind).reverse().map(changeLine));
+  const known = new Set(noted.map((one) => one.fence));
+  const seen = recent.filter((one) => one.name === name && one.kind === kind && !known.has(one.fence)).reverse();
+  at("history").replaceChildren(...seen.map(changeLine), ...noted.map(pastLine));
+  plot("one-line", "one-peak", crowds.get(`${kind} ${name}`) || []);
+  tellAudit("one-audit", audit.filter((one) => one.name === name));
   at("force").hidden = !(may.includes("force") && lock.held && ["lock", "rlock", "rlock_owner", "fair_lock"].includes(kind));
 }
 function draw() {
@@ -154,9 +191,13 @@ function draw() {
 }
 
 async function drawAudit() {
-  const told = (await (await ask(`${space()}/audit`)).json()).audit;
-  at("audit").replaceChildren(...told.slice(0, 20).map((one) => element(
-    "li", `${clock(one.at)}  ${one.name}: ${one.action}, ${one.outcome}, was ${one.holder || "?"}: ${one.text}`)));
+  audit = (await (await ask(`${space()}/audit`)).json()).audit;
+  draw();
+}
+function tellAudit(id, entries) {
+  const lines = entries.slice(0, 20).map((one) => element(
+    "li", `${clock(one.at)}  ${one.name}: ${one.action}, ${one.outcome}, was ${one.holder || "?"}: ${one.text}`));
+  at(id).replaceChildren(...(lines.length ? lines : [element("li", "nothing")]));
 }
 
 // EventSource can send no Authorization header, and a token in the URL would stand in logs.
@@ -196,8 +237,8 @@ function take(part) {
   }
   if (paused) return;
   ({ locks, recent } = told);
-  points.push(locks.reduce((sum, lock) => sum + lock.queue_length, 0));
-  if (points.length > 120) points.shift();
+  note(points, locks.reduce((sum, lock) => sum + lock.queue_length, 0));
+  noteCrowds();
   draw();
 }
 function forget(why) {
@@ -255,16 +296,31 @@ at("sure-form").addEventListener("submit", async (event) => {
     at("sure").close();
     at("reason").value = "";
     await drawAudit();
-    draw();
   } catch (error) {
     at("sure-problem").textContent = error.message;
   }
 });
+function step(by) {
+  const links = [...at("rows").querySelectorAll("a")];
+  const now = links.indexOf(document.activeElement);
+  const next = links[now < 0 ? (by > 0 ? 0 : links.length - 1) : Math.min(links.length - 1, Math.max(0, now + by))];
+  if (next) next.focus();
+}
+const STEPS = { ArrowDown: 1, j: 1, ArrowUp: -1, k: -1 };
 document.addEventListener("keydown", (event) => {
-  if (event.target.matches("input, select") || event.ctrlKey || event.metaKey || event.altKey || !token) return;
-  if (event.key === "/") { event.preventDefault(); at("search").focus(); }
+  if (event.ctrlKey || event.metaKey || event.altKey || !token || at("sure").open || at("keys").open) return;
+  const typing = event.target.matches("input, select");
+  const one = Boolean(view().get("name"));
+  if (typing && event.target === at("search") && event.key === "ArrowDown") { event.preventDefault(); step(1); }
+  if (typing) return;
+  if (event.key === "?") at("keys").showModal();
   if (event.key === "p") at("pause").click();
-  if (event.key === "Escape" && view().get("name") && !at("sure").open) setView({ kind: "", name: "" }, true);
+  if (event.key === "f" && one && !at("force").hidden) { event.preventDefault(); at("force").click(); }
+  if (event.key === "Escape" && one) setView({ kind: "", name: "" }, true);
+  if (one) return;
+  if (event.key === "/") { event.preventDefault(); at("search").focus(); }
+  if (STEPS[event.key]) { event.preventDefault(); step(STEPS[event.key]); }
 });
+at("help").addEventListener("click", () => at("keys").showModal());
 addEventListener("popstate", draw);
 draw();
