@@ -17,7 +17,7 @@ from pawl.core.durable import check_renewals
 from pawl.core.preflight import look
 from pawl.core.runtime import Fault, FaultKind, Reply
 from pawl.core.tenure import loss_from
-from pawl.core.validity import to_ms
+from pawl.core.validity import to_ms, valid_until
 from pawl.model import LeaseState
 
 if TYPE_CHECKING:
@@ -127,7 +127,8 @@ async def _renew(engine: Engine, due: list[Tenure], record: Call | None, pages: 
     now = engine.runtime.now()
     batch: list[Tenure] = []
     for tenure in due:
-        if not tenure.live or engine.expired(tenure, now):
+        sure = tenure.state is LeaseState.HELD and now < tenure.valid_until
+        if not sure and (not tenure.live or engine.expired(tenure, now)):
             continue
         if not tenure.options.renew and tenure.state is not LeaseState.SUSPECT:
             engine.replan(tenure)
@@ -135,10 +136,7 @@ async def _renew(engine: Engine, due: list[Tenure], record: Call | None, pages: 
             batch.append(tenure)
     if not batch and record is None and not pages:
         return
-    calls = [
-        t.primitive.renew(t.token, _life_ms(t), to_ms(min(t.options.ticket_ttl or t.ttl, t.ttl)), "")
-        for t in batch
-    ]
+    calls = [_call(tenure) for tenure in batch]
     if record is not None:
         calls.append(record)
     calls += [page.call for page in pages]
@@ -152,11 +150,50 @@ async def _renew(engine: Engine, due: list[Tenure], record: Call | None, pages: 
     del outcomes[len(batch) :], calls[len(batch) :]
     if any(tenure.options.durable is not None for tenure in batch):
         await check_renewals(engine, batch, calls, outcomes, patience)
-    for tenure, outcome in zip(batch, outcomes, strict=True):
+    for tenure, outcome in _confirmed(engine, batch, outcomes, sent_at):
         if isinstance(outcome, Fault):
             _failed(engine, tenure, outcome)
         else:
             _answered(engine, tenure, outcome, sent_at)
+
+
+def _call(tenure: Tenure) -> Call:
+    options = tenure.options
+    if options.renew and tenure.hold_limit is None and tenure.ttl == options.ttl:
+        return tenure.primitive.renew(tenure.token, options.life_ms, options.ticket_ms, "")
+    ticket_ttl = min(options.ticket_ttl or tenure.ttl, tenure.ttl)
+    return tenure.primitive.renew(tenure.token, _life_ms(tenure), to_ms(ticket_ttl), "")
+
+
+def _confirmed(
+    engine: Engine, batch: list[Tenure], outcomes: list[Reply | Fault], sent_at: float
+) -> list[tuple[Tenure, Reply | Fault]]:
+    """Take all plain yeses into account in one step, for a hundred thousand leases are renewed here; give the rest."""
+    plain: list[Tenure] = []
+    rest: list[tuple[Tenure, Reply | Fault]] = []
+    now = engine.runtime.now()
+    with engine.guard:
+        for tenure, outcome in zip(batch, outcomes, strict=True):
+            options = tenure.options
+            if (
+                type(outcome) is list
+                and outcome[0] == b"H"
+                and tenure.state is LeaseState.HELD
+                and now < tenure.valid_until
+                and tenure.hold_limit is None
+                and options.renew
+                and tenure.ttl == options.ttl
+            ):
+                until = valid_until(sent_at, outcome[3] - options.delay_ms, options.ttl_ms)
+                tenure.valid_until = max(tenure.valid_until, until)
+                tenure.failures = 0
+                plain.append(tenure)
+            else:
+                rest.append((tenure, outcome))
+    engine.schedule.add_again(plain, now)
+    for _ in plain:
+        engine.count("renewed")
+    return rest
 
 
 def _told(engine: Engine, record: Call | None, pages: list[Page], outcomes: list[Reply | Fault]) -> None:

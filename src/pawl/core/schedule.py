@@ -19,9 +19,15 @@ from math import inf
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pawl.core.tenure import Tenure
 
 __all__ = ["Schedule"]
+
+
+_EARLY = 0.02
+"""Share of a rhythm by which a lease may be served early, together with another one."""
 
 
 class _Row(OrderedDict["Tenure", float]):
@@ -64,6 +70,22 @@ class Schedule:
             tenure.row = row
             return due < self._wake_at
 
+    def add_again(self, tenures: Sequence[Tenure], now: float) -> None:
+        """Put leases that the upkeep has in hand into the rows of their own rhythms, from now on.
+
+        For the upkeep alone, which looks at the rows before it sleeps: nobody need nudge it.
+        """
+        with self._guard:
+            for tenure in tenures:
+                # One that was released since then is nobody's any more.
+                if tenure.live:
+                    every = tenure.every
+                    row = self._rows.get((every, False))
+                    if row is None:
+                        row = self._rows[every, False] = _Row()
+                    row[tenure] = row.last_due = now + every
+                    tenure.row = row
+
     def add_once(self, tenure: Tenure, due: float) -> bool:
         """Have a lease served once, out of rhythm; otherwise as ``add``."""
         with self._guard:
@@ -80,15 +102,23 @@ class Schedule:
                 row.pop(tenure, None)
 
     def take_due(self, now: float, most: int) -> list[Tenure]:
-        """The leases that are due, at most ``most``; the caller puts back those that go on."""
+        """The leases that are due, at most ``most``; the caller puts back those that go on.
+
+        Where one of a rhythm is due, those that follow within a fiftieth of the rhythm come along: of many leases that
+        are due at all times, each turn of the upkeep serves many.
+        """
         taken: list[Tenure] = []
         with self._guard:
             self._wake_at = -inf
             self._forget_unused(now)
-            for row in self._rows.values():
+            for (every, deadline), row in self._rows.items():
+                if not row or row[next(iter(row))] > now:
+                    continue
+                # A deadline is no earlier than it is.
+                until = now if deadline else now + every * _EARLY
                 while row and len(taken) < most:
-                    tenure = next(iter(row))
-                    if row[tenure] > now:
+                    tenure, due = next(iter(row.items()))
+                    if due > until:
                         break
                     del row[tenure]
                     tenure.row = None

@@ -56,6 +56,10 @@ CARE = 0.0001
 """Seconds per wait that lie between two looks at all of them: looking costs a little for each, and ten thousand waits
 are to leave the upkeep most of its time."""
 
+_REST = 0.004
+"""Seconds per hold of a record that it stays as it is while nobody waits: many leases that come and go are to cost the
+upkeep little."""
+
 _REFRESH = 5.0
 _RIPE = 1.0
 _LEAST_STEP = 0.02
@@ -250,6 +254,7 @@ class Book:
         self._waits_told = 0
         self._rows: object = None
         self._written_at = -inf
+        self._rest_until = -inf
         self._look_at = -inf
         self._not_before = -inf
         self.check_from: float = -inf
@@ -299,6 +304,8 @@ class Book:
             self.id = f"{public[2].rpartition('/')[0]}/{public[0][:12]}"
         self._look_at = now + min(_RIPE, max(2 * _LEAST_STEP, self.age / 2))
         ripe = self._ripe(now)
+        if not ripe and not self.waits and now < self._rest_until:
+            return None
         holds = self._holds(now, {wait[1] for wait in ripe.values()})
         if self._offset_ms is None and (ripe or holds):
             self._look_at = now
@@ -320,6 +327,7 @@ class Book:
         data = {"b": self._server_ms(now), "c": self._engine.runtime.channel(), "h": rows[0], "w": rows[1]}
         text = json.dumps({**data, "o": left_out}, separators=(",", ":"))
         self._written_at = now
+        self._rest_until = now + len(rows[0]) * _REST
         return self.setup.calls.publish(self.id, self._number, SESSION_TTL_MS, text)
 
     def answered(self, outcome: Reply | Fault) -> None:
@@ -336,6 +344,7 @@ class Book:
             return
         self.published |= outcome.maybe_applied
         self._rows = None
+        self._rest_until = -inf
         self._look_at = now + _RETRY
         if outcome.kind is not FaultKind.DENIED:
             log.debug("the session could not be published (%s)", outcome.text)

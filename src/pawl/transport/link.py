@@ -148,8 +148,7 @@ class Link:
             self._set_timeout(timeout)
             self._sock.sendall(b"".join([call.pack(first + i) for i, call in enumerate(calls)]))
             while len(outcomes) < len(calls):
-                self._collect(outcomes, first, lost)
-                self._set_timeout(max(0.001, end - time.monotonic()))
+                self._collect(outcomes, first, lost, end)
         except OSError as error:
             self.close()
             lost = _unanswered(error, timeout)
@@ -164,8 +163,15 @@ class Link:
             self.close()
         return outcomes
 
-    def _collect(self, outcomes: list[Reply | Fault | None], first: int, lost: Fault) -> None:
-        reply = self._next_reply()
+    def _collect(self, outcomes: list[Reply | Fault | None], first: int, lost: Fault, end: float) -> None:
+        reply = self._gets()
+        if reply is NOTHING or type(reply) is PushNotification:  # pyright: ignore[reportUnknownArgumentType]
+            if reply is NOTHING:
+                # Only a wait needs to know how long it may last: most replies of a batch are here already.
+                self._set_timeout(max(0.001, end - time.monotonic()))
+            else:
+                self._keep(reply)
+            reply = self._next_reply()
         if isinstance(reply, ReplyError):
             text = str(reply)
             outcomes.append(None if text.startswith("NOSCRIPT") else refusal_of(text))

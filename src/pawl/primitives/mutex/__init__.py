@@ -114,7 +114,7 @@ class Mutex:
         args = _args(ttl_ms, ticket_ms, channel)
         script = _OWN_RENEW if self._owner else _RENEW
         body = b"%b%b$%d\r\n%b\r\n%b%b" % (self._keys, self._holds, len(word), word, self._owner, args)
-        return Call(script, body)
+        return make_call((script, body))
 
     def leave(self, token: str, tomb_ms: int, close_ms: int) -> Call:
         """Release, withdraw or undo; see ``leave.lua``."""
