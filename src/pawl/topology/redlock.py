@@ -67,6 +67,11 @@ def why_poor(count: int) -> str | None:
 def _check(endpoints: Sequence[Endpoint]) -> None:
     if not endpoints:
         raise ConfigurationError("the list of masters is empty: Redlock wants three or five independent ones")
+    if {"redis", "rediss"} <= {endpoint.scheme for endpoint in endpoints}:
+        raise ConfigurationError(
+            "some of the masters are reached with TLS and some without: a token that goes to one of them in the open "
+            "is a secret no more; give all of them redis://, or all of them rediss://"
+        )
     seen: set[str] = set()
     for endpoint in endpoints:
         if endpoint.shown in seen:

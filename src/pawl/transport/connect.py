@@ -211,7 +211,14 @@ def fault_of(error: BaseException, shown: str) -> Fault:  # noqa: PLR0911 - one 
         return Fault(fault.kind, where, final=final)
     if "max number of clients" in text or isinstance(error, redis.BusyLoadingError):
         return Fault(FaultKind.NOT_READY, where)
+    if shown.startswith("redis://") and _was_cut_off(text):
+        where += " (if this port speaks TLS: use rediss://)"
     return Fault(FaultKind.UNREACHABLE, where)
+
+
+def _was_cut_off(text: str) -> bool:
+    """Whether the other side ended a handshake: so a TLS port answers what it does not understand."""
+    return "reset by peer" in text or "closed by server" in text.lower()
 
 
 # A plain port mostly says nothing to a TLS greeting: it waits for the end of a line. That looks like a server that

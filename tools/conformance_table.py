@@ -1,0 +1,121 @@
+"""Write the table of primitives, topologies and servers from a run of the conformance suite.
+
+`python tools/conformance_table.py [SERVER …]` carries out every check in every cell of those servers (default: all that
+are installed), keeps what came of it in docs/reference/conformance.json and writes docs/reference/conformance.md from
+that. A test holds the page to the record, and the record to what there is to run.
+"""
+
+import json
+import logging
+import sys
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from pawl.primitives.registry import REGISTRY
+from pawl.testing import Server
+from pawl.testing.servers import Flavour, available
+from tests.conformance import matrix
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "reference" / "conformance.md"
+RECORD = PAGE.with_suffix(".json")
+
+Record = dict[str, dict[str, Any]]
+"""By server: its version, and by topology what came of each primitive, or why there is no such cell."""
+
+HEAD = """# What is shown where
+
+One [suite of checks](../how-to/test-a-primitive.md) is carried out for every primitive, on every topology, on every
+server, in both colours. This table is written from its run by `python tools/conformance_table.py`; each number is how
+many checks were carried out, threads and asyncio together, and all of them passed. Checks that have to stand between a
+client and its one server (lost and late replies) run on one server alone, so there are more of them there.
+
+"–" is refused with `NotSupported`: [why](../concepts/redlock.md#what-it-cannot-keep). Not asked of several masters,
+where nobody queues: {elsewhere}.
+"""
+
+
+def read() -> Record:
+    """The record of the last run."""
+    found: Record = json.loads(RECORD.read_text(encoding="utf-8")) if RECORD.exists() else {}
+    return found
+
+
+def page(record: Record) -> str:
+    """The page that a record stands for."""
+    elsewhere = ", ".join(f"`{name}` ({why})" for name, why in sorted(matrix.ELSEWHERE.items()))
+    lines = [HEAD.format(elsewhere=elsewhere)]
+    for server in matrix.SERVERS:
+        found = record.get(server)
+        if found is None:
+            continue
+        cells: dict[str, Any] = found["cells"]
+        lines += [f"## {found['version']}", ""]
+        lines += ["| | " + " | ".join(cells) + " |", "|---" * (len(cells) + 1) + "|"]
+        for kind in REGISTRY:
+            words = [_word(topology, kind, cell) for topology, cell in cells.items()]
+            lines.append(f"| `{kind}` | " + " | ".join(words) + " |")
+        missing = [f"{topology}: {cell}" for topology, cell in cells.items() if isinstance(cell, str)]
+        lines += ["", *([f"Not run: {'; '.join(missing)}.", ""] if missing else [])]
+    return "\n".join(lines)
+
+
+def _word(topology: str, kind: str, cell: Any) -> str:  # noqa: ANN401 - of the record
+    if isinstance(cell, str):
+        return ""
+    return "–" if matrix.refused_on(topology, kind) else str(cell[kind])
+
+
+def carry_out(flavour: Flavour) -> dict[str, Any]:
+    """Run every cell of one server; raises if a promise is broken."""
+    cells: dict[str, Any] = {}
+    with Server(flavour) as server:
+        told = server.command("INFO", "server")
+    lines = told.decode().splitlines() if isinstance(told, bytes) else []
+    facts: dict[str, str] = dict(line.split(":", 1) for line in lines if ":" in line)
+    program = facts.get("server_name", "redis")
+    version = f"{program.capitalize()} {facts[f'{program}_version']}"
+    for topology, start in matrix.TOPOLOGIES.items():
+        reason = matrix.why_not(topology, flavour)
+        if reason is not None:
+            cells[topology] = reason
+            continue
+        with start(flavour) as place:
+            results = matrix.play(place, matrix.kinds_of(topology))
+        broken = [result for result in results if result.error is not None]
+        # On a machine that is busy elsewhere a short lease can truly be lost: those once more, by themselves.
+        if broken:
+            with start(flavour) as place:
+                again = matrix.play(place, sorted({result.kind for result in broken}), parallel=4)
+            if wrong := [str(result) for result in again if result.error is not None]:
+                raise AssertionError(f"{version}, {topology}:\n" + "\n".join(wrong))
+        counts: dict[str, int] = defaultdict(int)
+        for result in results:
+            counts[result.kind] += 1
+        cells[topology] = dict(counts)
+        print(f"{version}, {topology}: {len(results)} checks, {len(broken)} of them once more", flush=True)
+    return {"version": version, "cells": cells}
+
+
+def main(arguments: list[str]) -> int:
+    """Run, record, write."""
+    logging.getLogger("pawl").setLevel(logging.CRITICAL)
+    record = read()
+    for flavour in matrix.SERVERS:
+        if arguments and flavour not in arguments:
+            continue
+        if reason := available(flavour):
+            print(f"{flavour}: {reason}")
+            continue
+        record[flavour] = carry_out(flavour)
+        RECORD.write_text(json.dumps(record, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+        PAGE.write_text(page(record), encoding="utf-8")
+    PAGE.write_text(page(record), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
