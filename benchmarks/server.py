@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pawl.testing.servers import Server
 
-__all__ = ["Server", "Snapshot", "Stats", "used_memory", "version"]
+__all__ = ["Server", "Snapshot", "Stats", "traffic", "used_memory", "version"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +38,12 @@ class Stats:
         """Add one turn; only commands of these names count."""
         self.commands += sum(after.calls.get(name, 0) - before.calls.get(name, 0) for name in names)
         self.cpu += after.cpu - before.cpu
+
+
+def traffic(server: Server) -> tuple[int, int]:
+    """Return the bytes that the server has received and sent."""
+    info = _info(server, "stats")
+    return int(info["total_net_input_bytes"]), int(info["total_net_output_bytes"])
 
 
 def used_memory(server: Server) -> int:
