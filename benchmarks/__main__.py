@@ -9,7 +9,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks import machine, report, runner
+from benchmarks import machine, report, runner, store
 from benchmarks.scenarios import SCENARIOS
 from benchmarks.server import Server, version
 from benchmarks.spinner import awake
@@ -29,7 +29,12 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("names", nargs="*", metavar="NAME", help="scenarios to run (default: all)")
     parser.add_argument("--rounds", type=int, help=f"rounds (default 7; {QUICK_ROUNDS} with --quick)")
     parser.add_argument("--quick", action="store_true", help="short turns and few rounds: a first look")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write versions, machine and every sample")
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="write versions, machine and every sample; others are kept"
+    )
+    parser.add_argument(
+        "--add", action="store_true", help="with --json: behind the rounds that it has already"
+    )
     parser.add_argument(
         "--gate", action="store_true", help="exit with 2 when a bar that must be met is missed"
     )
@@ -84,7 +89,7 @@ def main(argv: list[str] | None = None) -> int:
     _say("")
     print("\n".join(report.lines(chosen, results, facts, rounds)))
     if arguments.json is not None:
-        report.write_json(arguments.json, chosen, results, facts, rounds)
+        store.write(arguments.json, chosen, results, facts, add=arguments.add)
     if results.violation or any(key.split()[1].startswith("pawl") for key in results.failures):
         return 1
     missed = any(

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 from benchmarks.model import Bar, Metric, Participant, Sample, Scenario
@@ -20,6 +18,7 @@ _SAID = {
     "uvloop": "uvloop",
     "best": "best settings",
     "renewing": "auto_renewal",
+    "threads": "threads",
     "fair": "fair lock",
     "ttl": "",
     "workers": "",
@@ -97,6 +96,7 @@ def verdict(bar: Bar, scenario: Scenario, results: Results) -> dict[str, Any] | 
         "goal": bar.goal,
         "ok": reaches(bar.must),
         "goal_ok": None if bar.goal is None else reaches(bar.goal),
+        "better": bar.better,
         "binding": bar.binding,
     }
 
@@ -112,15 +112,20 @@ def verdicts(scenario: Scenario, results: Results) -> list[dict[str, Any]]:
     return [judged for judged in found if judged is not None]
 
 
-def verdict_line(scenario: Scenario, judged: dict[str, Any]) -> str:
-    """Return one judged bar as a line of the report."""
+def what(scenario: Scenario, judged: dict[str, Any]) -> str:
+    """Say what a bar is about."""
     labels = {participant.key: label(participant) for participant in scenario.participants}
     headings = {metric.key: metric.heading for metric in scenario.metrics}
-    unit = "×" if judged["against"] else ""
-    what = f"{headings[judged['metric']]}: {labels[judged['subject']]}"
+    said = f"{headings[judged['metric']]}: {labels[judged['subject']]}"
     if judged["against"]:
-        what += f" / {labels.get(judged['against'], judged['against'])}"
-    line = f"{what} = {judged['value']:.2f}{unit} ({judged['lowest']:.2f}–{judged['highest']:.2f})"
+        said += f" / {labels.get(judged['against'], judged['against'])}"
+    return said
+
+
+def verdict_line(scenario: Scenario, judged: dict[str, Any]) -> str:
+    """Return one judged bar as a line of the report."""
+    unit = "×" if judged["against"] else ""
+    line = f"{what(scenario, judged)} = {judged['value']:.2f}{unit} ({judged['lowest']:.2f}–{judged['highest']:.2f})"
     word = "must" if judged["binding"] else "guide"
     line += f"   {word} {judged['must']:g}{unit} {_word(judged['ok'])}"
     if judged["goal"] is not None:
@@ -152,29 +157,3 @@ def lines(scenarios: Iterable[Scenario], results: Results, facts: dict[str, Any]
     if results.violation:
         out.append(f"VIOLATION {results.violation}")
     return out
-
-
-def write_json(
-    path: Path, scenarios: Iterable[Scenario], results: Results, facts: dict[str, Any], rounds: int
-) -> None:
-    """Write everything that was measured, so that a later reader can judge it anew."""
-    document = {
-        "format": 1,
-        "facts": facts,
-        "rounds": rounds,
-        "left_out": results.left_out,
-        "failures": results.failures,
-        "violation": results.violation,
-        "scenarios": {
-            scenario.name: {
-                "title": scenario.title,
-                "slices": scenario.slices,
-                "seconds": scenario.seconds,
-                "workers": scenario.workers,
-                "samples": results.samples.get(scenario.name, {}),
-                "bars": verdicts(scenario, results),
-            }
-            for scenario in scenarios
-        },
-    }
-    path.write_text(json.dumps(document, indent=1) + "\n")

@@ -26,7 +26,10 @@ LEASES = Scenario(
     workers=1,
     participants=(
         *_sizes((1_000, 10_000, 100_000)),
-        *_sizes((1_000,), "python-redis-lock", {"renewing": 1}, "lease-threads"),
+        Participant(
+            "pawl-threads-100000", "pawl", {"size": 100_000, "threads": 1}, workload="leases-threads"
+        ),
+        *_sizes((1_000,), "python-redis-lock", {"renewing": 1}, "leases-threads"),
     ),
     metrics=(
         Metric("core_share", "client cores", 4, spread=True),
@@ -39,6 +42,7 @@ LEASES = Scenario(
     ),
     bars=(
         Bar("core_share", "pawl-100000", 0.08, 0.04, better="lower"),
+        Bar("core_share", "pawl-threads-100000", 0.08, 0.04, better="lower"),
         Bar("client_bytes", "pawl-100000", 4096, 2048, better="lower"),
         Bar("client_bytes", "pawl-10000", 4096, 2048, better="lower"),
     ),
