@@ -80,21 +80,21 @@ def draw(scenarios: Iterable[Scenario], results: Results, folder: Path = FOLDER)
 
 def _bars(axes: Any, scenario: Scenario, _results: Results, rows: list[Row]) -> None:  # noqa: ANN401 - matplotlib
     metric = shown(scenario)
-    rows = list(reversed(rows))
+    upward = rows[::-1]
     colours = [
         _OURS
         if peer.startswith("pawl")
         else _FLOOR
         if "floor" in peer or peer == "server-benchmark"
         else _OTHERS
-        for _, peer, *_ in rows
+        for _, peer, *_ in upward
     ]
-    values = [row[2] for row in rows]
-    errors = [[row[2] - row[3] for row in rows], [row[4] - row[2] for row in rows]]
+    values = [row[2] for row in upward]
+    errors = [[row[2] - row[3] for row in upward], [row[4] - row[2] for row in upward]]
     errors = [[max(0.0, error) for error in side] for side in errors]
-    axes.barh([row[0] for row in rows], values, color=colours, height=0.7)
+    axes.barh([row[0] for row in upward], values, color=colours, height=0.7)
     axes.errorbar(
-        values, range(len(rows)), xerr=errors, fmt="none", ecolor="#37474f", elinewidth=0.8, capsize=2
+        values, range(len(upward)), xerr=errors, fmt="none", ecolor="#37474f", elinewidth=0.8, capsize=2
     )
     axes.set_xlabel(f"{metric.heading} (median; line: lowest to highest round)")
     if values and max(values) > 30 * max(1e-9, sorted(values)[len(values) // 2]):
