@@ -180,3 +180,9 @@ def test_callbacks() -> None:
         check_callback(coloured, may_be_async=False)
     with pytest.raises(pawl.ConfigurationError, match="callable"):
         check_callback("x", may_be_async=True)
+
+
+@pytest.mark.parametrize("how", ["skip", "raise"])
+def test_who_does_not_want_to_wait_does_not(how: str) -> None:
+    assert LockOptions(on_contended=how).timeout == 0.0
+    assert LockOptions(on_contended=how, timeout=0).timeout == 0.0
