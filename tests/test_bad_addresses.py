@@ -156,6 +156,8 @@ def test_a_password_is_never_in_the_text(connect: Connect) -> None:
         ("PAWL_TTL", "0", "PAWL_TTL is 0 s"),
         ("PAWL_TIMEOUT", "soon", "PAWL_TIMEOUT is 'soon'"),
         ("PAWL_TIMEOUT", "-1", "-1 s"),
+        ("PAWL_FENCE_TTL", "1d", "PAWL_FENCE_TTL is '1d'"),
+        ("PAWL_FENCE_TTL", "-1", "-1 s"),
         ("PAWL_NAMESPACE", "x" * 201, "too long"),
     ],
 )

@@ -283,6 +283,13 @@ BAD_OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"lock_delay": inf}, "lock_delay is inf"),
     ({"lock_delay": "15s"}, "lock_delay must be a number"),
     ({"lock_delay": 400 * 86400}, "at most 366 days"),
+    ({"fence_ttl": -1}, "fence_ttl is -1 s"),
+    ({"fence_ttl": inf}, "fence_ttl is inf"),
+    ({"fence_ttl": nan}, "fence_ttl is NaN"),
+    ({"fence_ttl": True}, "fence_ttl must be a number"),
+    ({"fence_ttl": "1d"}, "fence_ttl must be a number"),
+    ({"fence_ttl": 0.01}, "0 (keep none)"),
+    ({"fence_ttl": 367 * 86400}, "366 days"),
     ({"replicas": -1}, "replicas is -1"),
     ({"replicas": 1.0}, "replicas must be an int"),
     ({"replicas": True}, "replicas must be an int"),
@@ -315,7 +322,7 @@ def test_options_by_themselves(options: dict[str, Any], word: str) -> None:
         refused(lambda: pawl.LockOptions(**options), word)
 
 
-CLIENT_OPTIONS = ("ttl", "timeout", "renew", "max_hold", "on_lost")
+CLIENT_OPTIONS = ("ttl", "timeout", "renew", "max_hold", "on_lost", "fence_ttl")
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ def connect(
     renew: bool | None = None,
     max_hold: Seconds | None = None,
     on_lost: Callable[[Any], object] | None = None,
+    fence_ttl: Seconds | None = None,
     username: str | None = None,
     password: str | None = None,
     credential_provider: CredentialProvider | None = None,
@@ -46,6 +47,9 @@ def connect(
         renew: Whether its leases are renewed while they are held; default True.
         max_hold: Default end of renewal in seconds; default never.
         on_lost: Called with a lease that was lost, in a thread of its own.
+        fence_ttl: Seconds that the server keeps a name's fence after its last use, and a semaphore's limit with it;
+            default ``PAWL_FENCE_TTL``, else a day; at most 366 days. 0 keeps nothing of an idle name: its next fence
+            is then larger only as long as the server's clock is not set back.
         username: The server's ACL user, where the URL has none; default the server's default user.
         password: Its password, where the URL has none. Of Sentinels themselves: ``?sentinel_password=`` in the URL.
         credential_provider: An object whose ``get_credentials()`` gives ``(password,)`` or ``(username, password)``,
@@ -64,7 +68,7 @@ def connect(
         NotSupported: A topology that this version does not have.
     """
     defaults = {"ttl": ttl, "timeout": timeout, "renew": renew, "max_hold": max_hold, "on_lost": on_lost}
-    defaults["deadlock_after"] = 0.0 if deadlock_after is None else deadlock_after
+    defaults |= {"deadlock_after": 0.0 if deadlock_after is None else deadlock_after, "fence_ttl": fence_ttl}
     credentials = Credentials(username, password, credential_provider)
     return Client(
         target,
@@ -86,6 +90,7 @@ def connect_async(
     renew: bool | None = None,
     max_hold: Seconds | None = None,
     on_lost: Callable[[Any], object] | None = None,
+    fence_ttl: Seconds | None = None,
     username: str | None = None,
     password: str | None = None,
     credential_provider: CredentialProvider | None = None,
@@ -104,6 +109,7 @@ def connect_async(
         renew: As for ``connect``.
         max_hold: As for ``connect``.
         on_lost: A function or coroutine function, called with a lease that was lost.
+        fence_ttl: As for ``connect``.
         username: As for ``connect``.
         password: As for ``connect``.
         credential_provider: As for ``connect``; one with ``get_credentials_async`` is asked by that.
@@ -117,7 +123,7 @@ def connect_async(
         NotSupported: A topology that this version does not have.
     """
     defaults = {"ttl": ttl, "timeout": timeout, "renew": renew, "max_hold": max_hold, "on_lost": on_lost}
-    defaults["deadlock_after"] = 0.0 if deadlock_after is None else deadlock_after
+    defaults |= {"deadlock_after": 0.0 if deadlock_after is None else deadlock_after, "fence_ttl": fence_ttl}
     credentials = Credentials(username, password, credential_provider)
     return AsyncClient(
         target,

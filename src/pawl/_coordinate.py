@@ -128,7 +128,7 @@ def election_plan(settings: Settings, name: str, identity: str | None, given: Ma
     options = settings.lock_options({**given, "handover": 0})
     name, _ = _name_and_key(settings, name)
     key = ballot_key(settings.namespace, name)
-    ballot = Ballot(name, key, options.max_waiters)
+    ballot = Ballot(name, key, options.max_waiters, options.fence_ms)
     return Plan(ballot, options, False, False, True, "", identity=_check_identity(identity))
 
 

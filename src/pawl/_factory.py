@@ -20,6 +20,7 @@ from pawl.core.options import (
     check_callback,
     check_count,
     check_deadlock_after,
+    check_fence_ttl,
     check_timeout,
     check_ttl,
 )
@@ -68,6 +69,7 @@ class LockKwargs(TypedDict, total=False):
     ticket_ttl: Seconds | None
     max_waiters: int
     lock_delay: Seconds
+    fence_ttl: Seconds
     replicas: int
     replicas_sync: str
     on_lost: Callable[[Any], object] | None
@@ -82,6 +84,7 @@ _EXCLUSIVE = ("lock", "rlock", "fair_lock")
 _ENVIRONMENT: dict[str, tuple[str, Callable[[object, str], float | None]]] = {
     "ttl": ("PAWL_TTL", check_ttl),
     "timeout": ("PAWL_TIMEOUT", check_timeout),
+    "fence_ttl": ("PAWL_FENCE_TTL", check_fence_ttl),
 }
 
 
@@ -226,8 +229,8 @@ def plan_of(
         refuse_on_quorum(settings, kind if owner is None else f"{kind}(owner=)")
         return _quorum_plan(settings, settings.redlock, kind, name, key, options)
     if owner is not None:
-        return Plan(SharedMutex(kind, name, key, owner), options, False, True, True, "")
-    return _exclusive_plan(settings, Mutex(kind, name, key), options)
+        return Plan(SharedMutex(kind, name, key, owner, options.fence_ms), options, False, True, True, "")
+    return _exclusive_plan(settings, Mutex(kind, name, key, options.fence_ms), options)
 
 
 def plan_of_key(settings: Settings, key: Key, given: Mapping[str, Any]) -> Plan:
@@ -239,7 +242,7 @@ def plan_of_key(settings: Settings, key: Key, given: Mapping[str, Any]) -> Plan:
     """
     options = settings.lock_options(given)
     refuse_on_quorum(settings, "a key of another program")
-    return _exclusive_plan(settings, Mutex("lock", key.name, key.key), options)
+    return _exclusive_plan(settings, Mutex("lock", key.name, key.key, options.fence_ms), options)
 
 
 def _exclusive_plan(settings: Settings, primitive: Primitive, options: LockOptions) -> Plan:
@@ -266,7 +269,7 @@ def _quorum_plan(
     settings: Settings, redlock: RedlockOptions, kind: str, name: str, key: str, options: LockOptions
 ) -> Plan:
     check_for_quorum(redlock, options)
-    return _exclusive_plan(settings, QuorumMutex(kind, name, key), options)
+    return _exclusive_plan(settings, QuorumMutex(kind, name, key, options.fence_ms), options)
 
 
 def check_for_quorum(redlock: RedlockOptions, options: LockOptions) -> None:
@@ -286,6 +289,7 @@ def check_for_quorum(redlock: RedlockOptions, options: LockOptions) -> None:
         raise NotSupported(
             f"{what} is for one master; several independent ones (Redlock) have no replicas to ask"
         )
+    redlock.check_fence_ttl(options.fence_ttl)
 
 
 def name_and_key(settings: Settings, name: object) -> tuple[str, str] | None:
@@ -333,7 +337,7 @@ def _spot(key: str, options: LockOptions) -> str:
     # Text, because its hash is worked out once. The callback's id cannot come again while its lock is alive.
     o = options
     behaviour = f"{id(o.on_lost)} {o.renew_every} {o.on_exit} {o.on_unavailable} {o.lock_delay} {o.durable}"
-    return f"{key} {o.ttl} {o.max_hold} {o.handover} {o.ticket_ttl} {behaviour}"
+    return f"{key} {o.ttl} {o.max_hold} {o.handover} {o.ticket_ttl} {o.fence_ms} {behaviour}"
 
 
 def _check_owner(owner: object) -> str:

@@ -40,6 +40,7 @@ class PermitKwargs(TypedDict, total=False):
     max_hold: Seconds | None
     min_hold: Seconds
     ticket_ttl: Seconds | None
+    fence_ttl: Seconds
     max_waiters: int
     replicas: int
     replicas_sync: str
@@ -62,8 +63,9 @@ def plan_of_semaphore(settings: Settings, name: str, permits: int, given: Mappin
     found = name_and_key(settings, name)
     if found is None:
         return unfilled("semaphore", name, options)
+    permit = Permits("semaphore", *found, "permits", SHARED, permits, fence_ms=options.fence_ms)
     # Each acquisition counts by itself, also of one thread: nothing is re-entered.
-    return Plan(Permits("semaphore", *found, "permits", SHARED, permits), options, False, True, True, "")
+    return Plan(permit, options, False, True, True, "")
 
 
 def plans_of_rwlock(
@@ -92,12 +94,14 @@ def plans_of_rwlock(
 
 def _reader(settings: Settings, name: str, key: str, options: LockOptions, *, upgradable: bool) -> Permits:
     if settings.redlock is None:
-        return Permits("rwlock.read", name, key, "rwlock", UPGRADABLE if upgradable else SHARED)
+        return Permits(
+            "rwlock.read", name, key, "rwlock", UPGRADABLE if upgradable else SHARED, fence_ms=options.fence_ms
+        )
     check_for_quorum(settings.redlock, options)
     if upgradable:
         text = "rwlock(upgradable=True) is not offered on several independent masters (Redlock): release, then write"
         raise NotSupported(text, name=name)
-    return QuorumRwlock("rwlock.read", name, key, SHARED)
+    return QuorumRwlock("rwlock.read", name, key, SHARED, options.fence_ms)
 
 
 def check_permits(permits: object, what: str = "permits") -> int:

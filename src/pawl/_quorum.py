@@ -6,6 +6,7 @@ import asyncio
 
 from pawl._factory import Settings
 from pawl._warn import warn
+from pawl.core.options import DAY_MS
 from pawl.core.redlock import RedlockOptions
 from pawl.core.roster import Roster
 from pawl.core.runtime import Call
@@ -39,6 +40,10 @@ def check_options(given: object, target: Target, settings: Settings) -> RedlockO
     if isinstance(target, Service):
         if not settings.namespace:
             raise ConfigurationError("a pawl service has no names as bare keys: give a namespace")
+        if settings.options.fence_ms > DAY_MS:
+            raise ConfigurationError(
+                "a pawl service keeps fences for a day (86400 s) at most: give a fence_ttl below"
+            )
         settings.remote = True
     if not isinstance(target, Masters):
         if given is not None:
@@ -51,6 +56,7 @@ def check_options(given: object, target: Target, settings: Settings) -> RedlockO
     if poor := why_poor(len(target.nodes)):
         warn(poor)
     options = given or RedlockOptions()
+    options.check_fence_ttl(settings.options.fence_ttl)
     if settings.options.ttl > options.max_ttl:
         raise ConfigurationError(
             f"ttl is {settings.options.ttl:g} s, above max_ttl {options.max_ttl:g} s of these masters"

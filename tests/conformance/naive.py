@@ -256,7 +256,12 @@ NAIVE: dict[str, tuple[Variant, str]] = {
     "row 15: the fence rises on re-entry": (
         Variant(
             of="rlock_owner",
-            edits=(Edit("held_reply(cur > 0 and cur or shared_fence(fence)", "held_reply(mint(1, fence)"),),
+            edits=(
+                Edit(
+                    "held_reply(cur > 0 and cur or shared_fence(fence, holds.longest)",
+                    "held_reply(mint(1, fence, 0)",
+                ),
+            ),
         ),
         "its_holder_may_take_it_again",
     ),

@@ -50,6 +50,7 @@ def test_the_header_names_the_keys_and_arguments_in_use(package: str, name: str)
     args = [arg.strip() for arg in re.sub(r"\([^)]*\)", "", fields["args"]).split(",")]
     assert args[-1] == "rid"
     read = {int(index) for index in re.findall(r"ARGV\[(\d+)\]", source)}
+    read |= {len(args) - 1} if "ARGV[#ARGV - 1]" in source else set()
     assert read == set(range(1, len(args)))
     for arg in args:
         assert not re.search(r"ttl|tomb$|close$|keep$|remember$", arg) or arg.endswith("_ms")

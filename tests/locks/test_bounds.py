@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
+import time
+
+import pytest
+
 import pawl
 from pawl.testing._resp import texts
 from pawl.testing.servers import Server
+from tests.faults.rig import Colour
 
 DAY_MS = 86_400_000
+
+
+def keys_of(server: Server) -> list[str]:
+    return [key for key in texts(server.command("KEYS", "*")) if ":1:session" not in key]
+
+
+def ends(server: Server, key: str) -> int:
+    left = server.command("PTTL", key)
+    assert isinstance(left, int)
+    return left
 
 
 def test_short_lived_names_leave_only_small_fences(valkey: Server) -> None:
@@ -19,11 +34,83 @@ def test_short_lived_names_leave_only_small_fences(valkey: Server) -> None:
     assert all(key.endswith(":fence") for key in keys)
     sizes = []
     for key in keys[::50]:
-        left = valkey.command("PTTL", key)
-        assert isinstance(left, int)
-        assert 0 < left <= DAY_MS + 2 * 3_600_000
+        assert 0 < ends(valkey, key) <= DAY_MS
         size = valkey.command("MEMORY", "USAGE", key)
         assert isinstance(size, int)
         sizes.append(size)
     print("bytes", max(sizes))
     assert max(sizes) <= 200
+
+
+def test_short_lived_names_leave_nothing_where_fences_are_not_kept(valkey: Server) -> None:
+    valkey.command("FLUSHALL")
+    with pawl.connect(valkey.url, fence_ttl=0) as client:
+        for number in range(2000):
+            client.lock(f"order:{number}").acquire().release()
+        time.sleep(
+            0.005
+        )  # one that was released within the microseconds of its own block ends a millisecond later
+        assert keys_of(valkey) == []
+
+
+def use_each_kind(colour: Colour, client: object) -> None:
+    """Take and give back one of every primitive that leases."""
+    raw = client.raw  # type: ignore[attr-defined]
+    rw = raw.rwlock("n")
+    made = [raw.lock("n"), raw.rlock("n"), raw.rlock("n", owner="job"), raw.fair_lock("n")]
+    made += [raw.semaphore("n", permits=2), rw.read, rw.write, raw.multi_lock(["m", "o"])]
+    for lock in made:
+        lease = colour.run(lock.acquire)
+        colour.run(lease.release)
+    election = raw.election("n")
+    lease = colour.run(election.campaign)
+    colour.run(lease.release)
+
+
+@pytest.mark.parametrize("fence_ttl", [0, 3])
+def test_no_kind_leaves_more_than_was_asked_for(server: Server, colour: Colour, fence_ttl: int) -> None:
+    server.command("FLUSHALL")
+    client = colour.connect(server.url, fence_ttl=fence_ttl)
+    use_each_kind(colour, client)
+    time.sleep(0.005)
+    left = keys_of(server)
+    if fence_ttl == 0:
+        assert left == []
+    assert all(key.endswith(":fence") for key in left)
+    assert all(0 < ends(server, key) <= fence_ttl * 1000 for key in left)
+    assert len(left) == (6 if fence_ttl else 0)
+
+
+def test_a_lock_may_keep_its_fence_for_another_time_than_its_client(server: Server, colour: Colour) -> None:
+    server.command("FLUSHALL")
+    client = colour.connect(server.url, fence_ttl=60)
+    client.lock("long", fence_ttl=3600).acquire().release()
+    client.lock("usual").acquire().release()
+    client.lock("none", fence_ttl=0).acquire().release()
+    time.sleep(0.005)
+    left = {key: ends(server, key) for key in keys_of(server)}
+    assert left.keys() == {"{pawl:long}:fence", "{pawl:usual}:fence"}
+    assert 3_500_000 < left["{pawl:long}:fence"] <= 3_600_000
+    assert 50_000 < left["{pawl:usual}:fence"] <= 60_000
+
+
+def test_a_lease_that_is_renewed_past_the_fences_time_keeps_it(server: Server, colour: Colour) -> None:
+    server.command("FLUSHALL")
+    client = colour.connect(server.url, fence_ttl=0.2)
+    lease = client.lock(ttl=0.6).acquire()
+    time.sleep(1.5)
+    assert client.inspect().fence == lease.fence
+    assert ends(server, "{pawl:n}:fence") > 200
+    lease.release()
+    assert ends(server, "{pawl:n}:fence") <= 200
+
+
+def test_fences_rise_though_none_is_kept(server: Server, colour: Colour) -> None:
+    clients = [colour.connect(server.url, fence_ttl=fence_ttl) for fence_ttl in (0, 60, 0)]
+    fences = []
+    for _ in range(30):
+        for client in clients:
+            lease = client.lock().acquire()
+            fences.append(lease.fence)
+            lease.release()
+    assert fences == sorted(set(fences))

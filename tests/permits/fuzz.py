@@ -5,12 +5,13 @@ The clients follow the same rules as those of ``tests.scripts.fuzz``; only what 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, cast
 
 from tests.permits.rig import PermitRig, Permits, Run, broken
 from tests.scripts.fuzz import TOMB, Answered, Belief, Client, World
 from tests.scripts.model import Step
-from tests.scripts.rig import Reply, Rig
+from tests.scripts.rig import DAY, Reply, Rig
 
 LIMITS = (4, 4, 2, 7)
 
@@ -36,14 +37,17 @@ class PermitWorld(World):
     def arrive(self, name: str, step: Step, args: tuple[Any, ...], answered: Answered) -> None:
         self.rig.now_us = self.start_us + int((self.now - self.behind) * 1000)
         self.rig.drift_us = self.rng.choice([0, 0, 400, 2500])
-        reply = self.rig.run(step.script, args, name, dead=step.token)
+        reply = self.rig.run(step.script, (*args, self.fence_ttl()), name, dead=step.token)
         self.stats[f"{step.script} {reply[0]}"] += 1
         asked = args[1] if step.script in {"acquire", "renew", "leave"} else ""
         beside = args[2] if step.script == "acquire" else ""
         run = Run(step.script, step.token, asked, beside, step.mode, 4 if name == "sem" else 0, reply)
         after = Permits.take(self.rig, name)
         mail = self.rig.mail()
-        for what in broken(self.seen[name], after, run, mail):
+        if self.brief and not after.last and self.seen[name].last:
+            self.stats["fence forgotten"] += 1
+            after = replace(after, last=self.seen[name].last)
+        for what in broken(self.seen[name], after, run, mail, fence_ms=0 if self.brief else DAY):
             self.fail(f"{what}\n{self.seen[name]}\n{after}")
         self.count(self.seen[name].at(after.now), after)
         self.seen[name] = after

@@ -33,19 +33,19 @@ class PermitRig(Rig):
         self, tok: str, mode: str = "1", *, permits: int = 0, beside: str = "", ttl: int = 1000,
         ticket_ttl: int = 300, wait: int = 1, channel: str = "ch", room: int = 100,
     ) -> Reply:  # fmt: skip
-        args = (tok, mode, beside, permits, ttl, ticket_ttl, wait, channel, room)
+        args = (tok, mode, beside, permits, ttl, ticket_ttl, wait, channel, room, self.fence_ttl)
         return self.run("acquire", args, dead=tok)
 
     def again(
         self, tok: str, mode: str = "1", *, permits: int = 0, ttl: int = 1000, ticket_ttl: int = 300
     ) -> Reply:
-        return self.run("renew", (tok, mode, permits, ttl, ticket_ttl, ""))
+        return self.run("renew", (tok, mode, permits, ttl, ticket_ttl, "", self.fence_ttl))
 
     def give(self, tok: str, mode: str = "1", *, permits: int = 0, tomb: int = 0, close: int = 0) -> Reply:
-        return self.run("leave", (tok, mode, permits, tomb, close), dead=tok)
+        return self.run("leave", (tok, mode, permits, tomb, close, self.fence_ttl), dead=tok)
 
     def limit(self, permits: int, declared: int) -> Reply:
-        return self.run("limit", (permits, declared))
+        return self.run("limit", (permits, declared, self.fence_ttl))
 
     def show(self, permits: int = 0, most: int = 100) -> Reply:
         return self.run("inspect", (permits, most))
@@ -167,11 +167,13 @@ class Run:
         return self.token if self.script == "leave" else ""
 
 
-def broken(before: Permits, after: Permits, run: Run, mail: list[tuple[str, list[str]]]) -> list[str]:
+def broken(
+    before: Permits, after: Permits, run: Run, mail: list[tuple[str, list[str]]], *, fence_ms: int = DAY
+) -> list[str]:
     """Name every invariant that a run broke; empty when all is well."""
     before = before.at(after.now)
     found = [
-        *_keys(after),
+        *_keys(after, fence_ms),
         *_sharing(before, after, run),
         *_leases(before, after, run),
         *_fences(before, after),
@@ -182,7 +184,7 @@ def broken(before: Permits, after: Permits, run: Run, mail: list[tuple[str, list
     return [f"{what} after {run}" for what in found]
 
 
-def _keys(after: Permits) -> list[str]:
+def _keys(after: Permits, fence_ms: int) -> list[str]:
     found: list[str] = []
     if after.holders.keys() & after.queue.keys():
         found.append("I1: a token holds and waits")
@@ -193,8 +195,18 @@ def _keys(after: Permits) -> list[str]:
         closed_only = part == "holds" and all(tok.startswith("closed.") for tok in after.holders)
         if longest and after.key_expiry.get(part, 0) < longest and not closed_only:
             found.append(f"I6: the {part} key does not outlive what it holds")
-    if after.last and after.fence_expiry < max(after.now, after.last / 1000) + DAY:
-        found.append("I6: the fence key lives less than a day past its value")
+    if (
+        after.last
+        and after.fence_expiry < max(after.now, after.last / 1000) + fence_ms * 23 / 24
+        and fence_ms
+    ):
+        found.append("I6: the fence key is not kept for its time past its value")
+    if (
+        after.last
+        and any(not tok.startswith("closed.") for tok in after.holders)
+        and after.fence_expiry < leases
+    ):
+        found.append("I6: the fence key does not outlive the leases")
     return found
 
 

@@ -102,8 +102,8 @@ MUTANTS: dict[str, tuple[str, str]] = {
     "the fence is the clock alone": ("math.max(tonumber(fence[1] or '0') + 1, now_us)", "now_us"),
     "all who enter together get one fence": ("one.fence = cur + i - 1", "one.fence = cur"),
     "the block is too small": (
-        "local cur, longest = mint(#grants, fence), 0",
-        "local cur, longest = mint(1, fence), 0",
+        "local cur = mint(#grants, fence, longest)",
+        "local cur = mint(1, fence, longest)",
     ),
     "acquire barges past the queue": (
         "(not found.blocked and fits(mode, beside, state))",

@@ -21,6 +21,7 @@ SETTINGS = (
     "PAWL_URL",
     "PAWL_TTL",
     "PAWL_TIMEOUT",
+    "PAWL_FENCE_TTL",
     "PAWL_NAMESPACE",
     "PAWL_STATE_DIR",
     "PAWL_REQUIRE_URL",

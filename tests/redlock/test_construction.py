@@ -97,6 +97,16 @@ def test_options_and_ttls_that_do_not_fit(colour: str) -> None:
         client.lock("x").acquire(ttl=100)
 
 
+@pytest.mark.parametrize("colour", COLOURS)
+def test_fences_that_several_masters_would_forget_too_soon(colour: str) -> None:
+    with pytest.raises(pawl.ConfigurationError, match="fence_ttl"):
+        connect(colour, THREE, fence_ttl=59)
+    with pytest.raises(pawl.ConfigurationError, match="fence_ttl"):
+        connect(colour, THREE).lock("x", fence_ttl=0)
+    long = pawl.RedlockOptions(max_ttl=10 * 86400)
+    connect(colour, THREE, redlock=long).lock("x")  # a day is enough
+
+
 REFUSED: list[tuple[str, Callable[[Any], Any]]] = [
     ("fair_lock", lambda client: client.fair_lock("x")),
     ("rlock(owner=)", lambda client: client.rlock("x", owner="job")),

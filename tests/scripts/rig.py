@@ -101,6 +101,7 @@ class Rig:
         self.now_us = time.time_ns() // 1000 + 3_600_000_000
         self.drift_us = 0
         self.requests = 0
+        self.fence_ttl = DAY
         self.sha: dict[str, str] = {}
         self.dump_sha = self.redis.script_load(_DUMP)
         for name in self.keys:
@@ -165,21 +166,23 @@ class Rig:
         self, tok: str, ttl: int = 1000, ticket_ttl: int = 300, *, mode: int = 1, block: int = 1,
         channel: str = "ch", room: int = 100, name: str = "n",
     ) -> Reply:  # fmt: skip
-        return self.run("acquire", (tok, ttl, ticket_ttl, mode, block, channel, room), name, dead=tok)
+        return self.run(
+            "acquire", (tok, ttl, ticket_ttl, mode, block, channel, room, self.fence_ttl), name, dead=tok
+        )
 
     def renew(
         self, tok: str, ttl: int = 1000, ticket_ttl: int = 300, channel: str = "", name: str = "n"
     ) -> Reply:
-        return self.run("renew", (tok, ttl, ticket_ttl, channel), name)
+        return self.run("renew", (tok, ttl, ticket_ttl, channel, self.fence_ttl), name)
 
     def leave(self, tok: str, *, tomb: int = 0, close: int = 0, run: str = "", name: str = "n") -> Reply:
-        return self.run("leave", (tok, tomb, close, run), name, dead=tok)
+        return self.run("leave", (tok, tomb, close, run, self.fence_ttl), name, dead=tok)
 
     def swap(
         self, old: str, tok: str, ttl: int = 1000, ticket_ttl: int = 300, *, tomb: int = 0, block: int = 1,
         channel: str = "ch", room: int = 100, name: str = "n",
     ) -> Reply:  # fmt: skip
-        args = (old, tomb, tok, ttl, ticket_ttl, block, channel, room)
+        args = (old, tomb, tok, ttl, ticket_ttl, block, channel, room, self.fence_ttl)
         return self.run("swap", args, name, dead_old=old, dead_new=tok)
 
     def inspect(self, limit: int = 100, name: str = "n") -> Reply:
@@ -189,23 +192,22 @@ class Rig:
         self, tok: str, own: str, ttl: int = 1000, ticket_ttl: int = 300, *, mode: int = 1, block: int = 1,
         channel: str = "ch", room: int = 100, name: str = "n",
     ) -> Reply:  # fmt: skip
-        args = (tok, own, ttl, ticket_ttl, mode, block, channel, room)
+        args = (tok, own, ttl, ticket_ttl, mode, block, channel, room, self.fence_ttl)
         return self.run("own_acquire", args, name, dead=tok)
 
     def own_renew(
         self, tok: str, own: str, ttl: int = 1000, ticket_ttl: int = 300, channel: str = "", name: str = "n"
     ) -> Reply:
-        return self.run("own_renew", (tok, own, ttl, ticket_ttl, channel), name)
+        return self.run("own_renew", (tok, own, ttl, ticket_ttl, channel, self.fence_ttl), name)
 
     def own_leave(self, tok: str, own: str, *, tomb: int = 0, close: int = 0, name: str = "n") -> Reply:
-        return self.run("own_leave", (tok, own, tomb, close), name, dead=tok)
+        return self.run("own_leave", (tok, own, tomb, close, self.fence_ttl), name, dead=tok)
 
     def multi(self, tokens: Mapping[str, str], ttls: Mapping[str, int]) -> Reply:
         """Take several names, each with its token and ttl."""
         keys = [self.key(part, name, dead=tok) for name, tok in tokens.items() for part in KEYS["multi"]]
-        return self.run_on(
-            "multi", keys, tuple(word for name in tokens for word in (tokens[name], ttls[name]))
-        )
+        words = [(tokens[name], ttls[name], self.fence_ttl) for name in tokens]
+        return self.run_on("multi", keys, tuple(word for each in words for word in each))
 
     def mail(self) -> list[tuple[str, list[str]]]:
         """Messages published since the last look: channel and words. Only on our own clock."""

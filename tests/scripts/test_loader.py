@@ -11,7 +11,7 @@ import redis
 
 from pawl.core.scripts import Script, for_several, header, load
 from pawl.testing.servers import Server
-from tests.scripts.rig import KEYS, NAMES, PACKAGE
+from tests.scripts.rig import DAY, KEYS, NAMES, PACKAGE
 
 SHARED = ("_prelude", "_fence", "_queue", "_holds")
 
@@ -47,17 +47,18 @@ def test_the_header_names_the_keys_and_arguments_in_use(name: str) -> None:
     args = re.sub(r"\([^)]*\)", "", fields["args"]).split(",")
     assert args[-1].strip() == "rid"
     read = {int(index) for index in re.findall(r"ARGV\[(?:at \+ )?(\d+)\]", source)}
+    read |= {len(args) - 1} if "ARGV[#ARGV - 1]" in source else set()
     assert read == set(range(1, len(args)))
 
 
 def test_a_script_for_several_names_has_keys_and_arguments_for_each() -> None:
     script = load(PACKAGE, "multi")
     wide = for_several(script, 3)
-    assert (wide.numkeys, wide.numargs) == (18, 7)
+    assert (wide.numkeys, wide.numargs) == (18, 10)
     assert (wide.sha, wide.source) == (script.sha, script.source)
-    assert wide.evalsha.startswith(b"*28\r\n$7\r\nEVALSHA\r\n$40\r\n")
+    assert wide.evalsha.startswith(b"*31\r\n$7\r\nEVALSHA\r\n$40\r\n")
     assert wide.evalsha.endswith(b"$2\r\n18\r\n")
-    assert wide.eval.startswith(b"*28\r\n$4\r\nEVAL\r\n")
+    assert wide.eval.startswith(b"*31\r\n$4\r\nEVAL\r\n")
     assert for_several(script, 1).evalsha == script.evalsha
 
 
@@ -104,16 +105,16 @@ def test_uncontended_calls_are_few(server: Server) -> None:
             )
 
         acquire, leave = load(PACKAGE, "acquire"), load(PACKAGE, "leave")
-        first = calls(acquire, "a@h", 1000, 300, 1, 1, "ch", 100, "r")
+        first = calls(acquire, "a@h", 1000, 300, 1, 1, "ch", 100, DAY, "r")
         # The first grant of a name begins its fence key, for which the quick way out has no room.
         assert first == sorted(
             ["exists"] * 2 + ["get", "hmget", "hmget", "hset", "pexpireat", "set", "time", "zrange"]
         )
-        assert calls(leave, "a@h", 0, 0, "", "r") == ["del", "get", "zrange"]
-        again = calls(acquire, "a@h", 1000, 300, 1, 1, "ch", 100, "r")
+        assert calls(leave, "a@h", 0, 0, "", DAY, "r") == ["del", "get", "zrange"]
+        again = calls(acquire, "a@h", 1000, 300, 1, 1, "ch", 100, DAY, "r")
         assert again == ["exists", "hmget", "hset", "set", "time"]
-        client.eval(acquire.source.decode(), 6, *"nfqtdh", "b@h", 1000, 300, 1, 1, "ch", 100, "r")
-        passed_on = calls(leave, "a@h", 0, 0, "", "r")
+        client.eval(acquire.source.decode(), 6, *"nfqtdh", "b@h", 1000, 300, 1, 1, "ch", 100, DAY, "r")
+        passed_on = calls(leave, "a@h", 0, 0, "", DAY, "r")
         reads = ["get", "hget", "hmget", "time", "zrange"]
         assert passed_on == sorted([*reads, "hdel", "hset", "publish", "set", "zrem"])
 

@@ -256,7 +256,7 @@ _GIVE = "call('SET', NAME, head, 'PXAT', expiry)\n"
 SCRIPTS: dict[str, tuple[str, str]] = {
     "a resend mints another fence": (
         "return {'H', RID, present_fence(fence), call('PTTL', NAME), now_ms}",
-        "return {'H', RID, mint(1, fence), call('PTTL', NAME), now_ms}",
+        "return {'H', RID, mint(1, fence, 0), call('PTTL', NAME), now_ms}",
     ),
     "renew takes a name that is free": (
         "  reply = {'U', RID, present(value)}\nend\nannounce()",
@@ -264,8 +264,8 @@ SCRIPTS: dict[str, tuple[str, str]] = {
     ),
     "a hand-off needs memory": (f"{_DROP}      {_GIVE}", f"      {_GIVE}{_DROP}"),
     "S8 a release passes its waiters by": (
-        "if holding and not head and #gone == 0 and ARGV[2] == '0' and ARGV[3] == '0' then",
-        "if holding and ARGV[2] == '0' and ARGV[3] == '0' then",
+        "if holding and not head and #gone == 0 and quick",
+        "if holding and quick",
     ),
     "a ticket that a run served stays queued": (
         "gone[#gone + 1], gone[ticket] = ticket, true",

@@ -41,6 +41,7 @@ TABLE: dict[str, list[bool]] = {
     "ticket_ttl":        [BAD, OK, BAD, BAD, BAD, BAD, BAD, BAD, OK, OK, OK, BAD],
     "max_waiters":       [BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, OK, BAD, BAD],
     "lock_delay":        [OK, BAD, BAD, BAD, BAD, BAD, BAD, BAD, OK, OK, OK, BAD],
+    "fence_ttl":         [OK, BAD, BAD, BAD, BAD, BAD, BAD, BAD, OK, OK, OK, BAD],
     "replicas":          [OK, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, OK, BAD, BAD],
     "replicas_sync":     [BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD],
     "on_lost":           [BAD, OK, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD],

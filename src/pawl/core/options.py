@@ -15,6 +15,7 @@ from pawl.core.validity import to_ms
 from pawl.errors import ConfigurationError
 
 __all__ = [
+    "DAY_MS",
     "MAX_TTL",
     "MIN_TTL",
     "LockOptions",
@@ -22,6 +23,7 @@ __all__ = [
     "check_callback",
     "check_count",
     "check_deadlock_after",
+    "check_fence_ttl",
     "check_timeout",
     "check_ttl",
     "seconds",
@@ -32,6 +34,7 @@ Seconds = float | int | timedelta
 
 MIN_TTL = 0.05
 MAX_TTL = 366 * 86400.0
+DAY_MS = 86_400_000
 _LEAST_DEADLOCK_AFTER = 0.02
 _HAND_OVER_FOR = 0.02
 _MOST_LOCAL_GRANTS = 1000
@@ -109,6 +112,18 @@ def check_deadlock_after(value: object, what: str = "deadlock_after") -> float:
     return after
 
 
+def check_fence_ttl(value: object, what: str = "fence_ttl") -> float:
+    """How many seconds a name's fence is kept after its last use; 0 no longer than its lease.
+
+    Raises:
+        ConfigurationError: It is no duration, negative, above 0 and below 50 ms, or more than 366 days.
+    """
+    kept = _positive(value, what, zero=True)
+    if 0 < kept < MIN_TTL or kept > MAX_TTL:
+        raise ConfigurationError(f"{what} is {kept:g} s; give 0 (keep none), or from {MIN_TTL} s to 366 days")
+    return kept
+
+
 def check_callback(
     value: object, *, may_be_async: bool, what: str = "on_lost"
 ) -> Callable[[Any], object] | None:
@@ -178,6 +193,9 @@ class LockOptions:
         max_waiters: ``QueueFull`` beyond this many waiters on the server; default 10,000.
         lock_delay: How long the name stays closed after a lease that was not released: its holder crashed, or lost it
             and may still be at work; default 0, at most 366 days. A release opens the name at once.
+        fence_ttl: How long the server keeps a name's fence after the last use; default 86400 (a day), at most 366
+            days, and at least as long as a lease. 0: no longer than the lease, so that an idle name leaves nothing
+            behind. After that time fences still rise by the server's clock, unless that was set back meanwhile.
         replicas: How many replicas must have a grant, and each renewal, before it counts; default 0. With fewer,
             acquire undoes the grant and raises ``NotReplicated``.
         replicas_sync: Where the replicas must have it: ``"memory"`` (default), or ``"disk"``, for which the server
@@ -208,6 +226,7 @@ class LockOptions:
     ticket_ttl: float | None = None
     max_waiters: int = 10_000
     lock_delay: float = 0.0
+    fence_ttl: float = 86400.0
     replicas: int = 0
     replicas_sync: str = "memory"
     on_lost: Callable[[Any], object] | None = None
@@ -218,6 +237,7 @@ class LockOptions:
     # What every acquisition needs of these, worked out once.
     ttl_ms: int = field(init=False, repr=False, compare=False)
     ticket_ms: int = field(init=False, repr=False, compare=False)
+    fence_ms: int = field(init=False, repr=False, compare=False)
     delay_ms: int = field(init=False, repr=False, compare=False)
     life_ms: int = field(init=False, repr=False, compare=False)
     block: int = field(init=False, repr=False, compare=False)
@@ -272,6 +292,8 @@ class LockOptions:
                 "replicas_sync is 'disk', and replicas is 0: say how many must have it there"
             )
         put(self, "delay_ms", to_ms(delay))
+        put(self, "fence_ttl", check_fence_ttl(self.fence_ttl))
+        put(self, "fence_ms", to_ms(self.fence_ttl))
         put(self, "life_ms", self.ttl_ms + self.delay_ms)
         put(self, "durable", Durable(self.replicas, self.replicas_sync == "disk") if self.replicas else None)
         # A hand-off lives on its ticket's expiry, on one server: too little where more was asked for.

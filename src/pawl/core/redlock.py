@@ -21,7 +21,7 @@ from pawl.core.bearing import rest
 from pawl.core.candidate import granted, learn_clock, question_of, word_of
 from pawl.core.claim import TOMB_MS, check_stop, patience
 from pawl.core.faults import passes, to_error
-from pawl.core.options import MAX_TTL, check_count, seconds
+from pawl.core.options import DAY_MS, MAX_TTL, check_count, seconds
 from pawl.core.quorum import AllVotes, GrantVotes, MergedVotes, QuorumRuntime, RatifyVotes
 from pawl.core.runtime import Fault, Reply
 from pawl.errors import ClockDrift, ConfigurationError, QuorumNotReached
@@ -86,6 +86,19 @@ class RedlockOptions:
         """The end of validity of a grant, on the clock of ``sent_at``; see ``pawl.core.validity``."""
         ttl = min(left_ms, asked_ms) / 1000.0
         return sent_at + ttl - (ttl * self.drift_factor + self.drift_floor)
+
+    def check_fence_ttl(self, fence_ttl: float) -> None:
+        """Refuse fences that are forgotten sooner than a node that restarted is asked again.
+
+        Raises:
+            ConfigurationError: It is below ``max_ttl``; where that is more than a day, below a day.
+        """
+        least = min(self.max_ttl, DAY_MS / 1000)
+        if fence_ttl < least:
+            raise ConfigurationError(
+                f"fence_ttl is {fence_ttl:g} s; several masters need {least:g} s (max_ttl) at least: clocks differ, "
+                "so fences rise by what a majority remembers"
+            )
 
 
 def _within(value: object, what: str, least: float, most: float) -> float:

@@ -54,7 +54,7 @@ local function held_reply(cur, expiry_ms, count)
 end
 
 -- The fence of the owner's grant; a new one where the server lost it: the owner goes on, and each hold needs one.
-local function shared_fence(fence)
+local function shared_fence(fence, lease_ms)
   local cur = present_fence(fence)
-  return cur > 0 and cur or mint(1, fence)
+  return cur > 0 and cur or mint(1, fence, lease_ms)
 end

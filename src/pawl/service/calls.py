@@ -18,6 +18,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from pawl.core.names import WIRE_VERSION, check_namespace, helper_key
+from pawl.core.options import DAY_MS
 from pawl.core.runtime import Call, Fault, Reply
 from pawl.core.scripts import Script, header, load, pack_words
 from pawl.primitives import mutex, permits
@@ -38,6 +39,7 @@ _NUMBERS = {
     "close_ms": 0,
     "block": 1001,
     "max_waiters": 10_000_000,
+    "fence_ttl_ms": DAY_MS,
 }
 _WORD = re.compile(r"[\x21-\x7e]{0,600}")
 _PLAIN = re.compile(r"(?:[^%{}\x00-\x1f\x7f-\x9f]|%[0-9A-F]{2})+")

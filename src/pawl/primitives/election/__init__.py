@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from pawl.core.names import WIRE_VERSION, helper_key, key_of
+from pawl.core.options import DAY_MS
 from pawl.core.runtime import Call
 from pawl.core.scripts import Script, load, pack_words
 from pawl.primitives.mutex import Mutex
@@ -44,14 +45,15 @@ class Ballot(Mutex):
         name: The name as the user gave it.
         key: Its key, which no lock has.
         max_observers: How many may observe at once.
+        fence_ms: How long its fence is kept after the last use.
     """
 
     transferable = False
 
     __slots__ = ("_max_observers", "_observed", "_observers")
 
-    def __init__(self, name: str, key: str, max_observers: int) -> None:
-        super().__init__("election", name, key)
+    def __init__(self, name: str, key: str, max_observers: int, fence_ms: int = DAY_MS) -> None:
+        super().__init__("election", name, key, fence_ms)
         observers = helper_key(key, f"{WIRE_VERSION}:observers").encode()
         self._observers = pack_words(observers)
         self._observed = pack_words(key.encode(), helper_key(key, "fence").encode(), observers)
@@ -69,17 +71,17 @@ class Ballot(Mutex):
         max_waiters: int,
     ) -> Call:
         """Stand for election; see ``acquire.lua``."""
-        args = _args(ttl_ms, ticket_ms, 1 if wait else 0, block, channel, max_waiters)
+        args = _args(ttl_ms, ticket_ms, 1 if wait else 0, block, channel, max_waiters, self.fence_ms)
         return self._ballot(_ACQUIRE, token, args)
 
     def renew(self, token: str, ttl_ms: int, ticket_ms: int, channel: str) -> Call:
         """Raise the life of a leader or a candidate; see ``renew.lua``."""
-        args = pack_words(token.encode()) + _args(ttl_ms, ticket_ms, channel)
+        args = pack_words(token.encode()) + _args(ttl_ms, ticket_ms, channel, self.fence_ms)
         return Call(_RENEW, self._keys + self._observers + self._holds + args)
 
     def leave(self, token: str, tomb_ms: int, close_ms: int) -> Call:
         """Resign, withdraw or undo; see ``leave.lua``."""
-        return self._ballot(_LEAVE, token, _args(tomb_ms, close_ms, ""))
+        return self._ballot(_LEAVE, token, _args(tomb_ms, close_ms, "", self.fence_ms))
 
     def observe(self, token: str, ticket_ms: int, channel: str, former: str) -> Call:
         """Read who leads, and be woken when that changes; see ``observe.lua``."""

@@ -1,6 +1,7 @@
 -- Stands for election: acquire.lua of the mutex, and the observers are told.
 -- keys: name, fence, queue, tickets, dead, observers, holds
--- args: token, ttl_ms, ticket_ttl_ms, mode (0 try, 1 wait, 2 noqueue), block, channel, max_waiters, rid
+-- args: token, ttl_ms, ticket_ttl_ms, mode (0 try, 1 wait, 2 noqueue), block, channel, max_waiters,
+--   fence_ttl_ms, rid
 -- returns: what acquire.lua of the mutex returns
 -- invariant: that of the mutex; and a leader that changed in this run was told of to every observer.
 --@include _gate

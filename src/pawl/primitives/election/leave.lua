@@ -1,6 +1,7 @@
 -- Resigns, withdraws or undoes: leave.lua of the mutex, and the observers are told.
 -- keys: name, fence, queue, tickets, dead, observers, holds
--- args: token, tomb_ms (0: no tombstone), close_ms (0: pass the name on at once), run (none: ''), rid
+-- args: token, tomb_ms (0: no tombstone), close_ms (0: pass the name on at once), run (none: ''),
+--   fence_ttl_ms, rid
 -- returns: what leave.lua of the mutex returns
 -- invariant: that of the mutex; and a leader that changed in this run was told of to every observer.
 --@include _gate

@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from pawl.core.names import WIRE_VERSION, helper_key
+from pawl.core.options import DAY_MS
 from pawl.core.runtime import Call, make_call
 from pawl.core.scripts import Script, for_several, load, pack_words
 
@@ -37,9 +38,6 @@ def _args(*args: str | int) -> bytes:
     return pack_words(*[str(arg).encode() for arg in args])
 
 
-_NO_TOMB = _args(0, 0, "")
-
-
 class Mutex:
     """The calls of one exclusive name. Immutable; shared by all threads and tasks.
 
@@ -47,14 +45,15 @@ class Mutex:
         kind: The factory method that made it.
         name: The name as the user gave it.
         key: Its key.
+        fence_ms: How long its fence is kept after the last use.
     """
 
     transferable = True
     advice = "use rlock for re-entry"
 
-    __slots__ = ("_dead", "_holds", "_keys", "_owner", "key", "kind", "name")
+    __slots__ = ("_dead", "_holds", "_keys", "_no_tomb", "_owner", "fence_ms", "key", "kind", "name")
 
-    def __init__(self, kind: str, name: str, key: str) -> None:
+    def __init__(self, kind: str, name: str, key: str, fence_ms: int = DAY_MS) -> None:
         self.kind: str = kind
         self.name: str = name
         self.key: str = key
@@ -63,6 +62,8 @@ class Mutex:
         self._holds = pack_words(helper_key(key, f"{WIRE_VERSION}:holds").encode())
         self._dead = helper_key(key, f"{WIRE_VERSION}:dead:").encode()
         self._owner = b""
+        self.fence_ms: int = fence_ms
+        self._no_tomb = _args(0, 0, "", fence_ms)
 
     def acquire(
         self,
@@ -81,7 +82,7 @@ class Mutex:
         dead = self._dead
         body = b"%b$%d\r\n%b%b\r\n%b$%d\r\n%b\r\n%b" % (
             self._keys, len(dead) + size, dead, word, self._holds, size, word,
-            _args(ttl_ms, ticket_ms, 1 if wait else 0, block, channel, max_waiters),
+            _args(ttl_ms, ticket_ms, 1 if wait else 0, block, channel, max_waiters, self.fence_ms),
         )  # fmt: skip
         return make_call((_ACQUIRE, body))
 
@@ -100,30 +101,32 @@ class Mutex:
         """Leave with ``old`` and queue with ``token``; see ``swap.lua``."""
         first, second = old.encode(), token.encode()
         keys = pack_words(self._dead + first, self._dead + second)
-        args = _args(ttl_ms, ticket_ms, block, channel, max_waiters)
+        args = _args(ttl_ms, ticket_ms, block, channel, max_waiters, self.fence_ms)
         words = pack_words(first, b"%d" % tomb_ms, second)
         return Call(_SWAP, b"".join((self._keys, keys, self._holds, words, args)))
 
     def adopt(self, old: str, token: str, ttl_ms: int) -> Call:
         """Replace the token of a holder that gave its lease away; see ``adopt.lua``."""
-        return self._with_tomb(_ADOPT, token, _args(old, ttl_ms))
+        return self._with_tomb(_ADOPT, token, _args(old, ttl_ms, self.fence_ms))
 
     def renew(self, token: str, ttl_ms: int, ticket_ms: int, channel: str) -> Call:
         """Raise the life of a holder or a waiter; see ``renew.lua``."""
         word = token.encode()
-        args = _args(ttl_ms, ticket_ms, channel)
+        args = _args(ttl_ms, ticket_ms, channel, self.fence_ms)
         script = _OWN_RENEW if self._owner else _RENEW
         body = b"%b%b$%d\r\n%b\r\n%b%b" % (self._keys, self._holds, len(word), word, self._owner, args)
         return make_call((script, body))
 
     def leave(self, token: str, tomb_ms: int, close_ms: int) -> Call:
         """Release, withdraw or undo; see ``leave.lua``."""
-        return self._leave(token, _args(tomb_ms, close_ms, "") if tomb_ms or close_ms else _NO_TOMB)
+        args = _args(tomb_ms, close_ms, "", self.fence_ms) if tomb_ms or close_ms else self._no_tomb
+        return self._leave(token, args)
 
     def leave_run(self, token: str, tomb_ms: int, close_ms: int, look: int, spent: Sequence[str]) -> Call:
         """``leave``, with tickets that were served from the token, and a look behind the next; see ``leave.lua``."""
         run = " ".join((str(look), *spent)).encode()
-        return self._leave(token, pack_words(b"%d" % tomb_ms, b"%d" % close_ms, run))
+        words = pack_words(b"%d" % tomb_ms, b"%d" % close_ms, run, b"%d" % self.fence_ms)
+        return self._leave(token, words)
 
     def _leave(self, token: str, args: bytes) -> Call:
         word = token.encode()
@@ -161,7 +164,7 @@ class Mutex:
     def force(self, value: str, tomb_ms: int, channel: str) -> Call:
         """Take the name from ``value``; see ``force.lua``."""
         dead = pack_words(self._dead + value.encode())
-        words = (value.encode(), b"%d" % tomb_ms, channel.encode())
+        words = (value.encode(), b"%d" % tomb_ms, channel.encode(), b"%d" % self.fence_ms)
         return Call(_FORCE, self._keys + dead + self._holds + pack_words(*words))
 
     def _with_tomb(self, script: Script, token: str, args: bytes) -> Call:
@@ -182,14 +185,15 @@ class SharedMutex(Mutex):
         name: The name as the user gave it.
         key: Its key.
         owner: The owner, as the user gave it.
+        fence_ms: How long its fence is kept after the last use.
     """
 
     transferable = False
 
     __slots__ = ()
 
-    def __init__(self, kind: str, name: str, key: str, owner: str) -> None:
-        super().__init__(kind, name, key)
+    def __init__(self, kind: str, name: str, key: str, owner: str, fence_ms: int = DAY_MS) -> None:
+        super().__init__(kind, name, key, fence_ms)
         self._owner = pack_words(f"owner={owner}@shared".encode())
 
     def acquire(
@@ -204,12 +208,12 @@ class SharedMutex(Mutex):
         max_waiters: int,
     ) -> Call:
         """Take the name for the owner, re-enter it, or queue; see ``own_acquire.lua``."""
-        args = _args(ttl_ms, ticket_ms, 1 if wait else 0, block, channel, max_waiters)
+        args = _args(ttl_ms, ticket_ms, 1 if wait else 0, block, channel, max_waiters, self.fence_ms)
         return self._with_tomb(_OWN_ACQUIRE, token, args)
 
     def leave(self, token: str, tomb_ms: int, close_ms: int) -> Call:
         """End one hold; see ``own_leave.lua``."""
-        return self._with_tomb(_OWN_LEAVE, token, _args(tomb_ms, close_ms))
+        return self._with_tomb(_OWN_LEAVE, token, _args(tomb_ms, close_ms, self.fence_ms))
 
 
 class Together:
@@ -232,5 +236,5 @@ class Together:
         for member, token, ttl_ms in zip(self._members, tokens, ttls_ms, strict=True):
             word = token.encode()
             keys += [member._keys, pack_words(member._dead + word), member._holds]
-            args += [pack_words(word), _args(ttl_ms)]
+            args += [pack_words(word), _args(ttl_ms, member.fence_ms)]
         return Call(self._script, b"".join([*keys, *args]))

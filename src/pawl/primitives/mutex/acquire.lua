@@ -1,6 +1,7 @@
 -- Takes the name, or queues for it.
 -- keys: name, fence, queue, tickets, dead, holds
--- args: token, ttl_ms, ticket_ttl_ms, mode (0 try, 1 wait, 2 noqueue), block, channel, max_waiters, rid
+-- args: token, ttl_ms, ticket_ttl_ms, mode (0 try, 1 wait, 2 noqueue), block, channel, max_waiters,
+--   fence_ttl_ms, rid
 -- returns: {'H', rid, cur, pttl_ms, now_ms} | {'Q', rid, rank, holder_pttl_ms, own_expiry_ms, now_ms, foreign}
 --   | {'B', rid, holder_pttl_ms, foreign, holder_public} | {'X', rid} | {'F', rid, waiters}
 -- invariant: the name is set only while it is absent and no live ticket is queued before it (noqueue: only while
@@ -13,7 +14,7 @@ if call('EXISTS', NAME, QUEUE, DEAD) == 0 then
     read_clock()
     local cur = math.max((last or 0) + 1, now_us)
     last = cur + math.max(block, 1) - 1
-    if (lives_ms or 0) - 86400000 >= math.max(now_ms, math.ceil(last / 1000)) then
+    if (lives_ms or 0) - math.max(ttl_ms, ARGV[8] * 23 / 24) >= math.max(now_ms, math.ceil(last / 1000)) then
       call('SET', NAME, token, 'PXAT', string.format('%.0f', now_ms + ttl_ms))
       call('HSET', FENCE, 'last', string.format('%.0f', last), 'cur', string.format('%.0f', cur))
       return {'H', RID, cur, ttl_ms, now_ms}
@@ -25,11 +26,12 @@ elseif mode == '1' then
   if value and value ~= token and waiters > 0 and waiters < tonumber(ARGV[7]) and call('EXISTS', DEAD) == 0 then
     local left, least_ms = call('PTTL', NAME), tonumber(ARGV[3]) + 1000
     local outlived = call('PTTL', QUEUE) < least_ms or call('PTTL', TICKETS) < least_ms
-    local tail, version = call('ZRANGE', QUEUE, -1, -1, 'WITHSCORES')[2], call('HGET', FENCE, 'v')
+    local tail, fence = call('ZRANGE', QUEUE, -1, -1, 'WITHSCORES')[2], call('HMGET', FENCE, 'v', 'x')
     read_clock()
     local expiry = string.format('%.0f', now_ms + ARGV[3])
     local ticket = table.concat({expiry, ARGV[2], ARGV[5], ARGV[6], '-'}, ' ')
-    if not outlived and version == '1' and string.find(ARGV[6], '^%S+$')
+    local kept = ARGV[8] == '0' or (fence[2] or 0) - ARGV[8] * 23 / 24 >= now_ms
+    if not outlived and kept and fence[1] == '1' and string.find(ARGV[6], '^%S+$')
       and call('HSETNX', TICKETS, token, ticket) == 1 then
       local number = string.format('%.0f', math.max(now_us, tail + 1))
       local rank = call('ZADD', QUEUE, number, token) == 1 and waiters or call('ZRANK', QUEUE, token)
@@ -70,6 +72,7 @@ local reply
 if mode == '1' then
   local ticket_ttl_ms, channel, max_waiters = tonumber(ARGV[3]), ARGV[6], tonumber(ARGV[7])
   reply = enqueue(token, ttl_ms, ticket_ttl_ms, block, channel, '-', max_waiters, value)
+  keep_fence(fence, 0)
 else
   reply = {'B', RID, call('PTTL', NAME), is_foreign(value), public(value)}
 end

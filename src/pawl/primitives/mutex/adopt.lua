@@ -1,6 +1,6 @@
 -- Puts a new token in the place of one that was detached: a ticket serves once.
 -- keys: name, fence, queue, tickets, dead (of the new token), holds
--- args: token (the new one), old, ttl_ms, rid
+-- args: token (the new one), old, ttl_ms, fence_ttl_ms, rid
 -- returns: {'H', rid, cur, pttl_ms, now_ms} | {'U', rid, present} | {'X', rid}
 -- invariant: only the holder's token is replaced, and the expiry only rises, so a resend answers the same and a copy
 --   that comes late finds nothing to replace, or its own token dead.
@@ -27,4 +27,5 @@ left = math.max(left, ttl_ms)
 -- DEL first: the server then lets SET pass when it is out of memory.
 call('DEL', NAME)
 call('SET', NAME, token, 'PXAT', digits(now_ms + left))
+keep_fence(fence, now_ms + left)
 return {'H', RID, present_fence(fence), left, now_ms}

@@ -1,6 +1,6 @@
 -- Takes the name from its holder, whoever that is, and passes it on.
 -- keys: name, fence, queue, tickets, dead, holds
--- args: value (what the name holds), tomb_ms, channel (where the holder hears, '' for none), rid
+-- args: value (what the name holds), tomb_ms, channel (where the holder hears, '' for none), fence_ttl_ms, rid
 -- returns: {'R', rid, fence, public} | {'A', rid, public of the present holder, present}
 -- invariant: only the value that was looked at is taken away, the fence rises past all that its holder was given, and
 --   a resend finds the tombstone and takes nothing from the next holder.
@@ -22,7 +22,7 @@ if value ~= expected then
 end
 local found = head and plan(head)
 call('DEL', NAME, HOLDS)
-local last = mint(1, fence)
+local last = mint(1, fence, now_ms + tomb_ms)
 if found then
   pump(found, (read_fence()))
 end

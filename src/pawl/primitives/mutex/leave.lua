@@ -1,6 +1,6 @@
 -- Releases, withdraws or undoes: afterwards the token neither holds nor queues.
 -- keys: name, fence, queue, tickets, dead, holds
--- args: token, tomb_ms (0: no tombstone), close_ms (0: pass the name on at once), run, rid
+-- args: token, tomb_ms (0: no tombstone), close_ms (0: pass the name on at once), run, fence_ttl_ms, rid
 -- returns: {'R', rid} | {'W', rid} | {'A', rid, present}
 -- invariant: the name is deleted only while its value is the token, and it is never left absent with a live ticket
 --   queued; a tombstone outlives the delete, so a late acquire of the token cannot bring it back.
@@ -27,21 +27,24 @@ else
   end
 end
 local head = queue[1]
-if holding and not head and #gone == 0 and ARGV[2] == '0' and ARGV[3] == '0' then
+-- A fence that is kept for long outlives the lease by far, and needs no look.
+local quick = ARGV[2] == '0' and ARGV[3] == '0'
+if holding and not head and #gone == 0 and quick and ARGV[5] - 3600000 >= 0 then
   call('DEL', NAME)
   return {'R', RID}
 end
 read_clock()
 -- A holder passes the name to a live ticket: what `plan` and `pump` do, with the fewest calls and before any
 -- function is built. ZREM first: the server then lets SET pass when it is out of memory.
-if holding and head and head ~= token and ARGV[2] == '0' and ARGV[3] == '0' then
+if holding and head and head ~= token and quick then
   local ticket = call('HGET', TICKETS, head) or ''
   local expiry, block, channel, owner = string.match(ticket, '^(%d+) %d+ (%d+) (%S+) (.*)$')
   local last, version, lives_ms = unpack(call('HMGET', FENCE, 'last', 'v', 'x'))
   if owner == '-' and tonumber(expiry) > now_ms and version == '1' then
     local cur = math.max((last or 0) + 1, now_us)
     last = cur + math.max(block, 1) - 1
-    if (lives_ms or 0) - 86400000 >= math.max(now_ms, math.ceil(last / 1000)) then
+    local kept_ms = math.max(now_ms, math.ceil(last / 1000)) + ARGV[5] * 23 / 24
+    if math.max(kept_ms, tonumber(expiry)) <= tonumber(lives_ms or '0') then
       local fence = string.format('%.0f', cur)
       gone[#gone + 1] = head
       call('ZREM', QUEUE, unpack(gone))
@@ -87,6 +90,9 @@ if waiting then
 end
 if found then
   pump(found, fence)
+end
+if not refusal and not closing and (holding or not value) and not (found and found.token) then
+  trim_fence(fence)
 end
 bury(DEAD, tomb_ms)
 announce()

@@ -1,6 +1,6 @@
--- Takes several names at once, or none of them. For each name come six keys and two arguments.
+-- Takes several names at once, or none of them. For each name come six keys and three arguments.
 -- keys: name, fence, queue, tickets, dead, holds
--- args: token, ttl_ms, rid
+-- args: token, ttl_ms, fence_ttl_ms, rid
 -- returns: {'H', rid, {cur, ...}, {pttl_ms, ...}, now_ms}
 --   | {'B', rid, index, holder_pttl_ms, foreign, holder_public} | {'X', rid, index}
 -- invariant: afterwards each name is its token's, or this run gave none of them to its token; a name is given only
@@ -8,12 +8,13 @@
 --   holding or dead.
 --@include _fence
 --@include _queue
-local WIDTH, WORDS = 6, 2
+local WIDTH, WORDS = 6, 3
 
 -- The functions above work on one name: this says on which.
 local function turn_to(index)
   local at = (index - 1) * WIDTH
   NAME, FENCE, QUEUE, TICKETS, HOLDS = KEYS[at + 1], KEYS[at + 2], KEYS[at + 3], KEYS[at + 4], KEYS[at + 6]
+  FENCE_TTL = tonumber(ARGV[index * WORDS])
   return KEYS[at + 5]
 end
 

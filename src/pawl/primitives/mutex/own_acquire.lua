@@ -1,7 +1,7 @@
 -- Takes the name for an owner that several holds share, re-enters it, or queues for it.
 -- keys: name, fence, queue, tickets, dead, holds
 -- args: token (the hold), owner (the name's value), ttl_ms, ticket_ttl_ms, mode (0 try, 1 wait, 2 noqueue), block,
---   channel, max_waiters, rid
+--   channel, max_waiters, fence_ttl_ms, rid
 -- returns: {'H', rid, cur, hold_pttl_ms, now_ms, count}
 --   | {'Q', rid, rank, holder_pttl_ms, own_expiry_ms, now_ms, foreign}
 --   | {'B', rid, holder_pttl_ms, foreign, holder_public} | {'X', rid} | {'F', rid, waiters}
@@ -21,7 +21,7 @@ if refusal then
 end
 local holds = read_holds()
 if value == owner and holds.live[token] then
-  return held_reply(shared_fence(fence), holds.live[token], holds.count)
+  return held_reply(shared_fence(fence, holds.longest), holds.live[token], holds.count)
 end
 if call('EXISTS', DEAD) == 1 then
   return {'X', RID}
@@ -45,12 +45,14 @@ end
 local reply
 if value == owner then
   put_hold(token, math.max(expiry, (parse(ticket))), holds, now_ms + name_left)
+  keep_fence(fence, holds.longest)
   if ticket then
     remove({token})
   end
-  reply = held_reply(cur > 0 and cur or shared_fence(fence), holds.live[token], holds.count)
+  reply = held_reply(cur > 0 and cur or shared_fence(fence, holds.longest), holds.live[token], holds.count)
 elseif mode == '1' then
   reply = enqueue(token, ttl_ms, ticket_ttl_ms, block, channel, owner, max_waiters, value)
+  keep_fence(fence, 0)
 else
   reply = {'B', RID, call('PTTL', NAME), is_foreign(value), public(value)}
 end

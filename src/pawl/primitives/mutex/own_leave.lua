@@ -1,6 +1,7 @@
 -- Ends one hold of an owner, or withdraws its ticket; the name is passed on with the last live hold.
 -- keys: name, fence, queue, tickets, dead, holds
--- args: token (the hold), owner (the name's value), tomb_ms (0: no tombstone), close_ms (0: pass on at once), rid
+-- args: token (the hold), owner (the name's value), tomb_ms (0: no tombstone), close_ms (0: pass on at once),
+--   fence_ttl_ms, rid
 -- returns: {'R', rid, count_left} | {'W', rid} | {'A', rid, present}
 -- invariant: the name is deleted only while its value is the owner, the token is a live hold of it and no other live
 --   hold is left; it is never left absent with a live ticket queued.
@@ -49,6 +50,9 @@ if waiting then
 end
 if found then
   pump(found, fence)
+end
+if not closing and (last or not value) and not (found and found.token) then
+  trim_fence(fence)
 end
 bury(DEAD, tomb_ms)
 announce()

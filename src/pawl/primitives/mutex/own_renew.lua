@@ -1,6 +1,7 @@
 -- Renews a hold or the ticket of one; a ticket whose owner holds the name by now becomes a hold.
 -- keys: name, fence, queue, tickets, holds
--- args: token (the hold), owner (the name's value), ttl_ms, ticket_ttl_ms, channel ('' keeps the present one), rid
+-- args: token (the hold), owner (the name's value), ttl_ms, ticket_ttl_ms, channel ('' keeps the present one),
+--   fence_ttl_ms, rid
 -- returns: {'H', rid, cur, hold_pttl_ms, now_ms, count}
 --   | {'Q', rid, rank, holder_pttl_ms, own_expiry_ms, now_ms, foreign} | {'U', rid, present}
 -- invariant: expiries of holds, tickets and the name only rise, and a token without a live hold or a ticket is
@@ -40,10 +41,11 @@ local holder = value or found.value
 if holder == owner and (holds.live[token] or mine) then
   local had = holds.live[token] or ticket_expiry
   put_hold(token, math.max(had, now_ms + ttl_ms), holds, now_ms + name_left)
+  keep_fence(fence, holds.longest)
   if ticket then
     remove({token})
   end
-  reply = held_reply(cur > 0 and cur or shared_fence(fence), holds.live[token], holds.count)
+  reply = held_reply(cur > 0 and cur or shared_fence(fence, holds.longest), holds.live[token], holds.count)
 elseif mine then
   if not found then
     raise_ticket(token, ticket_expiry, now_ms + queue_left, ttl_ms, channel, ticket)

@@ -1,6 +1,7 @@
 -- Renews a lease, waiting or holding: also the confirmation of a grant that came by message.
 -- keys: name, fence, queue, tickets, holds
--- args: token, ttl_ms, ticket_ttl_ms, channel ('' keeps the present one), rid
+-- args: token, ttl_ms, ticket_ttl_ms, channel ('' keeps the present one), fence_ttl_ms,
+--   rid
 -- returns: {'H', rid, cur, pttl_ms, now_ms} | {'Q', rid, rank, holder_pttl_ms, own_expiry_ms, now_ms, foreign}
 --   | {'U', rid, present}
 -- invariant: an expiry is only ever raised and a token that neither holds nor queues is never created again, so a
@@ -19,6 +20,7 @@ if value == token then
     call('PEXPIREAT', NAME, digits(now_ms + ttl_ms))
     left = ttl_ms
   end
+  keep_fence(fence, now_ms + left)
   return {'H', RID, present_fence(fence), left, now_ms}
 end
 local ticket, rank, queue_left = call('HGET', TICKETS, token), call('ZRANK', QUEUE, token), call('PTTL', QUEUE)
@@ -38,6 +40,7 @@ if found and found.token == token then
 end
 if mine then
   raise_ticket(token, expiry, now_ms + queue_left, ttl_ms, channel, ticket)
+  keep_fence(fence, 0)
 end
 if found then
   pump(found, fence, token)

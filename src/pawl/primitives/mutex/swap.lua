@@ -1,7 +1,8 @@
 -- Releases one token and takes or queues the next in one run: a client passes its place to its own next waiter
 -- only when nobody else waits.
 -- keys: name, fence, queue, tickets, dead_old, dead_new, holds
--- args: old_token, tomb_ms, token, ttl_ms, ticket_ttl_ms, block, channel, max_waiters, rid
+-- args: old_token, tomb_ms, token, ttl_ms, ticket_ttl_ms, block, channel, max_waiters, fence_ttl_ms,
+--   rid
 -- returns: {'H', rid, cur, pttl_ms, now_ms} | {'Q', rid, rank, holder_pttl_ms, own_expiry_ms, now_ms, foreign}
 --   | {'X', rid} | {'F', rid, waiters}
 -- invariant: the same as leave(old_token) followed by acquire(token, wait) with nothing between them; a copy that
@@ -45,6 +46,7 @@ elseif not value then
   reply = {'H', RID, grant(token, now_ms + ttl_ms, block, fence), ttl_ms, now_ms}
 else
   reply = enqueue(token, ttl_ms, ticket_ttl_ms, block, channel, '-', max_waiters, value)
+  keep_fence(fence, 0)
 end
 bury(DEAD_OLD, tomb_ms)
 announce()

@@ -6,6 +6,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, NoReturn
 
 from pawl.core.names import WIRE_VERSION, helper_key
+from pawl.core.options import DAY_MS
 from pawl.core.runtime import Call
 from pawl.core.scripts import Script, load, pack_words
 from pawl.errors import LimitMismatch, NotHeld, NotSupported
@@ -54,6 +55,7 @@ class Permits:
         mode: A weight, ``SHARED``, ``UPGRADABLE`` or ``EXCLUSIVE``.
         permits: How many there are in all; ``NO_LIMIT`` for readers and writers.
         beside: The token of the caller's upgradable reader, beside whom a writer may stand.
+        fence_ms: How long its fence and its limit are kept after the last use.
     """
 
     transferable = False
@@ -65,6 +67,7 @@ class Permits:
         "_holds",
         "_keys",
         "beside",
+        "fence_ms",
         "key",
         "kind",
         "mode",
@@ -74,7 +77,15 @@ class Permits:
     )
 
     def __init__(
-        self, kind: str, name: str, key: str, stem: str, mode: str, permits: int = NO_LIMIT, beside: str = ""
+        self,
+        kind: str,
+        name: str,
+        key: str,
+        stem: str,
+        mode: str,
+        permits: int = NO_LIMIT,
+        beside: str = "",
+        fence_ms: int = DAY_MS,
     ) -> None:
         self.kind: str = kind
         self.name: str = name
@@ -83,6 +94,7 @@ class Permits:
         self.mode: str = mode
         self.permits: int = permits
         self.beside: str = beside
+        self.fence_ms: int = fence_ms
         self._base = key
         keys = [f"{self.key}:{suffix}".encode() for suffix in ("fence", "queue", "tickets")]
         self._keys = pack_words(self.key.encode(), *keys)
@@ -91,7 +103,7 @@ class Permits:
 
     def of(self, kind: str, mode: str, beside: str = "") -> Permits:
         """The same name in another mode."""
-        return Permits(kind, self.name, self._base, self.stem, mode, self.permits, beside)
+        return Permits(kind, self.name, self._base, self.stem, mode, self.permits, beside, self.fence_ms)
 
     def acquire(
         self,
@@ -106,8 +118,9 @@ class Permits:
     ) -> Call:
         """Take permits, or queue for them; see ``acquire.lua``."""
         args = _args(
-            self.mode, self.beside, self.permits, ttl_ms, ticket_ms, 1 if wait else 0, channel, max_waiters
-        )
+            self.mode, self.beside, self.permits, ttl_ms, ticket_ms, 1 if wait else 0, channel, max_waiters,
+            self.fence_ms,
+        )  # fmt: skip
         return self._with_tomb(_ACQUIRE, token, args)
 
     def swap(self, *args: object, **kwargs: object) -> NoReturn:  # noqa: ARG002
@@ -121,16 +134,18 @@ class Permits:
     def renew(self, token: str, ttl_ms: int, ticket_ms: int, channel: str) -> Call:
         """Raise the life of a holder or a waiter, or end a downgrade; see ``renew.lua``."""
         word = token.encode()
-        args = _args(self.mode, self.permits, ttl_ms, ticket_ms, channel)
+        args = _args(self.mode, self.permits, ttl_ms, ticket_ms, channel, self.fence_ms)
         return Call(_RENEW, b"%b%b$%d\r\n%b\r\n%b" % (self._keys, self._holds, len(word), word, args))
 
     def leave(self, token: str, tomb_ms: int, close_ms: int) -> Call:
         """Release, withdraw or undo; see ``leave.lua``."""
-        return self._with_tomb(_LEAVE, token, _args(self.mode, self.permits, tomb_ms, close_ms))
+        return self._with_tomb(
+            _LEAVE, token, _args(self.mode, self.permits, tomb_ms, close_ms, self.fence_ms)
+        )
 
     def limit(self, permits: int) -> Call:
         """Change how many permits there are; see ``limit.lua``."""
-        return Call(_LIMIT, self._keys + self._holds + _args(permits, self.permits))
+        return Call(_LIMIT, self._keys + self._holds + _args(permits, self.permits, self.fence_ms))
 
     def inspect(self, limit: int) -> Call:
         """Read the state of the name; see ``inspect.lua``."""

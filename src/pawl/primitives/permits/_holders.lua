@@ -1,7 +1,7 @@
 -- The holders of permits: one sorted set, member = <mode>:<token>, score = expiry. A mode is a weight (a reader's is
 -- 1), 'u' (the one reader that may upgrade) or 'x' (a writer): exclusive by its kind, not by weighing everything.
 --@include _tickets
-local MOST = 64
+local MOST, DAY_MS = 64, 86400000
 
 -- The expiry and the mode of a holder; no expiry if it holds nothing. A token that asks as a writer may be a reader
 -- by now, and one that asks as a reader may still be a writer here: its downgrade is on the way.
@@ -15,17 +15,25 @@ local function find(token, mode)
 end
 
 -- The limit in force and the number that was declared with it; `permits`, what the caller takes it to be, where the
--- server has none. 0: no limit.
+-- server has none. 0: no limit. A limit that was changed is kept for a day at least: nobody declares it anew.
 local function read_limit(permits)
   local kept = permits > 0 and call('HMGET', FENCE, 'limit', 'declared') or {}
+  if kept[1] ~= kept[2] then
+    FENCE_TTL = math.max(FENCE_TTL, DAY_MS)
+  end
   return tonumber(kept[1] or permits), tonumber(kept[2] or permits), permits > 0 and not kept[1]
 end
 
-local function keep_limit(limit, declared, fence)
-  local needed_ms = math.max(now_ms, math.ceil(tonumber(fence[1] or '0') / 1000)) + DAY_MS + HOUR_MS
-  local expiry = math.max(needed_ms, tonumber(fence[3] or '0'))
-  call('HSET', FENCE, 'limit', digits(limit), 'declared', digits(declared), 'v', WIRE, 'x', digits(expiry))
-  call('PEXPIREAT', FENCE, digits(expiry))
+local function keep_limit(limit, declared, fence, lease_ms)
+  if limit ~= declared then
+    FENCE_TTL = math.max(FENCE_TTL, DAY_MS)
+  end
+  local promised, _, until_ms = term(fence, tonumber(fence[1] or '0'), lease_ms)
+  call('HSET', FENCE, 'limit', digits(limit), 'declared', digits(declared), 'v', WIRE, 'x', digits(promised))
+  if until_ms then
+    prolong(fence, until_ms)
+  end
+  fence[2], fence[3] = WIRE, digits(promised)
 end
 
 -- Who holds, as far as it decides who else may: writes nothing. As for the server's own keys, the last millisecond
@@ -167,10 +175,13 @@ local function settle(state, found, fence, own)
     -- Nobody held: what is left of holders that the server forgot with the set goes too.
     call('DEL', HOLDS)
   end
-  local cur, longest = mint(#grants, fence), 0
+  local longest = 0
+  for _, one in ipairs(grants) do
+    longest = math.max(longest, one.expiry)
+  end
+  local cur = mint(#grants, fence, longest)
   for i, one in ipairs(grants) do
     one.fence = cur + i - 1
-    longest = math.max(longest, one.expiry)
     call('ZADD', NAME, digits(one.expiry), one.mode .. ':' .. one.token)
     call('HSET', HOLDS, one.token, digits(one.fence))
     if one.token ~= own then

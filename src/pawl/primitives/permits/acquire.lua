@@ -1,7 +1,7 @@
 -- Takes permits, or queues for them.
 -- keys: permits, fence, queue, tickets, dead, holds
 -- args: token, mode (a weight, u or x), beside ('' or the upgradable reader's token), permits (0 for no limit), ttl_ms,
---   ticket_ttl_ms, wait (0 try, 1 wait), channel, max_waiters, rid
+--   ticket_ttl_ms, wait (0 try, 1 wait), channel, max_waiters, fence_ttl_ms, rid
 -- returns: {'H', rid, fence, left_ms, now_ms, mode} | {'Q', rid, rank, first_end_ms, own_expiry_ms, now_ms, 0}
 --   | {'B', rid, first_end_ms, 0, holder_public} | {'X', rid} | {'F', rid, waiters}
 --   | {'N', rid, why, limit, declared}
@@ -16,7 +16,9 @@ if ARGV[3] == '' and call('EXISTS', NAME, QUEUE, DEAD, HOLDS) == 0 then
   if kept[2] == '1' and agreed and (permits == '0' or tonumber(mode) <= tonumber(kept[4])) then
     read_clock()
     local cur = math.max((kept[1] or 0) + 1, now_us)
-    if (kept[3] or 0) - 86400000 >= math.max(now_ms, math.ceil(cur / 1000)) then
+    local fence_ttl_ms = math.max(tonumber(ARGV[10]), kept[4] == kept[5] and 0 or 86400000)
+    local keep_ms = math.max(ttl_ms, fence_ttl_ms * 23 / 24)
+    if (kept[3] or 0) - keep_ms >= math.max(now_ms, math.ceil(cur / 1000)) then
       local fence, expiry = string.format('%.0f', cur), string.format('%.0f', now_ms + ttl_ms)
       call('ZADD', NAME, expiry, mode .. ':' .. token)
       call('PEXPIREAT', NAME, expiry)
@@ -68,7 +70,7 @@ if not found.mine and (upgraded or (not found.blocked and fits(mode, beside, sta
   found.drop[#found.drop + 1] = token
 end
 if unknown then
-  keep_limit(limit, declared, fence)
+  keep_limit(limit, declared, fence, now_ms + ttl_ms)
 end
 settle(state, found, fence, token)
 local reply
@@ -77,6 +79,7 @@ if found.mine then
 elseif ARGV[7] == '1' then
   local word = word_of(mode, beside)
   reply = enqueue(token, ttl_ms, tonumber(ARGV[6]), 1, ARGV[8], word, tonumber(ARGV[9]), nil, beside)
+  keep_fence(fence, 0)
 else
   local ends, holder = first_end()
   reply = {'B', RID, ends and math.max(0, ends - now_ms) or -2, 0, holder or ''}

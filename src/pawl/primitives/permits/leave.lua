@@ -1,12 +1,13 @@
 -- Releases, withdraws or undoes: afterwards the token neither holds nor queues.
 -- keys: permits, fence, queue, tickets, dead, holds
 -- args: token, mode (as which it holds or waits), permits (0 for no limit), tomb_ms (0: no tombstone), close_ms (0: its
---   permits are free at once), rid
+--   permits are free at once), fence_ttl_ms, rid
 -- returns: {'R', rid} | {'W', rid} | {'A', rid, present}
 -- invariant: only the token's own member is taken out, so a resend frees nothing twice; whoever fits then and is first
 --   in the queue is let in; a tombstone outlives the delete, so a late acquire of the token cannot bring it back.
 local token, mode, DEAD = ARGV[1], ARGV[2], KEYS[5]
-if ARGV[4] == '0' and ARGV[5] == '0' and call('EXISTS', QUEUE) == 0 then
+-- A fence that is kept for long outlives the lease by far, and needs no look.
+if ARGV[4] == '0' and ARGV[5] == '0' and ARGV[6] - 3600000 >= 0 and call('EXISTS', QUEUE) == 0 then
   local member = mode .. ':' .. token
   if call('ZSCORE', NAME, member) then
     call('HDEL', HOLDS, token)
@@ -40,6 +41,9 @@ if waiting then
 end
 local state = survey(limit)
 settle(state, plan(state), fence)
+if not refusal and state.count == 0 and call('ZCARD', QUEUE) == 0 then
+  trim_fence(fence)
+end
 bury(DEAD, tomb_ms)
 announce()
 if holding then

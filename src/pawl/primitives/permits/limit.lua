@@ -1,6 +1,6 @@
 -- Changes how many permits there are. Nobody loses any: where more are out than there are now, others wait.
 -- keys: permits, fence, queue, tickets, holds
--- args: limit, declared (by the one who changes it), rid
+-- args: limit, declared (by the one who changes it), fence_ttl_ms, rid
 -- returns: {'L', rid, limit_before (0: none was kept)}
 -- invariant: no holder is touched; whoever fits now is let in, and waiters who never will are removed and told.
 local limit, declared = tonumber(ARGV[1]), tonumber(ARGV[2])
@@ -14,9 +14,10 @@ end
 local before = tonumber(call('HGET', FENCE, 'limit') or '0')
 call('HLEN', HOLDS)
 call('HLEN', TICKETS)
+local longest_ms = call('PTTL', NAME)
 local state = survey(limit)
 local found = plan(state)
-keep_limit(limit, declared, fence)
+keep_limit(limit, declared, fence, now_ms + math.max(longest_ms, 0))
 settle(state, found, fence)
 announce()
 return {'L', RID, before}

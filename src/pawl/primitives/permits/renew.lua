@@ -2,7 +2,7 @@
 -- writer that asks as a reader is a reader from here on.
 -- keys: permits, fence, queue, tickets, holds
 -- args: token, mode (as which it holds or waits), permits (0 for no limit), ttl_ms, ticket_ttl_ms, channel ('' keeps the
---   present one), rid
+--   present one), fence_ttl_ms, rid
 -- returns: {'H', rid, fence, left_ms, now_ms, mode} | {'Q', rid, rank, first_end_ms, own_expiry_ms, now_ms, 0}
 --   | {'U', rid, present}
 -- invariant: an expiry is only ever raised, a token that neither holds nor queues is never created again, and a reader
@@ -36,6 +36,7 @@ if held then
     call('ZADD', NAME, digits(held.expiry), had .. ':' .. token)
   end
   outlive(HOLDS, held.expiry)
+  keep_fence(fence, held.expiry)
   if waiters == 0 then
     return held_reply(held)
   end
@@ -54,6 +55,7 @@ for _, one in ipairs(found.refused) do
 end
 if mine and not held then
   raise_ticket(token, own_expiry, now_ms + queue_left, ttl_ms, channel, ticket)
+  keep_fence(fence, 0)
 end
 settle(state, found, fence, token)
 local reply

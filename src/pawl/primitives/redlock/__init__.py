@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import lru_cache, partial
 
 from pawl.core.names import WIRE_VERSION, helper_key
+from pawl.core.options import DAY_MS
 from pawl.core.primitive import Primitive
 from pawl.core.quorum import QuorumCall
 from pawl.core.runtime import Call, Reply
@@ -49,17 +50,19 @@ class QuorumMutex:
         kind: The factory method that made it.
         name: The name as the user gave it.
         key: Its key.
+        fence_ms: How long its fence is kept after the last use.
     """
 
     transferable = False
     advice = "use rlock for re-entry"
 
-    __slots__ = ("_dead", "_name", "_name_fence", "_queue", "key", "kind", "name")
+    __slots__ = ("_dead", "_name", "_name_fence", "_queue", "fence_ms", "key", "kind", "name")
 
-    def __init__(self, kind: str, name: str, key: str) -> None:
+    def __init__(self, kind: str, name: str, key: str, fence_ms: int = DAY_MS) -> None:
         self.kind: str = kind
         self.name: str = name
         self.key: str = key
+        self.fence_ms: int = fence_ms
         self._name = pack_words(key.encode())
         self._name_fence = pack_words(key.encode(), helper_key(key, "fence").encode())
         helpers = (f"{WIRE_VERSION}:queue", f"{WIRE_VERSION}:tickets", f"{WIRE_VERSION}:holds")
@@ -71,8 +74,9 @@ class QuorumMutex:
         word = token.encode()
         dead = self._dead + word
         fence = b"%d" % hint
-        body = b"%b$%d\r\n%b\r\n$%d\r\n%b\r\n%b$%d\r\n%b\r\n$1\r\n%d\r\n" % (
-            self._name_fence, len(dead), dead, len(word), word, _args(ttl_ms, block), len(fence), fence, clock,
+        body = b"%b$%d\r\n%b\r\n$%d\r\n%b\r\n%b$%d\r\n%b\r\n%b" % (
+            self._name_fence, len(dead), dead, len(word), word, _args(ttl_ms, block), len(fence), fence,
+            _args(clock, self.fence_ms),
         )  # fmt: skip
         call: QuorumCall = quorum_call((_GRANT, body))
         if hint and not clock:
@@ -82,7 +86,8 @@ class QuorumMutex:
 
     def ratify(self, token: str, fence: int, block: int) -> Call:
         """Write the fence of a grant back; see ``ratify.lua``."""
-        return Call(_RATIFY, self._name_fence + pack_words(token.encode(), b"%d" % fence, b"%d" % block))
+        words = pack_words(token.encode(), b"%d" % fence)
+        return Call(_RATIFY, self._name_fence + words + _args(block, self.fence_ms))
 
     def acquire(
         self,
@@ -119,7 +124,7 @@ class QuorumMutex:
 
     def renew(self, token: str, ttl_ms: int, ticket_ms: int, channel: str) -> Call:
         """Raise the life of a node's vote; see ``renew.lua``."""
-        return Call(_RENEW, self._name + pack_words(token.encode()) + _args(ttl_ms))
+        return Call(_RENEW, self._name_fence + pack_words(token.encode()) + _args(ttl_ms, self.fence_ms))
 
     def leave(self, token: str, tomb_ms: int, close_ms: int) -> Call:
         """Give a node's vote back; see ``leave.lua``."""

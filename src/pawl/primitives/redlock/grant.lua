@@ -1,6 +1,7 @@
 -- Votes: gives this node's part of a name to one candidate, if it is free here. Nobody queues on such a node.
 -- keys: name, fence, dead
--- args: token, ttl_ms, block, hint (a fence that the candidate would like on every node), clock (1: tell it), rid
+-- args: token, ttl_ms, block, hint (a fence that the candidate would like on every node), clock (1: tell it),
+--   fence_ttl_ms, rid
 -- returns: {'H', rid, cur, pttl_ms, now_us (0: not read)} | {'B', rid, holder_pttl_ms, foreign, holder_public, now_us}
 --   | {'X', rid, now_us}
 -- invariant: the name is set only while it is absent and its token is not dead; the fence is above every fence that
@@ -11,8 +12,9 @@ if call('EXISTS', NAME, DEAD) == 0 then
   local last, version, lives_ms = unpack(call('HMGET', FENCE, 'last', 'v', 'x'))
   if version == '1' then
     last = tonumber(last or 0)
+    local keep_ms = math.max(ttl_ms, ARGV[6] * 23 / 24)
     -- The wish is a little above what is known: that it rises is all that is asked of a fence, and needs no clock.
-    if hint > last and hint <= last + 3600000000 and (lives_ms or 0) - 86400000 > hint / 1000 and ARGV[5] == '0' then
+    if hint > last and hint <= last + 3600000000 and (lives_ms or 0) - keep_ms > hint / 1000 and ARGV[5] == '0' then
       call('SET', NAME, token, 'PX', ARGV[2])
       call('HSET', FENCE, 'last', string.format('%.0f', hint + math.max(block, 1) - 1), 'cur', ARGV[4])
       return {'H', RID, hint, ttl_ms, 0}
@@ -23,7 +25,7 @@ if call('EXISTS', NAME, DEAD) == 0 then
       cur = hint
     end
     last = cur + math.max(block, 1) - 1
-    if (lives_ms or 0) - 86400000 >= math.max(now_ms, math.ceil(last / 1000)) then
+    if (lives_ms or 0) - keep_ms >= math.max(now_ms, math.ceil(last / 1000)) then
       call('SET', NAME, token, 'PXAT', string.format('%.0f', now_ms + ttl_ms))
       call('HSET', FENCE, 'last', string.format('%.0f', last), 'cur', string.format('%.0f', cur))
       return {'H', RID, cur, ttl_ms, now_us}

@@ -1,6 +1,6 @@
 -- Writes the fence of a reader's or writer's grant back to a node that voted for it.
 -- keys: permits, fence, holds
--- args: token, mode (as which it holds), fence, rid
+-- args: token, mode (as which it holds), fence, fence_ttl_ms, rid
 -- returns: {'H', rid, fence, left_ms, now_us} | {'U', rid, present, now_us}
 -- invariant: it writes, and counts, only where the token holds, and raises fences only: so two grants of which one is a
 --   writer's, and that both count, have a node in common that knows the fence of the first when it mints the second's.
@@ -17,9 +17,11 @@ if expiry < now_ms then
   return {'U', RID, 'none', now_us}
 end
 if tonumber(fence[1] or '0') < wanted then
-  local lives = digits(math.max(now_ms, math.ceil(wanted / 1000)) + DAY_MS + HOUR_MS)
-  call('HSET', FENCE, 'last', digits(wanted), 'cur', digits(wanted), 'v', WIRE, 'x', lives)
-  call('PEXPIREAT', FENCE, lives)
+  local promised, _, until_ms = term(fence, wanted, expiry)
+  call('HSET', FENCE, 'last', digits(wanted), 'cur', digits(wanted), 'v', WIRE, 'x', digits(promised))
+  if until_ms then
+    prolong(fence, until_ms)
+  end
 end
 if kept < wanted then
   call('HSET', HOLDS, token, digits(wanted))

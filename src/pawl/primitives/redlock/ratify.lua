@@ -1,6 +1,6 @@
 -- Writes the fence of a grant back to a node that voted for it.
 -- keys: name, fence
--- args: token, cur, block, rid
+-- args: token, cur, block, fence_ttl_ms, rid
 -- returns: {'H', rid, cur, pttl_ms, now_us} | {'U', rid, present, now_us}
 -- invariant: it writes, and counts, only where the token holds the name, and raises the fence only: so two grants
 --   that both count have a node in common that knows the fence of the first when it mints that of the second.
@@ -18,8 +18,10 @@ if value ~= token then
 end
 if present_fence(fence) < wanted then
   local last = math.max(tonumber(fence[1] or '0'), wanted + math.max(block, 1) - 1)
-  local expiry = digits(math.max(now_ms, math.ceil(last / 1000)) + DAY_MS + HOUR_MS)
-  call('HSET', FENCE, 'last', digits(last), 'cur', digits(wanted), 'v', WIRE, 'x', expiry)
-  call('PEXPIREAT', FENCE, expiry)
+  local promised, _, until_ms = term(fence, last, now_ms + left_ms)
+  call('HSET', FENCE, 'last', digits(last), 'cur', digits(wanted), 'v', WIRE, 'x', digits(promised))
+  if until_ms then
+    prolong(fence, until_ms)
+  end
 end
 return {'H', RID, math.max(present_fence(fence), wanted), left_ms, now_us}

@@ -1,18 +1,24 @@
 -- Renews one node's part of a lease.
--- keys: name
--- args: token, ttl_ms, rid
+-- keys: name, fence
+-- args: token, ttl_ms, fence_ttl_ms, rid
 -- returns: {'H', rid, 0, pttl_ms, now_us} | {'U', rid, present, now_us}
 -- invariant: an expiry is only ever raised, and a name that is gone or somebody else's is never taken again.
 local token, ttl_ms = ARGV[1], tonumber(ARGV[2])
 local left_ms = call('PTTL', NAME)
 local value = call('GET', NAME)
+--@include _fence
+local fence, refusal = read_fence()
 read_clock()
+if refusal then
+  return refusal
+end
 if value ~= token then
   return {'U', RID, not value and 'none' or string.find(value, '@', 1, true) and 'other' or 'foreign', now_us}
 end
 if left_ms < ttl_ms then
   -- PEXPIREAT first and alone: it passes on a server that is out of memory.
-  call('PEXPIREAT', NAME, string.format('%.0f', now_ms + ttl_ms))
+  call('PEXPIREAT', NAME, digits(now_ms + ttl_ms))
   left_ms = ttl_ms
 end
+keep_fence(fence, now_ms + left_ms)
 return {'H', RID, 0, left_ms, now_us}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pawl.core.options import DAY_MS
 from pawl.core.primitive import Primitive
 from pawl.core.quorum import QuorumCall
 from pawl.core.runtime import Call
@@ -30,14 +31,15 @@ class QuorumRwlock(Permits):
         name: The name as the user gave it.
         key: Its key.
         mode: ``SHARED`` or ``EXCLUSIVE``.
+        fence_ms: How long its fence is kept after the last use.
     """
 
     advice = "release the read lease first"
 
     __slots__ = ("_intent", "_name", "_name_fence", "_some_holds")
 
-    def __init__(self, kind: str, name: str, key: str, mode: str) -> None:
-        super().__init__(kind, name, key, "rwlock", mode, NO_LIMIT)
+    def __init__(self, kind: str, name: str, key: str, mode: str, fence_ms: int = DAY_MS) -> None:
+        super().__init__(kind, name, key, "rwlock", mode, NO_LIMIT, fence_ms=fence_ms)
         self._name = key
         self._name_fence = pack_words(self.key.encode(), f"{self.key}:fence".encode())
         self._intent = pack_words(f"{self.key}:intent".encode())
@@ -47,12 +49,12 @@ class QuorumRwlock(Permits):
         """Ask a node for its vote; see ``share.lua``."""
         word = token.encode()
         dead = pack_words(f"{self.key}:dead:{token}".encode())
-        args = pack_words(word, self.mode.encode(), b"%d" % ttl_ms, b"%d" % hint, b"%d" % wait)
+        args = pack_words(word, self.mode.encode(), b"%d" % ttl_ms, b"%d" % hint, b"%d" % wait, b"%d" % self.fence_ms)
         return Call(_SHARE, b"".join((self._name_fence, self._intent, dead, self._some_holds, args)))
 
     def ratify(self, token: str, fence: int, block: int) -> Call:  # noqa: ARG002 - each holder has one fence
         """Write the fence of a grant back; see ``note.lua``."""
-        args = pack_words(token.encode(), self.mode.encode(), b"%d" % fence)
+        args = pack_words(token.encode(), self.mode.encode(), b"%d" % fence, b"%d" % self.fence_ms)
         return Call(_NOTE, self._name_fence + self._some_holds + args)
 
     def acquire(
@@ -77,7 +79,7 @@ class QuorumRwlock(Permits):
 
     def of(self, kind: str, mode: str, beside: str = "") -> QuorumRwlock:  # noqa: ARG002 - there is no upgrade
         """The same name in another mode."""
-        return QuorumRwlock(kind, self.name, self._name, mode)
+        return QuorumRwlock(kind, self.name, self._name, mode, self.fence_ms)
 
     def raised_by(self, held: Primitive, token: str) -> None:  # noqa: ARG002
         """Never: a reader that may upgrade would have to be told apart by a majority of each."""

@@ -1,7 +1,7 @@
 -- Votes for a reader, beside others, or for a writer alone. Nobody queues on such a node.
 -- keys: permits, fence, intent, dead, holds
 -- args: token, mode (1 to read, x to write), ttl_ms, hint (a fence that the candidate would like on every node), wait
---   (1: a writer that waits), rid
+--   (1: a writer that waits), fence_ttl_ms, rid
 -- returns: {'H', rid, fence, left_ms, now_us} | {'B', rid, first_end_ms, 0, holder_public, now_us} | {'X', rid, now_us}
 -- invariant: a writer is let in only while nobody else is in, and a reader only while no writer is; a dead token never;
 --   the fence is above every fence that this node knows of the name, and a copy that comes late answers the same.
@@ -46,7 +46,8 @@ end
 if hint > now_us and hint <= now_us + HOUR_MS * 1000 then
   fence[1] = math.max(tonumber(fence[1] or '0'), hint - 1)
 end
-local expiry, cur = now_ms + ttl_ms, mint(1, fence)
+local expiry = now_ms + ttl_ms
+local cur = mint(1, fence, expiry)
 call('ZADD', NAME, digits(expiry), mode .. ':' .. token)
 call('HSET', HELD, token, digits(cur))
 for _, key in ipairs({NAME, HELD}) do

@@ -132,7 +132,9 @@ class Step(NamedTuple):
         return self.old or (self.token if self.script.endswith("leave") else "")
 
 
-def broken(before: Snapshot, after: Snapshot, step: Step, *, whole: bool = True) -> list[str]:
+def broken(
+    before: Snapshot, after: Snapshot, step: Step, *, whole: bool = True, fence_ms: int = DAY_MS
+) -> list[str]:
     """Name every invariant that a step broke; empty when all is well.
 
     Args:
@@ -140,17 +142,18 @@ def broken(before: Snapshot, after: Snapshot, step: Step, *, whole: bool = True)
         after: The keys after it.
         step: What ran.
         whole: Whether the server kept all keys until now: if not, the name may outlive the holds that it knows.
+        fence_ms: The shortest time for which anybody wants the fence kept.
     """
     before.at(after.now)
     found: list[str] = []
-    _keys(after, found, whole=whole)
+    _keys(after, found, whole=whole, fence_ms=fence_ms)
     _leases(before, after, step, found)
     _fences(before, after, found)
     _grants(before, after, step, found)
     return [f"{what} after {step}" for what in found]
 
 
-def _keys(after: Snapshot, found: list[str], *, whole: bool) -> None:
+def _keys(after: Snapshot, found: list[str], *, whole: bool, fence_ms: int) -> None:
     queue, key_expiry = after.queue, after.key_expiry
     found += [f"I6: the {part} key has no expiry" for part, expiry in key_expiry.items() if expiry < 0]
     if queue:
@@ -162,8 +165,11 @@ def _keys(after: Snapshot, found: list[str], *, whole: bool) -> None:
             for part in ("queue", "tickets")
             if key_expiry.get(part, 0) < longest
         )
-    if after.last and after.fence_expiry < max(after.now, after.last / 1000) + DAY_MS:
-        found.append("I6: the fence key lives less than a day past its value")
+    least = max(after.now, after.last / 1000) + fence_ms * 23 / 24
+    if after.last and fence_ms and after.fence_expiry < least:
+        found.append("I6: the fence key is not kept for its time past its value")
+    if after.last and after.leases and after.holders() and after.fence_expiry < after.expiry:
+        found.append("I6: the fence key does not outlive the lease")
     if after.shared and whole:
         longest = max(after.holds.values(), default=0)
         if after.expiry != longest or key_expiry.get("holds") != longest:
