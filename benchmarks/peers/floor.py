@@ -31,6 +31,7 @@ _ACQUIRE = (
     "if redis.call('SET',KEYS[1],ARGV[1],'NX','PX',ARGV[2]) then "
     "return {'H',ARGV[#ARGV],1700000000000000,30000,1700000000000} end return {'B'}"
 )
+_DAY_MS = 86_400_000
 _LEAVE = (
     "if redis.call('GET',KEYS[1])==ARGV[1] then redis.call('DEL',KEYS[1]) return {'R',ARGV[#ARGV]} end "
     "return {'A'}"
@@ -157,9 +158,11 @@ def _scripts_handle(wire: Wire, name: str) -> Handle:
     acquire = evalsha(
         wire.load(load("pawl.primitives.mutex", "acquire").source),
         keys,
-        [token, TTL_MS, 3000, 1, 16, b"pawl:wake:" + token[:16], 10_000, RID],
+        [token, TTL_MS, 3000, 1, 16, b"pawl:wake:" + token[:16], 10_000, _DAY_MS, RID],
     )
-    leave = evalsha(wire.load(load("pawl.primitives.mutex", "leave").source), keys, [token, 0, 0, RID])
+    leave = evalsha(
+        wire.load(load("pawl.primitives.mutex", "leave").source), keys, [token, 0, 0, b"", _DAY_MS, RID]
+    )
     call = wire.call
     count = 0
 

@@ -188,10 +188,11 @@ func main() {
 	}()
 
 	const ticket = 3000
+	const fenceTTL = "86400000"
 	ticketText := strconv.Itoa(ticket)
 	six := me.keys("name", "fence", "queue", "tickets", "dead", "holds")
 	five := me.keys("name", "fence", "queue", "tickets", "holds")
-	reply := me.run("acquire", six, me.token, ttl, ticketText, "1", "1", channel, "10000")
+	reply := me.run("acquire", six, me.token, ttl, ticketText, "1", "1", channel, "10000", fenceTTL)
 	if reply[0] == "Q" {
 		fmt.Println("waiting", reply[2])
 		how := ""
@@ -207,7 +208,7 @@ func main() {
 				how = "told"
 			case <-time.After(ticket / 3 * time.Millisecond):
 			}
-			reply = me.run("renew", five, me.token, ttl, ticketText, "")
+			reply = me.run("renew", five, me.token, ttl, ticketText, "", fenceTTL)
 		}
 		fmt.Println(how)
 	}
@@ -225,7 +226,7 @@ func main() {
 	for { // 7. and 8.
 		select {
 		case <-time.After(time.Duration(every) * time.Millisecond / 3):
-			if reply = me.run("renew", five, me.token, ttl, ticketText, ""); reply[0] != "H" {
+			if reply = me.run("renew", five, me.token, ttl, ticketText, "", fenceTTL); reply[0] != "H" {
 				check(fmt.Errorf("lost: %v", reply))
 			}
 			continue
@@ -233,7 +234,7 @@ func main() {
 		}
 		break
 	}
-	if reply = me.run("leave", six, me.token, "0", "0"); reply[0] != "R" {
+	if reply = me.run("leave", six, me.token, "0", "0", "", fenceTTL); reply[0] != "R" {
 		check(fmt.Errorf("not released: %v", reply))
 	}
 	fmt.Println("released")
