@@ -95,7 +95,12 @@ def plans_of_rwlock(
 def _reader(settings: Settings, name: str, key: str, options: LockOptions, *, upgradable: bool) -> Permits:
     if settings.redlock is None:
         return Permits(
-            "rwlock.read", name, key, "rwlock", UPGRADABLE if upgradable else SHARED, fence_ms=options.fence_ms
+            "rwlock.read",
+            name,
+            key,
+            "rwlock",
+            UPGRADABLE if upgradable else SHARED,
+            fence_ms=options.fence_ms,
         )
     check_for_quorum(settings.redlock, options)
     if upgradable:

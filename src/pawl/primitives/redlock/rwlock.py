@@ -49,7 +49,9 @@ class QuorumRwlock(Permits):
         """Ask a node for its vote; see ``share.lua``."""
         word = token.encode()
         dead = pack_words(f"{self.key}:dead:{token}".encode())
-        args = pack_words(word, self.mode.encode(), b"%d" % ttl_ms, b"%d" % hint, b"%d" % wait, b"%d" % self.fence_ms)
+        args = pack_words(
+            word, self.mode.encode(), b"%d" % ttl_ms, b"%d" % hint, b"%d" % wait, b"%d" % self.fence_ms
+        )
         return Call(_SHARE, b"".join((self._name_fence, self._intent, dead, self._some_holds, args)))
 
     def ratify(self, token: str, fence: int, block: int) -> Call:  # noqa: ARG002 - each holder has one fence
