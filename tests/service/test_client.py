@@ -143,14 +143,14 @@ def test_steps_cannot_reach_keys_of_others(service: Instance) -> None:
 
     def of(key: str, queue: str = "queue") -> list[str]:
         helpers = ["fence", f"1:{queue}", "1:tickets", f"1:dead:{token}", "1:holds"]
-        return [key, *[f"{{{key}}}:{one}" for one in helpers], token, "0", "0", "86400000"]
+        return [key, *[f"{{{key}}}:{one}" for one in helpers], token, "0", "0", "", "86400000"]
 
     assert send(of("pawl:a")) == (200, "")
     assert send(of("other:a")) == (403, "FORBIDDEN")
     assert send(of("pawl:{x}:fence")) == (403, "FORBIDDEN")
     assert send(of("pawl:%election:a")) == (403, "FORBIDDEN")
     assert send(of("pawl:a", "tickets")) == (422, "BAD_CALL")
-    assert send([*of("pawl:a")[:-2], "-1", "86400000"]) == (422, "BAD_CALL")
+    assert send([*of("pawl:a")[:-3], "-1", "", "86400000"]) == (422, "BAD_CALL")
     assert send([*of("pawl:a")[:-1], "86400001"])[0] == 422
     assert send(of("pawl:a")[:-1]) == (422, "BAD_CALL")
     unknown = {"calls": [{"script": "0" * 40, "words": []}]}
