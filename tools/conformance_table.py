@@ -1,8 +1,8 @@
 """Write the table of primitives, topologies and servers from a run of the conformance suite.
 
-`python tools/conformance_table.py [SERVER …]` carries out every check in every cell of those servers (default: all that
-are installed), keeps what came of it in docs/reference/conformance.json and writes docs/reference/conformance.md from
-that. A test holds the page to the record, and the record to what there is to run.
+`python tools/conformance_table.py [--missing] [SERVER …]` carries out every check in every cell of those servers
+(default: all that are installed), keeps what came of it in docs/reference/conformance.json and writes
+docs/reference/conformance.md from that. A test holds the page to the record, and the record to what there is to run.
 """
 
 import json
@@ -52,7 +52,9 @@ def page(record: Record) -> str:
         found = record.get(server)
         if found is None:
             continue
-        cells: dict[str, Any] = found["cells"]
+        cells: dict[str, Any] = {
+            name: found["cells"][name] for name in matrix.TOPOLOGIES if name in found["cells"]
+        }
         lines += [f"## {found['version']}", ""]
         lines += ["| | " + " | ".join(cells) + " |", "|---" * (len(cells) + 1) + "|"]
         for kind in REGISTRY:
@@ -69,50 +71,62 @@ def _word(topology: str, kind: str, cell: Any) -> str:  # noqa: ANN401 - of the 
     return "–" if matrix.refused_on(topology, kind) else str(cell[kind])
 
 
-def carry_out(flavour: Flavour) -> dict[str, Any]:
-    """Run every cell of one server; raises if a promise is broken."""
-    cells: dict[str, Any] = {}
+def version_of(flavour: Flavour) -> str:
+    """What a server calls itself."""
     with Server(flavour) as server:
         told = server.command("INFO", "server")
     lines = told.decode().splitlines() if isinstance(told, bytes) else []
     facts: dict[str, str] = dict(line.split(":", 1) for line in lines if ":" in line)
     program = facts.get("server_name", "redis")
-    version = f"{program.capitalize()} {facts[f'{program}_version']}"
-    for topology, start in matrix.TOPOLOGIES.items():
-        reason = matrix.why_not(topology, flavour)
-        if reason is not None:
-            cells[topology] = reason
-            continue
-        with start(flavour) as place:
-            results = matrix.play(place, matrix.kinds_of(topology))
-        broken = [result for result in results if result.error is not None]
-        # On a machine that is busy elsewhere a short lease can truly be lost: those once more, by themselves.
-        if broken:
+    return f"{program.capitalize()} {facts[f'{program}_version']}"
+
+
+def carry_out(flavour: Flavour, topology: str) -> dict[str, int] | str:
+    """Run one cell: how many checks of each primitive, or why there is none. Raises if a promise is broken."""
+    reason = matrix.why_not(topology, flavour)
+    if reason is not None:
+        return reason
+    start = matrix.TOPOLOGIES[topology]
+    with start(flavour) as place:
+        results = matrix.play(place, matrix.kinds_of(topology))
+    again = broken = [result for result in results if result.error is not None]
+    # On a machine that is busy elsewhere a short lease can truly be lost: those once more, by themselves.
+    for parallel in (4, 1):
+        if again:
             with start(flavour) as place:
-                again = matrix.play(place, sorted({result.kind for result in broken}), parallel=4)
-            if wrong := [str(result) for result in again if result.error is not None]:
-                raise AssertionError(f"{version}, {topology}:\n" + "\n".join(wrong))
-        counts: dict[str, int] = defaultdict(int)
-        for result in results:
-            counts[result.kind] += 1
-        cells[topology] = dict(counts)
-        print(f"{version}, {topology}: {len(results)} checks, {len(broken)} of them once more", flush=True)
-    return {"version": version, "cells": cells}
+                results_again = matrix.play(
+                    place, sorted({result.kind for result in again}), parallel=parallel
+                )
+            again = [result for result in results_again if result.error is not None]
+    if again:
+        raise AssertionError(f"{flavour}, {topology}:\n" + "\n".join(map(str, again)))
+    counts: dict[str, int] = defaultdict(int)
+    for result in results:
+        counts[result.kind] += 1
+    print(f"{flavour}, {topology}: {len(results)} checks, {len(broken)} of them once more", flush=True)
+    return dict(counts)
 
 
 def main(arguments: list[str]) -> int:
-    """Run, record, write."""
+    """Run, record, write; with ``--missing``, only what the record lacks of the version that is there."""
     logging.getLogger("pawl").setLevel(logging.CRITICAL)
+    missing_only = "--missing" in arguments
+    wanted = [argument for argument in arguments if argument != "--missing"]
     record = read()
     for flavour in matrix.SERVERS:
-        if arguments and flavour not in arguments:
+        if wanted and flavour not in wanted:
             continue
         if reason := available(flavour):
             print(f"{flavour}: {reason}")
             continue
-        record[flavour] = carry_out(flavour)
-        RECORD.write_text(json.dumps(record, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-        PAGE.write_text(page(record), encoding="utf-8")
+        version = version_of(flavour)
+        kept = record.get(flavour, {})
+        cells = kept["cells"] if missing_only and kept.get("version") == version else {}
+        record[flavour] = {"version": version, "cells": cells}
+        for topology in matrix.TOPOLOGIES:
+            if topology not in cells or isinstance(cells[topology], str):
+                cells[topology] = carry_out(flavour, topology)
+                RECORD.write_text(json.dumps(record, indent=1, sort_keys=True) + "\n", encoding="utf-8")
     PAGE.write_text(page(record), encoding="utf-8")
     return 0
 

@@ -257,12 +257,8 @@ class ThreadFan(Fan):
     def _look(self, questions: Sequence[Question]) -> None:
         """Sleep until anything comes, and count it; give up on what is overdue."""
         left = questions[0].deadline - self._now()
-        if left <= 0:
-            for question in questions:
-                self._give_up(question)
-            return
         by_fileno = self._by_fileno
-        arrived = self._poll.poll(int(left * 1000) + 1)
+        arrived = self._poll.poll(int(left * 1000) + 1 if left > 0 else 0)
         now = self._now()
         for fileno, events in arrived:
             link = by_fileno.get(fileno)
@@ -277,6 +273,11 @@ class ThreadFan(Fan):
                 link.pull(now)
             except Exception as error:  # noqa: BLE001 - whatever broke, every question must learn of it
                 self._broke(link, error)
+        if left <= 0:
+            # Only after a look: while this thread was not let run, the answers may have come.
+            for question in questions:
+                if not question.decided:
+                    self._give_up(question)
 
     def _write(self, link: NodeLink, data: bytes) -> None:
         link.push(data)

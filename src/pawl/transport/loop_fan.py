@@ -235,6 +235,13 @@ class LoopFan(Fan):
     def _look(self) -> None:
         """Give up on what is overdue. One timer serves all questions."""
         self._timer = None
+        # While the loop did something else, the answers may have come.
+        if self._epoll is not None:
+            self._arrived()
+        else:
+            for link in self._links:
+                if link is not None and not link.dead:
+                    self._readable(link)
         now = self._now()
         for question in [question for question in self._open if question.deadline <= now]:
             self._give_up(question)

@@ -29,6 +29,8 @@ WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 """What a socket that never blocks raises instead."""
 
 _CHUNK = 4096
+_PATIENCE = 0.25
+"""A link that is silent for so long is given up. Not sooner: what was sent on it may still come true."""
 _MOST_UNSENT = 1 << 20
 _ECHO = b"*2\r\n$4\r\nECHO\r\n$10\r\n%d\r\n"
 _DELETED = b":1\r\n$10\r\n%d\r\n"
@@ -157,7 +159,8 @@ class NodeLink(Link):
     def silent_since(self, now: float) -> bool:
         """Whether a request is overdue and nothing at all has come since it was sent."""
         question = self.pending[0][2]
-        return now > question.deadline and self.heard_at < question.sent_at
+        overdue = now > question.deadline and now > question.sent_at + _PATIENCE
+        return overdue and self.heard_at < question.sent_at
 
     # Sending ----------------------------------------------------------------------------------------------------
 
