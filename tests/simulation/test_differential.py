@@ -26,7 +26,7 @@ from tests.scripts.rig import KEYS, PACKAGE, Rig, owner, token
 
 STEPS = 50
 QUICK = 150
-FULL = int(os.environ.get("PAWL_DIFFERENTIAL_RUNS", "5000"))
+FULL = int(os.environ.get("PAWL_DIFFERENTIAL_RUNS", "2600"))
 """Runs of 50 steps in the slow test: more than a hundred thousand steps."""
 
 TOKENS = st.sampled_from([token(text) for text in "abcde"])

@@ -59,6 +59,10 @@ def _state(row: dict[str, Any]) -> str:
     return "holds" if row["what"] == "renewed" or (row["what"] == "ok" and "deadline" in row) else "rests"
 
 
+QUIET_START = 1.5
+"""Seconds in which all processes have begun on a machine that does nothing else."""
+
+
 class Play:
     """Actors on one name, and what is done to them.
 
@@ -66,7 +70,7 @@ class Play:
         server: Where.
         folder: Where the journals are.
         kind: What they take.
-        seconds: For how long.
+        seconds: For how long, on a machine that is not busy otherwise; longer on one that is.
         seed: Of every choice.
         ttl: Of every lease.
         actors: How many processes at one time.
@@ -95,6 +99,7 @@ class Play:
         self._file = os.open(folder / "director", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         self._journal = Journal(lambda line: os.write(self._file, line.encode()))
         self._born = 0
+        self._made = time.monotonic()
         self.actors = [self._start() for _ in range(actors)]
         self._gone: list[Actor] = []
 
@@ -132,7 +137,9 @@ class Play:
             assert actor.process.stdout is not None
             if not actor.process.stdout.readline():
                 raise AssertionError(actor.process.communicate()[1])
-        self.until = now() + self.seconds
+        # How long the processes took to begin tells how busy the machine is with other things.
+        slow = min(8.0, max(1.0, (time.monotonic() - self._made) / QUIET_START))
+        self.until = now() + self.seconds * slow
         for actor in self.actors:
             self._begin(actor)
         wanted = ["holds", "queued"]
@@ -140,7 +147,7 @@ class Play:
             time.sleep(self.dice.uniform(0.1, 0.4))
             self.harm(wanted[len(self._gone) % 2] if self.dice.random() < 0.8 else "")
         for actor in self.actors:
-            out, err = actor.process.communicate(timeout=30)
+            out, err = actor.process.communicate(timeout=60)
             assert actor.process.returncode == 0, f"{out}\n{err}"
 
     def _begin(self, actor: Actor) -> None:

@@ -65,4 +65,4 @@ def test_a_lock_that_lets_anybody_in_is_found_out(valkey: Server, tmp_path: Path
 @pytest.mark.parametrize("seed", [11, 12])
 @pytest.mark.parametrize("kind", KINDS)
 def test_many_crashes_break_nothing(server: Server, tmp_path: Path, kind: str, seed: int) -> None:
-    play(server, tmp_path, kind, 30.0, seed)
+    play(server, tmp_path, kind, 20.0, seed)
