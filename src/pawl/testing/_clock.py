@@ -151,7 +151,7 @@ class _VirtualNap:
 
     def __init__(self, clock: VirtualClock) -> None:
         self._clock = clock
-        self.bell = threading.Lock()
+        self.bell: threading.Lock = threading.Lock()
         self.bell.acquire()
         self.asleep: bool = False
         self.over: bool = False

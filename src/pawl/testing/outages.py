@@ -210,7 +210,7 @@ class Faults(Holds):
         Args:
             server: The server that the code under test uses.
         """
-        self.url = server.url
+        self.url: str = server.url
         self._server = server
         self._outages: list[Outage] = []
         self._outage: Outage | None = None

@@ -15,14 +15,16 @@ from pawl.testing.memory.node import MemoryNode, Outcome
 from pawl.transport.answer import Answer
 from pawl.transport.link import Link
 from pawl.transport.mux import Mux
-from pawl.transport.wire import ENDING
+from pawl.transport.wire import ENDING, read_push
 
 __all__ = ["MemoryLink", "MemoryMux"]
 
 
 def _read(text: bytes) -> tuple[str, Wakeup]:
-    token, fence, expires_ms, _ = text.split(b" ")
-    return token.decode(), Wakeup(int(fence), int(expires_ms))
+    found = read_push((b"message", b"", text))
+    if found is None:
+        raise AssertionError(f"a script published what no client can read: {text!r}")
+    return found
 
 
 def _silent(timeout: float) -> Fault:
@@ -42,13 +44,15 @@ class MemoryLink(Link):
     """
 
     def __init__(self, node: MemoryNode, clock: Clock, channel: str) -> None:
-        self.lock = threading.Lock()
-        self.dead = False
-        self.waiting = False
-        self.shown = node.shown
-        self.replicas = 0
-        self.pid = os.getpid()
-        self.channel = channel
+        self.lock: threading.Lock = threading.Lock()
+        self.dead: bool = False
+        self.waiting: bool = False
+        self.shown: str = node.shown
+        self.replicas: int = 0
+        self.pid: int = os.getpid()
+        self.channel: str = channel
+        self._rung = False
+        self._listens = False
         self._node = node
         self._clock = clock
         self._rid = FIRST_RID
@@ -103,17 +107,29 @@ class MemoryLink(Link):
                 outcomes.append(fault)
         return outcomes
 
+    def bell(self) -> Callable[[], object]:
+        """See ``Link``."""
+        self._rung = False
+        self._listens = True
+        return self._ring
+
+    def _ring(self) -> None:
+        self._rung = True
+        self._nap.wake()
+
     def wait(self, token: str, timeout: float) -> Wakeup | None:
         """See ``Link``."""
         end = self._clock.now() + timeout
         self.waiting = True
+        listens, self._listens = self._listens, False
         try:
-            while True:
+            while not (listens and self._rung):
                 found = self._heard.pop(token, None)
                 left = end - self._clock.now()
                 if found is not None or self.dead or left <= 0:
                     return found
                 self._nap.wait(left)
+            return self._heard.pop(token, None)
         except BaseException:
             self.close()
             raise
@@ -180,7 +196,7 @@ class MemoryMux(Mux):
         on_end: Callable[[Mux], object],
     ) -> None:
         super().__init__(loop, on_wakeup, on_end)
-        self.channel = channel
+        self.channel: str = channel
         self._node = node
         self._asked: dict[int, _Request] = {}
         node.connect(self)

@@ -47,7 +47,7 @@ class Memory(Holds):
         self._open(RealClock())
 
     def _open(self, clock: Clock) -> None:
-        self.url = f"memory://{next(_numbers)}"
+        self.url: str = f"memory://{next(_numbers)}"
         self._clock: Clock = clock
         self._outages: list[Outage] = []
         self._outage: Outage | None = None

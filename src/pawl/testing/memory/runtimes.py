@@ -48,7 +48,7 @@ class MemoryThreads(ThreadRuntime):
         self._bed = clock.nap()
         self._sleepers: set[Nap] = set()
         self._stopped: list[Nap] | None = None
-        self.now = clock.now
+        self.now: Callable[[], float] = clock.now
 
     def parker(self) -> Parker:
         """See ``Runtime``."""
@@ -174,7 +174,7 @@ class MemoryTasks(AsyncioRuntime):
         self._node = node
         self._running = asyncio.Event()
         self._running.set()
-        self.now = clock.now
+        self.now: Callable[[], float] = clock.now
 
     async def _connect(self, timeout: float) -> None:
         del timeout

@@ -43,6 +43,10 @@ def _number(text: bytes) -> int:
 class FullStore(Store):
     """Every command that any script of pawl uses; any other fails loudly, as in the simulator."""
 
+    dirty: bool
+    changes: int
+    failure: Unsupported | None
+
     def call(self, name: bytes, *args: Any) -> Answer:
         """See ``Store.call``."""
         more = _MORE.get(name)
@@ -50,7 +54,7 @@ class FullStore(Store):
             return super().call(name, *args)
         method, writes = more
         self.dirty = self.dirty or writes
-        self.changes += writes
+        self.changes = self.changes + int(writes)
         try:
             return method(self, tuple([arg if type(arg) is bytes else b"%d" % arg for arg in args]))
         except Refused as refused:
