@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks import machine, report, runner, store
+from benchmarks.model import Scenario
 from benchmarks.scenarios import SCENARIOS
 from benchmarks.server import Server, version
 from benchmarks.spinner import awake
@@ -55,6 +56,10 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     return arguments
 
 
+def _with(scenario: Scenario, keys: frozenset[str]) -> Scenario:
+    return replace(scenario, participants=tuple(p for p in scenario.participants if p.key in keys))
+
+
 def _say(line: str) -> None:
     if sys.stderr.isatty():
         sys.stderr.write(f"\r\033[K{line}")
@@ -75,6 +80,8 @@ def main(argv: list[str] | None = None) -> int:
     chosen = [SCENARIOS[name] for name in arguments.names] or list(SCENARIOS.values())
     if arguments.quick:
         chosen = [runner.quick(scenario) for scenario in chosen]
+    if arguments.only:
+        chosen = [_with(scenario, arguments.only) for scenario in chosen]
     if arguments.pin:
         chosen = [replace(scenario, pinned=True) for scenario in chosen]
     facts = machine.facts()
@@ -84,7 +91,7 @@ def main(argv: list[str] | None = None) -> int:
     facts["pinned"] = arguments.pin
     begin = time.monotonic()
     with awake() if arguments.steady else contextlib.nullcontext():
-        results = runner.run(chosen, rounds, _say)
+        results = runner.run(chosen, rounds, _say, arguments.limit)
     facts["seconds"] = round(time.monotonic() - begin, 1)
     _say("")
     print("\n".join(report.lines(chosen, results, facts, rounds)))

@@ -7,6 +7,8 @@ was measured in the same minute can be compared.
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -44,7 +46,9 @@ def quick(scenario: Scenario) -> Scenario:
     return replace(scenario, slices=max(1, scenario.slices // 2), seconds=scenario.seconds / 2)
 
 
-def run(scenarios: Iterable[Scenario], rounds: int, say: Callable[[str], None]) -> Results:
+def run(
+    scenarios: Iterable[Scenario], rounds: int, say: Callable[[str], None], limit: float = math.inf
+) -> Results:
     """Run all scenarios for a number of rounds.
 
     Every round visits every scenario, so that each is spread over the whole run.
@@ -53,6 +57,7 @@ def run(scenarios: Iterable[Scenario], rounds: int, say: Callable[[str], None]) 
         scenarios: What to run.
         rounds: How often.
         say: Told of progress, one short line at a time.
+        limit: Seconds; no round begins that would not end within them, as far as the longest one so far tells.
 
     Returns:
         The samples. After a violation the run ends at once and `violation` says what happened.
@@ -64,7 +69,11 @@ def run(scenarios: Iterable[Scenario], rounds: int, say: Callable[[str], None]) 
         others = [stack.enter_context(Server(unix=False, persist=False)) for _ in range(most - 1)]
         if any(scenario.pinned for scenario in ready):
             placement.pin(server.pid, placement.server())
+        begin, longest = time.monotonic(), 0.0
         for number in range(rounds):
+            at = time.monotonic()
+            if at - begin + longest > limit:
+                break
             for scenario in ready:
                 if number >= scenario.rounds:
                     continue
@@ -74,6 +83,7 @@ def run(scenarios: Iterable[Scenario], rounds: int, say: Callable[[str], None]) 
                 except ViolationError as error:
                     results.violation = f"{scenario.name}: {error}"
                     return results
+            longest = max(longest, time.monotonic() - at)
     return results
 
 
