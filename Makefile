@@ -29,7 +29,7 @@ ARGS ?=
 help:
 	sed -n 's/^#| \{0,1\}//p' Makefile
 
-env-demo env-dev env-docs:
+env-demo env-dev env-docs env-bench:
 	tools/setup_env.sh $(@:env-%=%)
 
 demo: env-demo
@@ -56,7 +56,7 @@ MINUTES ?= 60
 soak: env-dev
 	exec $(PY) -m tests.workloads.soak --minutes $(MINUTES) $(ARGS)
 
-bench: env-dev
+bench: env-bench
 	exec $(PY) -m benchmarks $(ARGS)
 
 docs: env-docs

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import math
 import sys
 import time
 from dataclasses import replace
@@ -32,6 +33,15 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="short turns and few rounds: a first look")
     parser.add_argument(
         "--json", type=Path, metavar="FILE", help="write versions, machine and every sample; others are kept"
+    )
+    parser.add_argument(
+        "--limit", type=float, default=math.inf, metavar="SECONDS", help="begin no round that would end later"
+    )
+    parser.add_argument(
+        "--only",
+        type=lambda text: frozenset(text.split(",")),
+        metavar="KEY,…",
+        help="only these participants",
     )
     parser.add_argument(
         "--add", action="store_true", help="with --json: behind the rounds that it has already"
@@ -92,6 +102,8 @@ def main(argv: list[str] | None = None) -> int:
     begin = time.monotonic()
     with awake() if arguments.steady else contextlib.nullcontext():
         results = runner.run(chosen, rounds, _say, arguments.limit)
+    ran = (len(samples) for one in results.samples.values() for samples in one.values())
+    rounds = max(ran, default=0)
     facts["seconds"] = round(time.monotonic() - begin, 1)
     _say("")
     print("\n".join(report.lines(chosen, results, facts, rounds)))

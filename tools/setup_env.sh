@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Makes .venv and installs pawl into it: `tools/setup_env.sh demo|dev|docs`.
+# Makes .venv and installs pawl into it: `tools/setup_env.sh demo|dev|docs|bench`.
 #
 # Done once: a stamp in .venv remembers what was installed from which pyproject.toml. A set-up that was
 # interrupted is noticed and begun anew, since half an installed package is worse than none.
 set -euo pipefail
 
-kind=${1:?which set: demo, dev or docs}
+kind=${1:?which set: demo, dev, docs or bench}
 cd "$(dirname "$0")/.."
 export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1
 venv=.venv
@@ -19,7 +19,8 @@ case $kind in
     demo) wanted=(-e '.[embedded,cli]') ;;
     dev) wanted=(-e '.[embedded,cli,serve]' --group dev) ;;
     docs) wanted=(-e '.[embedded,cli,serve]' --group docs --group test) ;;
-    *) fail "no such set: $kind (demo, dev or docs)" ;;
+    bench) wanted=(-e '.[embedded,cli,serve]' --group test --group bench) ;;
+    *) fail "no such set: $kind (demo, dev, docs or bench)" ;;
 esac
 
 # One pyproject.toml, in one place, gives one stamp: a moved checkout or a changed dependency installs again.
