@@ -38,8 +38,8 @@ TOLERANCE: Mapping[str, float] = {
     "socket_calls": 0.02,
     "commands": 0.02,
     "server_calls": 0.02,
-    "bytes_in": 0.05,
-    "bytes_out": 0.05,
+    "bytes_in": 0.1,
+    "bytes_out": 0.1,
     "cpu": 2.0,
 }
 """What may be added to a baseline, as a share of it."""
