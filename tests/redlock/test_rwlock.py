@@ -45,7 +45,7 @@ def test_readers_share_and_a_writer_is_alone(five: Cluster, colour: str) -> None
         await done(two.close())
 
     play(colour, scenario)
-    eventually(lambda: not five.keys(), "nothing is left but fences")
+    eventually(lambda: not five.keys(), f"nothing is left but fences: {five.keys()}")
 
 
 @each_colour

@@ -20,7 +20,7 @@ __all__ = ["QuorumAsyncioRuntime"]
 
 _GREETING = 0.25
 _GRACE = 0.05
-_LAST_WORD_WITHIN = 0.25
+_LAST_WORD_WITHIN = 1.0
 
 
 class QuorumAsyncioRuntime(AsyncioRuntime):

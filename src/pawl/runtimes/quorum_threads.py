@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import count
+from weakref import WeakSet
 
 from pawl.core.quorum import MergedVotes, Question, spread
 from pawl.core.roster import Roster
-from pawl.core.runtime import DEAF, Call, Fault, FaultKind, Reply
+from pawl.core.runtime import DEAF, FIRST_RID, Call, Fault, FaultKind, Reply
 from pawl.core.scripts import Script
 from pawl.runtimes.threads import ThreadRuntime
 from pawl.topology.endpoint import Endpoint
@@ -24,10 +26,35 @@ _GRACE = 0.05
 """Seconds by which the first call waits for nodes beyond the majority."""
 
 
+_LAST_WORD_WITHIN = 1.0
+"""Seconds for which the end of a client waits for answers of nodes that are not silent."""
+
+_MOST_SPARES = 16
+
+
+class _Held:
+    """The fan of a thread. When the thread has ended, its links serve others: they may still owe answers."""
+
+    __slots__ = ("__weakref__", "_keep", "fan")
+
+    def __init__(self, fan: ThreadFan, keep: Callable[[ThreadFan], None]) -> None:
+        self.fan: ThreadFan = fan
+        self._keep = keep
+
+    def __del__(self) -> None:
+        self._keep(self.fan)
+
+
 class _Fans(threading.local):
     """What belongs to one thread."""
 
-    fan: ThreadFan | None = None
+    held: _Held | None = None
+
+    @property
+    def fan(self) -> ThreadFan | None:
+        """Its fan."""
+        held = self.held
+        return None if held is None else held.fan
 
 
 class QuorumThreadRuntime(ThreadRuntime):
@@ -64,6 +91,8 @@ class QuorumThreadRuntime(ThreadRuntime):
         self._spares: list[list[NodeLink]] = [[] for _ in endpoints]
         self._looked = threading.Event()
         self._meeting_guard = threading.RLock()
+        self._numbers = count(FIRST_RID + 1)
+        self._all: WeakSet[ThreadFan] = WeakSet()
 
     # Small things -----------------------------------------------------------------------------------------------
 
@@ -145,11 +174,23 @@ class QuorumThreadRuntime(ThreadRuntime):
             self._look_around(max(timeout, _GREETING))
         fan = self._fans.fan
         if fan is None or fan.dead:
-            fan = self._fans.fan = self._new_fan()
+            fan = self._new_fan()
+            self._fans.held = _Held(fan, self._keep)
         return fan
 
+    def _keep(self, fan: ThreadFan) -> None:
+        """Its thread has ended; from a finaliser, so no locks and no I/O but for what is too many."""
+        if fan.dead or self._ending:
+            return
+        for link in fan.retire():
+            if len(self._spares[link.index]) < _MOST_SPARES:
+                self._spares[link.index].append(link)
+
     def _new_fan(self) -> ThreadFan:
-        return ThreadFan(len(self.nodes), self._link_of, self._lost, self.now)
+        fan = ThreadFan(len(self.nodes), self._link_of, self._lost, self.now, self._numbers)
+        with self._links_guard:
+            self._all.add(fan)
+        return fan
 
     def _link_of(self, index: int) -> NodeLink | Fault:
         if self._ending:
@@ -228,6 +269,18 @@ class QuorumThreadRuntime(ThreadRuntime):
 
     # The end ----------------------------------------------------------------------------------------------------
 
+    def _hear_out(self) -> None:
+        """See ``ThreadRuntime``: of a release that a majority answered, the others have their part on the way."""
+        end = self.now() + _LAST_WORD_WITHIN
+        with self._links_guard:
+            fans = list(self._all)
+        for fan in fans:
+            fan.hear_out(max(0.0, end - self.now()))
+        # And of threads that have ended.
+        for link in [link for spares in self._spares for link in spares]:
+            with contextlib.suppress(OSError, ValueError):
+                link.hear_out(end, self.now)
+
     def after_fork(self) -> None:
         """See ``ThreadRuntime``."""
         super().after_fork()
@@ -235,4 +288,5 @@ class QuorumThreadRuntime(ThreadRuntime):
         self._spares = [[] for _ in self._endpoints]
         self._looked = threading.Event()
         self._meeting_guard = threading.RLock()
+        self._all = WeakSet()
         self._roster.forget()

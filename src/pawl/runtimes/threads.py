@@ -361,10 +361,14 @@ class ThreadRuntime:
         # Without a number it was never started: Ctrl-C came in between.
         if upkeep is not None and upkeep.ident is not None and upkeep is not threading.current_thread():
             upkeep.join(timeout)
+        self._hear_out()
         with self._links_guard:
             links = list(self._links)
         for link in links:
             link.close()
+
+    def _hear_out(self) -> None:
+        """Wait for what is still owed by a server; here nobody is left without an answer."""
 
     def abandon(self) -> None:
         """Let the upkeep end because nobody can use the client any more; for a finaliser, so no locks."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import select
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 
 from pawl.core.quorum import NOT_ASKED, Ballot, MergedVotes, QuorumCall
@@ -26,6 +26,7 @@ class Fan(ABC):
         link_of: Makes or refuses the link of a node: called before each question to a node without one.
         lost: Told when a node's link broke.
         clock: The present.
+        numbers: Where numbers of requests come from; the fans of a client share it, since links pass among them.
 
     Attributes:
         dead: True once it was closed.
@@ -42,6 +43,7 @@ class Fan(ABC):
         link_of: Callable[[int], NodeLink | Fault],
         lost: Callable[[int, Fault], object],
         clock: Callable[[], float],
+        numbers: Iterator[int] | None = None,
     ) -> None:
         self.dead: bool = False
         self.drops: int = 0
@@ -50,7 +52,7 @@ class Fan(ABC):
         self._link_of = link_of
         self._lost = lost
         self._now = clock
-        self._numbers = count(FIRST_RID + 1)
+        self._numbers = count(FIRST_RID + 1) if numbers is None else numbers
 
     @abstractmethod
     def _adopt(self, link: NodeLink) -> None:
@@ -142,6 +144,13 @@ class Fan(ABC):
         except OSError as error:
             self._drop(link, f"the connection broke: {error}")
 
+    @property
+    def owed(self) -> bool:
+        """Whether a node that is not silent has still to answer."""
+        now = self._now()
+        links = [link for link in self._links if link is not None and not link.dead]
+        return any(link.pending and not link.silent_since(now) for link in links)
+
     def close(self) -> None:
         """Close every link; what is under way is not answered any more."""
         self.dead = True
@@ -216,8 +225,9 @@ class ThreadFan(Fan):
         link_of: Callable[[int], NodeLink | Fault],
         lost: Callable[[int, Fault], object],
         clock: Callable[[], float],
+        numbers: Iterator[int] | None = None,
     ) -> None:
-        super().__init__(nodes, link_of, lost, clock)
+        super().__init__(nodes, link_of, lost, clock, numbers)
         self.lock: threading.Lock = threading.Lock()
         self._poll = select.poll()
         self._by_fileno: dict[int, NodeLink] = {}
@@ -253,6 +263,27 @@ class ThreadFan(Fan):
             self.pose_some(calls, question)
         while questions := [question for question in questions if not question.decided]:
             self._look(questions)
+
+    def hear_out(self, seconds: float) -> None:
+        """Wait for the answers that are still owed: a socket closed on top of one may take its request back as well."""
+        if not self.lock.acquire(timeout=seconds):
+            return
+        try:
+            end = self._now() + seconds
+            while self.owed and (left := end - self._now()) > 0:
+                for fileno, _ in self._poll.poll(int(left * 1000) + 1):
+                    link = self._by_fileno.get(fileno)
+                    if link is not None and not link.dead:
+                        self._pull(link)
+        finally:
+            self.lock.release()
+
+    def retire(self) -> list[NodeLink]:
+        """The links that live, for another fan; this one is over."""
+        self.dead = True
+        links = [link for link in self._links if link is not None and not link.dead and not link.unsent]
+        self._links = [None] * self._count
+        return links
 
     def _look(self, questions: Sequence[Question]) -> None:
         """Sleep until anything comes, and count it; give up on what is overdue."""

@@ -250,10 +250,8 @@ class LoopFan(Fan):
 
     @property
     def owed(self) -> bool:
-        """Whether a node that is not silent has still to answer."""
-        now = self._now()
-        links = [link for link in self._links if link is not None and not link.dead]
-        return bool(self._out) or any(link.pending and not link.silent_since(now) for link in links)
+        """See ``Fan``; what was joined and not sent yet counts too."""
+        return bool(self._out) or super().owed
 
     def close(self) -> None:
         """See ``Fan``."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ssl
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from typing import Any
 
@@ -237,8 +237,9 @@ class NodeLink(Link):
 
     def _refused(self, text: str) -> None:
         _, call, question, _, _ = self.pending.popleft()
-        if text.startswith("NOSCRIPT") and not self.pending:
-            # Only while nothing was sent behind it: that may be its undo, which must not go ahead.
+        gives_back = type(call) is QuorumCall and call.plain is not None and call.plain[0] == b"R"
+        if text.startswith("NOSCRIPT") and (gives_back or not self.pending):
+            # A vote only while nothing was sent behind it: that may be its undo, which must not go ahead.
             self._resend(call, question)
         else:
             question.take(self.index, classify(text))
@@ -265,6 +266,12 @@ class NodeLink(Link):
         rid = next(self.numbers)
         self.pending.append((rid, call, question, False, b""))
         self.push(call.pack_eval(rid))
+
+    def hear_out(self, end: float, clock: Callable[[], float]) -> None:
+        """Wait until ``end`` for what is still owed, where no fan does; raises ``OSError`` if the connection breaks."""
+        while not self.dead and self.pending and not self.silent_since(now := clock()) and now < end:
+            self._readable(end - now)
+            self.pull(clock())
 
     def unanswered(self, question: Question) -> bool:
         """Whether this node has still to answer a question."""

@@ -15,8 +15,8 @@ __all__ = ["SCRIPTS", "QuorumRwlock"]
 _SHARE = load("pawl.primitives.redlock", "share")
 _NOTE = load("pawl.primitives.redlock", "note")
 
-SCRIPTS = (_SHARE, _NOTE)
-"""What an acquisition sends beside what is sent to a single server."""
+SCRIPTS = (_SHARE, _NOTE, *(load("pawl.primitives.permits", name) for name in ("leave", "renew")))
+"""What an acquisition may send."""
 
 
 class QuorumRwlock(Permits):
