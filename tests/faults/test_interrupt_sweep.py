@@ -166,7 +166,6 @@ SITUATIONS = {
     "another client holds": rival_holds,
     "another thread holds": thread_holds,
 }
-OPEN = "a sleeper of the local queue that is interrupted around its parking keeps a turn that nobody takes"
 
 
 @pytest.mark.slow
@@ -178,10 +177,7 @@ def test_row_12_interrupt_at_every_step_of_acquire(
     situation: Callable[..., contextlib.AbstractContextManager[None]],
     pair: tuple[pawl.Client, pawl.Client],
     server: Server,
-    request: pytest.FixtureRequest,
 ) -> None:
-    if situation is thread_holds and way != "rlock":
-        request.applymarker(pytest.mark.xfail(reason=OPEN, strict=True))
     client, rival = pair
     lock = (
         client.rlock("n", ttl=TTL, ticket_ttl=TICKET, owner="job")
@@ -206,10 +202,7 @@ def test_row_12_interrupt_at_every_step_of_acquire(
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "waiting",
-    [
-        pytest.param(False, id="nobody waits"),
-        pytest.param(True, id="another thread waits", marks=pytest.mark.xfail(reason=OPEN, strict=True)),
-    ],
+    [pytest.param(False, id="nobody waits"), pytest.param(True, id="another thread waits")],
 )
 def test_row_12_interrupt_at_every_step_of_release(
     *, waiting: bool, pair: tuple[pawl.Client, pawl.Client], server: Server

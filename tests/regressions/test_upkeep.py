@@ -16,7 +16,7 @@ import pytest
 
 import pawl
 from pawl.core.engine import Departure
-from pawl.core.handover import Mark
+from pawl.core.handover import Sleeper
 from pawl.core.runtime import Call, Fault, Reply
 from pawl.testing import Proxy, Server
 from tests.regressions.rig import until
@@ -180,9 +180,9 @@ def test_a_close_in_a_signal_handler_does_not_wait_for_what_it_stands_on(valkey:
 
 def test_a_place_whose_keeper_is_gone_does_not_refuse_every_try(client: pawl.Client) -> None:
     lock = client.lock("n")
-    mark = Mark()
-    client._engine.places.join(lock._plan.spot, mark)
-    del mark
+    gone = Sleeper()
+    client._engine.places.join(lock._plan.spot, gone)
+    del gone
     lease = lock.try_acquire()
     assert lease is not None
     lease.release()

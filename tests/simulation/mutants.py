@@ -162,13 +162,12 @@ async def _unknown_is_held(
 _win = claim.win
 
 
-def _one_fence_for_all(self: Place, tenure: Any, now: float) -> Any:
-    sleeper = _hand_to_first(self, tenure, now)
-    sleeper.fence = tenure.fence
-    return sleeper
+def _one_fence_for_all(self: Place, sleeper: Any, *rest: Any) -> None:
+    _hand_to(self, sleeper, *rest)
+    sleeper.number = 0
 
 
-_hand_to_first = Place.hand_to_first
+_hand_to = Place.hand_to
 
 
 def _one_fence_for_the_run(engine: Any, tenure: Any, waiting: Any, now: float) -> None:
@@ -197,7 +196,7 @@ CLIENTS: dict[str, Callable[[], list[Any]]] = {
         _watching_time(),
         patch.object(claim, "_check", _trusting_check),
     ],
-    "S9 local owners share a fence": lambda: [patch.object(Place, "hand_to_first", _one_fence_for_all)],
+    "S9 local owners share a fence": lambda: [patch.object(Place, "hand_to", _one_fence_for_all)],
     "S9 those who follow in a run share a fence": lambda: [
         patch.object(runs, "_serve", _one_fence_for_the_run)
     ],

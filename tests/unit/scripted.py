@@ -107,6 +107,9 @@ class _Parker:
         woken, self.woken = bool(self.woken), 0
         return woken
 
+    def rest(self, timeout: float | None) -> Awaitable[bool]:
+        return self.park(timeout)
+
     def unpark(self) -> None:
         self.woken += 1
 

@@ -11,7 +11,7 @@ import pytest
 
 import pawl
 from pawl.core.claim import TOMB_MS
-from pawl.core.lease import BaseLease
+from pawl.core.handover import Sleeper
 from pawl.core.runtime import Fault, FaultKind, Wakeup
 from pawl.model import LeaseState
 from tests.unit.scripted import (
@@ -303,21 +303,22 @@ def test_the_last_request_before_the_timeout_is_not_longer_than_what_is_left() -
 def test_a_speaker_that_fails_passes_its_ticket_to_the_next() -> None:
     """The error is the speaker's; its place in the server's queue is the next waiter's."""
     rig = Rig(queued())
-    second: list[BaseLease] = []
+    second: list[Sleeper] = []
 
     def another() -> Any:  # noqa: ANN401 - an answer
         # While the first waits for an answer, a second one comes and sleeps; the error then wakes it.
         place = next(iter(rig.engine.places._places.values()))
-        sleeper = rig.engine.places.join(rig.plan.spot, None)[1]  # type: ignore[arg-type]
-        assert sleeper is not None
-        second.append(sleeper)  # type: ignore[arg-type]
+        sleeper = Sleeper()
+        rig.engine.places.join(rig.plan.spot, sleeper)
+        second.append(sleeper)
         assert place.sleepers[0] is sleeper
         return Fault(FaultKind.DENIED, "no")
 
     rig.runtime.answers.append(another)
     with pytest.raises(pawl.BackendDenied):
         rig.acquire()
-    claim = second[0].claim  # type: ignore[attr-defined]
+    claim = second[0].claim
+    assert claim is not None
     assert claim.token == "t1@host:1/main"
     assert claim.queued
     assert rig.departed() == [], "the ticket is kept"

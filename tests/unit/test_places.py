@@ -10,7 +10,7 @@ import pytest
 import pawl
 from pawl.core.claim import Claim
 from pawl.core.endings import release_or_raise
-from pawl.core.handover import Mark, Place, Sleeper, Turn
+from pawl.core.handover import Place, Sleeper, Turn
 from pawl.core.lease import BaseLease
 from pawl.core.runs import RUN
 from pawl.core.tenure import Tenure
@@ -20,8 +20,9 @@ from tests.unit.scripted import RELEASED, START, After, Rig, held, queued, run, 
 
 def sleepers(rig: Rig, count: int) -> tuple[Place, list[Sleeper]]:
     """Let some more come to the name; the place, and they."""
-    found = [rig.engine.places.join(rig.plan.spot, Mark()) for _ in range(count)]
-    return found[0][0], [sleeper for _, sleeper in found if sleeper is not None]
+    them = [Sleeper() for _ in range(count)]
+    places = [rig.engine.places.join(rig.plan.spot, sleeper) for sleeper in them]
+    return places[0], [sleeper for sleeper in them if sleeper.waits]
 
 
 def owner(rig: Rig) -> Tenure:
@@ -139,7 +140,7 @@ def test_a_lost_tenure_is_not_handed_over() -> None:
     rig.engine.lose(tenure, LossReason.TAKEN)
     assert first.claim is not None, "the first of them speaks for itself, with a token of its own"
     assert first.claim.old is None
-    assert place.hand_over(tenure, rig.runtime.clock) is Turn.REFUSED
+    assert place.hand_over(tenure, rig.runtime.clock) is Turn.GONE
     assert rig.release(lease) is Release.LOST
     assert not second.served
 
@@ -176,24 +177,27 @@ def test_a_sleeper_leaves_or_is_served_never_both() -> None:
     place, [first, second, third] = sleepers(rig, 3)
     assert place.withdraw(second)
     assert place.withdraw(second), "again changes nothing"
-    assert place.pass_claim(Claim("t"))
+    assert place.pass_claim(Claim("t"), 0)
     assert first.claim is not None
+    assert place.pass_claim(Claim("again"), 0), "the turn before is over"
+    assert not third.served
     assert not place.withdraw(first), "its turn came first: it must use it"
-    assert place.pass_claim(Claim("u"))
+    assert place.pass_claim(Claim("u"), first.turn)
     assert third.claim is not None
     assert not second.served
-    assert not place.pass_claim(Claim("v"))
+    assert not place.pass_claim(Claim("v"), third.turn)
     assert place.closed
     assert len(rig.engine.places) == 0
 
 
 def test_who_comes_to_a_closed_place_opens_a_new_one() -> None:
     rig = Rig()
-    old, none = rig.engine.places.join("spot", Mark())
-    assert none is None
-    assert not old.pass_claim(Claim("t"))
-    new, none = rig.engine.places.join("spot", Mark())
-    assert none is None
+    first, second = Sleeper(), Sleeper()
+    old = rig.engine.places.join("spot", first)
+    assert not first.waits
+    assert not old.pass_claim(Claim("t"), first.turn)
+    new = rig.engine.places.join("spot", second)
+    assert not second.waits
     assert new is not old
 
 

@@ -9,6 +9,7 @@ from pawl._cancel import CancelScope
 from pawl.core import endings
 from pawl.core.lease import BaseLease, LossSignal
 from pawl.core.options import Seconds, check_ttl
+from pawl.core.quick import hand_on
 
 __all__ = ["AsyncLease", "AsyncLost", "AsyncWriteLease"]
 
@@ -64,7 +65,8 @@ class AsyncLease(BaseLease):
             NotHeld: It was lost or released before; nothing was touched.
             BackendUnavailable: The server did not answer; the ttl frees the name at the latest.
         """
-        endings.tell(self, await endings.release(self._engine, self))
+        if not hand_on(self._engine, self):
+            endings.tell(self, await endings.release(self._engine, self))
 
     def detach(self) -> str:
         """Stop caring for the lease without releasing it; another process may ``adopt`` the returned ticket.

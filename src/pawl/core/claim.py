@@ -76,6 +76,12 @@ Asker: TypeAlias = Callable[[Call, float], Awaitable[tuple[Reply, float]]]
 """Sends a question with a budget of seconds: its reply, and when it was sent. Raises ``Fault``."""
 
 
+_KEPT = (
+    *("old", "old_unanswered", "failing_since", "holder", "stop", "met", "asker", "spot"),
+    *("turn", "spoken"),
+)
+
+
 class Claim:
     """A token that wants a name.
 
@@ -100,6 +106,8 @@ class Claim:
         ring: Ends its sleep, while a run may serve it.
         tenure: What a run served it with; it must be owned or passed on.
         fence: The fence that came with that.
+        turn: Which turn of the local queue it speaks in.
+        spoken: True once its caller asks for it, and then gives it back by itself if that fails.
     """
 
     # As attributes of the class, so that an uncontended acquisition sets only what differs.
@@ -132,6 +140,8 @@ class Claim:
     tenure: Tenure | None = None
     fence: int = 0
     ring: Callable[[], object]
+    turn: int = 0
+    spoken: bool = False
 
     @property
     def contended(self) -> bool:
@@ -150,12 +160,15 @@ class Claim:
         _, at, shown = self.token.partition("@")
         if at:
             token = f"{secret}@{shown}"
-        kept = {
-            name: getattr(self, name)
-            for name in ("old", "old_unanswered", "failing_since", "holder", "stop", "met", "asker", "spot")
-        }
+        kept = {name: getattr(self, name) for name in _KEPT}
         self.__dict__.clear()
         self.__dict__.update(kept, token=token)
+
+    def heir(self) -> Claim:
+        """The same claim for whoever speaks next; what the speaker of before has of it stays as it is."""
+        heir = Claim(self.token)
+        heir.__dict__.update(self.__dict__, spoken=False)
+        return heir
 
     def doubt(self, error: BaseException) -> None:
         """What was sent last may still be on its way if ``error`` is no word of the server, but a cancel or Ctrl-C."""

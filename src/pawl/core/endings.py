@@ -484,7 +484,7 @@ async def close(engine: Engine, interrupt: Callable[[], object], timeout: float)
     while True:
         # Asked before the leases are listed: what an acquisition brings home until then is among them.
         # A signal handler may close on top of an acquisition of its own thread, which cannot end before.
-        busy = any(who is not here for who in tuple(engine.underway.values()))
+        busy = any(who is not here for who in engine.callers())
         interrupt()
         for tenure in engine.schedule.all():
             engine.lose(tenure, LossReason.CLOSED)

@@ -74,7 +74,8 @@ class Engine:
         underway: The threads or tasks of acquisitions and releases that are going on; what these hold is in no
             schedule.
         abandoned: Tenures whose lease object was garbage-collected; appended by finalisers, which may do no more.
-        undelivered: The same of leases that nobody got: a signal interrupted acquire after the grant.
+        undelivered: The same of leases that nobody got: a signal interrupted acquire after the grant. With each, which
+            of the tenure's owners it was to be.
         counters: What happened how often.
         epoch: Raised by a fork: leases of an older epoch belong to the parent.
         probe: Asks the server what it is, or None.
@@ -102,7 +103,7 @@ class Engine:
         self.book: Book | None = None if setup is None else Book(self, setup)
         self.departures: deque[Departure] = deque()
         self.abandoned: deque[Tenure] = deque()
-        self.undelivered: deque[Tenure] = deque()
+        self.undelivered: deque[tuple[Tenure, int]] = deque()
         self.counters: Counter[str] = Counter()
         self.underway: dict[int, object] = {}
         self.departing: int = 0
@@ -162,6 +163,10 @@ class Engine:
         if self.book is not None and not self.book.armed:
             self.book.watch()
 
+    def callers(self) -> list[object]:
+        """The threads and tasks whose acquisitions and releases go on."""
+        return [*self.underway.values(), *(wait[1] for wait in tuple(self.waits.values()))]
+
     # Leases -----------------------------------------------------------------------------------------------------
 
     def keep(self, tenure: Tenure, *, confirmed: bool) -> None:
@@ -205,8 +210,13 @@ class Engine:
                 tenure.state = LeaseState.RELEASED
         self.schedule.discard(tenure)
 
-    def end_turn(self, tenure: Tenure, now: float) -> bool:
-        """Pass a tenure on inside the client, or the duty to leave it on the server.
+    def end_turn(self, tenure: Tenure, now: float, number: int | None = None) -> bool:
+        """Pass a tenure on inside the client, or the duty to leave it on the server; safe to repeat.
+
+        Args:
+            tenure: What is passed on.
+            now: The present.
+            number: Which of its owners passes it on; None if that is sure.
 
         Returns:
             False if nobody of this client waits, or the tenure was lost meanwhile: the caller must leave it.
@@ -214,7 +224,7 @@ class Engine:
         place = tenure.place
         if tenure.behind and pass_on(self, tenure, now):
             return True
-        turn = Turn.ALONE if place is None else place.hand_over(tenure, now)
+        turn = Turn.ALONE if place is None else place.hand_over(tenure, now, number)
         if turn is Turn.HANDED:
             return True
         self.end(tenure)
@@ -222,7 +232,7 @@ class Engine:
             return False
         # The sleeper leaves the old token in the script that queues the new one.
         claim = Claim(self.runtime.new_token(), old=tenure.token, old_unanswered=tenure.unanswered)
-        return place.pass_claim(claim)
+        return place.pass_claim(claim, tenure.turn)
 
     def finish_release(self, lease: BaseLease) -> None:
         """Go on in the background with a release that was begun and cancelled or interrupted; safe to repeat."""
@@ -296,9 +306,12 @@ class Engine:
     def detach_place(self, tenure: Tenure) -> None:
         """Let local waiters go on without this tenure: the first of them queues on the server by itself."""
         tenure.behind = None
-        place, tenure.place = tenure.place, None
+        place = tenure.place
         if place is not None:
-            place.pass_claim(Claim(self.runtime.new_token()))
+            try:
+                place.pass_claim(Claim(self.runtime.new_token()), tenure.turn)
+            finally:
+                tenure.place = None
 
     def _tell(self, tenure: Tenure) -> None:
         watchers, tenure.watchers = tenure.watchers, None
@@ -320,8 +333,9 @@ class Engine:
             return
         if claim.drifted:
             self.depart(primitive, claim.token, TOMB_MS)
-            claim = Claim(self.runtime.new_token())
-        if place is not None and place.pass_claim(claim):
+            turn, claim = claim.turn, Claim(self.runtime.new_token())
+            claim.turn = turn
+        if place is not None and place.pass_claim(claim.heir(), claim.turn):
             return
         if claim.old is not None:
             self.depart(primitive, claim.old, TOMB_MS if claim.old_unanswered else 0)
@@ -367,11 +381,14 @@ class Engine:
     def forget_abandoned(self) -> None:
         """Stop renewing leases whose objects are gone; they run out. Released only if no body can still run."""
         while self.undelivered:
-            tenure = self.undelivered.popleft()
+            tenure, number = self.undelivered.popleft()
             self.forget_holder(tenure, tenure.who)
-            if tenure.live and tenure.epoch == self.epoch:
+            if tenure.live and tenure.epoch == self.epoch and tenure.used == number:
                 self.count_end(tenure, "background")
-                if not self.end_turn(tenure, self.runtime.now()):
+                if tenure.place is not None and tenure.place.turn != tenure.turn:
+                    # Another caller of this client went on with its token.
+                    self.end(tenure)
+                elif not self.end_turn(tenure, self.runtime.now(), number):
                     self.depart_from(tenure)
         while self.abandoned:
             tenure = self.abandoned.popleft()

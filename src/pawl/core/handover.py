@@ -9,6 +9,9 @@ sleep in a queue. A turn passes in one of two ways:
   or with the token that holds, to give the name back and queue again in one script.
 
 A place whose queue is empty is closed and forgotten; who comes later opens a new one.
+
+Ctrl-C may strike at every call. Each change of a turn is therefore a row of plain assignments with no call among them,
+and turns are numbered: whoever has a turn may pass it on again and again, and only the first time counts.
 """
 
 from __future__ import annotations
@@ -23,11 +26,12 @@ from weakref import ref
 from pawl.core.claim import Claim
 
 if TYPE_CHECKING:
+    from pawl.core.lease import BaseLease
     from pawl.core.runtime import Parker, Runtime
     from pawl.core.tenure import Tenure
     from pawl.errors import PawlError
 
-__all__ = ["Mark", "Place", "Places", "Sleeper", "Turn"]
+__all__ = ["Place", "Places", "Sleeper", "Turn"]
 
 
 class Turn(Enum):
@@ -36,31 +40,45 @@ class Turn(Enum):
     HANDED = "a sleeper owns it now"
     REFUSED = "somebody sleeps, but it may not be handed over"
     ALONE = "nobody sleeps, and the place is closed"
+    GONE = "the place went on without this tenure before"
 
 
 class Sleeper:
-    """One waiter in a local queue, and what it was woken with; an alarm ends its wait with that error."""
+    """One caller at a name, from its coming to its lease; an alarm ends its wait with that error.
 
-    __slots__ = ("__weakref__", "alarm", "claim", "closed", "fence", "parker", "tenure")
+    Attributes:
+        parker: Where it sleeps, once it waits.
+        place: The place it came to.
+        waits: True once it was put into the queue; False for who found nobody and has the turn.
+        turn: The number of its turn as the speaker.
+        tenure: What it was handed as the next owner, until it has made a lease of it; or None.
+        number: Which of the tenure's owners it is.
+        claim: What it is to speak for, or None.
+        lease: What it will hold, made beforehand; or None.
+        closed: True if the client was closed while it waited.
+    """
 
-    def __init__(self, parker: Parker) -> None:
-        self.parker: Parker = parker
-        self.tenure: Tenure | None = None
-        self.fence: int = 0
-        self.claim: Claim | None = None
-        self.closed: bool = False
-        self.alarm: PawlError | None = None
+    # As attributes of the class, so that each sets only what differs.
+    place: Place | None = None
+    waits: bool = False
+    turn: int = 0
+    tenure: Tenure | None = None
+    number: int = 0
+    claim: Claim | None = None
+    lease: ref[BaseLease] | None = None
+    closed: bool = False
+    alarm: PawlError | None = None
+    parker: Parker
 
     @property
     def served(self) -> bool:
         """True once a turn was passed to it; it must be used or passed on."""
         return self.tenure is not None or self.claim is not None
 
-
-class Mark:
-    """Lives as long as the call of the speaker that opened a place."""
-
-    __slots__ = ("__weakref__",)
+    @property
+    def fence(self) -> int:
+        """The fence of the tenure that it was handed."""
+        return 0 if self.tenure is None else self.tenure.fence + self.number
 
 
 # Shared by all places where nobody ever waited; never added to.
@@ -71,9 +89,9 @@ class Place:
     """The queue of one name; see the module.
 
     Attributes:
-        keeper: Whoever has the turn: the speaker's mark, a woken sleeper, or the owner's tenure. A keeper that is
-            gone without passing the turn on was interrupted (Ctrl-C) where nothing could be cleaned up; the first
-            sleeper that notices takes the turn.
+        turn: Counts the speakers; an owner has the turn of the speaker that it was.
+        keeper: Whoever has the turn: a caller, or the owner's tenure. A keeper that is gone without passing the turn on
+            was interrupted more than once; the first sleeper that notices takes the turn.
     """
 
     # As attributes of the class, so that a place where nobody waits sets only what differs.
@@ -81,15 +99,16 @@ class Place:
     closed: bool = False
     streak: int = 0
     since: float = 0.0
+    turn: int = 0
 
     def __init__(
         self,
         key: Hashable,
         guard: AbstractContextManager[object],
         home: dict[Hashable, Place],
-        keeper: Mark | Sleeper | Tenure,
+        keeper: Sleeper | Tenure,
     ) -> None:
-        self.keeper: ref[Mark | Sleeper | Tenure] = ref(keeper)
+        self.keeper: ref[Sleeper | Tenure] = ref(keeper)
         self.key: Hashable = key
         self.guard: AbstractContextManager[object] = guard
         self.home: dict[Hashable, Place] = home
@@ -102,51 +121,84 @@ class Place:
             del self.home[self.key]
         self.closed = True
 
-    def seat(self, sleeper: Sleeper) -> None:
-        """Put a sleeper at the end of the queue. Under the guard."""
-        if self.sleepers is _NOBODY:
-            self.sleepers = deque()
-        self.sleepers.append(sleeper)
+    def pass_claim(self, claim: Claim, turn: int) -> bool:
+        """Make the first sleeper the speaker; False if nobody sleeps, and then the place is closed.
 
-    def pass_claim(self, claim: Claim) -> bool:
-        """Make the first sleeper the speaker; False if nobody sleeps, and then the place is closed."""
-        with self.guard:
-            if not self.sleepers:
-                self.close()
-                return False
-            sleeper = self.sleepers.popleft()
-            self.keeper = ref(sleeper)
-            sleeper.claim = claim
-        sleeper.parker.unpark()
+        Args:
+            claim: What to speak for; the sleeper's from here on.
+            turn: Which turn it is that is passed on. One that was passed on before is not passed on again.
+        """
+        sleeper: Sleeper | None = None
+        try:
+            with self.guard:
+                if self.turn != turn:
+                    return True
+                if not self.sleepers:
+                    self.close()
+                    return False
+                keeper: ref[Sleeper | Tenure] = ref(self.sleepers[0])
+                sleeper = self.sleepers[0]
+                self._let_speak(sleeper, keeper, claim)
+            sleeper.parker.unpark()
+        except BaseException:
+            if sleeper is not None:
+                sleeper.parker.unpark()
+            raise
         return True
 
-    def hand_over(self, tenure: Tenure, now: float) -> Turn:
-        """Pass an owner's tenure to the first sleeper if the rules allow it; the owner must not touch it again."""
-        with self.guard:
-            if not self.sleepers:
-                self.close()
-                return Turn.ALONE
-            if not self.may_hand_over(tenure, now):
-                self.streak = 0
-                return Turn.REFUSED
-            sleeper = self.hand_to_first(tenure, now)
-        sleeper.parker.unpark()
+    def _let_speak(self, sleeper: Sleeper, keeper: ref[Sleeper | Tenure], claim: Claim) -> None:
+        # No call in here; see the module.
+        self.keeper = keeper
+        self.turn += 1
+        sleeper.turn = claim.turn = self.turn
+        sleeper.claim = claim
+        del self.sleepers[0]
+
+    def hand_over(self, tenure: Tenure, now: float, number: int | None = None) -> Turn:
+        """Pass an owner's tenure to the first sleeper if the rules allow it; the owner must not touch it again.
+
+        Args:
+            tenure: What is passed on.
+            now: The present.
+            number: Which of its owners passes it on; None if that is sure.
+        """
+        sleeper: Sleeper | None = None
+        try:
+            with self.guard:
+                if self.turn != tenure.turn:
+                    return Turn.GONE
+                if number is not None and tenure.used != number:
+                    return Turn.HANDED
+                if not self.sleepers:
+                    self.close()
+                    return Turn.ALONE
+                if not self.may_hand_over(tenure, now):
+                    self.streak = 0
+                    return Turn.REFUSED
+                sleeper = self.sleepers[0]
+                self.hand_to(sleeper, tenure, now)
+            sleeper.parker.unpark()
+        except BaseException:
+            if sleeper is not None:
+                sleeper.parker.unpark()
+            raise
         return Turn.HANDED
 
-    def hand_to_first(self, tenure: Tenure, now: float) -> Sleeper:
-        """Make the first sleeper the owner; who calls must wake it. Under the guard."""
+    def hand_to(self, sleeper: Sleeper, tenure: Tenure, now: float, lease: BaseLease | None = None) -> None:
+        """Make the first sleeper the owner, and end ``lease``; who calls must wake it. Under the guard."""
+        # No call in here; see the module.
+        if lease is not None:
+            lease._released = True
+            tenure.watchers = None
         if self.streak == 0:
             self.since = now
         self.streak += 1
-        tenure.used += 1
+        tenure.used = sleeper.number = tenure.used + 1
         tenure.granted_at = now
         # Nobody's, until the one that was woken takes it: whoever had it may wait for something else by then.
         tenure.who = None
-        sleeper = self.sleepers.popleft()
-        self.keeper = ref(sleeper)
-        sleeper.fence = tenure.fence + tenure.used
         sleeper.tenure = tenure
-        return sleeper
+        del self.sleepers[0]
 
     def may_hand_over(self, tenure: Tenure, now: float) -> bool:
         """Whether the rules allow a hand-over now to a sleeper that there is. Under the guard."""
@@ -163,12 +215,12 @@ class Place:
 
     def take_orphan(self, sleeper: Sleeper, token: str) -> bool:
         """Become the speaker, with a fresh token, if the keeper is gone and ``sleeper`` is first."""
+        claim = Claim(token)
+        keeper: ref[Sleeper | Tenure] = ref(sleeper)
         with self.guard:
             if self.keeper() is not None or not self.sleepers or self.sleepers[0] is not sleeper:
                 return False
-            self.sleepers.popleft()
-            self.keeper = ref(sleeper)
-            sleeper.claim = Claim(token)
+            self._let_speak(sleeper, keeper, claim)
         return True
 
     def withdraw(self, sleeper: Sleeper) -> bool:
@@ -206,7 +258,7 @@ class Places:
         self._guard = guard
         self._places: dict[Hashable, Place] = {}
 
-    def open(self, key: Hashable, keeper: Mark | Tenure) -> Place | None:
+    def open(self, key: Hashable, keeper: Sleeper | Tenure) -> Place | None:
         """A new place at a name where nobody of the client is; None if somebody is."""
         places = self._places
         if key in places:
@@ -215,29 +267,44 @@ class Places:
         # setdefault is one step under the interpreter's lock: two comers cannot both open the place.
         return fresh if places.setdefault(key, fresh) is fresh else None
 
-    def join(self, key: Hashable, mark: Mark) -> tuple[Place, Sleeper | None]:
-        """Come to a name: as its speaker (None), or as a sleeper in its queue.
-
-        Args:
-            key: The spot.
-            mark: What the caller keeps for as long as it is the speaker.
-        """
+    def join(self, key: Hashable, sleeper: Sleeper) -> Place:
+        """Come to a name: with the turn, or into its queue (``sleeper.waits``)."""
         while True:
             place = self._places.get(key)
             if place is None:
-                place = self.open(key, mark)
+                place = self.open(key, sleeper)
                 if place is not None:
-                    return place, None
-                continue
-            with place.guard:
-                if not place.closed and not place.sleepers and place.keeper() is None:
-                    # Whoever had the turn was interrupted where nothing could be cleaned up.
-                    place.keeper = ref(mark)
-                    return place, None
-                if not place.closed:
-                    sleeper = Sleeper(self._runtime.parker())
-                    place.seat(sleeper)
-                    return place, sleeper
+                    sleeper.place = place
+                    return place
+            elif self.sit_down(place, sleeper, self._runtime.parker()) or self._inherit(place, sleeper):
+                return place
+
+    @staticmethod
+    def _inherit(place: Place, sleeper: Sleeper) -> bool:
+        """Take the turn of whoever was interrupted where nothing could be cleaned up."""
+        keeper: ref[Sleeper | Tenure] = ref(sleeper)
+        with place.guard:
+            if place.closed or place.sleepers or place.keeper() is not None:
+                return False
+            place.keeper = keeper
+            place.turn += 1
+            sleeper.turn = place.turn
+            sleeper.place = place
+        return True
+
+    @staticmethod
+    def sit_down(place: Place, sleeper: Sleeper, parker: Parker) -> bool:
+        """Put a caller at the end of a queue; False if the place is closed, or nobody has its turn."""
+        with place.guard:
+            if place.closed or not (place.sleepers or place.keeper() is not None):
+                return False
+            if place.sleepers is _NOBODY:
+                place.sleepers = deque()
+            sleeper.parker = parker
+            sleeper.place = place
+            sleeper.waits = True
+            place.sleepers.append(sleeper)
+        return True
 
     def dismiss(self) -> None:
         """Wake all sleepers of all places because the client closes."""

@@ -87,20 +87,24 @@ class BaseLease:
         "_who",
     )
 
-    def __init__(self, engine: Engine, tenure: Tenure, fence: int, who: object, count: int) -> None:
-        self._engine = engine
+    def __init__(self, engine: Engine, tenure: Tenure | None, fence: int, who: object, count: int) -> None:
+        mine: ref[BaseLease] = ref(self)
+        # It keeps its client, so that what the client does at its end is done for it too.
         self._client = engine.client()
-        self._tenure = tenure
-        self._number = tenure.used
+        # No call from here on: Ctrl-C finds it made, or not begun.
+        self._engine = engine
         self._fence = fence
         self._who = who
         self._levels = 1
         self._shared = count
-        self._released = False
+        self._released = tenure is None
         self._given = False
         self._lost = False
         self._sleepers: list[Parker] | None = None
-        tenure.lease = ref(self)
+        if tenure is not None:
+            self._tenure = tenure
+            self._number = tenure.used
+            tenure.lease = mine
 
     @property
     def name(self) -> str:
@@ -275,7 +279,10 @@ class BaseLease:
             return
         if self._released or tenure.epoch != engine.epoch or engine.closed:
             return
-        (engine.abandoned if self._given else engine.undelivered).append(tenure)
+        if self._given:
+            engine.abandoned.append(tenure)
+        else:
+            engine.undelivered.append((tenure, self._number))
         engine.runtime.nudge()
         if not tenure.live or not self._given:
             return

@@ -195,7 +195,7 @@ async def _take_together(
         if isinstance(grants, list):
             for member, claim, grant in zip(plan.members, claims, grants, strict=True):
                 claim.unanswered = first.unanswered
-                taken += [operations._own(engine, member, new_lease, None, claim, grant, who, sent_at)]
+                taken += [own_grant(engine, member, new_lease, None, claim, grant, who, sent_at)]
             return None
     except BaseException as error:
         first.doubt(error)

@@ -3,33 +3,25 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 from weakref import ref
 
-from pawl.core.claim import (
-    STOP_POLL,
-    TOMB_MS,
-    Claim,
-    StopSignal,
-    ask_once,
-    check_stop,
-    read_answer,
-    win,
-)
-from pawl.core.handover import Mark, Sleeper
+from pawl.core.claim import TOMB_MS, Claim, StopSignal, ask_once, read_answer, win
+from pawl.core.handover import Sleeper
 from pawl.core.lease import BaseLease
+from pawl.core.local import await_turn, left, own, pass_back, sit_down
+from pawl.core.owning import own_grant, take_over
 from pawl.core.preflight import must_hold
-from pawl.core.quick import ask, begin, claim_of, settle
+from pawl.core.quick import ask, begin, claim_of, settle, void
 from pawl.core.redlock import win as win_quorum
 from pawl.core.reentry import taken_again
 from pawl.core.refusal import timed_out
-from pawl.core.runs import begin as begin_run
 from pawl.core.runtime import Fault
 from pawl.core.shelter import sheltered
 from pawl.core.tenure import Tenure
-from pawl.errors import BackendUnavailable, ClientClosed
+from pawl.errors import BackendUnavailable
 from pawl.model import Grant
 
 if TYPE_CHECKING:
@@ -44,7 +36,7 @@ __all__ = ["NewLease", "Plan", "acquire", "try_acquire"]
 
 log: logging.Logger = logging.getLogger("pawl.acquire")
 
-NewLease = Callable[["Engine", Tenure, int, object, int], BaseLease]
+NewLease = Callable[["Engine", "Tenure | None", int, object, int], BaseLease]
 L = TypeVar("L", bound=BaseLease)
 R = TypeVar("R")
 
@@ -79,13 +71,13 @@ class Plan:
         return self.spot if self.alone and self.options.runs else ""
 
 
-async def acquire(
+def acquire(
     engine: Engine,
     plan: Plan,
     new_lease: Callable[..., L],
     timeout: float | None,
     stop: StopSignal | None = None,
-) -> L:
+) -> Coroutine[Any, Any, L]:
     """Take the lock.
 
     Args:
@@ -99,11 +91,78 @@ async def acquire(
         NotAcquired: Somebody else holds it, and the time is up; or waiting could never end.
         BackendError: The server could not be asked.
     """
-    tenure = begin(engine, plan) if plan.plain and timeout != 0 else None
+    if not plan.plain or timeout == 0:
+        way = _acquire
+    elif plan.spot in engine.places._places and stop is None and engine.observer is None:
+        way = _acquire_here
+    else:
+        way = _acquire_free
+    return cast("Coroutine[Any, Any, L]", way(engine, plan, new_lease, timeout, stop))
+
+
+async def _acquire_here(
+    engine: Engine, plan: Plan, new_lease: NewLease, timeout: float | None, stop: StopSignal | None
+) -> BaseLease:
+    """The straight way to a name that somebody of this client has: wait until it is handed over."""
+    runtime = engine.runtime
+    who = runtime.who()
+    spot = who, plan.primitive.key
+    sleeper = Sleeper()
+    # Made before the wait: what is done between two owners is what the others wait for.
+    lease = new_lease(engine, None, 0, who, 1)
+    sleeper.lease = ref(lease)
+    try:
+        if sit_down(engine, plan, sleeper, spot):
+            since = engine.waits[sleeper][2]
+            pause = runtime.look_after
+            if timeout is not None and (pause is None or timeout < pause):
+                pause = timeout
+            rest = sleeper.parker.rest(pause)
+            if rest is not True and rest is not False:
+                await rest
+            if own(engine, plan, sleeper, lease, spot):
+                return lease
+            window = since, None if timeout is None else since + timeout
+            return await _told(
+                engine, plan, since, _acquire_later(engine, plan, new_lease, sleeper, who, window)
+            )
+    except BaseException:
+        pass_back(engine, plan, sleeper, who)
+        raise
+    finally:
+        if sleeper in engine.waits:
+            del engine.waits[sleeper]
+    return await _acquire(engine, plan, new_lease, timeout, stop)
+
+
+async def _acquire_later(
+    engine: Engine,
+    plan: Plan,
+    new_lease: NewLease,
+    sleeper: Sleeper,
+    who: object,
+    window: tuple[float, float | None],
+) -> BaseLease:
+    """Go on with a wait in which something else came than a hand-over."""
+    running = id(sleeper)
+    engine.underway[running] = who
+    try:
+        lease = await _go_on(engine, plan, new_lease, sleeper, who, None, window, [], None)
+    finally:
+        engine.underway.pop(running, None)
+    if lease is None:
+        raise AssertionError("a wait ends with a lease or an error")
+    lease._given = True
+    return lease
+
+
+async def _acquire_free(
+    engine: Engine, plan: Plan, new_lease: NewLease, timeout: float | None, stop: StopSignal | None
+) -> BaseLease:
+    """The straight way to a name that is free: ask once."""
+    tenure = begin(engine, plan)
     if tenure is None:
-        lease = cast("L", await _acquire(engine, plan, new_lease, timeout, stop))
-        lease._given = True
-        return lease
+        return await _acquire(engine, plan, new_lease, timeout, stop)
     running = id(tenure)
     engine.underway[running] = tenure.who
     taken: BaseLease | None = None
@@ -119,6 +178,7 @@ async def acquire(
         except Fault as fault:
             answer = fault.with_traceback(None)  # it has this frame: the two would keep a dropped lease alive
         except BaseException:
+            void(engine, tenure)
             engine.drop_claim(plan.primitive, tenure.place, claim_of(tenure, None, sent_at))
             raise
         if taken is None:
@@ -126,12 +186,13 @@ async def acquire(
             claim.stop = stop
             taking = _speak(engine, plan, new_lease, tenure.place, claim, window, wait=True, who=tenure.who)
             taken = await _told(engine, plan, sent_at, taking)
+            if taken is None:
+                raise AssertionError("a wait ends with a lease or an error")
     finally:
         engine.underway.pop(running, None)
-    lease = cast("L", taken)
     # No call from here to the caller: no signal handler comes between, and what was not given is taken back.
-    lease._given = True
-    return lease
+    taken._given = True
+    return taken
 
 
 async def _told(engine: Engine, plan: Plan, began: float, taking: Awaitable[R]) -> R:
@@ -146,6 +207,7 @@ async def _told(engine: Engine, plan: Plan, began: float, taking: Awaitable[R]) 
 async def _acquire(
     engine: Engine, plan: Plan, new_lease: NewLease, timeout: float | None, stop: StopSignal | None
 ) -> BaseLease:
+    """The general way."""
     began = engine.runtime.now()
     note: list[Claim] = []
     who = engine.underway[id(note)] = engine.runtime.who()
@@ -154,12 +216,13 @@ async def _acquire(
         lease = await take(engine, plan, new_lease, who, timeout, note, stop)
         if lease is None:
             raise await timed_out(engine, plan, began, note[0] if note else None)
-        return lease
     except BaseException as error:
         engine.refused(plan.primitive, began, error)
         raise
     finally:
         engine.underway.pop(id(note), None)
+    lease._given = True
+    return lease
 
 
 async def try_acquire(engine: Engine, plan: Plan, new_lease: Callable[..., L]) -> L | None:
@@ -203,23 +266,77 @@ async def _take(
             return again
     began = runtime.now()
     window = began, None if timeout is None else began + (timeout or plan.options.request_timeout)
-    # Alive for as long as this call is the speaker.
-    mark = Mark()
-    place = claim = None
     if not plan.alone:
-        place, turn = await _join(engine, plan, mark, window, stop, wait=timeout != 0, who=who)
-        if turn is None:
-            return None
-        if isinstance(turn, Sleeper):
-            lease = _take_over(engine, plan, new_lease, turn, who, began)
-            # Lost between the hand-over and now: stand in line again, for what is left of the time.
-            return lease or await _take(engine, plan, new_lease, who, _left(runtime, window[1]), note, stop)
-        claim = turn
-    claim = claim or Claim(_new_token(runtime, plan))
+        return await _take_turn(engine, plan, new_lease, who, timeout, window, note, stop)
+    claim = Claim(_new_token(runtime, plan))
     claim.stop = stop
     if timeout == 0:
         note.append(claim)
-    return await _speak(engine, plan, new_lease, place, claim, window, wait=timeout != 0, who=who)
+    return await _speak(engine, plan, new_lease, None, claim, window, wait=timeout != 0, who=who)
+
+
+async def _take_turn(
+    engine: Engine,
+    plan: Plan,
+    new_lease: NewLease,
+    who: object,
+    timeout: float | None,
+    window: tuple[float, float | None],
+    note: list[Claim],
+    stop: StopSignal | None,
+) -> BaseLease | None:
+    """Come to the local queue, and go on with the turn, or wait for it."""
+    # Alive for as long as this call is the speaker.
+    sleeper = Sleeper()
+    try:
+        engine.places.join(plan.spot, sleeper)
+        if not sleeper.waits:
+            sleeper.claim = Claim(engine.runtime.new_token())
+            sleeper.claim.turn = sleeper.turn
+        elif timeout == 0:
+            pass_back(engine, plan, sleeper, who)
+            return None
+        else:
+            engine.waits[sleeper] = plan.primitive, who, window[0]
+            engine.watch()
+        return await _go_on(engine, plan, new_lease, sleeper, who, timeout, window, note, stop)
+    except BaseException:
+        pass_back(engine, plan, sleeper, who)
+        raise
+    finally:
+        if sleeper in engine.waits:
+            del engine.waits[sleeper]
+
+
+async def _go_on(
+    engine: Engine,
+    plan: Plan,
+    new_lease: NewLease,
+    sleeper: Sleeper,
+    who: object,
+    timeout: float | None,
+    window: tuple[float, float | None],
+    note: list[Claim],
+    stop: StopSignal | None,
+) -> BaseLease | None:
+    if not sleeper.served:
+        await await_turn(engine, plan, sleeper, window, stop)
+    if sleeper in engine.waits:
+        del engine.waits[sleeper]
+    claim = sleeper.claim
+    if claim is not None:
+        claim.met = sleeper.waits
+        claim.stop = stop
+        if timeout == 0:
+            note.append(claim)
+        return await _speak(engine, plan, new_lease, sleeper.place, claim, window, wait=timeout != 0, who=who)
+    lease = take_over(engine, plan, new_lease, sleeper, who, window[0])
+    if lease is not None:
+        sleeper.tenure = None
+        return lease
+    # Lost between the hand-over and now: stand in line again, for what is left of the time.
+    sleeper.place = sleeper.tenure = None
+    return await _take(engine, plan, new_lease, who, left(engine.runtime, window[1]), note, stop)
 
 
 async def _sheltered(
@@ -245,86 +362,6 @@ def _new_token(runtime: Runtime, plan: Plan) -> str:
     return f"{token.partition('@')[0]}@{plan.identity}" if plan.identity else token
 
 
-async def _join(
-    engine: Engine,
-    plan: Plan,
-    mark: Mark,
-    window: tuple[float, float | None],
-    stop: StopSignal | None,
-    *,
-    wait: bool,
-    who: object,
-) -> tuple[Place, Claim | Sleeper | None]:
-    """Come to the local queue; a claim to speak for, a sleeper that was handed a tenure, or None: busy."""
-    place, sleeper = engine.places.join(plan.spot, mark)
-    if sleeper is None:
-        return place, Claim(engine.runtime.new_token())
-    if not wait:
-        if not place.withdraw(sleeper):
-            _pass_on(engine, plan, place, sleeper)
-        return place, None
-    engine.waits[sleeper] = plan.primitive, who, window[0]
-    engine.watch()
-    try:
-        turn = await _await_turn(engine, plan, place, sleeper, window, stop)
-    finally:
-        engine.waits.pop(sleeper, None)
-    if not isinstance(turn, Claim):
-        return place, sleeper
-    # The sleeper goes with this call; what shows from here on that the turn is not orphaned is the mark.
-    with place.guard:
-        place.keeper = ref(mark)
-    turn.met = True
-    return place, turn
-
-
-async def _await_turn(
-    engine: Engine,
-    plan: Plan,
-    place: Place,
-    sleeper: Sleeper,
-    window: tuple[float, float | None],
-    stop: StopSignal | None,
-) -> Tenure | Claim:
-    runtime = engine.runtime
-    began, until = window
-    try:
-        while True:
-            woken = await sleeper.parker.park(_patience(runtime, until, stop))
-            if not woken:
-                place.take_orphan(sleeper, runtime.new_token())
-            turn = sleeper.tenure or sleeper.claim
-            if turn is not None:
-                return turn
-            if sleeper.closed or engine.closed:
-                raise ClientClosed("the client was closed while waiting", name=plan.primitive.name)
-            check_stop(stop, plan.primitive.name)
-            if sleeper.alarm is not None:
-                raise sleeper.alarm
-            if until is not None and not woken and runtime.now() >= until and place.withdraw(sleeper):
-                raise await timed_out(engine, plan, began, None)
-    except BaseException:
-        if not place.withdraw(sleeper):
-            _pass_on(engine, plan, place, sleeper)
-        raise
-
-
-def _patience(runtime: Runtime, until: float | None, stop: StopSignal | None) -> float | None:
-    """How long a local waiter sleeps before it looks around."""
-    if until is None and stop is None:
-        return runtime.look_after
-    pauses = [runtime.look_after, STOP_POLL if stop is not None else None, _left(runtime, until)]
-    return min((pause for pause in pauses if pause is not None), default=None)
-
-
-def _pass_on(engine: Engine, plan: Plan, place: Place, sleeper: Sleeper) -> None:
-    """Give back a turn that came in the instant of giving up."""
-    if sleeper.claim is not None:
-        engine.drop_claim(plan.primitive, place, sleeper.claim)
-    elif sleeper.tenure is not None and not engine.end_turn(sleeper.tenure, engine.runtime.now()):
-        engine.depart_from(sleeper.tenure)
-
-
 async def _speak(
     engine: Engine,
     plan: Plan,
@@ -336,16 +373,15 @@ async def _speak(
     wait: bool,
     who: object,
 ) -> BaseLease | None:
-    claim.busy = False
-    claim.spot = plan.run
+    claim.busy, claim.spoken, claim.spot = False, True, plan.run
     try:
         grant = await _strive(engine, plan, claim, window, wait=wait, who=who)
         if claim.tenure is not None:
-            lease = _take_over(engine, plan, new_lease, claim, who, window[0])
+            lease = take_over(engine, plan, new_lease, claim, who, window[0])
             if lease is not None:
                 return lease
         elif grant is not None:
-            return _own(engine, plan, new_lease, place, claim, grant, who, window[0])
+            return own_grant(engine, plan, new_lease, place, claim, grant, who, window[0])
     except BaseException as error:
         claim.doubt(error)
         engine.drop_claim(plan.primitive, place, claim)
@@ -414,7 +450,7 @@ async def _give_up(engine: Engine, plan: Plan, place: Place | None, claim: Claim
     """End a claim whose time is up: nothing of it may be left on the server when the caller goes on."""
     if claim.busy and not claim.unanswered:
         claim.sent = False
-    if place is not None and place.pass_claim(claim):
+    if place is not None and place.pass_claim(claim.heir(), claim.turn):
         return
     if not claim.sent:
         return
@@ -426,67 +462,3 @@ async def _give_up(engine: Engine, plan: Plan, place: Place | None, claim: Claim
     except BaseException:
         engine.depart(plan.primitive, claim.token, TOMB_MS)
         raise
-
-
-def _own(
-    engine: Engine,
-    plan: Plan,
-    new_lease: NewLease,
-    place: Place | None,
-    claim: Claim,
-    grant: Grant,
-    who: object,
-    began: float,
-) -> BaseLease:
-    tenure = Tenure(
-        plan.primitive, plan.options, claim.token, grant.fence, grant.valid_until, engine.runtime.now()
-    )
-    tenure.place = place
-    tenure.unanswered = claim.unanswered
-    tenure.quorum = grant.quorum
-    if place is not None:
-        place.keeper = ref(tenure)
-        place.streak = 0
-    elif claim.spot:
-        begin_run(tenure, claim)
-    tenure.who = who
-    if not plan.counted:
-        spot = who, plan.primitive.key
-        outer = engine.held.get(spot)
-        tenure.outer = outer if outer is not None and outer.live else None
-        engine.held[spot] = tenure
-    lease = new_lease(engine, tenure, grant.fence, who, grant.holds)
-    engine.keep(tenure, confirmed=grant.confirmed)
-    if engine.observer is not None:
-        engine.observer.acquired(tenure, began, contended=claim.contended)
-    return lease
-
-
-def _left(runtime: Runtime, until: float | None) -> float | None:
-    return None if until is None else max(1e-9, until - runtime.now())
-
-
-def _take_over(
-    engine: Engine, plan: Plan, new_lease: NewLease, sleeper: Sleeper | Claim, who: object, began: float
-) -> BaseLease | None:
-    """Own a tenure that was handed over; None if it was lost on the way."""
-    tenure, fence = sleeper.tenure, sleeper.fence
-    if tenure is None:
-        raise AssertionError("a sleeper without a tenure owns nothing")
-    now = engine.runtime.now()
-    # Who re-enters, and who is told of a loss, is from here on for this plan to say.
-    tenure.who, tenure.primitive, tenure.options = who, plan.primitive, plan.options
-    lease = new_lease(engine, tenure, fence, who, 1)
-    if not tenure.live or engine.expired(tenure, now):
-        lease._released = True
-        return None
-    if plan.options.max_hold is not None:
-        engine.limit_hold(tenure, now + plan.options.max_hold)
-    if tenure.place is not None:
-        tenure.place.keeper = ref(tenure)
-    engine.held[who, plan.primitive.key] = tenure
-    engine.counters["handed_over"] += 1
-    if engine.observer is not None:
-        engine.observer.acquired(tenure, began, contended=True)
-        engine.observer.counted("handed_over")
-    return lease

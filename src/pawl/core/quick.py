@@ -23,13 +23,14 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable
 
     from pawl.core.engine import Engine
+    from pawl.core.handover import Sleeper
     from pawl.core.lease import BaseLease
     from pawl.core.operations import NewLease, Plan
     from pawl.core.quorum import QuorumLine, QuorumPrimitive, QuorumRuntime
     from pawl.core.redlock import RedlockOptions
     from pawl.core.runtime import Call, Fault, Reply
 
-__all__ = ["ask", "begin", "claim_of", "end", "hand_on", "settle"]
+__all__ = ["ask", "begin", "claim_of", "end", "hand_on", "settle", "void"]
 
 
 def begin(engine: Engine, plan: Plan) -> Tenure | None:
@@ -115,6 +116,15 @@ def settle(
     return lease
 
 
+def void(engine: Engine, tenure: Tenure) -> None:
+    """Undo a lease that was made of a tenure and that nobody got; its token is for the caller to give back."""
+    lease = tenure.lease() if tenure.lease is not None else None
+    if lease is not None:
+        lease._released = True
+    engine.end(tenure)
+    engine.forget_holder(tenure, tenure.who)
+
+
 def claim_of(tenure: Tenure, answer: Reply | Fault | None, sent_at: float) -> Claim:
     """What the general way goes on with: the token, and what became of its first question.
 
@@ -137,27 +147,36 @@ def hand_on(engine: Engine, lease: BaseLease) -> bool:
     tenure = lease._tenure
     place = tenure.place
     if place is None:
-        return next_in_run(engine, lease)
-    if lease._sleepers:
+        return bool(tenure.behind) and next_in_run(engine, lease)
+    if not place.sleepers or lease._sleepers:
         return False
     now = engine.runtime.now()
-    with engine.guard:
-        if (
-            lease._released
-            or lease._levels != 1
-            or tenure.state is not LeaseState.HELD
-            or tenure.epoch != engine.epoch
-            or now >= tenure.valid_until
-            or not place.may_hand_over(tenure, now)
-        ):
-            return False
-        lease._released = True
-        tenure.watchers = None
+    sleeper: Sleeper | None = None
+    try:
+        with engine.guard:
+            if (
+                lease._released
+                or lease._levels != 1
+                or tenure.state is not LeaseState.HELD
+                or tenure.epoch != engine.epoch
+                or now >= tenure.valid_until
+                or place.turn != tenure.turn
+                or not place.may_hand_over(tenure, now)
+            ):
+                return False
+            granted_at = tenure.granted_at
+            sleeper = place.sleepers[0]
+            place.hand_to(sleeper, tenure, now, lease)
+        # As early as can be: the other thread takes a while to wake, and the rest is done meanwhile.
+        sleeper.parker.unpark()
         engine.forget_holder(tenure, lease._who)
         if engine.observer is not None:
-            engine.count_end(tenure, "released")
-        sleeper = place.hand_to_first(tenure, now)
-    sleeper.parker.unpark()
+            engine.observer.released(tenure.primitive, granted_at, "released")
+    except BaseException:
+        if sleeper is not None and sleeper.number:
+            sleeper.parker.unpark()
+            engine.forget_holder(tenure, lease._who)
+        raise
     return True
 
 
@@ -183,7 +202,7 @@ def end(engine: Engine, lease: BaseLease) -> Call | None:
             or tenure.epoch != engine.epoch
             or engine.runtime.now() >= tenure.valid_until
             or lease._levels != 1
-            or (place is not None and place.sleepers)
+            or (place is not None and (place.sleepers or place.turn != tenure.turn))
         ):
             return None
         lease._released = True

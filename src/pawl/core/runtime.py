@@ -134,6 +134,10 @@ class Parker(Protocol):
         """Sleep until woken or until ``timeout`` seconds passed; True if woken."""
         ...
 
+    def rest(self, timeout: float | None) -> bool | Awaitable[object]:
+        """``park`` for the straight way: done where a call blocks its thread, else what is to be awaited."""
+        ...
+
     def unpark(self) -> None:
         """Wake the sleeper; from any thread, any number of times."""
         ...

@@ -117,13 +117,13 @@ class Shelter:
         if key is not None:
             _free(key)
 
-    def hand_over(self, tenure: Tenure, now: float) -> Turn:  # noqa: ARG002 - as a place of the server's names
+    def hand_over(self, tenure: Tenure, now: float, number: int | None = None) -> Turn:  # noqa: ARG002 - as a place of the server's names
         """The end of a release: the server has no part in it."""
         tenure.used += 1
         self.leave()
         return Turn.HANDED
 
-    def pass_claim(self, claim: Claim) -> bool:  # noqa: ARG002 - there is none to pass on
+    def pass_claim(self, claim: Claim, turn: int) -> bool:  # noqa: ARG002 - there is none to pass on
         """The end by loss."""
         self.leave()
         return True

@@ -52,6 +52,7 @@ class Tenure:
         watchers: Called once when it is lost.
         outer: What its owner holds around it and goes on with after it: the reader of an upgrade; or None.
         place: The local queue it belongs to, or None.
+        turn: The turn of that queue in which it was granted.
         row: Where the renewal schedule keeps it.
         unanswered: True if a request of the token got no reply: a late copy may come, so its leave needs a tombstone.
         quorum: How several independent masters voted for it; None with one.
@@ -70,6 +71,7 @@ class Tenure:
     watchers: list[Callable[[], object]] | None = None
     outer: Tenure | None = None
     place: Place | None = None
+    turn: int = 0
     row: OrderedDict[Tenure, float] | None = None
     lease: ref[BaseLease] | None = None
     who: object = None

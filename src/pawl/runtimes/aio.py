@@ -55,6 +55,15 @@ class _Sleep:
         woken, self._woken = self._woken, None
         return False if woken is None else woken
 
+    def rest(self, timeout: float | None) -> bool | Awaitable[object]:
+        """``park`` without a coroutine of its own where nothing limits it."""
+        if timeout is not None:
+            return self.park(timeout)
+        if self._woken is not None:
+            return True
+        self._future = self._loop.create_future()
+        return self._future
+
     def unpark(self, value: Any = True) -> None:  # noqa: FBT002 - a value, not a switch
         """Wake the sleeper."""
         self._woken = value

@@ -59,6 +59,9 @@ class _ThreadParker:
     async def park(self, timeout: float | None) -> bool:
         return self._bell.acquire(timeout=-1 if timeout is None else max(0.0, timeout))
 
+    def rest(self, timeout: float | None) -> bool:
+        return self._bell.acquire(True, -1 if timeout is None else timeout)
+
     def unpark(self) -> None:
         try:  # noqa: SIM105 - a context made in Python costs as much as the whole hand-over's arithmetic
             self._bell.release()

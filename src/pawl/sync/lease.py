@@ -8,6 +8,7 @@ from typing import Self
 from pawl.core import endings
 from pawl.core.lease import BaseLease, LossSignal
 from pawl.core.options import Seconds, check_ttl
+from pawl.core.quick import hand_on
 from pawl.runtimes.threads import run
 
 __all__ = ["Lease", "Lost", "WriteLease"]
@@ -61,7 +62,8 @@ class Lease(BaseLease):
             NotHeld: It was lost or released before; nothing was touched.
             BackendUnavailable: The server did not answer; the ttl frees the name at the latest.
         """
-        endings.tell(self, run(endings.release(self._engine, self)))
+        if not hand_on(self._engine, self):
+            endings.tell(self, run(endings.release(self._engine, self)))
 
     def detach(self) -> str:
         """Stop caring for the lease without releasing it; another process may ``adopt`` the returned ticket.
@@ -81,7 +83,8 @@ class Lease(BaseLease):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        run(endings.end_block(self._engine, self, error))
+        if not hand_on(self._engine, self):
+            run(endings.end_block(self._engine, self, error))
 
 
 class WriteLease(Lease):

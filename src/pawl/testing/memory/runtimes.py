@@ -28,6 +28,9 @@ class _Parker:
     async def park(self, timeout: float | None) -> bool:
         return self._nap.wait(timeout)
 
+    def rest(self, timeout: float | None) -> bool:
+        return self._nap.wait(timeout)
+
     def unpark(self) -> None:
         self._nap.wake()
 

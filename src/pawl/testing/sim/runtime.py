@@ -84,6 +84,9 @@ class _Sleep:
         woken, self._woken = self._woken, None
         return False if woken is None else woken
 
+    def rest(self, timeout: float | None) -> Awaitable[Any]:
+        return self.park(timeout)
+
     @staticmethod
     def over(item: tuple[Task, int]) -> None:
         task, step = item
