@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 from weakref import ref
 
 from pawl.core.claim import Claim
+from pawl.model import LeaseState
 
 if TYPE_CHECKING:
     from pawl.core.lease import BaseLease
@@ -204,7 +205,7 @@ class Place:
         """Whether the rules allow a hand-over now to a sleeper that there is. Under the guard."""
         options = tenure.options
         return bool(self.sleepers) and (
-            tenure.live
+            tenure.state is LeaseState.HELD
             and self.streak < options.handover
             and tenure.used < options.handover
             and tenure.failures == 0

@@ -21,6 +21,7 @@ from pawl.core import endings, operations
 from pawl.core.bearing import bear, rest
 from pawl.core.claim import TOMB_MS, Claim, check_stop, patience
 from pawl.core.multi_lease import BaseMultiLease, MultiPlan, Together
+from pawl.core.owning import own_grant
 from pawl.core.refusal import timed_out
 from pawl.core.runtime import Call, Fault, Reply
 from pawl.core.validity import valid_until

@@ -97,7 +97,8 @@ def acquire(
         way = _acquire_here
     else:
         way = _acquire_free
-    return cast("Coroutine[Any, Any, L]", way(engine, plan, new_lease, timeout, stop))
+    operation: Coroutine[Any, Any, Any] = way(engine, plan, new_lease, timeout, stop)
+    return operation
 
 
 async def _acquire_here(

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 from pawl.core.durable import Durable
 from pawl.core.runs import RUN
@@ -36,7 +36,6 @@ MIN_TTL = 0.05
 MAX_TTL = 366 * 86400.0
 DAY_MS = 86_400_000
 _LEAST_DEADLOCK_AFTER = 0.02
-_HAND_OVER_FOR = 0.02
 _MOST_LOCAL_GRANTS = 1000
 _MOST_REPLICAS = 100
 _ROOM_FOR_RUNS = 1000
@@ -345,10 +344,8 @@ class LockOptions:
         roomy = self.max_waiters >= _ROOM_FOR_RUNS
         return self.handover == 0 and self.renew and not self.confirms and self.min_hold == 0 and roomy
 
-    @property
-    def hand_over_for(self) -> float:
-        """Seconds that a run of local grants may last, so that other clients wait no longer than that."""
-        return _HAND_OVER_FOR
+    hand_over_for: ClassVar[float] = 0.02
+    """Seconds that a run of local grants may last, so that other clients wait no longer than that."""
 
     def but(self, **changes: Any) -> LockOptions:
         """These options with some changed, checked again; a changed ttl brings its own renewal and ticket defaults."""
