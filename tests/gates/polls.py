@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import queue
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Self
 
 import pawl
 from pawl.testing import Server
@@ -67,6 +68,33 @@ class Heard:
 
     def close(self) -> None:
         self.made.colour.run(self.leaders.close)
+
+
+class Stalls:
+    """How much longer than asked for a thread sleeps while it is entered: what a busy machine adds to every delay.
+
+    Attributes:
+        total: Seconds so far.
+    """
+
+    def __init__(self) -> None:
+        self.total = 0.0
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._measure, daemon=True)
+
+    def _measure(self) -> None:
+        while not self._over.is_set():
+            asleep = time.monotonic()
+            time.sleep(0.02)
+            self.total += max(0.0, time.monotonic() - asleep - 0.03)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
 
 
 def leads(election: Made, **kwargs: object) -> Any:  # noqa: ANN401 - a lease of either colour

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from functools import partial
 from typing import Any
 
@@ -139,7 +140,11 @@ async def a_barrier_counts_an_arrival_once(world: World) -> None:
         await world.until(partial(getattr, rule, "hits"), f"{what} was injected")
         await world.pause(0.5)
         proxy.clear()
-        arrived = await settle(world.lock(name=f"n{number}").arrived())
+        arrived, end = 0, time.monotonic() + SLACK
+        # On a busy machine its ticket may lapse, and it arrives anew: never two, and one in the end.
+        while arrived == 0 and time.monotonic() < end:
+            arrived = await settle(world.lock(name=f"n{number}").arrived())
+            await world.pause(0.02)
         expect(arrived == 1, f"after {what}, one has arrived, not {arrived}")
         others = [_wait(world, world.lock(name=f"n{number}")) for _ in range(world.lock().parties - 1)]
         for party in (first, *others):
