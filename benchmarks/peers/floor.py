@@ -16,13 +16,17 @@ import secrets
 import socket
 import string
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
 from benchmarks.peers.base import Handle, Options, Peer
 
+if TYPE_CHECKING:
+    from pawl.core.runtime import Call
+
 TTL_MS = 30_000
-RID = b"0123456789"
+_RID = 1_000_000_000
+RID = b"%d" % _RID
 _ALPHABET = string.ascii_letters + string.digits
 _COMPARE_AND_DELETE = (
     "if redis.call('GET',KEYS[1])==ARGV[1] then return redis.call('DEL',KEYS[1]) end return 0"
@@ -92,12 +96,22 @@ def new_token() -> bytes:
     return "".join(secrets.choice(_ALPHABET) for _ in range(24)).encode() + b"@benchmark:123456/MainThread"
 
 
-def keys_of(name: str, token: bytes) -> list[bytes]:
-    """Return the six keys that pawl's scripts declare for a name."""
-    key = b"pawl:" + name.encode()
-    tag = b"{" + key + b"}"
-    helpers = (b":fence", b":1:queue", b":1:tickets", b":1:dead:" + token, b":1:holds")
-    return [key, *(tag + helper for helper in helpers)]
+def calls_of(name: str, token: bytes) -> tuple[Call, Call]:
+    """Return what pawl sends to take a name and to give it back."""
+    from pawl.primitives.mutex import Mutex
+
+    mutex = Mutex("lock", name, f"pawl:{name}")
+    text = token.decode()
+    channel = f"pawl:wake:{text[:16]}"
+    take = mutex.acquire(text, TTL_MS, 3000, wait=True, block=17, channel=channel, max_waiters=10_000)
+    return take, mutex.leave(text, 0, 0)
+
+
+def _same_size(sha: str, call: Call) -> bytes:
+    """Pack a call of another script with the same words; the request id is one of ten digits, as pawl's."""
+    words = call.words()
+    count = int(words[0]) if words[0].isdigit() else 0
+    return evalsha(sha, words[1 : count + 1], [*words[count + 1 :], RID])
 
 
 def evalsha(sha: str, keys: Sequence[bytes], arguments: Sequence[bytes | int]) -> bytes:
@@ -141,28 +155,18 @@ def _set_handle(wire: Wire, name: str) -> Handle:
 
 
 def _evalsha_handle(wire: Wire, name: str) -> Handle:
-    token = new_token()
-    keys = keys_of(name, token)
-    acquire = evalsha(
-        wire.load(_ACQUIRE), keys, [token, TTL_MS, 3000, 1, 16, b"pawl:wake:" + token[:16], 10_000, RID]
-    )
-    release = evalsha(wire.load(_LEAVE), keys, [token, 0, 0, RID])
+    take, leave = calls_of(name, new_token())
+    acquire = _same_size(wire.load(_ACQUIRE), take)
+    release = _same_size(wire.load(_LEAVE), leave)
     return Handle(acquire=_expect(wire, acquire, b"H"), release=_expect(wire, release, b"R"))
 
 
 def _scripts_handle(wire: Wire, name: str) -> Handle:
-    from pawl.core.scripts import load
-
     token = new_token()
-    keys = keys_of(name, token)
-    acquire = evalsha(
-        wire.load(load("pawl.primitives.mutex", "acquire").source),
-        keys,
-        [token, TTL_MS, 3000, 1, 16, b"pawl:wake:" + token[:16], 10_000, _DAY_MS, RID],
-    )
-    leave = evalsha(
-        wire.load(load("pawl.primitives.mutex", "leave").source), keys, [token, 0, 0, b"", _DAY_MS, RID]
-    )
+    take_call, leave_call = calls_of(name, token)
+    for one in (take_call, leave_call):
+        wire.load(one.script.source)
+    acquire, leave = take_call.pack(_RID), leave_call.pack(_RID)
     call = wire.call
     count = 0
 
@@ -172,13 +176,13 @@ def _scripts_handle(wire: Wire, name: str) -> Handle:
         count += 1
         fresh = b"%024d" % count + token[24:]
         reply = call(acquire.replace(token, fresh))
-        assert isinstance(reply, list)
+        assert isinstance(reply, list), reply
         assert reply[0] == b"H", reply
         return fresh
 
     def give_back(fresh: bytes) -> None:
         reply = call(leave.replace(token, fresh))
-        assert isinstance(reply, list)
+        assert isinstance(reply, list), reply
         assert reply[0] == b"R", reply
 
     return Handle(acquire=take, release=give_back)
@@ -200,7 +204,7 @@ def _floor(key: str, label: str, make: Callable[[Wire, str], Handle], modules: t
 
 
 SET = _floor("floor-set", "floor: SET NX PX + compare-delete", _set_handle)
-EVALSHA = _floor("floor-evalsha", "floor: EVALSHA of pawl's size", _evalsha_handle)
+EVALSHA = _floor("floor-evalsha", "floor: EVALSHA of pawl's size", _evalsha_handle, ("pawl.primitives",))
 PAWL_SCRIPTS = _floor(
-    "floor-scripts", "floor: pawl's scripts, raw socket", _scripts_handle, ("pawl.core.scripts",)
+    "floor-scripts", "floor: pawl's scripts, raw socket", _scripts_handle, ("pawl.primitives",)
 )

@@ -11,7 +11,7 @@ from collections import deque
 from urllib.parse import urlsplit
 
 from benchmarks.peers.base import Handle, Options, Peer
-from benchmarks.peers.floor import RID, TTL_MS, evalsha, keys_of, new_token, pack
+from benchmarks.peers.floor import RID, calls_of, new_token, pack
 
 
 class _Mux(asyncio.Protocol):
@@ -47,17 +47,16 @@ class _Mux(asyncio.Protocol):
 
 
 class _Session:
-    def __init__(self, mux: _Mux, acquire: str, leave: str) -> None:
+    def __init__(self, mux: _Mux) -> None:
         self._mux = mux
-        self._acquire = acquire
-        self._leave = leave
 
     async def handle(self, name: str) -> Handle:
         token = new_token()
-        keys = keys_of(name, token)
-        arguments: list[bytes | int] = [token, TTL_MS, 3000, 1, 16, b"pawl:wake:" + token[:16], 10_000, RID]
-        acquire = evalsha(self._acquire, keys, arguments)
-        leave = evalsha(self._leave, keys, [token, 0, 0, RID])
+        take_call, leave_call = calls_of(name, token)
+        for one in (take_call, leave_call):
+            sha = await self._mux.call(pack("SCRIPT", "LOAD", one.script.source))
+            assert isinstance(sha, bytes), sha
+        acquire, leave = take_call.pack(int(RID)), leave_call.pack(int(RID))
         call = self._mux.call
         count = 0
 
@@ -66,13 +65,13 @@ class _Session:
             count += 1
             fresh = b"%024d" % count + token[24:]
             reply = await call(acquire.replace(token, fresh))
-            assert isinstance(reply, list)
+            assert isinstance(reply, list), reply
             assert reply[0] == b"H", reply
             return fresh
 
         async def give_back(fresh: bytes) -> None:
             reply = await call(leave.replace(token, fresh))
-            assert isinstance(reply, list)
+            assert isinstance(reply, list), reply
             assert reply[0] == b"R", reply
 
         return Handle(acquire=take, release=give_back)
@@ -83,23 +82,16 @@ class _Session:
 
 async def _open(url: str, options: Options) -> _Session:
     del options
-    from pawl.core.scripts import load
-
     parts = urlsplit(url)
     loop = asyncio.get_running_loop()
     _, mux = await loop.create_connection(_Mux, parts.hostname or "127.0.0.1", parts.port or 6379)
-    shas: list[str] = []
-    for name in ("acquire", "leave"):
-        sha = await mux.call(pack("SCRIPT", "LOAD", load("pawl.primitives.mutex", name).source))
-        assert isinstance(sha, bytes)
-        shas.append(sha.decode())
-    return _Session(mux, *shas)
+    return _Session(mux)
 
 
 PEER = Peer(
     key="floor-mux",
     label="floor: pawl's scripts, bare multiplexer",
-    modules=("hiredis", "pawl.core.scripts"),
+    modules=("hiredis", "pawl.primitives"),
     distributions=("hiredis",),
     commands=frozenset({"evalsha"}),
     open_async=_open,

@@ -72,7 +72,7 @@ def test_a_run_gives_every_metric_of_every_participant(tmp_path: Path) -> None:
 
 def test_a_library_that_cannot_be_had_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(installs, "CACHE", tmp_path)
-    monkeypatch.setattr("shutil.which", lambda _name: None)
+    monkeypatch.setenv("PATH", str(tmp_path))
     for install in (installs.node.__wrapped__, installs.java.__wrapped__):
         assert "on PATH" in (install() or "")
     assert "no go on PATH" in (installs.go.__wrapped__("redsync") or "")
