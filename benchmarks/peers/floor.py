@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from pawl.core.runtime import Call
 
 TTL_MS = 30_000
-_RID = 1_000_000_000
-RID = b"%d" % _RID
+RID = 1_000_000_000
 _ALPHABET = string.ascii_letters + string.digits
 _COMPARE_AND_DELETE = (
     "if redis.call('GET',KEYS[1])==ARGV[1] then return redis.call('DEL',KEYS[1]) end return 0"
@@ -108,10 +107,8 @@ def calls_of(name: str, token: bytes) -> tuple[Call, Call]:
 
 
 def _same_size(sha: str, call: Call) -> bytes:
-    """Pack a call of another script with the same words; the request id is one of ten digits, as pawl's."""
-    words = call.words()
-    count = int(words[0]) if words[0].isdigit() else 0
-    return evalsha(sha, words[1 : count + 1], [*words[count + 1 :], RID])
+    """Return the bytes of a call, but of another script."""
+    return call.pack(RID).replace(call.script.sha.encode(), sha.encode())
 
 
 def evalsha(sha: str, keys: Sequence[bytes], arguments: Sequence[bytes | int]) -> bytes:
@@ -166,7 +163,7 @@ def _scripts_handle(wire: Wire, name: str) -> Handle:
     take_call, leave_call = calls_of(name, token)
     for one in (take_call, leave_call):
         wire.load(one.script.source)
-    acquire, leave = take_call.pack(_RID), leave_call.pack(_RID)
+    acquire, leave = take_call.pack(RID), leave_call.pack(RID)
     call = wire.call
     count = 0
 

@@ -56,7 +56,7 @@ class _Session:
         for one in (take_call, leave_call):
             sha = await self._mux.call(pack("SCRIPT", "LOAD", one.script.source))
             assert isinstance(sha, bytes), sha
-        acquire, leave = take_call.pack(int(RID)), leave_call.pack(int(RID))
+        acquire, leave = take_call.pack(RID), leave_call.pack(RID)
         call = self._mux.call
         count = 0
 
