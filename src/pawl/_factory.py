@@ -29,7 +29,7 @@ from pawl.core.template import Template, Unfilled, escape, make, plain
 from pawl.errors import ConfigurationError, NotSupported
 from pawl.primitives.election import Ballot, ballot_key
 from pawl.primitives.mutex import Mutex, SharedMutex
-from pawl.primitives.permits import SHARED, Permits
+from pawl.primitives.permits import ANY_LIMIT, SHARED, Permits
 from pawl.primitives.redlock import QuorumMutex
 from pawl.primitives.session import SessionKeys
 
@@ -141,7 +141,7 @@ class Settings:
             return self._exclusive(kind, name)
         try:
             if kind == "semaphore":
-                return Permits(kind, name, key_of(self.namespace, name), "permits", SHARED)
+                return Permits(kind, name, key_of(self.namespace, name), "permits", SHARED, ANY_LIMIT)
             if kind.startswith("rwlock"):
                 return Permits(kind, name, key_of(self.namespace, name), "rwlock", SHARED)
             if kind == "election":

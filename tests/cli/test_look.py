@@ -175,6 +175,8 @@ def test_a_name_is_taken_as_it_stands(pawl: Pawl, client: library.Client) -> Non
     with client.lock("a{{b}}"):
         assert json.loads(pawl.run("show", "--json", "a{b}")[1])["locks"][0]["held"]
         assert pawl.run("acquire", "-n", "a{b}")[0] == 75
+        assert pawl.run("run", "-n", "a{b}", "--", "true")[0] == 75
+    assert pawl.run("run", "a{b}", "--", "sh", "-c", 'test "$PAWL_LOCK_NAME" = "a{b}"')[0] == 0
 
 
 def test_watch_tells_each_change(pawl: Pawl, client: library.Client) -> None:

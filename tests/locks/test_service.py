@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import pawl
+from pawl.core.service import Book
 from pawl.testing.servers import Server
 from tests.faults.rig import Client, Colour, in_thread, remains, until
 from tests.refusal import refused
@@ -187,3 +188,18 @@ def test_bad_options(services: list[Service], options: Any, word: str) -> None: 
 @pytest.mark.parametrize("identifier", ["", "a@b", "a b", 7])
 def test_bad_identifiers(services: list[Service], identifier: Any) -> None:  # noqa: ANN401 - what is wrong
     refused(lambda: services[0].acquire("job", identifier=identifier), "owner")
+
+
+def test_who_waits_is_counted_right_beside_very_many_names() -> None:
+    """The counters of a name are dropped for others after a while; who waits for it is not."""
+    book: Book[object] = Book()
+    busy = pawl.LockInfo(
+        name="busy", held=True, holder="", foreign=False, ttl_left=1, fence=1, count=1, queue_length=2
+    )
+    with book.watching("busy"), book.watching("busy"):
+        for number in range(10_001):
+            book.count(f"n{number}", "acquired")
+        assert book.stats().waiting == 2
+        assert book.metrics(busy).waiting == 2
+    assert book.stats().waiting == 0
+    assert book.metrics(busy).waiting == 0

@@ -71,6 +71,8 @@ def test_locks_lists_all_names_of_all_clients(clean: Server) -> None:
         eventually(lambda: names_of(stranger) == ["z"], "each namespace has its own", timeout=5)
         infos = {info.name: info for info in two.locks()}
         assert [infos[name].kind for name in "abs"] == ["rlock", "lock", "semaphore"]
+        assert (infos["s"].limit, infos["s"].used) == (3, 1)
+        assert [(holder.mode, holder.permits) for holder in infos["s"].holders] == [("permits", 1)]
         assert infos["b"].fence == lease.fence
         assert infos["b"].owner == "MainThread"
         assert infos["b"].pid == os.getpid()

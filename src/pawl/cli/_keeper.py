@@ -137,12 +137,14 @@ class Keeper:
             client.close(timeout=_CLOSE_FOR)
 
     def _take(self, client: pawl.Client) -> pawl.Lease:
+        from pawl.core.template import escape
+
         wish = self._wish
         options: dict[str, Any] = {**wish.options, "on_lost": self._tell_loss}
         take = (
-            client.election(wish.name, **options).campaign
+            client.election(escape(wish.name), **options).campaign
             if wish.election
-            else client.lock(wish.name, **options).acquire
+            else client.lock(escape(wish.name), **options).acquire
         )
         return take() if wish.timeout is None else take(timeout=wish.timeout)
 
@@ -159,13 +161,15 @@ class Keeper:
 
     def _learn_holder(self, client: pawl.Client) -> None:
         from pawl import PawlError
+        from pawl.core.template import escape
 
+        name = escape(self._wish.name)
         try:
             if self._wish.election:
-                leader = client.election(self._wish.name).leader()
+                leader = client.election(name).leader()
                 self.holder = leader.identity if leader else ""
             else:
-                self.holder = client.inspect(self._wish.name, waiters=0).holder
+                self.holder = client.inspect(name, waiters=0).holder
         except PawlError:
             # Only a courtesy to the one who waits; the acquire itself says what is wrong with the server.
             self.holder = ""

@@ -100,11 +100,10 @@ def elect(ctx: click.Context, /, **given: Any) -> int:
 def _lead(child: list[str], given: Mapping[str, Any]) -> Ended:
     from pawl.cli._keeper import Wish
     from pawl.cli._wrapper import Job, mind
-    from pawl.core.template import escape
 
     keep = ("ttl", "identity")
     wish = Wish(
-        name=escape(given["name"]),
+        name=given["name"],
         url=given["url"],
         defaults={} if given["namespace"] is None else {"namespace": given["namespace"]},
         options={key: given[key] for key in keep if given[key] is not None},

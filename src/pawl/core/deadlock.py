@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from pawl.core.info import text_of
 from pawl.core.runtime import Fault, Reply
 from pawl.core.sessions import CARE, read_record
 from pawl.errors import DeadlockDetected
@@ -33,6 +34,7 @@ __all__ = ["look_for_cycles"]
 _MOST_CHECKS = 32
 _MOST_STEPS = 64
 _MOST_SESSIONS = 64
+_MOST_HOLDERS = 100
 _PATIENCE = 0.25
 _POLL = 0.05
 _FIRST_PAUSE = 0.1
@@ -52,6 +54,26 @@ class _Step(NamedTuple):
     name: str
     fence: int
     used: int
+
+
+class _Holder(NamedTuple):
+    who: Who
+    fence: int
+    used: int
+    mode: str
+
+
+def _must_leave(wanted: str, held: str, limit: int) -> bool:
+    """Whether a waiter that wants permits as ``wanted`` gets nothing while this one holder stays.
+
+    Any other holder may come and go: so it is true of each step of a circle, and the circle never ends by itself. A
+    waiter who needs one of several holders to leave, and no certain one, proves nothing.
+    """
+    if not held or held == "o":
+        return True
+    if limit:
+        return limit - int(held) < int(wanted or 1)
+    return wanted == "x" or held == "x" or wanted == held == "u"
 
 
 class _Cycle(NamedTuple):
@@ -126,7 +148,7 @@ class _Reading:
         self._book = book
         self._patience = patience
         self._records: dict[str, list[Record]] = {}
-        self._holders: dict[str, list[tuple[Who, int, int]]] = {}
+        self._holders: dict[str, tuple[list[_Holder], int]] = {}
         self.last_ms: int = 0
 
     async def cycle(self, wait: Wait) -> _Cycle | None:
@@ -142,11 +164,15 @@ class _Reading:
 
     async def _follow(self, who: Who, goal: Who, steps: list[_Step], seen: set[Who]) -> bool:
         row = self._wait_of(who)
-        primitive = None if row is None else self._book.setup.make(row.kind, row.name)
+        primitive = None if row is None else self._book.setup.look(row.kind, row.name)
         if row is None or primitive is None:
             return False
-        for holder, fence, used in await self._holders_of(primitive):
-            if holder in seen and holder != goal:
+        holders, limit = await self._holders_of(primitive)
+        for holder, fence, used, mode in holders:
+            if (holder in seen and holder != goal) or not _must_leave(row.mode, mode, limit):
+                continue
+            if holder == who and mode:
+                # It may give back some of its own permits, or write beside its own reader.
                 continue
             seen.add(holder)
             steps.append(_Step(who, row.label, row.number, row.since_ms, row.name, fence, used))
@@ -163,22 +189,27 @@ class _Reading:
                 return next((row for row in record.waits if row.who == who[1]), None)
         return None
 
-    async def _holders_of(self, primitive: Primitive) -> list[tuple[Who, int, int]]:
-        found = self._holders.get(primitive.key)
-        if found is not None:
-            return found
-        found = self._holders[primitive.key] = []
-        reply = (await self._ask([primitive.inspect(0)]))[0]
+    async def _holders_of(self, primitive: Primitive) -> tuple[list[_Holder], int]:
+        known = self._holders.get(primitive.key)
+        if known is not None:
+            return known
+        found: list[_Holder] = []
+        reply = (await self._ask([primitive.inspect(_MOST_HOLDERS if hasattr(primitive, "mode") else 0)]))[0]
         self.last_ms = max(self.last_ms, reply[6])
         # An explicit owner's holds may be of several processes; a waiter waits for all of them.
         listed = reply[13][1::3] if len(reply) > 13 else [reply[2]]
+        # Of permits each holder has a fence of its own, of a mutex there is one.
+        modes = {reply[4]: ""}
+        if len(reply) > 14:
+            modes = {fence: text_of(mode) for fence, mode in zip(reply[14], reply[13][::3], strict=True)}
+        known = self._holders[primitive.key] = found, int(reply[11]) if len(reply) > 11 else 0
         for process in {bytes(public).decode(errors="replace").rpartition("/")[0] for public in listed}:
             for record in await self._sessions(process + "/") if process else ():
                 for row in record.holds:
-                    held = self._book.setup.make(row.kind, row.name)
-                    if held is not None and held.key == primitive.key and row.fence == reply[4]:
-                        found.append(((record.id, row.who), row.fence, row.used))
-        return found
+                    held = self._book.setup.look(row.kind, row.name)
+                    if held is not None and held.key == primitive.key and row.fence in modes:
+                        found.append(_Holder((record.id, row.who), row.fence, row.used, modes[row.fence]))
+        return known
 
     async def _sessions(self, prefix: str) -> list[Record]:
         records = self._records.get(prefix)

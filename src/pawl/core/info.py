@@ -58,7 +58,9 @@ def read_info(primitive: Primitive, reply: Reply) -> LockInfo:
     return _with_holders(info, now_ms, *many) if many else info
 
 
-def _with_holders(info: LockInfo, now_ms: int, permits: int, used: int, listed: list[Any]) -> LockInfo:
+def _with_holders(
+    info: LockInfo, now_ms: int, permits: int, used: int, listed: list[Any], _fences: object = None
+) -> LockInfo:
     holders = tuple(
         HolderInfo(text_of(who), *_mode(text_of(mode), permits), _left(expiry, now_ms))
         for mode, who, expiry in zip(listed[::3], listed[1::3], listed[2::3], strict=True)

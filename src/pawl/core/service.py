@@ -84,6 +84,8 @@ class Book(Generic[L]):
         self._held: dict[tuple[str, str], list[L]] = {}
         self._counts: OrderedDict[str, Counter[str]] = OrderedDict()
         self._totals: Counter[str] = Counter()
+        # Never forgotten for another name: only names that are waited for are in it.
+        self._waiting: dict[tuple[str, object], None] = {}
 
     def put(self, name: str, identifier: str, lease: L) -> None:
         """Note a hold."""
@@ -122,28 +124,29 @@ class Book(Generic[L]):
             raise NotHeld(f"renew {name!r}: nothing of it is held by {identifier!r} here", name=name)
         return holds
 
-    def count(self, name: str, what: str, by: int = 1) -> None:
+    def count(self, name: str, what: str) -> None:
         """Count what happened to a name."""
-        self._totals[what] += by
+        self._totals[what] += 1
         counts = self._counts.get(name)
         if counts is None:
             counts = self._counts[name] = Counter()
             if len(self._counts) > _MOST_NAMES:
                 self._counts.popitem(last=False)
-        counts[what] += by
+        counts[what] += 1
 
     @contextmanager
     def watching(self, name: str) -> Generator[None]:
         """Count one who waits, and what fails."""
         self.count(name, "waits")
-        self.count(name, "waiting")
+        waiter = name, object()
+        self._waiting[waiter] = None
         try:
             yield
         except PawlError:
             self.count(name, "failures")
             raise
         finally:
-            self.count(name, "waiting", -1)
+            del self._waiting[waiter]
 
     def metrics(self, info: LockInfo) -> ServiceMetrics:
         """The record of a name: what the server says, and what was counted here."""
@@ -156,7 +159,7 @@ class Book(Generic[L]):
             queue_length=info.queue_length,
             acquired=counts["acquired"],
             waits=counts["waits"],
-            waiting=counts["waiting"],
+            waiting=sum(name == info.name for name, _ in self._waiting.copy()),
             failures=counts["failures"],
         )
 
@@ -170,6 +173,6 @@ class Book(Generic[L]):
             acquired=totals["acquired"],
             released=totals["released"],
             waits=totals["waits"],
-            waiting=totals["waiting"],
+            waiting=len(self._waiting),
             failures=totals["failures"],
         )

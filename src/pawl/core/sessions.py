@@ -142,7 +142,7 @@ class HoldRow(NamedTuple):
 
 
 class WaitRow(NamedTuple):
-    """One wait in a record; ``number`` is never used again by its session."""
+    """One wait in a record; ``number`` is never used again by its session. ``mode``: which permits are wanted."""
 
     kind: str
     name: str
@@ -151,6 +151,7 @@ class WaitRow(NamedTuple):
     label: str
     since_ms: int
     rank: int
+    mode: str = ""
 
 
 class Record(NamedTuple):
@@ -404,7 +405,7 @@ class Book:
                 self._waits_told += 1
                 row = WaitRow(
                     primitive.kind, primitive.name, self._waits_told, _key(who), label_of(who),
-                    self._server_ms(since), rank,
+                    self._server_ms(since), rank, getattr(primitive, "mode", ""),
                 )  # fmt: skip
                 wait = Wait(target, primitive, who, row, now)
             elif wait.row.rank != rank:
