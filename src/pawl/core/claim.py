@@ -393,6 +393,10 @@ def _held(
         engine.depart(primitive, claim.token, TOMB_MS)
         claim.restart(engine.runtime.new_token())
         return None
+    if reply[3] <= options.ticket_ms and reply[3] < options.life_ms and not claim.drifted:
+        # Found, not granted now: an earlier copy was queued and served, and lives only as long as its ticket.
+        claim.drifted = 1
+        return None
     valid = valid_until(sent_at, reply[3] - options.delay_ms, options.ttl_ms)
     if valid > engine.runtime.now():
         # Permits say in which mode they are held there.

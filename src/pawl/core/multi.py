@@ -245,7 +245,8 @@ def _read(engine: Engine, plan: MultiPlan, reply: Reply, sent_at: float) -> list
         until = valid_until(sent_at, left_ms, member.options.ttl_ms)
         if cur <= 0 or until <= now:
             return None
-        grants.append(Grant(cur, until, confirmed=True))
+        # One that was found, not granted now, may end soon: it is renewed at once.
+        grants.append(Grant(cur, until, confirmed=left_ms >= member.options.ttl_ms))
     return grants
 
 

@@ -42,7 +42,8 @@ if call('EXISTS', DEAD) == 1 then
 end
 sweep()
 local arrived = call('ZCARD', WAITING) + 1
-if arrived > 1 and barrier.parties ~= parties then
+-- 0: the server lost that key alone.
+if arrived > 1 and barrier.parties > 0 and barrier.parties ~= parties then
   return {'C', RID, barrier.parties}
 end
 local number = barrier.number + 1
