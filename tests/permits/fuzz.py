@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, cast
 
-from tests.permits.rig import PermitRig, Permits, Run, broken
+from pawl.testing.sim.permit_rules import PermitRun, PermitState, broken_permits
+from tests.permits.rig import PermitRig, take
 from tests.scripts.fuzz import TOMB, Answered, Belief, Client, World
 from tests.scripts.model import Step
 from tests.scripts.rig import DAY, Reply, Rig
@@ -24,7 +25,7 @@ class PermitWorld(World):
     def __init__(self, rig: Rig, seed: int) -> None:
         self.limits: dict[str, int] = {}
         self.writers = {"rw": 0}
-        self.seen: dict[str, Permits] = {"sem": Permits(0), "rw": Permits(0)}
+        self.seen: dict[str, PermitState] = {"sem": PermitState(0), "rw": PermitState(0)}
         super().__init__(rig, seed, ("sem", "rw"))
         self.later(self.rng.uniform(100, 2000), self.change_limit)
 
@@ -37,17 +38,18 @@ class PermitWorld(World):
     def arrive(self, name: str, step: Step, args: tuple[Any, ...], answered: Answered) -> None:
         self.rig.now_us = self.start_us + int((self.now - self.behind) * 1000)
         self.rig.drift_us = self.rng.choice([0, 0, 400, 2500])
-        reply = self.rig.run(step.script, (*args, self.fence_ttl()), name, dead=step.token)
+        reply = self.rig.run(step.script, args, name, dead=step.token)
         self.stats[f"{step.script} {reply[0]}"] += 1
         asked = args[1] if step.script in {"acquire", "renew", "leave"} else ""
         beside = args[2] if step.script == "acquire" else ""
-        run = Run(step.script, step.token, asked, beside, step.mode, 4 if name == "sem" else 0, reply)
-        after = Permits.take(self.rig, name)
+        run = PermitRun(step.script, step.token, asked, beside, step.mode, 4 if name == "sem" else 0, reply)
+        after = take(self.rig, name)
         mail = self.rig.mail()
         if self.brief and not after.last and self.seen[name].last:
             self.stats["fence forgotten"] += 1
             after = replace(after, last=self.seen[name].last)
-        for what in broken(self.seen[name], after, run, mail, fence_ms=0 if self.brief else DAY):
+        fence_ms = 0 if self.brief else DAY
+        for what in broken_permits(self.seen[name], after, run, mail, fence_ms=fence_ms):
             self.fail(f"{what}\n{self.seen[name]}\n{after}")
         self.count(self.seen[name].at(after.now), after)
         self.seen[name] = after
@@ -61,7 +63,7 @@ class PermitWorld(World):
         if self.rng.random() >= self.loss:
             self.later(self.latency(), lambda: answered(reply))
 
-    def count(self, before: Permits, after: Permits) -> None:
+    def count(self, before: PermitState, after: PermitState) -> None:
         modes = sorted(mode for mode, _ in after.holders.values())
         if after.holders.keys() - before.holders.keys():
             self.stats["together"] += len(modes) > 1
@@ -69,7 +71,7 @@ class PermitWorld(World):
         for tok, (mode, _) in after.holders.items():
             self.stats["downgraded"] += before.holders.get(tok, ("", 0))[0] == "x" and mode == "1"
 
-    def still_hold(self, name: str, after: Permits) -> None:
+    def still_hold(self, name: str, after: PermitState) -> None:
         """I3: whoever believes to hold does, and so for longer than it believes; a writer as a writer."""
         for belief in self.beliefs[name].values():
             if belief.valid <= self.now:

@@ -49,6 +49,11 @@ class _Times:
     now: Callable[[], float]
 
 
+def time_of_the_process() -> float:
+    """The time of the process that runs."""
+    return _Times.now()
+
+
 def _from_reply(sent_at: float, left_ms: int, asked_ms: int) -> float:
     return _formula(max(sent_at, _Times.now()), left_ms, asked_ms)
 
@@ -62,7 +67,8 @@ def _whole_seconds(sent_at: float, left_ms: int, asked_ms: int) -> float:
     return sent_at + life - drift(life)
 
 
-def _watching_time() -> Any:
+def watching_time() -> Any:
+    """A patch without which ``time_of_the_process`` knows nothing."""
     original = SimRuntime.__init__
 
     def init(self: SimRuntime, *args: Any, **kwargs: Any) -> None:
@@ -178,12 +184,12 @@ def _one_fence_for_the_run(engine: Any, tenure: Any, waiting: Any, now: float) -
 _serve = runs._serve
 
 
-async def _forgets_before_sending(engine: Any, tenure: Any) -> Release:
-    del engine, tenure
+async def _forgets_before_sending(*_: Any) -> Release:
     return Release.RELEASED
 
 
-async def _one_try(engine: Any, tenure: Any) -> Release:
+async def _one_try(engine: Any, tenure: Any, answer: Any = None) -> Release:
+    del answer
     try:
         await engine.runtime.call(tenure.primitive.leave(tenure.token, 0, 0), tenure.options.request_timeout)
     except Fault:
@@ -193,7 +199,7 @@ async def _one_try(engine: Any, tenure: Any) -> Release:
 
 CLIENTS: dict[str, Callable[[], list[Any]]] = {
     "S2 a late message revives a dead grant": lambda: [
-        _watching_time(),
+        watching_time(),
         patch.object(claim, "_check", _trusting_check),
     ],
     "S9 local owners share a fence": lambda: [patch.object(Place, "hand_to", _one_fence_for_all)],
@@ -202,7 +208,7 @@ CLIENTS: dict[str, Callable[[], list[Any]]] = {
     ],
     "O4 a resent release is called lost": lambda: [patch.object(endings, "_not_ours", _says_lost)],
     "O5 any answer to a renewal is a yes": lambda: [patch.object(renewal, "_answered", _takes_any_answer)],
-    "validity from the reply": lambda: [_watching_time(), *_everywhere(_from_reply)],
+    "validity from the reply": lambda: [watching_time(), *_everywhere(_from_reply)],
     "no drift": lambda: _everywhere(_without_drift),
     "validity in whole seconds": lambda: _everywhere(_whole_seconds),
     "no look at the time after the reply": lambda: [patch.object(claim, "_held", _no_second_look)],
@@ -276,8 +282,8 @@ SCRIPTS: dict[str, tuple[str, str]] = {
 
 
 UNSEEN = {
-    "PTTL is read after TIME": "a lease would have to be longer than what is asked for, by less than the drift",
     "a hold counts twice": "pawl's own client asks for a hold again only after a lost reply, and counts nothing then",
+    "PTTL is read after TIME": "a lease would have to be longer than what is asked for, by less than the drift",
 }
 """What pawl's own client never gets to feel; the scripts' own tests find these."""
 

@@ -1,12 +1,11 @@
-"""What the simulator's store leaves out: the commands of sessions, histories, latches, permits and the probe."""
+"""What the simulator's store leaves out: the commands of sessions and histories, and all that the probe asks."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import inf
 from typing import Any
 
-from pawl.testing.sim.store import COMMANDS, Answer, Refused, Store, Unsupported, Words, ZSet
+from pawl.testing.sim.store import Answer, Refused, Store, Unsupported, Words
 
 __all__ = ["FullStore"]
 
@@ -16,21 +15,6 @@ _INFO = {
     b"memory": b"maxmemory:0\r\nmaxmemory_policy:noeviction",
     b"persistence": b"loading:0\r\naof_enabled:1",
 }
-
-
-def _bound(text: bytes) -> tuple[float, bool]:
-    """A bound of a range of scores, and whether it is outside of it."""
-    outside = text.startswith(b"(")
-    try:
-        return float(text[outside:]), outside
-    except ValueError:
-        raise Refused("ERR min or max is not a float") from None
-
-
-def _score_text(score: float) -> bytes:
-    if score in (inf, -inf):
-        return b"inf" if score > 0 else b"-inf"
-    return b"%d" % score if score == int(score) else b"%.17g" % score
 
 
 def _number(text: bytes) -> int:
@@ -50,7 +34,7 @@ class FullStore(Store):
     def call(self, name: bytes, *args: Any) -> Answer:
         """See ``Store.call``."""
         more = _MORE.get(name)
-        if more is None or name in COMMANDS:
+        if more is None:
             return super().call(name, *args)
         method, writes = more
         self.dirty = self.dirty or writes
@@ -63,51 +47,8 @@ class FullStore(Store):
             self.failure = failure
             return b"x", str(failure).encode()
 
-    def _info(self, args: Words) -> Answer:
-        return b"v", _INFO.get(args[0], b"")
-
-    # Sorted sets ------------------------------------------------------------------------------------------------
-
-    def _between(self, args: Words) -> list[bytes]:
-        found = self._zset(args[0])
-        if found is None:
-            return []
-        (low, above), (high, below) = _bound(args[1]), _bound(args[2])
-        return [
-            member
-            for member in found.order()
-            if (low < found.scores[member] if above else low <= found.scores[member])
-            and (found.scores[member] < high if below else found.scores[member] <= high)
-        ]
-
-    def _zcount(self, args: Words) -> Answer:
-        return b"v", len(self._between(args))
-
-    def _zrangebyscore(self, args: Words) -> Answer:
-        members, scores = self._between(args), False
-        options = [word.upper() for word in args[3:]]
-        while options:
-            option = options.pop(0)
-            if option == b"WITHSCORES":
-                scores = True
-            elif option == b"LIMIT":
-                members = _limited(members, options.pop(0), options.pop(0))
-            else:
-                raise Unsupported(f"ZRANGEBYSCORE with {option!r}")
-        found = self._zset(args[0])
-        if not scores or found is None:
-            return (b"a", *members)
-        return (b"a", *[word for member in members for word in (member, _score_text(found.scores[member]))])
-
-    def _zremrangebyscore(self, args: Words) -> Answer:
-        members = self._between(args)
-        found: ZSet | None = self._zset(args[0])
-        if found is not None:
-            for member in members:
-                found.remove(member)
-            if not found.scores:
-                self.drop(args[0])
-        return b"v", len(members)
+    def _info(self, _args: Words) -> Answer:
+        return b"v", _INFO.get(_args[0], b"")
 
     def _zrangebylex(self, args: Words) -> Answer:
         found = self._zset(args[0])
@@ -177,8 +118,5 @@ _MORE: dict[bytes, tuple[Callable[[FullStore, Words], Answer], bool]] = {
     b"LPUSH": (FullStore._lpush, True),
     b"LRANGE": (FullStore._lrange, False),
     b"LTRIM": (FullStore._ltrim, True),
-    b"ZCOUNT": (FullStore._zcount, False),
     b"ZRANGEBYLEX": (FullStore._zrangebylex, False),
-    b"ZRANGEBYSCORE": (FullStore._zrangebyscore, False),
-    b"ZREMRANGEBYSCORE": (FullStore._zremrangebyscore, True),
 }

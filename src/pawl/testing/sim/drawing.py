@@ -9,51 +9,56 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
-from typing import Any
 
-from pawl.testing.sim.plan import CLIENT, FAULTS, NETWORK, Client, Fault, Operation, Plan, weight
+from pawl.testing.sim.forms import FAMILIES, Lock, draw_locks, draw_step
+from pawl.testing.sim.plan import CLIENT, FAULTS, NETWORK, OPERATIONS, Client, Fault, Operation, Plan, weight
 
 __all__ = ["draw"]
-
-
-_FORMS: tuple[tuple[str, dict[str, Any]], ...] = (
-    ("lock", {}),
-    ("lock", {}),
-    ("lock", {"handover": 0}),
-    ("fair_lock", {}),
-    ("lock", {"renew": False}),
-    ("lock", {"max_hold": 0.4}),
-    ("lock", {"min_hold": 0.05}),
-    ("lock", {"max_waiters": 2}),
-    ("rlock", {}),
-    ("rlock_owner", {"owner": "x"}),
-    ("rlock_owner", {"owner": "y"}),
-)
-
 
 _LEAST = 40
 """Operations of a run, at least."""
 
+_TOPOLOGIES: dict[str, dict[str, float]] = {
+    "mutex": {"single": 0.72, "pair": 0.14, "redlock3": 0.1, "redlock5": 0.04},
+    "multi_lock": {"single": 0.75, "pair": 0.13, "redlock3": 0.12},
+    "semaphore": {"single": 0.85, "pair": 0.15},
+    "rwlock": {"single": 0.85, "pair": 0.15},
+    "election": {"single": 0.85, "pair": 0.15},
+}
+"""What the servers may be to each other, for each family."""
 
-def draw(seed: int, only: Sequence[str] = ()) -> Plan:
+_NOT_MASTERS = frozenset({"failover_synced", "failover_lagging", "message_loss"})
+"""Faults that independent masters do not have: they have no replicas, and wake nobody."""
+
+
+def draw(
+    seed: int, only: Sequence[str] = (), *, families: Sequence[str] = (), topologies: Sequence[str] = ()
+) -> Plan:
     """The plan of a seed.
 
     Args:
         seed: The seed.
         only: The kinds of faults to choose from; default: all.
+        families: What it may be about, one of the first words of a primitive's kind; default: everything.
+        topologies: What the servers may be to each other; default: everything that the family can have.
     """
     rng = Random(seed)  # noqa: S311 - repeatable, on purpose
-    names = ["a"] if rng.random() < 0.7 else ["a", "b"]
+    family = _pick(rng, {one: FAMILIES[one] for one in families or FAMILIES})
+    known = _TOPOLOGIES.get(family, {"single": 1.0})
+    topology = _pick(rng, {one: known.get(one, 1e-9) for one in topologies or known})
     ttl = rng.choice((0.3, 1.0, 1.0, 3.0, 3.0, 3.0))
-    locks = tuple(_lock(rng, rng.choice(names), ttl) for _ in range(rng.choice((1, 2, 3))))
+    locks = draw_locks(rng, family, topology, ttl)
     span = rng.choice((1.0, 3.0, 6.0))
-    clients = tuple(_client(rng, locks, span) for _ in range(rng.choice((3, 3, 4))))
-    while sum(map(weight, clients)) < _LEAST:
-        client = clients[0]
-        more = (*client.workers[0], _step(rng, locks, 0.1))
-        clients = (replace(client, workers=(more, *client.workers[1:])), *clients[1:])
-    kinds = only or rng.sample(FAULTS, rng.choice((1, 2, 2, 3, 4)))
-    drawn = [_fault(rng, rng.choice(kinds), span, len(clients)) for _ in range(rng.choice((1, 2, 3, 5)))]
+    clients = _clients(rng, locks, span)
+    possible = [
+        kind for kind in only or FAULTS if not topology.startswith("redlock") or kind not in _NOT_MASTERS
+    ]
+    kinds = only or rng.sample(possible, rng.choice((1, 2, 2, 3, 4)))
+    kinds = [kind for kind in kinds if kind in possible] or ["delay"]
+    aims = _aims(clients)
+    drawn = [
+        _fault(rng, rng.choice(kinds), span, len(clients), aims) for _ in range(rng.choice((1, 2, 3, 5)))
+    ]
     return Plan(
         seed,
         locks,
@@ -63,56 +68,51 @@ def draw(seed: int, only: Sequence[str] = ()) -> Plan:
         tail=rng.choice((0.0, 0.01, 0.05)),
         node_rate=1 + rng.uniform(-0.004, 0.004),
         moving_us=rng.choice((0, 0, 2500)),
-        primitive=locks[0][0],
+        primitive=family,
+        topology=topology,
     )
 
 
-def _lock(rng: Random, name: str, ttl: float) -> tuple[str, str, dict[str, Any]]:
-    kind, form = rng.choice(_FORMS)
-    options: dict[str, Any] = {"ttl": ttl, **form}
-    if rng.random() < 0.1:
-        options["ticket_ttl"] = rng.choice((0.1, 0.3))
-    if rng.random() < 0.2:
-        options["unavailable_after"] = rng.choice((0.2, 3.0))
-    return kind, name, options
+def _pick(rng: Random, chances: dict[str, float]) -> str:
+    return rng.choices(list(chances), list(chances.values()))[0]
 
 
-def _client(rng: Random, locks: tuple[Any, ...], span: float) -> Client:
-    workers = rng.choice((1, 2, 2, 3))
-    steps = -(-7 // workers)
-    return Client(
-        rng.choice(("threads", "tasks")),
-        1 + rng.uniform(-0.004, 0.004),
-        rng.random() < 0.02,
-        tuple(tuple(_step(rng, locks, span / steps) for _ in range(steps)) for _ in range(workers)),
-    )
+def _clients(rng: Random, locks: Sequence[Lock], span: float) -> tuple[Client, ...]:
+    made = [
+        Client(
+            rng.choice(("threads", "tasks")), 1 + rng.uniform(-0.004, 0.004), rng.random() < 0.02,
+            ((),) * rng.choice((1, 2, 2, 3)),
+        )
+        for _ in range(rng.choice((3, 3, 4)))
+    ]  # fmt: skip
+    workers: list[list[list[Operation]]] = [[[] for _ in client.workers] for client in made]
+    every = [steps for of_client in workers for steps in of_client]
+    pace = span * len(every) / 18
+    number = rng.randrange(len(every))
+    clients: tuple[Client, ...] = ()
+    while True:
+        # In turn, so that all have about as much to do.
+        every[number % len(every)].append(draw_step(rng, locks, pace))
+        number += 1
+        if number % 4 == 0:
+            clients = tuple(
+                replace(client, workers=tuple(map(tuple, steps)))
+                for client, steps in zip(made, workers, strict=True)
+            )
+            if sum(map(weight, clients)) >= _LEAST:
+                return clients
 
 
-def _step(rng: Random, locks: tuple[Any, ...], pace: float) -> Operation:
-    lock = rng.randrange(len(locks))
-    kind, _, options = locks[lock]
-    if rng.random() < 0.06:
-        return Operation(lock, "inspect", rest=rng.random() * pace)
-    how = "try" if rng.random() < 0.15 else "acquire"
-    timeout = rng.choice((None, None, 5.0, 1.0, 0.2, 0.02)) if how == "acquire" else 0.0
-    hold = rng.choice((0.0, 0.001, 0.005, 0.005, 0.02, 0.1, 0.2 * pace))
-    if rng.random() < 0.05:
-        hold = options["ttl"] * rng.uniform(0.5, 2)
-    body: list[str] = []
-    if rng.random() < 0.15:
-        body.append(f"extend:{options['ttl'] * rng.choice((0.5, 1, 2)):.3g}")
-    if kind == "rlock" and rng.random() < 0.3:
-        body.append("again")
-    if rng.random() < 0.5:
-        body.append("blind")
-    chance = rng.random()
-    end = "release" if chance < 0.55 else "block" if chance < 0.86 else "pass_on" if chance < 0.95 else "drop"
-    if kind == "rlock_owner" and end == "pass_on":
-        end = "block"
-    return Operation(lock, how, timeout, round(hold, 4), tuple(body), end, round(rng.random() ** 2 * pace, 4))
+def _aims(clients: Sequence[Client]) -> list[str]:
+    """The operations that there are to be struck, the rare ones as often as the others."""
+    steps = [step for client in clients for worker in client.workers for step in worker]
+    found = {step.how for step in steps} | {act.partition(":")[0] for step in steps for act in step.body}
+    if {"acquire", "try"} & found:
+        found |= {"hold", "release"}
+    found |= {step.end for step in steps if step.end == "pass_on"}
+    return sorted(found & {*OPERATIONS})
 
 
-_AIMS = ("acquire", "try", "hold", "extend", "extend", "release", "inspect", "inspect", "pass_on", "pass_on")
 _CHANCES = {
     "loss": 0.3,
     "reply_loss": 0.3,
@@ -123,7 +123,7 @@ _CHANCES = {
 }
 
 
-def _fault(rng: Random, kind: str, span: float, clients: int) -> Fault:
+def _fault(rng: Random, kind: str, span: float, clients: int, aims: Sequence[str]) -> Fault:
     at = round(rng.random() * span, 4)
     last = round(rng.choice((0.05, 0.3, 1.0, 2.0)) * rng.uniform(0.5, 1.5), 4)
     client = rng.randrange(clients) if kind in CLIENT or (kind in NETWORK and rng.random() < 0.5) else None
@@ -142,5 +142,5 @@ def _fault(rng: Random, kind: str, span: float, clients: int) -> Fault:
         amount = float(rng.randrange(6))
     elif kind == "failover_synced":
         amount = round(rng.uniform(-0.05, 0.05), 4)
-    aim = rng.choice(_AIMS) if rng.random() < 0.6 else ""
-    return Fault(kind, at, last, client, amount, aim)
+    aim = rng.choice(aims) if rng.random() < 0.6 else ""
+    return Fault(kind, at, last, client, amount, aim, rng.randrange(5))

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from pawl.testing.sim.plan import NETWORK, Fault
 
 if TYPE_CHECKING:
+    from pawl.testing.sim.node import Node
+    from pawl.testing.sim.pair import Pair
     from pawl.testing.sim.simulation import Simulation
 
 __all__ = ["plant", "strike"]
@@ -15,10 +17,14 @@ __all__ = ["plant", "strike"]
 _SERVER_DOWN = 0.3
 
 
+def _node(sim: Simulation, fault: Fault) -> Node:
+    return sim.fleet.struck(fault.node)
+
+
 def strike(sim: Simulation, fault: Fault) -> None:
     """Have a fault that was aimed happen soon."""
     world = sim.world
-    kept = [sim.node.store.snapshot()] if fault.kind in ("crash_tail", "failover_lagging") else []
+    kept = [_node(sim, fault).store.snapshot()] if fault.kind in ("crash_tail", "failover_lagging") else []
     world.at(world.now + world.random.random() * 4 * sim.plan.base, lambda _: _strike(sim, fault, kept))
 
 
@@ -29,10 +35,18 @@ def plant(sim: Simulation, fault: Fault) -> None:
         world.at(fault.at, lambda _: sim.aim(fault))
     elif fault.kind in ("crash_tail", "failover_lagging"):
         kept: list[Any] = []
-        world.at(max(0.0, fault.at - fault.amount), lambda _: kept.append(sim.node.store.snapshot()))
+        if fault.kind == "failover_lagging" and sim.fleet.pair is not None:
+            world.at(max(0.0, fault.at - fault.amount), lambda _: _freeze(sim, fault.amount))
+        world.at(max(0.0, fault.at - fault.amount), lambda _: kept.append(_node(sim, fault).store.snapshot()))
         world.at(fault.at, lambda _: _strike(sim, fault, kept))
     else:
         world.at(fault.at, lambda _: _strike(sim, fault, []))
+
+
+def _freeze(sim: Simulation, seconds: float) -> None:
+    pair = sim.fleet.pair
+    if pair is not None:
+        pair.frozen_until = max(pair.frozen_until, sim.world.now + seconds)
 
 
 def _strike(sim: Simulation, fault: Fault, kept: list[Any]) -> None:
@@ -68,95 +82,142 @@ def _delay(sim: Simulation, fault: Fault, _: list[Any]) -> None:
 
 def _reset(sim: Simulation, fault: Fault, _: list[Any]) -> None:
     whom = None if fault.client is None else sim.names[fault.client]
-    for channel, link in list(sim.node.links.items()):
+    links = _node(sim, fault).links
+    for channel, link in list(links.items()):
         if whom is None or link.process.name == whom:
-            del sim.node.links[channel]
+            del links[channel]
             link.process.deliver(sim.world.now, link._reset, "reset by peer")
             link.run = -2
 
 
 def _stall(sim: Simulation, fault: Fault, _: list[Any]) -> None:
-    sim.node.stalled_until = max(sim.node.stalled_until, sim.world.now + fault.last)
+    node = _node(sim, fault)
+    node.stalled_until = max(node.stalled_until, sim.world.now + fault.last)
 
 
 def _crash_keep(sim: Simulation, fault: Fault, _: list[Any]) -> None:
-    _down(sim, fault.last, lambda: sim.node.start(None))
+    _down(sim, fault, fault.last, lambda node: node.start(None))
 
 
 def _crash_tail(sim: Simulation, fault: Fault, kept: list[Any]) -> None:
-    _down(sim, fault.last, lambda: sim.node.start(kept[0]))
+    _down(sim, fault, fault.last, lambda node: node.start(kept[0], noticed=sim.fleet.masters))
 
 
 def _crash_empty(sim: Simulation, fault: Fault, _: list[Any]) -> None:
-    _down(sim, fault.last, lambda: sim.node.start(({}, {})))
+    _down(sim, fault, fault.last, lambda node: node.start(({}, {}), noticed=sim.fleet.masters))
 
 
 def _failover_synced(sim: Simulation, fault: Fault, _: list[Any]) -> None:
-    def promote() -> None:
-        sim.node.set_clock(fault.amount)
-        sim.node.start(None)
+    def promote(node: Node) -> None:
+        node.set_clock(fault.amount)
+        node.start(None)
 
-    _down(sim, fault.last + _SERVER_DOWN, promote)
+    if sim.fleet.pair is not None:
+        _switch(sim, sim.fleet.pair, fault, arrived=True)
+    else:
+        _down(sim, fault, fault.last + _SERVER_DOWN, promote)
 
 
 def _failover_lagging(sim: Simulation, fault: Fault, kept: list[Any]) -> None:
-    _down(sim, fault.last + _SERVER_DOWN, lambda: sim.node.start(kept[0]))
+    if sim.fleet.pair is not None:
+        _switch(sim, sim.fleet.pair, fault, arrived=False)
+    else:
+        _down(sim, fault, fault.last + _SERVER_DOWN, lambda node: node.start(kept[0]))
 
 
-def _down(sim: Simulation, seconds: float, start: Callable[[], object]) -> None:
-    node = sim.node
-    if not node.up:
+def _switch(sim: Simulation, pair: Pair, fault: Fault, *, arrived: bool) -> None:
+    """Make the replica the master; the old one is dead, or goes on beside it for a while."""
+    world, old = sim.world, pair.master
+    if not old.up or not pair.replica.up or pair.replica.loading:
         return
+    dies = arrived or world.random.random() < 0.5
+    if dies:
+        _break(sim, old)
+        old.crash()
+    else:
+        pair.frozen_until = world.now + 1e9
+
+    def promote(_: object) -> None:
+        if pair.master is not old:
+            return
+        new = pair.replica
+        pair.promote(arrived=arrived)
+        if not arrived and not sim.fleet.durable:
+            new.lost_memory_at = world.now
+        world.at(world.now + fault.last * world.random.random(), demote)
+
+    def demote(_: object) -> None:
+        if old.up:
+            _break(sim, old)
+            old.crash()
+        pair.follow(old)
+
+    world.at(world.now + fault.last + _SERVER_DOWN, promote)
+
+
+def _break(sim: Simulation, node: Node) -> None:
     for link in list(node.links.values()):
         link.process.deliver(sim.world.now + sim.network.delay(), link._reset, "the server ended")
+
+
+def _down(sim: Simulation, fault: Fault, seconds: float, start: Callable[[Node], object]) -> None:
+    node = _node(sim, fault)
+    if not node.up:
+        return
+    _break(sim, node)
     node.crash()
 
     def up(_: object) -> None:
-        start()
-        sim.refresh()
+        start(node)
+        sim.oracle.refresh(node)
 
     sim.world.at(sim.world.now + seconds, up)
 
 
 def _clock_forward(sim: Simulation, fault: Fault, _: list[Any]) -> None:
-    sim.node.set_clock(fault.amount)
-    sim.refresh()
+    node = _node(sim, fault)
+    node.set_clock(fault.amount)
+    sim.oracle.refresh(node)
 
 
 def _clock_back(sim: Simulation, fault: Fault, _: list[Any]) -> None:
-    sim.node.set_clock(-fault.amount)
-    sim.refresh()
+    node = _node(sim, fault)
+    node.set_clock(-fault.amount)
+    sim.oracle.refresh(node)
 
 
-def _flag(of: Callable[[Simulation], object], name: str) -> Callable[[Simulation, Fault, list[Any]], None]:
+def _flag(of: Callable[[Node], object], name: str) -> Callable[[Simulation, Fault, list[Any]], None]:
     def strike(sim: Simulation, fault: Fault, _: list[Any]) -> None:
-        target = of(sim)
+        target = of(_node(sim, fault))
         setattr(target, name, True)
         sim.world.at(sim.world.now + fault.last, lambda _: setattr(target, name, False))
 
     return strike
 
 
-def _no_scripts(sim: Simulation, _fault: Fault, _: list[Any]) -> None:
-    sim.node.scripts.clear()
+def _no_scripts(sim: Simulation, fault: Fault, _: list[Any]) -> None:
+    _node(sim, fault).scripts.clear()
 
 
-def _flush(sim: Simulation, _fault: Fault, _: list[Any]) -> None:
-    sim.node.flush()
-    sim.refresh()
+def _flush(sim: Simulation, fault: Fault, _: list[Any]) -> None:
+    node = _node(sim, fault)
+    node.flush()
+    sim.oracle.refresh(node)
 
 
-def _evict(sim: Simulation, _fault: Fault, _: list[Any]) -> None:
-    keys = sorted(sim.node.store.data)
+def _evict(sim: Simulation, fault: Fault, _: list[Any]) -> None:
+    node = _node(sim, fault)
+    keys = sorted(node.store.data)
     if keys:
-        sim.node.forget(sim.world.random.choice(keys))
-        sim.refresh()
+        node.forget(sim.world.random.choice(keys))
+        sim.oracle.refresh(node)
 
 
 def _admin_delete(sim: Simulation, _fault: Fault, _: list[Any]) -> None:
-    for _kind, name, _options in sim.plan.locks:
-        sim.node.forget(sim.key(name).encode())
-    sim.refresh()
+    for node in sim.fleet.nodes:
+        for key in sim.main_keys():
+            node.forget(key.encode())
+        sim.oracle.refresh(node)
 
 
 def _pause(sim: Simulation, fault: Fault, _: list[Any]) -> None:
@@ -194,9 +255,9 @@ _DONE: dict[str, Callable[[Simulation, Fault, list[Any]], None]] = {
     "failover_lagging": _failover_lagging,
     "clock_forward": _clock_forward,
     "clock_back": _clock_back,
-    "no_memory": _flag(lambda sim: sim.node.store, "no_memory"),
-    "read_only": _flag(lambda sim: sim.node.store, "replica"),
-    "loading": _flag(lambda sim: sim.node, "loading"),
+    "no_memory": _flag(lambda node: node.store, "no_memory"),
+    "read_only": _flag(lambda node: node.store, "replica"),
+    "loading": _flag(lambda node: node, "loading"),
     "no_scripts": _no_scripts,
     "flush": _flush,
     "evict": _evict,

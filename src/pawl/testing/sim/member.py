@@ -6,9 +6,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from pawl.aio.client import AsyncClient
-from pawl.core import endings
-from pawl.core.engine import Engine
+from pawl.core import endings, multi
+from pawl.core.engine import Engine, doubter
 from pawl.core.lease import BaseLease
+from pawl.core.multi_lease import BaseMultiLease
+from pawl.core.redlock import RedlockOptions
+from pawl.core.validity import drift
 from pawl.errors import (
     BackendOutOfMemory,
     ConfigurationError,
@@ -17,9 +20,12 @@ from pawl.errors import (
     ScriptError,
     WrongKey,
 )
+from pawl.model import LeaseState
 from pawl.primitives.registry import REGISTRY
-from pawl.testing.sim.oracle import Belief
+from pawl.testing.sim import acts
+from pawl.testing.sim.beliefs import Belief
 from pawl.testing.sim.plan import Client, Operation
+from pawl.testing.sim.quorum import QuorumSimRuntime
 from pawl.testing.sim.runtime import SimRuntime
 from pawl.testing.sim.world import Cancelled, Clock, Process, Task, Violation
 
@@ -33,12 +39,26 @@ _NEVER = (ScriptError, WrongKey, ConfigurationError, DeadlockDetected)
 
 
 class SimClient(AsyncClient):
-    """pawl's own client, on the runtime of the simulator."""
+    """pawl's own client, on the runtime of the simulator.
 
-    def __init__(self, runtime: SimRuntime, on_lost: Callable[[BaseLease], object]) -> None:
-        super().__init__("redis://sim", namespace=NAMESPACE, on_lost=on_lost)
+    Args:
+        runtime: The runtime.
+        redlock: How several independent masters are treated; None with one server.
+        on_lost: Told of each loss.
+    """
+
+    def __init__(
+        self, runtime: SimRuntime, redlock: RedlockOptions | None, on_lost: Callable[[Any], object]
+    ) -> None:
+        target: Any = "redis://sim"
+        more: dict[str, Any] = {}
+        if redlock is not None:
+            target = [f"redis://{node.name}" for node in runtime.servers]
+            more = {"redlock": redlock, "ttl": redlock.max_ttl}
+        super().__init__(target, namespace=NAMESPACE, on_lost=on_lost, **more)
         self.runtime: SimRuntime = runtime
         self.engine: Engine = Engine(runtime, self)
+        self.engine.quorum = redlock
 
     def _engine(self) -> Engine:
         return self.engine
@@ -66,13 +86,23 @@ class Member:
         sim = self.sim
         self.process: Process = Process(sim.world, sim.names[self.number], self.clock, self.life)
         self.life += 1
-        self.runtime: SimRuntime = SimRuntime(
-            self.process, sim.network, lambda: sim.node, self.plan.colour, deaf=self.plan.deaf
-        )
+        redlock: RedlockOptions | None = None
+        if sim.fleet.masters:
+            redlock = RedlockOptions(max_ttl=sim.plan.longest_ttl())
+            self.runtime: SimRuntime = QuorumSimRuntime(
+                self.process, sim.network, sim.fleet, self.plan.colour, redlock
+            )
+        else:
+            self.runtime = SimRuntime(
+                self.process, sim.network, sim.fleet, self.plan.colour, deaf=self.plan.deaf
+            )
         self.runtime.failed = self._upkeep_failed
-        self.client: SimClient = SimClient(self.runtime, self._lost)
+        self.client: SimClient = SimClient(self.runtime, redlock, self._lost)
+        self.runtime.on_move = doubter(self.client.engine)
+        self.writers: dict[int, Any] = {}
         self.locks: list[Any] = [
-            REGISTRY[kind].make(self.client, name, **options) for kind, name, options in sim.plan.locks
+            self._make(number, kind, name, options)
+            for number, (kind, name, options) in enumerate(sim.plan.locks)
         ]
         self.tasks: list[Task] = []
         self.closing = False
@@ -82,13 +112,24 @@ class Member:
                 self.tasks.append(task)
                 sim.working += 1
 
+    def _make(self, number: int, kind: str, name: str, options: dict[str, Any]) -> Any:
+        if kind == "rwlock_read" and options.get("upgradable"):
+            both = self.client.rwlock(name, **options)
+            self.writers[number] = both.write
+            return both.read
+        return REGISTRY[kind].make(self.client, name, **options)
+
     def _upkeep_failed(self, error: BaseException) -> None:
         self.sim.world.fail(f"the upkeep of {self.process.name} failed: {error!r}")
 
-    def _lost(self, lease: BaseLease) -> None:
+    def _lost(self, lease: BaseLease | BaseMultiLease) -> None:
         sim = self.sim
-        sim.world.note(self.process.name, "lost", lease.token, str(lease._tenure.reason))
-        sim.oracle.told(lease._tenure.primitive.key, lease, self.process)
+        for one in _parts(lease):
+            tenure = one._tenure
+            if tenure.reason is not None:
+                sim.world.note(self.process.name, "lost", one.token, str(tenure.reason))
+                sim.oracle.told(tenure.primitive.key, one, self.process)
+                sim.recorder.lost(one)
 
     def _ended(self, task: Task, error: BaseException | None) -> None:
         sim = self.sim
@@ -103,11 +144,12 @@ class Member:
 
     def kill(self) -> None:
         """End the process at once, as SIGKILL does."""
+        self.sim.oracle.forget(self.process)
+        self.sim.recorder.died(self.process)
         self.process.alive = False
         # What is left of it in this interpreter must neither send nor warn.
         self.client.engine.closed = True
         self.runtime.ending = True
-        self.sim.oracle.forget(self.process)
         self.sim.killed.add(f"@{self.process.name}:{self.process.life}/")
         for task in self.tasks:
             if not task.done:
@@ -116,9 +158,10 @@ class Member:
         upkeep = self.runtime._upkeep
         if upkeep is not None:
             upkeep.kill()
-        for link in list(self.sim.node.links.values()):
-            if link.process is self.process:
-                self.sim.world.at(self.sim.world.now + self.sim.network.delay(), link._forgotten, None)
+        for node in self.sim.fleet.nodes:
+            for link in list(node.links.values()):
+                if link.process is self.process:
+                    self.sim.world.at(self.sim.world.now + self.sim.network.delay(), link._forgotten, None)
 
     # What workers do --------------------------------------------------------------------------------------------
 
@@ -155,25 +198,59 @@ class Member:
         if self.sim.tickets:
             await self._adopt(task)
             return
-        if step.how == "inspect":
-            self._do(task, "inspect")
-            await self.client.inspect(lock.name)
-            return
+        asked_at, since = self.clock.boot(), self.sim.world.now
         self._do(task, step.how)
-        lease = await (lock.acquire(step.timeout) if step.how == "acquire" else lock.try_acquire())
+        if step.how not in ("acquire", "try"):
+            await acts.DONE[step.how](self, step, lock)
+            return
+        lease = await self._take(step, lock)
         if lease is None:
             self._note(task, "busy")
             return
-        self._granted(task, step.lock, lease)
+        self._check_life(step, lease, asked_at)
+        self._granted(task, step.lock, lease, since=since)
         await self._hold(task, step, lock, lease)
 
-    def _granted(self, task: Task, number: int, lease: BaseLease, *, repeats: bool = False) -> None:
-        kind, name, options = self.sim.plan.locks[number]
+    async def _take(self, step: Operation, lock: Any) -> Any:
+        kind = self.sim.plan.locks[step.lock][0]
+        if kind == "election":
+            return await lock.campaign(step.timeout)
+        if step.how == "try":
+            return await (lock.try_acquire(step.permits) if kind == "semaphore" else lock.try_acquire())
+        if kind == "semaphore":
+            return await lock.acquire(step.permits, step.timeout)
+        return await lock.acquire(step.timeout)
+
+    def _check_life(self, step: Operation, lease: BaseLease | BaseMultiLease, asked_at: float) -> None:
+        """A lease that nobody renews lives as long as was asked for, from when it was asked for at least."""
+        options = self.sim.plan.locks[step.lock][2]
+        if options.get("renew", True) or self.sim.fleet.masters or self.sim.oracle.excused():
+            return
+        ttl = options["ttl"]
+        # The clocks differ in rate, and the server counts whole milliseconds.
+        if lease.valid_until < asked_at + ttl * 0.99 - drift(ttl) - 0.002:
+            short = asked_at + ttl - lease.valid_until
+            self.sim.world.fail(f"life: {lease.token} ends {short:.3f} s before the ttl of {ttl} s is over")
+
+    def _granted(
+        self,
+        task: Task,
+        number: int,
+        lease: BaseLease | BaseMultiLease,
+        *,
+        since: float | None = None,
+        repeats: bool = False,
+    ) -> None:
+        kind, _, options = self.sim.plan.locks[number]
         entry = REGISTRY[kind]
-        group = str(options[entry.identity]) if entry.identity else "" if entry.exclusive else kind
+        group = str(options[entry.identity]) if entry.identity else ""
         self._note(task, "granted", lease.token, lease.fence)
-        belief = Belief(lease, self.process, group, entry.capacity if not entry.exclusive else None)
-        self.sim.oracle.granted(self.sim.key(name), belief, may_repeat=repeats or bool(entry.identity))
+        for one in _parts(lease):
+            belief = Belief(one, self.process, group)
+            key = one._tenure.primitive.key
+            self.sim.oracle.granted(key, belief, may_repeat=repeats or bool(entry.identity))
+            if not repeats:
+                self.sim.recorder.granted(key, belief, self.sim.world.now if since is None else since)
 
     async def _hold(self, task: Task, step: Operation, lock: Any, lease: Any) -> None:
         error: BaseException | None = None
@@ -181,12 +258,15 @@ class Member:
             await self._body(task, step, lock, lease)
             if step.end == "pass_on":
                 self._do(task, "pass_on")
+                self.sim.recorder.ended(lease)
                 self.sim.tickets.append((lease.detach(), step.lock))
                 self.sim.loose.add(lease._tenure.token)
                 return
             if step.end == "drop":
-                self.sim.loose.add(lease._tenure.token)
-                self.sim.oracle.dropped(lease)
+                for one in _parts(lease):
+                    self.sim.loose.add(one._tenure.token)
+                    self.sim.oracle.dropped(one)
+                    self.sim.recorder.ended(one)
                 return
         except (Cancelled, PawlError) as caught:
             error = caught
@@ -196,34 +276,40 @@ class Member:
 
     async def _end(self, task: Task, lease: Any, error: BaseException | None, *, explicit: bool) -> None:
         self._do(task, "release")
+        for one in _parts(lease):
+            self.sim.recorder.ended(one)
         try:
             if explicit and error is None:
                 await lease.release()
+            elif isinstance(lease, BaseMultiLease):
+                await multi.end_all(self.client.engine, lease, error)
             else:
                 await endings.end_block(self.client.engine, lease, error)
         except BackendOutOfMemory as refused:
             raise Violation(f"a release was refused for memory: {refused}") from refused
         except PawlError as told:
-            self.sim.oracle.ended(lease, told)
+            for one in _parts(lease):
+                if one.name == told.name:
+                    self.sim.oracle.ended(one, told)
             raise
 
     async def _body(self, task: Task, step: Operation, lock: Any, lease: Any) -> None:
         self._do(task, "hold")
         for act in step.body:
-            if act == "again":
-                inner = await lock.acquire(1.0)
-                if inner is not lease:
-                    self._granted(task, step.lock, inner)
-                await inner.release()
-            elif act.startswith("extend:"):
-                self._do(task, "extend")
-                await lease.extend(float(act[7:]))
-                self._do(task, "hold")
+            await acts.inside(self, task, act, step.lock, lock, lease)
+            self._do(task, "hold")
         if step.hold and "blind" in step.body:
             await self.runtime.pause(step.hold)
         elif step.hold:
             await lease.lost.wait(step.hold)
         lease.check()
+        self._check_all(lease)
+
+    def _check_all(self, lease: BaseLease | BaseMultiLease) -> None:
+        """A lease of several names that says it is good is good for each of them."""
+        for one in _parts(lease):
+            if one.state is LeaseState.LOST or lease.valid_until > one.valid_until:
+                self.sim.world.fail(f"multi: {lease!r} says it is held, and {one!r} is not, or not as long")
 
     async def _adopt(self, task: Task) -> None:
         ticket, number = self.sim.tickets.pop(0)
@@ -238,3 +324,8 @@ class Member:
         await self._end(task, lease, error, explicit=False)
         if error is not None:
             raise error
+
+
+def _parts(lease: BaseLease | BaseMultiLease) -> tuple[BaseLease, ...]:
+    """The leases of single names that a lease is made of."""
+    return lease._leases if isinstance(lease, BaseMultiLease) else (lease,)

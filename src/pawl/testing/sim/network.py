@@ -7,6 +7,7 @@ copy on an old connection may overtake nothing, but be overtaken by all that was
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -23,9 +24,13 @@ __all__ = ["Link", "Network", "Request"]
 
 
 class Request:
-    """One call on its way, and who is told of its end."""
+    """One call on its way, and who is told of its end.
 
-    __slots__ = ("answered", "by_text", "call", "deadline", "link", "operation", "rid", "sent_at")
+    Attributes:
+        wait: Seconds for which ``WAIT`` may wait for a replica; 0: it is a script.
+    """
+
+    __slots__ = ("answered", "by_text", "call", "deadline", "link", "operation", "rid", "sent_at", "wait")
 
     def __init__(self, call: Call, answered: Callable[[Any], object] | None, operation: str) -> None:
         self.call: Call = call
@@ -36,6 +41,7 @@ class Request:
         self.sent_at: float = 0.0
         self.deadline: float = 0.0
         self.link: Link | None = None
+        self.wait: float = 0.0
 
     def end(self, outcome: Any) -> None:
         """Tell the outcome, once."""
@@ -122,6 +128,7 @@ class Link:
         self.heard_at: float = -1.0
         self.silent: int = 0
         self.look_at: float = inf
+        self.written: int = 0
         self.pending: dict[int, Request] = {}
         self._on_wakeup = on_wakeup
         self._on_end = on_end
@@ -210,9 +217,21 @@ class Link:
                     self._before(self.network.delay()), self._reset, "the server closed the connection"
                 )
             return
-        reply = node.execute(self.process.name, request.call, rid, by_text=request.by_text)
-        if mute:
+        pair = node.pair
+        if request.wait and pair is not None:
+            pair.wait(node, self.written, request.wait, partial(self._waited, request, rid))
             return
+        reply = node.execute(self.process.name, request.call, rid, by_text=request.by_text)
+        if pair is not None and node.changed:
+            self.written = pair.offset
+        if not mute:
+            self._reply(request, rid, reply)
+
+    def _waited(self, request: Request, rid: int, count: int) -> None:
+        if self.node.up and self.run == self.node.run:
+            self._reply(request, rid, [b"W", rid, count])
+
+    def _reply(self, request: Request, rid: int, reply: Any) -> None:
         network, name = self.network, self.process.name
         if network.faults and (
             network.struck("reply_loss", name, request.operation)
@@ -245,25 +264,18 @@ class Link:
         self.heard_at = network.world.now
         self.silent = 0
         pending = self.pending
+        request = pending.pop(rid, None)
+        # Replies come in order: those of earlier requests that are still missing are lost.
+        for earlier in [other for other in pending if other < rid]:
+            pending.pop(earlier).end(Fault(FaultKind.UNANSWERED, "the reply was lost", maybe_applied=True))
+        if request is None:
+            return
         if type(reply) is list:
             words: list[Any] = reply  # pyright: ignore[reportUnknownVariableType] - a reply, so of anything
-            request = pending.pop(rid, None)
-            # Replies come in order: those of earlier requests that are still missing are lost.
-            for earlier in [other for other in pending if other < rid]:
-                pending.pop(earlier).end(
-                    Fault(FaultKind.UNANSWERED, "the reply was lost", maybe_applied=True)
-                )
-            if request is not None:
-                network.answered(self.process, request.call, words)
-                request.end(words)
+            network.answered(self.process, request.call, words)
+            request.end(words)
             return
-        # An error carries no id and belongs to the oldest request; this one, to the oldest that was sent by hash.
-        by_hash = reply.startswith("NOSCRIPT")
-        found = next((one for one, request in pending.items() if not (by_hash and request.by_text)), None)
-        if found is None:
-            return
-        request = pending.pop(found)
-        if by_hash:
+        if reply.startswith("NOSCRIPT") and not request.by_text:
             request.by_text = True
             self._rid = request.rid = self._rid + 1
             pending[request.rid] = request

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pawl.core.runtime import Call, Reply
 from pawl.testing.sim.lua import Interpreter
@@ -11,15 +11,23 @@ from pawl.testing.sim.store import Refused, Store, Unsupported
 
 if TYPE_CHECKING:
     from pawl.testing.sim.network import Link
+    from pawl.testing.sim.pair import Pair
     from pawl.testing.sim.world import World
 
-__all__ = ["EPOCH_US", "Node"]
+__all__ = ["EPOCH_US", "Judge", "Keys", "Node"]
 
 EPOCH_US = 1_790_000_000_000_000
 """What wall clocks read at the beginning, in µs."""
 
-Judge = Callable[["Node", str, Call, list[bytes], Reply], object]
-"""Is told of each script that ran: node, sender, call, its words, reply."""
+Keys = tuple[dict[bytes, Any], dict[bytes, int]]
+
+
+class Judge(Protocol):
+    """Is told of each script that ran."""
+
+    def __call__(self, call: Call, words: list[bytes], reply: Reply, /, *, changed: bool) -> object:
+        """Look at it: the call, its words, the reply, and whether it wrote."""
+        ...
 
 
 class Node:
@@ -34,9 +42,14 @@ class Node:
         loading: True while it answers LOADING.
         judge: Looks at each script that ran.
         refused: Is told of each that ended with an error: its name and the error.
-        messages: What the present script published.
+        changed: Whether the last script may have written.
+        messages: What the present script published: channel and text.
         moving_us: How far the clock may move within a script; 0 on servers that freeze it.
-        lost_memory_at: True time of the last fault that took keys away, moved the clock, or both.
+        lost_memory_at: True time of the last fault that took keys away, moved the clock, or both; below 0: never.
+        restarted_at: True time of the last start with other keys than it had; below 0: never.
+        started_us: What its wall clock read when it started.
+        pair: The master and replica that it is one of, or None.
+        wrote: Told of the keys that a script may have changed; None: of all keys.
     """
 
     def __init__(self, world: World, name: str, *, rate: float = 1.0, moving_us: int = 0) -> None:
@@ -45,17 +58,22 @@ class Node:
         self.rate: float = rate
         self.shift_us: float = 0.0
         self.moving_us: int = moving_us
-        self.store: Store = Store(world.random, self._publish)
+        self.store: Store = Store(world.random, self._publish, self._info)
         self.scripts: set[str] = set()
         self.up: bool = True
         self.loading: bool = False
         self.stalled_until: float = 0.0
         self.run: int = 0
         self.lost_memory_at: float = -1.0
+        self.restarted_at: float = -1e9
+        self.started_us: int = EPOCH_US - 1_000_000_000_000
         self.links: dict[str, Link] = {}
+        self.pair: Pair | None = None
+        self.wrote: Callable[[Node, tuple[bytes, ...] | None], object] = _deaf
         self.judge: Judge = _no_judge
-        self.refused: Callable[[str, str], object] = _no_judge
-        self.messages: list[bytes] = []
+        self.refused: Callable[[str, str], object] = _deaf
+        self.changed: bool = False
+        self.messages: list[tuple[bytes, bytes]] = []
         self.edit: Callable[[str, bytes], bytes] | None = None
         self._interpreter = Interpreter.shared()
 
@@ -78,33 +96,46 @@ class Node:
         self.run += 1
         self.links.clear()
 
-    def start(self, kept: tuple[dict[bytes, Any], dict[bytes, int]] | None) -> None:
+    def start(self, kept: Keys | None, *, noticed: bool = False) -> None:
         """Start again.
 
         Args:
             kept: The keys that survived, or None for what was there; an empty pair for nothing.
+            noticed: Whether clients notice that it restarted, and do not rely on it for a while.
         """
         if kept is not None:
             self.store.restore(kept)
-            self.lost_memory_at = self.world.now
+            self.restarted_at = self.world.now
+            if not noticed:
+                self.lost_memory_at = self.world.now
+        self.started_us = self.us_at(self.world.now)
         self.scripts.clear()
         self.up = True
-        self.store.replica = False
+        if self.pair is None:
+            self.store.replica = False
+        self.wrote(self, None)
 
     def forget(self, key: bytes) -> None:
         """Evict one key."""
         if self.store.drop(key):
             self.lost_memory_at = self.world.now
+            self.wrote(self, (key,))
 
     def flush(self) -> None:
         """FLUSHALL."""
         self.store.flush()
         self.lost_memory_at = self.world.now
+        self.wrote(self, None)
+
+    def _info(self) -> str:
+        """What INFO tells of it: who it is, and since when by its own wall clock."""
+        uptime = max(0, (self.us_at(self.world.now) - self.started_us) // 1_000_000)
+        return f"run_id:{self.name}r{self.run}\r\nuptime_in_seconds:{uptime}\r\n"
 
     # Work -------------------------------------------------------------------------------------------------------
 
     def _publish(self, channel: bytes, text: bytes) -> int:
-        self.messages.append(text)
+        self.messages.append((channel, text))
         link = self.links.get(channel.decode())
         if link is None:
             return 0
@@ -137,6 +168,7 @@ class Node:
         self.messages.clear()
         drift_us = int(self.world.random.random() * self.moving_us) if self.moving_us else 0
         store.begin(self.us_at(self.world.now), tuple(keys), drift_us)
+        changes = store.changes
         try:
             reply: Reply = self._interpreter.run(source, store, keys, words[script.numkeys :])
         except Refused as refused:
@@ -150,9 +182,16 @@ class Node:
         finally:
             store.declared = None
         self.world.note(self.name, who, script.name, reply)
-        self.judge(self, who, call, words, reply)
+        self.changed = store.changes != changes
+        if self.changed:
+            self.wrote(self, tuple(keys))
+        self.judge(call, words, reply, changed=self.changed)
         return reply
 
 
-def _no_judge(*_: object) -> None:
+def _no_judge(*_: object, changed: bool) -> None:
     """Without a judge everything is fine."""
+
+
+def _deaf(*_: object) -> None:
+    """Nobody wants to know."""

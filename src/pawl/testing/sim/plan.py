@@ -17,6 +17,7 @@ __all__ = [
     "MEMORY",
     "NETWORK",
     "OPERATIONS",
+    "TOPOLOGIES",
     "Client",
     "Fault",
     "Operation",
@@ -49,24 +50,32 @@ BY_MESSAGE = frozenset(
 )
 """Those that strike single messages: nothing is sent while a body runs."""
 
-OPERATIONS = ("acquire", "try", "hold", "extend", "release", "inspect", "pass_on", "upkeep")
+OPERATIONS = (
+    "acquire", "try", "hold", "extend", "release", "inspect", "pass_on", "downgrade", "upgrade", "observe", "count",
+    "wait", "reset", "upkeep",
+)  # fmt: skip
 """What a fault may strike."""
+
+TOPOLOGIES = ("single", "pair", "redlock3", "redlock5")
+"""What the servers may be to each other: one; a master with a replica; so many independent masters."""
 
 
 @dataclass(frozen=True)
 class Operation:
-    """One step of a worker: a section under a lock, or a look at one.
+    """One step of a worker: a section under a lock, or something else that can be done with a primitive.
 
     Attributes:
         lock: Which lock of the plan.
-        how: ``acquire``, ``try`` or ``inspect``.
+        how: ``acquire``, ``try`` or ``inspect``; ``observe`` an election; ``count`` down, ``wait`` at or ``reset`` a
+            latch or barrier.
         timeout: Seconds to wait; None for ever.
         hold: Seconds of the body.
-        body: What the body does besides: ``extend:<ttl>``, ``again`` (re-entry), ``blind`` (it does not look at the
-            lease until its end).
+        body: What the body does besides: ``extend:<ttl>``, ``again`` (re-entry), ``downgrade``, ``upgrade``, ``blind``
+            (it does not look at the lease until its end).
         end: ``release``, ``block`` (the end of a ``with``), ``drop`` (the lease is garbage) or ``pass_on`` (detached,
             then adopted by whoever comes first).
         rest: Seconds before the next step.
+        permits: How many permits it takes, or counts down by.
     """
 
     lock: int
@@ -76,6 +85,7 @@ class Operation:
     body: tuple[str, ...] = ()
     end: str = "release"
     rest: float = 0.0
+    permits: int = 1
 
 
 @dataclass(frozen=True)
@@ -106,6 +116,7 @@ class Fault:
         client: Which client it concerns; None: all, or the server.
         amount: How strong: a chance, seconds, or a number of waits.
         aim: An operation: it strikes just after the next one of that kind has begun; ``""``: at its time.
+        node: Which server it concerns, where there are several.
     """
 
     kind: str
@@ -114,6 +125,7 @@ class Fault:
     client: int | None = None
     amount: float = 0.0
     aim: str = ""
+    node: int = 0
 
 
 @dataclass(frozen=True)
@@ -129,6 +141,8 @@ class Plan:
         tail: The chance that a message takes about ten times as long, again and again.
         node_rate: Seconds of the server's clock per true second.
         moving_us: How far the server's clock may move within a script.
+        primitive: What it is about, in one word.
+        topology: One of ``TOPOLOGIES``.
     """
 
     seed: int
@@ -140,6 +154,7 @@ class Plan:
     node_rate: float = 1.0
     moving_us: int = 0
     primitive: str = field(default="lock")
+    topology: str = "single"
 
     def to_json(self) -> str:
         """The plan as text."""
@@ -200,7 +215,7 @@ def weight(client: Client) -> int:
     """How many operations a client has to do."""
     return sum(
         [
-            1 if step.how == "inspect" else 2 + len(step.body) - ("blind" in step.body)
+            2 + len(step.body) - ("blind" in step.body) if step.how in ("acquire", "try") else 1
             for worker in client.workers
             for step in worker
         ]

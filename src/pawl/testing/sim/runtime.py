@@ -9,13 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from math import inf
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from pawl.core.durable import Durable, touch
 from pawl.core.runtime import DEAF, Call, Fault, FaultKind, Parker, Reply, Wakeup
 from pawl.testing.sim.network import Link, Network, Request
-from pawl.testing.sim.node import Node
+from pawl.testing.sim.waits import Group, Sleep
 from pawl.testing.sim.world import Process, Task, suspend
+
+if TYPE_CHECKING:
+    from pawl.testing.sim.fleet import Fleet
+    from pawl.testing.sim.node import Node
 
 __all__ = ["SimRuntime"]
 
@@ -23,6 +29,7 @@ _NO_GUARD: AbstractContextManager[object] = nullcontext()
 _PATIENCE = 0.25
 _SILENT = 2
 _TOLD_AGAIN = 0.1
+_SHARE = 0.75
 
 
 class _Line:
@@ -40,97 +47,42 @@ class _Line:
         return self._runtime._ask(self._link, call, timeout)
 
 
-class _Group:
-    """Several requests that one caller waits for."""
-
-    __slots__ = ("left", "outcomes", "step", "task")
-
-    def __init__(self, task: Task, count: int) -> None:
-        self.task = task
-        self.step = task.step
-        self.left = count
-        self.outcomes: list[Any] = [None] * count
-
-    def put(self, index: int, outcome: Any) -> None:
-        self.outcomes[index] = outcome
-        self.left -= 1
-        if not self.left:
-            self.task.wake(self.step, self.outcomes)
-
-
-class _Sleep:
-    """A sleep that may be cut short; woken first, it does not begin."""
-
-    __slots__ = ("_process", "_step", "_woken", "task")
-
-    def __init__(self, process: Process) -> None:
-        self._process = process
-        self.task: Task | None = None
-        self._step = 0
-        self._woken: Any = None
-
-    async def park(self, timeout: float | None) -> Any:
-        if self._woken is None:
-            task = self._process.world.current
-            if task is None:
-                raise AssertionError("only a task sleeps")
-            self.task, self._step = task, task.step
-            if timeout is not None:
-                self._process.timer(timeout, self.over, (task, task.step))
-            try:
-                await suspend()
-            finally:
-                self.task = None
-        woken, self._woken = self._woken, None
-        return False if woken is None else woken
-
-    def rest(self, timeout: float | None) -> Awaitable[Any]:
-        return self.park(timeout)
-
-    @staticmethod
-    def over(item: tuple[Task, int]) -> None:
-        task, step = item
-        if task.step == step:
-            task.resume((step, None))
-
-    def unpark(self, value: Any = True) -> None:  # noqa: FBT002 - a value, not a switch
-        self._woken = value
-        if self.task is not None:
-            self.task.wake(self._step)
-
-
 class SimRuntime:
     """See ``pawl.core.runtime.Runtime``.
 
     Args:
         process: Where it runs.
         network: What its connections run through.
-        node: Where they lead to; asked anew for each connection, as a failover moves it.
+        fleet: Where they lead to; asked anew for each connection, as a failover moves it.
         colour: ``"threads"`` or ``"tasks"``.
         deaf: True for a user that may not subscribe.
     """
 
     def __init__(
-        self, process: Process, network: Network, node: Callable[[], Node], colour: str, *, deaf: bool = False
+        self, process: Process, network: Network, fleet: Fleet, colour: str, *, deaf: bool = False
     ) -> None:
         self._process = process
         self._world = process.world
         self._network = network
-        self._node = node
+        self._fleet = fleet
+        self.servers: list[Node] = fleet.nodes
         self._threads = colour == "threads"
         self._deaf = deaf
         self._links: dict[Task, Link] = {}
         self._mux: Link | None = None
         self._connecting: list[tuple[Task, int]] | None = None
-        self._waiters: dict[str, _Sleep] = {}
+        self._waiters: dict[str, Sleep] = {}
         self._early: dict[str, Wakeup] = {}
         self._notices: list[str] = []
-        self._sleepers: dict[_Sleep, None] = {}
-        self._bell = _Sleep(process)
+        self._sleepers: dict[Sleep, None] = {}
+        self._bell = Sleep(process)
         self._upkeep: Task | None = None
         self._tokens = 0
         self._channels = 0
         self._served = False
+        self._led_to: Node | None = None
+        self._spares: list[Link] = []
+        self.on_move: Callable[[], object] | None = None
         self.closing: bool = False
         self.ending: bool = False
         self.failed: Callable[[BaseException], object] = _raise
@@ -167,7 +119,7 @@ class SimRuntime:
 
     def parker(self) -> Parker:
         """See ``Runtime``."""
-        return _Sleep(self._process)
+        return Sleep(self._process)
 
     def _link(self) -> Link | None:
         link = self._links.get(self._me()) if self._threads else self._mux
@@ -198,7 +150,7 @@ class SimRuntime:
             Task(self._process, "connect", self._share(timeout * 2), _ended)
         self._connecting.append((task, task.step))
         if patience is not None:
-            self._process.timer(patience, _Sleep.over, (task, task.step))
+            self._process.timer(patience, Sleep.over, (task, task.step))
         outcome = await suspend()
         if isinstance(outcome, Fault):
             raise Fault(outcome.kind, outcome.text, final=outcome.final)
@@ -216,13 +168,13 @@ class SimRuntime:
         for task, step in waiting:
             task.wake(step, outcome)
 
-    async def _open(self, owner: Task | None, timeout: float) -> Link:
+    async def _open(self, owner: Task | None, timeout: float, *, spare: bool = False) -> Link:
         self._channels += 1
         channel = f"wake:{self._process.name}:{self._process.life}:{self._channels}"
-        link = Link(self._network, self._process, self._node(), channel, self._woken, self._gone)
+        link = Link(self._network, self._process, self._fleet.master, channel, self._woken, self._gone)
         task, step = self._me(), self._me().step
         link.greet(lambda fault: task.wake(step, fault or link))
-        self._process.timer(timeout, _Sleep.over, (task, step))
+        self._process.timer(timeout, Sleep.over, (task, step))
         outcome = await suspend()
         if outcome is None:
             raise Fault(FaultKind.UNREACHABLE, f"no connection within {timeout:.3g} s")
@@ -234,7 +186,13 @@ class SimRuntime:
             link.close(Fault(FaultKind.CLOSED, "the client is closed", final=True))
             raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
         self._served = True
-        if owner is None:
+        if self._led_to is not link.node:
+            if self._led_to is not None and self.on_move is not None:
+                self.on_move()
+            self._led_to = link.node
+        if spare:
+            self._spares.append(link)
+        elif owner is None:
             self._mux = link
         else:
             self._links[owner] = link
@@ -258,9 +216,19 @@ class SimRuntime:
 
     # Requests ---------------------------------------------------------------------------------------------------
 
-    def _post(self, link: Link, call: Call, timeout: float, answered: Callable[[Any], object] | None) -> None:
+    def _post(
+        self,
+        link: Link,
+        call: Call,
+        timeout: float,
+        answered: Callable[[Any], object] | None,
+        *,
+        wait: float = 0.0,
+        by_text: bool = False,
+    ) -> None:
         task = self._world.current
         request = Request(call, answered, task.doing if task is not None else "cast")
+        request.wait, request.by_text = wait, by_text
         deadline = request.deadline = self._process.clock.monotonic() + timeout
         link.send(request)
         # One timer for all requests of a connection: most are answered long before.
@@ -325,11 +293,47 @@ class SimRuntime:
             link = self._link() or await self._connect(timeout, timeout)
         except Fault as fault:
             return [fault] * len(calls)
-        group = _Group(self._me(), len(calls))
+        group = Group(self._me(), len(calls))
         for index, call in enumerate(calls):
             self._post(link, call, timeout, lambda outcome, index=index: group.put(index, outcome))  # type: ignore[misc]
         outcomes: list[Reply | Fault] = await suspend()
         return outcomes
+
+    async def call_durable(
+        self,
+        call: Call,
+        durable: Durable,  # noqa: ARG002 - there is one replica, in memory
+        timeout: float,
+    ) -> tuple[Reply | None, int]:
+        """See ``DurableRuntime``: a script, a write that changes nothing, and ``WAIT``, in one go on one connection."""
+        link = await self._own_link(timeout)
+        group = Group(self._me(), 3)
+        posted = (call, 0.0), (touch(call.body.split(b"\r\n", 2)[1].decode()), 0.0), (call, timeout * _SHARE)
+        for index, (one, wait) in enumerate(posted):
+            self._post(link, one, timeout, partial(group.put, index), wait=wait, by_text=True)
+        reply, _, acknowledged = await suspend()
+        for outcome in (reply, acknowledged):
+            if isinstance(outcome, Fault):
+                link.close(outcome)
+                raise Fault(outcome.kind, outcome.text, maybe_applied=True)
+        if not self._threads:
+            self._spares.append(link)
+        return reply, acknowledged[2]
+
+    async def _own_link(self, timeout: float) -> Link:
+        if self._threads:
+            return self._link() or await self._connect(timeout)
+        while self._spares:
+            link = self._spares.pop()
+            if not link.dead:
+                return link
+        link = await self._open(None, max(timeout, _PATIENCE), spare=True)
+        self._spares.remove(link)
+        return link
+
+    def streams(self, calls: Sequence[Call]) -> list[list[int]]:
+        """See ``DurableRuntime``: there is one server."""
+        return [list(range(len(calls)))]
 
     def cast(self, call: Call) -> None:
         """See ``Runtime``."""
@@ -342,7 +346,7 @@ class SimRuntime:
     async def sleep(self, seconds: float) -> None:
         """See ``Runtime``."""
         if not self.closing:
-            sleeper = _Sleep(self._process)
+            sleeper = Sleep(self._process)
             self._sleepers[sleeper] = None
             try:
                 await sleeper.park(seconds)
@@ -353,7 +357,7 @@ class SimRuntime:
 
     async def pause(self, seconds: float) -> None:
         """See ``Runtime``."""
-        await _Sleep(self._process).park(seconds)
+        await Sleep(self._process).park(seconds)
 
     def _woken(self, token: str, wakeup: Wakeup) -> None:
         waiter = self._waiters.get(token)
@@ -383,7 +387,7 @@ class SimRuntime:
             return early
         if self._link() is None:
             return None
-        waiter = self._waiters[token] = _Sleep(self._process)
+        waiter = self._waiters[token] = Sleep(self._process)
         try:
             woken = await waiter.park(timeout)
         finally:
@@ -445,7 +449,7 @@ class SimRuntime:
         self.ending = True
         self.nudge()
         fault = Fault(FaultKind.CLOSED, "the client is closed", final=True)
-        for link in (*self._links.values(), self._mux):
+        for link in (*self._links.values(), *self._spares, self._mux):
             if link is not None:
                 link.close(fault)
 

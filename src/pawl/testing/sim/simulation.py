@@ -9,13 +9,15 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from pawl.core.names import key_of
+from pawl.core.multi_lease import MultiPlan
+from pawl.core.operations import Plan as LockPlan
 from pawl.testing.sim.faults import plant, strike
-from pawl.testing.sim.member import NAMESPACE, Member
+from pawl.testing.sim.fleet import Fleet
+from pawl.testing.sim.member import Member
 from pawl.testing.sim.network import Network
-from pawl.testing.sim.node import Node
 from pawl.testing.sim.oracle import Oracle
 from pawl.testing.sim.plan import BY_MESSAGE, MEMORY, Fault, Plan
+from pawl.testing.sim.record import Recorder
 from pawl.testing.sim.world import Process, Task, Violation, World
 
 __all__ = ["Result", "Simulation", "quiet", "run"]
@@ -54,14 +56,14 @@ class Simulation:
         self.plan: Plan = plan
         self.world: World = World(plan.seed)
         self.network: Network = Network(self.world, plan.base, plan.tail)
-        self.node: Node = Node(self.world, "n1", rate=plan.node_rate, moving_us=plan.moving_us)
-        self.node.edit = edit
-        self.oracle: Oracle = Oracle(self.world, plan.longest_ttl())
-        self.oracle.node = self.node
-        self.node.judge = self.oracle.ran
-        self.node.refused = self.oracle.refused
+        self.fleet: Fleet = Fleet(self.world, plan, edit)
+        self.oracle: Oracle = Oracle(self.world, self.fleet, plan.longest_ttl())
         self.network.count = self._struck
+        if self.fleet.pair is not None:
+            self.fleet.pair.network = self.network
+            self.fleet.pair.promoted = self.oracle.promoted
         self.network.answered = self.oracle.answered
+        self.recorder: Recorder = Recorder(self.world)
         self.names: list[str] = [f"c{number}" for number in range(len(plan.clients))]
         self.working: int = 0
         self.tickets: list[tuple[str, int]] = []
@@ -70,7 +72,6 @@ class Simulation:
         self.closers: list[Task] = []
         self._windows: list[tuple[float, str, str | None]] = []
         self._aimed: list[Fault] = []
-        self._keys: dict[str, str] = {}
         self.members: list[Member] = [Member(self, number) for number in range(len(plan.clients))]
         self._pending = len(plan.faults)
         for fault in plan.faults:
@@ -78,20 +79,20 @@ class Simulation:
 
     # For faults -------------------------------------------------------------------------------------------------
 
-    def key(self, name: str) -> str:
-        """The key of a name."""
-        if name not in self._keys:
-            self._keys[name] = key_of(NAMESPACE, name)
-        return self._keys[name]
+    def main_keys(self) -> list[str]:
+        """The key of each name that is locked, as an administrator would delete it."""
+        found: set[str] = set()
+        for lock in self.members[0].locks:
+            plan = getattr(lock, "_plan", None)
+            if isinstance(plan, MultiPlan):
+                found |= {member.primitive.key for member in plan.members}
+            elif isinstance(plan, LockPlan):
+                found.add(plan.primitive.key)
+        return sorted(found)
 
     def process(self, fault: Fault) -> Process:
         """The process that a fault concerns."""
         return self.members[fault.client or 0].process
-
-    def refresh(self) -> None:
-        """Tell the judge that the server changed without a script."""
-        self.node.store.begin(self.node.us_at(self.world.now), None)
-        self.oracle.refresh()
 
     def strike(self, fault: Fault) -> None:
         """Note what a fault finds going on."""
@@ -177,6 +178,7 @@ class Simulation:
 
     def _close_rest(self, member: Member, restart_after: float) -> None:
         self.working -= 1
+        self.recorder.died(member.process)
         member.process.alive = False
         self.killed.add(f"@{member.process.name}:{member.process.life}/")
         for task in member.tasks:
@@ -210,10 +212,12 @@ class Simulation:
                 if not task.done
             ]
             world.fail(
-                f"still waiting after everything healed: {', '.join(stuck)}; the server has {self._held()}"
+                f"still waiting after everything healed: {', '.join(stuck)}; on the servers: {self.oracle.left()}"
             )
         self._drain()
         self._check_rest()
+        if self.fleet.forgot_at() < 0 and (wrong := self.recorder.judge(linear=self.plan.seed % 4 == 0)):
+            world.fail(f"history: {wrong}")
 
     def _drain(self) -> None:
         world = self.world
@@ -228,16 +232,6 @@ class Simulation:
             world.run(world.now + 0.5, lambda: False)
         world.fail("tokens are still to be left after everything healed")
 
-    def _held(self) -> dict[str, str]:
-        store = self.node.store
-        store.begin(self.node.us_at(self.world.now), None)
-        found: dict[str, str] = {}
-        for key in [key for key in store.data if not key.startswith(b"{")]:
-            value = store.lookup(key)
-            if isinstance(value, bytes):
-                found[key.decode()] = value.decode()
-        return found
-
     def _check_rest(self) -> None:
         kinds = {fault.kind for fault in self.plan.faults}
         for member in self.members:
@@ -248,14 +242,21 @@ class Simulation:
                 )
         if kinds & _RESURRECT:
             return
-        self.node.store.begin(self.node.us_at(self.world.now), None)
-        for token, name in self.oracle.left(self.node.store).items():
+        everything = kinds <= _LOSE_NOTHING
+        if self.fleet.masters:
+            # The undo of a vote goes out in the background; where it, or the vote, was late, the ttl ends it.
+            self.world.done = False
+            pause = 1.0 if everything else _LATEST + 1.1 * self.plan.longest_ttl()
+            self.world.run(self.world.now + pause, lambda: False)
+        for token, name in self.oracle.left(everything=everything).items():
             if token in self.loose or any(mark in token for mark in self.killed):
                 continue
             self.world.fail(f"orphan: nobody knows of {token}, which holds or waits for {name}")
 
 
 # With the tombstones gone, or out of date, a late copy may bring a token back; its ttl ends it.
+_LATEST = 15.0
+_LOSE_NOTHING = frozenset({"double", "pause", "suspend", "wall_jump", "no_scripts", "cancel"})
 _RESURRECT = MEMORY - {"admin_delete"}
 
 

@@ -8,10 +8,13 @@ command by command.
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from random import Random
 from typing import Any
 
-__all__ = ["COMMANDS", "Refused", "Store", "Unsupported", "ZSet"]
+from pawl.testing.sim.zset import ZSet
+
+__all__ = ["COMMANDS", "Refused", "Store", "Unsupported", "Value", "ZSet"]
 
 Words = tuple[bytes, ...]
 Answer = tuple[Any, ...]
@@ -36,43 +39,6 @@ class Unsupported(Exception):
     """A command or option that the node in memory does not have. The fault is the node's, so nothing may hide it."""
 
 
-class ZSet:
-    """A sorted set: scores by member, and the order while nothing changes."""
-
-    __slots__ = ("_order", "scores")
-
-    def __init__(self) -> None:
-        self.scores: dict[bytes, float] = {}
-        self._order: list[bytes] | None = None
-
-    def order(self) -> list[bytes]:
-        """Members by score, then by their bytes."""
-        if self._order is None:
-            scores = self.scores
-            self._order = sorted(scores, key=lambda member: (scores[member], member))
-        return self._order
-
-    def put(self, member: bytes, score: float) -> bool:
-        """Set a member's score; True if it is new."""
-        new = member not in self.scores
-        self.scores[member] = score
-        self._order = None
-        return new
-
-    def remove(self, member: bytes) -> bool:
-        """Take a member out; False if it was not there."""
-        if self.scores.pop(member, None) is None:
-            return False
-        self._order = None
-        return True
-
-    def copy(self) -> ZSet:
-        """Another set of the same members."""
-        twin = ZSet()
-        twin.scores = dict(self.scores)
-        return twin
-
-
 Value = bytes | dict[bytes, bytes] | ZSet
 
 
@@ -92,6 +58,8 @@ def _integer(text: bytes) -> int:
 
 
 def _score_text(score: float) -> bytes:
+    if score in (inf, -inf):
+        return b"inf" if score > 0 else b"-inf"
     return b"%d" % score if score == int(score) else b"%.17g" % score
 
 
@@ -106,6 +74,7 @@ class Store:
         slip_us: How much later than ``now_us`` PTTL looks: some servers let time pass within a script.
         drift_us: How much that is, before TIME was asked (below 0) and afterwards.
         published: Called with each message: channel and text.
+        info: Gives what INFO tells of the server.
         changes: How many commands that may write were run.
         no_memory: True while the server is at its ``maxmemory``.
         replica: True while it refuses writes.
@@ -114,11 +83,14 @@ class Store:
         failure: What the present script did that the node in memory cannot do.
     """
 
-    def __init__(self, random: Random, published: Callable[[bytes, bytes], int]) -> None:
+    def __init__(
+        self, random: Random, published: Callable[[bytes, bytes], int], info: Callable[[], str] = str
+    ) -> None:
         self.data: dict[bytes, Value] = {}
         self.expires: dict[bytes, int] = {}
         self.random = random
         self.published = published
+        self.info = info
         self.now_ms: int = 0
         self.now_us: int = 0
         self.slip_us: int = 0
@@ -239,8 +211,11 @@ class Store:
         self.lookup(key)
         if not options:
             self.expires.pop(key, None)
-        elif len(options) == 2 and options[0].upper() == b"PXAT":
+        elif len(options) == 2 and options[0].upper() in (b"PXAT", b"PX"):
             expiry = _integer(options[1])
+            if options[0].upper() == b"PX" and expiry > 0:
+                # Counted from the beginning of the script, as a server does.
+                expiry += self.now_ms
             if expiry <= 0:
                 raise Refused("ERR invalid expire time in 'set' command")
             self.expires[key] = expiry
@@ -287,6 +262,9 @@ class Store:
         now = self.now_us
         self.slip_us = self.drift_us
         return b"a", b"%d" % (now // 1_000_000), b"%d" % (now % 1_000_000)
+
+    def _info(self, _args: Words) -> Answer:
+        return b"v", self.info().encode()
 
     def _publish(self, args: Words) -> Answer:
         return b"v", self.published(args[0], args[1])
@@ -420,12 +398,56 @@ class Store:
             return (b"a", *members)
         return (b"a", *[word for member in members for word in (member, _score_text(found.scores[member]))])
 
+    def _between(self, args: Words) -> tuple[ZSet | None, list[bytes]]:
+        """The members whose scores lie in a range."""
+        least, past = _bound(args[1])
+        most, short = _bound(args[2])
+        found = self._zset(args[0])
+        if found is None:
+            return None, []
+        scores = found.scores
+        members = [
+            member
+            for member in found.order()
+            if (scores[member] > least if past else scores[member] >= least)
+            and (scores[member] < most if short else scores[member] <= most)
+        ]
+        return found, members
+
+    def _zcount(self, args: Words) -> Answer:
+        return b"v", len(self._between(args)[1])
+
+    def _zrangebyscore(self, args: Words) -> Answer:
+        found, members = self._between(args)
+        options = [word.upper() for word in args[3:]]
+        scored = options[:1] == [b"WITHSCORES"]
+        if scored:
+            options = options[1:]
+        if options[:1] == [b"LIMIT"] and len(options) == 3:
+            start, count = _integer(options[1]), _integer(options[2])
+            members = members[start : start + count] if count >= 0 else members[start:]
+        elif options:
+            raise Unsupported(f"ZRANGEBYSCORE with {options}")
+        if not scored or found is None:
+            return (b"a", *members)
+        return (b"a", *[word for member in members for word in (member, _score_text(found.scores[member]))])
+
+    def _zremrangebyscore(self, args: Words) -> Answer:
+        members = self._between(args)[1]
+        return self._zrem((args[0], *members)) if members else (b"v", 0)
+
 
 def _score(text: bytes) -> float:
     try:
         return float(text)
     except ValueError:
         raise Refused("ERR value is not a valid float") from None
+
+
+def _bound(text: bytes) -> tuple[float, bool]:
+    """An end of a range of scores, and whether it lies outside itself."""
+    outside = text.startswith(b"(")
+    return _score(text[1:] if outside else text), outside
 
 
 COMMANDS: dict[bytes, tuple[Callable[[Store, Words], Answer], bool, bool]] = {
@@ -444,6 +466,7 @@ COMMANDS: dict[bytes, tuple[Callable[[Store, Words], Answer], bool, bool]] = {
     b"HSET": (Store._hset, True, True),
     b"HSETNX": (Store._hsetnx, True, True),
     b"HVALS": (Store._hvals, False, False),
+    b"INFO": (Store._info, False, False),
     b"PEXPIREAT": (Store._pexpireat, True, False),
     b"PEXPIRETIME": (Store._pexpiretime, False, False),
     b"PTTL": (Store._pttl, False, False),
@@ -453,9 +476,12 @@ COMMANDS: dict[bytes, tuple[Callable[[Store, Words], Answer], bool, bool]] = {
     b"TYPE": (Store._type, False, False),
     b"ZADD": (Store._zadd, True, True),
     b"ZCARD": (Store._zcard, False, False),
+    b"ZCOUNT": (Store._zcount, False, False),
     b"ZRANGE": (Store._zrange, False, False),
+    b"ZRANGEBYSCORE": (Store._zrangebyscore, False, False),
     b"ZRANK": (Store._zrank, False, False),
     b"ZREM": (Store._zrem, True, False),
+    b"ZREMRANGEBYSCORE": (Store._zremrangebyscore, True, False),
     b"ZSCORE": (Store._zscore, False, False),
 }
 """Each command: how it runs, whether it may write, and whether a server without memory refuses it."""

@@ -1,0 +1,110 @@
+"""What workers do beside taking and giving back: inside a body, and with primitives that give no lease."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from pawl.core import election
+from pawl.model import Leader
+from pawl.testing.sim.world import Cancelled
+
+if TYPE_CHECKING:
+    from pawl.testing.sim.member import Member
+    from pawl.testing.sim.plan import Operation
+    from pawl.testing.sim.world import Task
+
+__all__ = ["DONE", "inside"]
+
+
+async def inside(member: Member, task: Task, act: str, number: int, lock: Any, lease: Any) -> None:
+    """Do something while a lease is held.
+
+    Args:
+        member: The client.
+        task: The worker.
+        act: What: see ``Operation.body``.
+        number: Which lock of the plan is held.
+        lock: That lock.
+        lease: Its lease.
+    """
+    if act == "again":
+        inner = await lock.acquire(1.0)
+        if inner is not lease:
+            member._granted(task, number, inner)
+            member.sim.recorder.ended(inner)
+        await inner.release()
+    elif act == "downgrade":
+        member._do(task, "downgrade")
+        member.sim.recorder.downgraded(lease)
+        await lease.downgrade()
+    elif act == "upgrade":
+        member._do(task, "upgrade")
+        writer = await member.writers[number].acquire(1.0)
+        member._granted(task, number, writer)
+        error: BaseException | None = None
+        try:
+            await writer.lost.wait(0.002)
+        except Cancelled as caught:
+            error = caught
+        member.sim.recorder.ended(writer)
+        await writer.release()
+        if error is not None:
+            raise error
+    elif act.startswith("extend:"):
+        member._do(task, "extend")
+        await lease.extend(float(act[7:]))
+
+
+async def _inspect(member: Member, step: Operation, lock: Any) -> None:
+    kind, name, _ = member.sim.plan.locks[step.lock]
+    if kind == "latch":
+        await lock.remaining()
+    elif kind == "barrier":
+        await lock.arrived()
+    elif kind == "election":
+        await lock.leader()
+    elif kind == "semaphore":
+        await lock.inspect()
+    else:
+        await member.client.inspect(lock.names[0] if kind == "multi_lock" else name)
+
+
+async def _observe(member: Member, step: Operation, lock: Any) -> None:
+    """Hear of a few changes of the leader, then stop listening."""
+    watch: Any = lock.observe()._watch
+    world = member.sim.world
+    world.at(world.now + step.hold + 0.01, lambda _: member.process.alive and watch.close())
+    told: Leader | election.Ended | None = election.ENDED
+    try:
+        while True:
+            found = await watch.next()
+            if found is election.ENDED:
+                return
+            if found == told:
+                world.fail(f"election: {found} was told twice in a row")
+            told = found
+    finally:
+        watch.close()
+
+
+async def _count(_: Member, step: Operation, lock: Any) -> None:
+    await lock.count_down(step.permits)
+
+
+async def _wait(_: Member, step: Operation, lock: Any) -> None:
+    await lock.wait(step.timeout)
+
+
+async def _reset(_: Member, __: Operation, lock: Any) -> None:
+    await lock.reset()
+
+
+DONE: dict[str, Callable[[Member, Operation, Any], Awaitable[None]]] = {
+    "inspect": _inspect,
+    "observe": _observe,
+    "count": _count,
+    "wait": _wait,
+    "reset": _reset,
+}
+"""What a step that takes no lease does, by its ``how``."""

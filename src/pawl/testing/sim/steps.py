@@ -1,0 +1,51 @@
+"""What a script of a mutex was asked and answered, as the invariants want to know it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pawl.core.runtime import Reply
+from pawl.testing.sim.invariants import Step
+
+__all__ = ["multi_steps", "reads_only", "step_of", "tomb_of"]
+
+_WIDTH, _WORDS = 6, 3
+
+
+def step_of(script: str, args: list[bytes], reply: Reply) -> Step:
+    """One run of a script of one name."""
+    status = reply[0].decode(), *reply[2:]
+    first = args[0].decode()
+    if script == "swap":
+        return Step(script, args[2].decode(), first, reply=status)
+    if script == "adopt":
+        return Step(script, first, args[1].decode(), reply=status)
+    if script == "inspect":
+        return Step(script, "", reply=status)
+    if script.startswith("own_"):
+        mode = int(args[4]) if script == "own_acquire" else 1
+        return Step(script, first, owner=args[1].decode(), mode=mode, reply=status)
+    if script == "leave":
+        return Step(script, first, reply=status, spent=tuple(args[3].decode().split(" ")[1:]))
+    return Step(script, first, mode=int(args[3]) if script == "acquire" else 1, reply=status)
+
+
+def multi_steps(
+    keys: tuple[bytes, ...], args: list[bytes], reply: Reply
+) -> Iterator[tuple[tuple[bytes, ...], Step]]:
+    """One run of the script of several names, for each of them: its keys and what it was asked."""
+    status = reply[0].decode(), *reply[2:]
+    for at in range(0, len(keys), _WIDTH):
+        token = args[at // _WIDTH * _WORDS].decode()
+        yield (*keys[at : at + 4], keys[at + 5]), Step("multi", token, mode=0, reply=status)
+
+
+def tomb_of(script: str, args: list[bytes]) -> int:
+    """For how many ms the token that leaves is barred."""
+    at = {"leave": 1, "swap": 1, "own_leave": 2}.get(script)
+    return int(args[at]) if at is not None else 0
+
+
+def reads_only(step: Step) -> bool:
+    """Whether the script had no business with the queue."""
+    return step.script == "inspect" or step.reply[0] == "X" or (step.script == "acquire" and step.mode == 2)

@@ -1,0 +1,223 @@
+"""What looks at one server after each script that it ran: whether its keys are still what the protocol says.
+
+What a client makes of it is the oracle's affair; this knows nothing of clients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import TYPE_CHECKING
+
+from pawl.core.runtime import Call, Reply
+from pawl.core.scripts import load
+from pawl.testing.sim.invariants import Snapshot, Step, broken
+from pawl.testing.sim.masters import Vote, broken_vote, take_vote, vote_step
+from pawl.testing.sim.permit_rules import PermitState, broken_permits
+from pawl.testing.sim.snapshots import permit_run, take_mutex, take_permits
+from pawl.testing.sim.steps import multi_steps, reads_only, step_of, tomb_of
+
+if TYPE_CHECKING:
+    from pawl.testing.sim.node import Node
+    from pawl.testing.sim.world import World
+
+__all__ = ["Watch"]
+
+State = Snapshot | PermitState | Vote
+Believed = Callable[["Node", str, State, Step], object]
+
+_MUTEX = ("acquire", "renew", "leave", "swap", "adopt", "inspect", "own_acquire", "own_renew", "own_leave")
+_SCRIPTS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "mutex": ("pawl.primitives.mutex", _MUTEX),
+    "multi": ("pawl.primitives.mutex", ("multi",)),
+    "election": ("pawl.primitives.election", ("acquire", "renew", "leave")),
+    "permits": ("pawl.primitives.permits", ("acquire", "renew", "leave", "limit", "inspect")),
+    "vote": ("pawl.primitives.redlock", ("grant", "ratify", "renew", "leave")),
+}
+_NEEDS_NO_MEMORY = frozenset({"renew", "leave", "own_renew", "own_leave"})
+
+
+@cache
+def _families(*, masters: bool) -> dict[str, str]:
+    # Several masters are looked at by a script of the mutex, though nobody queues there.
+    return {
+        load(package, name).sha: family
+        for family, (package, names) in _SCRIPTS.items()
+        for name in names
+        if (family == "vote") == masters
+    }
+
+
+class Watch:
+    """See the module.
+
+    Args:
+        world: The run.
+        node: The server.
+        believed: Told of every name after a script that concerned it.
+        masters: Whether it is one of several independent masters.
+    """
+
+    def __init__(self, world: World, node: Node, believed: Believed, *, masters: bool) -> None:
+        self.world = world
+        self.node = node
+        self._believed = believed
+        self._families = _families(masters=masters)
+        self._mutexes: dict[bytes, tuple[tuple[bytes, ...], Snapshot]] = {}
+        self._permits: dict[bytes, tuple[tuple[bytes, ...], PermitState]] = {}
+        self._votes: dict[bytes, tuple[tuple[bytes, ...], Vote]] = {}
+        self._gone: dict[str, int] = {}
+        self.freed: set[str] = set()
+
+    def ran(self, call: Call, words: list[bytes], reply: Reply, *, changed: bool) -> None:
+        """Judge one script run."""
+        script = call.script
+        keys, args = tuple(words[: script.numkeys]), words[script.numkeys :]
+        family = self._families.get(script.sha, "")
+        if family in ("mutex", "election"):
+            step = step_of(script.name, args, reply)
+            self._mutex((*keys[:4], keys[-1]), step, tomb_of(script.name, args), changed=changed)
+        elif family == "permits":
+            self._permit(script.name, keys, args, reply, changed=changed)
+        elif family == "multi":
+            for parts, step in multi_steps(keys, args, reply):
+                self._mutex(parts, step, 0, changed=changed)
+        elif family == "vote":
+            self._vote(script.name, keys, args, reply)
+        else:
+            self._expiring(keys)
+            if script.name == "touch" and keys[0] in self._mutexes:
+                parts = self._mutexes[keys[0]][0]
+                self._mutexes[keys[0]] = parts, take_mutex(self.node.store, parts)
+
+    def refused(self, script: str, text: str) -> None:
+        """Judge a script that the server refused: what renews or ends a lease passes without memory."""
+        if text.startswith("OOM") and script in _NEEDS_NO_MEMORY:
+            self.world.fail(f"memory: {script} was refused: {text}")
+
+    def refresh(self) -> None:
+        """Look at the server anew, after a fault changed it without a script."""
+        store = self.node.store
+        store.begin(self.node.us_at(self.world.now), None)
+        # Tombstones may be gone as well.
+        self._gone.clear()
+        for name, (keys, _) in self._mutexes.items():
+            self._mutexes[name] = keys, take_mutex(store, keys)
+        for name, (keys, _) in self._permits.items():
+            self._permits[name] = keys, take_permits(store, keys)
+        for name, (keys, _) in self._votes.items():
+            self._votes[name] = keys, take_vote(store, keys)
+
+    def take_over(self, other: Watch) -> None:
+        """Look from here on at the names that another server had, whose keys this one has by now."""
+        self._mutexes = {**other._mutexes, **self._mutexes}
+        self._permits = {**other._permits, **self._permits}
+        self.refresh()
+
+    def left(self) -> dict[str, str]:
+        """Every token that waits or holds on the server, with its name."""
+        self.refresh()
+        kept: list[tuple[bytes, dict[str, int]]] = [
+            (name, snapshot.leases) for name, (_, snapshot) in self._mutexes.items()
+        ]
+        kept += [(name, state.leases()) for name, (_, state) in self._permits.items()]
+        kept += [(name, vote.leases) for name, (_, vote) in self._votes.items()]
+        return {token: name.decode() for name, leases in kept for token in leases}
+
+    def vote(self, name: str) -> Vote | None:
+        """What this master says of a name, of several masters."""
+        found = self._votes.get(name.encode())
+        if found is None:
+            return None
+        self.node.store.begin(self.node.us_at(self.world.now), None)
+        return found[1].at(self.node.store.now_ms)
+
+    # By family --------------------------------------------------------------------------------------------------
+
+    def _mutex(self, keys: tuple[bytes, ...], step: Step, tomb_ms: int, *, changed: bool) -> None:
+        node, name = self.node, keys[0]
+        now = node.store.now_ms
+        known = self._mutexes.get(name)
+        before = Snapshot(now) if known is None else known[1]
+        after = take_mutex(node.store, keys) if changed or known is None else before.at(now)
+        self._mutexes[name] = keys, after
+        if changed:
+            for what in broken(before, after, step, whole=node.lost_memory_at < 0):
+                self.world.fail(what)
+        elif after.value is None and after.queue and after.live() and not reads_only(step):
+            self.world.fail(f"I5: the name is free and a live ticket waits after {step}")
+        for _, message in node.messages:
+            self._announced(message.decode(), after, step)
+        self._left(step.leaving, tomb_ms, after.leases, step)
+        if step.leaving and step.reply[0] == "R":
+            self.freed.add(step.leaving)
+        self._believed(node, name.decode(), after, step)
+
+    def _announced(self, message: str, after: Snapshot, step: Step) -> None:
+        """A hand-off message says what is so."""
+        token, fence, expiry, _, *behind = message.split(" ")
+        if fence == "0" or step.script == "multi":
+            # One that tells observers to look; or of another of several names.
+            return
+        if token not in after.holders() or (int(fence), int(expiry)) != (after.cur, after.leases[token]):
+            self.world.fail(f"message: {message!r} says otherwise than {after} after {step}")
+        queue = after.queue
+        if behind != sorted(queue, key=lambda token: queue[token].number)[: len(behind)]:
+            self.world.fail(f"I8: {behind} do not stand right behind {token} in {after} after {step}")
+
+    def _permit(
+        self, script: str, keys: tuple[bytes, ...], args: list[bytes], reply: Reply, *, changed: bool
+    ) -> None:
+        node, name = self.node, keys[0]
+        parts = (*keys[:4], keys[-1])
+        known = self._permits.get(name)
+        before = PermitState(node.store.now_ms) if known is None else known[1]
+        run = permit_run(script, args, reply)
+        after = take_permits(node.store, parts) if changed or known is None else before.at(node.store.now_ms)
+        self._permits[name] = parts, after
+        mail = [(channel.decode(), text.decode().split(" ")) for channel, text in node.messages]
+        if changed or mail:
+            for what in broken_permits(before, after, run, mail, whole=node.lost_memory_at < 0):
+                self.world.fail(what)
+        step = Step(script, run.token, reply=run.reply)
+        self._left(run.leaving, int(args[3]) if script == "leave" else 0, after.leases(), step)
+        if run.leaving and run.reply[0] == "R":
+            self.freed.add(run.leaving)
+        self._believed(node, name.decode(), after, step)
+
+    def _vote(self, script: str, keys: tuple[bytes, ...], args: list[bytes], reply: Reply) -> None:
+        node, name = self.node, keys[0]
+        parts = (name, _fence_of(name))
+        known = self._votes.get(name)
+        before = Vote(node.store.now_ms) if known is None else known[1].at(node.store.now_ms)
+        after = take_vote(node.store, parts)
+        step = vote_step(script, args, reply)
+        self._votes[name] = parts, after
+        for what in broken_vote(before, after, step):
+            self.world.fail(what)
+        self._left(step.leaving, int(args[1]) if script == "leave" else 0, after.leases, step)
+        if step.leaving and step.reply[0] == "R":
+            self.freed.add(step.leaving)
+        self._expiring(keys)
+        self._believed(node, name.decode(), after, step)
+
+    def _left(self, leaving: str, tomb_ms: int, leases: dict[str, int], step: Step) -> None:
+        """I7: a token that left does not come back while its tombstone stands."""
+        gone, now_ms = self._gone, self.node.store.now_ms
+        if leaving and tomb_ms:
+            gone[leaving] = max(gone.get(leaving, 0), now_ms + tomb_ms)
+        if gone:
+            for token in leases:
+                if gone.get(token, 0) > now_ms:
+                    self.world.fail(f"I7: {token} left and came back after {step}")
+
+    def _expiring(self, keys: tuple[bytes, ...]) -> None:
+        store = self.node.store
+        for key in keys:
+            if key in store.data and key not in store.expires:
+                self.world.fail(f"I6: {key.decode()} has no expiry")
+
+
+def _fence_of(name: bytes) -> bytes:
+    """The key of a mutex' fence."""
+    return b"{%b}:fence" % name

@@ -1,0 +1,89 @@
+"""All wrong protocols in one list, and the seeds that find them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pawl.testing.sim import draw, run
+from pawl.testing.sim.simulation import quiet
+from tests.scripts.test_fuzz import MUTANTS as FUZZED
+from tests.simulation import mutants as of_one
+from tests.simulation import mutants_several as of_several
+from tests.simulation.mutants import Edit, edit, wrong
+
+__all__ = ["MOST", "MUTANTS", "SEEDS", "Mutant", "hunt", "known"]
+
+MOST = 600
+"""Seeds until a mutant counts as missed."""
+
+SEEDS = Path(__file__).parent / "seeds.json"
+"""The seed that finds each; ``tools/mutant_table.py`` writes it."""
+
+
+class Mutant(NamedTuple):
+    """A wrong protocol.
+
+    Attributes:
+        patches: Makes what is wrong about the client.
+        edit: Makes a script wrong.
+        faults: Which show it soonest; empty: any.
+        families: What it is about.
+        topologies: What the servers are to each other.
+    """
+
+    patches: Callable[[], list[Any]]
+    edit: Edit | None
+    faults: tuple[str, ...]
+    families: tuple[str, ...]
+    topologies: tuple[str, ...]
+
+
+def _mutant(name: str, patches: Callable[[], list[Any]], change: Edit | None) -> Mutant:
+    families, topologies = of_several.WHERE.get(name, (("mutex",), ("single",)))
+    faults = of_several.FAULTS.get(name) or of_one.FAULTS.get(name, ())
+    return Mutant(patches, change, faults, families, topologies)
+
+
+def _all() -> dict[str, Mutant]:
+    clients = {**of_one.CLIENTS, **of_several.CLIENTS}
+    scripts = {**of_one.SCRIPTS, **FUZZED, **of_several.SCRIPTS}
+    unseen = {*of_one.UNSEEN, *of_several.UNSEEN}
+    found = {name: _mutant(name, patches, None) for name, patches in clients.items()}
+    found |= {
+        name: _mutant(name, list, edit(*texts)) for name, texts in scripts.items() if name not in unseen
+    }
+    return found
+
+
+MUTANTS: dict[str, Mutant] = _all()
+
+
+@cache
+def known() -> dict[str, int]:
+    """The seeds that found them last."""
+    seeds: dict[str, int] = json.loads(SEEDS.read_text())
+    return seeds
+
+
+def hunt(name: str, first: int | None = None) -> tuple[int, str]:
+    """Look for a seed that finds a mutant, beginning with the one that did last time.
+
+    Args:
+        name: The mutant.
+        first: A seed to try before all others.
+
+    Returns:
+        The seed and what was wrong; -1 and ``""`` if nothing was in ``MOST`` seeds.
+    """
+    mutant = MUTANTS[name]
+    with quiet(), wrong(mutant.patches()):
+        for seed in ([] if first is None else [first]) + list(range(MOST)):
+            plan = draw(seed, mutant.faults, families=mutant.families, topologies=mutant.topologies)
+            violation = run(plan, mutant.edit).violation
+            if violation:
+                return seed, violation
+    return -1, ""

@@ -1,0 +1,263 @@
+"""Wrong protocols of permits, of several names, of independent masters and of replicas."""
+
+# ruff: noqa: ANN401 - a mutant takes whatever the function takes that it stands for
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from unittest.mock import patch
+
+from pawl.core import claim, engine, redlock
+from pawl.core.multi_lease import BaseMultiLease
+from pawl.core.quorum import GrantVotes
+from pawl.core.redlock import RedlockOptions
+from pawl.core.roster import Roster
+from pawl.core.runtime import Fault
+from pawl.primitives.mutex import Mutex
+from pawl.testing.sim.runtime import SimRuntime
+from tests.permits.test_fuzz import MUTANTS as PERMITS
+from tests.scripts.test_multi import MUTANTS as MULTI
+from tests.simulation.mutants import time_of_the_process, watching_time
+
+Where = tuple[tuple[str, ...], tuple[str, ...]]
+
+_MASTERS: Where = ("mutex",), ("redlock3", "redlock5")
+_PERMIT: Where = ("semaphore", "rwlock"), ("single",)
+_SEVERAL: Where = ("multi_lock",), ("single",)
+_PAIR: Where = ("mutex",), ("pair",)
+
+
+def _half(self: GrantVotes, nodes: int) -> None:
+    _votes(self, nodes)
+    self.needed = nodes // 2
+
+
+_votes = GrantVotes.__init__
+
+
+async def _counts_at_once(self: Any, fence: int, block: int, budget: float) -> bool:
+    del self, fence, block, budget
+    return True
+
+
+def _only_acknowledged(outcome: Any) -> bool:
+    return outcome is None or isinstance(outcome, Fault) or outcome[0] != b"H"
+
+
+def _never_quarantined(self: Roster, index: int, info: str, now: float) -> Any:
+    found = _met(self, index, info, now)
+    self.nodes[index].counts_from = -1e9
+    return found
+
+
+_met = Roster.met
+
+
+def _from_the_reply(self: RedlockOptions, sent_at: float, left_ms: int, asked_ms: int) -> float:
+    return _valid_until(self, max(sent_at, time_of_the_process()), asked_ms, max(left_ms, asked_ms))
+
+
+_valid_until = RedlockOptions.valid_until
+
+
+def _checks_the_last(self: BaseMultiLease) -> None:
+    self._leases[-1].check()
+
+
+def _wait_as_ttl(self: Mutex, token: str, ttl_ms: int, ticket_ms: int, **more: Any) -> Any:
+    return _acquire(self, token, min(ttl_ms, 150), ticket_ms, **more)
+
+
+_acquire = Mutex.acquire
+
+
+def _says_nothing(self: SimRuntime, link: Any) -> None:
+    waiters, self._waiters = self._waiters, {}
+    _gone(self, link)
+    self._waiters = waiters
+
+
+_gone = SimRuntime._gone
+
+
+async def _waits_for_nobody(asker: Any, *rest: Any) -> Any:
+    *_, call, budget = rest
+    return await asker.runtime.call(call, budget)
+
+
+CLIENTS: dict[str, Callable[[], list[Any]]] = {
+    "half of the masters are a quorum": lambda: [patch.object(GrantVotes, "__init__", _half)],
+    "the fence of a majority is not written back": lambda: [
+        patch.object(redlock._Attempt, "_ratify", _counts_at_once)
+    ],
+    "only acknowledged votes are taken back": lambda: [patch.object(redlock, "_is_no", _only_acknowledged)],
+    "a master that restarted counts at once": lambda: [patch.object(Roster, "met", _never_quarantined)],
+    "no look at the time after the quorum": lambda: [
+        watching_time(),
+        patch.object(RedlockOptions, "valid_until", _from_the_reply),
+    ],
+    "a multi-lock is as good as its last name": lambda: [
+        patch.object(BaseMultiLease, "check", _checks_the_last),
+        patch.object(BaseMultiLease, "valid_until", property(lambda self: self._leases[-1].valid_until)),
+    ],
+    "the wait is sent as ttl": lambda: [patch.object(Mutex, "acquire", _wait_as_ttl)],
+    "a waiter does not ask after it connects anew": lambda: [
+        patch.object(SimRuntime, "_gone", _says_nothing),
+        patch.object(claim, "_patience", lambda *_: 1e9),
+    ],
+    "S7 a grant counts before the replica has it": lambda: [
+        patch.object(claim, "ask_durably", _waits_for_nobody)
+    ],
+    "an undo sets no tombstone": lambda: [
+        patch.object(engine, "TOMB_MS", 0),
+        patch("pawl.core.endings.TOMB_MS", 0),
+        patch("pawl.core.claim.TOMB_MS", 0),
+    ],
+}
+
+_LEAVE_HOLDS = "if holding then\n  call('DEL', NAME)\nend\nif closing"
+
+SCRIPTS: dict[str, tuple[str, str]] = {
+    "S4 a write-back counts on any master": (
+        "if value ~= token then\n  return {'U', RID, value and",
+        "if false then\n  return {'U', RID, value and",
+    ),
+    "a vote is given without a look": ("if value then\n  local foreign", "if false then\n  local foreign"),
+    "renewing a vote takes a name that is free": (
+        "if value ~= token then\n  return {'U', RID, not value",
+        (
+            "if not value then\n  call('SET', NAME, token, 'PXAT', string.format('%.0f', now_ms + ttl_ms))\n"
+            "  value, left_ms = token, ttl_ms\nend\nif value ~= token then\n  return {'U', RID, not value"
+        ),
+    ),
+    "a vote's fence is the clock alone": (
+        "local cur = math.max(last + 1, now_us)\n    if hint",
+        "local cur = now_us\n    if hint",
+    ),
+    "a grant mints no fence": (
+        "  return mint(block, fence, expiry_ms)\nend",
+        "  return tonumber(fence[1] or '1')\nend",
+    ),
+    "the fence ends with the lease": ("promised = from + FENCE_TTL", "promised = from + 1000"),
+    "dead tickets stay at the head": (
+        "      if expiry > now_ms then\n        found.token",
+        "      if true then\n        if expiry <= now_ms then return {drop = {}} end\n        found.token",
+    ),
+    "tickets are dropped by the clock of who asks": (
+        "      if expiry > now_ms then\n        found.token",
+        "      if expiry > now_ms + 1500 then\n        found.token",
+    ),
+    "the waiter is told before the name is free": (
+        _LEAVE_HOLDS,
+        "if holding and waiting == nil then\n  call('DEL', NAME)\nend\nif closing",
+    ),
+    "a release writes before it deletes": (
+        "local waiting = has_ticket(token)\nif #gone",
+        (
+            "if tomb_ms > 0 then\n  call('SET', DEAD, '1', 'PXAT', digits(now_ms + tomb_ms))\nend\n"
+            "local waiting = has_ticket(token)\nif #gone"
+        ),
+    ),
+    "all readers share one ttl": (
+        "call('ZRANGEBYSCORE', NAME, '-inf', '(' .. now)",
+        "call('ZRANGEBYSCORE', NAME, '-inf', '(0')",
+    ),
+    "renew makes every reader live": (
+        "  outlive(HOLDS, held.expiry)\n",
+        (
+            "  for _, member in ipairs(call('ZRANGE', NAME, 0, -1)) do\n"
+            "    call('ZADD', NAME, digits(held.expiry), member)\n  end\n  outlive(HOLDS, held.expiry)\n"
+        ),
+    ),
+    "a resend is one hold more": (
+        "  call('HSET', HOLDS, token, digits(expiry_ms))\n  call('PEXPIREAT', HOLDS, digits(longest))",
+        "  call('HSET', HOLDS, token .. RID, digits(expiry_ms))\n  call('PEXPIREAT', HOLDS, digits(longest))",
+    ),
+    "readers are a number": (
+        "call('ZADD', NAME, digits(one.expiry), one.mode .. ':' .. one.token)",
+        "call('ZADD', NAME, digits(one.expiry), one.mode .. ':' .. one.token .. RID)",
+    ),
+    "permits are a number without an end": (
+        "  return state\nend\nlocal function upgrader",
+        (
+            "  state.weight = limit > 0 and call('HLEN', HOLDS) or state.weight\n  return state\nend\n"
+            "local function upgrader"
+        ),
+    ),
+    **{f"permits: {name}": texts for name, texts in PERMITS.items()},
+    **{f"multi: {name}": texts for name, texts in MULTI.items()},
+}
+
+WHERE: dict[str, Where] = {
+    **dict.fromkeys(
+        (
+            "half of the masters are a quorum", "the fence of a majority is not written back",
+            "only acknowledged votes are taken back", "a master that restarted counts at once",
+            "no look at the time after the quorum", "S4 a write-back counts on any master",
+            "a vote is given without a look", "renewing a vote takes a name that is free",
+            "a vote's fence is the clock alone",
+        ),
+        _MASTERS,
+    ),
+    **dict.fromkeys(
+        (
+            "all readers share one ttl", "renew makes every reader live", "readers are a number",
+            "permits are a number without an end", *(f"permits: {name}" for name in PERMITS),
+        ),
+        _PERMIT,
+    ),
+    **dict.fromkeys(
+        ("a multi-lock is as good as its last name", *(f"multi: {name}" for name in MULTI)), _SEVERAL
+    ),
+    "S7 a grant counts before the replica has it": _PAIR,
+}  # fmt: skip
+"""What a mutant is about, and on which servers; where nothing is said, a mutex on one."""
+
+FAULTS: dict[str, tuple[str, ...]] = {
+    "permits: leave sets no tombstone": ("late_copy",),
+    "permits: acquire ignores the tombstone": ("late_copy",),
+    "permits: the quick grant ignores the tombstone": ("late_copy",),
+    "permits: a late copy of the acquire does not find the reader": ("late_copy",),
+    "permits: acquire again lowers its ticket": ("late_copy", "clock_back"),
+    "permits: the quick grant passes the queue by": ("kill", "pause"),
+    "permits: an upgrade takes no notice of its reader": ("pause", "suspend"),
+    "multi: ignores tombstones": ("late_copy",),
+    "multi: takes its own for another's": ("reply_loss", "double"),
+    "multi: tells nobody": ("kill", "pause"),
+    "multi: tells the last one only": ("kill", "pause"),
+    "multi: takes tickets from the first queue": ("kill", "pause"),
+    "multi: grants to a waiter at the first name's key": ("kill", "pause"),
+    "a master that restarted counts at once": ("crash_empty", "kill"),
+    "the fence of a majority is not written back": ("stall", "delay", "crash_keep"),
+    "only acknowledged votes are taken back": ("pause", "double"),
+    "no look at the time after the quorum": ("pause", "suspend"),
+    "a release writes before it deletes": ("no_memory",),
+    "a waiter does not ask after it connects anew": ("reset",),
+    "an undo sets no tombstone": ("late_copy",),
+    "S7 a grant counts before the replica has it": ("failover_lagging",),
+    "dead tickets stay at the head": ("kill",),
+    "a multi-lock is as good as its last name": ("admin_delete", "stall"),
+    "renew makes every reader live": ("kill", "stall"),
+    "all readers share one ttl": ("kill",),
+    "permits are a number without an end": ("kill",),
+}
+"""Which faults show it soonest, where not any will do."""
+
+_ASK = "no client of the simulator changes a limit or asks for more than there are"
+_RARE = "pawl's own client makes the calls that show it too seldom"
+_POLLS = "a waiter who is not told asks by itself a moment later"
+
+UNSEEN: dict[str, str] = {
+    "permits: the quick grant asks for no agreement": _ASK,
+    "permits: who can never be served stays": _ASK,
+    "permits: who can never be served is not told": _ASK,
+    "permits: a change of the limit serves nobody": _ASK,
+    "permits: an upgrade waits behind the others": _RARE,
+    "permits: a late copy of the acquire does not find the reader": _RARE,
+    "permits: the quick grant passes the queue by": _RARE,
+    "multi: tells nobody": _POLLS,
+    "multi: tells the last one only": _POLLS,
+    "multi: gives all the first ttl": "all names of a multi-lock have one ttl here",
+    "multi: buries with the first name's tombstone": _RARE,
+}
+"""What pawl's own client never gets to feel; the scripts' own tests find these."""
