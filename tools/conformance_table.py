@@ -112,7 +112,6 @@ def main(arguments: list[str]) -> int:
     logging.getLogger("pawl").setLevel(logging.CRITICAL)
     missing_only = "--missing" in arguments
     wanted = [argument for argument in arguments if argument != "--missing"]
-    record = read()
     for flavour in matrix.SERVERS:
         if wanted and flavour not in wanted:
             continue
@@ -120,14 +119,15 @@ def main(arguments: list[str]) -> int:
             print(f"{flavour}: {reason}")
             continue
         version = version_of(flavour)
-        kept = record.get(flavour, {})
+        kept = read().get(flavour, {})
         cells = kept["cells"] if missing_only and kept.get("version") == version else {}
-        record[flavour] = {"version": version, "cells": cells}
         for topology in matrix.TOPOLOGIES:
             if topology not in cells or isinstance(cells[topology], str):
                 cells[topology] = carry_out(flavour, topology)
+                # Another run of this, for another server, may have written meanwhile.
+                record = {**read(), flavour: {"version": version, "cells": cells}}
                 RECORD.write_text(json.dumps(record, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-    PAGE.write_text(page(record), encoding="utf-8")
+    PAGE.write_text(page(read()), encoding="utf-8")
     return 0
 
 

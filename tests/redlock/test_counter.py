@@ -145,6 +145,17 @@ def test_three_clients_that_split_votes_are_all_served(five: Cluster, tmp_path: 
     assert worst < 30
 
 
+@pytest.mark.filterwarnings("ignore:4 masters:RuntimeWarning")
+def test_three_clients_on_four_nodes_where_votes_split_half_and_half_are_all_served(tmp_path: Path) -> None:
+    four = Cluster(4)
+    try:
+        _, worst, _ = count(four, tmp_path, 60, break_some=False)
+    finally:
+        four.stop()
+    print(f"worst wait of 180 acquisitions by 3 processes: {worst:.2f} s")
+    assert worst < 30
+
+
 def test_a_minority_that_is_killed_stopped_and_emptied_costs_no_increment(
     own_five: Cluster, tmp_path: Path
 ) -> None:

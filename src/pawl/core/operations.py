@@ -21,7 +21,7 @@ from pawl.core.refusal import timed_out
 from pawl.core.runtime import Fault
 from pawl.core.shelter import sheltered
 from pawl.core.tenure import Tenure
-from pawl.errors import BackendUnavailable
+from pawl.errors import BackendUnavailable, QuorumNotReached
 from pawl.model import Grant
 
 if TYPE_CHECKING:
@@ -388,6 +388,9 @@ async def _speak(
         engine.drop_claim(plan.primitive, place, claim)
         if claim.failing_since is not None and isinstance(error, BackendUnavailable):
             engine.gave_up(plan.primitive, claim.failing_since, error)
+        elif isinstance(error, QuorumNotReached) and plan.options.on_unavailable != "raise":
+            # Whoever goes on without the masters need not find out each time anew that they are gone.
+            engine.gave_up(plan.primitive, window[0], error)
         raise
     if claim.tenure is not None:
         # Lost between the hand-over and now, with its ticket: stand in line again.

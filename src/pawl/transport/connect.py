@@ -206,6 +206,8 @@ def fault_of(error: BaseException, shown: str) -> Fault:  # noqa: PLR0911 - one 
         if "unknown command" in text.lower() and "hello" in text.lower():
             text = "a server without HELLO: pawl needs Redis 6.2 or Valkey 8, or later"
             return Fault(FaultKind.UNSUPPORTED, f"{shown}: {text}", final=True)
+        if "DB index" in text:
+            return Fault(FaultKind.UNSUPPORTED, f"{where}: the server has no such database", final=True)
         fault = classify(text)
         final = fault.kind in (FaultKind.DENIED, FaultKind.UNSUPPORTED)
         return Fault(fault.kind, where, final=final)

@@ -1,0 +1,59 @@
+"""What a lock of several masters does while a majority of them is gone, where its user wants it to go on."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+import pawl
+from tests.redlock.colours import COLOURS, connect, done, nap, play
+from tests.redlock.conftest import FRESH, Cluster
+
+
+@pytest.mark.parametrize("policy", ["local", "open"])
+@pytest.mark.parametrize("colour", COLOURS)
+def test_it_goes_on_without_a_majority_at_no_cost_and_comes_back(
+    own_three: Cluster, colour: str, policy: str
+) -> None:
+    async def scenario() -> None:
+        client = connect(colour, own_three.urls, redlock=FRESH, ttl=2)
+        lock = client.lock("d", on_unavailable=policy, unavailable_after=0.4)
+        await done((await done(lock.acquire())).release())
+        with own_three.servers[0].paused(), own_three.servers[1].paused():
+            first = await done(lock.acquire())
+            assert first.degraded == policy
+            await done(first.release())
+            # Found out once: from here on nobody waits for what is gone.
+            began = time.monotonic()
+            for _ in range(20):
+                lease = await done(lock.acquire())
+                assert lease.degraded == policy
+                await done(lease.release())
+            assert time.monotonic() - began < 0.4
+            with pytest.raises(pawl.PawlError):
+                await done(client.lock("other").acquire(timeout=0.3))
+        for _ in range(100):
+            lease = await done(lock.acquire())
+            degraded = lease.degraded
+            await done(lease.release())
+            if degraded is None:
+                break
+            await nap(colour, 0.1)
+        else:
+            raise AssertionError("it never came back")
+        await done(client.close())
+
+    play(colour, scenario)
+
+
+@pytest.mark.parametrize("colour", COLOURS)
+def test_a_database_that_there_is_not_is_told(five: Cluster, colour: str) -> None:
+    async def scenario() -> None:
+        urls = [url.removesuffix("/0") + "/99" for url in five.urls]
+        client = connect(colour, urls, redlock=FRESH)
+        with pytest.raises(pawl.NotSupported, match="no such database"):
+            await done(client.lock("x").acquire(timeout=3))
+        await done(client.close())
+
+    play(colour, scenario)
