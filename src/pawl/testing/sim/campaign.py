@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from pawl.testing.sim.drawing import draw
-from pawl.testing.sim.plan import BY_MESSAGE, FAULTS, OPERATIONS, Plan
+from pawl.testing.sim.plan import BY_MESSAGE, FAULTS, OPERATIONS, TOPOLOGIES, Plan
 from pawl.testing.sim.shrink import shrink
 from pawl.testing.sim.simulation import Result, quiet, run
 
 __all__ = ["Finding", "Report", "simulate"]
 
 _COLLECT_EVERY = 100
+_SENDS_NOTHING = ("hold",)
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ class Report:
         operations: How many operations they were given, in all.
         second_owners: In how many somebody else took a name over after its holder had lost it.
         primitives: How many by kind of lock.
+        topologies: How many by family of primitives and by what the servers are to each other.
         counts: What happened how often; pairs are a fault and the operation that it struck.
         findings: What was wrong.
         seconds: How long it took.
@@ -51,6 +53,7 @@ class Report:
     operations: int = 0
     second_owners: int = 0
     primitives: Counter[str] = field(default_factory=Counter[str])
+    topologies: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
     counts: Counter[object] = field(default_factory=Counter[object])
     findings: list[Finding] = field(default_factory=list[Finding])
     seconds: float = 0.0
@@ -60,6 +63,7 @@ class Report:
         self.seeds += 1
         self.operations += plan.operations
         self.primitives.update({kind for kind, _, _ in plan.locks})
+        self.topologies[plan.primitive, plan.topology] += 1
         self.counts.update(result.counts)
         self.second_owners += bool(result.counts.get("second owner after a loss"))
 
@@ -79,6 +83,12 @@ class Report:
             f"{fault:18}" + "".join(f"{self.counts[fault, what]:>9}" for what in OPERATIONS)
             for fault in FAULTS
         ]
+        families = sorted({family for family, _ in self.topologies})
+        lines += ["", f"{'':18}" + "".join(f"{topology:>11}" for topology in TOPOLOGIES)]
+        lines += [
+            f"{family:18}" + "".join(f"{self.topologies[family, topology]:>11}" for topology in TOPOLOGIES)
+            for family in families
+        ]
         return "\n".join(lines)
 
     def summary(self) -> str:
@@ -95,7 +105,7 @@ class Report:
 def _may_meet(fault: str, operation: str) -> bool:
     if fault == "message_loss":
         return operation == "acquire"
-    return fault not in BY_MESSAGE or operation != "hold"
+    return fault not in BY_MESSAGE or operation not in _SENDS_NOTHING
 
 
 def simulate(

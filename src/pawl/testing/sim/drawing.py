@@ -19,8 +19,8 @@ _LEAST = 40
 """Operations of a run, at least."""
 
 _TOPOLOGIES: dict[str, dict[str, float]] = {
-    "mutex": {"single": 0.72, "pair": 0.14, "redlock3": 0.1, "redlock5": 0.04},
-    "multi_lock": {"single": 0.75, "pair": 0.13, "redlock3": 0.12},
+    "mutex": {"single": 0.82, "pair": 0.11, "redlock3": 0.05, "redlock5": 0.02},
+    "multi_lock": {"single": 0.82, "pair": 0.12, "redlock3": 0.06},
     "semaphore": {"single": 0.85, "pair": 0.15},
     "rwlock": {"single": 0.85, "pair": 0.15},
     "election": {"single": 0.85, "pair": 0.15},
