@@ -60,7 +60,9 @@ def page(record: Record) -> str:
         for kind in REGISTRY:
             words = [_word(topology, kind, cell) for topology, cell in cells.items()]
             lines.append(f"| `{kind}` | " + " | ".join(words) + " |")
-        missing = [f"{topology}: {cell}" for topology, cell in cells.items() if isinstance(cell, str)]
+        waiting = [topology for topology in matrix.TOPOLOGIES if topology not in cells]
+        missing = [f"{topology}: not in the record of the last run" for topology in waiting]
+        missing += [f"{topology}: {cell}" for topology, cell in cells.items() if isinstance(cell, str)]
         lines += ["", *([f"Not run: {'; '.join(missing)}.", ""] if missing else [])]
     return "\n".join(lines)
 
