@@ -12,7 +12,7 @@ import pytest
 import pawl
 from pawl.testing import Server
 from tests.faults.rig import remains, teach
-from tests.faults.test_cancel_sweep import kinds, struck
+from tests.faults.test_cancel_sweep import struck
 
 pytestmark = pytest.mark.fault
 
@@ -187,7 +187,9 @@ async def clean(server: Server, at: int) -> None:
         await asyncio.sleep(0.005)
 
 
-@kinds
+@pytest.mark.parametrize(
+    "instant", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["asleep", "same instant"]
+)
 @pytest.mark.parametrize("what", BEGIN)
 async def test_row_10_cancel_at_every_await_of_every_operation(
     *, what: str, instant: bool, pair: Pair, server: Server

@@ -55,7 +55,7 @@ def holder(server: Server, colour: str, what: str) -> Iterator[subprocess.Popen[
             process.kill()
 
 
-@pytest.mark.parametrize("colour", ["threads", "asyncio"])
+@pytest.mark.parametrize("colour", ["threads", pytest.param("asyncio", marks=pytest.mark.slow)])
 def test_row_68_a_killed_reader_is_not_kept_alive_by_a_living_one(server: Server, colour: str) -> None:
     with pawl.connect(server.url) as client, holder(server, colour, "read") as dying:
         book = client.rwlock("n", ttl=TTL)
@@ -73,7 +73,7 @@ def test_row_68_a_killed_reader_is_not_kept_alive_by_a_living_one(server: Server
             pass
 
 
-@pytest.mark.parametrize("what", ["write", "semaphore"])
+@pytest.mark.parametrize("what", [pytest.param("write", marks=pytest.mark.slow), "semaphore"])
 def test_row_71_what_a_killed_process_held_is_free_within_its_ttl(server: Server, what: str) -> None:
     with pawl.connect(server.url) as client, holder(server, "threads", what) as dying:
         pool = client.semaphore("n", permits=3, ttl=TTL)

@@ -41,6 +41,7 @@ def test_row_43_a_restart_without_data_is_told_and_the_fence_rises(colour: Colou
     second.release()
 
 
+@pytest.mark.slow
 def test_row_43_a_waiter_queues_again_after_a_restart_without_data(colour: Colour, broken: Server) -> None:
     client, rival = colour.connect(broken.url), colour.connect(broken.url)
     lease = client.lock(ttl=5, renew=False).acquire(5)
@@ -78,6 +79,7 @@ def test_row_44_what_the_log_had_not_on_disk_is_lost_and_told(colour: Colour, la
     second.release()
 
 
+@pytest.mark.slow
 def test_row_44_a_release_that_is_not_on_disk_ends_with_the_ttl(colour: Colour, lasting: Server) -> None:
     client = colour.connect(lasting.url)
     lease = client.lock(ttl=2, ticket_ttl=0.5).acquire(5)

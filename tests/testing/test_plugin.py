@@ -363,7 +363,10 @@ def test_sim_in_asyncio(pawl_sim):
     result.assert_outcomes(passed=6)
 
 
-@pytest.mark.parametrize(("plugin", "mark"), [("pytest_asyncio.plugin", "asyncio"), ("anyio", "anyio")])
+@pytest.mark.parametrize(
+    ("plugin", "mark"),
+    [("pytest_asyncio.plugin", "asyncio"), pytest.param("anyio", "anyio", marks=pytest.mark.slow)],
+)
 def test_the_time_of_a_loop_that_a_plugin_made(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, plugin: str, mark: str
 ) -> None:
