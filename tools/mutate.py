@@ -30,7 +30,7 @@ RESULTS = ROOT / "tools" / "mutants.json"
 PAGE = ROOT / "docs" / "reference" / "mutants.md"
 PYTEST = ["-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", "not slow"]
 SIMULATE = ["-m", "pawl.testing", "simulate", "--seeds"]
-MEMORY = ["testing/test_memory.py"]
+MEMORY = ["testing/test_memory.py", "testing/test_waiters_told.py"]
 LIFE = [
     *MEMORY,
     "regressions",
