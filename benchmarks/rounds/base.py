@@ -17,7 +17,7 @@ from benchmarks.server import Server
 from benchmarks.worker import Job
 from pawl.testing.proxy import Proxy
 
-START = 30.0  # s for a process to import its libraries and connect
+START = 90.0  # s for a process to import its libraries and connect
 PATIENCE = 30.0  # s on top of the time that a command takes by design
 PINGS = 9
 
