@@ -6,14 +6,15 @@ Every figure on the page comes from `results/latest.json`: the text lies in `pag
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks import plots, report, store
+from benchmarks import guard, plots, report, store
 from benchmarks.model import Scenario
 from benchmarks.runner import Results
 from benchmarks.scenarios import SCENARIOS
@@ -31,18 +32,21 @@ def render(document: Mapping[str, Any]) -> str:
     results = store.results_of(document)
     measured = [scenario for name, scenario in SCENARIOS.items() if name in document["scenarios"]]
 
+    whole: dict[str, Callable[[], str]] = {
+        "bars": lambda: _bars(measured, results),
+        "facts": lambda: _facts(document),
+        "absent": lambda: _absent(results),
+    }
+    parts: dict[str, Callable[..., str]] = {"value": _value, "ratio": _ratio}
+
     def fill(found: re.Match[str]) -> str:
         what, *words = found[1].split()
-        if what == "bars":
-            return _bars(measured, results)
-        if what == "facts":
-            return _facts(document)
-        if what == "absent":
-            return _absent(measured, results)
-        if what == "value":
-            return _value(results, *words)
-        if what == "ratio":
-            return _ratio(results, *words)
+        if what in whole:
+            return whole[what]()
+        if what in parts:
+            return parts[what](results, *words)
+        if what == "cost":
+            return _cost(" ".join(words[:-1]), words[-1])
         scenario = SCENARIOS[what]
         return _section(scenario, results) if scenario in measured else "_Not measured in this run._"
 
@@ -68,6 +72,10 @@ def _value(results: Results, scenario: str, key: str, metric: str, decimals: str
 def _ratio(results: Results, scenario: str, metric: str, key: str, against: str) -> str:
     base = _of(results, scenario, against, metric)
     return _number(_of(results, scenario, key, metric) / base if base else math.nan, 2)
+
+
+def _cost(path: str, key: str) -> str:
+    return _number(json.loads(guard.BASELINE.read_text())["paths"][path][key], 0)
 
 
 def _facts(document: Mapping[str, Any]) -> str:
@@ -97,8 +105,7 @@ def _facts(document: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _absent(scenarios: Iterable[Scenario], results: Results) -> str:
-    del scenarios
+def _absent(results: Results) -> str:
     lines = [f"- left out: {why}" for why in results.left_out.values()]
     lines += [
         f"- did not come to an end: {key} ({why.splitlines()[0]})" for key, why in results.failures.items()
