@@ -122,12 +122,12 @@ def main(arguments: list[str]) -> int:
             continue
         version = version_of(flavour)
         kept = read().get(flavour, {})
-        cells = kept["cells"] if missing_only and kept.get("version") == version else {}
+        cells: dict[str, Any] = kept["cells"] if missing_only and kept.get("version") == version else {}
         for topology in matrix.TOPOLOGIES:
             if topology not in cells or isinstance(cells[topology], str):
                 cells[topology] = carry_out(flavour, topology)
                 # Another run of this, for another server, may have written meanwhile.
-                record = {**read(), flavour: {"version": version, "cells": cells}}
+                record: Record = {**read(), flavour: {"version": version, "cells": cells}}
                 RECORD.write_text(json.dumps(record, indent=1, sort_keys=True) + "\n", encoding="utf-8")
     PAGE.write_text(page(read()), encoding="utf-8")
     return 0

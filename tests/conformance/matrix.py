@@ -8,7 +8,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -60,14 +60,14 @@ class Place:
 
 
 @contextmanager
-def single(flavour: Flavour) -> Iterator[Place]:
+def single(flavour: Flavour) -> Generator[Place]:
     """One server."""
     with Server(flavour, unix=False) as server:
         yield Place(server.url)
 
 
 @contextmanager
-def tls(flavour: Flavour) -> Iterator[Place]:
+def tls(flavour: Flavour) -> Generator[Place]:
     """One server that is spoken to in TLS, verified against an authority of the test's own."""
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -88,7 +88,7 @@ def certificate(folder: Path) -> Path:
 
 
 @contextmanager
-def tls_server(flavour: Flavour, folder: Path) -> Iterator[tuple[str, Server]]:
+def tls_server(flavour: Flavour, folder: Path) -> Generator[tuple[str, Server]]:
     """A server with a TLS port beside its plain one, and the URL of the former."""
     port = free_port()
     with Server(flavour, unix=False, args=tls_args(folder, port)) as server:
@@ -96,14 +96,14 @@ def tls_server(flavour: Flavour, folder: Path) -> Iterator[tuple[str, Server]]:
 
 
 @contextmanager
-def sentinel(flavour: Flavour) -> Iterator[Place]:
+def sentinel(flavour: Flavour) -> Generator[Place]:
     """A master, a replica, three Sentinels."""
     with SentinelGroup(flavour) as group:
         yield Place(group.url, [group.master.url])
 
 
 @contextmanager
-def cluster(flavour: Flavour) -> Iterator[Place]:
+def cluster(flavour: Flavour) -> Generator[Place]:
     """Three masters that share the slots."""
     with ClusterGroup(flavour) as group:
         yield Place(group.url, [node.url for node in group.nodes])
@@ -113,7 +113,7 @@ def redlock(count: int) -> Callable[[Flavour], Any]:
     """So many masters that share nothing."""
 
     @contextmanager
-    def masters(flavour: Flavour) -> Iterator[Place]:
+    def masters(flavour: Flavour) -> Generator[Place]:
         with ExitStack() as stack:
             nodes = [stack.enter_context(Server(flavour, unix=False)).url for _ in range(count)]
             listed = ",".join(node.removeprefix("redis://").removesuffix("/0") for node in nodes)
@@ -123,7 +123,7 @@ def redlock(count: int) -> Callable[[Flavour], Any]:
 
 
 @contextmanager
-def local(flavour: Flavour) -> Iterator[Place]:
+def local(flavour: Flavour) -> Generator[Place]:
     """The server that pawl starts by itself."""
     with tempfile.TemporaryDirectory() as folder:
         running = embedded.ensure(folder)

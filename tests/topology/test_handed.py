@@ -105,7 +105,8 @@ def test_logins_and_tls_come_along_and_are_not_shown() -> None:
         ssl=True,
         ssl_ca_certs="/ca.pem",
     )
-    found = target_of(sentinel.master_for("mymaster"))
+    made: Any = sentinel
+    found = target_of(made.master_for("mymaster"))
     assert isinstance(found, Sentinels)
     assert found.shown == "rediss+sentinel://h1:26379,h2:26380/mymaster?db=2"
     assert found.master.settings == {

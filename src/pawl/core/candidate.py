@@ -117,7 +117,7 @@ def leave_call(engine: Engine, tenure: Tenure, tomb_ms: int, close_ms: int) -> C
     if kept.sender == cast("QuorumRuntime", engine.runtime).sender():
         return call
     barring = primitive.leave(tenure.token, TOMB_MS, close_ms)
-    spread = tuple.__new__(SpreadCall, call)
+    spread = tuple.__new__(SpreadCall, call)  # pyright: ignore[reportUnknownMemberType]
     spread.each = tuple(barring if is_open(outcome) else call for outcome in outcomes)
     return spread
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, cast
 
 from pawl.errors import ConfigurationError, NotSupported
 from pawl.topology.endpoint import ClusterNodes, Endpoint, Sentinels
@@ -57,7 +57,7 @@ _PLACE = frozenset({"db", "host", "path", "port"})
 
 
 def _addresses(nodes: Any) -> Iterable[tuple[str, int]]:
-    listed = nodes.values() if isinstance(nodes, Mapping) else nodes
+    listed: Iterable[Any] = cast("Mapping[str, Any]", nodes).values() if isinstance(nodes, Mapping) else nodes
     return [(str(node.host), int(node.port)) for node in listed]
 
 
