@@ -97,8 +97,7 @@ def acquire(
         way = _acquire_here
     else:
         way = _acquire_free
-    operation: Coroutine[Any, Any, Any] = way(engine, plan, new_lease, timeout, stop)
-    return operation
+    return cast("Coroutine[Any, Any, L]", way(engine, plan, new_lease, timeout, stop))
 
 
 async def _acquire_here(
