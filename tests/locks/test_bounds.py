@@ -9,7 +9,7 @@ import pytest
 import pawl
 from pawl.testing._resp import texts
 from pawl.testing.servers import Server
-from tests.faults.rig import Colour
+from tests.faults.rig import Client, Colour
 
 DAY_MS = 86_400_000
 
@@ -53,9 +53,9 @@ def test_short_lived_names_leave_nothing_where_fences_are_not_kept(valkey: Serve
         assert keys_of(valkey) == []
 
 
-def use_each_kind(colour: Colour, client: object) -> None:
+def use_each_kind(colour: Colour, client: Client) -> None:
     """Take and give back one of every primitive that leases."""
-    raw = client.raw  # type: ignore[attr-defined]
+    raw = client.raw
     rw = raw.rwlock("n")
     made = [raw.lock("n"), raw.rlock("n"), raw.rlock("n", owner="job"), raw.fair_lock("n")]
     made += [raw.semaphore("n", permits=2), rw.read, rw.write, raw.multi_lock(["m", "o"])]
