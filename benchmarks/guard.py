@@ -268,6 +268,7 @@ def main(argv: list[str] | None = None) -> int:
     if arguments.write:
         document = {"python": this_python(), "paths": measured}
         BASELINE.write_text(json.dumps(document, indent=1) + "\n")
+        print("written; the page shows some of it: python -m benchmarks.page")
         return 0
     baseline = json.loads(BASELINE.read_text())
     found: list[str] = []
