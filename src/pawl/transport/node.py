@@ -122,7 +122,7 @@ class NodeLink(Link):
         self._half: Any = None
         self._whole = True
         # Bound once: these are the steps of every request.
-        self.write = self._sock.send
+        self.write: Callable[[bytes], int] = self._sock.send
         self._read = self._sock.recv
         self._secure = isinstance(self._sock, ssl.SSLSocket)
 

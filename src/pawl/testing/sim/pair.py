@@ -38,7 +38,9 @@ class Pair:
 
     def __init__(self, world: World, nodes: list[Node]) -> None:
         self.world = world
-        self.master, self.replica = nodes
+        master, replica = nodes
+        self.master: Node = master
+        self.replica: Node = replica
         self.network: Network | None = None
         self.frozen_until: float = 0.0
         self.offset: int = 0

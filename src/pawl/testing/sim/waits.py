@@ -16,9 +16,9 @@ class Group:
     __slots__ = ("left", "outcomes", "step", "task")
 
     def __init__(self, task: Task, count: int) -> None:
-        self.task = task
-        self.step = task.step
-        self.left = count
+        self.task: Task = task
+        self.step: int = task.step
+        self.left: int = count
         self.outcomes: list[Any] = [None] * count
 
     def put(self, index: int, outcome: Any) -> None:
