@@ -107,10 +107,6 @@ def test_what_is_not_served_is_refused_clearly(service: Instance) -> None:
         with pytest.raises(pawl.NotSupported):
             client.locks()
         with pytest.raises(pawl.NotSupported):
-            client.latch("l", 1).count_down()
-        with pytest.raises(pawl.NotSupported):
-            client.multi_lock(["a", "b"]).acquire(timeout=1)
-        with pytest.raises(pawl.NotSupported):
             client.force_release("a", reason="x")
 
 

@@ -119,6 +119,7 @@ def _queue(service: Instance, name: str, length: int) -> bool:
         ("semaphore", {"permits": 2}, 2),
         ("rwlock_read", {}, 9),
         ("rwlock_write", {}, 1),
+        ("election", {}, 1),
     ],
 )
 def test_every_primitive_with_leases(

@@ -1,5 +1,7 @@
 """Requests that come twice, and instances that end."""
 
+import json
+import socket
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -99,3 +101,81 @@ def test_sigterm_tells_waiters_and_leaves_leases_to_their_clients(serve: Callabl
     renewed = two.ask("POST", f"{NS}/lock/a/renew", {"token": held.body["token"], "ttl": 60})
     assert renewed.status == 200
     assert renewed.body["fence"] == held.body["fence"]
+
+
+def test_a_try_that_goes_on_elsewhere_is_not_ended_by_the_one_before(serve: Callable[..., Instance]) -> None:
+    # A balancer gave up on the first instance, which does not know that yet, and asks the second one.
+    one, two = serve(), serve()
+    held = two.acquire("a", ttl=60)
+    key = {"Idempotency-Key": "w"}
+    body = json.dumps({"ttl": 30, "wait": 1.5}).encode()
+    with ThreadPoolExecutor(2) as pool:
+        # The same bytes at both: the first one's wait ends while the second one's goes on.
+        first = pool.submit(one.ask, "POST", f"{NS}/lock/a/acquire", body, headers=key)
+        _queued(two, 1)
+        time.sleep(0.7)
+        second = pool.submit(two.ask, "POST", f"{NS}/lock/a/acquire", body, headers=key)
+        assert first.result(10).status == 423
+        _queued(two, 1)
+        two.ask("POST", f"{NS}/lock/a/release", {"token": held.body["token"]})
+        granted = second.result(10)
+        assert granted.status == 200
+    # What the first one does behind its answer must not touch the lease of the second one.
+    time.sleep(0.3)
+    told = {"token": granted.body["token"], "ttl": 30}
+    assert two.ask("POST", f"{NS}/lock/a/renew", told).status == 200
+
+
+def test_a_client_that_leaves_one_instance_for_another_keeps_its_place(
+    serve: Callable[..., Instance],
+) -> None:
+    one, two = serve(), serve()
+    for turn in range(5):
+        held = two.acquire("a", ttl=60)
+        key = {"Idempotency-Key": f"turn-{turn}"}
+        body = json.dumps({"ttl": 30, "wait": 20}).encode()
+        connection = socket.create_connection(("127.0.0.1", one.port))
+        connection.sendall(
+            f"POST {NS}/lock/a/acquire HTTP/1.1\r\nHost: x\r\nIdempotency-Key: turn-{turn}\r\n"
+            f"Authorization: Bearer {one.tokens.secrets['admin']}\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+            + body
+        )
+        _queued(two, 1)
+        with ThreadPoolExecutor(1) as pool:
+            again = pool.submit(two.ask, "POST", f"{NS}/lock/a/acquire", body, headers=key)
+            time.sleep(0.02 * turn)
+            connection.close()
+            two.ask("POST", f"{NS}/lock/a/release", {"token": held.body["token"]})
+            granted = again.result(10)
+        # Both orders are fine: it went on with its token, or began anew. What it was told is true.
+        assert granted.status == 200, granted.body
+        time.sleep(0.1)
+        told = {"token": granted.body["token"]}
+        assert two.ask("POST", f"{NS}/lock/a/renew", {**told, "ttl": 30}).status == 200
+        assert two.ask("POST", f"{NS}/lock/a/release", told).status == 200
+        _queued(two, 0)
+
+
+def test_a_client_that_leaves_at_the_moment_of_the_grant_holds_nothing_for_long(service: Instance) -> None:
+    for turn in range(12):
+        held = service.acquire("a", ttl=60)
+        connection = socket.create_connection(("127.0.0.1", service.port))
+        connection.sendall(
+            f"POST {NS}/lock/a/acquire HTTP/1.1\r\nHost: x\r\nContent-Length: 24\r\n"
+            f'Authorization: Bearer {service.tokens.secrets["admin"]}\r\n\r\n{{"ttl": 3.0, "wait": 20}} '.encode()[
+                :-1
+            ]
+        )
+        _queued(service, 1)
+        with ThreadPoolExecutor(1) as pool:
+            told = {"token": held.body["token"]}
+            released = pool.submit(service.ask, "POST", f"{NS}/lock/a/release", told)
+            time.sleep(0.0004 * turn)
+            connection.close()
+            assert released.result(10).status == 200
+        # Told before it left, its ttl ends it; else it is free at once.
+        assert service.acquire("a", ttl=5, wait=5).status == 200
+        look = service.ask("GET", f"{NS}/lock/a").body
+        assert look["queue_length"] == 0
+        token = {"reason": "next turn"}
+        assert service.ask("POST", f"{NS}/lock/a/force-release", token).status == 200

@@ -95,7 +95,7 @@ def of_one(valkey: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         ("/v1/ns/pawl/lock/a%2F..%2Fb", 200),
         ("/v1/ns/pawl/lock/%7Bpawl%7D:fence", 200),
         ("/v1/ns/pawl/lock/{a}", 200),
-        ("/v1/ns/pawl/latch/a", 404),
+        ("/v1/ns/pawl/gate/a", 404),
     ],
 )
 def test_tricks_with_paths(of_one: Instance, path: str, status: int) -> None:

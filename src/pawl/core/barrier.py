@@ -61,8 +61,21 @@ async def arrived(engine: Engine, barrier: BarrierCalls, options: LockOptions) -
     return int(reply[2])
 
 
-async def wait(engine: Engine, barrier: BarrierCalls, options: LockOptions, timeout: float | None) -> int:
+async def wait(
+    engine: Engine,
+    barrier: BarrierCalls,
+    options: LockOptions,
+    timeout: float | None,
+    token: str | None = None,
+) -> int:
     """Wait until all parties are there.
+
+    Args:
+        engine: The client's engine.
+        barrier: The barrier.
+        options: Its options.
+        timeout: Seconds to wait; None for ever, 0 passes only as the last one.
+        token: The arrival, so that another process can go on with it; None: a new one.
 
     Returns:
         How many were still missing when this one arrived: the last one gets 0.
@@ -74,7 +87,7 @@ async def wait(engine: Engine, barrier: BarrierCalls, options: LockOptions, time
         BackendError: The server could not be asked.
     """
     engine.check_open(barrier.name)
-    waiting = _Waiting(engine, barrier, options, timeout)
+    waiting = _Waiting(engine, barrier, options, timeout, token)
     index = await waiting.visit.within(waiting.run(), waiting.leave)
     call = waiting.leave()
     if call is not None and waiting.visit.unanswered:
@@ -87,10 +100,15 @@ class _Waiting:
     """One wait: it arrives, then sleeps and keeps its place."""
 
     def __init__(
-        self, engine: Engine, barrier: BarrierCalls, options: LockOptions, timeout: float | None
+        self,
+        engine: Engine,
+        barrier: BarrierCalls,
+        options: LockOptions,
+        timeout: float | None,
+        token: str | None,
     ) -> None:
         self.barrier = barrier
-        self.visit = Visit(engine, options, barrier.name, _WAIT, timeout)
+        self.visit = Visit(engine, options, barrier.name, _WAIT, timeout, token)
         self.round = 0
         self.missing = barrier.parties
 

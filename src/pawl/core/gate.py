@@ -35,10 +35,17 @@ class Visit:
         name: The name waited at, for errors.
         doing: What is being done, for errors, as in ``"wait at latch"``.
         timeout: Seconds to wait; None for ever, 0 asks once.
+        token: What the server is to know it by; None: a new one.
     """
 
     def __init__(
-        self, engine: Engine, options: LockOptions, name: str, doing: str, timeout: float | None
+        self,
+        engine: Engine,
+        options: LockOptions,
+        name: str,
+        doing: str,
+        timeout: float | None,
+        token: str | None = None,
     ) -> None:
         self.engine: Engine = engine
         self.options: LockOptions = options
@@ -49,7 +56,7 @@ class Visit:
         if timeout is not None:
             self.until = self.began + (timeout or options.request_timeout)
         self.once: bool = timeout == 0
-        self.claim: Claim = Claim(engine.runtime.new_token())
+        self.claim: Claim = Claim(token or engine.runtime.new_token())
         self.channel: str = ""
         self.former: str = ""
 

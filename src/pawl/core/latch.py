@@ -83,25 +83,27 @@ def check_part(part: object) -> str:
     return part
 
 
-async def count_down(engine: Engine, latch: LatchCalls, options: LockOptions, n: int, part: str) -> None:
-    """Count down, once, however often the request must be sent.
+async def count_down(
+    engine: Engine, latch: LatchCalls, options: LockOptions, n: int, part: str, token: str | None = None
+) -> None:
+    """Count down, once, however often the request must be sent: by ``token``, or by a new one.
 
     Raises:
         LimitMismatch: The latch is in use with another count.
         BackendError: The server could not be asked; where it may still count, it is sent on in the background.
     """
     check_count(n, "n", 1, MAX_COUNT)
-    call = latch.count_down(engine.runtime.new_token(), part, n)
+    call = latch.count_down(token or engine.runtime.new_token(), part, n)
     await _change(engine, latch, options, call, "count down latch")
 
 
-async def reset(engine: Engine, latch: LatchCalls, options: LockOptions) -> None:
-    """Begin a new round.
+async def reset(engine: Engine, latch: LatchCalls, options: LockOptions, token: str | None = None) -> None:
+    """Begin a new round, once, however often the request must be sent: by ``token``, or by a new one.
 
     Raises:
         BackendError: The server could not be asked; where it may still be done, it is sent on in the background.
     """
-    await _change(engine, latch, options, latch.reset(engine.runtime.new_token()), "reset latch")
+    await _change(engine, latch, options, latch.reset(token or engine.runtime.new_token()), "reset latch")
 
 
 async def _change(engine: Engine, latch: LatchCalls, options: LockOptions, call: Call, doing: str) -> None:

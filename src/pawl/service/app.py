@@ -13,8 +13,10 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 import pawl
+from pawl.core.faults import to_error
+from pawl.core.runtime import Fault
 from pawl.errors import PawlError
-from pawl.service import calls, leases, looks, page, routes, watch
+from pawl.service import calls, gates, looks, page, routes, schemas, several, watch
 from pawl.service.problems import Problem, answer_problem, response_of
 from pawl.service.requests import GONE, State, answer
 
@@ -157,27 +159,35 @@ def create_app(state: State) -> Door:
     app.state.watches = watches
     state.at_end.append(send_away)
     # Before the others: one path segment of theirs could be its name.
-    for part in (watch.router, calls.router, looks.router, routes.router):
+    for part in (watch.router, calls.router, gates.router, several.router, looks.router, routes.router):
         app.include_router(part)
     app.include_router(page.router)
     for kind in (Problem, PawlError):
         app.add_exception_handler(kind, answer_problem)
     app.add_exception_handler(HTTPException, _answer_http)
     _add_health(app, state)
+    make = app.openapi
+    app.openapi = lambda: schemas.describe(make())  # type: ignore[method-assign]
     return Door(app)
 
 
 def _add_health(app: FastAPI, state: State) -> None:
-    @app.get("/healthz", tags=["health"], summary="Whether the process lives")
+    alive = {"responses": schemas.success({"alive": "flag"})}
+    ready = {"responses": {**schemas.success({"ready": "flag"}), **schemas.problems(502, 503)}}
+
+    @app.get("/healthz", tags=["health"], summary="Whether the process lives", openapi_extra=alive)
     async def healthz() -> Response:
         """200 as long as the process answers at all."""
         return answer({"alive": True})
 
-    @app.get("/readyz", tags=["health"], summary="Whether requests should be sent here")
+    @app.get("/readyz", tags=["health"], summary="Whether requests should be sent here", openapi_extra=ready)
     async def readyz() -> Response:
         """200 while it takes requests and the server behind it answers, else 503."""
         if state.draining:
             return response_of(Problem(503, "DRAINING", "about to end"))
         space = state.spaces.of("pawl")
-        await leases.call(space, space.store.listed(0, 1), "look at the server")
+        # Once, within a second: who asks this asks again soon.
+        (outcome,) = await space.engine.runtime.call_many((space.store.listed(0, 1),), 1.0)
+        if isinstance(outcome, Fault):
+            raise to_error(outcome, "pawl", "look at the server")
         return answer({"ready": True})

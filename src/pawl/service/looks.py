@@ -54,7 +54,13 @@ def _read_told(request: Request) -> Told:
     "/{kind}/{name}",
     tags=["looks"],
     summary="Who holds a name, and who waits",
-    openapi_extra=schemas.operation(None, "kind", "name"),
+    openapi_extra=schemas.operation(
+        None,
+        "kind",
+        "name",
+        query={"owner": {"type": "string"}, "permits": {"type": "integer", "minimum": 1}},
+        gives={**schemas.RECORD, "namespace": "text"},
+    ),
 )
 async def look(request: Request) -> Response:
     """Look at one name. A free one gives a record that says free."""
@@ -73,7 +79,13 @@ async def look(request: Request) -> Response:
     "/{kind}/{name}/history",
     tags=["looks"],
     summary="Who had a name before",
-    openapi_extra=schemas.operation(None, "kind", "name"),
+    openapi_extra=schemas.operation(
+        None,
+        "kind",
+        "name",
+        query={"limit": {"type": "integer", "minimum": 1, "maximum": 1000}},
+        gives={"kind": "text", "name": "text", "history": "list"},
+    ),
 )
 async def past(request: Request) -> Response:
     """The last grants of a name, as far as clients that keep a history had them; the newest first.
@@ -90,7 +102,14 @@ async def past(request: Request) -> Response:
 
 
 @router.get(
-    "/locks", tags=["looks"], summary="All names that are held", openapi_extra=schemas.operation(None)
+    "/locks",
+    tags=["looks"],
+    summary="All names that are held",
+    openapi_extra=schemas.operation(
+        None,
+        query={"search": {"type": "string"}, "limit": {"type": "integer", "minimum": 1, "maximum": 10000}},
+        gives={"namespace": "text", "locks": "list", "total": "integer"},
+    ),
 )
 async def names(request: Request) -> Response:
     """All names of the namespace that are held, through the service or by other clients of pawl for a second or more.
@@ -141,7 +160,9 @@ def _family(kind: str) -> str:
     "/{kind}/{name}/force-release",
     tags=["looks"],
     summary="Take a name from its holder",
-    openapi_extra=schemas.operation(schemas.Force, "kind", "name", headers=("Idempotency-Key",)),
+    openapi_extra=schemas.operation(
+        schemas.Force, "kind", "name", headers=("Idempotency-Key",), gives=schemas.FORCED
+    ),
 )
 async def force(request: Request) -> Response:
     """Take a lock from whoever holds it and give it to the next waiter; the audit trail says why."""
@@ -159,7 +180,12 @@ async def force(request: Request) -> Response:
     return await asked.once("-", take)
 
 
-@router.get("/audit", tags=["looks"], summary="What operators did", openapi_extra=schemas.operation(None))
+@router.get(
+    "/audit",
+    tags=["looks"],
+    summary="What operators did",
+    openapi_extra=schemas.operation(None, gives={"namespace": "text", "audit": "list"}),
+)
 async def audit(request: Request) -> Response:
     """The audit trail of the namespace, the newest first."""
     asked = Asked(request, "read")

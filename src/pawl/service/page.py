@@ -9,6 +9,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from pawl.service import schemas
 from pawl.service.access import ROLES
 from pawl.service.requests import State, answer, segment
 
@@ -40,7 +41,12 @@ async def style() -> Response:
     return Response(_read("page.css"), media_type="text/css")
 
 
-@router.get("/v1/whoami", tags=["looks"], summary="What a token may do")
+@router.get(
+    "/v1/whoami",
+    tags=["looks"],
+    summary="What a token may do",
+    openapi_extra=schemas.whoami(),
+)
 async def whoami(request: Request) -> Response:
     """What the token may do in a namespace: query ``namespace``, default ``pawl``."""
     state: State = request.app.state.pawl

@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
+from http import HTTPStatus
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import unquote_to_bytes
 
@@ -42,10 +43,13 @@ class Attempt(NamedTuple):
     Attributes:
         token: What it takes things with: the same one at each try with one ``Idempotency-Key``.
         again: Whether an earlier try may have got somewhere.
+        give_up: Says that nothing comes of it; False if a later try, maybe at another instance, goes on with the token,
+            which then must not be touched any more. None: there can be no other.
     """
 
     token: str
-    again: bool
+    again: bool = False
+    give_up: Callable[[], Awaitable[bool]] | None = None
 
 
 Work = Callable[[Attempt], Awaitable[Any]]
@@ -182,13 +186,13 @@ class Asked:
         return f"{secret()}@{host}:http/{self.who.id}"
 
     @asynccontextmanager
-    async def waiting(self) -> AsyncGenerator[None]:
+    async def waiting(self) -> AsyncGenerator[Asked]:
         """Cancel the caller's task once the client goes away."""
         self.state.access.come(self.who)
         task = asyncio.current_task()
         watcher = asyncio.get_running_loop().create_task(self._watch(task))
         try:
-            yield
+            yield self
         finally:
             watcher.cancel()
             self.state.access.go(self.who)
@@ -200,16 +204,17 @@ class Asked:
         if task is not None:
             task.cancel()
 
-    async def once(self, token: str, do: Work) -> Response:
+    async def once(self, token: str, do: Work, *, keep: bool = False) -> Response:
         """Do it, or answer what was answered before to the same ``Idempotency-Key``.
 
         Args:
             token: For what it takes, if nothing was begun with the key.
             do: Does it; gives the content of a 200.
+            keep: True for what may go on in the background after an error: the next try then has the same token.
         """
         key = self.header(b"idempotency-key")
         if key is None:
-            return await self._attempt(token, do)
+            return await self._attempt(Attempt(token), do)
         if not 0 < len(key) <= _LONGEST_KEY:
             raise Problem(400, "BAD_IDEMPOTENCY_KEY", f"Idempotency-Key takes 1 to {_LONGEST_KEY} characters")
         spot = (self.who.id, self.space.namespace, key)
@@ -222,11 +227,11 @@ class Asked:
             )
         self.state.underway.add(spot)
         try:
-            return await self._with_key(key, token, do)
+            return await self._with_key(key, token, do, keep=keep)
         finally:
             self.state.underway.discard(spot)
 
-    async def _with_key(self, key: str, token: str, do: Work) -> Response:
+    async def _with_key(self, key: str, token: str, do: Work, *, keep: bool) -> Response:
         path = self.request.scope["path"]
         text = b"\0".join((self.request.method.encode(), path.encode(), self.session.encode(), self.body))
         digest = hashlib.sha256(text).hexdigest()
@@ -242,23 +247,37 @@ class Asked:
             )
         if reply[0] == b"D":
             return Response(reply[3], int(reply[2]), {"Idempotent-Replayed": "true"}, "application/json")
-        begun = reply[2].decode()
+        begun, number = reply[2].decode(), int(reply[3])
+        back = store.answered(who, key, begun, number, "", "", _ONCE_FOR_MS)
+
+        async def give_up() -> bool:
+            told = await leases.call(self.space, back, "take a request back")
+            return bool(told[2])
+
+        attempt = Attempt(token if reply[0] == b"N" else begun, reply[0] == b"P", give_up)
         try:
-            response = await self._attempt(token if reply[0] == b"N" else begun, do, again=reply[0] == b"P")
+            response = await self._attempt(attempt, do)
         except BaseException:
-            # What failed may be tried anew with the same key.
-            self.space.engine.post(store.answered(who, key, begun, "", "", _ONCE_FOR_MS))
+            if not keep:
+                # What failed may be tried anew with the same key.
+                self.space.engine.post(back)
             raise
-        status, body = str(response.status_code), bytes(response.body).decode()
-        kept = store.answered(
-            who, key, begun, status if response.status_code == 200 else "", body, _ONCE_FOR_MS
-        )
+        if response.status_code != HTTPStatus.OK:
+            if not keep:
+                self.space.engine.post(back)
+            return response
+        body = bytes(response.body).decode()
+        kept = store.answered(who, key, begun, number, "200", body, _ONCE_FOR_MS)
         await leases.call(self.space, kept, "keep an answer")
         return response
 
-    async def _attempt(self, token: str, do: Work, *, again: bool = False) -> Response:
+    async def _attempt(self, attempt: Attempt, do: Work) -> Response:
+        return await self.unless_gone(do(attempt))
+
+    async def unless_gone(self, work: Awaitable[Any]) -> Response:
+        """Do something that ends early if the client goes away; its result is the content of a 200."""
         try:
-            return answer(await do(Attempt(token, again)))
+            return answer(await work)
         except asyncio.CancelledError:
             if not self.gone:
                 raise

@@ -18,7 +18,7 @@ from pawl.service.requests import Asked, Attempt, answer, segment
 from pawl.service.spaces import is_kind, kinds
 from pawl.service.taking import Taking
 
-__all__ = ["acquire", "end_session", "keep_alive", "open_session", "release", "renew", "router"]
+__all__ = ["acquire", "end_session", "keep_alive", "open_session", "release", "renew", "router", "ttl_of"]
 
 router: APIRouter = APIRouter(prefix="/v1/ns/{namespace}")
 _NAME = "/{kind}/{name}"
@@ -38,7 +38,12 @@ def _told(asked: Asked, body: Any) -> Told:
     return Told(kind, segment(params["name"]), body.owner, body.permits, body.n)
 
 
-def _ttl_ms(asked: Asked, ttl: float | None) -> int:
+def ttl_of(asked: Asked, ttl: float | None) -> int:
+    """The life of a lease in ms, from what was asked for and what the session and the limits say.
+
+    Raises:
+        Problem: More than the client may have.
+    """
     bound = asked.session_ttl_ms
     if bound is not None:
         if ttl is not None:
@@ -55,17 +60,23 @@ def _ttl_ms(asked: Asked, ttl: float | None) -> int:
     f"{_NAME}/acquire",
     tags=["leases"],
     summary="Take a name",
-    openapi_extra=schemas.operation(schemas.Acquire, "kind", "name", headers=_BOTH),
+    openapi_extra=schemas.operation(
+        schemas.Acquire,
+        "kind",
+        "name",
+        headers=_BOTH,
+        gives={**schemas.LEASE, "namespace": "text", "token": "text", "ttl": "number"},
+    ),
 )
 async def acquire(request: Request) -> Response:
     """Take a name, or wait in its queue; the place is given up when the client goes away."""
     asked = Asked(request, "acquire")
     body = await asked.read(schemas.Acquire)
-    told, ttl_ms = _told(asked, body), _ttl_ms(asked, body.ttl)
+    told, ttl_ms = _told(asked, body), ttl_of(asked, body.ttl)
     wait = min(body.wait, asked.who.limits.max_wait)
 
     async def take(attempt: Attempt) -> dict[str, Any]:
-        taking = Taking(asked.space, told, attempt.token, ttl_ms, asked.who, asked.session)
+        taking = Taking(asked.space, told, attempt.token, ttl_ms, asked.who, asked.session, attempt.give_up)
         grant, held_by = await taking.take(wait, asked.waiting)
         return {
             "namespace": asked.space.namespace,
@@ -84,14 +95,14 @@ async def acquire(request: Request) -> Response:
     f"{_NAME}/renew",
     tags=["leases"],
     summary="Raise its life",
-    openapi_extra=schemas.operation(schemas.Renew, "kind", "name", headers=_BOTH),
+    openapi_extra=schemas.operation(schemas.Renew, "kind", "name", headers=_BOTH, gives=schemas.LEASE),
 )
 async def renew(request: Request) -> Response:
     """Raise the life of a lease; never lowers it."""
     asked = Asked(request, "acquire")
     body = await asked.read(schemas.Renew)
     told = _told(asked, body)
-    ttl_ms = asked.session_ttl_ms or _ttl_ms(asked, body.ttl)
+    ttl_ms = asked.session_ttl_ms or ttl_of(asked, body.ttl)
 
     async def extend(_: Attempt) -> dict[str, Any]:
         fence, left = await leases.renew(asked.space, told, body.token, ttl_ms, asked.who, asked.session)
@@ -104,7 +115,13 @@ async def renew(request: Request) -> Response:
     f"{_NAME}/release",
     tags=["leases"],
     summary="Give it back",
-    openapi_extra=schemas.operation(schemas.Release, "kind", "name", headers=_BOTH),
+    openapi_extra=schemas.operation(
+        schemas.Release,
+        "kind",
+        "name",
+        headers=_BOTH,
+        gives={"kind": "text", "name": "text", "released": "flag"},
+    ),
 )
 async def release(request: Request) -> Response:
     """Give a lease back; the next waiter has it in the same step."""
@@ -128,14 +145,18 @@ async def release(request: Request) -> Response:
     "/sessions",
     tags=["sessions"],
     summary="Open a session",
-    openapi_extra=schemas.operation(schemas.OpenSession, headers=_BOTH[:1]),
+    openapi_extra=schemas.operation(
+        schemas.OpenSession,
+        headers=_BOTH[:1],
+        gives={"session": "text", "namespace": "text", "ttl": "number"},
+    ),
 )
 async def open_session(request: Request) -> Response:
     """Open a session: all that it holds is free when its client gives no sign of life for its ttl."""
     asked = Asked(request, "acquire")
     body = await asked.read(schemas.OpenSession)
     asked.session = ""
-    ttl_ms = _ttl_ms(asked, body.ttl)
+    ttl_ms = ttl_of(asked, body.ttl)
 
     async def begin(attempt: Attempt) -> dict[str, Any]:
         session = f"s{ttl_ms}-{attempt.token}"
@@ -149,7 +170,9 @@ async def open_session(request: Request) -> Response:
     "/sessions/keep-alive",
     tags=["sessions"],
     summary="Give a sign of life",
-    openapi_extra=schemas.operation(None, headers=_BOTH[1:]),
+    openapi_extra=schemas.operation(
+        None, headers=_BOTH[1:], gives={"ttl": "number", "held": "list", "lost": "list"}
+    ),
 )
 async def keep_alive(request: Request) -> Response:
     """Renew the session of the header ``Pawl-Session`` and all that it holds; tells what was lost."""
@@ -160,7 +183,7 @@ async def keep_alive(request: Request) -> Response:
     "/sessions",
     tags=["sessions"],
     summary="End a session",
-    openapi_extra=schemas.operation(None, headers=_BOTH[1:]),
+    openapi_extra=schemas.operation(None, headers=_BOTH[1:], gives={"released": "integer"}),
 )
 async def end_session(request: Request) -> Response:
     """End the session of the header ``Pawl-Session``, and release all that it holds."""

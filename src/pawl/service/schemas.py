@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-__all__ = ["Acquire", "Force", "OpenSession", "Release", "Renew", "operation"]
+__all__ = [
+    "FORCED", "LEASE", "PROBLEM", "RECORD", "Acquire", "AcquireAll", "Arrive", "Calls", "CountDown", "Force",
+    "LatchWait", "OpenSession", "Part", "Release", "ReleaseAll", "Renew", "RenewAll", "Reset", "Step", "Wait",
+    "describe", "operation", "problems", "stream", "success", "whoami",
+]  # fmt: skip
 
 _Text = Annotated[str, Field(min_length=1, max_length=200)]
 _Token = Annotated[str, Field(min_length=1, max_length=400, pattern=r"^[\x21-\x7e]+$")]
@@ -57,6 +61,84 @@ class Release(_Which):
     token: _Token = Field(description="What acquire gave.")
 
 
+_Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
+
+
+class CountDown(_Body):
+    """Count a latch down."""
+
+    count: _Count = Field(description="From where the latch counts down; the same for all who use it.")
+    n: _Count = Field(1, description="By how much.")
+    part: _Text | None = Field(
+        None, description="Who or what is done: the same part counts once in a round, whoever says it."
+    )
+
+
+class LatchWait(_Body):
+    """Wait until a latch opens."""
+
+    count: _Count = Field(description="From where the latch counts down.")
+    wait: Annotated[float, Field(ge=0)] = Field(0.0, description="Seconds to wait; default 0: only ask.")
+
+
+class Reset(_Body):
+    """Begin a new round of a latch."""
+
+    count: _Count = Field(description="From where the latch counts down.")
+
+
+class Arrive(_Body):
+    """Arrive at a barrier."""
+
+    parties: Annotated[int, Field(ge=1, le=1000)] = Field(description="How many pass at once.")
+    wait: Annotated[float, Field(ge=0)] = Field(
+        0.0, description="Seconds to wait for the others; default 0: pass only as the last one."
+    )
+
+
+class AcquireAll(_Body):
+    """Take several names, or none of them."""
+
+    names: Annotated[list[_Text], Field(min_length=1, max_length=100)] = Field(
+        description="The names of the locks."
+    )
+    ttl: Annotated[float, Field(ge=0.05)] | None = Field(
+        None, description="Seconds that they live without renewal; default 30. Not with a session."
+    )
+    wait: Annotated[float, Field(ge=0)] = Field(
+        0.0, description="Seconds to wait for all of them together; default 0: try once."
+    )
+    holder: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")] | None = Field(
+        None, description="What others see of you instead of your address."
+    )
+
+
+class Part(_Body):
+    """One of several leases."""
+
+    name: _Text
+    token: _Token
+
+
+class RenewAll(_Body):
+    """Raise the life of several leases."""
+
+    leases: Annotated[list[Part], Field(min_length=1, max_length=100)] = Field(
+        description="What acquire gave: name and token of each."
+    )
+    ttl: Annotated[float, Field(ge=0.05)] = Field(
+        30.0, description="Seconds from now; an expiry is never lowered."
+    )
+
+
+class ReleaseAll(_Body):
+    """Give several leases back."""
+
+    leases: Annotated[list[Part], Field(min_length=1, max_length=100)] = Field(
+        description="What acquire gave: name and token of each."
+    )
+
+
 class Force(_Body):
     """Take a name from whoever holds it."""
 
@@ -74,19 +156,128 @@ class OpenSession(_Body):
     )
 
 
+class Step(_Body):
+    """One step of the protocol."""
+
+    script: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
+    words: Annotated[list[Annotated[str, Field(max_length=1200)]], Field(max_length=8000)]
+
+
+class Calls(_Body):
+    """Steps of the protocol, of one version of pawl."""
+
+    calls: Annotated[list[Step], Field(min_length=1, max_length=100)]
+
+
+class Wait(_Body):
+    """Wait until a token is told something."""
+
+    token: Annotated[str, Field(min_length=16, max_length=400, pattern=r"^[\x21-\x7e]+$")]
+    timeout: Annotated[float, Field(ge=0, le=30)]
+
+
+_PARTS = (Part, Step)
+
 _HEADERS = {
     "Idempotency-Key": "A text of yours: who sends it again, to any instance, gets the first answer. Kept 10 minutes.",
     "Pawl-Session": "The session that the lease is to belong to.",
 }
 
 
-def operation(model: type[BaseModel] | None, *path: str, headers: Sequence[str] = ()) -> dict[str, Any]:
-    """The part of an OpenAPI operation that says what it takes.
+_TYPES: dict[str, dict[str, Any]] = {
+    "text": {"type": "string"},
+    "integer": {"type": "integer"},
+    "number": {"type": "number"},
+    "flag": {"type": "boolean"},
+    "list": {"type": "array", "items": {"type": "object"}},
+    "texts": {"type": "array", "items": {"type": "string"}},
+    "integers": {"type": "array", "items": {"type": "integer"}},
+    "replies": {"type": "array", "items": {}},
+}
+
+LEASE: dict[str, str] = {"kind": "text", "name": "text", "fence": "integer", "expires_in": "number"}
+"""What is told of a lease."""
+
+RECORD: dict[str, str] = {
+    "name": "text", "held": "flag", "holder": "text", "foreign": "flag", "ttl_left": "number?", "fence": "integer?",
+    "count": "integer", "queue_length": "integer", "waiters": "list", "kind": "text", "host": "text", "pid": "integer?",
+}  # fmt: skip
+"""What is told of a name."""
+
+FORCED: dict[str, str] = {"name": "text", "released": "flag", "holder": "text", "fence": "integer?"}
+"""What became of a name that was to be taken away."""
+
+PROBLEM: dict[str, Any] = {
+    "type": "object",
+    "title": "Problem",
+    "description": "RFC 9457, with the stable code, the cause and the cure of the library's errors.",
+    "properties": {
+        "type": {"type": "string"},
+        "title": {"type": "string"},
+        "status": {"type": "integer"},
+        "code": {"type": "string"},
+        "detail": {"type": "string"},
+        "cause": {"type": "string"},
+        "cure": {"type": "string"},
+    },
+    "required": ["type", "title", "status", "code", "detail"],
+}
+"""What every answer is that is no success."""
+
+_STATUS = {
+    400: "The path or the body cannot be read, or a header is missing or makes no sense.",
+    401: "No token, or one that is not known or has expired.",
+    403: "The token may not do this in this namespace.",
+    404: "There is no such kind, or the session is over.",
+    408: "The request took too long to arrive.",
+    409: "The token holds nothing (any more), or the request is at odds with what is there.",
+    413: "The body is too large.",
+    422: "What is asked for can never work.",
+    423: "Somebody else holds it, and the wait is over.",
+    429: "A limit of this client; `Retry-After` says when to ask again.",
+    501: "The service cannot do this.",
+    502: "The server behind refused.",
+    503: "The server behind cannot be asked, or this instance ends; `Retry-After` says when to ask again.",
+}
+
+
+def problems(*statuses: int) -> dict[str, Any]:
+    """The answers that are no success."""
+    content = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    return {
+        str(status): {"description": _STATUS[status], "content": content} for status in statuses or _STATUS
+    }
+
+
+def success(gives: Mapping[str, str]) -> dict[str, Any]:
+    """The answer that is a success.
+
+    Args:
+        gives: Its fields, each with its type; a ``?`` behind it for null.
+    """
+    properties: dict[str, Any] = {}
+    for name, kind in gives.items():
+        found = _TYPES[kind.removesuffix("?")]
+        properties[name] = {**found, "type": [found["type"], "null"]} if kind.endswith("?") else found
+    schema = {"type": "object", "properties": properties, "required": list(gives)}
+    return {"200": {"description": "Done.", "content": {"application/json": {"schema": schema}}}}
+
+
+def operation(
+    model: type[BaseModel] | None,
+    *path: str,
+    headers: Sequence[str] = (),
+    query: Mapping[str, Mapping[str, Any]] | None = None,
+    gives: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """The part of an OpenAPI operation that says what it takes and gives.
 
     Args:
         model: What its body is; None: it has none.
         path: The variable parts of its path, after the namespace.
         headers: The headers that it knows.
+        query: The parameters of its query, each with its schema.
+        gives: The fields of its answer; see ``success``. None: it is described elsewhere.
     """
     text = {"type": "string", "minLength": 1, "maxLength": 200}
     found: list[dict[str, Any]] = [
@@ -95,7 +286,46 @@ def operation(model: type[BaseModel] | None, *path: str, headers: Sequence[str] 
     found += [
         {"name": name, "in": "header", "schema": text, "description": _HEADERS[name]} for name in headers
     ]
-    told: dict[str, Any] = {"parameters": found}
+    found += [{"name": name, "in": "query", "schema": dict(one)} for name, one in (query or {}).items()]
+    told: dict[str, Any] = {"parameters": found, "responses": {**success(gives or {}), **problems()}}
+    told["security"] = [{"token": []}]
+    if gives is None:
+        del told["responses"]["200"]
     if model is not None:
-        told["requestBody"] = {"content": {"application/json": {"schema": model.model_json_schema()}}}
+        schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
+        schema.pop("$defs", None)
+        told["requestBody"] = {"content": {"application/json": {"schema": schema}}}
     return told
+
+
+def stream() -> dict[str, Any]:
+    """The operation that gives events."""
+    told = operation(None)
+    content = {"text/event-stream": {"schema": {"type": "string"}}}
+    told["responses"]["200"] = {
+        "description": "Events of the kind `snapshot`, one a second, until the client goes away.",
+        "content": content,
+    }
+    return told
+
+
+def whoami() -> dict[str, Any]:
+    """The operation that tells what a token may do: it is asked of no namespace."""
+    told = operation(None, gives={"id": "text", "namespace": "text", "may": "texts", "expires": "number?"})
+    told["parameters"] = [
+        {"name": "namespace", "in": "query", "schema": {"type": "string", "minLength": 1, "maxLength": 200}}
+    ]
+    return told
+
+
+def describe(document: dict[str, Any]) -> dict[str, Any]:
+    """Complete the framework's description of the service: what all operations share."""
+    shared = document.setdefault("components", {})
+    schemas = shared.setdefault("schemas", {})
+    schemas["Problem"] = PROBLEM
+    for model in _PARTS:
+        schemas[model.__name__] = model.model_json_schema()
+    shared["securitySchemes"] = {
+        "token": {"type": "http", "scheme": "bearer", "description": "A token of the service."}
+    }
+    return document

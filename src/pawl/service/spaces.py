@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections import OrderedDict
+from collections.abc import Coroutine
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Space", "Spaces", "is_kind", "kinds", "options_for"]
 
+log: logging.Logger = logging.getLogger("pawl.service")
+
 _MOST_SPACES = 256
 _MOST_PRIMITIVES = 4096
 _TICKET_TTL = 3.0
@@ -39,14 +43,18 @@ def options_for(ttl_ms: int) -> LockOptions:
 
 
 def kinds() -> dict[str, Entry]:
-    """What can be held through the service: every primitive with leases of one name."""
-    return {kind: entry for kind, entry in REGISTRY.items() if entry.leases and entry.names == 1}
+    """What can be held through the service: every primitive with leases of one name, and who leads by an election."""
+    return {kind: entry for kind, entry in REGISTRY.items() if _is_held(entry)}
+
+
+def _is_held(entry: Entry) -> bool:
+    return entry.names == 1 and (entry.leases or entry.kind == "election")
 
 
 def is_kind(kind: str) -> bool:
     """Whether this can be held through the service."""
     entry = REGISTRY.get("rlock_owner" if kind == "rlock" else kind)
-    return entry is not None and entry.leases and entry.names == 1
+    return entry is not None and _is_held(entry)
 
 
 class Space:
@@ -66,6 +74,7 @@ class Space:
         self.store: StoreKeys = StoreKeys(check_namespace(namespace))
         self.waiting: dict[str, dict[Taking, None]] = {}
         self.contended: OrderedDict[str, None] = OrderedDict()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._primitives: OrderedDict[tuple[Any, ...], Primitive] = OrderedDict()
 
     @property
@@ -78,6 +87,22 @@ class Space:
         self.contended[key] = None
         if len(self.contended) > _MOST_PRIMITIVES:
             self.contended.popitem(last=False)
+
+    def in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do something that nobody waits for; what goes wrong is logged."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.warning("what a request left behind could not be put in order: %s", task.exception())
+
+    async def settle(self) -> None:
+        """Wait for what goes on in the background, a second at most."""
+        if self._tasks:
+            await asyncio.wait(set(self._tasks), timeout=1.0)
 
     def offer(self, key: str) -> Offer | None:
         """What to ask together with a release, for who has waited here for its key the longest."""
@@ -185,5 +210,6 @@ class Spaces:
 
     async def close(self) -> None:
         """Close all clients. Leases stay: they belong to the service's clients."""
+        await asyncio.gather(*(space.settle() for space in self._spaces.values()))
         await asyncio.gather(*(space.client.close() for space in self._spaces.values()))
         self._spaces.clear()

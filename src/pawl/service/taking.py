@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from pawl.core.claim import TOMB_MS, Claim, patience, read_answer, win
 from pawl.core.runtime import Call, Fault, Reply
@@ -22,11 +22,20 @@ from pawl.service.leases import Told, call, session_over
 from pawl.service.problems import Problem
 from pawl.service.spaces import Space, options_for
 
-__all__ = ["Offer", "Taking"]
+__all__ = ["Client", "Offer", "Taking"]
 
 Outcome: TypeAlias = Reply | Fault
 _Found: TypeAlias = tuple[Reply, Outcome, float]
 """What was answered to a waiter's confirmation and to the note of it, and when they were asked for."""
+
+
+class Client(Protocol):
+    """Who waits for the answer."""
+
+    @property
+    def gone(self) -> bool:
+        """True once nobody does."""
+        ...
 
 
 class Offer(NamedTuple):
@@ -51,14 +60,23 @@ class Taking:
         ttl_ms: The life of the lease without renewal.
         who: Who asks.
         session: The session that the lease is to belong to, or ``""``.
+        give_up: See ``Attempt``.
     """
 
     __slots__ = (
-        "_ahead", "_counted", "_noted", "_over", "claim", "options", "primitive", "session", "space", "told", "who",
+        "_ahead", "_counted", "_give_up", "_noted", "_over", "claim", "options", "primitive", "session",
+        "space", "told", "who",
     )  # fmt: skip
 
     def __init__(
-        self, space: Space, told: Told, token: str, ttl_ms: int, who: Principal, session: str
+        self,
+        space: Space,
+        told: Told,
+        token: str,
+        ttl_ms: int,
+        who: Principal,
+        session: str,
+        give_up: Callable[[], Awaitable[bool]] | None = None,
     ) -> None:
         self.space: Space = space
         self.told: Told = told
@@ -75,6 +93,7 @@ class Taking:
         self._counted: Outcome | None = None
         self._ahead: tuple[str, asyncio.Future[_Found | None]] | None = None
         self._over = False
+        self._give_up = give_up
 
     # Asking -----------------------------------------------------------------------------------------------------
 
@@ -127,7 +146,7 @@ class Taking:
         return read_answer(engine, self.primitive, options, claim)
 
     async def take(
-        self, wait: float, come: Callable[[], AbstractAsyncContextManager[Any]]
+        self, wait: float, come: Callable[[], AbstractAsyncContextManager[Client]]
     ) -> tuple[Grant, str]:
         """Take the name.
 
@@ -154,8 +173,11 @@ class Taking:
             if grant is None and wait > 0:
                 claim.busy = False
                 await self._retract()
-                async with come():
+                async with come() as client:
                     grant = await self._wait(until)
+                    if client.gone:
+                        # In the very moment of the grant: nobody would know of it.
+                        raise asyncio.CancelledError
             elif grant is None and not claim.busy:
                 grant = await win(engine, self.primitive, self.options, claim, until, wait=False)
             if grant is not None:
@@ -165,11 +187,10 @@ class Taking:
                 return grant, claim.token
         except BaseException as error:
             claim.doubt(error)
-            engine.drop_claim(self.primitive, None, claim)
-            self._end()
+            self._drop()
             raise
-        self._end()
         await self._withdraw()
+        self._end()
         raise self._timed_out(wait, began)
 
     async def _wait(self, until: float) -> Grant | None:
@@ -190,9 +211,27 @@ class Taking:
         waited = round(self.space.engine.runtime.now() - began, 3)
         return AcquireTimeout(text, name=name, holder=claim.holder, waited=waited, position=claim.rank)
 
+    def _drop(self) -> None:
+        """Leave the token in the background, unless a later try of the same request goes on with it."""
+        engine, claim = self.space.engine, self.claim
+        if self._give_up is None or not claim.sent:
+            engine.drop_claim(self.primitive, None, claim)
+            self._end()
+            return
+        self._over = True
+        self.space.in_background(self._drop_if_last(self._give_up))
+
+    async def _drop_if_last(self, give_up: Callable[[], Awaitable[bool]]) -> None:
+        # Where that cannot be asked, its ttl ends it: another try may hold by the same token.
+        if await give_up():
+            self.space.engine.drop_claim(self.primitive, None, self.claim)
+            self._end()
+
     async def _withdraw(self) -> None:
         engine, claim = self.space.engine, self.claim
         if claim.busy and not claim.unanswered:
+            return
+        if self._give_up is not None and not await self._give_up():
             return
         try:
             tomb_ms = TOMB_MS if claim.unanswered else 0

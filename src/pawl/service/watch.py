@@ -120,6 +120,10 @@ def _changes(before: dict[str, dict[str, Any]], after: dict[str, dict[str, Any]]
     return found
 
 
+class _Stream(StreamingResponse):
+    media_type = "text/event-stream"
+
+
 def _event(kind: str, data: object) -> str:
     return f"event: {kind}\ndata: {json.dumps(data)}\n\n"
 
@@ -128,7 +132,8 @@ def _event(kind: str, data: object) -> str:
     "/events",
     tags=["looks"],
     summary="What happens, as server-sent events",
-    openapi_extra=schemas.operation(None),
+    openapi_extra=schemas.stream(),
+    response_class=_Stream,
 )
 async def events(request: Request) -> Response:
     """A stream of ``snapshot`` events, one a second: ``locks`` as of now, and what changed in ``recent``."""
@@ -144,4 +149,4 @@ async def events(request: Request) -> Response:
         finally:
             watch.leave(queue)
 
-    return StreamingResponse(stream(), media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
+    return _Stream(stream(), headers={"X-Accel-Buffering": "no"})

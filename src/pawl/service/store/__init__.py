@@ -89,6 +89,9 @@ class StoreKeys:
         """Begin a request; see ``once.lua``."""
         return Call(_ONCE, self._of("request", client, key) + _pack(body, token, life_ms))
 
-    def answered(self, client: str, key: str, token: str, status: str, answer: str, life_ms: int) -> Call:
-        """Keep an answer; see ``answered.lua``."""
-        return Call(_ANSWERED, self._of("request", client, key) + _pack(token, status, answer, life_ms))
+    def answered(
+        self, client: str, key: str, token: str, attempt: int, status: str, answer: str, life_ms: int
+    ) -> Call:
+        """Keep an answer, or take the request back; see ``answered.lua``."""
+        words = _pack(token, attempt, status, answer, life_ms)
+        return Call(_ANSWERED, self._of("request", client, key) + words)

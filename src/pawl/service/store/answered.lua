@@ -1,15 +1,23 @@
 -- Keeps the answer of a request, or takes the request back so that it may be asked anew.
 -- keys: request
--- args: token (what it began with), status ('' takes it back), answer, life_ms, rid
--- returns: {'A', rid, changed}
--- invariant: only who began it with this token changes it, the first answer stays, and no expiry falls.
-local token, status, answer, life_ms = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
-local seen, left = call('HMGET', KEYS[1], 'token', 'status'), call('PTTL', KEYS[1])
+-- args: token (what it began with), attempt, status ('' takes it back), answer, life_ms, rid
+-- returns: {'A', rid, done} (of taking back: whether nobody else goes on with the token)
+-- invariant: only who began it with this token changes it, only the latest attempt takes it back, the first answer
+--   stays, and no expiry falls.
+local token, attempt, status, answer, life_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
+local seen, left = call('HMGET', KEYS[1], 'token', 'status', 'attempt'), call('PTTL', KEYS[1])
 read_clock()
-if seen[1] ~= token or seen[2] then
+if seen[1] ~= token then
+  -- Nobody can come and go on with the token of a request that is not known.
+  return {'A', RID, status == '' and 1 or 0}
+end
+if seen[2] then
   return {'A', RID, 0}
 end
 if status == '' then
+  if seen[3] ~= attempt then
+    return {'A', RID, 0}
+  end
   call('DEL', KEYS[1])
   return {'A', RID, 1}
 end

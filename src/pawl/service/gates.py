@@ -1,0 +1,163 @@
+"""What is waited for and never held: latches and barriers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from pawl.aio import AsyncBarrier, AsyncLatch
+from pawl.core import barrier, latch
+from pawl.core.template import escape
+from pawl.runtimes.shared import secret
+from pawl.service import leases, schemas
+from pawl.service.requests import Asked, Attempt, answer, segment
+
+__all__ = ["count_down", "look_at_barrier", "look_at_latch", "meet", "reset", "router", "wait"]
+
+router: APIRouter = APIRouter(prefix="/v1/ns/{namespace}")
+_KEY = ("Idempotency-Key",)
+
+
+def _latch(asked: Asked, count: int) -> AsyncLatch:
+    return asked.space.client.latch(escape(_name(asked)), count)
+
+
+def _barrier(asked: Asked, parties: int) -> AsyncBarrier:
+    return asked.space.client.barrier(escape(_name(asked)), parties)
+
+
+def _name(asked: Asked) -> str:
+    return segment(asked.request.path_params["name"])
+
+
+@router.post(
+    "/latch/{name}/count-down",
+    tags=["latches"],
+    summary="Count down",
+    openapi_extra=schemas.operation(
+        schemas.CountDown, "name", headers=_KEY, gives={"name": "text", "counted": "flag"}
+    ),
+)
+async def count_down(request: Request) -> Response:
+    """Count a latch down; at 0 everybody who waits is let go. Below 0 nothing happens."""
+    asked = Asked(request, "acquire")
+    body = await asked.read(schemas.CountDown)
+    plan = _latch(asked, body.count)._plan
+    part = latch.check_part(body.part)
+
+    async def count(attempt: Attempt) -> dict[str, Any]:
+        await latch.count_down(
+            asked.space.engine, plan.primitive, plan.options, body.n, part, f"{attempt.token}@http"
+        )
+        return {"name": plan.primitive.name, "counted": True}
+
+    return await asked.once(secret(), count, keep=True)
+
+
+@router.post(
+    "/latch/{name}/reset",
+    tags=["latches"],
+    summary="Begin a new round",
+    openapi_extra=schemas.operation(
+        schemas.Reset, "name", headers=_KEY, gives={"name": "text", "reset": "flag"}
+    ),
+)
+async def reset(request: Request) -> Response:
+    """Begin a new round: the latch is closed again, with its whole count."""
+    asked = Asked(request, "acquire")
+    plan = _latch(asked, (await asked.read(schemas.Reset)).count)._plan
+
+    async def begin(attempt: Attempt) -> dict[str, Any]:
+        await latch.reset(asked.space.engine, plan.primitive, plan.options, f"{attempt.token}@http")
+        return {"name": plan.primitive.name, "reset": True}
+
+    return await asked.once(secret(), begin, keep=True)
+
+
+@router.post(
+    "/latch/{name}/wait",
+    tags=["latches"],
+    summary="Wait until it opens",
+    openapi_extra=schemas.operation(schemas.LatchWait, "name", gives={"name": "text", "open": "flag"}),
+)
+async def wait(request: Request) -> Response:
+    """Wait until a latch is open; 423 if it is still closed at the end of the wait."""
+    asked = Asked(request, "acquire")
+    body = await asked.read(schemas.LatchWait)
+    one = _latch(asked, body.count)
+
+    async def listen() -> dict[str, Any]:
+        async with asked.waiting():
+            await one.wait(min(body.wait, asked.who.limits.max_wait))
+        return {"name": one.name, "open": True}
+
+    return await asked.unless_gone(listen())
+
+
+@router.get(
+    "/latch/{name}",
+    tags=["latches"],
+    summary="How much is left",
+    openapi_extra=schemas.operation(
+        None,
+        "name",
+        gives={"name": "text", "count": "integer?", "left": "integer?", "open": "flag", "waiting": "integer"},
+    ),
+)
+async def look_at_latch(request: Request) -> Response:
+    """How much of a latch is left to count down, and how many wait. One that nobody used yet has no count."""
+    asked = Asked(request, "read")
+    primitive = _latch(asked, 1)._plan.primitive
+    reply = await leases.call(asked.space, primitive.inspect(), "read latch")
+    count, left, _, waiting = map(int, reply[2:6])
+    told = {"count": count or None, "left": left if count else None, "open": bool(count) and left == 0}
+    return answer({"namespace": asked.space.namespace, "name": primitive.name, **told, "waiting": waiting})
+
+
+@router.post(
+    "/barrier/{name}/wait",
+    tags=["barriers"],
+    summary="Arrive, and wait for the others",
+    openapi_extra=schemas.operation(
+        schemas.Arrive, "name", headers=_KEY, gives={"name": "text", "missing": "integer"}
+    ),
+)
+async def meet(request: Request) -> Response:
+    """Arrive at a barrier and wait until all parties are there; then they pass together, and it is ready again.
+
+    The answer has ``missing``: how many were still missing at the arrival; the last one gets 0. Who goes away, or whose
+    wait is over (423), is not counted any more.
+    """
+    asked = Asked(request, "acquire")
+    body = await asked.read(schemas.Arrive)
+    plan = _barrier(asked, body.parties)._plan
+    most = min(body.wait, asked.who.limits.max_wait)
+
+    async def arrive(attempt: Attempt) -> dict[str, Any]:
+        async with asked.waiting():
+            missing = await barrier.wait(
+                asked.space.engine, plan.primitive, plan.options, most, f"{attempt.token}@http"
+            )
+        return {"name": plan.primitive.name, "missing": missing}
+
+    return await asked.once(secret(), arrive)
+
+
+@router.get(
+    "/barrier/{name}",
+    tags=["barriers"],
+    summary="How many wait",
+    openapi_extra=schemas.operation(
+        None, "name", gives={"name": "text", "arrived": "integer", "parties": "integer?"}
+    ),
+)
+async def look_at_barrier(request: Request) -> Response:
+    """How many parties wait at a barrier now, and of how many. One that nobody used yet has no parties."""
+    asked = Asked(request, "read")
+    primitive = _barrier(asked, 1)._plan.primitive
+    reply = await leases.call(asked.space, primitive.inspect(), "read barrier")
+    told = {"arrived": int(reply[2]), "parties": int(reply[3]) or None}
+    return answer({"namespace": asked.space.namespace, "name": primitive.name, **told})

@@ -1,0 +1,210 @@
+"""Several names as one lock: all of them, or none.
+
+They are taken in one order by all clients, so that nobody waits in a circle. What was taken is renewed while the rest
+is waited for, and given back if the rest does not come.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from pawl.errors import AcquireTimeout, NotHeld, PawlError
+from pawl.runtimes.shared import secret
+from pawl.service import leases, schemas
+from pawl.service.leases import Told
+from pawl.service.problems import Problem
+from pawl.service.requests import Asked, Attempt
+from pawl.service.routes import ttl_of
+from pawl.service.taking import Taking
+
+__all__ = ["acquire_all", "release_all", "renew_all", "router"]
+
+router: APIRouter = APIRouter(prefix="/v1/ns/{namespace}/multi_lock")
+_BOTH = ("Idempotency-Key", "Pawl-Session")
+
+
+class _Several:
+    """Names on their way to one client."""
+
+    def __init__(self, asked: Asked, attempt: Attempt, ttl_ms: int) -> None:
+        self.asked = asked
+        self.attempt = attempt
+        self.ttl_ms = ttl_ms
+        self.taken: list[tuple[Told, str]] = []
+        self.gone = False
+
+    def token(self, name: str) -> str:
+        """The token of one name: the same at each try of a request."""
+        chance, _, shown = self.attempt.token.partition("@")
+        return hashlib.sha256(f"{chance}\0{name}".encode()).hexdigest()[:32] + f"@{shown}"
+
+    @asynccontextmanager
+    async def waiting(self) -> AsyncGenerator[_Several]:
+        """Keep what was taken while the next one is waited for."""
+        async with self.asked.waiting() as asked:
+            keeper = asyncio.get_running_loop().create_task(self._keep())
+            try:
+                yield self
+            finally:
+                self.gone = asked.gone
+                keeper.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await keeper
+
+    async def _keep(self) -> None:
+        while True:
+            await asyncio.sleep(self.ttl_ms / 3000)
+            with contextlib.suppress(PawlError):
+                # What is lost is found out once the rest has come.
+                await self.renew()
+
+    async def renew(self) -> list[dict[str, Any]]:
+        """Raise the life of all that was taken."""
+        asked = self.asked
+        return [
+            dict(zip(("fence", "expires_in"), found, strict=True))
+            for told, token in self.taken
+            for found in [await leases.renew(asked.space, told, token, self.ttl_ms, asked.who, asked.session)]
+        ]
+
+    async def take(self, names: Sequence[str], wait: float) -> list[dict[str, Any]]:
+        """Take them all.
+
+        Raises:
+            AcquireTimeout: One of them is held by another.
+        """
+        asked, runtime = self.asked, self.asked.space.engine.runtime
+        until = runtime.now() + wait
+        grants: list[dict[str, Any]] = []
+        try:
+            for name in names:
+                left = max(0.0, until - runtime.now()) if wait else 0.0
+                told = Told("lock", name)
+                taking = Taking(
+                    asked.space, told, self.token(name), self.ttl_ms, asked.who, asked.session, self.attempt.give_up
+                )  # fmt: skip
+                grant, token = await taking.take(left, self.waiting)
+                self.taken.append((told, token))
+                grants.append({"name": name, "token": token, "fence": grant.fence})
+            if wait and len(names) > 1:
+                # The first ones have waited for the last one.
+                for one, found in zip(grants, await self.renew(), strict=True):
+                    one.update(found)
+        except NotHeld as error:
+            self._give_back()
+            text = f"{error.name!r} was lost while the others were waited for; all were given back"
+            raise AcquireTimeout(text, name=error.name) from error
+        except BaseException:
+            self._give_back()
+            raise
+        return grants
+
+    def _give_back(self) -> None:
+        if self.taken:
+            self.asked.space.in_background(self._leave())
+
+    async def _leave(self) -> None:
+        asked, give_up = self.asked, self.attempt.give_up
+        if give_up is None or await give_up():
+            for told, token in self.taken:
+                with contextlib.suppress(NotHeld):
+                    await leases.release(asked.space, told, token, asked.who, asked.session)
+
+
+@router.post(
+    "/acquire",
+    tags=["several names"],
+    summary="Take several names, or none",
+    openapi_extra=schemas.operation(
+        schemas.AcquireAll, headers=_BOTH, gives={"namespace": "text", "ttl": "number", "leases": "list"}
+    ),
+)
+async def acquire_all(request: Request) -> Response:
+    """Take several locks, or wait for all of them; whatever was taken is given back if one does not come."""
+    asked = Asked(request, "acquire")
+    body = await asked.read(schemas.AcquireAll)
+    names = sorted(body.names, key=lambda name: Told("lock", name).primitive(asked.space).key)
+    if len(set(names)) < len(names):
+        raise Problem(422, "BAD_BODY", "names: a name comes twice; it would wait for itself")
+    ttl_ms, wait = ttl_of(asked, body.ttl), min(body.wait, asked.who.limits.max_wait)
+
+    async def take(attempt: Attempt) -> dict[str, Any]:
+        several = _Several(asked, attempt, ttl_ms)
+        grants = await several.take(names, wait)
+        return {"namespace": asked.space.namespace, "ttl": ttl_ms / 1000, "leases": grants}
+
+    return await asked.once(asked.new_token(body.holder), take)
+
+
+@router.post(
+    "/renew",
+    tags=["several names"],
+    summary="Raise the life of several leases",
+    openapi_extra=schemas.operation(schemas.RenewAll, headers=_BOTH, gives={"leases": "list"}),
+)
+async def renew_all(request: Request) -> Response:
+    """Raise the life of several leases; 409 if one of them is lost, and the others are raised all the same."""
+    asked = Asked(request, "acquire")
+    body = await asked.read(schemas.RenewAll)
+    ttl_ms = asked.session_ttl_ms or ttl_of(asked, body.ttl)
+
+    async def renew(_: Attempt) -> dict[str, Any]:
+        held: list[dict[str, Any]] = []
+        lost: list[str] = []
+        for one in body.leases:
+            told = Told("lock", one.name)
+            try:
+                fence, left = await leases.renew(
+                    asked.space, told, one.token, ttl_ms, asked.who, asked.session
+                )
+            except NotHeld:
+                lost.append(one.name)
+            else:
+                held.append({"name": one.name, "fence": fence, "expires_in": left})
+        _tell_lost(lost, "renew")
+        return {"leases": held}
+
+    return await asked.once(secret(), renew)
+
+
+@router.post(
+    "/release",
+    tags=["several names"],
+    summary="Give several leases back",
+    openapi_extra=schemas.operation(schemas.ReleaseAll, headers=_BOTH, gives={"released": "texts"}),
+)
+async def release_all(request: Request) -> Response:
+    """Give several leases back; 409 if one of them was lost, and the others are given back all the same."""
+    asked = Asked(request, "acquire")
+    body = await asked.read(schemas.ReleaseAll)
+
+    async def leave(attempt: Attempt) -> dict[str, Any]:
+        lost: list[str] = []
+        for one in reversed(body.leases):
+            try:
+                done = await leases.release(
+                    asked.space, Told("lock", one.name), one.token, asked.who, asked.session
+                )
+            except NotHeld:
+                done = False
+            if not done and not attempt.again:
+                lost.append(one.name)
+        _tell_lost(lost, "release")
+        return {"released": [one.name for one in body.leases]}
+
+    return await asked.once(secret(), leave)
+
+
+def _tell_lost(lost: list[str], doing: str) -> None:
+    if lost:
+        text = f"{doing}: the tokens of {', '.join(map(repr, lost))} hold nothing (any more)"
+        raise NotHeld(text, name=lost[0])

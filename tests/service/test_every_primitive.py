@@ -1,0 +1,182 @@
+"""What is no plain lease of one name: latches, barriers, elections, several names. Over REST, and from Python."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+import pawl
+from pawl.testing.servers import Server
+from tests.service.rig import Answer, Instance
+from tests.service.test_client import url
+
+NS = "/v1/ns/pawl"
+
+
+def ask(service: Instance, path: str, body: object, key: str = "") -> Answer:
+    return service.ask("POST", f"{NS}/{path}", body, headers={"Idempotency-Key": key} if key else {})
+
+
+def until(condition: Callable[[], bool], seconds: float = 10) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_a_latch(serve: Callable[..., Instance], server: Server) -> None:
+    one, two = serve(), serve()
+    assert one.ask("GET", f"{NS}/latch/l").body["count"] is None
+    assert ask(one, "latch/l/wait", {"count": 3}).status == 423
+    with ThreadPoolExecutor(1) as pool, pawl.connect(server.url) as direct:
+        waiting = pool.submit(ask, one, "latch/l/wait", {"count": 3, "wait": 20})
+        until(lambda: one.ask("GET", f"{NS}/latch/l").body["waiting"] == 1)
+        # The same key counts once, at any instance; the same part too.
+        assert ask(one, "latch/l/count-down", {"count": 3}, "k").status == 200
+        assert ask(two, "latch/l/count-down", {"count": 3}, "k").headers["idempotent-replayed"] == "true"
+        for _ in range(2):
+            assert ask(two, "latch/l/count-down", {"count": 3, "part": "a b"}).status == 200
+        assert one.ask("GET", f"{NS}/latch/l").body["left"] == 1
+        assert ask(one, "latch/l/count-down", {"count": 4}).body["code"] == "LIMIT_MISMATCH"
+        direct.latch("l", 3).count_down()
+        assert waiting.result(5).body == {"name": "l", "open": True}
+    assert ask(two, "latch/l/reset", {"count": 3}).status == 200
+    look = one.ask("GET", f"{NS}/latch/l").body
+    assert (look["count"], look["left"], look["open"]) == (3, 3, False)
+
+
+def test_a_barrier(serve: Callable[..., Instance], server: Server) -> None:
+    one, two = serve(), serve()
+    assert ask(one, "barrier/b/wait", {"parties": 3}).status == 423
+    assert one.ask("GET", f"{NS}/barrier/b").body["arrived"] == 0
+    with ThreadPoolExecutor(2) as pool, pawl.connect(server.url) as direct:
+        first = pool.submit(ask, one, "barrier/b/wait", {"parties": 3, "wait": 20}, "k")
+        until(lambda: two.ask("GET", f"{NS}/barrier/b").body["arrived"] == 1)
+        one.end(9)
+        assert isinstance(first.exception(5), OSError)
+        # At another instance with its key, it is the same party.
+        again = pool.submit(ask, two, "barrier/b/wait", {"parties": 3, "wait": 20}, "k")
+        other = pool.submit(ask, two, "barrier/b/wait", {"parties": 3, "wait": 20})
+        until(lambda: two.ask("GET", f"{NS}/barrier/b").body["arrived"] == 2)
+        time.sleep(0.3)
+        assert not again.done()
+        assert direct.barrier("b", 3).wait(5) == 0
+        assert {again.result(5).body["missing"], other.result(5).body["missing"]} == {1, 2}
+
+
+def test_an_election(service: Instance, server: Server) -> None:
+    with pawl.connect(server.url) as direct:
+        assert service.ask("GET", f"{NS}/election/e").body["held"] is False
+        leads = service.acquire("e", "election", holder="web-1", ttl=20)
+        assert leads.status == 200
+        assert service.acquire("e", "lock").status == 200, "a lock of that name is another thing"
+        leader = direct.election("e").leader()
+        assert leader is not None
+        assert leader.identity.startswith("web-1")
+        with ThreadPoolExecutor(1) as pool:
+            follows = pool.submit(service.acquire, "e", "election", holder="web-2", ttl=20, wait=20)
+            until(lambda: service.ask("GET", f"{NS}/election/e").body["queue_length"] == 1)
+            told = {"token": leads.body["token"]}
+            assert service.ask("POST", f"{NS}/election/e/renew", {**told, "ttl": 20}).status == 200
+            assert service.ask("POST", f"{NS}/election/e/release", told).status == 200
+            assert follows.result(5).body["fence"] > leads.body["fence"]
+        assert service.ask("GET", f"{NS}/election/e").body["holder"].startswith("web-2")
+
+
+def test_several_names(service: Instance) -> None:
+    held = service.acquire("b", ttl=30)
+    names = ["c", "a", "b"]
+    busy = ask(service, "multi_lock/acquire", {"names": names})
+    assert (busy.status, busy.body["name"]) == (423, "b")
+    until(lambda: not service.ask("GET", f"{NS}/lock/a").body["held"])
+    with ThreadPoolExecutor(1) as pool:
+        # What was taken outlives its ttl while the rest is waited for.
+        waiting = pool.submit(
+            ask, service, "multi_lock/acquire", {"names": names, "ttl": 0.6, "wait": 20}, "k"
+        )
+        time.sleep(1.5)
+        assert service.ask("GET", f"{NS}/lock/a").body["held"]
+        service.ask("POST", f"{NS}/lock/b/release", {"token": held.body["token"]})
+        taken = waiting.result(5)
+    assert taken.status == 200, taken.body
+    assert [one["name"] for one in taken.body["leases"]] == ["a", "b", "c"]
+    assert (
+        ask(service, "multi_lock/acquire", {"names": names, "ttl": 0.6, "wait": 20}, "k").body == taken.body
+    )
+    leases = [{"name": one["name"], "token": one["token"]} for one in taken.body["leases"]]
+    assert ask(service, "multi_lock/renew", {"leases": leases, "ttl": 20}).status == 200
+    assert ask(service, "multi_lock/release", {"leases": leases}).status == 200
+    assert ask(service, "multi_lock/release", {"leases": leases}).body["code"] == "UNLOCK_FAILED"
+    assert service.acquire("a").status == 200
+    assert ask(service, "multi_lock/acquire", {"names": ["x", "x"]}).status == 422
+
+
+def test_several_names_that_time_out_leave_nothing(service: Instance) -> None:
+    service.acquire("b", ttl=30)
+    for key in ("", "k"):
+        told = ask(service, "multi_lock/acquire", {"names": ["a", "b"], "wait": 0.3}, key)
+        assert told.status == 423
+        until(lambda: not service.ask("GET", f"{NS}/lock/a").body["held"], 2)
+        assert service.ask("GET", f"{NS}/lock/b").body["queue_length"] == 0
+
+
+def test_threads_through_the_service(service: Instance, server: Server) -> None:
+    with (
+        pawl.connect(url(service)) as client,
+        pawl.connect(server.url) as direct,
+        ThreadPoolExecutor(2) as pool,
+    ):
+        waiting = pool.submit(client.latch("l", 2).wait, 20)
+        client.latch("l", 2).count_down(part="a b")
+        assert client.latch("l", 2).remaining() == 1
+        direct.latch("l", 2).count_down()
+        waiting.result(5)
+        client.latch("l", 2).reset()
+
+        party = pool.submit(client.barrier("b", 2).wait, 20)
+        until(lambda: direct.barrier("b", 2).arrived() == 1)
+        assert client.barrier("b", 2).wait(5) + party.result(5) == 1
+
+        election = client.election("e", identity="one")
+        assert election.leader() is None
+        with election.campaign(timeout=5):
+            found = direct.election("e").leader()
+            assert found is not None
+            assert found.identity == "one"
+        with client.multi_lock(["m1", "m2"]).acquire(timeout=5):
+            assert direct.lock("m1").try_acquire() is None
+            assert direct.lock("m2").try_acquire() is None
+        with direct.lock("m4"), pytest.raises(pawl.AcquireTimeout):
+            client.multi_lock(["m3", "m4"]).acquire(timeout=0.2)
+        assert not direct.inspect("m1").held
+        assert not direct.inspect("m3").held
+
+
+async def test_tasks_through_the_service(service: Instance, server: Server) -> None:
+    async with pawl.connect_async(url(service)) as client, pawl.connect_async(server.url) as direct:
+        waiting = asyncio.ensure_future(client.latch("l", 2).wait(20))
+        await client.latch("l", 2).count_down()
+        await direct.latch("l", 2).count_down()
+        await asyncio.wait_for(waiting, 5)
+
+        both = await asyncio.wait_for(asyncio.gather(*(client.barrier("b", 2).wait(20) for _ in range(2))), 5)
+        assert sorted(both) == [0, 1]
+
+        seen: list[Any] = []
+
+        async def observe() -> None:
+            async for leader in client.election("e").observe():
+                seen.append(leader and leader.identity)
+                if leader is not None:
+                    return
+
+        watching = asyncio.ensure_future(observe())
+        await asyncio.sleep(0.2)
+        async with await direct.election("e", identity="two").campaign(timeout=5):
+            await asyncio.wait_for(watching, 5)
+        assert seen[-1] == "two"
+        async with client.multi_lock(["m1", "m2"]).acquire(timeout=5):
+            assert await direct.lock("m1").try_acquire() is None

@@ -1,0 +1,95 @@
+"""Write docs/reference/http.md anew from the service's OpenAPI document; a test holds the two equal."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "src"))
+
+from pawl.service.access import Access  # noqa: E402  # of this checkout
+from pawl.service.app import create_app  # noqa: E402
+from pawl.service.config import Limits  # noqa: E402
+from pawl.service.requests import State  # noqa: E402
+from pawl.service.spaces import Spaces  # noqa: E402
+
+PAGE = ROOT / "docs" / "reference" / "http.md"
+_INTRODUCTION = """\
+# The HTTP service
+
+What `pawl serve` answers at `/openapi.json`, as a page. [Serve locks over HTTP](../how-to/serve.md) shows it at work.
+
+Every request but `/healthz` and `/readyz` has `Authorization: Bearer <token>`. Bodies and answers are JSON; unknown
+fields are refused. Parts of a path are percent-encoded: a `/` in a name is `%2F`. In place of `{kind}`: `lock`,
+`fair_lock`, `rlock` (with `owner`), `semaphore` (with `permits`), `rwlock_read`, `rwlock_write`, `election`.
+
+What is no success is `application/problem+json` with a stable `code`, and with the cause and the cure where it is an
+[error of the library](errors.md):
+
+"""
+
+
+def document() -> dict[str, Any]:
+    """The OpenAPI document of the service."""
+    service = create_app(State(Spaces("redis://localhost"), Access(Limits())))
+    return service.app.openapi()
+
+
+def page() -> str:
+    """The whole page."""
+    told = document()
+    parts = [_INTRODUCTION, *_statuses(told)]
+    parts += [text for path, one in told["paths"].items() for text in _operations(path, one)]
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def _statuses(told: dict[str, Any]) -> Iterator[str]:
+    responses = told["paths"]["/v1/ns/{namespace}/{kind}/{name}/acquire"]["post"]["responses"]
+    yield "| status | when |\n|---|---|"
+    for status, one in sorted(responses.items()):
+        if status != "200":
+            yield f"| {status} | {one['description']} |"
+    yield ""
+
+
+def _operations(path: str, one: dict[str, Any]) -> Iterator[str]:
+    for method, operation in one.items():
+        yield f"## {operation['summary']}: `{method.upper()} {path}`\n"
+        yield f"{operation.get('description', '')}\n"
+        taken = list(_taken(operation))
+        if taken:
+            yield "| takes | where | type | what |\n|---|---|---|---|"
+            yield from taken
+            yield ""
+        answer = operation["responses"]["200"]["content"].get("application/json", {}).get("schema", {})
+        fields = [f"`{name}` ({_type(schema)})" for name, schema in answer.get("properties", {}).items()]
+        if fields:
+            yield f"Gives {', '.join(fields)}.\n"
+
+
+def _taken(operation: dict[str, Any]) -> Iterator[str]:
+    for one in operation.get("parameters", []):
+        if one["in"] != "path":
+            yield f"| `{one['name']}` | {one['in']} | {_type(one['schema'])} | {one.get('description', '')} |"
+    body = operation.get("requestBody")
+    schema = body["content"]["application/json"]["schema"] if body else {}
+    for name, found in schema.get("properties", {}).items():
+        needed = " (needed)" if name in schema.get("required", []) else ""
+        yield f"| `{name}` | body | {_type(found)}{needed} | {found.get('description', '')} |"
+
+
+def _type(schema: dict[str, Any]) -> str:
+    if "$ref" in schema:
+        return str(schema["$ref"]).rpartition("/")[2]
+    if "anyOf" in schema:
+        return " or ".join(_type(one) for one in schema["anyOf"])
+    kind = schema.get("type", "any")
+    words = " or ".join(kind) if isinstance(kind, list) else str(kind)
+    return f"{words} of {_type(schema['items'])}" if schema.get("items") else words
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
