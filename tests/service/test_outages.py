@@ -1,8 +1,11 @@
 """The server behind the service goes away and comes back; what a request costs it while it is there."""
 
+import contextlib
+import socket
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -87,3 +90,36 @@ def test_who_waits_counts_as_no_lease(own_server: Server, service: Instance, tok
         assert service.ask("POST", f"{NS}/lock/a/release", token).status == 200
         assert {one.result(10).body["code"] for one in waiting} == {"LEASE_LIMIT"}
     assert service.acquire("a", ttl=5, wait=5).status == 200
+
+
+@pytest.mark.slow
+def test_two_thousand_wait_in_less_than_200_mb(own_server: Server, service: Instance) -> None:
+    held = service.acquire("a", ttl=120)
+    body = b'{"ttl": 30, "wait": 60}'
+    request = (
+        f"POST {NS}/lock/a/acquire HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n"
+        f"Authorization: Bearer {service.tokens.secrets['admin']}\r\n\r\n"
+    ).encode() + body
+    with contextlib.ExitStack() as stack:
+        lines = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", service.port))) for _ in range(2000)
+        ]
+        for line in lines:
+            line.sendall(request)
+        _await_queue(service, 2000)
+        status = Path(f"/proc/{service.process.pid}/status").read_text()
+        resident = int(status.partition("VmRSS:")[2].split()[0])
+        assert resident < 200_000, f"{resident} kB"
+        # They are served in the order in which they came, and none is forgotten.
+        assert service.ask("POST", f"{NS}/lock/a/release", {"token": held.body["token"]}).status == 200
+        lines[0].settimeout(10)
+        answer = lines[0].recv(65536)
+        assert b" 200 " in answer.split(b"\r\n")[0]
+    _await_queue(service, 0)
+
+
+def _await_queue(service: Instance, length: int) -> None:
+    end = time.monotonic() + 60
+    while service.ask("GET", f"{NS}/lock/a").body["queue_length"] != length:
+        assert time.monotonic() < end
+        time.sleep(0.1)
