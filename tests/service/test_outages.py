@@ -37,7 +37,7 @@ def test_without_a_server_it_says_so_soon_and_goes_on_later(own_server: Server, 
     began = time.monotonic()
     answer = service.acquire("b")
     assert time.monotonic() - began < 3
-    assert (answer.status, answer.body["code"]) == (503, "BACKEND_UNAVAILABLE"), answer.body
+    assert (answer.status, answer.body["code"]) == (503, "REDIS_CONNECTION_ERROR"), answer.body
     assert answer.headers["retry-after"] == "1"
     assert answer.body["cure"]
     began = time.monotonic()

@@ -100,5 +100,5 @@ def test_python_through_tls(serve: Callable[..., Instance], certificates: Path) 
             )
         assert time.monotonic() - began < 3
         held.release()
-    with pawl.connect(base, unavailable_after=1) as client, pytest.raises(pawl.BackendError):
+    with pawl.connect(base) as client, pytest.raises(pawl.BackendError):
         client.lock("a").acquire(timeout=2)

@@ -96,7 +96,9 @@ def test_one_command_serves_the_embedded_server(tmp_path: Path) -> None:
     env = {name: value for name, value in os.environ.items() if not name.startswith("PAWL_")}
     env["PAWL_STATE_DIR"] = str(state)
     process = subprocess.Popen(
-        [sys.executable, "-m", "pawl", "serve", "--port", "0"], stderr=subprocess.PIPE, env=env
+        [sys.executable, "-m", "pawl", "serve", "--url", "embedded://", "--port", "0"],
+        stderr=subprocess.PIPE,
+        env=env,
     )
     said = b""
     try:
