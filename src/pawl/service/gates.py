@@ -104,7 +104,14 @@ async def wait(request: Request) -> Response:
     openapi_extra=schemas.operation(
         None,
         "name",
-        gives={"name": "text", "count": "integer?", "left": "integer?", "open": "flag", "waiting": "integer"},
+        gives={
+            "name": "text",
+            "count": "integer?",
+            "left": "integer?",
+            "open": "flag",
+            "waiting": "integer",
+            "namespace": "text",
+        },
     ),
 )
 async def look_at_latch(request: Request) -> Response:
@@ -151,7 +158,7 @@ async def meet(request: Request) -> Response:
     tags=["barriers"],
     summary="How many wait",
     openapi_extra=schemas.operation(
-        None, "name", gives={"name": "text", "arrived": "integer", "parties": "integer?"}
+        None, "name", gives={"name": "text", "arrived": "integer", "parties": "integer?", "namespace": "text"}
     ),
 )
 async def look_at_barrier(request: Request) -> Response:
