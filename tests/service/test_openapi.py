@@ -120,7 +120,7 @@ def test_answers_are_as_it_says(service: Instance, document: dict[str, Any]) -> 
         return answer.body
 
     base = "/v1/ns/{namespace}"
-    lock = {"kind": "lock", "name": "a"}
+    lock: dict[str, Any] = {"kind": "lock", "name": "a"}
     token = {"token": ask("POST", f"{base}/{{kind}}/{{name}}/acquire", {"ttl": 20}, **lock)["token"]}
     ask("POST", f"{base}/{{kind}}/{{name}}/acquire", {}, 423, **lock)
     ask("GET", f"{base}/{{kind}}/{{name}}", **lock)

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,7 +31,10 @@ def before(url: str, tokens: Tokens) -> Iterator[Instance]:
 
 
 def works(service: Instance) -> None:
-    for kind, body in (("lock", {}), ("semaphore", {"permits": 2}), ("rwlock_write", {}), ("election", {})):
+    bodies: dict[str, dict[str, Any]] = {
+        "lock": {}, "semaphore": {"permits": 2}, "rwlock_write": {}, "election": {},
+    }  # fmt: skip
+    for kind, body in bodies.items():
         first = service.acquire("n", kind, **body)
         assert first.status == 200, first.body
         told = {**body, "token": first.body["token"]}
