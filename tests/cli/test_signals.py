@@ -38,7 +38,8 @@ def test_a_signal_ends_the_wait_at_once(pawl: Pawl, number: signal.Signals) -> N
     assert waiter.end() == (128 + number, "", "")
     assert time.monotonic() - began < 1.5
     assert pawl.waiting("job") == 0
-    assert pawl.left_over() == ["pawl:job"]
+    # Who waited for a second told of its session, which runs out by itself.
+    assert [key for key in pawl.left_over() if "session" not in key] == ["pawl:job"]
 
 
 def test_a_signal_before_there_is_anything_to_stop(pawl: Pawl) -> None:

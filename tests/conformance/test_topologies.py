@@ -51,6 +51,7 @@ def start() -> Iterator[Start]:
         yield place
 
 
+@pytest.mark.slow
 @pytest.mark.flaky(reruns=1)
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("colour", COLOURS)

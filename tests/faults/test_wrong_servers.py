@@ -151,5 +151,5 @@ def test_nobody_listens(colour: Colour) -> None:
 
 def test_a_db_that_the_server_does_not_have(server: Server, colour: Colour) -> None:
     client = colour.connect(f"redis://127.0.0.1:{server.port}/9999")
-    with pytest.raises(pawl.BackendError, match=r"(?i)db index"):
+    with pytest.raises(pawl.NotSupported, match=r"(?i)db index"):
         client.lock().acquire(2)

@@ -97,7 +97,7 @@ def test_nothing_breaks(mutate: Callable[[str, str], ElectionRig]) -> None:
     wanted = {"held": 100, "by message": 20}
     worlds, _ = fuzz(rig, range(1_000_000), seconds=SECONDS, wanted=wanted)
     assert worlds
-    assert rig.told > 100
+    assert rig.told > 50
 
 
 @pytest.mark.parametrize("mutant", MUTANTS)

@@ -38,7 +38,7 @@ class PermitWorld(World):
     def arrive(self, name: str, step: Step, args: tuple[Any, ...], answered: Answered) -> None:
         self.rig.now_us = self.start_us + int((self.now - self.behind) * 1000)
         self.rig.drift_us = self.rng.choice([0, 0, 400, 2500])
-        reply = self.rig.run(step.script, args, name, dead=step.token)
+        reply = self.rig.run(step.script, (*args, self.fence_ttl()), name, dead=step.token)
         self.stats[f"{step.script} {reply[0]}"] += 1
         asked = args[1] if step.script in {"acquire", "renew", "leave"} else ""
         beside = args[2] if step.script == "acquire" else ""

@@ -137,7 +137,7 @@ def _new_token_each_time(engine: Any, primitive: Any, options: Any, waiting: Any
 
 def _passes_claim_only(self: Engine, _primitive: Any, place: Any, waiting: Any) -> None:
     if place is not None:
-        place.pass_claim(waiting)
+        place.pass_claim(waiting, waiting.turn)
 
 
 def _says_lost(engine: Any, tenure: Any, reply: Any, *, unanswered: bool) -> Release:

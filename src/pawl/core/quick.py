@@ -148,7 +148,8 @@ def hand_on(engine: Engine, lease: BaseLease) -> bool:
     place = tenure.place
     if place is None:
         return bool(tenure.behind) and next_in_run(engine, lease)
-    if not place.sleepers or lease._sleepers:
+    # A history notes who had it before anybody else has.
+    if not place.sleepers or lease._sleepers or engine.history is not None:
         return False
     now = engine.runtime.now()
     sleeper: Sleeper | None = None

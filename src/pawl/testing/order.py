@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 from weakref import ref
 
+from pawl.core import operations
 from pawl.core.lease import BaseLease
 from pawl.core.sessions import label_of
 
@@ -131,16 +132,29 @@ def lock_order() -> Generator[LockOrder, None, None]:
     order = LockOrder()
     # Any: methods of a class are put in and taken out, which has no type.
     leases: Any = BaseLease
+    taking: Any = operations
     make: Callable[..., None] = leases.__init__
 
     def watched_init(lease: BaseLease, *args: Any) -> None:
         make(lease, *args)
-        order._took(lease)
+        # One that is made before a local wait is nobody's yet.
+        if hasattr(lease, "_tenure"):
+            order._took(lease)
+
+    own: Callable[..., bool] = taking.own
+
+    def watched_own(engine: object, plan: object, sleeper: object, lease: BaseLease, spot: object) -> bool:
+        owned = own(engine, plan, sleeper, lease, spot)
+        if owned:
+            order._took(lease)
+        return owned
 
     leases.__init__ = watched_init
+    taking.own = watched_own
     try:
         yield order
     finally:
         leases.__init__ = make
+        taking.own = own
         for inversion in order.inversions:
             warnings.warn(LockOrderWarning(str(inversion)), stacklevel=3)
