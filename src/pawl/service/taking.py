@@ -14,6 +14,8 @@ from contextlib import AbstractAsyncContextManager
 from typing import NamedTuple, Protocol, TypeAlias
 
 from pawl.core.claim import TOMB_MS, Claim, patience, read_answer, win
+from pawl.core.options import LockOptions
+from pawl.core.primitive import Primitive
 from pawl.core.runtime import Call, Fault, Reply
 from pawl.errors import AcquireTimeout
 from pawl.model import Grant
@@ -82,8 +84,8 @@ class Taking:
         self.told: Told = told
         self.who: Principal = who
         self.session: str = session
-        self.primitive = told.primitive(space)
-        self.options = options_for(ttl_ms)
+        self.primitive: Primitive = told.primitive(space)
+        self.options: LockOptions = options_for(ttl_ms)
         self.claim: Claim = Claim(token)
         self.claim.asker = self._ask
         # The token that was noted last; it stays noted until this ends, since a late copy of taking the note back
