@@ -11,6 +11,8 @@ from itertools import pairwise
 import pytest
 
 import pawl
+from pawl.core.claim import Claim
+from pawl.core.runs import resign
 from pawl.testing.servers import Server
 
 QUEUE = "{pawl:n}:1:queue"
@@ -261,3 +263,17 @@ def test_a_detached_run_frees_the_tickets_it_served(valkey: Server, clients: lis
     clients[1].adopt(tickets[0]).release()
     other.join(10)
     assert not other.is_alive()
+
+
+def test_a_waiter_gets_up_only_between_two_steps_of_a_hand_over(clients: list[pawl.Client]) -> None:
+    engine = clients[0]._engine
+    claim = Claim("token@h")
+    engine.lined[claim.token] = claim
+    thread = threading.Thread(target=resign, args=(engine, claim))
+    with engine.guard:
+        thread.start()
+        thread.join(0.1)
+        # Whoever has the guard may have found it, and serves it: it must still be there.
+        assert engine.lined == {claim.token: claim}
+    thread.join(5)
+    assert engine.lined == {}

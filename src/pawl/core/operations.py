@@ -394,6 +394,7 @@ async def _speak(
     if claim.tenure is not None:
         # Lost between the hand-over and now, with its ticket: stand in line again.
         again = Claim(_new_token(engine.runtime, plan))
+        again.stop = claim.stop
         return await _speak(engine, plan, new_lease, place, again, window, wait=wait, who=who)
     await _give_up(engine, plan, place, claim)
     if not wait:

@@ -55,10 +55,9 @@ def enlist(engine: Engine, claim: Claim) -> bool:
 
 def resign(engine: Engine, claim: Claim) -> None:
     """The claim sleeps no more: from here on it is either served by a run or never will be."""
-    if engine.lined.pop(claim.token, None) is None:
-        # Whoever took it out is about to serve it.
-        with engine.guard:
-            pass
+    # Under the guard: a thread that found it there serves it in the same step.
+    with engine.guard:
+        engine.lined.pop(claim.token, None)
 
 
 def hand_on(engine: Engine, lease: BaseLease) -> bool:
