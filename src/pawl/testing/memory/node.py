@@ -11,14 +11,20 @@ from typing import Protocol, TypeVar
 from pawl.core.runtime import Call, Fault, FaultKind, Reply
 from pawl.errors import ConfigurationError
 from pawl.testing._clock import Clock
-from pawl.testing.memory.store import FullStore
 from pawl.testing.sim.lua import Interpreter
-from pawl.testing.sim.store import Refused
+from pawl.testing.sim.store import Refused, Store
 from pawl.transport.wire import refusal_of
 
 __all__ = ["MemoryNode", "Subscriber"]
 
 T = TypeVar("T")
+
+_INFO = {
+    b"server": b"redis_version:7.0.0\r\nredis_mode:standalone\r\nuptime_in_seconds:1000000",
+    b"replication": b"role:master\r\nconnected_slaves:0",
+    b"memory": b"maxmemory:0\r\nmaxmemory_policy:noeviction",
+    b"persistence": b"loading:0\r\naof_enabled:1",
+}
 
 Outcome = Reply | Fault
 Deliver = Callable[[Outcome], object]
@@ -58,7 +64,7 @@ class MemoryNode:
             ) from error
         self.shown: str = shown
         self._clock = clock
-        self._store = FullStore(Random(1), self._publish)  # noqa: S311 - a sample of a hash, in a test
+        self._store = Store(Random(1), self._publish, _info)  # noqa: S311 - a sample of a hash, in a test
         self._links: dict[str, Subscriber] = {}
         self._backlog: list[tuple[Call, int, Deliver]] = []
         self._pid = os.getpid()
@@ -118,15 +124,13 @@ class MemoryNode:
     def _run(self, call: Call, rid: int) -> Outcome:
         words = [*call.words(), b"%d" % rid]
         count = call.script.numkeys
-        self._store.begin(self._clock.server_us(), tuple(words[:count]))
+        self._store.begin(self._clock.server_us())
         try:
             reply: Reply = self._interpreter.run(
                 call.script.source, self._store, words[:count], words[count:]
             )
         except Refused as refused:
             return refusal_of(str(refused.args[0]))
-        finally:
-            self._store.declared = None
         return reply
 
     def _publish(self, channel: bytes, text: bytes) -> int:
@@ -184,6 +188,10 @@ class MemoryNode:
     def close(self) -> None:
         """End its thread."""
         self._thread.shutdown()
+
+
+def _info(section: bytes) -> bytes:
+    return _INFO.get(section, b"")
 
 
 def _broken() -> Fault:

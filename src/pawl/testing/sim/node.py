@@ -127,10 +127,10 @@ class Node:
         self.lost_memory_at = self.world.now
         self.wrote(self, None)
 
-    def _info(self) -> str:
+    def _info(self, _section: bytes) -> bytes:
         """What INFO tells of it: who it is, and since when by its own wall clock."""
         uptime = max(0, (self.us_at(self.world.now) - self.started_us) // 1_000_000)
-        return f"run_id:{self.name}r{self.run}\r\nuptime_in_seconds:{uptime}\r\n"
+        return f"run_id:{self.name}r{self.run}\r\nuptime_in_seconds:{uptime}\r\n".encode()
 
     # Work -------------------------------------------------------------------------------------------------------
 
@@ -167,7 +167,7 @@ class Node:
         keys = words[: script.numkeys]
         self.messages.clear()
         drift_us = int(self.world.random.random() * self.moving_us) if self.moving_us else 0
-        store.begin(self.us_at(self.world.now), tuple(keys), drift_us)
+        store.begin(self.us_at(self.world.now), drift_us)
         changes = store.changes
         try:
             reply: Reply = self._interpreter.run(source, store, keys, words[script.numkeys :])
@@ -179,8 +179,6 @@ class Node:
         except Unsupported as error:
             self.world.fail(f"{self.name} ran {script.name}: the node in memory does not have {error}")
             raise
-        finally:
-            store.declared = None
         self.world.note(self.name, who, script.name, reply)
         self.changed = store.changes != changes
         if self.changed:

@@ -78,11 +78,10 @@ class Pair:
             return
         store = self.replica.store
         for key, (value, expiry) in part.items():
-            store.drop(key)
-            if value is not None:
-                store.data[key] = value
-                if expiry is not None:
-                    store.expires[key] = expiry
+            if value is None:
+                store.drop(key)
+            else:
+                store.put(key, value, expiry)
         self.world.at(self.world.now + self._delay(), self._told, (age, offset))
 
     def _told(self, item: tuple[int, int]) -> None:

@@ -98,7 +98,7 @@ class Watch:
     def refresh(self) -> None:
         """Look at the server anew, after a fault changed it without a script."""
         store = self.node.store
-        store.begin(self.node.us_at(self.world.now), None)
+        store.begin(self.node.us_at(self.world.now))
         # Tombstones may be gone as well.
         self._gone.clear()
         for name, (keys, _) in self._mutexes.items():
@@ -129,7 +129,7 @@ class Watch:
         found = self._votes.get(name.encode())
         if found is None:
             return None
-        self.node.store.begin(self.node.us_at(self.world.now), None)
+        self.node.store.begin(self.node.us_at(self.world.now))
         return found[1].at(self.node.store.now_ms)
 
     # By family --------------------------------------------------------------------------------------------------
