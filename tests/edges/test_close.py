@@ -31,6 +31,19 @@ def test_leases_are_given_back_and_told(valkey: Server) -> None:
     eventually(lambda: len(told) == 20, "on_lost is called")
 
 
+def test_a_refusal_that_cannot_pass_does_not_hold_up_the_end(valkey: Server) -> None:
+    valkey.command("LPUSH", "pawl:wrong", "x")
+    valkey.command("ACL", "SETUSER", "few", "on", ">secret", "~elsewhere*", "+@all")
+    few = pawl.connect(f"redis://few:secret@127.0.0.1:{valkey.port}")
+    for client, error in ((pawl.connect(valkey.url), pawl.WrongKey), (few, pawl.BackendDenied)):
+        with pytest.raises(error):
+            client.lock("wrong").acquire()
+        began = time.monotonic()
+        client.close()
+        assert time.monotonic() - began < SOON
+    valkey.command("ACL", "DELUSER", "few")
+
+
 def test_waiters_hear_of_it(valkey: Server, other: pawl.Client) -> None:
     """In the server's queue, in the local queue behind another, and behind a lease of the client itself."""
     client = pawl.connect(valkey.url)

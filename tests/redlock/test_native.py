@@ -7,13 +7,14 @@ import re
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 
 import pytest
 
 import pawl
 from pawl.testing import Proxy, Server
 from pawl.testing.servers import Flavour, available
-from tests.edges.helpers import eventually
+from tests.edges.helpers import eventually, sleepers
 from tests.redlock.colours import COLOURS, connect, done, nap, play
 from tests.redlock.conftest import FRESH, Cluster
 
@@ -122,13 +123,72 @@ def test_a_vote_that_comes_after_a_release_by_another_thread_does_not_count(five
         other = threading.Thread(target=lease.release)
         other.start()
         other.join()
-        eventually(
-            lambda: any(b":dead:" in key for key in keys(five.servers[4])),
-            "the node that had not answered bars the vote",
-        )
+        eventually(lambda: dead(five.servers[4]), "the node that had not answered bars the vote")
         held.release()
         eventually(lambda: len(proxy.requests(lambda request: request.contains("pawl:late"))) >= 2, "it came")
         assert five.holders("late") == [None] * 5
+
+
+def test_a_vote_that_comes_after_the_next_owner_of_this_client_does_not_count(five: Cluster) -> None:
+    """Who goes on in another thread gives the old token back, over connections that never asked for it."""
+    with Proxy(five.servers[4]) as proxy, pawl.connect([*five.urls[:4], proxy.url], redlock=FRESH) as client:
+        warm_up(lambda: client.lock("warm").acquire().release(), proxy)
+        held = proxy.hold_request(lambda request: request.contains("pawl:late"))
+        lock = client.lock("late", handover=1)
+        lease = lock.acquire()
+        proxy.wait_hit(held)
+        before = calls(five.servers[4])["evalsha"]
+        threads = [threading.Thread(target=lambda: lock.acquire().release()) for _ in range(2)]
+        for number, thread in enumerate(threads, 1):
+            thread.start()
+            eventually(lambda number=number: sleepers(client) == number, "it waits")  # type: ignore[misc]
+        lease.release()
+        for thread in threads:
+            thread.join()
+        eventually(lambda: dead(five.servers[4]), "the node that had not answered bars the vote")
+        held.release()
+        eventually(lambda: calls(five.servers[4])["evalsha"] > before, "it came")
+        eventually(lambda: five.holders("late") == [None] * 5, "and counts no more")
+
+
+def test_a_vote_that_comes_after_the_end_of_its_client_does_not_count(five: Cluster) -> None:
+    with Proxy(five.servers[4]) as proxy:
+        with pawl.connect([*five.urls[:4], proxy.url], redlock=FRESH) as client:
+            warm_up(lambda: client.lock("warm").acquire().release(), proxy)
+            held = proxy.hold_request(lambda request: request.contains("pawl:late"))
+            lease = client.lock("late").acquire()
+            proxy.wait_hit(held)
+        assert lease.state == "lost"
+        before = calls(five.servers[4])["evalsha"]
+        held.release()
+        eventually(lambda: calls(five.servers[4])["evalsha"] > before, "it came")
+        eventually(lambda: five.holders("late") == [None] * 5, "and counts no more")
+
+
+def test_nodes_that_forgot_a_script_and_are_not_waited_for_are_taught_all_the_same(five: Cluster) -> None:
+    with ExitStack() as stack:
+        far = [stack.enter_context(Proxy(server)) for server in five.servers[3:]]
+        urls = [*five.urls[:3], *[proxy.url for proxy in far]]
+        client = stack.enter_context(pawl.connect(urls, redlock=FRESH))
+        reader = client.rwlock("s").read
+        for proxy in far:
+            warm_up(lambda: client.rwlock("warm").read.acquire().release(), proxy)
+        for proxy in far:
+            # They answer when the others have decided.
+            proxy.delay(replies=0.02)
+        eventually(lambda: not five.keys(), "the first is over")
+
+        def forget() -> None:
+            for server in five.servers[3:]:
+                server.command("SCRIPT", "FLUSH")
+
+        forget()
+        lease = reader.acquire()
+        eventually(lambda: len(five.keys()) == 5, "every node voted")
+        forget()
+        lease.release()
+        # Nothing else is asked from here on.
+        eventually(lambda: not five.keys(), "every node is free", 5)
 
 
 def asked(proxy: Proxy) -> bool:
@@ -145,11 +205,9 @@ def warm_up(pair: Callable[[], None], proxy: Proxy) -> None:
         time.sleep(0.05)
 
 
-def keys(server: Server) -> list[bytes]:
-    """All keys of a server."""
-    found = server.command("KEYS", "*")
-    assert isinstance(found, list)
-    return [bytes(key) for key in found]  # type: ignore[arg-type]
+def dead(server: Server) -> bool:
+    """Whether a server bars a token."""
+    return bool(server.command("KEYS", "*:dead:*"))
 
 
 @each_colour

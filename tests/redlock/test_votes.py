@@ -269,6 +269,26 @@ def test_drift_that_eats_the_ttl_is_told_and_nothing_is_left(five: Cluster, colo
 
 
 @each_colour
+def test_the_drift_that_was_set_counts_in_renewals_too(own_three: Cluster, colour: str) -> None:
+    async def scenario() -> None:
+        options = pawl.RedlockOptions(fresh=True, drift_factor=0.4)
+        client = connect(colour, own_three.urls, redlock=options, ttl=1.5)
+        lease = await done(client.lock("d").acquire())
+        granted = lease.valid_until
+        while lease.valid_until == granted:
+            await nap(colour, 0.01)
+        assert lease.remaining() <= 1.5 * 0.6
+        await done(lease.extend(10))
+        assert lease.remaining() <= 10 * 0.6
+        await done(lease.extend(1.5))
+        assert lease.remaining() <= 1.5 * 0.6
+        await done(lease.release())
+        await done(client.close())
+
+    play(colour, scenario)
+
+
+@each_colour
 def test_re_entry_is_counted_in_the_client(five: Cluster, colour: str) -> None:
     async def scenario() -> None:
         client = connect(colour, five.urls, redlock=FRESH)

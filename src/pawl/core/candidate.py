@@ -7,16 +7,29 @@ from typing import TYPE_CHECKING, cast
 from pawl.core.claim import TOMB_MS
 from pawl.core.quorum import GrantVotes, QuorumRuntime, SpreadCall
 from pawl.core.runtime import Call, Fault, Reply
+from pawl.core.validity import valid_until
 from pawl.model import NodeVote, QuorumInfo
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pawl.core.engine import Engine
     from pawl.core.options import LockOptions
     from pawl.core.primitive import Primitive
     from pawl.core.quorum import QuorumPrimitive
     from pawl.core.tenure import Tenure
 
-__all__ = ["Granted", "granted", "is_open", "learn_clock", "leave_call", "question_of", "word_of"]
+__all__ = [
+    "Granted",
+    "barred",
+    "granted",
+    "is_open",
+    "learn_clock",
+    "leave_call",
+    "question_of",
+    "validity_of",
+    "word_of",
+]
 
 _AHEAD_US = 500.0
 _CLOCK_FOR = 10.0
@@ -99,27 +112,57 @@ def is_open(outcome: Reply | Fault | None) -> bool:
     return outcome is None or (isinstance(outcome, Fault) and outcome.maybe_applied)
 
 
-def leave_call(engine: Engine, tenure: Tenure, tomb_ms: int, close_ms: int) -> Call:
-    """What gives a lease back.
+def leave_call(
+    engine: Engine, tenure: Tenure, tomb_ms: int, close_ms: int, *, background: bool = False
+) -> Call:
+    """What gives a lease back; see ``barred``."""
+    call = tenure.leave(tomb_ms, close_ms)
+    if tenure.quorum is None or tomb_ms:
+        return call
+    return barred(
+        engine, tenure.quorum, call, tenure.primitive, tenure.token, close_ms, background=background
+    )
+
+
+def barred(
+    engine: Engine,
+    kept: Granted,
+    call: Call,
+    primitive: Primitive,
+    token: str,
+    close_ms: int = 0,
+    *,
+    background: bool = False,
+) -> Call:
+    """What gives a token back, made so that no vote for it comes later.
 
     A node that was asked for its vote and has not answered may give it later. What is sent behind the question, on
     the same connection, takes it back. From elsewhere (another thread, or a new connection) it may come first; then a
     tombstone awaits the vote, on the nodes that this concerns.
+
+    Args:
+        engine: The client's engine.
+        kept: The votes for the token.
+        call: What gives it back where no vote is open.
+        primitive: What the token is of.
+        token: The token.
+        close_ms: For how long the name stays closed.
+        background: True if the engine's upkeep will send it, over connections of its own.
     """
-    primitive: Primitive = tenure.primitive
-    call = tenure.leave(tomb_ms, close_ms)
-    kept = tenure.quorum
-    if kept is None or tomb_ms:
-        return call
     outcomes = kept.votes.outcomes
     if not any(is_open(outcome) for outcome in outcomes):
         return call
-    if kept.sender == cast("QuorumRuntime", engine.runtime).sender():
+    if kept.sender == cast("QuorumRuntime", engine.runtime).sender(background=background):
         return call
-    barring = primitive.leave(tenure.token, TOMB_MS, close_ms)
+    barring = primitive.leave(token, TOMB_MS, close_ms)
     spread = tuple.__new__(SpreadCall, call)  # pyright: ignore[reportUnknownMemberType]
     spread.each = tuple(barring if is_open(outcome) else call for outcome in outcomes)
     return spread
+
+
+def validity_of(engine: Engine) -> Callable[[float, int, int], float]:
+    """How the engine's leases count their validity: with the drift that is set for several masters, or the usual."""
+    return valid_until if engine.quorum is None else engine.quorum.valid_until
 
 
 def word_of(outcome: Reply | Fault | None) -> str:

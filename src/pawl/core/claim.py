@@ -20,12 +20,13 @@ from pawl.core.bearing import bear, rest
 from pawl.core.durable import ask_durably
 from pawl.core.faults import to_error
 from pawl.core.runs import enlist, resign
-from pawl.core.runtime import DEAF, Call, Fault, Reply, Wakeup
+from pawl.core.runtime import DEAF, Call, Fault, FaultKind, Reply, Wakeup
 from pawl.core.validity import valid_until
 from pawl.errors import ClockDrift, NotAcquired, PawlError, QueueFull, ScriptError
 from pawl.model import Grant
 
 if TYPE_CHECKING:
+    from pawl.core.candidate import Granted
     from pawl.core.engine import Engine
     from pawl.core.options import LockOptions
     from pawl.core.primitive import Primitive
@@ -78,7 +79,7 @@ Asker: TypeAlias = Callable[[Call, float], Awaitable[tuple[Reply, float]]]
 
 _KEPT = (
     *("old", "old_unanswered", "failing_since", "holder", "stop", "met", "asker", "spot"),
-    *("turn", "spoken"),
+    *("old_votes", "turn", "spoken"),
 )
 
 
@@ -88,6 +89,7 @@ class Claim:
     Attributes:
         token: The server token; a new one after each restart.
         old: A token of this client that holds the name and is to be left in the same script, or None.
+        old_votes: How several masters voted for ``old``; None with one.
         sent: True once anything was sent for the token.
         unanswered: True once a request of the token got no reply: its leave then needs a tombstone.
         answer: A reply that is still to be read, and when its question was sent.
@@ -113,6 +115,7 @@ class Claim:
     # As attributes of the class, so that an uncontended acquisition sets only what differs.
     old: str | None = None
     old_unanswered: bool = False
+    old_votes: Granted | None = None
     failing_since: float | None = None
     holder: str | None = None
     outcomes: dict[str, str] | None = None
@@ -323,6 +326,8 @@ async def _ask(
         except Fault as fault:
             claim.unanswered |= fault.maybe_applied
             claim.old_unanswered |= fault.maybe_applied
+            # Types are looked at before anything is written: there is nothing to take back.
+            claim.sent &= fault.kind is not FaultKind.WRONG_KEY or claim.unanswered or claim.queued
             pause = bear(
                 engine, fault, options, claim, until, attempt, f"acquire {primitive.kind}", primitive.name
             )

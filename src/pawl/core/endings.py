@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from pawl.core.bearing import bear, rest
-from pawl.core.candidate import leave_call
+from pawl.core.candidate import leave_call, validity_of
 from pawl.core.claim import TOMB_MS, Claim
 from pawl.core.durable import confirm, renew_durably
 from pawl.core.faults import to_error
@@ -20,7 +20,7 @@ from pawl.core.quick import end, hand_on
 from pawl.core.runs import disband
 from pawl.core.runtime import Call, Fault, Reply
 from pawl.core.tenure import Tenure, loss_from
-from pawl.core.validity import drift, to_ms, valid_until
+from pawl.core.validity import to_ms, valid_until
 from pawl.errors import BackendUnavailable, ConfigurationError, LeaseLost, NotHeld, NotSupported, PawlError
 from pawl.model import LeaseState, LossReason, Release
 
@@ -251,7 +251,7 @@ async def extend(engine: Engine, lease: BaseLease, ttl: float) -> None:
     if not lease._mine():
         raise NotHeld(f"extend {lease.name!r}: {lease._lost_error()}", name=lease.name)
     engine.detach_place(tenure)
-    end = runtime.now() + ttl - drift(ttl)
+    end = validity_of(engine)(runtime.now(), to_ms(ttl), to_ms(ttl))
     if end <= tenure.valid_until:
         # The server may keep it longer: its expiry never falls, or a late copy could cut a newer renewal short.
         tenure.valid_until = end

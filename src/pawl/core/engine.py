@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakMethod, ref
 
 from pawl.core.breaker import Breaker
-from pawl.core.candidate import leave_call
+from pawl.core.candidate import barred, leave_call, validity_of
 from pawl.core.claim import TOMB_MS, Claim
 from pawl.core.handover import Places, Turn
 from pawl.core.renewal import upkeep
@@ -20,7 +20,6 @@ from pawl.core.runtime import Call, Runtime
 from pawl.core.schedule import Schedule
 from pawl.core.sessions import Book
 from pawl.core.tenure import Tenure
-from pawl.core.validity import valid_until
 from pawl.errors import ClientClosed
 from pawl.model import LeaseState, LossReason
 
@@ -232,6 +231,7 @@ class Engine:
             return False
         # The sleeper leaves the old token in the script that queues the new one.
         claim = Claim(self.runtime.new_token(), old=tenure.token, old_unanswered=tenure.unanswered)
+        claim.old_votes = tenure.quorum
         return place.pass_claim(claim, tenure.turn)
 
     def finish_release(self, lease: BaseLease) -> None:
@@ -338,7 +338,11 @@ class Engine:
         if place is not None and place.pass_claim(claim.heir(), claim.turn):
             return
         if claim.old is not None:
-            self.depart(primitive, claim.old, TOMB_MS if claim.old_unanswered else 0)
+            call = primitive.leave(claim.old, TOMB_MS if claim.old_unanswered else 0, 0)
+            kept = claim.old_votes
+            if kept is not None:
+                call = barred(self, kept, call, primitive, claim.old, background=True)
+            self.post(call)
         if claim.sent:
             self.depart(primitive, claim.token, TOMB_MS)
 
@@ -369,7 +373,8 @@ class Engine:
             close_ms: For how long the name stays closed.
             barred: True if a copy of one of its requests may still be on its way.
         """
-        self.post(leave_call(self, tenure, TOMB_MS if barred or tenure.unanswered else 0, close_ms))
+        tomb_ms = TOMB_MS if barred or tenure.unanswered else 0
+        self.post(leave_call(self, tenure, tomb_ms, close_ms, background=True))
 
     def start_upkeep(self) -> None:
         """Start the client's background service, if it does not run."""
@@ -437,7 +442,7 @@ class Engine:
 
     def applies(self, tenure: Tenure, left_ms: int, asked_ms: int, sent_at: float) -> bool:
         """Take a renewal's yes into account; False if it came after the end, which it cannot undo."""
-        until = valid_until(sent_at, left_ms - tenure.options.delay_ms, asked_ms)
+        until = validity_of(self)(sent_at, left_ms - tenure.options.delay_ms, asked_ms)
         with self.guard:
             now = self.runtime.now()
             if tenure.live and now < tenure.valid_until:

@@ -157,10 +157,13 @@ class QuorumRuntime(Protocol):
         """Send without waiting, behind what was sent before, where a connection lives."""
         ...
 
-    def sender(self) -> tuple[object, int]:
+    def sender(self, *, background: bool = False) -> tuple[object, int]:
         """The connections of the present caller, and how many of them were lost.
 
         While both are the same, what is sent to a node goes behind all that was sent to it before.
+
+        Args:
+            background: True to tell those over which the upkeep sends what the caller leaves to it.
         """
         ...
 

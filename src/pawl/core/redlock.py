@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, cast
 
 from pawl.core.backoff import full_jitter
 from pawl.core.bearing import rest
-from pawl.core.candidate import granted, learn_clock, question_of, word_of
+from pawl.core.candidate import barred, granted, learn_clock, question_of, word_of
 from pawl.core.claim import TOMB_MS, check_stop, patience
 from pawl.core.faults import passes, to_error
 from pawl.core.options import DAY_MS, MAX_TTL, check_count, seconds
-from pawl.core.quorum import AllVotes, GrantVotes, MergedVotes, QuorumRuntime, RatifyVotes
+from pawl.core.quorum import AllVotes, GrantVotes, MergedVotes, QuorumRuntime, RatifyVotes, spread
 from pawl.core.runtime import Fault, Reply
 from pawl.errors import ClockDrift, ConfigurationError, QuorumNotReached
 from pawl.model import Grant
@@ -162,9 +162,11 @@ async def _leave_old(engine: Engine, primitive: QuorumPrimitive, claim: Claim, o
     nodes = cast("QuorumRuntime", engine.runtime)
     votes = MergedVotes(len(nodes.nodes))
     call = primitive.leave(old, TOMB_MS if claim.old_unanswered else 0, 0)
+    if claim.old_votes is not None and not claim.old_unanswered:
+        call = barred(engine, claim.old_votes, call, primitive, old)
     node_timeout = (engine.quorum or RedlockOptions()).node_timeout
-    await nodes.ask([([call] * len(nodes.nodes), votes)], node_timeout)
-    claim.old = None
+    await nodes.ask([(spread(call, len(nodes.nodes)), votes)], node_timeout)
+    claim.old = claim.old_votes = None
     if isinstance(votes.result(), Fault):
         engine.depart(primitive, old, TOMB_MS)
 

@@ -12,12 +12,14 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from pawl.core.backoff import full_jitter
+from pawl.core.candidate import validity_of
 from pawl.core.deadlock import look_for_cycles
 from pawl.core.durable import check_renewals
+from pawl.core.faults import passes
 from pawl.core.preflight import look
 from pawl.core.runtime import Fault, FaultKind, Reply
 from pawl.core.tenure import loss_from
-from pawl.core.validity import to_ms, valid_until
+from pawl.core.validity import to_ms
 from pawl.model import LeaseState
 
 if TYPE_CHECKING:
@@ -171,7 +173,7 @@ def _confirmed(
     """Take all plain yeses into account in one step, for a hundred thousand leases are renewed here; give the rest."""
     plain: list[Tenure] = []
     rest: list[tuple[Tenure, Reply | Fault]] = []
-    now = engine.runtime.now()
+    now, valid_until = engine.runtime.now(), validity_of(engine)
     with engine.guard:
         for tenure, outcome in zip(batch, outcomes, strict=True):
             options = tenure.options
@@ -269,7 +271,8 @@ async def _depart(engine: Engine, leaving: list[Departure]) -> None:
             continue
         departure.attempt += 1
         departure.due = now + full_jitter(departure.attempt, engine.runtime.random())
-        if now < departure.until and outcome.kind is not FaultKind.CLOSED:
+        # A refusal that cannot pass is the same next time, and the end of the client would wait for it.
+        if now < departure.until and (passes(outcome.kind) or outcome.kind is FaultKind.OUT_OF_MEMORY):
             engine.departures.append(departure)
         else:
             engine.count("departure_given_up")

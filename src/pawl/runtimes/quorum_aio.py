@@ -97,7 +97,7 @@ class QuorumAsyncioRuntime(AsyncioRuntime):
         if threading.get_ident() == self._thread and not self.loop.is_closed():
             self._fan.cast(calls)
 
-    def sender(self) -> tuple[object, int]:
+    def sender(self, *, background: bool = False) -> tuple[object, int]:  # noqa: ARG002 - all go one way
         """See ``QuorumRuntime``."""
         return self._fan, self._fan.drops
 

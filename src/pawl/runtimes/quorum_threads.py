@@ -14,7 +14,7 @@ from pawl.core.runtime import DEAF, FIRST_RID, Call, Fault, FaultKind, Reply
 from pawl.core.scripts import Script
 from pawl.runtimes.threads import ThreadRuntime
 from pawl.topology.endpoint import Endpoint
-from pawl.transport.fan import ThreadFan
+from pawl.transport.fan import READING, ThreadFan
 from pawl.transport.node import NodeLink, meet
 
 __all__ = ["QuorumThreadRuntime"]
@@ -30,6 +30,9 @@ _LAST_WORD_WITHIN = 1.0
 """Seconds for which the end of a client waits for answers of nodes that are not silent."""
 
 _MOST_SPARES = 16
+
+_READ_ON = 0.25
+"""Seconds between two looks at answers that nobody waits for any more."""
 
 
 class _Held:
@@ -118,7 +121,7 @@ class QuorumThreadRuntime(ThreadRuntime):
     async def ask(self, questions: Sequence[Question], timeout: float) -> None:
         """See ``QuorumRuntime``."""
         fan = self._fan(timeout)
-        if not fan.lock.acquire(False):
+        if not fan.lock.acquire(timeout=READING):
             # A signal handler on top of a call of the same thread: never mix two questions on one link.
             spare = self._new_fan()
             try:
@@ -144,9 +147,9 @@ class QuorumThreadRuntime(ThreadRuntime):
             finally:
                 fan.lock.release()
 
-    def sender(self) -> tuple[object, int]:
+    def sender(self, *, background: bool = False) -> tuple[object, int]:
         """See ``QuorumRuntime``."""
-        fan = self._fans.fan
+        fan = None if background else self._fans.fan
         return fan, 0 if fan is None else fan.drops
 
     async def call(self, call: Call, timeout: float) -> Reply:
@@ -266,6 +269,33 @@ class QuorumThreadRuntime(ThreadRuntime):
             self._lost(index, fault)
         finally:
             node.meeting = False
+
+    # Answers that nobody waits for ------------------------------------------------------------------------------
+
+    async def idle(self, timeout: float | None) -> bool:
+        """See ``Runtime``; also reads what a thread that asks no more would leave unread.
+
+        A node that answers late may have forgotten the script of a vote or of a release, and has to be taught it.
+        """
+        if self._read_on():
+            timeout = _READ_ON if timeout is None else min(timeout, _READ_ON)
+        return await super().idle(timeout)
+
+    def _read_on(self) -> bool:
+        with self._links_guard:
+            fans = list(self._all)
+        owed = False
+        for fan in fans:
+            owed = fan.read_on() or owed
+        for spares in self._spares:
+            for _ in range(len(spares)):
+                # Whoever takes a link out of the list has it alone.
+                with contextlib.suppress(IndexError):
+                    link = spares.pop(0)
+                    owed = link.read_on(self.now()) or owed
+                    if not link.dead:
+                        spares.append(link)
+        return owed
 
     # The end ----------------------------------------------------------------------------------------------------
 

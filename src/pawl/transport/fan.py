@@ -13,9 +13,12 @@ from pawl.core.quorum import Question as Asked
 from pawl.core.runtime import DEAF, FIRST_RID, Call, Fault, FaultKind, Reply
 from pawl.transport.node import WOULD_BLOCK, Form, NodeLink, Question, form_of
 
-__all__ = ["Fan", "ThreadFan"]
+__all__ = ["READING", "Fan", "ThreadFan"]
 
 _WRITABLE = select.POLLOUT
+
+READING = 0.05
+"""Seconds for which the upkeep may be reading on a thread's connections; longer, it is the thread itself below."""
 
 
 class Fan(ABC):
@@ -238,7 +241,7 @@ class ThreadFan(Fan):
 
     def vote(self, call: Call, ballot: Ballot, timeout: float) -> Reply:
         """See ``QuorumLine``."""
-        if not self.lock.acquire(False):
+        if not self.lock.acquire(timeout=READING):
             raise Fault(FaultKind.UNREACHABLE, "the connections are in use by what a signal interrupted")
         try:
             question = Question(ballot, self._count, self._now(), timeout)
@@ -275,6 +278,20 @@ class ThreadFan(Fan):
                     link = self._by_fileno.get(fileno)
                     if link is not None and not link.dead:
                         self._pull(link)
+        finally:
+            self.lock.release()
+
+    def read_on(self) -> bool:
+        """Read what came while its thread asks nothing, from another thread; True if more may come."""
+        if self.dead or not any(link is not None and link.pending for link in self._links):
+            return False
+        if not self.lock.acquire(False):
+            return True
+        try:
+            for link in self._links:
+                if link is not None and not link.dead and link.pending:
+                    self._pull(link)
+            return self.owed
         finally:
             self.lock.release()
 

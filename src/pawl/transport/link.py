@@ -63,6 +63,8 @@ class Link:
         self.replicas: int = -1
         self.pid: int = os.getpid()
         self._rid: int = FIRST_RID
+        # Of a batch: up to where it is certain which answer is whose.
+        self._sure = 0
         self._reader = new_reader()
         self._early: dict[str, Wakeup] = {}
         self._bell: Bell | None = None
@@ -143,6 +145,7 @@ class Link:
         first = self._rid + 1
         self._rid += len(calls)
         outcomes: list[Reply | Fault | None] = []
+        self._sure = 0
         lost = Fault(FaultKind.UNANSWERED, "the reply was lost", maybe_applied=True)
         try:
             self._set_timeout(timeout)
@@ -151,11 +154,10 @@ class Link:
                 self._collect(outcomes, first, lost, end)
         except OSError as error:
             self.close()
-            lost = _unanswered(error, timeout)
-            outcomes.extend([lost] * (len(calls) - len(outcomes)))
+            outcomes[self._sure :] = [_unanswered(error, timeout)] * (len(calls) - self._sure)
         except Exception as error:  # noqa: BLE001 - whatever broke, every request must learn of it
             self.close()
-            outcomes.extend([_broken(error)] * (len(calls) - len(outcomes)))
+            outcomes[self._sure :] = [_broken(error)] * (len(calls) - self._sure)
         except BaseException:
             self.close()
             raise
@@ -177,9 +179,12 @@ class Link:
             outcomes.append(None if text.startswith("NOSCRIPT") else refusal_of(text))
             return
         index = int(reply[1]) - first
-        if index >= len(outcomes):
-            outcomes.extend([lost] * (index - len(outcomes)))
+        if index > len(outcomes):
+            # Errors carry no number: of those since the last answer with one it is not known whose they are.
+            outcomes[self._sure :] = [lost] * (index - self._sure)
+        if index == len(outcomes):
             outcomes.append(reply)
+            self._sure = len(outcomes)
 
     def _again(self, call: Call, end: float) -> Reply | Fault:
         if self.dead:

@@ -1,7 +1,9 @@
 """One connection of one event loop, shared by all its tasks: writes joined per tick, replies matched by request id.
 
-A reply is matched by the id that the script echoes. Error replies carry none and belong to the oldest request; a
-mistake there can only turn a yes into an error, after which the token is left.
+A reply is matched by the id that the script echoes. Error replies carry none. They come in the order of the requests,
+so one belongs to the oldest, unless a reply before it was lost. So while several requests are under way, an error is
+set aside until it is sure whose it is: until as many errors came as there are requests without an answer, to the next
+answer with an id or to the last request. If they do not go up, nobody gets any, and all of them ask again.
 """
 
 from __future__ import annotations
@@ -81,6 +83,8 @@ class Mux(asyncio.Protocol):
         self._on_end = on_end
         self._reader = new_reader()
         self._pending: deque[_Request] = deque()
+        # Error replies of which it is not sure yet whose they are.
+        self._errors: list[Any] = []
         self._out: list[bytes] = []
         self._corked = False
         self._rid: int = FIRST_RID
@@ -200,7 +204,7 @@ class Mux(asyncio.Protocol):
         ready: list[Answer[Any]] = []
         try:
             while (reply := reader.gets()) is not NOTHING:
-                if type(reply) is list and pending and reply[1] == pending[0].word:
+                if type(reply) is list and pending and reply[1] == pending[0].word and not self._errors:
                     request = pending.popleft()
                     if request.give(reply):
                         ready.append(request)
@@ -254,37 +258,55 @@ class Mux(asyncio.Protocol):
     def _answered(self, reply: Any) -> None:
         pending = self._pending
         rid = rid_of(reply)
-        if rid is not None:
-            while pending and pending[0].rid < rid:
-                pending.popleft().fail(_unanswered("the reply was lost"))
-            if not pending or pending[0].rid != rid:
+        if rid is None:
+            # The greeting: first on a connection, its answer carries none.
+            if not pending or pending[0].rid != 0:
                 return
-        elif not pending or pending[0].rid != 0:
+        elif not pending or pending[0].rid > rid:
             return
-        # With an id, or the greeting: first on a connection, it carries none.
-        request = pending.popleft()
-        if request.give(reply):
-            request.wake_soon()
+        before: list[_Request] = []
+        while pending and pending[0].rid < (rid or 0):
+            before.append(pending.popleft())
+        errors, self._errors = self._errors, []
+        if pending and pending[0].rid == (rid or 0):
+            request = pending.popleft()
+            if request.give(reply):
+                request.wake_soon()
+        sure = len(errors) == len(before)
+        for index, request in enumerate(before):
+            if sure:
+                self._fail(request, errors[index])
+            else:
+                request.fail(_unanswered("the reply was lost"))
 
     def _refused(self, error: Any) -> None:
-        text = str(error)
         subscribing = self._subscribed is not None and not self._subscribed.done()
         if subscribing and self._subscribed is not None and (not self._pending or self._pending[0].rid != 0):
             self._subscribed.set_result(error)
             return
-        if not self._pending:
-            return
-        request = self._pending.popleft()
-        if request.call is None:
+        pending = self._pending
+        if pending and pending[0].call is None:
+            # The greeting: first on a connection, and alone.
+            request = pending.popleft()
             request.give(error)
             request.wake_soon()
-        elif text.startswith("NOSCRIPT") and not request.taught:
+            return
+        self._errors.append(error)
+        if len(self._errors) < len(pending):
+            return
+        errors, self._errors = self._errors, []
+        for told in errors[: len(pending)]:
+            self._fail(pending.popleft(), told)
+
+    def _fail(self, request: _Request, error: Any) -> None:
+        text = str(error)
+        if text.startswith("NOSCRIPT") and not request.taught and not self.dead:
             self._teach(request)
-        else:
-            fault = refusal_of(text)
-            request.fail(fault)
-            if fault.kind in ENDING:
-                self.close(Fault(FaultKind.UNANSWERED, text, maybe_applied=True))
+            return
+        fault = refusal_of(text)
+        request.fail(fault)
+        if fault.kind in ENDING:
+            self.close(Fault(FaultKind.UNANSWERED, text, maybe_applied=True))
 
     def _teach(self, request: _Request) -> None:
         call = request.call

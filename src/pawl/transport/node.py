@@ -225,7 +225,7 @@ class NodeLink(Link):
             self._deal_native(reply)
             return
         if isinstance(reply, ReplyError):
-            # An error names no request: it belongs to the oldest.
+            # An error names no request: it belongs to the oldest, unless a reply before it was lost.
             if pending:
                 self._refused(str(reply))
             return
@@ -242,7 +242,10 @@ class NodeLink(Link):
             # A vote only while nothing was sent behind it: that may be its undo, which must not go ahead.
             self._resend(call, question)
         else:
-            question.take(self.index, classify(text))
+            fault = classify(text)
+            # With others under way it is not quite sure whose it is: so the vote is taken back.
+            fault.maybe_applied = bool(self.pending)
+            question.take(self.index, fault)
 
     def _deal_native(self, reply: Any) -> None:
         """A native command has two answers: its own, and the number that was sent behind it."""
@@ -266,6 +269,17 @@ class NodeLink(Link):
         rid = next(self.numbers)
         self.pending.append((rid, call, question, False, b""))
         self.push(call.pack_eval(rid))
+
+    def read_on(self, now: float) -> bool:
+        """Read what came, where no fan does; True if more is owed. A link that breaks is closed."""
+        if self.pending and not self.dead and not self.silent_since(now):
+            try:
+                self.pull(now)
+            except (OSError, ValueError) as error:
+                self.fail(Fault(FaultKind.UNANSWERED, f"the connection broke: {error}", maybe_applied=True))
+            else:
+                return bool(self.pending)
+        return False
 
     def hear_out(self, end: float, clock: Callable[[], float]) -> None:
         """Wait until ``end`` for what is still owed, where no fan does; raises ``OSError`` if the connection breaks."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pawl.core.quorum import NOT_ASKED, Ballot, MergedVotes, Question
+from pawl.core.quorum import NOT_ASKED, Ballot, MergedVotes, Question, spread
 from pawl.core.roster import Roster
 from pawl.core.runtime import DEAF, Call, Fault, FaultKind, Reply
 from pawl.primitives.probe import probe
@@ -144,25 +144,27 @@ class QuorumSimRuntime(SimRuntime):
             if call is not None and link is not None and not link.dead and self._process.alive:
                 self._post(link, call, 1.0, _dropped)
 
-    def sender(self) -> tuple[object, int]:
+    def sender(self, *, background: bool = False) -> tuple[object, int]:
         """See ``QuorumRuntime``."""
+        if background and self._threads:
+            return None, 0
         return self._owner() or self, self._drops
 
     def cast(self, call: Call) -> None:
         """See ``Runtime``."""
         if self._world.current is not None or not self._threads:
-            self.send([call] * len(self.nodes))
+            self.send(spread(call, len(self.nodes)))
 
     async def call(self, call: Call, timeout: float) -> Reply:
         """See ``Runtime``: all nodes are asked; the answer is the majority's."""
         votes = MergedVotes(len(self.nodes))
-        await self.ask([([call] * len(self.nodes), votes)], timeout)
+        await self.ask([(spread(call, len(self.nodes)), votes)], timeout)
         return votes.reply()
 
     async def call_many(self, calls: Sequence[Call], timeout: float) -> list[Reply | Fault]:
         """See ``Runtime``."""
         count = len(self.nodes)
-        questions = [([call] * count, MergedVotes(count)) for call in calls]
+        questions = [(spread(call, count), MergedVotes(count)) for call in calls]
         try:
             await self.ask(questions, timeout)
         except Fault as fault:
