@@ -178,8 +178,8 @@ class Settings:
     def with_ttl(self, plan: Plan, ttl: Seconds) -> Plan:
         """A plan with another ttl, for one acquisition."""
         options = plan.options.but(ttl=ttl)
-        if self.redlock is not None and options.ttl > self.redlock.max_ttl:
-            raise ConfigurationError(f"ttl is {options.ttl:g} s, above max_ttl {self.redlock.max_ttl:g} s")
+        if self.redlock is not None:
+            self.redlock.check_ttl(options.ttl, options.lock_delay)
         return replace(plan, options=options, spot=_spot(plan.primitive.key, options))
 
     def plan_of_ticket(self, text: object, given: Mapping[str, Any]) -> tuple[Ticket, Plan]:
@@ -277,17 +277,12 @@ def check_for_quorum(redlock: RedlockOptions, options: LockOptions) -> None:
 
     Raises:
         ConfigurationError: The ttl is too long for them.
-        NotSupported: They ask for replicas, or for a name that stays closed.
+        NotSupported: They ask for replicas.
     """
-    if options.ttl > redlock.max_ttl:
-        raise ConfigurationError(
-            f"ttl is {options.ttl:g} s, above max_ttl {redlock.max_ttl:g} s: a node that restarted is not asked for "
-            "max_ttl, which must be the longest ttl of all clients of these nodes"
-        )
-    if options.lock_delay or options.replicas:
-        what = "lock_delay" if options.lock_delay else "replicas"
+    redlock.check_ttl(options.ttl, options.lock_delay)
+    if options.replicas:
         raise NotSupported(
-            f"{what} is for one master; several independent ones (Redlock) have no replicas to ask"
+            "replicas is for one master; several independent ones (Redlock) have no replicas to ask"
         )
     redlock.check_fence_ttl(options.fence_ttl)
 

@@ -57,10 +57,7 @@ def check_options(given: object, target: Target, settings: Settings) -> RedlockO
         warn(poor)
     options = given or RedlockOptions()
     options.check_fence_ttl(settings.options.fence_ttl)
-    if settings.options.ttl > options.max_ttl:
-        raise ConfigurationError(
-            f"ttl is {settings.options.ttl:g} s, above max_ttl {options.max_ttl:g} s of these masters"
-        )
+    options.check_ttl(settings.options.ttl)
     return options
 
 

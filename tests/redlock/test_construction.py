@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -95,6 +96,8 @@ def test_options_and_ttls_that_do_not_fit(colour: str) -> None:
         client.lock("x", ttl=100)
     with pytest.raises(pawl.ConfigurationError, match="max_ttl"):
         client.lock("x").acquire(ttl=100)
+    with pytest.raises(pawl.ConfigurationError, match="ttl and lock_delay are 70 s"):
+        client.lock("x", ttl=30, lock_delay=40)
 
 
 @pytest.mark.parametrize("colour", COLOURS)
@@ -125,7 +128,9 @@ def test_what_a_majority_cannot_keep_is_refused(colour: str, kind: str, make: Ca
 
 
 @pytest.mark.parametrize("colour", COLOURS)
-def test_one_server_under_two_addresses_is_found_out(own_three: Cluster, colour: str) -> None:
+def test_one_server_under_two_addresses_is_found_out(
+    own_three: Cluster, colour: str, caplog: pytest.LogCaptureFixture
+) -> None:
     port = own_three.servers[0].port
     urls = [own_three.urls[0], f"redis://localhost:{port}/0", own_three.urls[1]]
 
@@ -136,6 +141,9 @@ def test_one_server_under_two_addresses_is_found_out(own_three: Cluster, colour:
         assert sum(vote.granted for vote in lease.quorum.nodes) == 2
         assert "one server" in " ".join(vote.answer for vote in lease.quorum.nodes)
         await done(lease.release())
+        # Told aloud, and once: the others go on without it.
+        (told,) = [record for record in caplog.records if record.name == "pawl.redlock"]
+        assert re.fullmatch(r"(\S+) has no vote: \1 and \S+ are one server: .*", told.message)
         own_three.servers[1].kill()
         with pytest.raises(pawl.QuorumNotReached, match="one server"):
             await done(client.lock("x").acquire(timeout=0.3))
@@ -145,7 +153,7 @@ def test_one_server_under_two_addresses_is_found_out(own_three: Cluster, colour:
 
 
 @pytest.mark.parametrize("colour", COLOURS)
-def test_a_replica_is_no_node(own_three: Cluster, colour: str) -> None:
+def test_a_replica_is_no_node(own_three: Cluster, colour: str, caplog: pytest.LogCaptureFixture) -> None:
     with Server(
         "valkey", unix=False, args=["--replicaof", "127.0.0.1", str(own_three.servers[0].port)]
     ) as replica:
@@ -155,6 +163,7 @@ def test_a_replica_is_no_node(own_three: Cluster, colour: str) -> None:
             client = connect(colour, urls, redlock=FRESH)
             lease = await done(client.lock("x").acquire())
             assert "replica" in " ".join(vote.answer for vote in lease.quorum.nodes)
+            assert f"{replica.url} has no vote: {replica.url} is a replica" in caplog.messages
             await done(lease.release())
             await done(client.close())
 

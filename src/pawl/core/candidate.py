@@ -49,7 +49,7 @@ def question_of(
     ahead = nodes.ahead_us
     hint = int(sent_at * 1e6 + ahead + _AHEAD_US) if ahead else 0
     clock = not ahead or sent_at - nodes.ahead_at > _CLOCK_FOR
-    return primitive.grant(token, options.ttl_ms, options.block, hint, clock=clock, wait=wait)
+    return primitive.grant(token, options.life_ms, options.block, hint, clock=clock, wait=wait)
 
 
 def learn_clock(nodes: QuorumRuntime, votes: GrantVotes, sent_at: float) -> None:

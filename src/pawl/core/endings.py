@@ -245,15 +245,16 @@ async def extend(engine: Engine, lease: BaseLease, ttl: float) -> None:
 
     Raises:
         NotHeld: It is lost or released.
+        ConfigurationError: It is longer than several masters keep a lease.
     """
     tenure = lease._tenure
-    runtime = engine.runtime
+    if engine.quorum is not None:
+        engine.quorum.check_ttl(ttl, tenure.options.lock_delay)
     if not lease._mine():
         raise NotHeld(f"extend {lease.name!r}: {lease._lost_error()}", name=lease.name)
     engine.detach_place(tenure)
-    end = validity_of(engine)(runtime.now(), to_ms(ttl), to_ms(ttl))
+    end = validity_of(engine)(engine.runtime.now(), to_ms(ttl), to_ms(ttl))
     if end <= tenure.valid_until:
-        # The server may keep it longer: its expiry never falls, or a late copy could cut a newer renewal short.
         tenure.valid_until = end
     else:
         await _raise_life(engine, lease, ttl, "extend")
@@ -329,9 +330,8 @@ def detach(engine: Engine, lease: BaseLease) -> str:
     """
     tenure = lease._tenure
     if not tenure.primitive.transferable:
-        kind = tenure.primitive.kind
-        text = f"detach {lease.name!r}: such a lease ({kind}) cannot move; the other process takes its own (owner=)"
-        raise NotSupported(text, name=lease.name)
+        kind = f"{tenure.primitive.kind} of several masters" if tenure.quorum else tenure.primitive.kind
+        raise NotSupported(f"detach {lease.name!r}: such a lease ({kind}) cannot move", name=lease.name)
     if not lease._mine():
         raise NotHeld(f"detach {lease.name!r}: {lease._lost_error()}", name=lease.name)
     if lease._levels > 1:

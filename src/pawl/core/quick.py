@@ -99,9 +99,9 @@ def settle(
     if settings is None:
         until = valid_until(sent_at, reply[3] - options.delay_ms, options.ttl_ms)
     else:
-        until = settings.valid_until(sent_at, reply[3], options.ttl_ms)
+        until = settings.valid_until(sent_at, reply[3] - options.delay_ms, options.ttl_ms)
         nodes = cast("QuorumRuntime", engine.runtime)
-        drift = settings.drift(reply[3] / 1000)
+        drift = settings.drift(options.ttl)
         tenure.quorum = Granted(reply[4], nodes.sender(), nodes.nodes, drift, until - now)
     if until <= now:
         return None

@@ -87,6 +87,23 @@ class RedlockOptions:
         ttl = min(left_ms, asked_ms) / 1000.0
         return sent_at + ttl - (ttl * self.drift_factor + self.drift_floor)
 
+    def check_ttl(self, ttl: float, delay: float = 0.0) -> None:
+        """Refuse leases that a node which restarted may have forgotten when it is asked again.
+
+        Args:
+            ttl: Their ttl in seconds.
+            delay: Their ``lock_delay`` in seconds.
+
+        Raises:
+            ConfigurationError: It is above ``max_ttl``.
+        """
+        if ttl + delay > self.max_ttl:
+            what = f"ttl and lock_delay are {ttl + delay:g} s" if delay else f"ttl is {ttl:g} s"
+            raise ConfigurationError(
+                f"{what}, above max_ttl {self.max_ttl:g} s: a node that restarted is not asked for max_ttl, "
+                "which must be the longest ttl of all clients of these nodes"
+            )
+
     def check_fence_ttl(self, fence_ttl: float) -> None:
         """Refuse fences that are forgotten sooner than a node that restarted is asked again.
 
@@ -215,7 +232,8 @@ class _Attempt:
         learn_clock(self.nodes, votes, sent_at)
         if votes.won:
             fence = votes.fence
-            valid = self.settings.valid_until(sent_at, votes.left_ms, self.options.ttl_ms)
+            left_ms = votes.left_ms - self.options.delay_ms
+            valid = self.settings.valid_until(sent_at, left_ms, self.options.ttl_ms)
             known = valid > runtime.now() and (votes.agreed or await self._ratify(fence, block, budget))
             self.late = valid <= runtime.now()
             if known and not self.late:

@@ -8,13 +8,17 @@ node's wall clock, so it is never believed beyond what the client's own clock al
 
 from __future__ import annotations
 
+import logging
 import re
 from math import inf
 
 from pawl.core.backoff import full_jitter
+from pawl.core.faults import passes
 from pawl.core.runtime import Fault, FaultKind
 
 __all__ = ["Node", "Roster"]
+
+log: logging.Logger = logging.getLogger("pawl.redlock")
 
 _RUN_ID = re.compile(r"^run_id:(\w+)", re.MULTILINE)
 _UPTIME = re.compile(r"^uptime_in_seconds:(\d+)", re.MULTILINE)
@@ -29,11 +33,15 @@ class Node:
         fault: Why it is not asked; None while it is.
         retry_at: When to look again after a fault.
         meeting: True while somebody looks.
+        told: What was logged of it last.
         counts_from: Before this its votes do not count.
         heard_at: When it last answered.
     """
 
-    __slots__ = ("counts_from", "failures", "fault", "heard_at", "meeting", "retry_at", "run_id", "shown")
+    __slots__ = (
+        *("counts_from", "failures", "fault", "heard_at"),
+        *("meeting", "retry_at", "run_id", "shown", "told"),
+    )
 
     def __init__(self, shown: str) -> None:
         self.shown: str = shown
@@ -44,10 +52,16 @@ class Node:
         self.counts_from: float = -inf
         self.heard_at: float = -inf
         self.failures: int = 0
+        self.told: str = ""
 
     def failed(self, fault: Fault, now: float, random: float) -> None:
         """Ask it no more until somebody looked: a node that is gone must cost nothing."""
         self.fault = fault
+        lasts = fault.kind is FaultKind.READ_ONLY or not passes(fault.kind)
+        if lasts and self.told != fault.text and fault.kind is not FaultKind.CLOSED:
+            # The others go on without it, so nobody would hear of an address or a login that is wrong.
+            self.told = fault.text
+            log.warning("%s has no vote: %s", self.shown, fault.text, extra={"pawl_node": self.shown})
         self.retry_at = now + 0.05 + full_jitter(self.failures, random, base=0.05, cap=2.0)
         self.failures += 1
 

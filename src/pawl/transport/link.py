@@ -55,6 +55,9 @@ class Link:
         Fault: It could not be made.
     """
 
+    _sure = 0
+    """Of a batch: up to where it is certain which answer is whose."""
+
     def __init__(self, endpoint: Endpoint, channel: str, timeout: float, *, first: bool) -> None:
         self.lock: threading.Lock = threading.Lock()
         self.dead: bool = False
@@ -63,8 +66,6 @@ class Link:
         self.replicas: int = -1
         self.pid: int = os.getpid()
         self._rid: int = FIRST_RID
-        # Of a batch: up to where it is certain which answer is whose.
-        self._sure = 0
         self._reader = new_reader()
         self._early: dict[str, Wakeup] = {}
         self._bell: Bell | None = None
