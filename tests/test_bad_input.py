@@ -405,6 +405,8 @@ def test_locks_that_do_not_fit_into_a_multi_lock(listener: Listener, connect: Co
     refused(lambda: client.multi_lock([colour(listener.url).lock("a")]), "another client")
     refused(lambda: client.multi_lock([client.multi_lock(["a"])]), "another multi_lock")
     refused(lambda: client.multi_lock(["a", client.lock("a")]), "'a' twice")
+    refused(lambda: client.multi_lock(["a"], on_unavailable="local"), "on_unavailable is for single locks")
+    refused(lambda: client.multi_lock([client.lock("a", on_unavailable="open")]), "for single locks")
     refused(lambda: client.multi_lock([client.rlock("a"), client.fair_lock("a")]), "'a' twice")
     refused(lambda: client.multi_lock([client.rlock("a", owner="x"), client.rlock("a")]), "'a' twice")
     refused(lambda: client.multi_lock(["a"], ttl=0), "ttl is 0 s")

@@ -29,7 +29,8 @@ def multi_plan(
         given: Options of the whole, and of the members that are given by name.
 
     Raises:
-        ConfigurationError: No names, too many, one of them twice, or something that is neither name nor lock.
+        ConfigurationError: No names, too many, one of them twice, or something that is neither name nor lock, or
+            goes on without the server.
     """
     if isinstance(members, (str, bytes)) or not isinstance(members, Iterable):
         raise ConfigurationError(f"multi_lock takes a list of names or locks, not {type(members).__name__}")
@@ -45,6 +46,10 @@ def multi_plan(
     for name, key in zip(names, keys, strict=True):
         if names.count(name) > 1 or keys.count(key) > 1:
             raise ConfigurationError(f"multi_lock has {name!r} twice: it would wait for itself")
+    if any(plan.options.on_unavailable != "raise" for plan in plans):
+        raise ConfigurationError(
+            "a multi_lock does not go on without the server: on_unavailable is for single locks"
+        )
     return MultiPlan(tuple(plans), options, _together(plans)), (several, given)
 
 

@@ -180,6 +180,27 @@ def test_threads_of_a_process_count_exactly_without_a_server(own: Server) -> Non
 
 
 @each_colour
+def test_a_degraded_lease_that_is_extended_keeps_the_others_out_and_ends_with_its_release(
+    own: Server, colour: str
+) -> None:
+    async def scenario() -> None:
+        own.kill()
+        client, other = connect(colour, own.url), connect(colour, own.url)
+        lease = await done(client.lock("x", on_unavailable="local", **QUICK).acquire())
+        await done(lease.extend(5))
+        with pytest.raises(pawl.NotSupported, match="cannot move"):
+            await done(lease.detach())
+        lease.check()
+        assert await done(other.lock("x", on_unavailable="local", **QUICK).try_acquire()) is None
+        await done(lease.release())
+        await done((await done(other.lock("x", on_unavailable="local", **QUICK).acquire())).release())
+        await done(client.close())
+        await done(other.close())
+
+    play(colour, scenario)
+
+
+@each_colour
 def test_re_entry_and_max_hold_of_a_degraded_lease(own: Server, colour: str) -> None:
     async def scenario() -> None:
         own.kill()

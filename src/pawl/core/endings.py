@@ -252,6 +252,8 @@ async def extend(engine: Engine, lease: BaseLease, ttl: float) -> None:
         engine.quorum.check_ttl(ttl, tenure.options.lock_delay)
     if not lease._mine():
         raise NotHeld(f"extend {lease.name!r}: {lease._lost_error()}", name=lease.name)
+    if tenure.degraded:
+        return  # It has no end but its release.
     engine.detach_place(tenure)
     end = validity_of(engine)(engine.runtime.now(), to_ms(ttl), to_ms(ttl))
     if end <= tenure.valid_until:
@@ -280,13 +282,13 @@ async def downgrade(engine: Engine, lease: BaseLease) -> None:
     if lowered is None:
         raise NotHeld(f"downgrade {lease.name!r}: it is not held for writing", name=lease.name)
     tenure.primitive = lowered
-    await _raise_life(engine, lease, tenure.ttl, "downgrade")
+    if not tenure.degraded:
+        await _raise_life(engine, lease, tenure.ttl, "downgrade")
 
 
 async def _raise_life(engine: Engine, lease: BaseLease, ttl: float, doing: str) -> None:
     tenure, runtime = lease._tenure, engine.runtime
-    claim = Claim(tenure.token)
-    attempt = 0
+    claim, attempt = Claim(tenure.token), 0
     while True:
         call = tenure.primitive.renew(tenure.token, to_ms(ttl) + tenure.options.delay_ms, to_ms(ttl), "")
         sent_at = runtime.now()
@@ -329,8 +331,8 @@ def detach(engine: Engine, lease: BaseLease) -> str:
         NotSupported: It is held for an explicit owner, whom other processes join by ``owner=`` instead.
     """
     tenure = lease._tenure
-    if not tenure.primitive.transferable:
-        kind = f"{tenure.primitive.kind} of several masters" if tenure.quorum else tenure.primitive.kind
+    if not tenure.primitive.transferable or tenure.degraded:
+        kind = tenure.degraded or tenure.primitive.kind
         raise NotSupported(f"detach {lease.name!r}: such a lease ({kind}) cannot move", name=lease.name)
     if not lease._mine():
         raise NotHeld(f"detach {lease.name!r}: {lease._lost_error()}", name=lease.name)
@@ -437,9 +439,7 @@ async def query(
     Returns:
         The reply, and when its request was sent.
     """
-    runtime = engine.runtime
-    claim = Claim("")
-    attempt = 0
+    runtime, claim, attempt = engine.runtime, Claim(""), 0
     while True:
         sent_at = runtime.now()
         try:
