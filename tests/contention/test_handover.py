@@ -28,6 +28,9 @@ from tests.contention.rig import (
 LOCAL = 8
 """Threads or tasks of the one client."""
 
+MANY = 16
+"""So many that the server is asked for more fences beside their run."""
+
 
 class Record:
     """The grants of a name in their order, noted by whoever holds it."""
@@ -87,6 +90,72 @@ async def test_each_task_gets_a_fence_and_a_token_of_its_own(server: Server) -> 
         assert len(record.grants) == LOCAL * 50
         assert client._engine().counters["handed_over"] > LOCAL * 40
         all_at_rest(server, [client._engine()], "x")
+
+
+def longest_run(record: Record) -> int:
+    """How many owners the longest-lived token of the server had."""
+    return max(Counter(token.partition(".")[0] for _, _, token in record.grants).values())
+
+
+def test_a_run_of_threads_goes_on_while_nobody_else_waits(server: Server) -> None:
+    """The server is asked for more fences beside the run, which then has more than its 17 owners."""
+    record = Record()
+    with pawl.connect(server.url) as client:
+        lock = client.lock("x")
+
+        def serve() -> None:
+            for _ in range(40):
+                with lock as lease:
+                    record.enter("", lease)
+                    time.sleep(0.0001)
+                    record.leave()
+
+        run_threads([serve] * MANY)
+        record.check()
+        assert longest_run(record) > 2 * 17
+        all_at_rest(server, [client._engine], "x")
+
+
+async def test_a_run_of_tasks_goes_on_while_nobody_else_waits(server: Server) -> None:
+    record = Record()
+    async with pawl.connect_async(server.url) as client:
+        lock = client.lock("x")
+
+        async def serve() -> None:
+            for _ in range(40):
+                async with lock as lease:
+                    record.enter("", lease)
+                    await asyncio.sleep(0)
+                    record.leave()
+
+        async with asyncio.timeout(PATIENCE):
+            await asyncio.gather(*(serve() for _ in range(MANY)))
+        record.check()
+        assert longest_run(record) > 2 * 17
+        all_at_rest(server, [client._engine()], "x")
+
+
+async def test_a_run_ends_as_ever_if_the_server_has_no_more_to_give(valkey: Server) -> None:
+    """A fence key of another kind, made beside the run: no more fences, and the next question tells why."""
+    record = Record()
+    async with pawl.connect_async(valkey.url) as client:
+        valkey.command("FLUSHALL")
+        lock = client.lock("x")
+
+        async def serve() -> None:
+            while True:
+                async with lock as lease:
+                    record.enter("", lease)
+                    if len(record.grants) == 4:
+                        valkey.command("HSET", "{pawl:x}:fence", "v", "2")
+                    await asyncio.sleep(0)
+                    record.leave()
+
+        async with asyncio.timeout(PATIENCE):
+            ends = await asyncio.gather(*(serve() for _ in range(MANY)), return_exceptions=True)
+        assert all(isinstance(end, pawl.PawlError) for end in ends)
+        assert len(record.grants) == 17
+        record.check()
 
 
 # (handover, seconds of each hold, most grants that may still come before the other client's turn)

@@ -24,12 +24,13 @@ from typing import TYPE_CHECKING
 from weakref import ref
 
 from pawl.core.claim import Claim
+from pawl.core.tenure import Tenure
 from pawl.model import LeaseState
 
 if TYPE_CHECKING:
     from pawl.core.lease import BaseLease
+    from pawl.core.options import LockOptions
     from pawl.core.runtime import Parker, Runtime
-    from pawl.core.tenure import Tenure
     from pawl.errors import PawlError
 
 __all__ = ["Place", "Places", "Sleeper", "Turn"]
@@ -54,6 +55,7 @@ class Sleeper:
         turn: The number of its turn as the speaker.
         tenure: What it was handed as the next owner, until it has made a lease of it; or None.
         number: Which of the tenure's owners it is.
+        fence: The fence that came with that.
         claim: What it is to speak for, or None.
         lease: What it will hold, made beforehand; or None.
         closed: True if the client was closed while it waited.
@@ -65,6 +67,7 @@ class Sleeper:
     turn: int = 0
     tenure: Tenure | None = None
     number: int = 0
+    fence: int = 0
     claim: Claim | None = None
     lease: ref[BaseLease] | None = None
     closed: bool = False
@@ -76,11 +79,9 @@ class Sleeper:
         """True once a turn was passed to it; it must be used or passed on."""
         return self.tenure is not None or self.claim is not None
 
-    @property
-    def fence(self) -> int:
-        """The fence of the tenure that it was handed."""
-        return 0 if self.tenure is None else self.tenure.fence + self.number
 
+_AHEAD = 6
+"""So many must wait for one of them to ask for more fences: about as many as are served while it asks."""
 
 # Shared by all places where nobody ever waited; never added to.
 _NOBODY: deque[Sleeper] = deque()
@@ -195,6 +196,7 @@ class Place:
             self.since = now
         self.streak += 1
         tenure.used = sleeper.number = tenure.used + 1
+        sleeper.fence = tenure.fence + tenure.used
         tenure.granted_at = now
         # Nobody's, until the one that was woken takes it: whoever had it may wait for something else by then.
         tenure.who = None
@@ -207,12 +209,42 @@ class Place:
         return bool(self.sleepers) and (
             tenure.state is LeaseState.HELD
             and self.streak < options.handover
-            and tenure.used < options.handover
+            and tenure.used < (tenure.most or options.handover)
             and tenure.failures == 0
             and not tenure.unanswered
             and tenure.valid_until - now >= (options.ticket_ttl or options.ttl) / 2
             and (self.streak == 0 or now - self.since < options.hand_over_for)
         )
+
+    def may_ask_more(self, tenure: object, options: LockOptions) -> bool:
+        """Whether one who waits may ask for more fences for the present owner's tenure, while others use the rest."""
+        return (
+            type(tenure) is Tenure
+            and tenure.lone
+            and not tenure.asked
+            and tenure.state is LeaseState.HELD
+            and 0 < options.asks_at <= self.streak
+            # Who asks is the last of them, and has its answer before its turn.
+            and len(self.sleepers) >= _AHEAD
+        )
+
+    def take_more(self, tenure: Tenure, first: int, used: int, since: float, handover: int) -> None:
+        """A new run begins where its fences were asked for: nobody waited on the server then.
+
+        Args:
+            tenure: Whose fences they are.
+            first: The first of them.
+            used: The number of the owner that there was when they were asked for.
+            since: When that was.
+            handover: How many they are.
+        """
+        with self.guard:
+            if tenure.state is LeaseState.HELD and self.turn == tenure.turn and not self.closed:
+                self.streak = tenure.used - used
+                self.since = since
+                tenure.fence = first - tenure.used - 1
+                tenure.most = used + handover
+                tenure.asked = False
 
     def take_orphan(self, sleeper: Sleeper, token: str) -> bool:
         """Become the speaker, with a fresh token, if the keeper is gone and ``sleeper`` is first."""

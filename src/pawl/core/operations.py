@@ -11,7 +11,7 @@ from weakref import ref
 from pawl.core.claim import TOMB_MS, Claim, StopSignal, ask_once, read_answer, win
 from pawl.core.handover import Sleeper
 from pawl.core.lease import BaseLease
-from pawl.core.local import await_turn, left, own, pass_back, sit_down
+from pawl.core.local import ask_more, await_turn, left, own, pass_back, sit_down
 from pawl.core.owning import own_grant, take_over
 from pawl.core.preflight import must_hold
 from pawl.core.quick import ask, begin, claim_of, settle, void
@@ -115,8 +115,13 @@ async def _acquire_here(
         if sit_down(engine, plan, sleeper, spot):
             since = engine.waits[sleeper][2]
             pause = runtime.look_after
-            if timeout is not None and (pause is None or timeout < pause):
-                pause = timeout
+            place = sleeper.place
+            limit = timeout
+            if place is not None and 0 < plan.options.asks_at <= place.streak:
+                await ask_more(engine, plan, place, timeout)
+                limit = None if timeout is None else left(runtime, since + timeout)
+            if limit is not None and (pause is None or limit < pause):
+                pause = limit
             rest = sleeper.parker.rest(pause)
             if rest is not True and rest is not False:
                 await rest

@@ -38,6 +38,7 @@ def own_grant(
     tenure.unanswered = claim.unanswered
     tenure.quorum = grant.quorum
     if place is not None:
+        tenure.lone = claim.rank is None
         place.keeper = ref(tenure)
         place.streak = 0
         tenure.turn = claim.turn

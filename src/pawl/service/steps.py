@@ -24,7 +24,18 @@ __all__ = ["Step", "check_step"]
 
 _STEM_OF = {barrier: "barrier", election: "%election", latch: "latch", mutex: "", permits: "permits|rwlock"}
 _NAMES = {
-    mutex: ("acquire", "renew", "leave", "swap", "adopt", "inspect", "own_acquire", "own_renew", "own_leave"),
+    mutex: (
+        "acquire",
+        "renew",
+        "leave",
+        "swap",
+        "more",
+        "adopt",
+        "inspect",
+        "own_acquire",
+        "own_renew",
+        "own_leave",
+    ),
     permits: ("acquire", "renew", "leave", "inspect"),
     election: ("acquire", "renew", "leave", "observe", "hush"),
     latch: ("count_down", "wait", "leave", "reset", "inspect"),

@@ -220,7 +220,9 @@ def _grants(before: Snapshot, after: Snapshot, step: Step, found: list[str]) -> 
     if counted and step.reply[4] != len(after.holders()):
         found.append(f"count: {step.reply[4]} holds were told, and there are {len(after.holders())}")
     reads_only = (
-        step.script == "inspect" or step.reply[0] == "X" or (step.script == "acquire" and step.mode == 2)
+        step.script in ("inspect", "more")
+        or step.reply[0] == "X"
+        or (step.script == "acquire" and step.mode == 2)
     )
     if value is None and not reads_only and after.queue and after.live():
         found.append("I5: the name is free and a live ticket waits")
@@ -235,6 +237,10 @@ def _fresh(before: Snapshot, after: Snapshot, step: Step, found: list[str]) -> N
     value = after.value
     if before.shared and before.value == value and not before.cur:
         # The server lost the fence of an owner who goes on: it gets another.
+        return
+    if step.script == "more":
+        if value != step.token or before.value != value or before.queue:
+            found.append("I3: fences for a holder that is none, or that others wait for")
         return
     gone = step.gone
     if before.value is not None and before.value not in gone and before.value != step.owner:

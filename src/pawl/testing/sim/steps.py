@@ -20,8 +20,8 @@ def step_of(script: str, args: list[bytes], reply: Reply) -> Step:
         return Step(script, args[2].decode(), first, reply=status)
     if script == "adopt":
         return Step(script, first, args[1].decode(), reply=status)
-    if script == "inspect":
-        return Step(script, "", reply=status)
+    if script in ("inspect", "more"):
+        return Step(script, "" if script == "inspect" else first, reply=status)
     if script.startswith("own_"):
         mode = int(args[4]) if script == "own_acquire" else 1
         return Step(script, first, owner=args[1].decode(), mode=mode, reply=status)
@@ -48,4 +48,8 @@ def tomb_of(script: str, args: list[bytes]) -> int:
 
 def reads_only(step: Step) -> bool:
     """Whether the script had no business with the queue."""
-    return step.script == "inspect" or step.reply[0] == "X" or (step.script == "acquire" and step.mode == 2)
+    return (
+        step.script in ("inspect", "more")
+        or step.reply[0] == "X"
+        or (step.script == "acquire" and step.mode == 2)
+    )

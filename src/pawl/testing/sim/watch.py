@@ -26,7 +26,18 @@ __all__ = ["Watch"]
 State = Snapshot | PermitState | Vote
 Believed = Callable[["Node", str, State, Step], object]
 
-_MUTEX = ("acquire", "renew", "leave", "swap", "adopt", "inspect", "own_acquire", "own_renew", "own_leave")
+_MUTEX = (
+    "acquire",
+    "renew",
+    "leave",
+    "swap",
+    "more",
+    "adopt",
+    "inspect",
+    "own_acquire",
+    "own_renew",
+    "own_leave",
+)
 _SCRIPTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "mutex": ("pawl.primitives.mutex", _MUTEX),
     "multi": ("pawl.primitives.mutex", ("multi",)),
