@@ -28,9 +28,6 @@ column says little more than that they pass. The others' say where to look.
 Each row runs on a server of its own, behind a proxy that loses, doubles or holds exactly the message that the row is
 about. A row that fails is tried twice. "–": it does not offer what the row is about. Written by `tools/peer_rows.py`
 with {versions}; what each row does is in `tests/peers/rows.py`.
-
-In row 62, what pawl sends while it waits keeps its tickets alive, tells other clients of it, and looks for deadlocks;
-`deadlock_after=None` leaves the last out. The release itself wakes one.
 """
 
 

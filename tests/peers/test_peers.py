@@ -35,9 +35,8 @@ def outcome(row: int, label: str) -> dict[str, str]:
 
 @pytest.mark.slow
 @pytest.mark.fault
-@pytest.mark.parametrize("row", sorted(set(ROWS) - {62}))
+@pytest.mark.parametrize("row", sorted(ROWS))
 def test_pawl_survives(row: int) -> None:
-    """All but 62: what is sent while it waits are tickets, records and the search for deadlocks, not tries."""
     assert outcome(row, "pawl") == {"outcome": "survived", "why": ""}
 
 

@@ -13,7 +13,7 @@ import pytest
 
 import pawl
 from pawl.testing.servers import Server
-from tests.sessions.rig import AFTER
+from tests.sessions.rig import AFTER, eventually
 
 Take = Callable[[Any], Any]
 
@@ -165,12 +165,78 @@ def test_nobody_is_told_where_nobody_is_stuck(scene: Scene, case: str) -> None:
     assert sorted(scene.done) == list(range(len(plans)))
 
 
-def test_a_holder_that_waits_for_something_else_is_no_circle(scene: Scene) -> None:
-    """Two of three hold permits and wait; the third only holds, and gives back in time."""
-    scene.play(
+KNOTS: dict[str, tuple[tuple[Take, ...], ...]] = {
+    "each has one permit of two and wants the other": (
+        (permit("s", 2), permit("s", 2)),
+        (permit("s", 2), permit("s", 2)),
+    ),
+    "whoever has a permit waits for something else": (
         (permit("s", 3), permit("s", 3), write("a")),
         (write("a"), permit("s", 3), lock("l")),
         (lock("l"), permit("s", 3)),
-        timeout=1.0,
-    )
-    assert scene.told == [], "permits of two holders: none of them is a certain one"
+    ),
+    "a reader behind a writer who waits": (
+        (read("a"), lock("l")),
+        (write("a"),),
+        (lock("l"), read("a")),
+    ),
+    "a small want behind a large one": (
+        (permit("s", 3), lock("l")),
+        (permit("s", 3, 3),),
+        (lock("l"), permit("s", 3)),
+    ),
+    "the only permit twice": ((permit("s", 1), permit("s", 1)),),
+}
+
+
+@pytest.mark.parametrize("knot", KNOTS)
+def test_the_last_of_a_knot_is_told(scene: Scene, knot: str) -> None:
+    """Nobody certain is in the way, but everybody who could go out of it waits as well."""
+    plans = KNOTS[knot]
+    scene.play(*plans)
+    assert [number for number, _ in scene.told] == [len(plans) - 1], "the last to come, and nobody else"
+    assert sorted(scene.done) == list(range(len(plans) - 1))
+    error = scene.told[0][1]
+    assert error.cycle[0] == error.cycle[-1]
+    assert error.name == error.cycle[0]
+    assert {name for _, name, _ in error.waiters} == set(error.cycle)
+
+
+def test_permits_that_another_thread_gives_back_are_no_circle(valkey: Server) -> None:
+    """One takes all permits for what others do: it waits for them, and not for itself."""
+    valkey.command("FLUSHALL")
+    with pawl.connect(valkey.url, deadlock_after=AFTER) as client:
+        permits = client.semaphore("jobs", permits=2)
+        taken = [permits.acquire(), permits.acquire()]
+        late = threading.Timer(8 * AFTER, taken.pop().release)
+        late.start()
+        with permits.acquire(timeout=10):
+            late.join()
+        taken.pop().release()
+        assert client._engine.counters["cycle_looks"] > 0
+        assert client._engine.counters["deadlocks"] == 0
+
+
+def test_permits_count_as_those_of_who_is_in_their_block(valkey: Server) -> None:
+    """A lease that is taken here and entered there: the one who is in it waits, and has what the other waits for."""
+    valkey.command("FLUSHALL")
+    told: list[pawl.PawlError] = []
+
+    def work(client: pawl.Client, lease: pawl.Lease) -> None:
+        with lease:
+            try:
+                client.lock("l").acquire(timeout=10).release()
+            except pawl.DeadlockDetected as error:
+                told.append(error)
+
+    with pawl.connect(valkey.url, deadlock_after=AFTER) as client:
+        with client.lock("l"):
+            permits = client.semaphore("jobs", permits=1)
+            worker = threading.Thread(target=work, args=(client, permits.acquire()), name="worker")
+            worker.start()
+            eventually(lambda: client._engine.waits, "the worker waits")
+            with pytest.raises(pawl.DeadlockDetected) as error:
+                permits.acquire(timeout=10)
+        worker.join(10)
+    assert told == [], "the one that came last is told, and nobody else"
+    assert [who.rpartition("/")[2] for who, _, _ in error.value.waiters] == ["MainThread", "worker"]

@@ -1,4 +1,4 @@
-"""Who takes names in one order never waits in a circle, and is never told so."""
+"""Who takes names in one order never waits in a circle, and is never told so: locks, readers, writers and permits."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
@@ -17,12 +18,14 @@ import pawl
 from pawl.testing.servers import Server
 
 AFTER = 0.05
+MODES = {"lock": ("lock",), "rwlock": ("read", "write"), "semaphore": (1, 2, 3)}
+PERMITS = 3
 CLIENTS, NAMES, PARTIES = 4, 6, 8
 
 
 @dataclass
 class Run:
-    """One random workload: each party takes some names in order, and holds them for a while."""
+    """One random workload: each party takes some names in order, each of a kind, and holds them for a while."""
 
     seed: int
     longest_wait: float = 0.0
@@ -30,18 +33,28 @@ class Run:
 
     def __post_init__(self) -> None:
         rng = random.Random(self.seed)
-        # Two contend for one name, and the first holds it for longer than the others wait before they look.
-        self.plans: list[list[tuple[int, float, float]]] = []
+        kinds = [rng.choice(sorted(MODES)) for _ in range(NAMES)]
+        # The last two have one name and want another alone, which the first holds for longer than waiters wait before
+        # they look.
+        self.plans: list[list[tuple[Any, float, float]]] = []
         for party in range(PARTIES):
-            taken = sorted(rng.sample(range(NAMES), rng.randint(2, 3)))
-            if party < 2:
-                taken = sorted({0, *taken})
-            holds = [rng.uniform(0, 0.03) for _ in taken]
-            if party < 2:
-                holds[-1] += AFTER * 2.5
-            patience = [rng.choice([0.06, 0.12, 20.0]) if party >= 2 else 20.0 for _ in taken]
-            self.plans.append(list(zip(taken, holds, patience, strict=True)))
+            firm = party >= PARTIES - 2
+            taken = [party % 2, NAMES - 1] if firm else sorted(rng.sample(range(NAMES), rng.randint(2, 3)))
+            modes = [MODES[kinds[name]][-1] if firm else rng.choice(MODES[kinds[name]]) for name in taken]
+            holds = [0.0, AFTER * 2.5] if firm else [rng.uniform(0, 0.03) for _ in taken]
+            patience = [20.0 if firm else rng.choice([0.06, 0.12, 20.0]) for _ in taken]
+            self.plans.append(list(zip(zip(taken, modes, strict=True), holds, patience, strict=True)))
         self.clients = [rng.randrange(CLIENTS) for _ in range(PARTIES)]
+
+    def take(self, client: Any, what: tuple[int, Any], patience: float) -> Any:  # noqa: ANN401 - of either colour
+        """The lease, or the promise of one, of what a plan names."""
+        number, mode = what
+        name = f"{self.seed}-{number}"
+        if mode == "lock":
+            return client.lock(name).acquire(timeout=patience)
+        if isinstance(mode, str):
+            return getattr(client.rwlock(name), mode).acquire(timeout=patience)
+        return client.semaphore(name, permits=PERMITS).acquire(mode, timeout=patience)
 
     def note(self, began: float, error: pawl.PawlError | None = None) -> None:
         self.longest_wait = max(self.longest_wait, time.monotonic() - began)
@@ -51,11 +64,11 @@ class Run:
 
     def party(self, number: int, clients: list[pawl.Client]) -> None:
         with contextlib.ExitStack() as stack:
-            for name, hold, patience in self.plans[number]:
+            for what, hold, patience in self.plans[number]:
                 began = time.monotonic()
                 try:
-                    lock = clients[self.clients[number]].lock(f"{self.seed}-{name}")
-                    stack.enter_context(lock.acquire(timeout=patience))
+                    client = clients[self.clients[number]]
+                    stack.enter_context(self.take(client, what, patience))
                 except pawl.PawlError as error:
                     self.note(began, error)
                     return
@@ -64,11 +77,11 @@ class Run:
 
     async def aparty(self, number: int, clients: list[pawl.AsyncClient]) -> None:
         async with contextlib.AsyncExitStack() as stack:
-            for name, hold, patience in self.plans[number]:
+            for what, hold, patience in self.plans[number]:
                 began = time.monotonic()
                 try:
-                    lock = clients[self.clients[number]].lock(f"{self.seed}-{name}")
-                    await stack.enter_async_context(lock.acquire(timeout=patience))
+                    client = clients[self.clients[number]]
+                    await stack.enter_async_context(await self.take(client, what, patience))
                 except pawl.PawlError as error:
                     self.note(began, error)
                     return

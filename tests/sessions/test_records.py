@@ -30,8 +30,8 @@ def test_an_old_hold_is_told_and_its_end_too(clean: Server) -> None:
     with pawl.connect(clean.url) as client:
         with client.lock("old") as lease:
             eventually(lambda: held_names(clean) == {"old"}, "it is told", timeout=3)
-            ((kind, name, fence, used, _, label, since_ms),) = records(clean)[0]["h"]
-            assert (kind, name, fence, used, label) == ("lock", "old", lease.fence, 0, "MainThread")
+            ((kind, name, fence, used, _, label, since_ms, bound),) = records(clean)[0]["h"]
+            assert (kind, name, fence, used, label, bound) == ("lock", "old", lease.fence, 0, "MainThread", 0)
             assert isinstance(since_ms, int)
             assert 0.5 < time.time() - since_ms / 1000 < 10
             (key,) = record_keys(clean)

@@ -82,6 +82,8 @@ class AsyncLease(BaseLease):
 
     async def __aenter__(self) -> Self:
         CancelScope.enter(self)
+        if not self._tenure.primitive.transferable:
+            self._bind()
         return self
 
     async def __aexit__(

@@ -32,6 +32,9 @@ __all__ = ["announce", "audit", "force_release", "locks", "setup_of", "states"]
 log: logging.Logger = logging.getLogger("pawl.admin")
 
 _PAGE = 200
+_RECORDS = 20
+"""Records in one answer: each may be long."""
+
 _AUDIT_LINES = 1000
 _AUDIT_LIFE_MS = 90 * 86_400_000
 _LONGEST_REASON = 500
@@ -93,8 +96,10 @@ async def _records(engine: Engine, setup: Setup, options: LockOptions, prefix: s
     while True:
         listed, _ = await query(engine, setup.calls.find(prefix, after, _PAGE), options, "sessions", "read")
         ids = [text_of(one) for one in listed[3]]
-        replies = await _ask(engine, [setup.calls.read(one) for one in ids], options, "sessions")
-        read = (read_record(one, reply) for one, reply in zip(ids, replies, strict=True))
+        some = [ids[start : start + _RECORDS] for start in range(0, len(ids), _RECORDS)]
+        replies = await _ask(engine, [setup.calls.read(one) for one in some], options, "sessions")
+        texts = [text for reply in replies for text in reply[3]]
+        read = (read_record(one, text) for one, text in zip(ids, texts, strict=True))
         records += [record for record in read if record is not None]
         after = text_of(listed[4])
         if not after:

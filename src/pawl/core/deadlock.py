@@ -1,15 +1,17 @@
-"""Finding threads, tasks and processes that wait for each other in a circle.
+"""Finding threads, tasks and processes that wait for each other without an end.
 
-A waiter that has waited long follows the chain: who holds what I wait for, and what does that one wait for? The
-answers come from the sessions' records (see ``sessions``) and from the names themselves. A chain that comes back to
-the waiter is a suspicion only: records are old as soon as they are written. It is a deadlock once it was read twice,
-with equal fences and waits, and every record of the second reading was built after the first reading was over:
+A waiter that has waited long, and holds something meanwhile, follows what it waits for: who holds that, and what do
+those wait for? The answers come from the sessions' records (see ``sessions``) and from the names themselves; only what
+lies on the way is read. Whether they wait for each other is decided by ``waiting``. A knot is a suspicion only: records
+are old as soon as they are written. It is a deadlock once it was read twice, with equal fences, tickets and waits, and
+every record of the second reading was built after the first reading was over:
 
 - a fence is never given twice, so the same grant held each name all the time between the two readings;
-- the number of a wait is never given twice, so each waiter waited all the time between the two records.
+- neither is a ticket nor the number of a wait, so each waiter waited all the time between the two records.
 
 So at the end of the first reading all of them waited for each other at once, and nothing but a time-out would have
-ended it. Of the waiters, the one that came last is told, and the others go on with what it gives back.
+ended it. Of the waiters, the one that came last is told, and the others go on with what it gives back. That one holds
+something: nobody waits for one that holds nothing, but for those who stand behind it in a queue, and they came later.
 """
 
 from __future__ import annotations
@@ -19,115 +21,91 @@ from typing import TYPE_CHECKING, NamedTuple
 from pawl.core.info import text_of
 from pawl.core.runtime import Fault, Reply
 from pawl.core.sessions import CARE, read_record
+from pawl.core.waiting import Board, Held, Name, Queued, Waiter, Who
 from pawl.errors import DeadlockDetected
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from pawl.core.engine import Engine
     from pawl.core.primitive import Primitive
     from pawl.core.runtime import Call
-    from pawl.core.sessions import Book, Record, Wait, WaitRow
+    from pawl.core.sessions import Book, HoldRow, Record, Wait, WaitRow
 
 __all__ = ["look_for_cycles"]
 
 _MOST_CHECKS = 32
-_MOST_STEPS = 64
+_MOST_NAMES = 256
 _MOST_SESSIONS = 64
-_MOST_HOLDERS = 100
+_MOST_LISTED = 100
+"""Holders and waiters of one name that are looked at: whoever stands behind them is taken to go on."""
+
 _PATIENCE = 0.25
 _POLL = 0.05
 _FIRST_PAUSE = 0.1
-_MOST_TRIES = 5
-
-Who = tuple[str, str]
-"""A thread or task: its session, and its number there."""
+_LONGEST_PAUSE = 10.0
 
 
-class _Step(NamedTuple):
-    """One waiter of a chain; ``fence`` and ``used`` are of the hold that it waits for."""
-
-    who: Who
-    label: str
-    wait: int
-    since_ms: int
-    name: str
-    fence: int
-    used: int
-
-
-class _Holder(NamedTuple):
-    who: Who
-    fence: int
-    used: int
-    mode: str
-
-
-def _must_leave(wanted: str, held: str, limit: int) -> bool:
-    """Whether a waiter that wants permits as ``wanted`` gets nothing while this one holder stays.
-
-    Any other holder may come and go: so it is true of each step of a circle, and the circle never ends by itself. A
-    waiter who needs one of several holders to leave, and no certain one, proves nothing.
-    """
-    if not held or held == "o":
-        return True
-    if limit:
-        return limit - int(held) < int(wanted or 1)
-    return wanted == "x" or held == "x" or wanted == held == "u"
-
-
-class _Cycle(NamedTuple):
-    steps: tuple[_Step, ...]
+class _Knot(NamedTuple):
+    circle: list[Waiter]
+    youngest: Who
+    proof: object
     built_ms: int
 
 
 async def look_for_cycles(engine: Engine, book: Book, patience: float) -> None:
-    """Follow the chain of each wait that is due for it, and tell those that close a cycle as its youngest."""
+    """Look whether waiters that are due for it wait in a knot, and tell those that are its youngest."""
     after = book.setup.deadlock_after
     now = engine.runtime.now()
     if not after or not book.published or engine.closed or now < book.check_from:
         return
-    due = [wait for wait in book.waits.values() if wait.check_at <= now][:_MOST_CHECKS]
-    reading = _Reading(engine, book, min(_PATIENCE, patience))
-    for wait in due:
-        engine.count("cycle_looks")
-        try:
-            cycle = await reading.cycle(wait)
-        except Fault:
-            # The server is slow or away: whoever waits finds that out by itself. Later again.
-            cycle = None
-        wait.check_at = engine.runtime.now() + _pause(wait, after)
-        if cycle is None or max(cycle.steps, key=_youth).who != (book.id, wait.row.who):
-            wait.suspicion = None
-        elif wait.suspicion is None or wait.suspicion[0] != cycle.steps:
-            wait.suspicion = cycle.steps, reading.last_ms
-            wait.check_at = engine.runtime.now() + min(_POLL, book.beat)
-        elif cycle.built_ms < wait.suspicion[1]:
-            wait.check_at = engine.runtime.now() + min(_POLL, book.beat)
-        else:
-            await _tell(engine, book, wait, cycle.steps)
+    due = [wait for wait in book.waits.values() if wait.holds and wait.check_at <= now][:_MOST_CHECKS]
+    if due:
+        await _look(engine, book, due, min(_PATIENCE, patience))
     book.check_from = now + len(book.waits) * CARE
     for wait in book.waits.values():
-        book.next_check(max(wait.check_at, book.check_from))
+        if wait.holds:
+            book.next_check(max(wait.check_at, book.check_from))
+
+
+async def _look(engine: Engine, book: Book, due: Sequence[Wait], patience: float) -> None:
+    reading = _Reading(engine, book, patience)
+    try:
+        await reading.follow(wait.row for wait in due)
+        read = True
+    except Fault:
+        # The server is slow or away: whoever waits finds that out by itself. Later again.
+        read = False
+    for wait in due:
+        engine.count("cycle_looks")
+        knot = reading.knot(wait) if read else None
+        wait.check_at = engine.runtime.now() + _pause(wait, book.setup.deadlock_after)
+        soon = engine.runtime.now() + min(_POLL, book.beat)
+        if knot is None or knot.youngest != (book.id, wait.row.who):
+            wait.suspicion = None
+        elif wait.suspicion is None or wait.suspicion[0] != knot.proof:
+            wait.suspicion = knot.proof, reading.last_ms
+            wait.check_at = soon
+        elif knot.built_ms < wait.suspicion[1]:
+            wait.check_at = soon
+        else:
+            await _tell(engine, book, wait, knot.circle)
 
 
 def _pause(wait: Wait, after: float) -> float:
     """The last waiter finds a cycle at its first look; the next ones are for what was not written in time."""
     wait.tries += 1
-    return min(float(after * _FIRST_PAUSE * 2 ** min(wait.tries - 1, _MOST_TRIES)), 5.0)
+    return min(float(after * _FIRST_PAUSE * 2 ** min(wait.tries - 1, 30)), _LONGEST_PAUSE)
 
 
-def _youth(step: _Step) -> tuple[int, str, int]:
-    return step.since_ms, step.who[0], step.wait
-
-
-async def _tell(engine: Engine, book: Book, wait: Wait, steps: tuple[_Step, ...]) -> None:
-    names = tuple(step.name for step in steps)
-    waiters = tuple(
-        (f"{step.who[0].rpartition('/')[0]}/{step.label}", step.name, step.since_ms / 1000) for step in steps
-    )
+async def _tell(engine: Engine, book: Book, wait: Wait, circle: list[Waiter]) -> None:
+    names = tuple(one.name for one in circle)
+    waiters = tuple((_shown(one), one.name, one.since_ms / 1000) for one in circle)
     chain = ", ".join(f"{who} waits for {name!r}" for who, name, _ in waiters)
-    text = f"acquire {names[0]!r}: it would wait for ever: {chain}, and each is held by the next, the last by the first"
+    text = (
+        f"acquire {names[0]!r}: it would wait for ever: {chain}; each waits for what the next holds or has queued for,"
+        " the last for the first"
+    )
     holder = waiters[1 % len(waiters)][0]
     engine.count("deadlocks")
     wait.alarm(
@@ -136,8 +114,12 @@ async def _tell(engine: Engine, book: Book, wait: Wait, steps: tuple[_Step, ...]
     await book.wake(wait)
 
 
+def _shown(one: Waiter) -> str:
+    return f"{one.who[0].rpartition('/')[0]}/{one.label}" if one.number else one.label
+
+
 class _Reading:
-    """One look at the server: each name and each record is read once.
+    """One look at the server: each name and each record is read once, all that are known of in one go.
 
     Attributes:
         last_ms: The server's time of the last answer.
@@ -147,87 +129,138 @@ class _Reading:
         self._engine = engine
         self._book = book
         self._patience = patience
+        self._board = Board()
         self._records: dict[str, list[Record]] = {}
-        self._holders: dict[str, tuple[list[_Holder], int]] = {}
+        # What this client knows of itself is newer than what the server has.
+        self._own = [] if book.record is None else [book.record]
         self.last_ms: int = 0
 
-    async def cycle(self, wait: Wait) -> _Cycle | None:
-        """The cycle that goes through a wait, if there is one. Raises ``Fault``."""
-        goal = self._book.id, wait.row.who
-        steps: list[_Step] = []
-        await self._sessions(self._book.id.rpartition("/")[0] + "/")
-        if self._wait_of(goal) is None or not await self._follow(goal, goal, steps, {goal}):
+    async def follow(self, rows: Iterable[WaitRow]) -> None:
+        """Read what these wait for, whoever holds that, what those wait for, and so on. Raises ``Fault``."""
+        ahead = [(self._book.id, row) for row in rows]
+        while ahead:
+            wanted: dict[str, Primitive] = {}
+            for session, row in ahead:
+                primitive = self._book.setup.look(row.kind, row.name)
+                if primitive is None:
+                    continue
+                self._note(session, row, primitive)
+                if primitive.key not in self._board.names:
+                    wanted[primitive.key] = primitive
+            if len(self._board.names) + len(wanted) > _MOST_NAMES:
+                return
+            ahead = await self._read(list(wanted.values())) if wanted else []
+
+    def knot(self, wait: Wait) -> _Knot | None:
+        """The knot that a waiter is part of, if there is one."""
+        me = self._book.id, wait.row.who
+        knots = self._board.knots()
+        knot = knots.around(me) if me in self._board.waits else frozenset[Who]()
+        if not knot:
             return None
-        ids = {step.who[0] for step in steps}
-        built = [r.built_ms for records in self._records.values() for r in records if r.id in ids]
-        return _Cycle(tuple(steps), min(built))
+        sessions = {who[0] for who in knot}
+        built = [
+            record.built_ms for found in self._records.values() for record in found if record.id in sessions
+        ]
+        youngest = max((self._board.waits[who] for who in knot if who in self._board.waits), key=_youth).who
+        return _Knot(knots.circle(me, knot), youngest, knots.proof(knot), min(built))
 
-    async def _follow(self, who: Who, goal: Who, steps: list[_Step], seen: set[Who]) -> bool:
-        row = self._wait_of(who)
-        primitive = None if row is None else self._book.setup.look(row.kind, row.name)
-        if row is None or primitive is None:
-            return False
-        holders, limit = await self._holders_of(primitive)
-        for holder, fence, used, mode in holders:
-            if (holder in seen and holder != goal) or not _must_leave(row.mode, mode, limit):
-                continue
-            if holder == who and mode:
-                # It may give back some of its own permits, or write beside its own reader.
-                continue
-            seen.add(holder)
-            steps.append(_Step(who, row.label, row.number, row.since_ms, row.name, fence, used))
-            if holder == goal:
-                return True
-            if len(seen) <= _MOST_STEPS and await self._follow(holder, goal, steps, seen):
-                return True
-            steps.pop()
-        return False
+    def _note(self, session: str, row: WaitRow, primitive: Primitive) -> None:
+        who = session, row.who
+        self._board.waits[who] = Waiter(
+            who, row.label, row.number, row.since_ms, primitive.key, row.name, row.tag
+        )
 
-    def _wait_of(self, who: Who) -> WaitRow | None:
-        for record in self._records.get(who[0].rpartition("/")[0] + "/", ()):
-            if record.id == who[0]:
-                return next((row for row in record.waits if row.who == who[1]), None)
-        return None
+    async def _read(self, primitives: Sequence[Primitive]) -> list[tuple[str, WaitRow]]:
+        """Read names and who holds them; what the holders wait for."""
+        replies = await self._ask(
+            [one.inspect(_MOST_LISTED if hasattr(one, "mode") else 0) for one in primitives]
+        )
+        self.last_ms = max([self.last_ms, *(reply[6] for reply in replies)])
+        await self._find({process for reply in replies for process in _processes(reply)})
+        ahead: list[tuple[str, WaitRow]] = []
+        for primitive, reply in zip(primitives, replies, strict=True):
+            held = self._held(primitive, reply)
+            self._board.names[primitive.key] = _name(reply, held, self._book.setup.deadlock_after)
+            for who in {one.who for one in held} - self._board.waits.keys():
+                row = self._wait_of(who)
+                if row is not None:
+                    ahead.append((who[0], row))
+        return ahead
 
-    async def _holders_of(self, primitive: Primitive) -> tuple[list[_Holder], int]:
-        known = self._holders.get(primitive.key)
-        if known is not None:
-            return known
-        found: list[_Holder] = []
-        reply = (await self._ask([primitive.inspect(_MOST_HOLDERS if hasattr(primitive, "mode") else 0)]))[0]
-        self.last_ms = max(self.last_ms, reply[6])
-        # An explicit owner's holds may be of several processes; a waiter waits for all of them.
-        listed = reply[13][1::3] if len(reply) > 13 else [reply[2]]
+    def _held(self, primitive: Primitive, reply: Reply) -> tuple[Held, ...]:
         # Of permits each holder has a fence of its own, of a mutex there is one.
         modes = {reply[4]: ""}
         if len(reply) > 14:
             modes = {fence: text_of(mode) for fence, mode in zip(reply[14], reply[13][::3], strict=True)}
-        known = self._holders[primitive.key] = found, int(reply[11]) if len(reply) > 11 else 0
-        for process in {bytes(public).decode(errors="replace").rpartition("/")[0] for public in listed}:
-            for record in await self._sessions(process + "/") if process else ():
-                for row in record.holds:
-                    held = self._book.setup.look(row.kind, row.name)
-                    if held is not None and held.key == primitive.key and row.fence in modes:
-                        found.append(_Holder((record.id, row.who), row.fence, row.used, modes[row.fence]))
-        return known
+        return tuple(
+            Held((record.id, row.who), row.fence, row.used, modes[row.fence], bool(row.bound))
+            for process in _processes(reply)
+            for record in self._records.get(process, ())
+            for row in record.holds
+            if row.fence in modes and self._is_of(row, primitive)
+        )
 
-    async def _sessions(self, prefix: str) -> list[Record]:
-        records = self._records.get(prefix)
-        if records is None:
-            calls = self._book.setup.calls
-            reply = (await self._ask([calls.find(prefix, "", _MOST_SESSIONS)]))[0]
+    def _is_of(self, row: HoldRow, primitive: Primitive) -> bool:
+        held = self._book.setup.look(row.kind, row.name)
+        return held is not None and held.key == primitive.key
+
+    def _wait_of(self, who: Who) -> WaitRow | None:
+        for record in self._records.get(_process(who[0]), ()):
+            if record.id == who[0]:
+                return next((row for row in record.waits if row.who == who[1]), None)
+        return None
+
+    async def _find(self, processes: set[str]) -> None:
+        """Read the records of all clients of these processes."""
+        new = sorted(processes - self._records.keys())
+        calls = self._book.setup.calls
+        found = await self._ask([calls.find(process, "", _MOST_SESSIONS) for process in new])
+        ids = [[text_of(one) for one in reply[3] if text_of(one) != self._book.id] for reply in found]
+        replies = iter(await self._ask([calls.read(some) for some in ids if some]))
+        for process, some, reply in zip(new, ids, found, strict=True):
             self.last_ms = max(self.last_ms, reply[2])
-            ids = [bytes(one).decode(errors="replace") for one in reply[3]]
-            replies = await self._ask([calls.read(one) for one in ids]) if ids else []
-            self.last_ms = max([self.last_ms, *(one[2] for one in replies)])
-            read = [read_record(session, one) for session, one in zip(ids, replies, strict=True)]
-            records = self._records[prefix] = [record for record in read if record is not None]
-        return records
+            read = next(replies) if some else None
+            records = list(self._own) if process == _process(self._book.id) else []
+            if read is not None:
+                self.last_ms = max(self.last_ms, read[2])
+                known = (read_record(session, text) for session, text in zip(some, read[3], strict=True))
+                records += [record for record in known if record is not None]
+            self._records[process] = records
 
     async def _ask(self, calls: Sequence[Call]) -> list[Reply]:
         replies: list[Reply] = []
-        for outcome in await self._engine.runtime.call_many(calls, self._patience):
+        for outcome in await self._engine.runtime.call_many(calls, self._patience) if calls else ():
             if isinstance(outcome, Fault):
                 raise outcome
             replies.append(outcome)
         return replies
+
+
+def _youth(waiter: Waiter) -> tuple[int, str, int]:
+    return waiter.since_ms, waiter.who[0], waiter.number
+
+
+def _process(session: str) -> str:
+    return session.rpartition("/")[0] + "/"
+
+
+def _processes(reply: Reply) -> set[str]:
+    # An explicit owner's holds may be of several processes; a waiter waits for all of them.
+    listed = reply[13][1::3] if len(reply) > 13 else [reply[2]]
+    return {process for public in listed if (process := _process(text_of(public))) != "/"}
+
+
+def _name(reply: Reply, held: tuple[Held, ...], after: float) -> Name:
+    if len(reply) <= 15:
+        return Name(shared=False, limit=0, held=held, queue=())
+    # A ticket is numbered by the server's clock in µs when it was drawn, or one more than the last.
+    now_ms, oldest = reply[6], reply[6] - after * 1000
+    listed, told = reply[10], reply[15]
+    queue: list[Queued] = []
+    for i in range(0, len(told), 2):
+        number, expiry = listed[i // 2 * 3 + 1], listed[i // 2 * 3 + 2]
+        if int(expiry) > now_ms:
+            mode, _, beside = text_of(told[i + 1]).partition("^")
+            queue.append(Queued(text_of(told[i]), mode, bool(beside), int(number) / 1000 <= oldest))
+    return Name(shared=True, limit=int(reply[11]), held=held, queue=tuple(queue))

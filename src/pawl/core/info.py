@@ -59,7 +59,7 @@ def read_info(primitive: Primitive, reply: Reply) -> LockInfo:
 
 
 def _with_holders(
-    info: LockInfo, now_ms: int, permits: int, used: int, listed: list[Any], _fences: object = None
+    info: LockInfo, now_ms: int, permits: int, used: int, listed: list[Any], *_others: object
 ) -> LockInfo:
     holders = tuple(
         HolderInfo(text_of(who), *_mode(text_of(mode), permits), _left(expiry, now_ms))

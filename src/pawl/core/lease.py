@@ -262,6 +262,10 @@ class BaseLease:
         who = self._tenure.token.partition("@")[2]
         return f"<{type(self).__name__} {self.name!r} {self.state} fence={self._fence} @{who}>"
 
+    def _bind(self) -> None:
+        """Note that the present thread or task is in a block which ends the lease: no other one will."""
+        self._tenure.user = self._engine.runtime.who()
+
     def __reduce__(self) -> NoReturn:
         raise _NotPicklable("a lease cannot be pickled: it belongs to this process; use detach() and adopt()")
 

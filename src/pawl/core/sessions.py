@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import logging
+from hashlib import sha1
 from itertools import islice
 from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -27,7 +28,7 @@ from pawl.core.runtime import Fault, FaultKind
 from pawl.errors import DeadlockDetected
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from pawl.core.engine import Engine
     from pawl.core.primitive import Primitive
@@ -86,8 +87,8 @@ class SessionCalls(Protocol):
         """List the ids of live sessions in order."""
         ...
 
-    def read(self, session: str) -> Call:
-        """Read a session's record."""
+    def read(self, sessions: Sequence[str]) -> Call:
+        """Read the records of sessions, at least of one."""
         ...
 
     def tell(self, channel: str, token: str) -> Call:
@@ -130,7 +131,11 @@ class Setup(NamedTuple):
 
 
 class HoldRow(NamedTuple):
-    """One hold in a record; ``fence`` is the first of its grant, ``used`` counts local hand-overs since."""
+    """One hold in a record.
+
+    ``fence`` is the first of its grant, ``used`` counts local hand-overs since. ``bound``: 1 if its holder is inside
+    the ``with`` block that ends it, so that no other thread or task will.
+    """
 
     kind: str
     name: str
@@ -139,10 +144,15 @@ class HoldRow(NamedTuple):
     who: str
     label: str
     since_ms: int
+    bound: int = 0
 
 
 class WaitRow(NamedTuple):
-    """One wait in a record; ``number`` is never used again by its session. ``mode``: which permits are wanted."""
+    """One wait in a record.
+
+    ``number`` is never used again by its session. ``mode``: which permits are wanted; ``tag``: which ticket of their
+    queue it is.
+    """
 
     kind: str
     name: str
@@ -152,6 +162,7 @@ class WaitRow(NamedTuple):
     since_ms: int
     rank: int
     mode: str = ""
+    tag: str = ""
 
 
 class Record(NamedTuple):
@@ -174,13 +185,14 @@ class Wait:
         primitive: What it waits for.
         who: The thread or task.
         row: How it stands in the record.
+        holds: Whether its thread or task holds anything meanwhile: nobody waits for one that does not.
         check_at: When to look for a cycle.
         tries: How often that was done.
         channel: On which it hears, if it waits on the server.
         suspicion: A cycle that was seen once, and the server's time since when it must be seen again.
     """
 
-    __slots__ = ("channel", "check_at", "primitive", "row", "suspicion", "target", "tries", "who")
+    __slots__ = ("channel", "check_at", "holds", "primitive", "row", "suspicion", "target", "tries", "who")
 
     def __init__(
         self, target: Claim | Sleeper, primitive: Primitive, who: object, row: WaitRow, now: float
@@ -189,6 +201,7 @@ class Wait:
         self.primitive: Primitive = primitive
         self.who: object = who
         self.row: WaitRow = row
+        self.holds: bool = False
         self.check_at: float = now
         self.tries: int = 0
         self.channel: str = target.channel if isinstance(target, Claim) else ""
@@ -210,9 +223,19 @@ def _key(who: object) -> str:
     return "-" if who is None else f"{id(who):x}"
 
 
-def read_record(session: str, reply: Reply) -> Record | None:
+def _holder_of(tenure: Tenure) -> object:
+    # Of what is passed on inside the client, the present owner; of permits, whoever is in their block.
+    return tenure.who if tenure.user is None or tenure.primitive.transferable else tenure.user
+
+
+def _tag(token: str) -> str:
+    # As the server names a ticket to who asks: it tells nothing of the secret.
+    return sha1(token.encode(), usedforsecurity=False).hexdigest()[:16]
+
+
+def read_record(session: str, text: bytes) -> Record | None:
     """A record as ``SessionCalls.read`` gave it; None if it is gone or not readable."""
-    words = bytes(reply[3]).decode(errors="replace").split(" ", 2)
+    words = bytes(text).decode(errors="replace").split(" ", 2)
     if len(words) != 3:
         return None
     try:
@@ -232,6 +255,7 @@ class Book:
     Attributes:
         id: ``host:pid/`` and something random; ``""`` before its first use.
         waits: The waits that are told, by what sleeps.
+        record: What it would tell now, if anything.
         published: Whether a record of it may be on the server.
         armed: Whether the upkeep looks in again by itself; whoever begins to wait while it is False rings.
         check_from: When the next look for cycles may be.
@@ -249,6 +273,7 @@ class Book:
         """Begin anew, as another session: after a fork the old one is the parent's."""
         self.id: str = ""
         self.waits: dict[Claim | Sleeper, Wait] = {}
+        self.record: Record | None = None
         self.published: bool = False
         self.armed = False
         self._number = 0
@@ -307,25 +332,29 @@ class Book:
         ripe = self._ripe(now)
         if not ripe and not self.waits and now < self._rest_until:
             return None
-        holds = self._holds(now, {wait[1] for wait in ripe.values()})
+        holding: set[object] = set()
+        holds = self._holds(now, {wait[1] for wait in ripe.values()}, holding)
         if self._offset_ms is None and (ripe or holds):
             self._look_at = now
             return calls.find(self.id, "", 1)
-        self._collect(ripe, now)
+        self._collect(ripe, now, holding)
         if not (self.waits or holds):
-            told, self.published, self._rows = self.published, False, None
+            told, self.published, self._rows, self.record = self.published, False, None, None
             return calls.drop(self.id) if told else None
         return self._record(holds, now)
 
     def _record(self, holds: list[HoldRow], now: float) -> Call | None:
         left_out = max(0, len(holds) - _MOST_ROWS) + max(0, len(self.waits) - _MOST_ROWS)
         rows = holds[:_MOST_ROWS], [wait.row for wait in islice(self.waits.values(), _MOST_ROWS)], left_out
-        every = self.beat if self.waits else _REFRESH
+        channel, built_ms = self._engine.runtime.channel(), self._server_ms(now)
+        self.record = Record(self.id, self._number, built_ms, channel, *rows)
+        # Two records prove a knot, and only who holds something is in one.
+        every = self.beat if any(wait.holds for wait in self.waits.values()) else _REFRESH
         if rows == self._rows and now - self._written_at < every:
             return None
         self._rows = rows
         self._number += 1
-        data = {"b": self._server_ms(now), "c": self._engine.runtime.channel(), "h": rows[0], "w": rows[1]}
+        data = {"b": built_ms, "c": channel, "h": rows[0], "w": rows[1]}
         text = json.dumps({**data, "o": left_out}, separators=(",", ":"))
         self._written_at = now
         self._rest_until = now + len(rows[0]) * _REST
@@ -396,31 +425,37 @@ class Book:
         self._look_at = max(self._not_before, min(self._look_at, next_at, now + step if ripe else inf))
         return ripe
 
-    def _collect(self, ripe: dict[Claim | Sleeper, tuple[Primitive, object, float]], now: float) -> None:
+    def _collect(
+        self, ripe: dict[Claim | Sleeper, tuple[Primitive, object, float]], now: float, holding: set[object]
+    ) -> None:
         told: dict[Claim | Sleeper, Wait] = {}
         for target, (primitive, who, since) in ripe.items():
             rank = -1 if isinstance(target, Sleeper) or target.rank is None else target.rank
+            mode: str = getattr(primitive, "mode", "")
+            tag = _tag(target.token) if mode and isinstance(target, Claim) else ""
             wait = self.waits.get(target)
             if wait is None or wait.who is not who:
                 self._waits_told += 1
                 row = WaitRow(
                     primitive.kind, primitive.name, self._waits_told, _key(who), label_of(who),
-                    self._server_ms(since), rank, getattr(primitive, "mode", ""),
+                    self._server_ms(since), rank, mode, tag,
                 )  # fmt: skip
                 wait = Wait(target, primitive, who, row, now)
-            elif wait.row.rank != rank:
-                wait.row = wait.row._replace(rank=rank)
+            elif wait.row.rank != rank or wait.row.tag != tag:
+                wait.row = wait.row._replace(rank=rank, tag=tag)
+            wait.holds = who in holding
             told[target] = wait
         self.waits = told
 
-    def _holds(self, now: float, waiting: set[object]) -> list[HoldRow]:
+    def _holds(self, now: float, waiting: set[object], holding: set[object]) -> list[HoldRow]:
         schedule = self._engine.schedule
         tenures: Iterable[Tenure] = schedule.all() if waiting else schedule.some(_MOST_ROWS)
         first: list[HoldRow] = []
         rest: list[HoldRow] = []
         for tenure in tenures:
-            who = tenure.who
+            who = _holder_of(tenure)
             if who in waiting:
+                holding.add(who)
                 first.append(self._hold(tenure, who))
             elif now - tenure.granted_at >= _RIPE:
                 rest.append(self._hold(tenure, who))
@@ -430,5 +465,6 @@ class Book:
         primitive = tenure.primitive
         since_ms = self._server_ms(tenure.granted_at) // 100 * 100
         return HoldRow(
-            primitive.kind, primitive.name, tenure.fence, tenure.used, _key(who), label_of(who), since_ms
-        )
+            primitive.kind, primitive.name, tenure.fence, tenure.used, _key(who), label_of(who), since_ms,
+            int(tenure.user is not None and not primitive.transferable),
+        )  # fmt: skip

@@ -53,6 +53,7 @@ class Tenure:
         state: Where it stands.
         reason: Why it was lost.
         watchers: Called once when it is lost.
+        user: The thread or task inside a ``with`` block that ends it; None if it is not known to be in one.
         outer: What its owner holds around it and goes on with after it: the reader of an upgrade; or None.
         place: The local queue it belongs to, or None.
         turn: The turn of that queue in which it was granted.
@@ -81,6 +82,7 @@ class Tenure:
     row: OrderedDict[Tenure, float] | None = None
     lease: ref[BaseLease] | None = None
     who: object = None
+    user: object = None
     unanswered: bool = False
     quorum: Granted | None = None
     seen: tuple[object, ...] = ()

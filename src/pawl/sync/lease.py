@@ -78,6 +78,8 @@ class Lease(BaseLease):
         return endings.detach(self._engine, self)
 
     def __enter__(self) -> Self:
+        if not self._tenure.primitive.transferable:
+            self._bind()
         return self
 
     def __exit__(

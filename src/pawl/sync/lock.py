@@ -50,6 +50,7 @@ class BaseLock(ABC):
 
     def __enter__(self) -> Lease:
         lease = self.acquire()
+        lease._tenure.user = lease._who
         # Not append: after a call a signal handler may run, and nobody would leave the block that was not begun.
         self._entered += [(lease._who, lease)]
         return lease

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from pawl.core.names import WIRE_VERSION, helper_key
 from pawl.core.runtime import Call
-from pawl.core.scripts import load, pack_words
+from pawl.core.scripts import for_several, load, pack_words
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 __all__ = ["SessionKeys"]
 
@@ -53,9 +58,9 @@ class SessionKeys:
         """List sessions; see ``find.lua``."""
         return Call(_FIND, self._sessions + self._order + _pack(prefix, after, limit))
 
-    def read(self, session: str) -> Call:
-        """Read a session's record; see ``read.lua``."""
-        return Call(_READ, _pack(self._prefix + session))
+    def read(self, sessions: Sequence[str]) -> Call:
+        """Read the records of sessions; see ``read.lua``."""
+        return Call(for_several(_READ, len(sessions)), _pack(*[self._prefix + one for one in sessions]))
 
     def tell(self, channel: str, token: str) -> Call:
         """Wake a waiter; see ``tell.lua``."""

@@ -1,7 +1,11 @@
--- Reads the record of one session.
--- keys: record
+-- Reads the records of sessions.
+-- keys: record (of each session)
 -- args: rid
--- returns: {'S', rid, now_ms, 'written_ms number data' or ''}
+-- returns: {'S', rid, now_ms, {'written_ms number data' or '', ...}} in the order of the keys
 -- invariant: it writes nothing.
 read_clock()
-return {'S', RID, now_ms, call('GET', KEYS[1]) or ''}
+local records = {}
+for i = 1, #KEYS do
+  records[i] = call('GET', KEYS[i]) or ''
+end
+return {'S', RID, now_ms, records}

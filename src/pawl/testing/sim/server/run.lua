@@ -78,6 +78,7 @@ local redis = {
   pcall = function(...) return settled(pcall(call, ...)) end,
   error_reply = function(text) return {err = text} end,
   status_reply = function(text) return {ok = text} end,
+  sha1hex = function(what) return host('SHA1', text(what)) end,
 }
 local env = {
   redis = redis, math = math, string = string, table = table, tonumber = tonumber, tostring = tostring,
