@@ -1,5 +1,6 @@
 """Servers for all tests; the two plugins see to it that no process is left and no skip goes unnoticed."""
 
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -11,6 +12,12 @@ pytest_plugins = ["tests.plugins.leaks", "tests.plugins.skips"]
 
 # Where the server's own behaviour is what is tested: here each flavour runs always, elsewhere in `make test-full`.
 EACH_FLAVOUR = ("scripts", "interop")
+
+
+def pytest_configure() -> None:
+    """Let Ctrl-C be Ctrl-C: a run that a script began in the background inherits that it is ignored."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

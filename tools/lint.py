@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,8 +45,8 @@ class Check:
 CHECKS = (
     Check("ruff check", ("ruff", "check", "--quiet", *CODE)),
     Check("ruff format", ("ruff", "format", "--check", "--quiet", *CODE)),
-    Check("mypy --strict", ("mypy", "--no-error-summary", *CODE)),
     Check("pyright", (*PYRIGHT, "--warnings"), needs="pyright"),
+    Check("mypy --strict", ("mypy", "--no-error-summary", *CODE)),
     Check("types are complete", (*PYRIGHT, "--verifytypes", "pawl", "--ignoreexternal"), needs="pyright"),
     Check("layers", ("lint-imports", "--no-cache")),
     Check("sizes and words", ("python", "tools/check_sizes.py")),
@@ -71,8 +72,8 @@ def cannot_start(program: str) -> str:
     return f"{program} cannot start: {said[-1] if said else 'it said nothing'}"
 
 
-def run(check: Check) -> bool:
-    """Run one check and print its line; what it said follows when it failed."""
+def run(check: Check) -> tuple[bool, str]:
+    """Run one check; say whether it passed, and its line, followed by what it said when it failed."""
     started = time.monotonic()
     done = subprocess.run(
         [BIN / check.command[0], *check.command[1:]],
@@ -82,28 +83,26 @@ def run(check: Check) -> bool:
         text=True,
         check=False,
     )
-    verdict = "ok" if done.returncode == 0 else "FAILED"
-    print(f"  {check.name:<22} {verdict:<7} {time.monotonic() - started:5.1f} s", flush=True)
-    if done.returncode != 0:
-        print(done.stdout + done.stderr, flush=True)
-    return done.returncode == 0
+    passed = done.returncode == 0
+    line = f"  {check.name:<22} {'ok' if passed else 'FAILED':<7} {time.monotonic() - started:5.1f} s"
+    return passed, line if passed else f"{line}\n{done.stdout}{done.stderr}"
 
 
 def main() -> int:
     """Run all checks, also those after a failing one, so that one run tells everything."""
     print("lint", flush=True)
-    reasons: dict[str, str] = {}
+    reasons = {need: cannot_start(need) for need in {check.needs for check in CHECKS if check.needs}}
+    able = [check for check in CHECKS if not reasons.get(check.needs)]
+    skipped = [f"lint, {check.name}: {reasons[check.needs]}" for check in CHECKS if check not in able]
     failed: list[str] = []
-    skipped: list[str] = []
-    for check in CHECKS:
-        if check.needs and check.needs not in reasons:
-            reasons[check.needs] = cannot_start(check.needs)
-        reason = reasons.get(check.needs, "")
-        if reason:
-            print(f"  {check.name:<22} skipped ({reason})", flush=True)
-            skipped.append(f"lint, {check.name}: {reason}")
-        elif not run(check):
-            failed.append(check.name)
+    # The two type checkers take nearly all of the time, one core each.
+    with ThreadPoolExecutor(2) as pool:
+        for check, (passed, line) in zip(able, pool.map(run, able), strict=True):
+            print(line, flush=True)
+            if not passed:
+                failed.append(check.name)
+    for reason in skipped:
+        print(f"  skipped ({reason})", flush=True)
     SKIPS.parent.mkdir(exist_ok=True)
     SKIPS.write_text("".join(line + "\n" for line in skipped), encoding="utf-8")
     if failed:
