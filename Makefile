@@ -44,9 +44,9 @@ format: env-dev
 
 test: lint
 	echo "tests"
-	# Most tests wait most of the time, so four run at once. A lease of a second can truly be lost on a machine
-	# that is busy elsewhere: two more tries, and the closing line counts them.
-	PAWL_LINT_SKIPS=.make/skips exec $(PY) -m pytest -q -m "not slow" -n 4 --dist loadscope --reruns 2 $(ARGS)
+	# Three for each core at once (tests/conftest.py). A lease of a second can truly be lost on a machine that is
+	# busy elsewhere: two more tries, and the closing line counts them.
+	PAWL_LINT_SKIPS=.make/skips exec $(PY) -m pytest -q -m "not slow" -n auto --dist worksteal --reruns 2 $(ARGS)
 
 test-full: env-dev
 	exec tools/test_full.sh $(ARGS)

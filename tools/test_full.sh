@@ -71,7 +71,7 @@ if [ "${#packages[@]}" -gt 0 ]; then
 fi
 .venv/bin/python tools/lint.py
 echo "tests, all of them"
-# As in `make test`: four at once, and two more tries, which the closing line counts.
+# As in `make test`: three for each core at once, and two more tries, which the closing line counts.
 export PAWL_LINT_SKIPS=.make/skips PAWL_FUZZ_SECONDS=${PAWL_FUZZ_SECONDS:-10}
-exec .venv/bin/python -m pytest -q -n 4 --dist loadscope --reruns 2 --durations=15 --durations-min=10 \
+exec .venv/bin/python -m pytest -q -n auto --dist worksteal --reruns 2 --durations=15 --durations-min=10 \
     --allowed-skips=tests/allowed_skips.txt "$@"

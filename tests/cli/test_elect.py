@@ -100,6 +100,7 @@ def test_the_wait_is_over(pawl: Pawl) -> None:
     assert pawl.run("elect", "-w", "0.3", "boss", "--", "true") == (75, "", "pawl: 'boss' is led by me\n")
 
 
+@pytest.mark.slow
 def test_the_server_is_away_for_a_while(pawl_alone: Pawl) -> None:
     pawl = pawl_alone
     command = pawl.start("elect", "--ttl", "1", "--kill-after", "0.2", "boss", "--", *LEAD)
@@ -115,6 +116,7 @@ def test_the_server_is_away_for_a_while(pawl_alone: Pawl) -> None:
     assert command.end()[0] == 143
 
 
+@pytest.mark.slow
 def test_a_server_that_never_was_is_an_error(pawl: Pawl) -> None:
     code, out, err = pawl.run("elect", "--url", "redis://127.0.0.1:1/0", "boss", "--", "echo", "in")
     assert (code, out) == (69, "")

@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
 from tests.service.rig import Instance
 
 NS = "/v1/ns/pawl"
@@ -156,6 +158,7 @@ def test_a_client_that_leaves_one_instance_for_another_keeps_its_place(
         _queued(two, 0)
 
 
+@pytest.mark.slow
 def test_a_client_that_leaves_at_the_moment_of_the_grant_holds_nothing_for_long(service: Instance) -> None:
     for turn in range(12):
         held = service.acquire("a", ttl=60)
