@@ -15,9 +15,11 @@ import redis
 
 from pawl._target import find_target
 from pawl.core.preflight import Facts, Finding, Severity, facts_of_info, fields_of, judge
+from pawl.core.preflight_group import judge_masters, judge_sentinels
 from pawl.core.runtime import Fault
 from pawl.runtimes.shared import now
 from pawl.topology.endpoint import ClusterNodes, Endpoint, Masters, Sentinels
+from pawl.topology.redlock import why_poor
 from pawl.transport.connect import fault_of, make_sync
 
 __all__ = ["Report", "acl_rules", "examine", "needed_commands"]
@@ -57,59 +59,59 @@ def examine(target: object, *, ttl: float = 30.0) -> list[Report]:
     Raises:
         ConfigurationError: It names nothing that could be connected to.
     """
-    reports = [_report(endpoint, ttl) for endpoint in _endpoints(find_target(target))]
-    if len(reports) > 1 and isinstance(find_target(target), Masters):
-        reports.append(_between(reports))
+    found: Any = find_target(target)
+    if isinstance(found, Sentinels):
+        return _by_sentinels(found, ttl)
+    nodes = list(found.nodes) if isinstance(found, (ClusterNodes, Masters)) else [found()]
+    looks = [_look(endpoint, ttl) for endpoint in nodes]
+    reports = [report for report, _ in looks]
+    if isinstance(found, Masters):
+        shown, facts = [report.server for report in reports], [facts for _, facts in looks]
+        together = judge_masters(shown, facts, why_poor(len(nodes)))
+        reports.append(Report("all of them", tuple(together)))
     return reports
 
 
-def _endpoints(target: Any) -> list[Endpoint]:
-    if isinstance(target, Sentinels):
-        return [_master_of(target)]
-    if isinstance(target, (ClusterNodes, Masters)):
-        return list(target.nodes)
-    return [target()]
+def _by_sentinels(target: Sentinels, ttl: float) -> list[Report]:
+    told = [(node.shown, *_master_by(node, target.service)) for node in target.sentinels]
+    reports = [Report(target.shown, tuple(judge_sentinels(target.service, told)))]
+    masters = sorted({master for _, master, _ in told if master is not None})
+    for master in masters:
+        host, _, port = master.rpartition(":")
+        reports.append(_look(target.master.at(host.strip("[]"), int(port)), ttl)[0])
+    return reports
 
 
-def _master_of(target: Sentinels) -> Endpoint:
-    for sentinel in target.sentinels:
-        connection = make_sync(sentinel, _TIMEOUT)
-        try:
-            connection.connect()
-            found = _listed(_ask(connection, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", target.service))
-        except (redis.RedisError, OSError):
-            continue
-        finally:
-            connection.disconnect()
-        if len(found) == 2:
-            return target.master.at(found[0].decode(), int(found[1]))
-    return target.master
+def _master_by(sentinel: Endpoint, service: str) -> tuple[str | None, str]:
+    """The master that a Sentinel tells, as host:port; None, and why it tells none."""
+    connection = make_sync(sentinel, _TIMEOUT)
+    try:
+        connection.connect()
+        found = _listed(_ask(connection, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", service))
+    except (redis.RedisError, OSError) as error:
+        return None, fault_of(error, sentinel.shown).text.removeprefix(f"{sentinel.shown}: ")
+    finally:
+        connection.disconnect()
+    if len(found) != 2:
+        return None, "it knows no such master"
+    host = found[0].decode()
+    return f"[{host}]:{int(found[1])}" if ":" in host else f"{host}:{int(found[1])}", ""
 
 
-def _report(endpoint: Endpoint, ttl: float) -> Report:
+def _look(endpoint: Endpoint, ttl: float) -> tuple[Report, Facts | None]:
+    """What is found at one server, and what is known of it."""
     connection = make_sync(endpoint, _TIMEOUT)
     try:
         connection.connect()
-        facts = _facts(connection)
+        facts = replace(_facts(connection), wanted=endpoint.mode)
     except (redis.RedisError, OSError) as error:
         fault: Fault = fault_of(error, endpoint.shown)
         cure = "check the address, the network, the password and that the server runs"
         failed = Finding("reach", Severity.ERROR, fault.text, "explicit failure", cure)
-        return Report(endpoint.shown, (failed,))
+        return Report(endpoint.shown, (failed,)), None
     finally:
         connection.disconnect()
-    return Report(endpoint.shown, tuple(judge(facts, ttl=ttl)))
-
-
-def _between(reports: list[Report]) -> Report:
-    """What is to be said of several masters together."""
-    count = sum(not any(f.check == "reach" for f in report.findings) for report in reports)
-    needed = len(reports) // 2 + 1
-    text = f"{count} of {len(reports)} masters answer; {needed} are a majority"
-    severity = (
-        Severity.OK if count == len(reports) else Severity.WARNING if count >= needed else Severity.ERROR
-    )
-    return Report("all of them", (Finding("majority", severity, text, "explicit failure"),))
+    return Report(endpoint.shown, tuple(judge(facts, ttl=ttl))), facts
 
 
 def _is_list(answer: object) -> TypeGuard[list[Any]]:
@@ -149,6 +151,7 @@ def _facts(connection: Any) -> Facts:
         facts,
         fsync=fsync,
         policy=policy,
+        slots=_slots(connection) if facts.mode == "cluster" else None,
         snapshots=None if save is None else bool(save),
         clock_offset=offset,
         clock_rate=rate,
@@ -166,6 +169,12 @@ def _info(connection: Any) -> dict[str, str]:
         text = answer.decode(errors="replace") if isinstance(answer, bytes) else str(answer or "")
         fields.update(fields_of(text))
     return fields
+
+
+def _slots(connection: Any) -> str | None:
+    answer = _try(connection, "CLUSTER", "INFO")
+    text = answer.decode(errors="replace") if isinstance(answer, bytes) else str(answer or "")
+    return fields_of(text).get("cluster_state")
 
 
 def _config(connection: Any, name: str) -> str | None:

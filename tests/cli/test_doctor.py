@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from pawl._doctor import examine
+from pawl.testing import SentinelGroup
 from pawl.testing.servers import Server
 
 
@@ -73,7 +75,8 @@ def test_a_user_without_messages_is_told_the_cost() -> None:
         server.command("ACL", "SETUSER", "deaf", "on", ">secret", "~*", "resetchannels", "+@all")
         found = findings(server.url.replace("redis://", "redis://deaf:secret@"))
     assert found["wake-ups"]["severity"] == "warning"
-    assert "PUBLISH" in found["rights"]["text"]
+    assert "PUBLISH" in found["wake-ups"]["cure"]
+    assert found["rights"]["severity"] == "ok", "it can do without"
 
 
 def test_a_replica_and_nobody_at_all() -> None:
@@ -93,10 +96,34 @@ def test_several_masters_are_looked_at_one_by_one_and_together() -> None:
         hosts = f"127.0.0.1:{first.port},127.0.0.1:{second.port},127.0.0.1:1"
         code, out, _ = doctor(f"redlock://{hosts}", "--json")
         reports = json.loads(out)
+        twice = examine(f"redlock://127.0.0.1:{first.port},localhost:{first.port}")[-1]
     assert code == 2
     assert len(reports) == 4
-    assert reports[-1]["findings"][0]["check"] == "majority"
-    assert "2 of 3" in reports[-1]["findings"][0]["text"]
+    together = {finding["check"]: finding for finding in reports[-1]["findings"]}
+    assert "2 of 3" in together["majority"]["text"]
+    assert together["clocks"]["severity"] == together["independence"]["severity"] == "ok"
+    found = {finding.check: finding for finding in twice.findings}
+    assert (found["number"].severity, found["independence"].severity) == ("warning", "error")
+
+
+def test_sentinels_are_asked_for_their_master() -> None:
+    with SentinelGroup(sentinels=1) as group:
+        sentinels, master = examine(group.url)
+        (unknown,) = examine(group.url.replace("mymaster", "nobody"))
+        (sentinel,) = examine(group.sentinels[0].url)
+    assert sentinels.worst == "ok"
+    assert master.server == group.servers[0].url
+    assert unknown.worst == "error"
+    assert "it knows no such master" in unknown.findings[0].text
+    role = next(finding for finding in sentinel.findings if finding.check == "role")
+    assert (role.text, role.cure) == ("a Sentinel", "use redis+sentinel://host,host,host/service")
+
+
+def test_a_node_of_a_cluster_is_no_plain_server() -> None:
+    with Server("valkey", unix=False, args=["--cluster-enabled", "yes"]) as node:
+        (plain,), (one,) = examine(node.url), examine(node.url.replace("redis://", "redis+cluster://")[:-2])
+    assert "use redis+cluster://" in next(f.cure for f in plain.findings if f.check == "role")
+    assert "state is fail" in next(f.text for f in one.findings if f.check == "role")
 
 
 @pytest.mark.parametrize("wrong", [["ftp://x"], ["--ttl", "0"], ["--ttl", "x"], ["a", "b"]])

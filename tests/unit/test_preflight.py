@@ -34,6 +34,10 @@ CASES: list[tuple[dict[str, Any], str, Severity, str]] = [
     ({"scripts": False}, "scripts", Severity.ERROR, "do not run"),
     ({"listens": False}, "wake-ups", Severity.WARNING, "20 times"),
     ({"denied": ["HSET", "PUBLISH"]}, "rights", Severity.ERROR, "HSET, PUBLISH"),
+    ({"denied": ["PUBLISH", "SUBSCRIBE"]}, "rights", Severity.OK, "but for wake-ups"),
+    ({"mode": "cluster", "wanted": "standalone"}, "role", Severity.ERROR, "a node of a cluster"),
+    ({"mode": "standalone", "wanted": "cluster"}, "role", Severity.ERROR, "not part of a cluster"),
+    ({"mode": "cluster", "wanted": "cluster", "slots": "fail"}, "role", Severity.ERROR, "state is fail"),
 ]
 
 

@@ -19,7 +19,17 @@ from pawl.errors import NotSupported
 if TYPE_CHECKING:
     from pawl.core.engine import Engine
 
-__all__ = ["Facts", "Finding", "Severity", "facts_of_info", "fields_of", "judge", "look", "must_hold"]
+__all__ = [
+    "APART",
+    "Facts",
+    "Finding",
+    "Severity",
+    "facts_of_info",
+    "fields_of",
+    "judge",
+    "look",
+    "must_hold",
+]
 
 log: logging.Logger = logging.getLogger("pawl.preflight")
 
@@ -28,7 +38,10 @@ _PATIENCE = 0.5
 _RATE = 0.01
 _SLOW_PART = 0.05
 _LAG = 10.0
-_APART = 1.0
+APART = 1.0
+"""Seconds between two wall clocks that are worth a word."""
+
+_OPTIONAL = frozenset({"SUBSCRIBE", "PUBLISH"})
 
 
 class Severity(StrEnum):
@@ -67,8 +80,11 @@ class Facts:
     Attributes:
         product: ``"redis"`` or ``"valkey"``.
         version: As it says.
+        run_id: What it calls itself since it started.
         role: ``"master"`` or ``"slave"``.
         mode: ``"standalone"``, ``"cluster"`` or ``"sentinel"``.
+        wanted: What the address says that it is, in the same words.
+        slots: What a node of a cluster says of the cluster's state.
         maxmemory: Bytes; 0 is no limit.
         policy: What it does when memory is full.
         aof: Whether it appends every write to a file.
@@ -86,8 +102,11 @@ class Facts:
 
     product: str | None = None
     version: str | None = None
+    run_id: str | None = None
     role: str | None = None
     mode: str | None = None
+    wanted: str | None = None
+    slots: str | None = None
     maxmemory: int | None = None
     policy: str | None = None
     aof: bool | None = None
@@ -123,6 +142,7 @@ def facts_of_info(info: Mapping[str, str]) -> Facts:
     return Facts(
         product=None if not info else "valkey" if info.get("server_name") == "valkey" else "redis",
         version=info.get("valkey_version", info.get("redis_version")),
+        run_id=info.get("run_id"),
         role=info.get("role"),
         mode=info.get("server_mode", info.get("redis_mode")),
         maxmemory=_number(info.get("maxmemory")),
@@ -179,14 +199,27 @@ def _version(facts: Facts, _: float) -> Finding:
 
 
 def _role(facts: Facts, _: float) -> Finding:
-    if facts.role is None:
+    if facts.role is None and facts.mode != "sentinel":
         return _unknown("role", "its role")
+    if facts.mode in _SCHEMES and facts.wanted in _SCHEMES and facts.mode != facts.wanted:
+        what, scheme = _SCHEMES[facts.mode]
+        return Finding("role", Severity.ERROR, what, "explicit failure", f"use {scheme}")
     if facts.role not in ("master", "primary"):
         cure = "give the master's address, or redis+sentinel:// so that it is found"
         return Finding("role", Severity.ERROR, "a replica: it takes no writes", "explicit failure", cure)
+    if facts.slots not in (None, "ok"):
+        text = f"part of a cluster whose state is {facts.slots}: some slots have no master"
+        return Finding("role", Severity.ERROR, text, "explicit failure", "CLUSTER INFO, CLUSTER SLOTS")
     return Finding(
         "role", Severity.OK, "a master" + (", part of a cluster" if facts.mode == "cluster" else "")
     )
+
+
+_SCHEMES = {
+    "standalone": ("not part of a cluster", "redis://"),
+    "cluster": ("a node of a cluster, which has some of the names", "redis+cluster://"),
+    "sentinel": ("a Sentinel", "redis+sentinel://host,host,host/service"),
+}
 
 
 def _eviction(facts: Facts, _: float) -> Finding:
@@ -245,7 +278,7 @@ def _clock(facts: Facts, _: float) -> Finding:
         cure = "repair time keeping (NTP that slews, no manual steps) there or here"
         return Finding("clock", Severity.ERROR, text, "validity", cure)
     shown = f"{abs(facts.clock_offset):.3g} s {'ahead of' if facts.clock_offset > 0 else 'behind'} ours"
-    if abs(facts.clock_offset) > _APART:
+    if abs(facts.clock_offset) > APART:
         text = f"its wall clock is {shown}: no lease depends on that, but fences after a failover do"
         return Finding("clock", Severity.NOTE, text, "fences over a failover", "run NTP on all servers")
     return Finding("clock", Severity.OK, shown)
@@ -285,11 +318,13 @@ def _listening(facts: Facts, _: float) -> Finding:
 def _rights(facts: Facts, _: float) -> Finding:
     if facts.denied is None:
         return _unknown("rights", "what this user may do")
-    if facts.denied:
+    if not set(facts.denied) <= _OPTIONAL:
         text = f"this user may not use {', '.join(facts.denied)}"
         return Finding(
             "rights", Severity.ERROR, text, "all", "take over the rules that `pawl doctor --acl` prints"
         )
+    if facts.denied:
+        return Finding("rights", Severity.OK, "this user may do all that pawl needs, but for wake-ups")
     return Finding("rights", Severity.OK, "this user may do all that pawl does")
 
 

@@ -1,0 +1,74 @@
+"""What several servers come to together, from what is known of each."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pawl.core.preflight import Facts, Finding, Severity
+from pawl.core.preflight_group import judge_masters, judge_sentinels
+
+THREE = ("redis://a", "redis://b", "redis://c")
+GOOD = [Facts(role="master", run_id=name, clock_offset=0.01) for name in "abc"]
+
+
+def by_check(findings: list[Finding]) -> dict[str, Finding]:
+    return {finding.check: finding for finding in findings}
+
+
+def test_masters_that_are_well() -> None:
+    found = judge_masters(THREE, GOOD, None)
+    assert {finding.severity for finding in found} == {Severity.OK}
+    assert "3 of 3 masters have a vote; 2 are a majority" in by_check(found)["majority"].text
+
+
+@pytest.mark.parametrize(
+    ("facts", "check", "severity", "word"),
+    [
+        ([*GOOD[:2], None], "majority", Severity.WARNING, "2 of 3"),
+        ([GOOD[0], None, None], "majority", Severity.ERROR, "1 of 3"),
+        ([*GOOD[:2], replace(GOOD[2], role="slave")], "majority", Severity.WARNING, "2 of 3"),
+        ([*GOOD[:2], GOOD[0]], "independence", Severity.ERROR, "redis://a and redis://c"),
+        ([*GOOD[:2], GOOD[0]], "majority", Severity.WARNING, "2 of 3"),
+        ([*GOOD[:2], replace(GOOD[2], run_id=None)], "independence", Severity.UNKNOWN, "run id"),
+        (
+            [*GOOD[:2], replace(GOOD[2], clock_offset=-60.0)],
+            "clocks",
+            Severity.NOTE,
+            "60 s apart",
+        ),
+        ([GOOD[0], None, None], "clocks", Severity.UNKNOWN, "too few"),
+    ],
+)
+def test_masters_of_which_some_are_not(
+    facts: list[Facts | None], check: str, severity: Severity, word: str
+) -> None:
+    found = by_check(judge_masters(THREE, facts, None))[check]
+    assert found.severity is severity
+    assert word in found.text
+
+
+def test_a_number_that_is_poor() -> None:
+    found = by_check(judge_masters(THREE[:2], GOOD[:2], "two need both"))["number"]
+    assert (found.severity, found.text) == (Severity.WARNING, "two need both")
+
+
+@pytest.mark.parametrize(
+    ("told", "severity", "word"),
+    [
+        ([("s1", "h:1", ""), ("s2", "h:1", ""), ("s3", "h:1", "")], Severity.OK, "3 of 3"),
+        (
+            [("s1", "h:1", ""), ("s2", "h:1", ""), ("s3", None, "refused")],
+            Severity.WARNING,
+            "not s3: refused",
+        ),
+        ([("s1", "h:1", ""), ("s2", None, "x"), ("s3", None, "x")], Severity.ERROR, "1 of 3"),
+        ([("s1", "h:1", ""), ("s2", "h:2", "")], Severity.WARNING, "do not agree"),
+        ([("s1", None, "it knows no such master")], Severity.ERROR, "'main'"),
+    ],
+)
+def test_sentinels(told: list[tuple[str, str | None, str]], severity: Severity, word: str) -> None:
+    (found,) = judge_sentinels("main", told)
+    assert found.severity is severity
+    assert word in found.text
