@@ -1,6 +1,7 @@
 """`pawl.connect("http+pawl://…")`: the same locks through the service, in both colours."""
 
 import asyncio
+import dataclasses
 import threading
 import time
 from collections.abc import Callable
@@ -102,11 +103,55 @@ def test_an_instance_that_ends_loses_no_lease(serve: Callable[..., Instance], se
         assert lease.remaining() > 2.5
 
 
-def test_what_is_not_served_is_refused_clearly(service: Instance) -> None:
-    with pawl.connect(url(service)) as client:
-        with pytest.raises(pawl.NotSupported):
-            client.locks()
-        with pytest.raises(pawl.NotSupported):
+def test_an_operator_sees_and_takes_away_through_the_service(service: Instance, server: Server) -> None:
+    with pawl.connect(url(service)) as client, pawl.connect(server.url, history=5) as direct:
+        with client.lock("a"), client.semaphore("s", permits=3), direct.lock("far/ü"):
+            infos = {info.name: info for info in client.locks()}
+            assert infos["a"] == dataclasses.replace(client.inspect("a"), ttl_left=infos["a"].ttl_left)
+            assert infos["s"].limit == 3
+            assert [one.permits for one in infos["s"].holders] == [1]
+        held = direct.lock("far/ü").acquire()
+        forced = client.force_release("far/ü", reason="stuck since noon")
+        assert forced == pawl.Forced("far/ü", True, held.token.partition("@")[2], forced.fence)
+        assert forced.fence is not None
+        assert forced.fence > held.fence
+        assert not client.force_release("far/ü", reason="again")
+        trail = client.audit()
+        assert [(one.name, one.outcome, one.fence) for one in trail] == [
+            ("far/ü", "free", None),
+            ("far/ü", "released", forced.fence),
+        ]
+        assert trail[1].text == "stuck since noon [by token admin]"
+        assert client.audit(limit=1) == trail[:1]
+        with pytest.raises(pawl.NotHeld):
+            held.release()
+        end = time.monotonic() + 10
+        while len(past := client.history("far/ü", 2)) < 2 or past[0].how == "held":
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        assert past == direct.history("far/ü", 2)
+        assert [one.how for one in past] == ["forced", "released"]
+        with pytest.raises(pawl.ConfigurationError, match="400"):
+            client.force_release("a", reason="x" * 401)
+
+
+async def test_an_operator_of_asyncio_does_the_same(service: Instance, server: Server) -> None:
+    async with pawl.connect_async(url(service)) as client:
+        lease = await client.lock("a").acquire()
+        assert [info.name for info in await client.locks()] == ["a"]
+        assert (await client.force_release("a", reason="x")).holder
+        assert [one.name for one in await client.audit()] == ["a"]
+        assert await client.history("a") == []
+        with pytest.raises(pawl.NotHeld):
+            await lease.release()
+
+
+def test_what_a_token_may_not_is_denied_to_an_operator(service: Instance, tokens: Tokens) -> None:
+    tokens.add("reader", roles=["read"])
+    time.sleep(1.1)
+    with pawl.connect(url(service, "reader")) as client:
+        assert client.locks() == []
+        with pytest.raises(pawl.BackendDenied, match="may not force"):
             client.force_release("a", reason="x")
 
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pawl.core.primitive import Primitive
     from pawl.core.quorum import QuorumRuntime
     from pawl.core.redlock import RedlockOptions
+    from pawl.core.office import Office
     from pawl.core.sessions import Setup
 
 __all__ = ["Departure", "Engine", "doubter"]
@@ -84,11 +85,13 @@ class Engine:
         breaker: Open while the server is down for long; None while it is not.
         quorum: How several independent masters are treated; None with one server.
         observer: Who is told of what happens; None, and then no cost, until somebody asks for it.
+        office: The service that is asked for what only a common record tells; None with a server of one's own.
         client: Whose engine it is. Each lease keeps it alive, so that what the client does at its end, and at the
             interpreter's, is done for every lease that anybody still has.
     """
 
     history: History | None = None
+    office: Office | None = None
 
     def __init__(self, runtime: Runtime, client: object, setup: Setup | None = None) -> None:
         self.runtime = runtime

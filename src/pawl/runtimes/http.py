@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterable, Sequence, Sized
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from typing import Any, cast
 from urllib.parse import quote
 from weakref import WeakSet
@@ -17,22 +17,38 @@ from pawl.core.runtime import Call, Fault, FaultKind, Reply, Wakeup
 from pawl.runtimes.aio import AsyncioRuntime
 from pawl.runtimes.threads import ThreadRuntime
 from pawl.topology.endpoint import Endpoint, Service
-from pawl.transport.http import AsyncWire, Wire, context_of
+from pawl.transport.http import AsyncWire, Question, Wire, context_of
 
 __all__ = ["HttpAsyncio", "HttpThreads"]
 
 _CHANNEL = "service"
 _LONGEST_WAIT = 20.0
 _GRACE = 5.0
+_MOST_LISTED = 10_000
+_LISTED_WITHIN = 5.0
+"""Seconds for what may be long, or is done in several steps: less would only have it asked for again."""
 
 
 def _nowhere() -> Endpoint:
     raise AssertionError("a client of the service connects to no server")
 
 
-def _paths(namespace: str) -> tuple[str, str]:
-    base = f"/v1/ns/{quote(namespace, safe='')}/calls"
-    return base, f"{base}/wait"
+class _Paths:
+    """Where things are asked for in one namespace."""
+
+    def __init__(self, namespace: str) -> None:
+        self._base = f"/v1/ns/{quote(namespace, safe='')}"
+        self.calls: str = f"{self._base}/calls"
+        self.wait: str = f"{self.calls}/wait"
+
+    def of(self, what: str, about: Mapping[str, str]) -> str:
+        """The path of what a service tells or does that only it can."""
+        if what == "locks":
+            return f"{self._base}/locks?limit={_MOST_LISTED}"
+        if what == "audit":
+            return f"{self._base}/audit?limit={about['limit']}"
+        name = f"{self._base}/lock/{quote(about['name'], safe='')}"
+        return f"{name}/history?limit={about['limit']}" if what == "history" else f"{name}/force-release"
 
 
 def _packed(calls: Sequence[Call]) -> dict[str, Any]:
@@ -93,7 +109,7 @@ class HttpThreads(ThreadRuntime):
         super().__init__(_nowhere, "")
         self._service = service
         self._context = context_of(service)
-        self._calls, self._wait = _paths(namespace)
+        self._paths = _Paths(namespace)
         self._mine = threading.local()
         self._wires: WeakSet[Wire] = WeakSet()
         self._waiting: set[Wire] = set()
@@ -124,30 +140,40 @@ class HttpThreads(ThreadRuntime):
                 self._wires.add(wire)
         return wire
 
-    def _ask(self, path: str, content: dict[str, Any], timeout: float) -> Any:
+    def _ask(self, question: Question, timeout: float) -> Any:
         if getattr(self._mine, "busy", False):
             # A signal handler on top of a call of the same thread.
             spare = Wire(self._service, self._context, max(timeout, 0.25))
             try:
-                return spare.ask(path, content, timeout)
+                return spare.ask(question, timeout)
             finally:
                 spare.close()
         self._mine.busy = True
         try:
-            return self._wire(timeout).ask(path, content, timeout)
+            return self._wire(timeout).ask(question, timeout)
         finally:
             self._mine.busy = False
 
     async def call(self, call: Call, timeout: float) -> Reply:
         """See ``Runtime``."""
-        return _only(_outcomes(self._ask(self._calls, _packed([call]), timeout), 1))
+        return _only(_outcomes(self._ask(Question(self._paths.calls, _packed([call])), timeout), 1))
 
     async def call_many(self, calls: Sequence[Call], timeout: float) -> list[Reply | Fault]:
         """See ``Runtime``."""
         try:
-            return _outcomes(self._ask(self._calls, _packed(calls), timeout), len(calls))
+            return _outcomes(self._ask(Question(self._paths.calls, _packed(calls)), timeout), len(calls))
         except Fault as fault:
             return [fault] * len(calls)
+
+    async def look_up(self, what: str, about: Mapping[str, str], timeout: float) -> Any:
+        """See ``Office``."""
+        question = Question(self._paths.of(what, about))
+        return self._ask(question, max(timeout, _LISTED_WITHIN))
+
+    async def take_away(self, about: Mapping[str, str], reason: str, key: str, timeout: float) -> Any:
+        """See ``Office``."""
+        question = Question(self._paths.of("force_release", about), {"reason": reason}, key)
+        return self._ask(question, max(timeout, _LISTED_WITHIN))
 
     def bell(self, token: str) -> Callable[[], object] | None:  # noqa: ARG002
         """See ``Runtime``: only the service wakes."""
@@ -162,7 +188,8 @@ class HttpThreads(ThreadRuntime):
             wire = self._wire(1.0)
             self._waiting.add(wire)
             try:
-                told = self._ask(self._wait, {"token": token, "timeout": patience}, patience + _GRACE)
+                question = Question(self._paths.wait, {"token": token, "timeout": patience})
+                told = self._ask(question, patience + _GRACE)
             finally:
                 self._waiting.discard(wire)
         except Fault:
@@ -207,7 +234,7 @@ class HttpAsyncio(AsyncioRuntime):
     def __init__(self, loop: asyncio.AbstractEventLoop, service: Service, namespace: str) -> None:
         super().__init__(loop, _nowhere, "")
         self._wires = AsyncWire(service, context_of(service))
-        self._calls, self._wait = _paths(namespace)
+        self._paths = _Paths(namespace)
         self._waits: set[asyncio.Task[Any]] = set()
 
     def channel(self) -> str:
@@ -230,14 +257,24 @@ class HttpAsyncio(AsyncioRuntime):
         """See ``Runtime``."""
         if self._ending:
             raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
-        return _only(_outcomes(await self._wires.ask(self._calls, _packed([call]), timeout), 1))
+        return _only(_outcomes(await self._wires.ask(Question(self._paths.calls, _packed([call])), timeout), 1))
 
     async def call_many(self, calls: Sequence[Call], timeout: float) -> list[Reply | Fault]:
         """See ``Runtime``."""
         try:
-            return _outcomes(await self._wires.ask(self._calls, _packed(calls), timeout), len(calls))
+            return _outcomes(await self._wires.ask(Question(self._paths.calls, _packed(calls)), timeout), len(calls))
         except Fault as fault:
             return [fault] * len(calls)
+
+    async def look_up(self, what: str, about: Mapping[str, str], timeout: float) -> Any:
+        """See ``Office``."""
+        question = Question(self._paths.of(what, about))
+        return await self._wires.ask(question, max(timeout, _LISTED_WITHIN))
+
+    async def take_away(self, about: Mapping[str, str], reason: str, key: str, timeout: float) -> Any:
+        """See ``Office``."""
+        question = Question(self._paths.of("force_release", about), {"reason": reason}, key)
+        return await self._wires.ask(question, max(timeout, _LISTED_WITHIN))
 
     def bell(self, token: str) -> Callable[[], object] | None:  # noqa: ARG002
         """See ``Runtime``: only the service wakes."""
@@ -248,8 +285,8 @@ class HttpAsyncio(AsyncioRuntime):
         if self._closing:
             raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
         patience = min(timeout, _LONGEST_WAIT)
-        content = {"token": token, "timeout": patience}
-        waiting = self.loop.create_task(self._wires.ask(self._wait, content, patience + _GRACE))
+        question = Question(self._paths.wait, {"token": token, "timeout": patience})
+        waiting = self.loop.create_task(self._wires.ask(question, patience + _GRACE))
         self._waits.add(waiting)
         try:
             await asyncio.wait({waiting})

@@ -39,6 +39,13 @@ def shown(info: LockInfo) -> dict[str, Any]:
     return told
 
 
+def _limit(request: Request, usual: int, most: int) -> int:
+    text = request.query_params.get("limit", str(usual))
+    if not (text.isascii() and text.isdecimal() and 1 <= int(text[:9]) <= most):
+        raise Problem(422, "BAD_QUERY", f"limit: give 1 to {most}")
+    return int(text[:9])
+
+
 def _read_told(request: Request) -> Told:
     params, query = request.path_params, request.query_params
     permits = query.get("permits")
@@ -94,10 +101,8 @@ async def past(request: Request) -> Response:
     """
     asked = Asked(request, "read")
     told = _read_told(request)
-    limit = request.query_params.get("limit", "20")
-    if not (limit.isascii() and limit.isdecimal() and 1 <= int(limit[:5]) <= _MOST_REMEMBERED):
-        raise Problem(422, "BAD_QUERY", f"limit: give 1 to {_MOST_REMEMBERED}")
-    found = await asked.space.client.history(escape(told.name), int(limit)) if told.kind in _MUTEXES else []
+    limit = _limit(request, 20, _MOST_REMEMBERED)
+    found = await asked.space.client.history(escape(told.name), limit) if told.kind in _MUTEXES else []
     return answer({"kind": told.kind, "name": told.name, "history": [asdict(one) for one in found]})
 
 
@@ -117,12 +122,10 @@ async def names(request: Request) -> Response:
     Query: ``search`` (part of a name or holder), ``limit`` (default 1,000).
     """
     asked = Asked(request, "read")
-    limit = request.query_params.get("limit", "1000")
-    if not (limit.isascii() and limit.isdecimal() and 1 <= int(limit[:9]) <= _MOST_LISTED):
-        raise Problem(422, "BAD_QUERY", f"limit: give 1 to {_MOST_LISTED}")
+    limit = _limit(request, 1000, _MOST_LISTED)
     search = request.query_params.get("search", "")
     found = [one for one in await all_names(asked.space) if search in one.name or search in one.holder]
-    listed = [shown(one) for one in found[: int(limit)]]
+    listed = [shown(one) for one in found[:limit]]
     return answer({"namespace": asked.space.namespace, "locks": listed, "total": len(found)})
 
 
@@ -184,10 +187,17 @@ async def force(request: Request) -> Response:
     "/audit",
     tags=["looks"],
     summary="What operators did",
-    openapi_extra=schemas.operation(None, gives={"namespace": "text", "audit": "list"}),
+    openapi_extra=schemas.operation(
+        None,
+        query={"limit": {"type": "integer", "minimum": 1, "maximum": 1000}},
+        gives={"namespace": "text", "audit": "list"},
+    ),
 )
 async def audit(request: Request) -> Response:
-    """The audit trail of the namespace, the newest first."""
+    """The audit trail of the namespace, the newest first.
+
+    Query: ``limit`` (default 200, at most 1,000).
+    """
     asked = Asked(request, "read")
-    entries = await asked.space.client.audit(limit=200)
+    entries = await asked.space.client.audit(limit=_limit(request, 200, _MOST_REMEMBERED))
     return answer({"namespace": asked.space.namespace, "audit": [asdict(one) for one in entries]})

@@ -8,14 +8,14 @@ import json
 import socket
 import ssl
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from pawl.core.runtime import Fault, FaultKind
 from pawl.topology.endpoint import Service
 
-__all__ = ["AsyncWire", "Wire", "context_of"]
+__all__ = ["AsyncWire", "Question", "Wire", "context_of"]
 
-_MOST = 4 * 1024 * 1024
+_MOST = 32 * 1024 * 1024
 _BY_STATUS = {
     401: FaultKind.DENIED,
     403: FaultKind.DENIED,
@@ -36,10 +36,28 @@ def context_of(service: Service) -> ssl.SSLContext | None:
     return context
 
 
-def _request(service: Service, path: str, content: Mapping[str, Any]) -> bytes:
-    body = json.dumps(content).encode()
+class Question(NamedTuple):
+    """What is asked for.
+
+    Attributes:
+        path: The path, and the query if there is one.
+        content: What is sent along; None: nothing is, and the method is GET instead of POST.
+        key: The ``Idempotency-Key``; ``""``: none.
+    """
+
+    path: str
+    content: Mapping[str, Any] | None = None
+    key: str = ""
+
+
+def _request(service: Service, question: Question) -> bytes:
+    method, body = "GET", b""
+    if question.content is not None:
+        method, body = "POST", json.dumps(question.content).encode()
+    again = f"Idempotency-Key: {question.key}\r\n" if question.key else ""
     head = (
-        f"POST {path} HTTP/1.1\r\nHost: {service.host}:{service.port}\r\nAuthorization: Bearer {service.token}\r\n"
+        f"{method} {question.path} HTTP/1.1\r\nHost: {service.host}:{service.port}\r\n{again}"
+        f"Authorization: Bearer {service.token}\r\n"
         f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
     )
     return head.encode() + body
@@ -59,7 +77,7 @@ def _length(head: bytes) -> tuple[int, int]:
     return status, length
 
 
-def _content(status: int, body: bytes) -> Any:
+def _content(status: int, body: bytes | bytearray) -> Any:
     try:
         content = json.loads(body)
     except ValueError:
@@ -95,7 +113,7 @@ class Wire:
         except OSError as error:
             raise _unreachable(service, error, sent=False) from error
 
-    def ask(self, path: str, content: Mapping[str, Any], timeout: float) -> Any:
+    def ask(self, question: Question, timeout: float) -> Any:
         """Ask one thing.
 
         Raises:
@@ -103,12 +121,12 @@ class Wire:
         """
         try:
             self._socket.settimeout(timeout)
-            self._socket.sendall(_request(self._service, path, content))
+            self._socket.sendall(_request(self._service, question))
             data = b""
             while (end := data.find(b"\r\n\r\n")) < 0:
                 data += self._more(len(data))
             status, length = _length(data[:end])
-            body = data[end + 4 :]
+            body = bytearray(data[end + 4 :])
             while len(body) < length:
                 body += self._more(len(body))
         except Fault:
@@ -156,7 +174,7 @@ class AsyncWire:
         self._context = context
         self._idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
 
-    async def ask(self, path: str, content: Mapping[str, Any], timeout: float) -> Any:
+    async def ask(self, question: Question, timeout: float) -> Any:
         """Ask one thing; see ``Wire.ask``."""
         sent = False
         pair: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
@@ -165,7 +183,7 @@ class AsyncWire:
                 pair = await self._take()
                 reader, writer = pair
                 sent = True
-                writer.write(_request(self._service, path, content))
+                writer.write(_request(self._service, question))
                 status, length = _length(await reader.readuntil(b"\r\n\r\n"))
                 body = await reader.readexactly(length)
         except BaseException as error:

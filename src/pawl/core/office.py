@@ -1,0 +1,101 @@
+"""What a client of a pawl service does not read from a common record by itself, but has the service tell or do."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
+
+from pawl.core.bearing import bear, rest
+from pawl.core.claim import Claim
+from pawl.core.runtime import Fault, FaultKind
+from pawl.errors import ConfigurationError
+from pawl.model import AuditEntry, Forced, HistoryEntry, HolderInfo, LockInfo, WaiterInfo
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pawl.core.engine import Engine
+    from pawl.core.options import LockOptions
+    from pawl.core.primitive import Primitive
+
+_LONGEST_REASON = 400
+
+__all__ = ["Office", "audit", "force_release", "history", "locks"]
+
+
+@runtime_checkable
+class Office(Protocol):
+    """A runtime whose server is a service that can be asked such things."""
+
+    async def look_up(self, what: str, about: Mapping[str, str], timeout: float) -> Any:
+        """Ask for ``"locks"``, ``"audit"`` or ``"history"``; gives what the service said. Raises ``Fault``."""
+        ...
+
+    async def take_away(self, about: Mapping[str, str], reason: str, key: str, timeout: float) -> Any:
+        """Have a name taken from its holder, once for each ``key``; gives what the service said. Raises ``Fault``."""
+        ...
+
+
+async def _ask(
+    engine: Engine, office: Office, options: LockOptions, what: str, about: Mapping[str, str], reason: str = ""
+) -> dict[str, Any]:
+    """Ask, again after passing faults; whatever is asked for happens once."""
+    claim, attempt, name = Claim(""), 0, about.get("name", what)
+    key = engine.runtime.new_token().partition("@")[0]
+    while True:
+        engine.check_open()
+        try:
+            if what == "force_release":
+                told = await office.take_away(about, reason, key, options.request_timeout)
+            else:
+                told = await office.look_up(what, about, options.request_timeout)
+            if isinstance(told, dict):
+                return cast("dict[str, Any]", told)
+            raise Fault(FaultKind.NOT_REDIS, "what answers there is not pawl serve")
+        except Fault as fault:
+            pause = bear(engine, fault, options, claim, None, attempt, what, name)
+        await rest(engine, pause, name, what)
+        attempt += 1
+
+
+async def locks(engine: Engine, office: Office, options: LockOptions) -> list[LockInfo]:
+    """See ``Client.locks``."""
+    return [_info(one) for one in (await _ask(engine, office, options, "locks", {}))["locks"]]
+
+
+async def audit(engine: Engine, office: Office, options: LockOptions, limit: int) -> list[AuditEntry]:
+    """See ``Client.audit``."""
+    told = await _ask(engine, office, options, "audit", {"limit": str(limit)})
+    return [AuditEntry(**one) for one in told["audit"]]
+
+
+async def history(
+    engine: Engine, office: Office, primitive: Primitive, options: LockOptions, limit: int
+) -> list[HistoryEntry]:
+    """See ``Client.history``."""
+    about = {"name": primitive.name, "limit": str(limit)}
+    return [HistoryEntry(**one) for one in (await _ask(engine, office, options, "history", about))["history"]]
+
+
+async def force_release(
+    engine: Engine, office: Office, primitive: Primitive, options: LockOptions, reason: str
+) -> Forced:
+    """See ``Client.force_release``."""
+    if len(reason) > _LONGEST_REASON:
+        raise ConfigurationError(
+            f"reason has {len(reason)} characters; through a service, which adds whose token it was, at most {_LONGEST_REASON}"
+        )
+    about = {"name": primitive.name}
+    told = await _ask(engine, office, options, "force_release", about, reason)
+    return Forced(told["name"], told["released"], told["holder"], told["fence"])
+
+
+def _info(told: dict[str, Any]) -> LockInfo:
+    left = told["ttl_left"]
+    record = {
+        **told,
+        "ttl_left": inf if left is None else left,
+        "waiters": tuple(WaiterInfo(**one) for one in told["waiters"]),
+        "holders": tuple(HolderInfo(**one) for one in told["holders"]),
+    }
+    return LockInfo(**record)
