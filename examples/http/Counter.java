@@ -25,8 +25,7 @@ public final class Counter {
     }
 
     static final class Pawl {
-        // By default this client asks each server for HTTP/2 in a way that many misunderstand.
-        final HttpClient http = HttpClient.newBuilder().version(HttpClient.Version.HTTP_1_1).build();
+        final HttpClient http = HttpClient.newHttpClient();
         final String url;
         final String token;
 

@@ -45,6 +45,24 @@ def test_without_a_server_it_says_so_soon_and_goes_on_later(own_server: Server, 
     assert ready.status == 503
     assert time.monotonic() - began < 2.5
     assert service.ask("GET", "/healthz").status == 200
+    token = {"token": held.body["token"]}
+    for method, path, body in (
+        ("GET", f"{NS}/lock/a", None),
+        ("GET", f"{NS}/locks", None),
+        ("GET", f"{NS}/latch/l", None),
+        ("GET", f"{NS}/audit", None),
+        ("GET", f"{NS}/lock/a/history", None),
+        ("POST", f"{NS}/lock/a/renew", token),
+        ("POST", f"{NS}/lock/a/release", token),
+        ("POST", f"{NS}/lock/a/force-release", {"reason": "x"}),
+        ("POST", f"{NS}/latch/l/count-down", {"count": 1}),
+        ("POST", f"{NS}/sessions", {}),
+        ("POST", f"{NS}/multi_lock/acquire", {"names": ["x", "y"]}),
+    ):
+        began = time.monotonic()
+        answer = service.ask(method, path, body)
+        assert (answer.status, answer.headers.get("retry-after")) == (503, "1"), (path, answer)
+        assert time.monotonic() - began < 2.5, path
     own_server.restart(keep_data=False)
     end = time.monotonic() + 10
     while service.acquire("b").status != 200:

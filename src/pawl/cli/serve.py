@@ -40,6 +40,12 @@ Exit codes:
 @click.option(
     "--client-ca", metavar="FILE", help="Let in only clients with a certificate of these authorities."
 )
+@click.option(
+    "--probe-port",
+    type=click.IntRange(0, 65535),
+    metavar="PORT",
+    help="Answer /healthz and /readyz there, too: in plain HTTP, without a certificate, and nothing else.",
+)
 @click.option("--insecure-http", is_flag=True, help="Listen beyond this machine without TLS, behind a proxy.")
 @click.option("--drain-delay", default=0.0, metavar="S", help="Seconds between 'not ready' and the end.")
 @click.option(
@@ -91,7 +97,7 @@ def _make_token(
 def _run(
     *,
     url: str | None, host: str, port: int, tokens: Path | None, certificate: str | None, key: str | None,
-    client_ca: str | None, insecure_http: bool, drain_delay: float, **_: Any,
+    client_ca: str | None, insecure_http: bool, drain_delay: float, probe_port: int | None, **_: Any,
 ) -> int:  # fmt: skip
     from pawl.service.access import Access, entry_for, new_secret
     from pawl.service.app import create_app
@@ -113,13 +119,18 @@ def _run(
         say("a token for this run, which is kept nowhere:")
         click.echo(secret, err=True)
     listening = Listening(
-        host, port, certificate=certificate, key=key, client_ca=client_ca, drain_delay=drain_delay
-    )
+        host, port, certificate=certificate, key=key, client_ca=client_ca, drain_delay=drain_delay,
+        probe_port=probe_port,
+    )  # fmt: skip
     scheme = "https" if certificate else "http"
     shown = f"[{host}]" if ":" in host else host
-    began = listen(
-        create_app(state), state, listening, lambda bound: say(f"listening on {scheme}://{shown}:{bound}")
-    )
+
+    def tell(bound: int, probed: int | None) -> None:
+        say(f"listening on {scheme}://{shown}:{bound}")
+        if probed is not None:
+            say(f"probes are answered at http://{shown}:{probed}")
+
+    began = listen(create_app(state), state, listening, tell)
     return Exit.OK if began else Exit.UNAVAILABLE
 
 

@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from pawl.core.history import History
     from pawl.core.lease import BaseLease
     from pawl.core.observer import Observers
+    from pawl.core.office import Office
     from pawl.core.primitive import Primitive
     from pawl.core.quorum import QuorumRuntime
     from pawl.core.redlock import RedlockOptions
-    from pawl.core.office import Office
     from pawl.core.sessions import Setup
 
 __all__ = ["Departure", "Engine", "doubter"]

@@ -37,7 +37,12 @@ class Office(Protocol):
 
 
 async def _ask(
-    engine: Engine, office: Office, options: LockOptions, what: str, about: Mapping[str, str], reason: str = ""
+    engine: Engine,
+    office: Office,
+    options: LockOptions,
+    what: str,
+    about: Mapping[str, str],
+    reason: str = "",
 ) -> dict[str, Any]:
     """Ask, again after passing faults; whatever is asked for happens once."""
     claim, attempt, name = Claim(""), 0, about.get("name", what)
@@ -83,7 +88,8 @@ async def force_release(
     """See ``Client.force_release``."""
     if len(reason) > _LONGEST_REASON:
         raise ConfigurationError(
-            f"reason has {len(reason)} characters; through a service, which adds whose token it was, at most {_LONGEST_REASON}"
+            f"reason has {len(reason)} characters; through a service, which adds whose token it was, it may have "
+            f"{_LONGEST_REASON}"
         )
     about = {"name": primitive.name}
     told = await _ask(engine, office, options, "force_release", about, reason)

@@ -257,12 +257,16 @@ class HttpAsyncio(AsyncioRuntime):
         """See ``Runtime``."""
         if self._ending:
             raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
-        return _only(_outcomes(await self._wires.ask(Question(self._paths.calls, _packed([call])), timeout), 1))
+        return _only(
+            _outcomes(await self._wires.ask(Question(self._paths.calls, _packed([call])), timeout), 1)
+        )
 
     async def call_many(self, calls: Sequence[Call], timeout: float) -> list[Reply | Fault]:
         """See ``Runtime``."""
         try:
-            return _outcomes(await self._wires.ask(Question(self._paths.calls, _packed(calls)), timeout), len(calls))
+            return _outcomes(
+                await self._wires.ask(Question(self._paths.calls, _packed(calls)), timeout), len(calls)
+            )
         except Fault as fault:
             return [fault] * len(calls)
 

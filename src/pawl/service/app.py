@@ -13,12 +13,10 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 import pawl
-from pawl.core.faults import to_error
-from pawl.core.runtime import Fault
 from pawl.errors import PawlError
-from pawl.service import calls, gates, looks, page, routes, schemas, several, watch
+from pawl.service import calls, gates, health, looks, page, routes, schemas, several, watch
 from pawl.service.problems import Problem, answer_problem, response_of
-from pawl.service.requests import GONE, State, answer
+from pawl.service.requests import GONE, State
 
 __all__ = ["Door", "create_app"]
 
@@ -178,16 +176,9 @@ def _add_health(app: FastAPI, state: State) -> None:
     @app.get("/healthz", tags=["health"], summary="Whether the process lives", openapi_extra=alive)
     async def healthz() -> Response:
         """200 as long as the process answers at all."""
-        return answer({"alive": True})
+        return health.alive()
 
     @app.get("/readyz", tags=["health"], summary="Whether requests should be sent here", openapi_extra=ready)
     async def readyz() -> Response:
         """200 while it takes requests and the server behind it answers, else 503."""
-        if state.draining:
-            return response_of(Problem(503, "DRAINING", "about to end"))
-        space = state.spaces.of("pawl")
-        # Once, within a second: who asks this asks again soon.
-        (outcome,) = await space.engine.runtime.call_many((space.store.listed(0, 1),), 1.0)
-        if isinstance(outcome, Fault):
-            raise to_error(outcome, "pawl", "look at the server")
-        return answer({"ready": True})
+        return await health.ready(state)

@@ -14,6 +14,7 @@ from pawl.core.template import escape
 from pawl.runtimes.shared import secret
 from pawl.service import leases, schemas
 from pawl.service.requests import Asked, Attempt, answer, segment
+from pawl.service.spaces import BEARS, BEARS_WAITING
 
 __all__ = ["count_down", "look_at_barrier", "look_at_latch", "meet", "reset", "router", "wait"]
 
@@ -21,12 +22,12 @@ router: APIRouter = APIRouter(prefix="/v1/ns/{namespace}")
 _KEY = ("Idempotency-Key",)
 
 
-def _latch(asked: Asked, count: int) -> AsyncLatch:
-    return asked.space.client.latch(escape(_name(asked)), count)
+def _latch(asked: Asked, count: int, bears: float = BEARS) -> AsyncLatch:
+    return asked.space.client.latch(escape(_name(asked)), count, unavailable_after=bears)
 
 
-def _barrier(asked: Asked, parties: int) -> AsyncBarrier:
-    return asked.space.client.barrier(escape(_name(asked)), parties)
+def _barrier(asked: Asked, parties: int, bears: float = BEARS) -> AsyncBarrier:
+    return asked.space.client.barrier(escape(_name(asked)), parties, unavailable_after=bears)
 
 
 def _name(asked: Asked) -> str:
@@ -87,7 +88,7 @@ async def wait(request: Request) -> Response:
     """Wait until a latch is open; 423 if it is still closed at the end of the wait."""
     asked = Asked(request, "acquire")
     body = await asked.read(schemas.LatchWait)
-    one = _latch(asked, body.count)
+    one = _latch(asked, body.count, BEARS_WAITING)
 
     async def listen() -> dict[str, Any]:
         async with asked.waiting():
@@ -140,7 +141,7 @@ async def meet(request: Request) -> Response:
     """
     asked = Asked(request, "acquire")
     body = await asked.read(schemas.Arrive)
-    plan = _barrier(asked, body.parties)._plan
+    plan = _barrier(asked, body.parties, BEARS_WAITING)._plan
     most = min(body.wait, asked.who.limits.max_wait)
 
     async def arrive(attempt: Attempt) -> dict[str, Any]:

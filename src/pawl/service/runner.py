@@ -6,99 +6,16 @@ import asyncio
 import ssl
 from collections.abc import Callable
 from types import FrameType
-from typing import Any, cast
+from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from pawl.service.health import open_probes
 from pawl.service.requests import State
+from pawl.service.wire import Connection
 
 __all__ = ["Listening", "serve"]
-
-_REQUEST_TIMEOUT = 10
-
-
-class _Joined:
-    """A transport that writes at the end of a turn of the loop: head and body of an answer wake their reader once."""
-
-    def __init__(self, transport: Any, loop: asyncio.AbstractEventLoop) -> None:
-        self._transport = transport
-        self._loop = loop
-        self._parts: list[bytes] = []
-        self.get_extra_info = transport.get_extra_info
-        self.is_closing = transport.is_closing
-        self.pause_reading = transport.pause_reading
-        self.resume_reading = transport.resume_reading
-        self.set_protocol = transport.set_protocol
-
-    def write(self, data: bytes) -> None:
-        """Write soon."""
-        if not self._parts:
-            self._loop.call_soon(self.flush)
-        self._parts.append(data)
-
-    def flush(self) -> None:
-        """Write now."""
-        parts, self._parts = self._parts, []
-        if parts and not self._transport.is_closing():
-            self._transport.write(b"".join(parts))
-
-    def close(self) -> None:
-        """Close once all is written."""
-        self.flush()
-        self._transport.close()
-
-    def abort(self) -> None:
-        """Close at once."""
-        self._parts.clear()
-        self._transport.abort()
-
-
-_SLOW = (
-    b'{"type":"urn:pawl:problem:SLOW_REQUEST","title":"Request Timeout","status":408,"code":"SLOW_REQUEST",'
-    + (b'"detail":"the request took more than %d s to arrive; send it in one go"}' % _REQUEST_TIMEOUT)
-)
-
-
-class _Patient(HttpToolsProtocol):
-    """A connection that a client cannot keep open by sending a request slowly."""
-
-    _slow: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: Any) -> None:
-        super().connection_made(cast("asyncio.Transport", _Joined(transport, self.loop)))
-        self._arm()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._disarm()
-        super().connection_lost(exc)
-
-    def on_message_begin(self) -> None:
-        self._arm()
-        super().on_message_begin()
-
-    def on_message_complete(self) -> None:
-        self._disarm()
-        super().on_message_complete()
-
-    def _arm(self) -> None:
-        self._disarm()
-        self._slow = self.loop.call_later(_REQUEST_TIMEOUT, self._too_slow)
-
-    def _disarm(self) -> None:
-        if self._slow is not None:
-            self._slow.cancel()
-            self._slow = None
-
-    def _too_slow(self) -> None:
-        if not self.transport.is_closing():
-            self.transport.write(
-                b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nCache-Control: no-store\r\n"
-                b"Content-Type: application/problem+json\r\nContent-Length: %d\r\n\r\n%b"
-                % (len(_SLOW), _SLOW)
-            )
-            self.transport.close()
 
 
 class _Server(uvicorn.Server):
@@ -108,20 +25,34 @@ class _Server(uvicorn.Server):
         super().__init__(config)
         self._state = state
         self._delay = delay
+        self.probes: asyncio.Server | None = None
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        again, self._state.draining = self._state.draining, True
-        if again or not self._delay:
-            self._end(sig, frame)
-        else:
+        """A signal came: begin to end, or end now if it is not the first one."""
+        del sig, frame
+        if self._state.draining:
+            self.force_exit = self.should_exit
+            self._end()
+            return
+        self._state.draining = True
+        if self._delay:
             # Balancers see /readyz first, so that nobody is sent here when the port closes.
-            asyncio.get_running_loop().call_later(self._delay, self._end, sig, frame)
+            asyncio.get_running_loop().call_later(self._delay, self._end)
+        else:
+            self._end()
 
-    def _end(self, sig: int, frame: FrameType | None) -> None:
+    async def shutdown(self, sockets: Any = None) -> None:
+        """Close all; the probes last."""
+        await super().shutdown(sockets)
+        if self.probes is not None:
+            self.probes.close()
+
+    def _end(self) -> None:
         self._state.spaces.interrupt()
         for end in self._state.at_end:
             end()
-        super().handle_exit(sig, frame)
+        # Not by uvicorn's own way, which ends by the same signal in turn: to be told to end is no failure.
+        self.should_exit = True
 
 
 class Listening:
@@ -134,6 +65,7 @@ class Listening:
         key: A file with its private key.
         client_ca: A file with the authorities whose clients are let in; None: any client.
         drain_delay: Seconds between "not ready" and closing the port.
+        probe_port: A port for probes, in plain HTTP; 0 takes a free one, None: none.
         connections: How many at once.
     """
 
@@ -146,6 +78,7 @@ class Listening:
         key: str | None = None,
         client_ca: str | None = None,
         drain_delay: float = 0.0,
+        probe_port: int | None = None,
         connections: int = 20_000,
     ) -> None:
         self.host = host
@@ -154,6 +87,7 @@ class Listening:
         self.key = key
         self.client_ca = client_ca
         self.drain_delay = drain_delay
+        self.probe_port = probe_port
         self.connections = connections
 
     def config(self, app: ASGIApp) -> uvicorn.Config:
@@ -162,7 +96,8 @@ class Listening:
             app,
             host=self.host,
             port=self.port,
-            http=_Patient,
+            http=Connection,
+            ws="none",
             log_level="warning",
             access_log=False,
             server_header=False,
@@ -179,23 +114,37 @@ class Listening:
 
 
 def serve(
-    app: ASGIApp, state: State, listening: Listening, started: Callable[[int], object] | None = None
+    app: ASGIApp, state: State, listening: Listening, started: Callable[[int, int | None], object]
 ) -> bool:
     """Serve until a signal ends it.
+
+    Args:
+        app: The service.
+        state: The same.
+        listening: Where.
+        started: Called with its port and that for probes once it listens.
 
     Returns:
         False if it could not begin.
     """
     server = _Server(listening.config(app), state, listening.drain_delay)
-    if started is not None:
-        begin = server.startup
+    begin = server.startup
 
-        async def startup(sockets: Any = None) -> None:
-            await begin(sockets)
-            if server.started:
-                ports = [s.getsockname()[1] for one in server.servers for s in one.sockets]
-                started(ports[0] if ports else listening.port)
+    async def startup(sockets: Any = None) -> None:
+        await begin(sockets)
+        if not server.started:
+            return
+        probe_port = listening.probe_port
+        if probe_port is not None:
+            server.probes = await open_probes(state, listening.host, probe_port)
+            probe_port = _port_of(server.probes, probe_port)
+        started(_port_of(server.servers[0], listening.port), probe_port)
 
-        server.startup = startup  # type: ignore[method-assign]
+    server.startup = startup  # type: ignore[method-assign]
     server.run()
     return server.started
+
+
+def _port_of(server: asyncio.AbstractServer, asked: int) -> int:
+    found = [one.getsockname()[1] for one in getattr(server, "sockets", ())]
+    return found[0] if found else asked

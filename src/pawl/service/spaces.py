@@ -26,20 +26,27 @@ from pawl.service.store import StoreKeys
 if TYPE_CHECKING:
     from pawl.service.taking import Offer, Taking
 
-__all__ = ["Space", "Spaces", "is_kind", "kinds", "options_for"]
+__all__ = ["BEARS", "BEARS_WAITING", "Space", "Spaces", "is_kind", "kinds", "options_for"]
 
 log: logging.Logger = logging.getLogger("pawl.service")
 
 _MOST_SPACES = 256
 _MOST_PRIMITIVES = 4096
 _TICKET_TTL = 3.0
+BEARS = 1.5
+"""Seconds that a request bears a server that cannot be asked, before its client is told to ask again."""
+BEARS_WAITING = 10.0
+"""The same of who waits in a queue: a failover fits in, and the place is kept."""
 
 
 @lru_cache(maxsize=1024)
-def options_for(ttl_ms: int) -> LockOptions:
+def options_for(ttl_ms: int, *, waits: bool = False) -> LockOptions:
     """How a lease of this ttl is taken. The service renews nothing by itself: that is its client's sign of life."""
     ttl = ttl_ms / 1000
-    return LockOptions(ttl=ttl, renew=False, handover=0, ticket_ttl=min(_TICKET_TTL, ttl))
+    return LockOptions(
+        ttl=ttl, renew=False, handover=0, ticket_ttl=min(_TICKET_TTL, ttl),
+        unavailable_after=BEARS_WAITING if waits else BEARS,
+    )  # fmt: skip
 
 
 def kinds() -> dict[str, Entry]:
@@ -195,7 +202,7 @@ class Spaces:
                 raise ConfigurationError("the namespace is empty; the service uses no names as bare keys")
             if len(self._spaces) >= _MOST_SPACES:
                 raise ConfigurationError(f"{_MOST_SPACES} namespaces are in use on this instance")
-            client = AsyncClient(self.target, namespace=namespace)
+            client = AsyncClient(self.target, namespace=namespace, unavailable_after=BEARS)
             if client._settings.redlock is not None:
                 raise NotSupported(
                     "the service keeps its sessions on one server, Sentinel or Cluster, not on independent masters"

@@ -85,7 +85,7 @@ class Taking:
         self.who: Principal = who
         self.session: str = session
         self.primitive: Primitive = told.primitive(space)
-        self.options: LockOptions = options_for(ttl_ms)
+        self.options: LockOptions = options_for(ttl_ms, waits=True)
         self.claim: Claim = Claim(token)
         self.claim.asker = self._ask
         # The token that was noted last; it stays noted until this ends, since a late copy of taking the note back

@@ -1,0 +1,83 @@
+"""Whether the service lives and is ready; also on a port of its own, for probes that bring no certificate."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from http import HTTPStatus
+
+from starlette.responses import Response
+
+from pawl.core.faults import to_error
+from pawl.core.runtime import Fault
+from pawl.errors import PawlError
+from pawl.service.problems import Problem, problem_of, response_of
+from pawl.service.requests import State, answer
+
+__all__ = ["alive", "open_probes", "ready"]
+
+_WITHIN = 5.0
+_LONGEST = 8192
+_MOST_AT_ONCE = 64
+
+
+def alive() -> Response:
+    """200 as long as the process answers at all."""
+    return answer({"alive": True})
+
+
+async def ready(state: State) -> Response:
+    """200 while it takes requests and the server behind it answers.
+
+    Raises:
+        Problem: It is about to end.
+        PawlError: The server does not answer.
+    """
+    if state.draining:
+        raise Problem(503, "DRAINING", "about to end")
+    space = state.spaces.of("pawl")
+    # Once, within a second: who asks this asks again soon.
+    (outcome,) = await space.engine.runtime.call_many((space.store.listed(0, 1),), 1.0)
+    if isinstance(outcome, Fault):
+        raise to_error(outcome, "pawl", "look at the server")
+    return answer({"ready": True})
+
+
+async def _told(state: State, head: bytes) -> Response:
+    method, _, rest = head.partition(b" ")
+    path = rest.partition(b" ")[0].partition(b"?")[0]
+    try:
+        if method in (b"GET", b"HEAD") and path == b"/readyz":
+            return await ready(state)
+        if method in (b"GET", b"HEAD") and path == b"/healthz":
+            return alive()
+    except Problem as problem:
+        return response_of(problem)
+    except PawlError as error:
+        return response_of(problem_of(error))
+    return response_of(Problem(404, "NO_SUCH_ROUTE", "this port answers GET /healthz and GET /readyz alone"))
+
+
+async def open_probes(state: State, host: str, port: int) -> asyncio.Server:
+    """Answer ``/healthz`` and ``/readyz`` in plain HTTP on a port of their own: no token, no certificate, nothing else.
+
+    Args:
+        state: The instance.
+        host: The address.
+        port: The port; 0 takes a free one.
+    """
+    room = asyncio.Semaphore(_MOST_AT_ONCE)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError, EOFError, TimeoutError, asyncio.LimitOverrunError):
+            async with room, asyncio.timeout(_WITHIN):
+                head = await reader.readuntil(b"\r\n\r\n")
+                told = await _told(state, head)
+                lines = [f"HTTP/1.1 {told.status_code} {HTTPStatus(told.status_code).phrase}".encode()]
+                lines += [name + b": " + value for name, value in told.raw_headers]
+                lines += [b"cache-control: no-store", b"connection: close", b"", b""]
+                writer.write(b"\r\n".join(lines) + (b"" if head.startswith(b"HEAD ") else bytes(told.body)))
+                await writer.drain()
+        writer.close()
+
+    return await asyncio.start_server(serve, host, port, limit=_LONGEST)
