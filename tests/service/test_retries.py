@@ -160,12 +160,12 @@ def test_a_client_that_leaves_one_instance_for_another_keeps_its_place(
 
 @pytest.mark.slow
 def test_a_client_that_leaves_at_the_moment_of_the_grant_holds_nothing_for_long(service: Instance) -> None:
-    for turn in range(12):
+    for turn in range(6):
         held = service.acquire("a", ttl=60)
         connection = socket.create_connection(("127.0.0.1", service.port))
         connection.sendall(
             f"POST {NS}/lock/a/acquire HTTP/1.1\r\nHost: x\r\nContent-Length: 24\r\n"
-            f'Authorization: Bearer {service.tokens.secrets["admin"]}\r\n\r\n{{"ttl": 3.0, "wait": 20}} '.encode()[
+            f'Authorization: Bearer {service.tokens.secrets["admin"]}\r\n\r\n{{"ttl": 1.0, "wait": 20}} '.encode()[
                 :-1
             ]
         )

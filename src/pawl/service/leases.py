@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -122,6 +123,8 @@ async def release(space: Space, told: Told, token: str, who: Principal, session:
     finally:
         if offer is not None:
             offer.heard(told_of, sent_at)
+            # Who gets the name is answered before who gave it back.
+            await asyncio.sleep(0)
     if isinstance(reply, Fault):
         # It may have been applied: asked again, the answer is "not held", which then says nothing new.
         again = await call(space, left, "release")

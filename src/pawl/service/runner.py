@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import ssl
 from collections.abc import Callable
 from types import FrameType
@@ -28,10 +29,10 @@ class _Server(uvicorn.Server):
         self.probes: asyncio.Server | None = None
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """A signal came: begin to end, or end now if it is not the first one."""
-        del sig, frame
+        """A signal came: begin to end; a second one ends the wait before that, and a third Ctrl-C all that goes on."""
+        del frame
         if self._state.draining:
-            self.force_exit = self.should_exit
+            self.force_exit = self.should_exit and sig == signal.SIGINT
             self._end()
             return
         self._state.draining = True

@@ -66,8 +66,8 @@ class Taking:
     """
 
     __slots__ = (
-        "_ahead", "_counted", "_give_up", "_noted", "_over", "claim", "options", "primitive", "session",
-        "space", "told", "who",
+        "_ahead", "_counted", "_give_up", "_noted", "_over", "_ready", "claim", "options", "primitive",
+        "session", "space", "told", "who",
     )  # fmt: skip
 
     def __init__(
@@ -94,6 +94,7 @@ class Taking:
         # What came of the note that went out with the last question, if one did.
         self._counted: Outcome | None = None
         self._ahead: tuple[str, asyncio.Future[_Found | None]] | None = None
+        self._ready: tuple[str, str, Call] | None = None
         self._over = False
         self._give_up = give_up
 
@@ -198,6 +199,7 @@ class Taking:
     async def _wait(self, until: float) -> Grant | None:
         waiting = self.space.waiting.setdefault(self.primitive.key, {})
         waiting[self] = None
+        self._prepare()
         try:
             return await win(self.space.engine, self.primitive, self.options, self.claim, until, wait=True)
         finally:
@@ -286,15 +288,24 @@ class Taking:
 
     # What others ask for it -------------------------------------------------------------------------------------
 
+    def _prepare(self) -> tuple[str, str, Call]:
+        """Make the question of ``offer`` while there is time."""
+        token, channel = self.claim.token, self.space.engine.runtime.channel()
+        question = self.primitive.renew(token, self.options.life_ms, self.options.ticket_ms, channel)
+        self._ready = token, channel, question
+        return self._ready
+
     def offer(self) -> Offer | None:
         """What is to be asked for it together with a release; None if it cannot use that now."""
         claim = self.claim
         if not claim.queued or claim.told or self._ahead is not None or self._noted:
             return None
-        token, runtime, options = claim.token, self.space.engine.runtime, self.options
+        token, runtime = claim.token, self.space.engine.runtime
         answer: asyncio.Future[_Found | None] = asyncio.get_running_loop().create_future()
         self._ahead = token, answer
-        question = self.primitive.renew(token, options.life_ms, options.ticket_ms, runtime.channel())
+        token_of, channel, question = self._ready or self._prepare()
+        if (token_of, channel) != (token, runtime.channel()):
+            _, _, question = self._prepare()
 
         def heard(outcomes: Sequence[Outcome] | None, sent_at: float) -> None:
             found: _Found | None = None
