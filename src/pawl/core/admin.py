@@ -7,10 +7,10 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, cast
 
-from pawl.core import office
 from pawl.core.claim import TOMB_MS
 from pawl.core.endings import query
 from pawl.core.info import read_info, text_of
+from pawl.core.office import office_of
 from pawl.core.options import check_count
 from pawl.core.runtime import Fault
 from pawl.core.sessions import read_record
@@ -73,8 +73,8 @@ def setup_of(engine: Engine, what: str) -> Setup:
 
 async def locks(engine: Engine, options: LockOptions) -> list[LockInfo]:
     """Every name that a client of the namespace has held for a second or more, in order."""
-    if engine.office is not None:
-        return await office.locks(engine, engine.office, options)
+    if (service := office_of(engine)) is not None:
+        return await service.locks(options)
     setup = setup_of(engine, "locks")
     rows: dict[tuple[str, str], tuple[Primitive, list[HoldRow]]] = {}
     for record in await _records(engine, setup, options, ""):
@@ -188,8 +188,8 @@ def _check_reason(reason: object) -> str:
 async def force_release(engine: Engine, primitive: Primitive, options: LockOptions, reason: object) -> Forced:
     """Take a name from whoever holds it; see ``Client.force_release``."""
     text = _check_reason(reason)
-    if engine.office is not None:
-        return await office.force_release(engine, engine.office, primitive, options, text)
+    if (service := office_of(engine)) is not None:
+        return await service.force_release(primitive, options, text)
     setup = setup_of(engine, f"force_release {primitive.name!r}")
     lock = cast("_Forceable", primitive)
     # A token that is never used: what is random in it only tells lines apart.
@@ -244,8 +244,8 @@ async def _note(
 async def audit(engine: Engine, options: LockOptions, limit: int) -> list[AuditEntry]:
     """The newest entries of the audit trail, the newest first."""
     check_count(limit, "limit", 1, _AUDIT_LINES)
-    if engine.office is not None:
-        return await office.audit(engine, engine.office, options, limit)
+    if (service := office_of(engine)) is not None:
+        return await service.audit(options, limit)
     setup = setup_of(engine, "audit")
     reply, _ = await query(engine, setup.calls.trail(_AUDIT_LINES), options, "audit", "read")
     entries: dict[str, AuditEntry] = {}

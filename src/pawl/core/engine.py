@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from pawl.core.history import History
     from pawl.core.lease import BaseLease
     from pawl.core.observer import Observers
-    from pawl.core.office import Office
     from pawl.core.primitive import Primitive
     from pawl.core.quorum import QuorumRuntime
     from pawl.core.redlock import RedlockOptions
@@ -85,13 +84,11 @@ class Engine:
         breaker: Open while the server is down for long; None while it is not.
         quorum: How several independent masters are treated; None with one server.
         observer: Who is told of what happens; None, and then no cost, until somebody asks for it.
-        office: The service that is asked for what only a common record tells; None with a server of one's own.
         client: Whose engine it is. Each lease keeps it alive, so that what the client does at its end, and at the
             interpreter's, is done for every lease that anybody still has.
     """
 
     history: History | None = None
-    office: Office | None = None
 
     def __init__(self, runtime: Runtime, client: object, setup: Setup | None = None) -> None:
         self.runtime = runtime

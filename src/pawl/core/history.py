@@ -23,11 +23,11 @@ from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 from weakref import ref
 
-from pawl.core import office
 from pawl.core.admin import audit, setup_of
 from pawl.core.endings import query
 from pawl.core.engine import Engine
 from pawl.core.info import read_info, text_of
+from pawl.core.office import office_of
 from pawl.core.options import check_count
 from pawl.core.runtime import Fault, FaultKind
 from pawl.core.sessions import label_of
@@ -261,10 +261,7 @@ def make_engine(runtime: Runtime, client: object, setup: Setup | None) -> Engine
     """The engine of a client: one that keeps histories only if it was asked for."""
     if setup is not None and setup.history:
         return NotingEngine(runtime, client, setup)
-    engine = Engine(runtime, client, setup)
-    if isinstance(runtime, office.Office):
-        engine.office = runtime
-    return engine
+    return Engine(runtime, client, setup)
 
 
 # Reading ------------------------------------------------------------------------------------------------------------
@@ -275,8 +272,8 @@ async def history(
 ) -> list[HistoryEntry]:
     """The newest entries of a name's history, the newest first."""
     check_count(limit, "limit", 1, MOST_KEPT)
-    if engine.office is not None:
-        return await office.history(engine, engine.office, primitive, options, limit)
+    if (service := office_of(engine)) is not None:
+        return await service.history(primitive, options, limit)
     setup = setup_of(engine, f"history of {primitive.name!r}")
     call = setup.calls.recall(primitive.key, limit)
     entries: list[HistoryEntry] = []

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _LONGEST_REASON = 400
 
-__all__ = ["Office", "audit", "force_release", "history", "locks"]
+__all__ = ["Desk", "Office", "office_of"]
 
 
 @runtime_checkable
@@ -36,64 +36,69 @@ class Office(Protocol):
         ...
 
 
-async def _ask(
-    engine: Engine,
-    office: Office,
-    options: LockOptions,
-    what: str,
-    about: Mapping[str, str],
-    reason: str = "",
-) -> dict[str, Any]:
-    """Ask, again after passing faults; whatever is asked for happens once."""
-    claim, attempt, name = Claim(""), 0, about.get("name", what)
-    key = engine.runtime.new_token().partition("@")[0]
-    while True:
-        engine.check_open()
-        try:
-            if what == "force_release":
-                told = await office.take_away(about, reason, key, options.request_timeout)
-            else:
-                told = await office.look_up(what, about, options.request_timeout)
-            if isinstance(told, dict):
-                return cast("dict[str, Any]", told)
-            raise Fault(FaultKind.NOT_REDIS, "what answers there is not pawl serve")
-        except Fault as fault:
-            pause = bear(engine, fault, options, claim, None, attempt, what, name)
-        await rest(engine, pause, name, what)
-        attempt += 1
+def office_of(engine: Engine) -> Desk | None:
+    """Where an operator's questions of this client go; None with a server of one's own."""
+    runtime = engine.runtime
+    return Desk(engine, runtime) if isinstance(runtime, Office) else None
 
 
-async def locks(engine: Engine, office: Office, options: LockOptions) -> list[LockInfo]:
-    """See ``Client.locks``."""
-    return [_info(one) for one in (await _ask(engine, office, options, "locks", {}))["locks"]]
+class Desk:
+    """What one client asks its service.
 
+    Args:
+        engine: The client's engine.
+        office: Its runtime.
+    """
 
-async def audit(engine: Engine, office: Office, options: LockOptions, limit: int) -> list[AuditEntry]:
-    """See ``Client.audit``."""
-    told = await _ask(engine, office, options, "audit", {"limit": str(limit)})
-    return [AuditEntry(**one) for one in told["audit"]]
+    def __init__(self, engine: Engine, office: Office) -> None:
+        self._engine = engine
+        self._office = office
 
+    async def locks(self, options: LockOptions) -> list[LockInfo]:
+        """See ``Client.locks``."""
+        return [_info(one) for one in (await self._ask(options, "locks", {}))["locks"]]
 
-async def history(
-    engine: Engine, office: Office, primitive: Primitive, options: LockOptions, limit: int
-) -> list[HistoryEntry]:
-    """See ``Client.history``."""
-    about = {"name": primitive.name, "limit": str(limit)}
-    return [HistoryEntry(**one) for one in (await _ask(engine, office, options, "history", about))["history"]]
+    async def audit(self, options: LockOptions, limit: int) -> list[AuditEntry]:
+        """See ``Client.audit``."""
+        told = await self._ask(options, "audit", {"limit": str(limit)})
+        return [AuditEntry(**one) for one in told["audit"]]
 
+    async def history(self, primitive: Primitive, options: LockOptions, limit: int) -> list[HistoryEntry]:
+        """See ``Client.history``."""
+        told = await self._ask(options, "history", {"name": primitive.name, "limit": str(limit)})
+        return [HistoryEntry(**one) for one in told["history"]]
 
-async def force_release(
-    engine: Engine, office: Office, primitive: Primitive, options: LockOptions, reason: str
-) -> Forced:
-    """See ``Client.force_release``."""
-    if len(reason) > _LONGEST_REASON:
-        raise ConfigurationError(
-            f"reason has {len(reason)} characters; through a service, which adds whose token it was, it may have "
-            f"{_LONGEST_REASON}"
-        )
-    about = {"name": primitive.name}
-    told = await _ask(engine, office, options, "force_release", about, reason)
-    return Forced(told["name"], told["released"], told["holder"], told["fence"])
+    async def force_release(self, primitive: Primitive, options: LockOptions, reason: str) -> Forced:
+        """See ``Client.force_release``."""
+        if len(reason) > _LONGEST_REASON:
+            raise ConfigurationError(
+                f"reason has {len(reason)} characters; through a service, which adds whose token it was, it may have "
+                f"{_LONGEST_REASON}"
+            )
+        told = await self._ask(options, "force_release", {"name": primitive.name}, reason)
+        return Forced(told["name"], told["released"], told["holder"], told["fence"])
+
+    async def _ask(
+        self, options: LockOptions, what: str, about: Mapping[str, str], reason: str = ""
+    ) -> dict[str, Any]:
+        """Ask, again after passing faults; whatever is asked for happens once."""
+        engine, office, timeout = self._engine, self._office, options.request_timeout
+        claim, attempt, name = Claim(""), 0, about.get("name", what)
+        key = engine.runtime.new_token().partition("@")[0]
+        while True:
+            engine.check_open()
+            try:
+                if what == "force_release":
+                    told = await office.take_away(about, reason, key, timeout)
+                else:
+                    told = await office.look_up(what, about, timeout)
+                if isinstance(told, dict):
+                    return cast("dict[str, Any]", told)
+                raise Fault(FaultKind.NOT_REDIS, "what answers there is not pawl serve")
+            except Fault as fault:
+                pause = bear(engine, fault, options, claim, None, attempt, what, name)
+            await rest(engine, pause, name, what)
+            attempt += 1
 
 
 def _info(told: dict[str, Any]) -> LockInfo:
