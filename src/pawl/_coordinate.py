@@ -13,7 +13,6 @@ from pawl._factory import Settings, description, name_and_key, refuse_on_quorum,
 from pawl.core.barrier import MAX_PARTIES
 from pawl.core.election import Seat, check_after
 from pawl.core.latch import MAX_COUNT
-from pawl.core.names import key_of
 from pawl.core.operations import Plan
 from pawl.core.options import LockOptions, Seconds, check_count
 from pawl.core.validity import to_ms
@@ -111,7 +110,7 @@ def barrier_plan(settings: Settings, name: str, parties: int, given: Mapping[str
     check_count(parties, "parties", 1, MAX_PARTIES)
     refuse_on_quorum(settings, "barrier")
     options = _options(settings, BarrierKwargs, given)
-    return BarrierPlan(Barrier(name, key_of(settings.namespace, name), parties, options.ticket_ms), options)
+    return BarrierPlan(Barrier(*_name_and_key(settings, name), parties, options.ticket_ms), options)
 
 
 def election_plan(settings: Settings, name: str, identity: str | None, given: Mapping[str, Any]) -> Plan:

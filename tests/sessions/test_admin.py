@@ -112,7 +112,9 @@ async def test_locks_of_tasks(clean: Server) -> None:
     async with pawl.connect_async(clean.url) as client, client.lock("mine"):
         infos: list[pawl.LockInfo] = []
         for _ in range(60):
-            infos = infos or await client.locks()
+            infos = await client.locks()
+            if infos:
+                break
             await asyncio.sleep(0.05)
         assert [info.name for info in infos] == ["mine"]
 
@@ -170,12 +172,57 @@ async def test_a_task_is_cancelled(clean: Server) -> None:
         assert [entry.name for entry in await admin.audit()] == ["stuck"]
 
 
-def test_a_young_hold_learns_at_its_renewal(client: pawl.Client, other: pawl.Client) -> None:
-    lease = client.lock("young", ttl=1.2).acquire()
+def test_a_young_hold_learns_within_a_second(client: pawl.Client, other: pawl.Client) -> None:
+    """Its session does not tell of it yet, and its renewal is ten seconds away."""
+    client.lock("first").acquire().release()
+    lease = client.lock("young").acquire()
+    began = time.monotonic()
     assert other.force_release("young", reason="too soon")
-    assert lease.lost.wait(2.0)
-    with other.lock("young").acquire(timeout=1):
+    assert lease.lost.wait(4.0)
+    assert time.monotonic() - began < 2.0
+    with pytest.raises(pawl.LeaseLost) as lost:
+        lease.check()
+    assert lost.value.reason is pawl.LossReason.TAKEN
+
+
+async def test_a_young_hold_of_a_task_learns_within_a_second(clean: Server) -> None:
+    async with pawl.connect_async(clean.url) as holder, pawl.connect_async(clean.url) as admin:
+
+        async def work() -> None:
+            async with holder.lock("young", ttl=60):
+                assert await admin.force_release("young", reason="too soon")
+                await asyncio.sleep(10)
+
+        began = time.monotonic()
+        with pytest.raises(pawl.LeaseLost) as lost:
+            await work()
+        assert time.monotonic() - began < 2.0
+        assert lost.value.reason is pawl.LossReason.TAKEN
+
+
+def test_a_renewal_that_comes_first_says_the_same(client: pawl.Client, other: pawl.Client) -> None:
+    lease = client.lock("brief", ttl=0.9).acquire()
+    assert other.force_release("brief", reason="too soon")
+    assert lease.lost.wait(4.0)
+    with pytest.raises(pawl.LeaseLost) as lost:
+        lease.check()
+    assert lost.value.reason is pawl.LossReason.TAKEN
+    with other.lock("brief").acquire(timeout=1):
         pass
+
+
+def test_all_holds_of_an_owner_learn(client: pawl.Client, other: pawl.Client) -> None:
+    old = client.rlock("shared", owner="job").acquire()
+    eventually(other.locks, "it is told")
+    young, else_ = other.rlock("shared", owner="job").acquire(), other.rlock("else", owner="job").acquire()
+    assert other.force_release("shared", reason="both").holder == "owner=job"
+    for lease in (old, young):
+        assert lease.lost.wait(4.0)
+        with pytest.raises(pawl.LeaseLost) as lost:
+            lease.check()
+        assert lost.value.reason is pawl.LossReason.TAKEN
+    else_.check()
+    else_.release()
 
 
 def test_a_free_name_says_so(client: pawl.Client) -> None:

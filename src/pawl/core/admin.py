@@ -13,7 +13,7 @@ from pawl.core.info import read_info, text_of
 from pawl.core.office import office_of
 from pawl.core.options import check_count
 from pawl.core.runtime import Fault
-from pawl.core.sessions import read_record
+from pawl.core.sessions import grant_tag, read_record
 from pawl.errors import ConfigurationError, NotSupported
 from pawl.model import AuditEntry, Forced
 
@@ -39,6 +39,8 @@ _RECORDS = 20
 _AUDIT_LINES = 1000
 _AUDIT_LIFE_MS = 90 * 86_400_000
 _LONGEST_REASON = 500
+_WORD_LIFE_MS = 60_000
+_OWNER = "owner="
 _TRIES = 5
 _MOST_WAITERS = 100_000
 _OTHER_KINDS = ("semaphore", "rwlock", "election")
@@ -200,14 +202,19 @@ async def force_release(engine: Engine, primitive: Primitive, options: LockOptio
     forced = Forced(primitive.name, released=False, holder="", fence=None)
     for _ in range(_TRIES):
         reply, _ = await query(engine, lock.peek(), options, primitive.name, "force_release")
-        value = text_of(reply[2])
+        value, cur = text_of(reply[2]), reply[3]
         if not value:
             break
-        channel = await _channel_of(engine, setup, options, primitive, value, reply[3])
-        call = lock.force(value, TOMB_MS, channel)
+        processes = await _processes_of(engine, options, primitive, value)
+        heard = await _channels_of(engine, setup, options, primitive, processes, cur)
+        # One holder hears it from the script that takes the name.
+        alone = heard[0] if len(heard) == 1 and not value.startswith(_OWNER) else ""
+        call = lock.force(value, TOMB_MS, alone)
         reply, _ = await query(engine, call, options, primitive.name, "force_release")
         if reply[0] == b"R":
             forced = Forced(primitive.name, released=True, holder=text_of(reply[3]), fence=reply[2])
+            if processes and not alone:
+                await _leave_word(engine, setup, options, primitive, processes, cur)
             break
     outcome = "released" if forced.released else "free"
     if forced.released:
@@ -221,17 +228,37 @@ async def force_release(engine: Engine, primitive: Primitive, options: LockOptio
     return forced
 
 
-async def _channel_of(
-    engine: Engine, setup: Setup, options: LockOptions, primitive: Primitive, value: str, cur: int
-) -> str:
-    """Where the holder's client hears, if its session tells of the hold; else it learns by its next renewal."""
-    process = value.partition("@")[2].rpartition("/")[0]
-    for record in await _records(engine, setup, options, f"{process}/") if process else ():
-        for row in record.holds:
-            held = setup.make(row.kind, row.name)
-            if held is not None and held.key == primitive.key and row.fence == cur:
-                return record.channel
-    return ""
+async def _processes_of(engine: Engine, options: LockOptions, primitive: Primitive, value: str) -> set[str]:
+    """Where the holds are; those of an explicit owner may be of several processes, another program's are of none."""
+    shown = [value.partition("@")[2]]
+    if value.startswith(_OWNER):
+        reply, _ = await query(engine, primitive.inspect(0), options, primitive.name, "force_release")
+        shown = [text_of(one) for one in reply[13][1::3]] if len(reply) > 13 else []
+    return {process for one in shown if (process := one.rpartition("/")[0])}
+
+
+async def _channels_of(
+    engine: Engine, setup: Setup, options: LockOptions, primitive: Primitive, processes: set[str], cur: int
+) -> list[str]:
+    """Where the holders' clients hear, as far as their sessions tell of the hold."""
+    found: list[str] = []
+    for process in sorted(processes):
+        for record in await _records(engine, setup, options, f"{process}/"):
+            rows = ((setup.make(row.kind, row.name), row.fence) for row in record.holds)
+            if any(fence == cur and held is not None and held.key == primitive.key for held, fence in rows):
+                found.append(record.channel)
+    return [channel for channel in found if channel]
+
+
+async def _leave_word(
+    engine: Engine, setup: Setup, options: LockOptions, primitive: Primitive, processes: set[str], cur: int
+) -> None:
+    """Have holders learn of it whose sessions tell nothing of the hold yet: they find it as soon as they do."""
+    tag = grant_tag(primitive, cur)
+    await query(engine, setup.calls.take(tag, _WORD_LIFE_MS), options, primitive.name, "force_release")
+    # After: who told of the hold before that hears it now.
+    for channel in await _channels_of(engine, setup, options, primitive, processes, cur):
+        await query(engine, setup.calls.tell(channel, tag), options, primitive.name, "force_release")
 
 
 async def _note(

@@ -18,7 +18,7 @@ from pawl.core.renewal import upkeep
 from pawl.core.runs import pass_on
 from pawl.core.runtime import Call, Runtime
 from pawl.core.schedule import Schedule
-from pawl.core.sessions import Book
+from pawl.core.sessions import Book, grant_tag
 from pawl.core.tenure import Tenure
 from pawl.errors import ClientClosed
 from pawl.model import LeaseState, LossReason
@@ -286,11 +286,11 @@ class Engine:
         if self.observer is not None:
             self.observer.refused(primitive.kind, primitive.name, began, error)
 
-    def take_away(self, tokens: list[str]) -> None:
-        """Lose the tenures that the server says were taken from this client."""
-        if tokens:
+    def take_away(self, taken: list[str]) -> None:
+        """Lose the tenures that the server says were taken from this client: by their tokens, or by their grants."""
+        if taken:
             for tenure in self.schedule.all():
-                if tenure.token in tokens:
+                if tenure.token in taken or grant_tag(tenure.primitive, tenure.fence) in taken:
                     self.lose(tenure, LossReason.TAKEN)
 
     def limit_hold(self, tenure: Tenure, limit: float) -> None:

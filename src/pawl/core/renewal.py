@@ -152,11 +152,23 @@ async def _renew(engine: Engine, due: list[Tenure], record: Call | None, pages: 
     del outcomes[len(batch) :], calls[len(batch) :]
     if any(tenure.options.durable is not None for tenure in batch):
         await check_renewals(engine, batch, calls, outcomes, patience)
-    for tenure, outcome in _confirmed(engine, batch, outcomes, sent_at):
+    rest = _confirmed(engine, batch, outcomes, sent_at)
+    if any(type(outcome) is list and outcome[0] == b"U" for _, outcome in rest):
+        await _ask_whether_taken(engine)
+    for tenure, outcome in rest:
         if isinstance(outcome, Fault):
             _failed(engine, tenure, outcome)
         else:
             _answered(engine, tenure, outcome, sent_at)
+
+
+async def _ask_whether_taken(engine: Engine) -> None:
+    """Learn of leases that an operator took: to a renewal they look like any that the server does not know."""
+    engine.take_away(engine.runtime.notices())
+    if engine.book is not None:
+        (outcome,) = await engine.runtime.call_many([engine.book.setup.calls.taken()], _TOLD_WITHIN)
+        if not isinstance(outcome, Fault):
+            engine.take_away([bytes(tag).decode() for tag in outcome[3]])
 
 
 def _call(tenure: Tenure) -> Call:

@@ -44,6 +44,7 @@ __all__ = [
     "Setup",
     "Wait",
     "WaitRow",
+    "grant_tag",
     "label_of",
     "read_record",
 ]
@@ -93,6 +94,14 @@ class SessionCalls(Protocol):
 
     def tell(self, channel: str, token: str) -> Call:
         """Wake a waiter of this client."""
+        ...
+
+    def take(self, tag: str, life_ms: int) -> Call:
+        """Note that a token was taken from its holder."""
+        ...
+
+    def taken(self) -> Call:
+        """Read which tokens were taken from their holders of late."""
         ...
 
     def note(self, line: str, data: str, limit: int, life_ms: int) -> Call:
@@ -228,9 +237,14 @@ def _holder_of(tenure: Tenure) -> object:
     return tenure.who if tenure.user is None or tenure.primitive.transferable else tenure.user
 
 
-def _tag(token: str) -> str:
-    # As the server names a ticket to who asks: it tells nothing of the secret.
+def _tag_of(token: str) -> str:
+    # As the scripts name a ticket to whoever asks: it tells nothing of the secret.
     return sha1(token.encode(), usedforsecurity=False).hexdigest()[:16]
+
+
+def grant_tag(primitive: Primitive, fence: int) -> str:
+    """What names a grant to the client that has it; all holds of an explicit owner are of one."""
+    return _tag_of(f"{primitive.key} {fence}")
 
 
 def read_record(session: str, text: bytes) -> Record | None:
@@ -371,6 +385,8 @@ class Book:
                 if had is None or not had <= offset_ms <= had + _JITTER_MS:
                     self._offset_ms = offset_ms
                 self.published |= outcome[0] == b"P"
+            if outcome[0] == b"P" and outcome[3]:
+                self._engine.take_away([bytes(tag).decode() for tag in outcome[3]])
             return
         self.published |= outcome.maybe_applied
         self._rows = None
@@ -432,7 +448,7 @@ class Book:
         for target, (primitive, who, since) in ripe.items():
             rank = -1 if isinstance(target, Sleeper) or target.rank is None else target.rank
             mode: str = getattr(primitive, "mode", "")
-            tag = _tag(target.token) if mode and isinstance(target, Claim) else ""
+            tag = _tag_of(target.token) if mode and isinstance(target, Claim) else ""
             wait = self.waits.get(target)
             if wait is None or wait.who is not who:
                 self._waits_told += 1
@@ -452,6 +468,7 @@ class Book:
         tenures: Iterable[Tenure] = schedule.all() if waiting else schedule.some(_MOST_ROWS)
         first: list[HoldRow] = []
         rest: list[HoldRow] = []
+        ripe_at = inf
         for tenure in tenures:
             who = _holder_of(tenure)
             if who in waiting:
@@ -459,6 +476,9 @@ class Book:
                 first.append(self._hold(tenure, who))
             elif now - tenure.granted_at >= _RIPE:
                 rest.append(self._hold(tenure, who))
+            else:
+                ripe_at = min(ripe_at, tenure.granted_at + _RIPE)
+        self._look_at = min(self._look_at, max(ripe_at, now + _LEAST_STEP))
         return first + rest
 
     def _hold(self, tenure: Tenure, who: object) -> HoldRow:

@@ -22,6 +22,8 @@ _NOTE = load(__name__, "note")
 _LINES = load(__name__, "lines")
 _REMEMBER = load(__name__, "remember")
 _RECALL = load(__name__, "recall")
+_TAKE = load(__name__, "take")
+_TAKEN = load(__name__, "taken")
 
 
 def _pack(*words: str | int) -> bytes:
@@ -35,7 +37,7 @@ class SessionKeys:
         namespace: The namespace as keys begin with it.
     """
 
-    __slots__ = ("_audit", "_order", "_prefix", "_sessions")
+    __slots__ = ("_audit", "_order", "_prefix", "_sessions", "_taken")
 
     def __init__(self, namespace: str) -> None:
         # No namespace holds a colon, so the empty one meets no other.
@@ -44,10 +46,11 @@ class SessionKeys:
         self._sessions = _pack(helper_key(home, f"{WIRE_VERSION}:sessions"))
         self._order = _pack(helper_key(home, f"{WIRE_VERSION}:sessions:order"))
         self._audit = _pack(helper_key(home, f"{WIRE_VERSION}:audit"))
+        self._taken = _pack(helper_key(home, f"{WIRE_VERSION}:taken"))
 
     def publish(self, session: str, number: int, ttl_ms: int, data: str) -> Call:
         """Write a session's record; see ``publish.lua``."""
-        keys = _pack(self._prefix + session) + self._sessions + self._order
+        keys = _pack(self._prefix + session) + self._sessions + self._order + self._taken
         return Call(_PUBLISH, keys + _pack(session, number, ttl_ms, data))
 
     def drop(self, session: str) -> Call:
@@ -65,6 +68,14 @@ class SessionKeys:
     def tell(self, channel: str, token: str) -> Call:
         """Wake a waiter; see ``tell.lua``."""
         return Call(_TELL, self._sessions + _pack(channel, token))
+
+    def take(self, tag: str, life_ms: int) -> Call:
+        """Note that a token was taken from its holder; see ``take.lua``."""
+        return Call(_TAKE, self._taken + _pack(tag, life_ms))
+
+    def taken(self) -> Call:
+        """Read which tokens were taken from their holders; see ``taken.lua``."""
+        return Call(_TAKEN, self._taken)
 
     def note(self, line: str, data: str, limit: int, life_ms: int) -> Call:
         """Write a line into the audit trail; see ``note.lua``."""

@@ -1,7 +1,7 @@
 -- Writes the record of one session, and keeps the two indexes of live sessions.
--- keys: record, sessions, order
+-- keys: record, sessions, order, taken
 -- args: id, number, ttl_ms, data, rid
--- returns: {'P', rid, now_ms}
+-- returns: {'P', rid, now_ms, {tag of a grant that was taken of late, ...}}
 -- invariant: a copy that comes late never replaces a newer record; a record that nobody writes any more goes with
 --   its own expiry, its index entries with the next writer's sweep, and both indexes outlive the longest record.
 local id, number, ttl_ms = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
@@ -10,9 +10,10 @@ local before = call('GET', RECORD)
 local left, order_left = call('PTTL', SESSIONS), call('PTTL', ORDER)
 read_clock()
 call('ZCARD', ORDER)
+local taken = call('ZRANGEBYSCORE', KEYS[4], string.format('%.0f', now_ms), '+inf')
 local dead = call('ZRANGEBYSCORE', SESSIONS, '-inf', string.format('%.0f', now_ms - 1), 'LIMIT', 0, 1000)
 if before and tonumber(string.match(before, '^%d+ (%d+) ') or '0') >= number then
-  return {'P', RID, now_ms}
+  return {'P', RID, now_ms, taken}
 end
 if #dead > 0 then
   call('ZREM', SESSIONS, unpack(dead))
@@ -28,4 +29,4 @@ end
 if order_left < ttl_ms then
   call('PEXPIREAT', ORDER, expiry)
 end
-return {'P', RID, now_ms}
+return {'P', RID, now_ms, taken}

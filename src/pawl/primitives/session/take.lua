@@ -1,0 +1,15 @@
+-- Notes that a grant was taken from its holder, for a client of which nobody knew where it hears.
+-- keys: taken
+-- args: tag (a digest of the grant), life_ms, rid
+-- returns: {'N', rid, now_ms}
+-- invariant: a note only says what happened, and noting it again changes nothing; all of them go with their key.
+local TAKEN, tag = KEYS[1], ARGV[1]
+local left = call('PTTL', TAKEN)
+read_clock()
+local life_ms = tonumber(ARGV[2])
+call('ZREMRANGEBYSCORE', TAKEN, '-inf', string.format('%.0f', now_ms))
+call('ZADD', TAKEN, string.format('%.0f', now_ms + life_ms), tag)
+if left < life_ms then
+  call('PEXPIREAT', TAKEN, string.format('%.0f', now_ms + life_ms))
+end
+return {'N', RID, now_ms}

@@ -1,0 +1,7 @@
+-- Reads which grants were taken from their holders of late.
+-- keys: taken
+-- args: rid
+-- returns: {'T', rid, now_ms, {tag, ...}}
+-- invariant: it writes nothing.
+read_clock()
+return {'T', RID, now_ms, call('ZRANGEBYSCORE', KEYS[1], string.format('%.0f', now_ms), '+inf')}
