@@ -20,6 +20,7 @@ from pawl.core.runtime import Fault
 from pawl.runtimes.shared import now
 from pawl.topology.endpoint import ClusterNodes, Endpoint, Masters, Sentinels
 from pawl.topology.redlock import why_poor
+from pawl.topology.sentinel import read_view
 from pawl.transport.connect import fault_of, make_sync
 
 __all__ = ["Report", "acl_rules", "examine", "needed_commands"]
@@ -87,15 +88,12 @@ def _master_by(sentinel: Endpoint, service: str) -> tuple[str | None, str]:
     connection = make_sync(sentinel, _TIMEOUT)
     try:
         connection.connect()
-        found = _listed(_ask(connection, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", service))
-    except (redis.RedisError, OSError) as error:
+        view = read_view(_ask(connection, "SENTINEL", "MASTER", service))
+    except (redis.RedisError, OSError, ValueError) as error:
         return None, fault_of(error, sentinel.shown).text.removeprefix(f"{sentinel.shown}: ")
     finally:
         connection.disconnect()
-    if len(found) != 2:
-        return None, "it knows no such master"
-    host = found[0].decode()
-    return f"[{host}]:{int(found[1])}" if ":" in host else f"{host}:{int(found[1])}", ""
+    return f"[{view.host}]:{view.port}" if ":" in view.host else f"{view.host}:{view.port}", ""
 
 
 def _look(endpoint: Endpoint, ttl: float) -> tuple[Report, Facts | None]:
@@ -268,6 +266,10 @@ def needed_commands() -> dict[str, tuple[str, ...]]:
 _KEY = "pawl:doctor"
 _CHANNEL = "pawl:wake:doctor"
 _SAMPLES: dict[str, tuple[str, ...]] = {
+    "ASKING": (),
+    "CLUSTER": ("SLOTS",),
+    "ECHO": ("x",),
+    "ROLE": (),
     "AUTH": ("user", "password"),
     "EVAL": ("return 1", "0"),
     "EVALSHA": ("0" * 40, "0"),

@@ -114,7 +114,7 @@ def test_sentinels_are_asked_for_their_master() -> None:
     assert sentinels.worst == "ok"
     assert master.server == group.servers[0].url
     assert unknown.worst == "error"
-    assert "it knows no such master" in unknown.findings[0].text
+    assert "No such master with that name" in unknown.findings[0].text
     role = next(finding for finding in sentinel.findings if finding.check == "role")
     assert (role.text, role.cure) == ("a Sentinel", "use redis+sentinel://host,host,host/service")
 

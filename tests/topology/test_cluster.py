@@ -319,3 +319,15 @@ def test_tls_to_plain_nodes(cluster: ClusterGroup, colour: Colour) -> None:
     url = cluster.url.replace("redis+", "rediss+")
     with pytest.raises(pawl.BackendUnavailable, match="the port is plain, without TLS"):
         colour.connect(url).lock(unavailable_after=0.5).acquire()
+
+
+def test_a_user_who_may_not_see_the_cluster_is_told_at_once(cluster: ClusterGroup, colour: Colour) -> None:
+    for node in cluster.nodes:
+        node.command("ACL", "SETUSER", "blind", "on", ">s3cret", "~*", "&*", "+@all", "-cluster")
+    client = colour.connect(cluster.url.replace("://", "://blind:s3cret@"))
+    began = time.monotonic()
+    with pytest.raises(pawl.BackendDenied, match="no node tells of the cluster"):
+        client.lock("a").acquire()
+    assert time.monotonic() - began < 5
+    for node in cluster.nodes:
+        node.command("ACL", "DELUSER", "blind")

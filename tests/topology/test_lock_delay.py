@@ -120,11 +120,14 @@ def test_local_hand_over_is_for_equals(server: Server, colour: Colour) -> None:
     second.release()
 
 
-def test_on_independent_masters_it_is_refused(server: Server, colour: Colour) -> None:
+def test_on_independent_masters_it_counts_to_what_a_restarted_one_may_forget(
+    server: Server, colour: Colour
+) -> None:
     urls = [server.url, "redis://127.0.0.1:1", "redis://127.0.0.1:2"]
-    for options in ({"lock_delay": 1.0}, {"replicas": 1}):
-        with pytest.raises(pawl.NotSupported, match="is for one master"):
-            colour.connect(urls).lock(**options)
+    with pytest.raises(pawl.NotSupported, match="is for one master"):
+        colour.connect(urls).lock(replicas=1)
+    with pytest.raises(pawl.ConfigurationError, match="ttl and lock_delay are 61 s"):
+        colour.connect(urls).lock(ttl=30, lock_delay=31)
 
 
 def test_a_confirmation_gives_no_more_than_was_left(server: Server, colour: Colour) -> None:

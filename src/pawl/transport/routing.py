@@ -132,7 +132,8 @@ class Router(ABC):
             text = f"{told}: the server is not part of a cluster: use redis://"
             return Fault(FaultKind.UNSUPPORTED, text, final=True)
         final = all(fault.final for fault in faults)
-        kind = faults[0].kind if final else FaultKind.UNREACHABLE
+        # All of one mind, say that this user may not ask: no other try helps, and the cause is told as what it is.
+        kind = faults[0].kind if len({fault.kind for fault in faults}) == 1 else FaultKind.UNREACHABLE
         return Fault(kind, f"{self._target.shown}: no node tells of the cluster: {told}", final=final)
 
     def streams(self, calls: Sequence[Call]) -> list[list[int]]:
