@@ -117,7 +117,18 @@ CLIENTS: dict[str, Callable[[], list[Any]]] = {
 
 _LEAVE_HOLDS = "if holding then\n  call('DEL', NAME)\nend\nif closing"
 
+_BARRED = "first[1] and (mode == 'x' or string.sub(first[1], 1, 2) == 'x:')"
+
 SCRIPTS: dict[str, tuple[str, str]] = {
+    "a master votes for a writer beside readers": (
+        _BARRED,
+        "first[1] and string.sub(first[1], 1, 2) == 'x:'",
+    ),
+    "a master votes for a reader beside a writer": (_BARRED, "first[1] and mode == 'x'"),
+    "a reader's fence is written back to any master": (
+        "if expiry < now_ms then\n  return {'U', RID, 'none', now_us}\nend\n",
+        "",
+    ),
     "S4 a write-back counts on any master": (
         "if value ~= token then\n  return {'U', RID, value and",
         "if false then\n  return {'U', RID, value and",
@@ -189,6 +200,13 @@ SCRIPTS: dict[str, tuple[str, str]] = {
 }
 
 WHERE: dict[str, Where] = {
+    **dict.fromkeys(
+        (
+            "a master votes for a writer beside readers", "a master votes for a reader beside a writer",
+            "a reader's fence is written back to any master",
+        ),
+        (("rwlock",), ("redlock3",)),
+    ),
     **dict.fromkeys(
         (
             "half of the masters are a quorum", "the fence of a majority is not written back",

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from pawl.testing.sim import Fault, Plan, draw, run, simulate
 from pawl.testing.sim.command import main, story
+from pawl.testing.sim.jobs import add_to_file, simulate_in_parts
 from pawl.testing.sim.lua import Interpreter
 from pawl.testing.sim.plan import FAULTS, OPERATIONS
 from pawl.testing.sim.simulation import quiet
@@ -33,7 +36,7 @@ def test_no_seed_breaks_a_promise(part: int) -> None:
         print(story(finding.result.trace, 60))
         pytest.fail(f"seed {finding.seed}: {finding.result.violation}\n{finding.smallest.to_json()}")
     assert report.seeds == size
-    assert report.second_owners >= size / 12, "too seldom did somebody take over after a loss"
+    assert report.second_owners >= size / 7, "too seldom did somebody take over after a loss"
     struck = {fault for fault in FAULTS if any(report.counts[fault, what] for what in OPERATIONS)}
     assert struck == {*FAULTS}
 
@@ -94,6 +97,23 @@ def test_every_kind_of_fault_can_be_done() -> None:
             result = run(plan)
             assert not result.violation
             assert any(event[1:3] == ("fault", kind) for event in result.trace)
+
+
+def test_several_processes_give_what_one_gives(tmp_path: Path) -> None:
+    alone, together = simulate(range(60)), simulate_in_parts(range(60), 2)
+    assert not alone.findings
+    assert together.table() == alone.table()
+    assert together.summary().split(";")[1:] == alone.summary().split(";")[1:]
+    assert (together.seeds, together.second_owners) == (60, alone.second_owners)
+    kept = tmp_path / "results.json"
+    add_to_file(kept, range(20, 60), simulate(range(20, 60)))
+    add_to_file(kept, range(20), simulate(range(20)))
+    found = json.loads(kept.read_text())
+    assert found["ranges"] == [[0, 60]]
+    met = {f"{one} {other}": alone.counts[one, other] for one in FAULTS for other in OPERATIONS}
+    assert found["met"] == {pair: count for pair, count in met.items() if count}
+    with pytest.raises(ValueError, match="already"):
+        add_to_file(kept, range(59, 61), alone)
 
 
 def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:

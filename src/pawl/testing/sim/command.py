@@ -11,6 +11,7 @@ from typing import Any
 
 from pawl.testing.sim.campaign import Finding, Report, simulate
 from pawl.testing.sim.drawing import draw
+from pawl.testing.sim.jobs import add_to_file, simulate_in_parts
 from pawl.testing.sim.oracle import shown
 from pawl.testing.sim.plan import Plan
 from pawl.testing.sim.simulation import Result, quiet, run
@@ -47,15 +48,7 @@ def _one(plan: Plan) -> int:
     return 1 if result.violation else 0
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Run the command.
-
-    Args:
-        arguments: What follows the verb.
-
-    Returns:
-        0; 1 after a violation; 3 if in 20,000 seeds or more a fault never met an operation that it could meet.
-    """
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m pawl.testing simulate",
         description="Run pawl's protocol and scripts on virtual time, with faults, one run for each seed.",
@@ -69,7 +62,21 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--as-drawn", action="store_true", help="do not look for the smallest plan that fails"
     )
-    given = parser.parse_args(arguments)
+    parser.add_argument("--jobs", type=int, default=1, help="processes that share the work; default 1")
+    parser.add_argument("--results", type=Path, help="add the numbers to this file, for a campaign in parts")
+    return parser
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command.
+
+    Args:
+        arguments: What follows the verb.
+
+    Returns:
+        0; 1 after a violation; 3 if in 20,000 seeds or more a fault never met an operation that it could meet.
+    """
+    given = _parser().parse_args(arguments)
     if given.replay is not None:
         return _one(Plan.from_json(given.replay.read_text()))
     if given.trace:
@@ -81,9 +88,13 @@ def main(arguments: Sequence[str]) -> int:
             shown_at[0] = time.monotonic()
             _say(report.summary())
 
-    report = simulate(
-        range(given.start, given.start + given.seeds), smallest=not given.as_drawn, progress=progress
-    )
+    seeds = range(given.start, given.start + given.seeds)
+    if given.jobs > 1:
+        report = simulate_in_parts(seeds, given.jobs, smallest=not given.as_drawn, progress=progress)
+    else:
+        report = simulate(seeds, smallest=not given.as_drawn, progress=progress)
+    if given.results is not None:
+        add_to_file(given.results, seeds, report)
     for finding in report.findings:
         _tell(finding)
     _say(report.table())

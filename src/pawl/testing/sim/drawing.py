@@ -18,11 +18,14 @@ __all__ = ["draw"]
 _LEAST = 40
 """Operations of a run, at least."""
 
+_LOSES = 6
+"""Of so many seeds one has holders that are away for longer than their leases live."""
+
 _TOPOLOGIES: dict[str, dict[str, float]] = {
     "mutex": {"single": 0.82, "pair": 0.11, "redlock3": 0.05, "redlock5": 0.02},
     "multi_lock": {"single": 0.82, "pair": 0.12, "redlock3": 0.06},
     "semaphore": {"single": 0.85, "pair": 0.15},
-    "rwlock": {"single": 0.85, "pair": 0.15},
+    "rwlock": {"single": 0.85, "pair": 0.1, "redlock3": 0.05},
     "election": {"single": 0.85, "pair": 0.15},
 }
 """What the servers may be to each other, for each family."""
@@ -59,6 +62,8 @@ def draw(
     drawn = [
         _fault(rng, rng.choice(kinds), span, len(clients), aims) for _ in range(rng.choice((1, 2, 3, 5)))
     ]
+    if seed % _LOSES == _LOSES - 1 and not only and family not in ("latch", "barrier"):
+        drawn += _losses(seed, len(clients), ttl, span)
     return Plan(
         seed,
         locks,
@@ -71,6 +76,23 @@ def draw(
         primitive=family,
         topology=topology,
     )
+
+
+def _losses(seed: int, clients: int, ttl: float, span: float) -> list[Fault]:
+    """Holders that are away for longer than their leases live, so that others take over."""
+    # A generator of its own: what else the seed decides stays as it is.
+    rng = Random(f"losses of {seed}")  # noqa: S311 - repeatable, on purpose
+    return [
+        Fault(
+            rng.choice(("pause", "pause", "suspend", "kill", "cut_out")),
+            round(rng.random() * span / 2, 4),
+            round(ttl * rng.uniform(1.2, 2.2), 4),
+            client,
+            1.0,
+            "hold" if rng.random() < 0.9 else "",
+        )
+        for client in rng.sample(range(clients), 2)
+    ]
 
 
 def _pick(rng: Random, chances: dict[str, float]) -> str:

@@ -77,7 +77,9 @@ def draw_locks(rng: Random, family: str, topology: str, ttl: float) -> tuple[Loc
         permits = rng.choice((1, 2, 3))
         locks = [("semaphore", "a", {"permits": permits, **rng.choice(_PERMITS)}) for _ in range(count)]
     elif family == "rwlock":
-        locks = [("rwlock_write", "a", {}), *((k, "a", o) for k, o in (rng.choice(_RW) for _ in range(3)))]
+        # A majority cannot tell who may upgrade.
+        known = [one for one in _RW if not (topology.startswith("redlock") and "upgradable" in one[1])]
+        locks = [("rwlock_write", "a", {}), *((k, "a", o) for k, o in (rng.choice(known) for _ in range(3)))]
     elif family == "multi_lock":
         locks = [_MULTI[0], *(rng.choice(_MULTI) for _ in range(2))]
     elif family == "election":

@@ -13,7 +13,6 @@ from pawl.errors import LeaseLost, NotHeld
 from pawl.model import LeaseState
 from pawl.testing.sim.beliefs import Belief, conflict
 from pawl.testing.sim.invariants import Snapshot, Step
-from pawl.testing.sim.masters import Vote
 from pawl.testing.sim.permit_rules import PermitState
 from pawl.testing.sim.watch import State, Watch
 
@@ -32,6 +31,9 @@ _TOLD_WITHIN = (
 _TOLD_AGAIN = 1.5
 
 
+Owner = tuple[str, int, Any]
+
+
 class Oracle:
     """See the module.
 
@@ -48,7 +50,7 @@ class Oracle:
         self.top: dict[str, int] = {}
         self.newest_writer: dict[str, int] = {}
         self.counts: Counter[str] = Counter()
-        self.lost: dict[str, str] = {}
+        self.lost: dict[str, Owner] = {}
         self._longest = longest
         self.watches: dict[Node, Watch] = {}
         for node in fleet.nodes:
@@ -81,7 +83,7 @@ class Oracle:
             if not belief.holds():
                 continue
             tenure = belief.lease._tenure
-            if isinstance(after, Vote):
+            if self.fleet.masters:
                 self._elected(name, belief, step)
                 continue
             expiry = _kept(after, tenure.token, belief.mode)
@@ -105,9 +107,8 @@ class Oracle:
                 # It may have forgotten the vote; nobody else gets it from there for so long.
                 votes += 1
                 continue
-            vote = self.watches[node].vote(name)
-            if vote is not None and vote.value == tenure.token:
-                votes += vote.expiry + _SLACK_MS >= node.us_at(until) // 1000
+            expiry = self.watches[node].vote(name, tenure.token, belief.mode)
+            votes += expiry >= 0 and expiry + _SLACK_MS >= node.us_at(until) // 1000
         if votes * 2 <= len(self.fleet.nodes):
             self.world.fail(f"I3: {tenure.token} relies on {name!r} with {votes} votes after {step}")
 
@@ -120,9 +121,8 @@ class Oracle:
             may_repeat: True for a lease that goes on with the fence of another: adopted, or of a shared owner.
         """
         world = self.world
-        beliefs = [
-            other for other in self.beliefs.get(key, ()) if other.lease is not belief.lease and other.holds()
-        ]
+        before = self.beliefs.get(key, ())
+        beliefs = [other for other in before if other.lease is not belief.lease and other.holds()]
         if not belief.holds():
             world.fail(f"grant: {_told(belief)} of {key!r} has no validity left")
         for wrong in conflict(belief, beliefs):
@@ -133,9 +133,9 @@ class Oracle:
         self._judge_fence(key, belief, may_repeat=may_repeat)
         beliefs.append(belief)
         self.beliefs[key] = beliefs
-        if self.lost.get(key, belief.process.name) != belief.process.name:
+        mine = _owner(belief.lease, belief.process)
+        if self.lost.pop(key, mine) != mine or any(_overdue(other, belief) for other in before):
             self.counts["second owner after a loss"] += 1
-            del self.lost[key]
 
     def _judge_fence(self, key: str, belief: Belief, *, may_repeat: bool) -> None:
         """Fences rise; of those who hold together, only a writer's must be above all before it."""
@@ -157,7 +157,7 @@ class Oracle:
 
     def told(self, key: str, lease: BaseLease, process: Process) -> None:
         """Judge a loss at the moment in which its owner is told."""
-        self.lost[key] = process.name
+        self.lost[key] = _owner(lease, process)
         self.counts["lost"] += 1
         late = process.clock.boot() - lease._tenure.valid_until
         # Timers that stood still in a suspend are set anew within a second.
@@ -211,7 +211,7 @@ class Oracle:
         """A process died: it believes in nothing any more."""
         for key, beliefs in self.beliefs.items():
             if any(belief.process is process and belief.lease._tenure.live for belief in beliefs):
-                self.lost[key] = process.name
+                self.lost[key] = (process.name, process.life, None)
             self.beliefs[key] = [belief for belief in beliefs if belief.process is not process]
 
 
@@ -224,6 +224,22 @@ def _kept(after: State, token: str, mode: str) -> int:
         # A writer's downgrade is on its way: the server may still, or already, know it otherwise.
         return expiry if mode in (held, "1") else -1
     return -1
+
+
+def _owner(lease: BaseLease, process: Process) -> Owner:
+    """Who holds a lease: a thread or task of a process."""
+    return process.name, process.life, lease._who
+
+
+def _overdue(before: Belief, after: Belief) -> bool:
+    """Whether a lease ran out on its owner, who does not know it yet, and somebody else has the name now."""
+    lease, clock = before.lease, before.process.clock
+    return (
+        _owner(lease, before.process) != _owner(after.lease, after.process)
+        and (before.exclusive or after.exclusive)
+        and not lease._released
+        and clock.boot() >= lease._tenure.valid_until
+    )
 
 
 def _told(belief: Belief) -> str:

@@ -9,7 +9,7 @@ from pawl.testing.sim.invariants import Snapshot, Ticket
 from pawl.testing.sim.permit_rules import PermitRun, PermitState, Wish
 from pawl.testing.sim.store import Store, Value, ZSet
 
-__all__ = ["permit_run", "take_mutex", "take_permits"]
+__all__ = ["permit_run", "share_run", "take_mutex", "take_permits"]
 
 _MUTEX = ("name", "fence", "queue", "tickets", "holds")
 _PERMITS = ("permits", "fence", "queue", "tickets", "holds")
@@ -110,3 +110,13 @@ def permit_run(script: str, args: list[bytes], reply: Reply) -> PermitRun:
     if script == "acquire":
         return PermitRun(script, token, mode, args[2].decode(), int(args[6]), int(args[3]), status)
     return PermitRun(script, token, mode, limit=int(args[2]), reply=status)
+
+
+def share_run(script: str, args: list[bytes], reply: Reply) -> PermitRun:
+    """One run of a script of readers and writers on one of several masters."""
+    if script not in ("share", "note"):
+        return permit_run(script, args, reply)
+    status = reply[0].decode(), *reply[2:]
+    return PermitRun(
+        "acquire" if script == "share" else script, args[0].decode(), args[1].decode(), reply=status
+    )

@@ -13,8 +13,8 @@ from pawl.core.runtime import Call, Reply
 from pawl.core.scripts import load
 from pawl.testing.sim.invariants import Snapshot, Step, broken
 from pawl.testing.sim.masters import Vote, broken_vote, take_vote, vote_step
-from pawl.testing.sim.permit_rules import PermitState, broken_permits
-from pawl.testing.sim.snapshots import permit_run, take_mutex, take_permits
+from pawl.testing.sim.permit_rules import PermitState, broken_permits, broken_share
+from pawl.testing.sim.snapshots import permit_run, share_run, take_mutex, take_permits
 from pawl.testing.sim.steps import multi_steps, reads_only, step_of, tomb_of
 
 if TYPE_CHECKING:
@@ -38,13 +38,16 @@ _MUTEX = (
     "own_renew",
     "own_leave",
 )
-_SCRIPTS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "mutex": ("pawl.primitives.mutex", _MUTEX),
-    "multi": ("pawl.primitives.mutex", ("multi",)),
-    "election": ("pawl.primitives.election", ("acquire", "renew", "leave")),
-    "permits": ("pawl.primitives.permits", ("acquire", "renew", "leave", "limit", "inspect")),
-    "vote": ("pawl.primitives.redlock", ("grant", "ratify", "renew", "leave")),
-}
+_SCRIPTS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+    ("mutex", "pawl.primitives.mutex", _MUTEX),
+    ("multi", "pawl.primitives.mutex", ("multi",)),
+    ("election", "pawl.primitives.election", ("acquire", "renew", "leave")),
+    ("permits", "pawl.primitives.permits", ("acquire", "renew", "leave", "limit", "inspect")),
+    ("vote", "pawl.primitives.redlock", ("grant", "ratify", "renew", "leave")),
+    ("share", "pawl.primitives.redlock", ("share", "note")),
+    ("share", "pawl.primitives.permits", ("renew", "leave")),
+)
+_OF_MASTERS = ("vote", "share")
 _NEEDS_NO_MEMORY = frozenset({"renew", "leave", "own_renew", "own_leave"})
 
 
@@ -53,9 +56,9 @@ def _families(*, masters: bool) -> dict[str, str]:
     # Several masters are looked at by a script of the mutex, though nobody queues there.
     return {
         load(package, name).sha: family
-        for family, (package, names) in _SCRIPTS.items()
+        for family, package, names in _SCRIPTS
         for name in names
-        if (family == "vote") == masters
+        if (family in _OF_MASTERS) == masters
     }
 
 
@@ -95,6 +98,8 @@ class Watch:
                 self._mutex(parts, step, 0, changed=changed)
         elif family == "vote":
             self._vote(script.name, keys, args, reply)
+        elif family == "share":
+            self._share(script.name, keys, args, reply)
         else:
             self._expiring(keys)
             if script.name == "touch" and keys[0] in self._mutexes:
@@ -135,13 +140,15 @@ class Watch:
         kept += [(name, vote.leases) for name, (_, vote) in self._votes.items()]
         return {token: name.decode() for name, leases in kept for token in leases}
 
-    def vote(self, name: str) -> Vote | None:
-        """What this master says of a name, of several masters."""
-        found = self._votes.get(name.encode())
-        if found is None:
-            return None
-        self.node.store.begin(self.node.us_at(self.world.now))
-        return found[1].at(self.node.store.now_ms)
+    def vote(self, name: str, token: str, mode: str) -> int:
+        """Until when this master, of several, keeps its vote for a token in a mode; below 0: it has none."""
+        key, now_ms = name.encode(), self.node.us_at(self.world.now) // 1000
+        if key in self._permits:
+            held, expiry = self._permits[key][1].at(now_ms).holders.get(token, ("", -1))
+            # A writer's downgrade is on its way: the server may still, or already, know it otherwise.
+            return expiry if mode in (held, "1") else -1
+        vote = self._votes[key][1].at(now_ms) if key in self._votes else None
+        return vote.expiry if vote is not None and vote.value == token else -1
 
     # By family --------------------------------------------------------------------------------------------------
 
@@ -209,6 +216,23 @@ class Watch:
         self._left(step.leaving, int(args[1]) if script == "leave" else 0, after.leases, step)
         if step.leaving and step.reply[0] == "R":
             self.freed.add(step.leaving)
+        self._expiring(keys)
+        self._believed(node, name.decode(), after, step)
+
+    def _share(self, script: str, keys: tuple[bytes, ...], args: list[bytes], reply: Reply) -> None:
+        """One run of a script of readers and writers on one of several masters."""
+        node, name = self.node, keys[0]
+        parts = (name, keys[1], b"", b"", keys[-1])
+        known = self._permits.get(name)
+        before = PermitState(node.store.now_ms) if known is None else known[1]
+        run, after = share_run(script, args, reply), take_permits(node.store, parts)
+        self._permits[name] = parts, after
+        for what in broken_share(before, after, run):
+            self.world.fail(what)
+        step = Step(script, run.token, reply=run.reply)
+        self._left(run.leaving, int(args[3]) if script == "leave" else 0, after.leases(), step)
+        if run.leaving and run.reply[0] == "R":
+            self.freed.add(run.leaving)
         self._expiring(keys)
         self._believed(node, name.decode(), after, step)
 
