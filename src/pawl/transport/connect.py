@@ -14,6 +14,7 @@ import redis.asyncio
 from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
 from redis.credentials import CredentialProvider
+from redis.exceptions import NoPermissionError
 from redis.retry import Retry
 
 from pawl.core.faults import classify
@@ -195,7 +196,7 @@ def fault_of(error: BaseException, shown: str) -> Fault:  # noqa: PLR0911 - one 
     """
     text = str(error) or type(error).__name__
     where = f"{shown}: {text}"
-    if isinstance(error, redis.AuthenticationError):
+    if isinstance(error, (redis.AuthenticationError, NoPermissionError)):
         return Fault(FaultKind.DENIED, where, final=True)
     if isinstance(error, redis.InvalidResponse) or "Protocol error" in text or "Protocol Error" in text:
         return Fault(FaultKind.NOT_REDIS, where, final=True)
