@@ -15,6 +15,7 @@ import pytest
 
 import pawl
 from pawl.model import LossReason
+from pawl.primitives.mutex import Mutex
 from pawl.testing.servers import Server
 from tests.contention.rig import (
     PATIENCE,
@@ -107,12 +108,11 @@ def test_a_run_of_threads_goes_on_while_nobody_else_waits(server: Server) -> Non
             for _ in range(40):
                 with lock as lease:
                     record.enter("", lease)
-                    time.sleep(0.0001)
                     record.leave()
 
         run_threads([serve] * MANY)
         record.check()
-        assert longest_run(record) > 2 * 17
+        assert longest_run(record) > 17
         all_at_rest(server, [client._engine], "x")
 
 
@@ -131,7 +131,7 @@ async def test_a_run_of_tasks_goes_on_while_nobody_else_waits(server: Server) ->
         async with asyncio.timeout(PATIENCE):
             await asyncio.gather(*(serve() for _ in range(MANY)))
         record.check()
-        assert longest_run(record) > 2 * 17
+        assert longest_run(record) > 17
         all_at_rest(server, [client._engine()], "x")
 
 
@@ -392,3 +392,33 @@ def test_a_tenure_lost_on_its_way_is_not_owned(valkey: Server, clients: list[paw
     assert granted[0][1] == "held"
     assert first_token not in granted[0][0]
     all_at_rest(valkey, [engine], "x")
+
+
+def test_what_is_posted_beside_a_run_is_fetched_or_dropped(server: Server) -> None:
+    """A connection with a reply that is owed serves the next question all the same, whatever the reply says."""
+    with pawl.connect(server.url) as client:
+        lease = client.lock("x").acquire()
+        link = client._runtime._local.link
+        assert link is not None
+        primitive = lease._tenure.primitive
+        assert isinstance(primitive, Mutex)
+        more = primitive.more(lease._tenure.token, 16)
+        for _ in range(2):
+            # The first one is unknown to the server, the second is not.
+            fetch = link.post(more, 1.0)
+            assert fetch is not None
+            assert link.post(more, 1.0) is None, "one at a time"
+            reply = fetch()
+            assert reply is not None
+            assert reply[0] == b"H"
+            assert fetch() is None, "it was fetched"
+        fetch = link.post(more, 1.0)
+        wrong = Mutex("lock", "y", "pawl:y")
+        server.command("RPUSH", "pawl:y", "of somebody else")
+        with client.lock("z"):
+            pass
+        assert fetch is not None
+        assert fetch() is None, "the connection was used meanwhile"
+        assert link.post(wrong.more("t", 16), 1.0) is not None
+        lease.release()
+        assert not link.dead

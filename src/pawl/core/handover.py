@@ -24,13 +24,12 @@ from typing import TYPE_CHECKING
 from weakref import ref
 
 from pawl.core.claim import Claim
-from pawl.core.tenure import Tenure
 from pawl.model import LeaseState
 
 if TYPE_CHECKING:
     from pawl.core.lease import BaseLease
-    from pawl.core.options import LockOptions
     from pawl.core.runtime import Parker, Runtime
+    from pawl.core.tenure import Tenure
     from pawl.errors import PawlError
 
 __all__ = ["Place", "Places", "Sleeper", "Turn"]
@@ -79,9 +78,6 @@ class Sleeper:
         """True once a turn was passed to it; it must be used or passed on."""
         return self.tenure is not None or self.claim is not None
 
-
-_AHEAD = 6
-"""So many must wait for one of them to ask for more fences: about as many as are served while it asks."""
 
 # Shared by all places where nobody ever waited; never added to.
 _NOBODY: deque[Sleeper] = deque()
@@ -216,20 +212,8 @@ class Place:
             and (self.streak == 0 or now - self.since < options.hand_over_for)
         )
 
-    def may_ask_more(self, tenure: object, options: LockOptions) -> bool:
-        """Whether one who waits may ask for more fences for the present owner's tenure, while others use the rest."""
-        return (
-            type(tenure) is Tenure
-            and tenure.lone
-            and not tenure.asked
-            and tenure.state is LeaseState.HELD
-            and 0 < options.asks_at <= self.streak
-            # Who asks is the last of them, and has its answer before its turn.
-            and len(self.sleepers) >= _AHEAD
-        )
-
     def take_more(self, tenure: Tenure, first: int, used: int, since: float, handover: int) -> None:
-        """A new run begins where its fences were asked for: nobody waited on the server then.
+        """Begin a new run where its fences were asked for: nobody waited on the server then.
 
         Args:
             tenure: Whose fences they are.

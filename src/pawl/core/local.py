@@ -6,11 +6,10 @@ found through it, and ``pass_back`` gives that back from wherever its call broke
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from pawl.core.claim import STOP_POLL, Claim, StopSignal, check_stop
 from pawl.core.refusal import timed_out
-from pawl.core.runtime import Fault
 from pawl.errors import ClientClosed
 from pawl.model import LeaseState
 
@@ -18,14 +17,12 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from pawl.core.engine import Engine
-    from pawl.core.handover import Place, Sleeper
+    from pawl.core.handover import Sleeper
     from pawl.core.lease import BaseLease
     from pawl.core.operations import Plan
-    from pawl.core.primitive import HandedPrimitive
     from pawl.core.runtime import Runtime
-    from pawl.core.tenure import Tenure
 
-__all__ = ["ask_more", "await_turn", "left", "own", "pass_back", "sit_down"]
+__all__ = ["await_turn", "left", "own", "pass_back", "sit_down"]
 
 
 def sit_down(engine: Engine, plan: Plan, sleeper: Sleeper, spot: tuple[Hashable, str]) -> bool:
@@ -47,39 +44,6 @@ def sit_down(engine: Engine, plan: Plan, sleeper: Sleeper, spot: tuple[Hashable,
     if book is not None and not book.armed:
         book.watch()
     return True
-
-
-async def ask_more(engine: Engine, plan: Plan, place: Place, timeout: float | None) -> None:
-    """Have the run of hand-overs go on if nobody waits on the server; asked beside the run, which need not stop for it.
-
-    Args:
-        engine: The client's engine.
-        plan: The lock.
-        place: Where the caller waits.
-        timeout: Seconds that it wants to wait.
-    """
-    tenure, options = place.keeper(), plan.options
-    # An answer that does not come must not end a wait late, nor cost an impatient caller its connection.
-    patient = timeout is None or timeout > options.request_timeout
-    if not (
-        patient and engine.quorum is None and engine.history is None and place.may_ask_more(tenure, options)
-    ):
-        return
-    line = engine.runtime.line()
-    if line is None:
-        return
-    tenure = cast("Tenure", tenure)
-    tenure.asked = True
-    used, sent_at = tenure.used, engine.runtime.now()
-    call = cast("HandedPrimitive", plan.primitive).more(tenure.token, options.handover)
-    try:
-        asked = line.ask(call, options.request_timeout)
-        reply = asked if isinstance(asked, list) else await asked
-    except Fault:
-        # The run ends as any other does, with a question that is asked until it is answered.
-        return
-    if reply[0] == b"H":
-        place.take_more(tenure, reply[2], used, sent_at, options.handover)
 
 
 def own(engine: Engine, plan: Plan, sleeper: Sleeper, lease: BaseLease, spot: tuple[Hashable, str]) -> bool:

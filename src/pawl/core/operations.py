@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 from weakref import ref
 
+from pawl.core.ahead import ask_more
 from pawl.core.claim import TOMB_MS, Claim, StopSignal, ask_once, read_answer, win
 from pawl.core.handover import Sleeper
 from pawl.core.lease import BaseLease
-from pawl.core.local import ask_more, await_turn, left, own, pass_back, sit_down
+from pawl.core.local import await_turn, left, own, pass_back, sit_down
 from pawl.core.owning import own_grant, take_over
 from pawl.core.preflight import must_hold
 from pawl.core.quick import ask, begin, claim_of, settle, void
@@ -117,8 +118,9 @@ async def _acquire_here(
             pause = runtime.look_after
             place = sleeper.place
             limit = timeout
-            if place is not None and 0 < plan.options.asks_at <= place.streak:
-                await ask_more(engine, plan, place, timeout)
+            # Threads post it when they release: see ``look_ahead``.
+            if pause is None and place is not None and 0 < plan.options.asks_at <= place.streak:
+                await ask_more(engine, place, plan.options, timeout)
                 limit = None if timeout is None else left(runtime, since + timeout)
             if limit is not None and (pause is None or limit < pause):
                 pause = limit

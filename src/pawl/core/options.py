@@ -39,7 +39,7 @@ _LEAST_DEADLOCK_AFTER = 0.02
 _MOST_LOCAL_GRANTS = 1000
 _MOST_REPLICAS = 100
 _ROOM_FOR_RUNS = 1000
-_ROOM_TO_ASK = 8
+_ROOM_TO_ASK = 6
 
 
 def seconds(value: object, what: str) -> float:

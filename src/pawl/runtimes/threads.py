@@ -112,6 +112,7 @@ class ThreadRuntime:
         self._closing = threading.Event()
         self._ending = False
         self._upkeep: threading.Thread | None = None
+        self._upkeep_link: Link | None = None
         self.look_after: float | None = 1.0
         self.on_move: Callable[[], object] | None = None
         self.now = now
@@ -172,6 +173,8 @@ class ThreadRuntime:
         if link is None or link.dead:
             local.link = None
             link = local.link = self._connect(timeout)
+            if threading.current_thread() is self._upkeep:
+                self._upkeep_link = link
         return link
 
     def _connect(self, timeout: float) -> Link:
@@ -255,6 +258,11 @@ class ThreadRuntime:
         """See ``DurableRuntime``: there is one server."""
         return [list(range(len(calls)))]
 
+    def post(self, call: Call, timeout: float) -> Callable[[], Reply | None] | None:
+        """See ``Runtime``: on the connection of the upkeep, which is idle nearly always, and in no caller's hands."""
+        link = self._upkeep_link
+        return None if link is None or link.dead else link.post(call, timeout)
+
     def cast(self, call: Call) -> None:
         """See ``Runtime``: the upkeep sends it at once; an interrupted connection must not be used again."""
 
@@ -314,7 +322,7 @@ class ThreadRuntime:
                 # Leases must go on being renewed, and their ends told, whatever went wrong once.
                 log.exception("the upkeep failed; it goes on")
                 self._bell.acquire(timeout=0.1)
-        self._local.link = None
+        self._local.link = self._upkeep_link = None
 
     async def idle(self, timeout: float | None) -> bool:
         """See ``Runtime``."""
@@ -387,7 +395,7 @@ class ThreadRuntime:
         self._bell = threading.Lock()
         self._bell.acquire()
         self._closing = threading.Event()
-        self._upkeep = None
+        self._upkeep = self._upkeep_link = None
         self._identity = Identity()
         for link in links:
             link.close()

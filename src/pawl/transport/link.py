@@ -15,6 +15,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, cast
 
 from pawl.core.runtime import DEAF, FIRST_RID, Call, Fault, FaultKind, Reply, Wakeup
@@ -40,6 +41,8 @@ _CHUNK = 65536
 _ONE_REPLY = 440
 _KEPT_MESSAGES = 64
 _SLACK = 0.005
+_FETCHED_WITHIN = 0.05
+"""A reply that nobody fetched for so long is nobody's any more."""
 
 
 class Link:
@@ -70,6 +73,7 @@ class Link:
         self._early: dict[str, Wakeup] = {}
         self._bell: Bell | None = None
         self._listens = False
+        self._posted: tuple[int, Call, float] | None = None
         self._timeout = -1.0
         self._sock = open_socket(endpoint, timeout)
         # Bound once: these are the steps of every request.
@@ -107,6 +111,8 @@ class Link:
         try:
             if timeout != self._timeout:
                 self._set_timeout(timeout)
+            if self._posted is not None:
+                self._drop_posted()
             self._rid = rid = self._rid + 1
             self._send(call.pack(rid))
             chunk = self._receive(_ONE_REPLY)
@@ -123,6 +129,52 @@ class Link:
             raise
         finally:
             self.lock.release()
+
+    def post(self, call: Call, timeout: float) -> Callable[[], Reply | None] | None:
+        """Send a call whose reply is fetched later, by any thread, with what this gives; None if the link is in use.
+
+        One reply may be owed at a time, and is dropped by whatever else uses the link.
+        """
+        if not self.lock.acquire(False):
+            return None
+        try:
+            now = time.monotonic()
+            if self._posted is not None and now < self._posted[2] + _FETCHED_WITHIN:
+                return None
+            self._drop_posted()
+            if timeout != self._timeout:
+                self._set_timeout(timeout)
+            self._rid = rid = self._rid + 1
+            self._send(call.pack(rid))
+            self._posted = rid, call, now
+            return partial(self._collect_posted, rid, timeout)
+        except BaseException as error:
+            self._give_up(error, timeout)
+            raise
+        finally:
+            self.lock.release()
+
+    def _collect_posted(self, rid: int, timeout: float) -> Reply | None:
+        if not self.lock.acquire(False):
+            return None
+        try:
+            posted = self._posted
+            if posted is None or posted[0] != rid or self.dead:
+                return None
+            self._posted = None
+            return self._reply_to(posted[1], rid, NOTHING)
+        except BaseException as error:
+            self._give_up(error, timeout)
+            raise
+        finally:
+            self.lock.release()
+
+    def _drop_posted(self) -> None:
+        """Read a reply that nobody fetched, before it is taken for another's: a refusal names no request."""
+        posted, self._posted = self._posted, None
+        if posted is not None:
+            with contextlib.suppress(Fault):
+                self._reply_to(posted[1], posted[0], NOTHING)
 
     def _give_up(self, error: BaseException, timeout: float) -> None:
         """Close after whatever broke a call, and raise the ``Fault`` that it amounts to."""
@@ -143,13 +195,14 @@ class Link:
         return [self._again(call, end) if o is None else o for call, o in zip(calls, outcomes, strict=True)]
 
     def _exchange(self, calls: Sequence[Call], timeout: float, end: float) -> list[Reply | Fault | None]:
-        first = self._rid + 1
-        self._rid += len(calls)
         outcomes: list[Reply | Fault | None] = []
         self._sure = 0
         lost = Fault(FaultKind.UNANSWERED, "the reply was lost", maybe_applied=True)
         try:
             self._set_timeout(timeout)
+            self._drop_posted()
+            first = self._rid + 1
+            self._rid += len(calls)
             self._sock.sendall(b"".join([call.pack(first + i) for i, call in enumerate(calls)]))
             while len(outcomes) < len(calls):
                 self._collect(outcomes, first, lost, end)
@@ -260,6 +313,7 @@ class Link:
         self.waiting = True
         listens, self._listens = self._listens, False
         try:
+            self._drop_posted()
             # The message may have come in the same packet as the last reply.
             self._sort()
             while True:
@@ -303,6 +357,7 @@ class Link:
     def heard(self) -> list[str]:
         """Tokens that are over by the messages that came so far; waits for nothing."""
         try:
+            self._drop_posted()
             while self._readable(0.0):
                 self._pull()
         except (OSError, ValueError):
