@@ -195,4 +195,4 @@ def test_steps_cannot_reach_keys_of_others(service: Instance) -> None:
     assert send([*of("pawl:a")[:-1], "86400001"])[0] == 422
     assert send(of("pawl:a")[:-1]) == (422, "BAD_CALL")
     unknown = {"calls": [{"script": "0" * 40, "words": []}]}
-    assert service.ask("POST", "/v1/ns/pawl/calls", unknown).status == 501
+    assert service.ask("POST", "/v1/ns/pawl/calls", unknown).status == 404

@@ -10,6 +10,7 @@ from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
+from starlette.routing import Match, Route
 from starlette.types import Message, Receive, Scope, Send
 
 import pawl
@@ -121,7 +122,14 @@ def _defect() -> Problem:
     return Problem(500, "INTERNAL", "a defect of the service; its log says more")
 
 
-async def _answer_http(_: Request, error: Exception) -> Response:
+def _methods_of(request: Request) -> str:
+    """The methods of all routes of a path; the framework tells those of the first one."""
+    routes = [route for route in request.app.router.routes if isinstance(route, Route)]
+    found = [route.methods or () for route in routes if route.matches(request.scope)[0] is not Match.NONE]
+    return ", ".join(sorted({method for methods in found for method in methods}))
+
+
+async def _answer_http(request: Request, error: Exception) -> Response:
     if not isinstance(error, HTTPException):
         raise error
     codes = {404: "NO_SUCH_ROUTE", 405: "METHOD_NOT_ALLOWED"}
@@ -129,6 +137,8 @@ async def _answer_http(_: Request, error: Exception) -> Response:
         Problem(error.status_code, codes.get(error.status_code, "HTTP"), str(error.detail))
     )
     response.headers.update(error.headers or {})
+    if "allow" in response.headers:
+        response.headers["allow"] = _methods_of(request)
     return response
 
 

@@ -86,9 +86,11 @@ async def wait(request: Request) -> Response:
     asked = Asked(request, "acquire")
     body = await asked.read(schemas.Wait)
 
+    timeout = min(body.timeout, asked.who.limits.max_wait)
+
     async def listen(_: Any) -> dict[str, Any]:
         async with asked.waiting():
-            found = await asked.space.engine.runtime.wait_wakeup(body.token, body.timeout)
+            found = await asked.space.engine.runtime.wait_wakeup(body.token, timeout)
         return {"wakeup": None if found is None else [found.fence, found.expires_ms]}
 
     return await asked.once("-", listen)

@@ -9,9 +9,10 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from pawl.core.names import check_namespace
 from pawl.service import schemas
 from pawl.service.access import ROLES
-from pawl.service.requests import State, answer, segment
+from pawl.service.requests import State, answer, plain
 
 __all__ = ["index", "router", "script", "style", "whoami"]
 
@@ -52,6 +53,7 @@ async def whoami(request: Request) -> Response:
     state: State = request.app.state.pawl
     who = state.access.who(request.headers.get("authorization"))
     state.access.spend(who)
-    namespace = segment(request.query_params.get("namespace", "pawl"))
+    namespace = plain(request.query_params.get("namespace", "pawl"))
+    check_namespace(namespace)
     may = [role for role in ROLES if who.may(role, namespace)]
     return answer({"id": who.id, "namespace": namespace, "may": may, "expires": who.expires})

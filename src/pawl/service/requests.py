@@ -25,7 +25,7 @@ from pawl.service.access import Access, Principal
 from pawl.service.problems import Problem
 from pawl.service.spaces import Space, Spaces
 
-__all__ = ["GONE", "Asked", "Attempt", "State", "answer", "segment"]
+__all__ = ["GONE", "Asked", "Attempt", "State", "answer", "plain", "segment"]
 
 _ONCE_FOR_MS = 600_000
 _LONGEST_KEY = 200
@@ -88,9 +88,17 @@ def segment(raw: str) -> str:
         Problem: It is no text, or would mean another path to a proxy.
     """
     try:
-        text = unquote_to_bytes(raw).decode()
+        return plain(unquote_to_bytes(raw).decode())
     except UnicodeDecodeError:
         raise Problem(400, "BAD_PATH", "the path is not UTF-8") from None
+
+
+def plain(text: str) -> str:
+    """A namespace or a name as it was given; two ways to write one text are one name.
+
+    Raises:
+        Problem: It is none, or would mean another path to a proxy.
+    """
     if text in ("", ".", "..") or _CONTROL.search(text):
         raise Problem(
             400, "BAD_PATH", "a part of the path is empty, a dot segment, or has control characters"
@@ -127,9 +135,10 @@ class Asked:
         if self.state.draining:
             raise Problem(503, "DRAINING", "this instance is about to end; ask another one", retry_after=1)
         self.space: Space = self.state.spaces.of(named)
-        self.session: str = self.header(b"pawl-session") or ""
-        if self.session and not _SESSION.fullmatch(self.session):
+        session = self.header(b"pawl-session")
+        if session is not None and not _SESSION.fullmatch(session):
             raise leases.session_over()
+        self.session: str = session or ""
         self.gone: bool = False
         self.body: bytes = b""
 

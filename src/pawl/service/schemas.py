@@ -7,6 +7,8 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from pawl.service.spaces import kinds
+
 __all__ = [
     "FORCED", "LEASE", "PROBLEM", "RECORD", "Acquire", "AcquireAll", "Arrive", "Calls", "CountDown", "Force",
     "LatchWait", "OpenSession", "Part", "Release", "ReleaseAll", "Renew", "RenewAll", "Reset", "Step", "Wait",
@@ -184,6 +186,13 @@ _HEADERS = {
 }
 
 
+_WORD = {
+    "type": "string",
+    "minLength": 1,
+    "maxLength": 200,
+    "pattern": r"^[^\u0000-\u001f\u007f-\u009f\u2028\u2029]+$",
+}
+
 _TYPES: dict[str, dict[str, Any]] = {
     "text": {"type": "string"},
     "integer": {"type": "integer"},
@@ -280,12 +289,16 @@ def operation(
         query: The parameters of its query, each with its schema.
         gives: The fields of its answer; see ``success``. None: it is described elsewhere.
     """
-    text = {"type": "string", "minLength": 1, "maxLength": 200}
     found: list[dict[str, Any]] = [
-        {"name": name, "in": "path", "required": True, "schema": text} for name in ("namespace", *path)
+        {"name": name, "in": "path", "required": True, "schema": _kind() if name == "kind" else _WORD}
+        for name in ("namespace", *path)
     ]
+    text = {"type": "string", "minLength": 1, "maxLength": 200}
     found += [
-        {"name": name, "in": "header", "schema": text, "description": _HEADERS[name]} for name in headers
+        # Without a body there is nothing that could be done but for the session.
+        {"name": name, "in": "header", "schema": text, "description": _HEADERS[name], "required": alone}
+        for name in headers
+        for alone in [name == "Pawl-Session" and model is None]
     ]
     found += [{"name": name, "in": "query", "schema": dict(one)} for name, one in (query or {}).items()]
     told: dict[str, Any] = {"parameters": found, "responses": {**success(gives or {}), **problems()}}
@@ -295,8 +308,16 @@ def operation(
     if model is not None:
         schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
         schema.pop("$defs", None)
-        told["requestBody"] = {"content": {"application/json": {"schema": schema}}}
+        told["requestBody"] = {
+            "required": "required" in schema,
+            "content": {"application/json": {"schema": schema}},
+        }
     return told
+
+
+def _kind() -> dict[str, Any]:
+    known = {kind.removesuffix("_owner") for kind in kinds()}
+    return {"type": "string", "enum": sorted(known)}
 
 
 def stream() -> dict[str, Any]:
@@ -313,9 +334,7 @@ def stream() -> dict[str, Any]:
 def whoami() -> dict[str, Any]:
     """The operation that tells what a token may do: it is asked of no namespace."""
     told = operation(None, gives={"id": "text", "namespace": "text", "may": "texts", "expires": "number?"})
-    told["parameters"] = [
-        {"name": "namespace", "in": "query", "schema": {"type": "string", "minLength": 1, "maxLength": 200}}
-    ]
+    told["parameters"] = [{"name": "namespace", "in": "query", "schema": _WORD}]
     return told
 
 

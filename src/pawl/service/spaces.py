@@ -21,6 +21,8 @@ from pawl.core.template import escape
 from pawl.errors import ConfigurationError, NotSupported
 from pawl.primitives.permits import Permits
 from pawl.primitives.registry import REGISTRY, Entry
+from pawl.runtimes.shared import now
+from pawl.service.problems import Problem
 from pawl.service.store import StoreKeys
 
 if TYPE_CHECKING:
@@ -31,6 +33,8 @@ __all__ = ["BEARS", "BEARS_WAITING", "Space", "Spaces", "is_kind", "kinds", "opt
 log: logging.Logger = logging.getLogger("pawl.service")
 
 _MOST_SPACES = 256
+_IDLE = 60.0
+"""Seconds after which the connection of a namespace may be given to another: what does not wait never takes so long."""
 _MOST_PRIMITIVES = 4096
 _TICKET_TTL = 3.0
 BEARS = 1.5
@@ -73,6 +77,7 @@ class Space:
         store: What the service keeps there.
         waiting: Requests that wait at this instance, in the order in which they came, by the key that they wait for.
         contended: Keys that somebody else held when they were last asked for here.
+        used_at: When it was asked for last, on the clock of this instance.
     """
 
     def __init__(self, namespace: str, client: AsyncClient) -> None:
@@ -81,6 +86,7 @@ class Space:
         self.store: StoreKeys = StoreKeys(check_namespace(namespace))
         self.waiting: dict[str, dict[Taking, None]] = {}
         self.contended: OrderedDict[str, None] = OrderedDict()
+        self.used_at: float = now()
         self._tasks: set[asyncio.Task[None]] = set()
         self._primitives: OrderedDict[tuple[Any, ...], Primitive] = OrderedDict()
 
@@ -187,28 +193,44 @@ class Spaces:
 
     def __init__(self, target: object) -> None:
         self.target = target
-        self._spaces: dict[str, Space] = {}
+        self._spaces: OrderedDict[str, Space] = OrderedDict()
+        self._leaving: set[asyncio.Task[None]] = set()
 
     def of(self, namespace: str) -> Space:
         """One of them; whether the caller may use it was asked before.
 
         Raises:
-            ConfigurationError: It can be no namespace, or there are too many.
+            ConfigurationError: It can be no namespace.
+            Problem: Too many are in use.
             NotSupported: The service was pointed at independent masters.
         """
         space = self._spaces.get(namespace)
         if space is None:
             if not namespace:
                 raise ConfigurationError("the namespace is empty; the service uses no names as bare keys")
-            if len(self._spaces) >= _MOST_SPACES:
-                raise ConfigurationError(f"{_MOST_SPACES} namespaces are in use on this instance")
+            self._make_room()
             client = AsyncClient(self.target, namespace=namespace, unavailable_after=BEARS)
             if client._settings.redlock is not None:
                 raise NotSupported(
                     "the service keeps its sessions on one server, Sentinel or Cluster, not on independent masters"
                 )
             space = self._spaces[namespace] = Space(namespace, client)
+        space.used_at = now()
+        self._spaces.move_to_end(namespace)
         return space
+
+    def _make_room(self) -> None:
+        """Close what was not asked for the longest; whoever asks for it again has it made again."""
+        if len(self._spaces) < _MOST_SPACES:
+            return
+        oldest = next((one for one in self._spaces.values() if not one.waiting), None)
+        if oldest is None or now() - oldest.used_at < _IDLE:
+            text = f"{_MOST_SPACES} namespaces are in use on this instance; ask again in a minute"
+            raise Problem(503, "NAMESPACE_LIMIT", text, retry_after=int(_IDLE))
+        del self._spaces[oldest.namespace]
+        task = asyncio.get_running_loop().create_task(oldest.client.close())
+        self._leaving.add(task)
+        task.add_done_callback(self._leaving.discard)
 
     def interrupt(self) -> None:
         """Wake all who wait, with ``ClientClosed``."""

@@ -135,7 +135,7 @@ def check_step(asked: Asked, sha: str, words: Sequence[str]) -> Step:
     known = _SCRIPTS.get(sha)
     if known is None:
         raise Problem(
-            501, "NOT_SUPPORTED", "not served over HTTP, or by another version of pawl than this one"
+            404, "NO_SUCH_STEP", "not served over HTTP, or by another version of pawl than this one"
         )
     width = len(known.keys) + len(known.args)
     times = len(words) // width if known.several else 1

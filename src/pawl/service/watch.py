@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from pawl.errors import PawlError
+from pawl.runtimes.shared import now
 from pawl.service import schemas
 from pawl.service.looks import all_names, shown
 from pawl.service.problems import Problem
@@ -85,6 +86,7 @@ class Watch:
                         self.recent.extend(_changes(self._locks, found))
                     self._locks, first = found, False
                     self._tell(self._snapshot())
+                self.space.used_at = now()
                 await asyncio.sleep(_EVERY)
         finally:
             self._tell(None)
@@ -139,7 +141,9 @@ async def events(request: Request) -> Response:
     """A stream of ``snapshot`` events, one a second: ``locks`` as of now, and what changed in ``recent``."""
     asked = Asked(request, "read")
     watches: dict[str, Watch] = request.app.state.watches
-    watch = watches.setdefault(asked.space.namespace, Watch(asked.space))
+    watch = watches.get(asked.space.namespace)
+    if watch is None or watch.space is not asked.space:
+        watch = watches[asked.space.namespace] = Watch(asked.space)
     queue = watch.join()
 
     async def stream() -> AsyncGenerator[str]:
