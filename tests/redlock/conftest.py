@@ -13,6 +13,9 @@ from pawl.testing.servers import Server, available
 FRESH = pawl.RedlockOptions(fresh=True)
 """The servers of a test are younger than any lease."""
 
+PATIENT = pawl.RedlockOptions(fresh=True, node_timeout=1.0)
+"""For what a vote that is missing would change: on a busy machine an answer may well take 0.05 s."""
+
 
 def plain() -> Server:
     """An ordinary one."""

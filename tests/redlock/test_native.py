@@ -16,7 +16,7 @@ from pawl.testing import Proxy, Server
 from pawl.testing.servers import Flavour, available
 from tests.edges.helpers import eventually, sleepers
 from tests.redlock.colours import COLOURS, connect, done, nap, play
-from tests.redlock.conftest import FRESH, Cluster
+from tests.redlock.conftest import PATIENT, Cluster
 
 each_colour = pytest.mark.parametrize("colour", COLOURS)
 
@@ -47,7 +47,7 @@ def test_a_release_is_one_native_command_where_there_is_one(colour: str, flavour
     masters = Cluster(3, lambda: Server(flavour, unix=False))
 
     async def scenario() -> None:
-        client = connect(colour, masters.urls, redlock=FRESH)
+        client = connect(colour, masters.urls, redlock=PATIENT)
         await pairs(client, 2)
         for server in masters.servers:
             server.command("CONFIG", "RESETSTAT")
@@ -71,7 +71,7 @@ def test_a_native_command_that_is_forbidden_later_gives_way_to_the_script(
     own_three: Cluster, colour: str
 ) -> None:
     async def scenario() -> None:
-        client = connect(colour, own_three.urls, redlock=FRESH)
+        client = connect(colour, own_three.urls, redlock=PATIENT)
         await pairs(client, 2)
         for server in own_three.servers:
             server.command("ACL", "SETUSER", "default", "-delifeq")
@@ -89,7 +89,7 @@ def test_a_native_command_that_is_forbidden_later_gives_way_to_the_script(
 @each_colour
 def test_what_is_no_longer_ours_is_told_and_left_alone(five: Cluster, colour: str) -> None:
     async def scenario() -> None:
-        client = connect(colour, five.urls, redlock=FRESH)
+        client = connect(colour, five.urls, redlock=PATIENT)
         await pairs(client, 1)
         lease = await done(client.lock("n").acquire())
         eventually(lambda: all(five.holders("n")), "every node has it")
@@ -115,7 +115,10 @@ def test_what_is_no_longer_ours_is_told_and_left_alone(five: Cluster, colour: st
 
 
 def test_a_vote_that_comes_after_a_release_by_another_thread_does_not_count(five: Cluster) -> None:
-    with Proxy(five.servers[4]) as proxy, pawl.connect([*five.urls[:4], proxy.url], redlock=FRESH) as client:
+    with (
+        Proxy(five.servers[4]) as proxy,
+        pawl.connect([*five.urls[:4], proxy.url], redlock=PATIENT) as client,
+    ):
         warm_up(lambda: client.lock("warm").acquire().release(), proxy)
         held = proxy.hold_request(lambda request: request.contains("pawl:late"))
         lease = client.lock("late").acquire()
@@ -131,7 +134,10 @@ def test_a_vote_that_comes_after_a_release_by_another_thread_does_not_count(five
 
 def test_a_vote_that_comes_after_the_next_owner_of_this_client_does_not_count(five: Cluster) -> None:
     """Who goes on in another thread gives the old token back, over connections that never asked for it."""
-    with Proxy(five.servers[4]) as proxy, pawl.connect([*five.urls[:4], proxy.url], redlock=FRESH) as client:
+    with (
+        Proxy(five.servers[4]) as proxy,
+        pawl.connect([*five.urls[:4], proxy.url], redlock=PATIENT) as client,
+    ):
         warm_up(lambda: client.lock("warm").acquire().release(), proxy)
         held = proxy.hold_request(lambda request: request.contains("pawl:late"))
         lock = client.lock("late", handover=1)
@@ -153,7 +159,7 @@ def test_a_vote_that_comes_after_the_next_owner_of_this_client_does_not_count(fi
 
 def test_a_vote_that_comes_after_the_end_of_its_client_does_not_count(five: Cluster) -> None:
     with Proxy(five.servers[4]) as proxy:
-        with pawl.connect([*five.urls[:4], proxy.url], redlock=FRESH) as client:
+        with pawl.connect([*five.urls[:4], proxy.url], redlock=PATIENT) as client:
             warm_up(lambda: client.lock("warm").acquire().release(), proxy)
             held = proxy.hold_request(lambda request: request.contains("pawl:late"))
             lease = client.lock("late").acquire()
@@ -169,7 +175,7 @@ def test_nodes_that_forgot_a_script_and_are_not_waited_for_are_taught_all_the_sa
     with ExitStack() as stack:
         far = [stack.enter_context(Proxy(server)) for server in five.servers[3:]]
         urls = [*five.urls[:3], *[proxy.url for proxy in far]]
-        client = stack.enter_context(pawl.connect(urls, redlock=FRESH))
+        client = stack.enter_context(pawl.connect(urls, redlock=PATIENT))
         reader = client.rwlock("s").read
         for proxy in far:
             warm_up(lambda: client.rwlock("warm").read.acquire().release(), proxy)
@@ -215,7 +221,7 @@ def test_a_vote_that_comes_after_a_release_by_its_own_caller_is_taken_back(
     five: Cluster, colour: str
 ) -> None:
     async def scenario(proxy: Proxy) -> None:
-        client = connect(colour, [*five.urls[:4], proxy.url], redlock=FRESH)
+        client = connect(colour, [*five.urls[:4], proxy.url], redlock=PATIENT)
         for _ in range(50):
             await done((await done(client.lock("warm").acquire())).release())
             if asked(proxy):
@@ -238,7 +244,7 @@ def test_the_wish_for_a_fence_follows_the_nodes_clocks(five: Cluster, colour: st
     """A name that the nodes have not seen for long, and one whose fence ran ahead, cost one more question, once."""
 
     async def scenario() -> None:
-        client = connect(colour, five.urls, redlock=FRESH)
+        client = connect(colour, five.urls, redlock=PATIENT)
         await pairs(client, 2)
         last = 0
         for server in five.servers:

@@ -15,7 +15,7 @@ from pawl.primitives.redlock.rwlock import QuorumRwlock
 from pawl.testing.servers import Server
 from tests.edges.helpers import eventually
 from tests.redlock.colours import COLOURS, connect, done, nap, play
-from tests.redlock.conftest import FRESH, Cluster
+from tests.redlock.conftest import PATIENT, Cluster
 
 each_colour = pytest.mark.parametrize("colour", COLOURS)
 
@@ -23,7 +23,7 @@ each_colour = pytest.mark.parametrize("colour", COLOURS)
 @each_colour
 def test_readers_share_and_a_writer_is_alone(five: Cluster, colour: str) -> None:
     async def scenario() -> None:
-        one, two = (connect(colour, five.urls, redlock=FRESH) for _ in range(2))
+        one, two = (connect(colour, five.urls, redlock=PATIENT) for _ in range(2))
         first = await done(one.rwlock("d").read.acquire())
         second = await done(two.rwlock("d").read.acquire(timeout=2))
         assert first.quorum.needed == 3
@@ -51,13 +51,13 @@ def test_readers_share_and_a_writer_is_alone(five: Cluster, colour: str) -> None
 @each_colour
 def test_a_writer_that_becomes_a_reader_lets_readers_in_and_no_writer(five: Cluster, colour: str) -> None:
     async def scenario() -> None:
-        one, two = (connect(colour, five.urls, redlock=FRESH) for _ in range(2))
+        one, two = (connect(colour, five.urls, redlock=PATIENT) for _ in range(2))
         lease = await done(one.rwlock("d").write.acquire())
         await done(lease.downgrade())
         other = await done(two.rwlock("d").read.acquire(timeout=2))
         await done(lease.extend(20))
         await done(other.release())
-        third = connect(colour, five.urls, redlock=FRESH)
+        third = connect(colour, five.urls, redlock=PATIENT)
         assert await done(third.rwlock("d").write.try_acquire()) is None
         await done(lease.release())
         await done((await done(third.rwlock("d").write.acquire(timeout=2))).release())
@@ -70,7 +70,7 @@ def test_a_writer_that_becomes_a_reader_lets_readers_in_and_no_writer(five: Clus
 @each_colour
 def test_a_waiting_writer_comes_before_new_readers(five: Cluster, colour: str) -> None:
     async def scenario() -> None:
-        one, two = (connect(colour, five.urls, redlock=FRESH) for _ in range(2))
+        one, two = (connect(colour, five.urls, redlock=PATIENT) for _ in range(2))
         reader = await done(one.rwlock("w").read.acquire())
         with pytest.raises(pawl.AcquireTimeout):
             await done(two.rwlock("w").write.acquire(timeout=0.1))
@@ -92,7 +92,7 @@ def test_a_waiting_writer_comes_before_new_readers(five: Cluster, colour: str) -
 
 def test_a_writer_is_served_while_readers_come_and_go(five: Cluster) -> None:
     over = threading.Event()
-    with five.client() as client:
+    with five.client(redlock=PATIENT) as client:
 
         def read() -> None:
             while not over.is_set():
@@ -118,14 +118,14 @@ def test_a_writer_is_served_while_readers_come_and_go(five: Cluster) -> None:
 @each_colour
 def test_a_dead_reader_frees_only_itself_after_its_ttl(five: Cluster, colour: str) -> None:
     async def scenario() -> None:
-        dying = connect(colour, five.urls, redlock=FRESH, ttl=0.4, renew=False)
-        living = connect(colour, five.urls, redlock=FRESH, ttl=2)
+        dying = connect(colour, five.urls, redlock=PATIENT, ttl=0.4, renew=False)
+        living = connect(colour, five.urls, redlock=PATIENT, ttl=2)
         gone = await done(dying.rwlock("r").read.acquire())
         stays = await done(living.rwlock("r").read.acquire())
         await nap(colour, 0.5)
         assert gone.state == "lost"
         stays.check()
-        writer = connect(colour, five.urls, redlock=FRESH)
+        writer = connect(colour, five.urls, redlock=PATIENT)
         assert await done(writer.rwlock("r").write.try_acquire()) is None
         await done(stays.release())
         await done((await done(writer.rwlock("r").write.acquire(timeout=2))).release())
@@ -138,7 +138,7 @@ def test_a_dead_reader_frees_only_itself_after_its_ttl(five: Cluster, colour: st
 @each_colour
 def test_a_minority_may_fail_and_a_majority_may_not(own_three: Cluster, colour: str) -> None:
     async def scenario() -> None:
-        client = connect(colour, own_three.urls, redlock=FRESH, ttl=2)
+        client = connect(colour, own_three.urls, redlock=PATIENT, ttl=2)
         reader = await done(client.rwlock("m").read.acquire())
         own_three.servers[0].kill()
         await done(reader.extend(2))
@@ -156,7 +156,7 @@ def test_a_minority_may_fail_and_a_majority_may_not(own_three: Cluster, colour: 
 @each_colour
 def test_what_cannot_be_is_refused(five: Cluster, colour: str) -> None:
     async def scenario() -> None:
-        client = connect(colour, five.urls, redlock=FRESH)
+        client = connect(colour, five.urls, redlock=PATIENT)
         with pytest.raises(pawl.NotSupported, match="upgradable"):
             client.rwlock("u", upgradable=True)
         with pytest.raises(pawl.NotSupported, match="replicas"):
