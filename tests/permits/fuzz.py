@@ -137,6 +137,8 @@ class PermitClient(Client):
         if script == "acquire":
             _, ttl, ticket_ttl, wait, _, channel, room = args
             args = (tok, self.wish, self.beside, permits, ttl, ticket_ttl, wait, channel, room)
+        elif script == "leave":
+            args = (tok, self.wish, permits, *args[1:3])  # permits know no run of hand-overs
         else:
             args = (tok, self.wish, permits, *args[1:])
         super().request(script, tok, args, answered, mode=mode, old=old)
