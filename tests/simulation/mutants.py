@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from pawl.core import claim, endings, quick, renewal, runs
+from pawl.core import candidate, claim, endings, multi, quick, renewal, runs
 from pawl.core.engine import Engine
 from pawl.core.handover import Place
 from pawl.core.runtime import Fault
@@ -34,13 +34,7 @@ _formula = valid_until
 
 
 def _everywhere(formula: Callable[[float, int, int], float]) -> list[Any]:
-    return [patch.object(where, "valid_until", formula) for where in (claim, quick, endings, _engine())]
-
-
-def _engine() -> Any:
-    from pawl.core import engine
-
-    return engine
+    return [patch.object(where, "valid_until", formula) for where in (candidate, claim, quick, endings, multi)]
 
 
 class _Times:
@@ -168,9 +162,9 @@ async def _unknown_is_held(
 _win = claim.win
 
 
-def _one_fence_for_all(self: Place, sleeper: Any, *rest: Any) -> None:
-    _hand_to(self, sleeper, *rest)
-    sleeper.number = 0
+def _one_fence_for_all(self: Place, sleeper: Any, tenure: Any, *rest: Any) -> None:
+    _hand_to(self, sleeper, tenure, *rest)
+    sleeper.fence = tenure.fence
 
 
 _hand_to = Place.hand_to
