@@ -34,7 +34,9 @@ _formula = valid_until
 
 
 def _everywhere(formula: Callable[[float, int, int], float]) -> list[Any]:
-    return [patch.object(where, "valid_until", formula) for where in (candidate, claim, quick, endings, multi)]
+    return [
+        patch.object(where, "valid_until", formula) for where in (candidate, claim, quick, endings, multi)
+    ]
 
 
 class _Times:

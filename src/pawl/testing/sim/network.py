@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pawl.testing.sim.node import Node
     from pawl.testing.sim.world import Process, World
 
-__all__ = ["Link", "Network", "Request"]
+__all__ = ["Link", "Network", "Request", "token_of"]
 
 
 class Request:
@@ -30,13 +30,16 @@ class Request:
         wait: Seconds for which ``WAIT`` may wait for a replica; 0: it is a script.
     """
 
-    __slots__ = ("answered", "by_text", "call", "deadline", "link", "operation", "rid", "sent_at", "wait")
+    __slots__ = (
+        "answered", "by_text", "call", "deadline", "doubled", "link", "operation", "rid", "sent_at", "wait",
+    )  # fmt: skip
 
     def __init__(self, call: Call, answered: Callable[[Any], object] | None, operation: str) -> None:
         self.call: Call = call
         self.answered = answered
         self.operation: str = operation
         self.by_text: bool = False
+        self.doubled: bool = False
         self.rid: int = 0
         self.sent_at: float = 0.0
         self.deadline: float = 0.0
@@ -59,6 +62,8 @@ class Network:
         faults: Faults that are on: name to (process or "" for all, chance).
         count: Told of each fault that struck a request: its name and the operation that it struck.
         answered: Told of each reply that reached its client: process, call and reply.
+        muddled: Tokens of requests that came twice, and of which a reply was lost: the sender sees one request and
+            one reply, and cannot tell the first from the second.
     """
 
     def __init__(self, world: World, base: float, tail: float) -> None:
@@ -69,6 +74,7 @@ class Network:
         self.faults: dict[str, dict[str, float]] = {}
         self.count: Callable[[str, str], object] = _deaf
         self.answered: Callable[[Process, Call, list[Any]], object] = _deaf
+        self.muddled: set[str] = set()
 
     def delay(self) -> float:
         """How long one message takes."""
@@ -92,6 +98,11 @@ class Network:
             return False
         self.count(fault, operation)
         return True
+
+
+def token_of(call: Call) -> str:
+    """The token that a script is about: its first argument."""
+    return call.body.split(b"\r\n")[2 * call.script.numkeys + 1].decode()
 
 
 def _deaf(*_: object) -> None:
@@ -162,13 +173,14 @@ class Link:
                 self.node.links.pop(self.channel, None)
             if network.struck("late_copy", name, request.operation):
                 # It is applied, its reply is lost, and it is applied again much later.
-                copy = (request, rid, True)
+                copy = (request, rid, True, request.by_text)
                 world.at(world.now + network.random.random() * 15, self._arrive, copy)
                 world.at(self._after(network.delay()), self._arrive, copy)
                 return
             if network.struck("double", name, request.operation):
-                world.at(self._after(network.delay()), self._arrive, (request, rid, False))
-        world.at(self._after(network.delay()), self._arrive, (request, rid, False))
+                request.doubled = True
+                world.at(self._after(network.delay()), self._arrive, (request, rid, False, request.by_text))
+        world.at(self._after(network.delay()), self._arrive, (request, rid, False, request.by_text))
 
     def _after(self, delay: float) -> float:
         """When something sent now arrives: never before what was sent earlier."""
@@ -205,8 +217,8 @@ class Link:
 
     # At the server ----------------------------------------------------------------------------------------------
 
-    def _arrive(self, item: tuple[Request, int, bool]) -> None:
-        request, rid, mute = item
+    def _arrive(self, item: tuple[Request, int, bool, bool]) -> None:
+        request, rid, mute, by_text = item
         node, world = self.node, self.network.world
         if node.stalled_until > world.now:
             world.at(node.stalled_until, self._arrive, item)
@@ -221,7 +233,7 @@ class Link:
         if request.wait and pair is not None:
             pair.wait(node, self.written, request.wait, partial(self._waited, request, rid))
             return
-        reply = node.execute(self.process.name, request.call, rid, by_text=request.by_text)
+        reply = node.execute(self.process.name, request.call, rid, by_text=by_text)
         if pair is not None and node.changed:
             self.written = pair.offset
         if not mute:
@@ -237,6 +249,8 @@ class Link:
             network.struck("reply_loss", name, request.operation)
             or network.struck("cut_in", name, request.operation)
         ):
+            if request.doubled:
+                network.muddled.add(token_of(request.call))
             return
         self.process.deliver(self._before(network.delay()), self._answer, (rid, reply))
 

@@ -13,6 +13,7 @@ from pawl.errors import LeaseLost, NotHeld
 from pawl.model import LeaseState
 from pawl.testing.sim.beliefs import Belief, conflict
 from pawl.testing.sim.invariants import Snapshot, Step
+from pawl.testing.sim.network import token_of
 from pawl.testing.sim.permit_rules import PermitState
 from pawl.testing.sim.watch import State, Watch
 
@@ -51,6 +52,7 @@ class Oracle:
         self.newest_writer: dict[str, int] = {}
         self.counts: Counter[str] = Counter()
         self.lost: dict[str, Owner] = {}
+        self.muddled: set[str] = set()
         self._longest = longest
         self.watches: dict[Node, Watch] = {}
         for node in fleet.nodes:
@@ -167,8 +169,7 @@ class Oracle:
     def answered(self, process: Process, call: Call, reply: Reply) -> None:
         """Judge what a client makes of a reply: one that says "not yours" ends the lease at once."""
         if call.script.name in ("renew", "own_renew") and reply[0] == b"U" and not self.fleet.masters:
-            token = call.body.split(b"\r\n")[2 * call.script.numkeys + 1].decode()
-            process.deliver(self.world.now + _TOLD_WITHIN, self._still_held, (process, token))
+            process.deliver(self.world.now + _TOLD_WITHIN, self._still_held, (process, token_of(call)))
 
     def _still_held(self, item: tuple[Process, str]) -> None:
         process, token = item
@@ -181,7 +182,7 @@ class Oracle:
         """Judge the end of a lease that its owner is told was no release: O4, a resent release is still one."""
         tenure = lease._tenure
         freed = any(tenure.token in watch.freed for watch in self.watches.values())
-        ours = freed and not self.fleet.masters and not self.excused()
+        ours = freed and not self.fleet.masters and not self.excused() and tenure.token not in self.muddled
         if ours and isinstance(error, (NotHeld, LeaseLost)) and tenure.state is LeaseState.RELEASED:
             self.world.fail(
                 f"release: {_told_lease(lease)} was freed by its own release, and its owner told {error}"

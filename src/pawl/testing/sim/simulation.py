@@ -63,6 +63,7 @@ class Simulation:
             self.fleet.pair.network = self.network
             self.fleet.pair.promoted = self.oracle.promoted
         self.network.answered = self.oracle.answered
+        self.oracle.muddled = self.network.muddled
         self.recorder: Recorder = Recorder(self.world)
         self.names: list[str] = [f"c{number}" for number in range(len(plan.clients))]
         self.working: int = 0
