@@ -19,6 +19,7 @@ from pawl.core.tenure import Tenure
 if TYPE_CHECKING:
     from pawl.core.engine import Engine
     from pawl.core.handover import Place
+    from pawl.core.lease import BaseLease
     from pawl.core.options import LockOptions
     from pawl.core.primitive import HandedPrimitive
     from pawl.core.runtime import Call, Reply
@@ -26,8 +27,9 @@ if TYPE_CHECKING:
 __all__ = ["ask_more", "look_ahead"]
 
 
-def look_ahead(engine: Engine, place: Place, tenure: Tenure) -> None:
+def look_ahead(engine: Engine, place: Place, lease: BaseLease) -> None:
     """Before a hand-over late in a run: ask for more fences, or fetch them if these are used up."""
+    tenure = lease._tenure
     options, posted = tenure.options, tenure.posted
     try:
         if posted is None:
@@ -39,6 +41,11 @@ def look_ahead(engine: Engine, place: Place, tenure: Tenure) -> None:
     except Fault:
         # The run ends as any other does, with a question that is asked until it is answered.
         return
+    except BaseException:
+        # Ctrl-C during the wait for the answer: the release was wanted, and goes on without its caller.
+        if lease._levels == 1 and lease._take_end():
+            engine.finish_release(lease)
+        raise
 
 
 def _post(engine: Engine, tenure: Tenure, options: LockOptions) -> None:

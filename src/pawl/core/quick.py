@@ -153,7 +153,7 @@ def hand_on(engine: Engine, lease: BaseLease) -> bool:
     if not place.sleepers or lease._sleepers or engine.history is not None:
         return False
     if 0 < tenure.options.asks_at <= place.streak:
-        look_ahead(engine, place, tenure)
+        look_ahead(engine, place, lease)
     now = engine.runtime.now()
     sleeper: Sleeper | None = None
     try:
