@@ -62,8 +62,8 @@ class LeasesRound(_StepRound):
             "core_share": watched["cpu"] / watched["wall"],
             "server_core_share": stats.cpu / watched["wall"],
             "commands_per_s": stats.commands / watched["wall"],
-            "cpu_us_per_renewal": watched["cpu"] / max(1, stats.commands) * 1e6,
-            "server_us_per_renewal": stats.cpu / max(1, stats.commands) * 1e6,
+            "cpu_us_per_renewal": watched["cpu"] / size * 1e6,
+            "server_us_per_renewal": stats.cpu / size * 1e6,
         }
         self._end()
 

@@ -34,7 +34,7 @@ LEASES = Scenario(
     metrics=(
         Metric("core_share", "client cores", 4, spread=True),
         Metric("server_core_share", "server cores", 4),
-        Metric("cpu_us_per_renewal", "client CPU us/renewal", 1),
+        Metric("cpu_us_per_renewal", "client CPU us/lease in 10 s", 1),
         Metric("server_us_per_renewal", "server us", 1),
         Metric("commands_per_s", "commands/s", 0),
         Metric("client_bytes", "client bytes/lease", 0),

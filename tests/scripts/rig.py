@@ -35,6 +35,7 @@ KEYS = {
     "own_renew": ("name", "fence", "queue", "tickets", "holds"),
     "own_leave": ("name", "fence", "queue", "tickets", "dead", "holds"),
     "multi": ("name", "fence", "queue", "tickets", "dead", "holds"),
+    "renew_all": ("name", "fence"),
 }
 DAY = 86_400_000
 

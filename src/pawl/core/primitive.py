@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from pawl.core.runtime import Call, Reply
 from pawl.errors import PawlError
 
-__all__ = ["HandedPrimitive", "OrderedPrimitive", "Primitive"]
+__all__ = ["HandedPrimitive", "OrderedPrimitive", "Primitive", "TogetherPrimitive"]
 
 
 class Primitive(Protocol):
@@ -114,4 +114,13 @@ class HandedPrimitive(Primitive, Protocol):
 
     def more(self, token: str, block: int) -> Call:
         """Reserve the next ``block`` fences for a holder while nobody waits for it on the server."""
+        ...
+
+
+class TogetherPrimitive(Primitive, Protocol):
+    """A primitive of which one script renews several holders (``renews_together``)."""
+
+    @staticmethod
+    def renew_all(holders: Sequence[tuple[Any, str, int]]) -> Call:
+        """Raise the lives of several holders: each a primitive like this, its token and its ttl in ms."""
         ...

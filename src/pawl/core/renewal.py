@@ -17,6 +17,7 @@ from pawl.core.deadlock import look_for_cycles
 from pawl.core.durable import check_renewals
 from pawl.core.faults import passes
 from pawl.core.preflight import look
+from pawl.core.renewing import each_of, may_share, share, shared_call
 from pawl.core.runtime import Fault, FaultKind, Reply
 from pawl.core.tenure import loss_from
 from pawl.core.validity import to_ms
@@ -138,37 +139,58 @@ async def _renew(engine: Engine, due: list[Tenure], record: Call | None, pages: 
             batch.append(tenure)
     if not batch and record is None and not pages:
         return
-    calls = [_call(tenure) for tenure in batch]
+    groups, single = share(batch) if len(batch) > 1 and may_share(engine) else ([], batch)
+    calls = [shared_call(group) for group in groups]
+    calls += [_call(tenure) for tenure in single]
     if record is not None:
         calls.append(record)
     calls += [page.call for page in pages]
-    patience = min(
-        (min(t.options.request_timeout, t.valid_until - now) for t in batch), default=_RECORD_PATIENCE
-    )
-    patience = max(_LEAST_PATIENCE, min(patience, _until_next_end(engine, now)))
+    patience = _patience(engine, batch, now)
     sent_at = engine.runtime.now()
     outcomes = await engine.runtime.call_many(calls, patience)
     _told(engine, record, pages, outcomes)
-    del outcomes[len(batch) :], calls[len(batch) :]
+    alone: list[Tenure] = []
+    for group, outcome in zip(groups, outcomes, strict=False):
+        alone += _shared(engine, group, outcome, sent_at)
+    first, last = len(groups), len(groups) + len(single)
+    await _settle(engine, single, calls[first:last], outcomes[first:last], sent_at)
+    if alone:
+        sent_at = engine.runtime.now()
+        calls = [_call(tenure) for tenure in alone]
+        outcomes = await engine.runtime.call_many(calls, _patience(engine, alone, sent_at))
+        await _settle(engine, alone, calls, outcomes, sent_at)
+
+
+def _patience(engine: Engine, batch: list[Tenure], now: float) -> float:
+    patience = min(
+        (min(t.options.request_timeout, t.valid_until - now) for t in batch), default=_RECORD_PATIENCE
+    )
+    return max(_LEAST_PATIENCE, min(patience, _until_next_end(engine, now)))
+
+
+def _shared(engine: Engine, group: list[Tenure], outcome: Reply | Fault, sent_at: float) -> list[Tenure]:
+    """Take the answer for a group into account; give those that are to be asked for by themselves."""
+    each = each_of(group, outcome)
+    known = [(tenure, one) for tenure, one in zip(group, each, strict=True) if one is not None]
+    _take(engine, [tenure for tenure, _ in known], [one for _, one in known], sent_at)
+    return [tenure for tenure, one in zip(group, each, strict=True) if one is None and tenure.live]
+
+
+async def _settle(
+    engine: Engine, batch: list[Tenure], calls: list[Call], outcomes: list[Reply | Fault], sent_at: float
+) -> None:
+    """Take the answers into account, one for each."""
     if any(tenure.options.durable is not None for tenure in batch):
-        await check_renewals(engine, batch, calls, outcomes, patience)
-    rest = _confirmed(engine, batch, outcomes, sent_at)
-    if any(type(outcome) is list and outcome[0] == b"U" for _, outcome in rest):
-        await _ask_whether_taken(engine)
-    for tenure, outcome in rest:
+        await check_renewals(engine, batch, calls, outcomes, _patience(engine, batch, engine.runtime.now()))
+    _take(engine, batch, outcomes, sent_at)
+
+
+def _take(engine: Engine, batch: list[Tenure], outcomes: list[Reply | Fault], sent_at: float) -> None:
+    for tenure, outcome in _confirmed(engine, batch, outcomes, sent_at):
         if isinstance(outcome, Fault):
             _failed(engine, tenure, outcome)
         else:
             _answered(engine, tenure, outcome, sent_at)
-
-
-async def _ask_whether_taken(engine: Engine) -> None:
-    """Learn of leases that an operator took: to a renewal they look like any that the server does not know."""
-    engine.take_away(engine.runtime.notices())
-    if engine.book is not None:
-        (outcome,) = await engine.runtime.call_many([engine.book.setup.calls.taken()], _TOLD_WITHIN)
-        if not isinstance(outcome, Fault):
-            engine.take_away([bytes(tag).decode() for tag in outcome[3]])
 
 
 def _call(tenure: Tenure) -> Call:
@@ -205,8 +227,10 @@ def _confirmed(
             else:
                 rest.append((tenure, outcome))
     engine.schedule.add_again(plain, now)
-    for _ in plain:
-        engine.count("renewed")
+    engine.counters["renewed"] += len(plain)
+    if engine.observer is not None:
+        for _ in plain:
+            engine.observer.counted("renewed")
     return rest
 
 

@@ -49,6 +49,7 @@ class Ballot(Mutex):
     """
 
     transferable = False
+    renews_together = False
 
     __slots__ = ("_max_observers", "_observed", "_observers")
 

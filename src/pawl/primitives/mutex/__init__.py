@@ -26,6 +26,7 @@ _MORE = load(__name__, "more")
 _ADOPT = load(__name__, "adopt")
 _INSPECT = load(__name__, "inspect")
 _MULTI = load(__name__, "multi")
+_RENEW_ALL = load(__name__, "renew_all")
 _PEEK = load(__name__, "peek")
 _FORCE = load(__name__, "force")
 _OWN_ACQUIRE = load(__name__, "own_acquire")
@@ -50,9 +51,10 @@ class Mutex:
     """
 
     transferable = True
+    renews_together = True
     advice = "use rlock for re-entry"
 
-    __slots__ = ("_dead", "_holds", "_keys", "_no_tomb", "_owner", "fence_ms", "key", "kind", "name")
+    __slots__ = ("_dead", "_holds", "_keys", "_no_tomb", "_owner", "_two", "fence_ms", "key", "kind", "name")
 
     def __init__(self, kind: str, name: str, key: str, fence_ms: int = DAY_MS) -> None:
         self.kind: str = kind
@@ -60,6 +62,7 @@ class Mutex:
         self.key: str = key
         helpers = ("fence", f"{WIRE_VERSION}:queue", f"{WIRE_VERSION}:tickets")
         self._keys = pack_words(key.encode(), *[helper_key(key, suffix).encode() for suffix in helpers])
+        self._two = len(pack_words(key.encode(), helper_key(key, "fence").encode()))
         self._holds = pack_words(helper_key(key, f"{WIRE_VERSION}:holds").encode())
         self._dead = helper_key(key, f"{WIRE_VERSION}:dead:").encode()
         self._owner = b""
@@ -124,6 +127,20 @@ class Mutex:
         script = _OWN_RENEW if self._owner else _RENEW
         body = b"%b%b$%d\r\n%b\r\n%b%b" % (self._keys, self._holds, len(word), word, self._owner, args)
         return make_call((script, body))
+
+    @staticmethod
+    def renew_all(holders: Sequence[tuple[Mutex, str, int]]) -> Call:
+        """Raise the lives of several holders, each of a name of its own; see ``renew_all.lua``."""
+        parts: list[bytes] = [mutex._pair for mutex, _, _ in holders]
+        for mutex, token, ttl_ms in holders:
+            word = token.encode()
+            parts.append(b"$%d\r\n%b\r\n%b" % (len(word), word, _args(ttl_ms, mutex.fence_ms)))
+        return make_call((for_several(_RENEW_ALL, len(holders)), b"".join(parts)))
+
+    @property
+    def _pair(self) -> bytes:
+        # The name and its fence, the first two of the keys.
+        return self._keys[: self._two]
 
     def leave(self, token: str, tomb_ms: int, close_ms: int) -> Call:
         """Release, withdraw or undo; see ``leave.lua``."""
@@ -197,6 +214,7 @@ class SharedMutex(Mutex):
     """
 
     transferable = False
+    renews_together = False
 
     __slots__ = ()
 

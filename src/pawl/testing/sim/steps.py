@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from pawl.core.names import helper_key
 from pawl.core.runtime import Reply
 from pawl.testing.sim.invariants import Step
 
-__all__ = ["multi_steps", "reads_only", "step_of", "tomb_of"]
+__all__ = ["multi_steps", "reads_only", "step_of", "together_steps", "tomb_of"]
 
 _WIDTH, _WORDS = 6, 3
 
@@ -38,6 +39,22 @@ def multi_steps(
     for at in range(0, len(keys), _WIDTH):
         token = args[at // _WIDTH * _WORDS].decode()
         yield (*keys[at : at + 4], keys[at + 5]), Step("multi", token, mode=0, reply=status)
+
+
+def together_steps(
+    keys: tuple[bytes, ...], args: list[bytes], reply: Reply
+) -> Iterator[tuple[tuple[bytes, ...], Step]]:
+    """One run of the script that renews several holders, for each of them; what it left alone was only looked at."""
+    for index, left in enumerate(reply[2]):
+        name, fence = keys[2 * index : 2 * index + 2]
+        others = [helper_key(name.decode(), f"1:{part}").encode() for part in ("queue", "tickets", "holds")]
+        token = args[_WORDS * index].decode()
+        step = (
+            Step("renew", token, reply=("H", 0, left, reply[3]))
+            if left
+            else Step("inspect", "", reply=("S",))
+        )
+        yield (name, fence, *others), step
 
 
 def tomb_of(script: str, args: list[bytes]) -> int:

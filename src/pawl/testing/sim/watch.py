@@ -15,7 +15,7 @@ from pawl.testing.sim.invariants import Snapshot, Step, broken
 from pawl.testing.sim.masters import Vote, broken_vote, take_vote, vote_step
 from pawl.testing.sim.permit_rules import PermitState, broken_permits, broken_share
 from pawl.testing.sim.snapshots import permit_run, share_run, take_mutex, take_permits
-from pawl.testing.sim.steps import multi_steps, reads_only, step_of, tomb_of
+from pawl.testing.sim.steps import multi_steps, reads_only, step_of, together_steps, tomb_of
 
 if TYPE_CHECKING:
     from pawl.testing.sim.node import Node
@@ -41,6 +41,7 @@ _MUTEX = (
 _SCRIPTS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("mutex", "pawl.primitives.mutex", _MUTEX),
     ("multi", "pawl.primitives.mutex", ("multi",)),
+    ("together", "pawl.primitives.mutex", ("renew_all",)),
     ("election", "pawl.primitives.election", ("acquire", "renew", "leave")),
     ("permits", "pawl.primitives.permits", ("acquire", "renew", "leave", "limit", "inspect")),
     ("vote", "pawl.primitives.redlock", ("grant", "ratify", "renew", "leave")),
@@ -48,7 +49,7 @@ _SCRIPTS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("share", "pawl.primitives.permits", ("renew", "leave")),
 )
 _OF_MASTERS = ("vote", "share")
-_NEEDS_NO_MEMORY = frozenset({"renew", "leave", "own_renew", "own_leave"})
+_NEEDS_NO_MEMORY = frozenset({"renew", "renew_all", "leave", "own_renew", "own_leave"})
 
 
 @cache
@@ -95,6 +96,9 @@ class Watch:
             self._permit(script.name, keys, args, reply, changed=changed)
         elif family == "multi":
             for parts, step in multi_steps(keys, args, reply):
+                self._mutex(parts, step, 0, changed=changed)
+        elif family == "together":
+            for parts, step in together_steps(keys, args, reply):
                 self._mutex(parts, step, 0, changed=changed)
         elif family == "vote":
             self._vote(script.name, keys, args, reply)
