@@ -191,3 +191,20 @@ def test_without_click_one_line_says_what_to_do(tmp_path: Path) -> None:
     )
     assert (done.returncode, done.stdout) == (69, "")
     assert done.stderr == 'pawl: the command needs click: pip install "pawl[cli]"\n'
+
+
+def test_a_program_is_told_as_json_what_happens(pawl: Pawl) -> None:
+    code, out, err = pawl.run("run", "--json", "job", "--", "sh", "-c", "echo in; exit 3")
+    assert (code, out) == (3, "in\n")
+    told = [json.loads(line) for line in err.splitlines()]
+    assert [one["event"] for one in told] == ["held", "ended"]
+    assert told[0]["fence"] > 0
+    assert (told[1]["name"], told[1]["exit_code"]) == ("job", 3)
+    pawl.hold("job")
+    code, _, err = pawl.run("run", "--json", "-n", "job", "--", "true")
+    told = [json.loads(line) for line in err.splitlines()]
+    assert [one["event"] for one in told] == ["busy", "ended"]
+    assert (code, told[0]["level"], told[1]["exit_code"]) == (75, "warning", 75)
+    assert told[0]["holder"] in told[0]["text"]
+    code, _, err = pawl.run("elect", "--json", "lead", "--", "true")
+    assert (code, [json.loads(line)["event"] for line in err.splitlines()]) == (0, ["held", "ended"])

@@ -261,3 +261,33 @@ def test_nothing_that_is_sent_makes_a_500(
     if answer.status >= 400:
         assert answer.body["code"]
         assert answer.headers["content-type"] == "application/problem+json"
+
+
+def test_a_program_is_told_as_json_where_it_listens_and_what_was_made(server: Server, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "pawl", "serve", "--json"]
+    path = tmp_path / "tokens.json"
+    made = subprocess.run(
+        [*command, "--make-token", "web", "--namespace", "pawl", "--role", "read", "--tokens", str(path)],
+        capture_output=True, text=True, timeout=20, check=True,
+    )  # fmt: skip
+    told = json.loads(made.stdout)
+    assert told["entry"] == json.loads(path.read_text())["tokens"][0]
+    with subprocess.Popen(
+        [*command, "--url", server.url, "--port", "0"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            began = json.loads(process.stdout.readline())
+            connection = http.client.HTTPConnection(began["listening"].removeprefix("http://"), timeout=10)
+            headers = {"Authorization": f"Bearer {began['token']}"}
+            connection.request("GET", f"{NS}/lock/a", headers=headers)
+            assert connection.getresponse().status == 200
+            connection.close()
+        finally:
+            process.terminate()
+        assert process.wait(20) == 0
+        assert process.stderr is not None
+        assert process.stderr.read() == ""

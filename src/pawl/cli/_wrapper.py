@@ -162,8 +162,8 @@ class _Wrapper:
             lease = self._keeper.lease
             say(
                 f"{self._words.has} {lease.name!r} with fence {lease.fence} after {clock() - began:.2f} s",
-                colour="dim",
-            )
+                colour="dim", event="held", name=lease.name, fence=lease.fence, waited=round(clock() - began, 3),
+            )  # fmt: skip
         return self._mind()
 
     def _stop_waiting(self, number: int) -> int:
@@ -184,7 +184,8 @@ class _Wrapper:
         if isinstance(error, NotAcquired):
             if not self._job.quiet:
                 name, holder = self._job.wish.name, error.holder or self._keeper.holder
-                say(f"{name!r} is {self._words.by} {holder}" if holder else str(error), colour="yellow")
+                text = f"{name!r} is {self._words.by} {holder}" if holder else str(error)
+                say(text, colour="yellow", event="busy", name=name, holder=holder or "")
             return self._job.conflict
         if not isinstance(error, PawlError | OSError):
             if error is not None and self._job.verbose:
@@ -251,7 +252,8 @@ class _Wrapper:
         if kills:
             self._spawner.end()
         then = "ending the command" if kills else "the command goes on without it"
-        say(f"the {self._words.it} {lease.name!r} was lost ({self._reason()}): {then}", colour="red")
+        text = f"the {self._words.it} {lease.name!r} was lost ({self._reason()}): {then}"
+        say(text, colour="red", event="lost", name=lease.name, reason=self._reason())
 
     def _reason(self) -> str:
         from pawl.errors import LeaseLost

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pawl.cli._common import SETTINGS, seconds, server_options
-from pawl.cli.exits import Exit, say
-from pawl.cli.run import _cannot_run, _Run, _speak
+from pawl.cli.exits import Exit, say, speak_json
+from pawl.cli.run import _cannot_run, _Run, _speak, tell_end
 
 if TYPE_CHECKING:
     from pawl.cli._wrapper import Ended
@@ -69,6 +69,9 @@ class _Elect(_Run):
 @server_options
 @click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors.")
 @click.option("-v", "--verbose", is_flag=True, help="Say what happens.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Say what happens as JSON, an object a line, on standard error."
+)
 @click.option("--again", is_flag=True, hidden=True)
 @click.pass_context
 def elect(ctx: click.Context, /, **given: Any) -> int:
@@ -80,6 +83,8 @@ def elect(ctx: click.Context, /, **given: Any) -> int:
     if os.name != "posix":
         say("`pawl elect` needs process groups and signals, which this system does not have", colour="red")
         return Exit.UNAVAILABLE
+    if given["as_json"]:
+        speak_json()
     child: list[str] = ctx.obj
     if not child:
         raise click.UsageError(f"no command; {_USAGE}", ctx)
@@ -92,6 +97,8 @@ def elect(ctx: click.Context, /, **given: Any) -> int:
     # Before the first lead it is more likely a wrong address than an outage.
     outage = given["again"] and not ended.held and ended.code == Exit.UNAVAILABLE
     if not (ended.lost or outage):
+        if given["as_json"]:
+            tell_end(given["name"], ended.code)
         return ended.code
     _stand_again(found, _OUTAGE_PAUSE if outage else _PAUSE)
     return Exit.SOFTWARE  # never reached: another program is in our place
@@ -115,7 +122,7 @@ def _lead(child: list[str], given: Mapping[str, Any]) -> Ended:
         command=child,
         kill_after=given["kill_after"],
         quiet=given["quiet"],
-        verbose=given["verbose"],
+        verbose=given["verbose"] or given["as_json"],
     )
     return mind(job)
 

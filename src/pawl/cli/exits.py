@@ -6,7 +6,17 @@ import os
 import sys
 from enum import IntEnum
 
-__all__ = ["Exit", "by_signal", "clear_status", "code_of", "explained", "is_terminal", "say", "show_status"]
+__all__ = [
+    "Exit",
+    "by_signal",
+    "clear_status",
+    "code_of",
+    "explained",
+    "is_terminal",
+    "say",
+    "show_status",
+    "speak_json",
+]
 
 _COLOURS = {"red": "31", "yellow": "33", "dim": "2"}
 _CLEAR = "\r\033[K"
@@ -56,13 +66,31 @@ def explained(error: BaseException) -> str:
     return f"{said}. What helps: {cure}"
 
 
-def say(text: str, *, colour: str = "") -> None:
+class _Speech:
+    """How the command speaks: to people, or to programs."""
+
+    as_json = False
+
+
+def speak_json() -> None:
+    """From now on, say everything as one JSON object a line."""
+    _Speech.as_json = True
+
+
+def say(text: str, *, colour: str = "", **told: object) -> None:
     """Write one line for the user.
 
     Args:
         text: What to say, without the prefix.
         colour: "red", "yellow", "dim" or "" (default); used on a terminal only, and never with NO_COLOR set.
+        told: What a program is told beside the text.
     """
+    if _Speech.as_json:
+        import json
+
+        level = {"red": "error", "yellow": "warning"}.get(colour, "info")
+        _write(json.dumps({"level": level, **told, "text": text}) + "\n")
+        return
     prefix = "pawl: "
     if is_terminal():
         if colour in _COLOURS and not os.environ.get("NO_COLOR"):
@@ -73,14 +101,14 @@ def say(text: str, *, colour: str = "") -> None:
 
 def show_status(text: str) -> None:
     """Replace the line at the bottom of the terminal; does nothing where there is none."""
-    if is_terminal():
+    if is_terminal() and not _Speech.as_json:
         width = _columns()
         _write(f"{_CLEAR}pawl: {text}"[: width + len(_CLEAR) - 1])
 
 
 def clear_status() -> None:
     """Take the line of `show_status` away."""
-    if is_terminal():
+    if is_terminal() and not _Speech.as_json:
         _write(_CLEAR)
 
 

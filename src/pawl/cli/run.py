@@ -10,9 +10,9 @@ from typing import Any
 
 import click
 
-from pawl.cli.exits import Exit, say
+from pawl.cli.exits import Exit, say, speak_json
 
-__all__ = ["run"]
+__all__ = ["run", "tell_end"]
 
 _USAGE = "write: pawl run [OPTIONS] NAME -- COMMAND [ARG…]"
 _EXAMPLES = """\b
@@ -128,6 +128,9 @@ def _seconds(ctx: click.Context, parameter: click.Parameter, value: float | None
 @click.option("--namespace", metavar="TEXT", help="What the keys of the locks begin with (pawl).")
 @click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors.")
 @click.option("-v", "--verbose", is_flag=True, help="Say what happens.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Say what happens as JSON, an object a line, on standard error."
+)
 @click.pass_context
 def run(ctx: click.Context, /, **given: Any) -> int:
     """Run a command while holding the lock NAME.
@@ -139,6 +142,8 @@ def run(ctx: click.Context, /, **given: Any) -> int:
     if os.name != "posix":
         say("`pawl run` needs process groups and signals, which this system does not have", colour="red")
         return Exit.UNAVAILABLE
+    if given["as_json"]:
+        speak_json()
     child: list[str] = ctx.obj
     if not child:
         raise click.UsageError(f"no command; {_USAGE}", ctx)
@@ -166,9 +171,17 @@ def run(ctx: click.Context, /, **given: Any) -> int:
         kill_after=given["kill_after"],
         on_lost=given["on_lost"],
         quiet=given["quiet"],
-        verbose=given["verbose"],
+        verbose=given["verbose"] or given["as_json"],
     )
-    return run_job(job)
+    code = run_job(job)
+    if given["as_json"]:
+        tell_end(given["name"], code)
+    return code
+
+
+def tell_end(name: str, code: int) -> None:
+    """Say as JSON how it ended."""
+    say(f"the exit code is {code}", event="ended", name=name, exit_code=int(code))
 
 
 def _cannot_run(program: str) -> int:

@@ -46,6 +46,9 @@ Exit codes:
     metavar="PORT",
     help="Answer /healthz and /readyz there, too: in plain HTTP, without a certificate, and nothing else.",
 )
+@click.option(
+    "--json", "as_json", is_flag=True, help="Say where it listens, or what was made, as one JSON object."
+)
 @click.option("--insecure-http", is_flag=True, help="Listen beyond this machine without TLS, behind a proxy.")
 @click.option("--drain-delay", default=0.0, metavar="S", help="Seconds between 'not ready' and the end.")
 @click.option(
@@ -73,31 +76,32 @@ def serve(**given: Any) -> int:
 
 def _make_token(
     make_token: str, tokens: Path | None, namespaces: tuple[str, ...], roles: tuple[str, ...],
-    expires: float | None, **_: Any,
+    expires: float | None, *, as_json: bool, **_: Any,
 ) -> int:  # fmt: skip
     from pawl.service.access import entry_for, new_secret, write_private
 
     secret = new_secret()
     ends = None if expires is None else time.time() + expires * 86400
     entry = entry_for(make_token, secret, namespaces, roles, ends)
-    if tokens is None:
+    if tokens is None and not as_json:
         say("add this to the file of tokens:")
         click.echo(json.dumps(entry), err=True)
-    else:
+    elif tokens is not None:
         try:
             data: Any = json.loads(tokens.read_text(encoding="utf-8")) if tokens.exists() else {"tokens": []}
             data["tokens"].append(entry)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise ConfigurationError(f"tokens {tokens}: {error!r}") from error
         write_private(tokens, json.dumps(data, indent=1) + "\n")
-    click.echo(secret)
+    click.echo(json.dumps({"id": make_token, "token": secret, "entry": entry}) if as_json else secret)
     return Exit.OK
 
 
 def _run(
     *,
     url: str | None, host: str, port: int, tokens: Path | None, certificate: str | None, key: str | None,
-    client_ca: str | None, insecure_http: bool, drain_delay: float, probe_port: int | None, **_: Any,
+    client_ca: str | None, insecure_http: bool, drain_delay: float, probe_port: int | None,
+    as_json: bool, **_: Any,
 ) -> int:  # fmt: skip
     from pawl.service.access import Access, entry_for, new_secret
     from pawl.service.app import create_app
@@ -113,11 +117,13 @@ def _run(
     state = State(Spaces(url), access)
     # Made now, so that what can never work is said now.
     state.spaces.of("pawl")
+    secret = None
     if tokens is None:
         secret = new_secret()
         access.add(entry_for("this-run", secret, ["*"], ["admin"], None))
-        say("a token for this run, which is kept nowhere:")
-        click.echo(secret, err=True)
+        if not as_json:
+            say("a token for this run, which is kept nowhere:")
+            click.echo(secret, err=True)
     listening = Listening(
         host, port, certificate=certificate, key=key, client_ca=client_ca, drain_delay=drain_delay,
         probe_port=probe_port,
@@ -126,6 +132,12 @@ def _run(
     shown = f"[{host}]" if ":" in host else host
 
     def tell(bound: int, probed: int | None) -> None:
+        if as_json:
+            probes = None if probed is None else f"http://{shown}:{probed}"
+            click.echo(
+                json.dumps({"listening": f"{scheme}://{shown}:{bound}", "probes": probes, "token": secret})
+            )
+            return
         say(f"listening on {scheme}://{shown}:{bound}")
         if probed is not None:
             say(f"probes are answered at http://{shown}:{probed}")
