@@ -20,6 +20,7 @@ _EPILOG = """
 \b
 Examples:
   pawl serve
+  pawl serve --url embedded://     in a container, to try it out
   pawl serve --make-token web --namespace pawl --role acquire --role read --tokens tokens.json
   pawl serve --tokens tokens.json --host 0.0.0.0 --certificate tls.crt --key tls.key
 \b

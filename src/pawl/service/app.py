@@ -133,9 +133,12 @@ async def _answer_http(request: Request, error: Exception) -> Response:
     if not isinstance(error, HTTPException):
         raise error
     codes = {404: "NO_SUCH_ROUTE", 405: "METHOD_NOT_ALLOWED"}
-    response = response_of(
-        Problem(error.status_code, codes.get(error.status_code, "HTTP"), str(error.detail))
-    )
+    told = {
+        404: "there is no such path; /openapi.json tells all of them",
+        405: f"no {request.method} here; Allow says what there is",
+    }
+    code, text = codes.get(error.status_code, "HTTP"), told.get(error.status_code, str(error.detail))
+    response = response_of(Problem(error.status_code, code, text))
     response.headers.update(error.headers or {})
     if "allow" in response.headers:
         response.headers["allow"] = _methods_of(request)
@@ -160,7 +163,7 @@ def create_app(state: State) -> Door:
         await state.spaces.close()
 
     app = FastAPI(
-        title="pawl", version=pawl.__version__, lifespan=life, docs_url=None, redoc_url=None,
+        title="pawl", version=pawl.__version__, lifespan=life, docs_url=None, redoc_url=None, redirect_slashes=False,
         description="Distributed locks over HTTP.",
     )  # fmt: skip
     app.state.pawl = state

@@ -19,7 +19,7 @@ from pawl.service import leases, schemas
 from pawl.service.leases import Told
 from pawl.service.problems import Problem
 from pawl.service.requests import Asked, Attempt, answer, segment
-from pawl.service.spaces import Space, is_kind, kinds, options_for
+from pawl.service.spaces import Space, is_kind, known_kinds, options_for
 
 __all__ = ["all_names", "audit", "force", "look", "names", "past", "router", "shown"]
 
@@ -53,7 +53,7 @@ def _read_told(request: Request) -> Told:
         raise Problem(422, "BAD_QUERY", "permits: give a number")
     kind = segment(params["kind"])
     if not is_kind(kind):
-        raise Problem(404, "NO_SUCH_KIND", f"no kind {kind!r:.40}; known: {', '.join(sorted(kinds()))}")
+        raise Problem(404, "NO_SUCH_KIND", f"no kind {kind!r:.40}; known: {known_kinds()}")
     return Told(kind, segment(params["name"]), query.get("owner"), int(permits) if permits else None)
 
 

@@ -15,7 +15,7 @@ from pawl.service import leases, schemas
 from pawl.service.leases import Told
 from pawl.service.problems import Problem
 from pawl.service.requests import Asked, Attempt, answer, segment
-from pawl.service.spaces import is_kind, kinds
+from pawl.service.spaces import is_kind, known_kinds
 from pawl.service.taking import Taking
 
 __all__ = ["acquire", "end_session", "keep_alive", "open_session", "release", "renew", "router", "ttl_of"]
@@ -30,9 +30,7 @@ def _told(asked: Asked, body: Any) -> Told:
     params = asked.request.path_params
     kind = segment(params["kind"])
     if not is_kind(kind):
-        raise Problem(
-            404, "NO_SUCH_KIND", f"no kind {kind!r:.40} can be held; known: {', '.join(sorted(kinds()))}"
-        )
+        raise Problem(404, "NO_SUCH_KIND", f"no kind {kind!r:.40} can be held; known: {known_kinds()}")
     if body is None:
         return Told(kind, segment(params["name"]))
     return Told(kind, segment(params["name"]), body.owner, body.permits, body.n)

@@ -28,7 +28,7 @@ from pawl.service.store import StoreKeys
 if TYPE_CHECKING:
     from pawl.service.taking import Offer, Taking
 
-__all__ = ["BEARS", "BEARS_WAITING", "Space", "Spaces", "is_kind", "kinds", "options_for"]
+__all__ = ["BEARS", "BEARS_WAITING", "Space", "Spaces", "is_kind", "kinds", "known_kinds", "options_for"]
 
 log: logging.Logger = logging.getLogger("pawl.service")
 
@@ -56,6 +56,11 @@ def options_for(ttl_ms: int, *, waits: bool = False) -> LockOptions:
 def kinds() -> dict[str, Entry]:
     """What can be held through the service: every primitive with leases of one name, and who leads by an election."""
     return {kind: entry for kind, entry in REGISTRY.items() if _is_held(entry)}
+
+
+def known_kinds() -> str:
+    """The same as a text: an ``rlock`` here always has an owner."""
+    return ", ".join(sorted({kind.removesuffix("_owner") for kind in kinds()}))
 
 
 def _is_held(entry: Entry) -> bool:
@@ -165,8 +170,7 @@ class Space:
             kind = "rlock_owner"
         entry = known.get(kind)
         if entry is None:
-            listed = ", ".join(sorted(known.keys() - {"rlock_owner"}))
-            raise ConfigurationError(f"no kind {kind!r:.40}; known: {listed}")
+            raise ConfigurationError(f"no kind {kind!r:.40}; known: {known_kinds()}")
         given: dict[str, Any] = {}
         for option, value in (("owner", owner), ("permits", permits)):
             takes = option in entry.kwargs

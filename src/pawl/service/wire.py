@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from http import HTTPStatus
 from typing import Any, cast
 
 import httptools
@@ -11,10 +13,30 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 __all__ = ["Connection"]
 
 _REQUEST_TIMEOUT = 10
-_SLOW = (
-    b'{"type":"urn:pawl:problem:SLOW_REQUEST","title":"Request Timeout","status":408,"code":"SLOW_REQUEST",'
-    + (b'"detail":"the request took more than %d s to arrive; send it in one go"}' % _REQUEST_TIMEOUT)
+
+
+def _refusal(status: int, code: str, text: str) -> bytes:
+    """An answer to what never becomes a request; the connection ends with it."""
+    title = HTTPStatus(status).phrase
+    problem = {
+        "type": f"urn:pawl:problem:{code}",
+        "title": title,
+        "status": status,
+        "code": code,
+        "detail": text,
+    }
+    body = json.dumps(problem)
+    head = (
+        f"HTTP/1.1 {status} {title}\r\nConnection: close\r\nCache-Control: no-store\r\n"
+        f"Content-Type: application/problem+json\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    return f"{head}{body}".encode()
+
+
+_SLOW = _refusal(
+    408, "SLOW_REQUEST", f"the request took more than {_REQUEST_TIMEOUT} s to arrive; send it in one go"
 )
+_NO_HTTP = _refusal(400, "BAD_REQUEST", "this is no request of HTTP/1.1")
 
 
 class _Joined:
@@ -89,8 +111,7 @@ class Connection(HttpToolsProtocol):
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserError:
-            self.logger.warning("Invalid HTTP request received.")
-            self.send_400_response("Invalid HTTP request received.")
+            self._refuse(_NO_HTTP)
         except httptools.HttpParserUpgrade as offer:
             self._decline(data[offer.args[0] :])
 
@@ -147,10 +168,9 @@ class Connection(HttpToolsProtocol):
             self._slow = None
 
     def _too_slow(self) -> None:
+        self._refuse(_SLOW)
+
+    def _refuse(self, answer: bytes) -> None:
         if not self.transport.is_closing():
-            self.transport.write(
-                b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nCache-Control: no-store\r\n"
-                b"Content-Type: application/problem+json\r\nContent-Length: %d\r\n\r\n%b"
-                % (len(_SLOW), _SLOW)
-            )
+            self.transport.write(answer)
             self.transport.close()
