@@ -129,22 +129,22 @@ def _run(
         host, port, certificate=certificate, key=key, client_ca=client_ca, drain_delay=drain_delay,
         probe_port=probe_port,
     )  # fmt: skip
-    scheme = "https" if certificate else "http"
-    shown = f"[{host}]" if ":" in host else host
 
     def tell(bound: int, probed: int | None) -> None:
-        if as_json:
-            probes = None if probed is None else f"http://{shown}:{probed}"
-            click.echo(
-                json.dumps({"listening": f"{scheme}://{shown}:{bound}", "probes": probes, "token": secret})
-            )
-            return
-        say(f"listening on {scheme}://{shown}:{bound}")
-        if probed is not None:
-            say(f"probes are answered at http://{shown}:{probed}")
+        scheme, shown = "https" if certificate else "http", f"[{host}]" if ":" in host else host
+        probes = None if probed is None else f"http://{shown}:{probed}"
+        _tell(f"{scheme}://{shown}:{bound}", probes, secret, as_json=as_json)
 
-    began = listen(create_app(state), state, listening, tell)
-    return Exit.OK if began else Exit.UNAVAILABLE
+    return Exit.OK if listen(create_app(state), state, listening, tell) else Exit.UNAVAILABLE
+
+
+def _tell(listening: str, probes: str | None, secret: str | None, *, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps({"listening": listening, "probes": probes, "token": secret}))
+        return
+    say(f"listening on {listening}")
+    if probes is not None:
+        say(f"probes are answered at {probes}")
 
 
 def _check_reach(
