@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.model import Scenario
-from benchmarks.scenarios import contended, crowd, delay, pairs, permits, redlock, scale, wakeup
+from benchmarks.scenarios import contended, crowd, delay, kinds, pairs, redlock, scale, wakeup
 
 SCENARIOS: dict[str, Scenario] = {
     scenario.name: scenario
@@ -15,7 +15,7 @@ SCENARIOS: dict[str, Scenario] = {
         *redlock.SCENARIOS,
         *scale.SCENARIOS,
         *delay.SCENARIOS,
-        *permits.SCENARIOS,
+        *kinds.SCENARIOS,
     )
 }
 

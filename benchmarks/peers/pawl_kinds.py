@@ -1,0 +1,136 @@
+"""pawl's other primitives, at their defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from operator import attrgetter, methodcaller
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.peers import pawl_lock
+from benchmarks.peers.base import Handle, Options, Peer
+
+if TYPE_CHECKING:
+    from pawl import AsyncClient, Barrier, Client, Latch
+
+_fence = attrgetter("fence")
+_release = methodcaller("release")
+_PERMITS = 8
+_PATIENCE = {"wait": 60}
+"""For the service, whose callers give up soon by default."""
+
+Make = Callable[[Any, str, Options], Handle]
+"""A worker's handle, from a client of either colour."""
+
+
+def _leased(lock: Any) -> Handle:  # noqa: ANN401 - of any kind, in either colour
+    return Handle(acquire=lock.acquire, release=_release, fence=_fence)
+
+
+def _rlock(client: Client | AsyncClient, name: str, _: Options) -> Handle:
+    return _leased(client.rlock(name))
+
+
+def _fair(client: Client | AsyncClient, name: str, _: Options) -> Handle:
+    return _leased(client.fair_lock(name))
+
+
+def _semaphore(client: Client | AsyncClient, name: str, options: Options) -> Handle:
+    return _leased(client.semaphore(name, permits=int(options.get("permits", _PERMITS))))
+
+
+def _read(client: Client | AsyncClient, name: str, _: Options) -> Handle:
+    return _leased(client.rwlock(name).read)
+
+
+def _write(client: Client | AsyncClient, name: str, _: Options) -> Handle:
+    return _leased(client.rwlock(name).write)
+
+
+def _multi(client: Client | AsyncClient, name: str, _: Options) -> Handle:
+    return Handle(acquire=client.multi_lock([name, f"{name}/b"]).acquire, release=_release)
+
+
+def _election(client: Client | AsyncClient, name: str, _: Options) -> Handle:
+    return Handle(acquire=client.election(name).campaign, release=_release, fence=_fence)
+
+
+def _service(client: Client | AsyncClient, name: str, _: Options) -> Handle:
+    service = client.service()
+    return Handle(
+        acquire=lambda: service.acquire(name, _PATIENCE),
+        release=lambda identifier: service.release(name, identifier),
+    )
+
+
+def _latch(client: Client, name: str, _: Options) -> Handle:
+    latch = client.latch(name, 1)
+
+    def close_and_open() -> Latch:
+        latch.reset()
+        latch.count_down()
+        return latch
+
+    return Handle(acquire=close_and_open, release=methodcaller("wait"))
+
+
+def _barrier(client: Client, name: str, _: Options) -> Handle:
+    barrier = client.barrier(name, 1)
+
+    def pass_alone() -> Barrier:
+        barrier.wait()
+        return barrier
+
+    return Handle(acquire=pass_alone, release=lambda _: None)
+
+
+class _Session:
+    def __init__(self, url: str, make: Make, options: Options) -> None:
+        import pawl
+
+        self._client = pawl.connect(url)
+        self._make, self._options = make, options
+
+    def handle(self, name: str) -> Handle:
+        return self._make(self._client, name, self._options)
+
+    def close(self) -> None:
+        self._client.close()
+
+
+class _AsyncSession:
+    def __init__(self, url: str, make: Make, options: Options) -> None:
+        import pawl
+
+        self._client = pawl.connect_async(url)
+        self._make, self._options = make, options
+
+    async def handle(self, name: str) -> Handle:
+        return self._make(self._client, name, self._options)
+
+    async def close(self) -> None:
+        await self._client.close()
+
+
+def _peer(key: str, make: Make, *, threads_only: bool = False) -> Peer:
+    def door(url: str, options: Options) -> _Session:
+        return _Session(url, make, options)
+
+    async def adoor(url: str, options: Options) -> _AsyncSession:
+        return _AsyncSession(url, make, options)
+
+    return replace(pawl_lock.PEER, key=key, label=key, open=door, open_async=None if threads_only else adoor)
+
+
+KINDS = (
+    _peer("pawl-rlock", _rlock),
+    _peer("pawl-fair", _fair),
+    _peer("pawl-semaphore", _semaphore),
+    _peer("pawl-read", _read),
+    _peer("pawl-write", _write),
+    _peer("pawl-multi", _multi),
+    _peer("pawl-election", _election),
+    _peer("pawl-service", _service),
+    _peer("pawl-latch", _latch, threads_only=True),
+    _peer("pawl-barrier", _barrier, threads_only=True),
+)
