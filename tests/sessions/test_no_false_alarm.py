@@ -29,7 +29,7 @@ class Run:
 
     seed: int
     longest_wait: float = 0.0
-    wrong: list[str] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list[str])
 
     def __post_init__(self) -> None:
         rng = random.Random(self.seed)

@@ -15,8 +15,8 @@ class World:
     """Names with holders and queues; ``limits``: 0 for readers and writers, None for a mutex."""
 
     limits: dict[str, int | None]
-    held: dict[str, list[tuple[Who, str]]] = field(default_factory=dict)
-    queues: dict[str, list[tuple[Who, str]]] = field(default_factory=dict)
+    held: dict[str, list[tuple[Who, str]]] = field(default_factory=dict[str, list[tuple[Who, str]]])
+    queues: dict[str, list[tuple[Who, str]]] = field(default_factory=dict[str, list[tuple[Who, str]]])
 
     def fits(self, name: str, mode: str) -> bool:
         limit, modes = self.limits[name], [mode for _, mode in self.held[name]]

@@ -95,7 +95,9 @@ def acquire(
     if not plan.plain or timeout == 0:
         way = _acquire
     elif plan.spot in engine.places._places and stop is None and engine.observer is None:
-        way = _acquire_here
+        # Nothing is prepared for a wait that who holds it already will not have.
+        mine = plan.reentrant and (engine.runtime.who(), plan.primitive.key) in engine.held
+        way = _acquire if mine else _acquire_here
     else:
         way = _acquire_free
     return cast("Coroutine[Any, Any, L]", way(engine, plan, new_lease, timeout, stop))
