@@ -47,7 +47,7 @@ class Party:
     error: pawl.DeadlockDetected | None = None
     waited: float = 0.0
     done: bool = False
-    other: list[BaseException] = field(default_factory=list)
+    other: list[BaseException] = field(default_factory=list[BaseException])
 
     def run(self, ready: threading.Barrier) -> None:
         """Take all but the last name, meet the others, take the last."""

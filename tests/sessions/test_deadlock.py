@@ -101,7 +101,8 @@ def test_the_default_finds_it_within_two_seconds(clean: Server) -> None:
 
 def test_owners_shared_by_processes(client: pawl.Client, other: pawl.Client) -> None:
     """An explicit owner's hold counts as its thread's: it goes with all of them."""
-    ready, errors = threading.Barrier(2), []
+    ready = threading.Barrier(2)
+    errors: list[pawl.DeadlockDetected] = []
 
     def first() -> None:
         with client.rlock("shared", owner="job"):

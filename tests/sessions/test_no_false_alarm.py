@@ -121,7 +121,8 @@ def judge(runs: list[Run]) -> None:
 def test_threads(clients: list[pawl.Client], count: int) -> None:
     runs = [Run(seed) for seed in range(count)]
     with ThreadPoolExecutor(6) as pool:
-        list(pool.map(lambda run: run.in_threads(clients), runs))
+        for done in [pool.submit(run.in_threads, clients) for run in runs]:
+            done.result()
     judge(runs)
     assert sum(client._engine.counters["cycle_looks"] for client in clients) >= count
 
