@@ -48,6 +48,37 @@ def test_it_goes_on_without_a_majority_at_no_cost_and_comes_back(
 
 
 @pytest.mark.parametrize("colour", COLOURS)
+def test_a_majority_that_is_gone_is_not_waited_for_again(own_three: Cluster, colour: str) -> None:
+    async def scenario() -> None:
+        client = connect(colour, own_three.urls, redlock=FRESH, ttl=2)
+        lock = client.lock("d", unavailable_after=0.4)
+        await done((await done(lock.acquire())).release())
+        with own_three.servers[0].paused(), own_three.servers[1].paused():
+            for number in range(20):
+                began = time.monotonic()
+                with pytest.raises(pawl.QuorumNotReached) as caught:
+                    await done(lock.acquire())
+                if number > 1:
+                    # One that bore it a little shorter than that is no proof for the next.
+                    assert time.monotonic() - began < 0.2
+                assert set(caught.value.outcomes) == set(own_three.urls)
+            assert "was not asked" in str(caught.value)
+        for _ in range(100):
+            try:
+                lease = await done(lock.acquire(timeout=5))
+            except pawl.QuorumNotReached:
+                await nap(colour, 0.1)
+                continue
+            await done(lease.release())
+            break
+        else:
+            raise AssertionError("it never came back")
+        await done(client.close())
+
+    play(colour, scenario)
+
+
+@pytest.mark.parametrize("colour", COLOURS)
 def test_a_database_that_there_is_not_is_told(five: Cluster, colour: str) -> None:
     async def scenario() -> None:
         urls = [url.removesuffix("/0") + "/99" for url in five.urls]

@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING
 
 from pawl.core.backoff import full_jitter
 from pawl.core.faults import to_error
+from pawl.core.quorum import majority
 from pawl.core.runtime import Fault
-from pawl.errors import BackendUnavailable
+from pawl.errors import BackendUnavailable, QuorumNotReached
 
 if TYPE_CHECKING:
     from pawl.core.engine import Engine
     from pawl.core.runtime import Call
 
-__all__ = ["Breaker"]
+__all__ = ["Breaker", "is_outage"]
 
 _LEAST_PAUSE = 0.1
 _LONGEST_PAUSE = 2.0
@@ -32,27 +33,34 @@ class Breaker:
     Args:
         probe: A call that reads, and changes nothing.
         since: Since when the server gives no answer.
-        why: What the first who gave up was told.
+        first: What the first who gave up was told.
         now: The present.
     """
 
-    __slots__ = ("attempt", "due", "probe", "since", "why")
+    __slots__ = ("attempt", "borne", "due", "outcomes", "probe", "since", "why")
 
-    def __init__(self, probe: Call, since: float, why: str, now: float) -> None:
+    def __init__(self, probe: Call, since: float, first: Exception, now: float) -> None:
         self.probe: Call = probe
         self.since: float = since
-        self.why: str = why
+        # The words alone: an error keeps the frames that it passed through.
+        self.why: str = str(first)
+        self.outcomes: dict[str, str] | None = first.outcomes if isinstance(first, QuorumNotReached) else None
         self.due: float = now + _LEAST_PAUSE
         self.attempt: int = 0
+        # For how long somebody bore it in vain: the next to bear as long would find out the same.
+        self.borne: float = 0.0
 
     def check(self, name: str, patience: float, now: float) -> None:
         """Let pass who would bear a longer outage than this one is by now.
 
         Raises:
-            BackendUnavailable: It has lasted for ``patience`` seconds already.
+            BackendUnavailable: It has lasted for ``patience`` seconds already, or was borne for as long in vain.
+            QuorumNotReached: The same of several masters.
         """
-        if now - self.since >= patience:
+        if patience <= self.borne or now - self.since >= patience:
             text = f"acquire {name!r}: no answer for {now - self.since:.1f} s, so it was not asked; first: {self.why}"
+            if self.outcomes is not None:
+                raise QuorumNotReached(text, name=name, outcomes=self.outcomes)
             raise BackendUnavailable(text, name=name)
 
     async def look(self, engine: Engine, most: float) -> None:
@@ -68,3 +76,15 @@ class Breaker:
         self.attempt += 1
         pause = full_jitter(self.attempt, runtime.random(), base=_LEAST_PAUSE, cap=_LONGEST_PAUSE)
         self.due = runtime.now() + _LEAST_PAUSE + pause
+
+
+def is_outage(error: BaseException) -> bool:
+    """Whether several masters could not have granted anything, with or without other candidates."""
+    if not isinstance(error, QuorumNotReached):
+        return False
+    gone = [
+        word
+        for word in error.outcomes.values()
+        if not word.startswith(("granted", "held by", "given up", "no answer yet"))
+    ]
+    return len(gone) > len(error.outcomes) - majority(len(error.outcomes))

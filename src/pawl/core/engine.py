@@ -38,8 +38,7 @@ __all__ = ["Departure", "Engine", "doubter"]
 log: logging.Logger = logging.getLogger("pawl.lease")
 
 _DEPARTURE_FOR = 60.0
-_CONFIRM_AFTER = 0.02
-_LOOK_AFTER = 1.0
+_CONFIRM_AFTER, _LOOK_AFTER = 0.02, 1.0
 
 
 class Departure:
@@ -122,13 +121,15 @@ class Engine:
         if self.closed:
             raise ClientClosed("the client is closed; make a new one", name=name)
 
-    def gave_up(self, primitive: Primitive, since: float, error: Exception) -> None:
+    def gave_up(self, primitive: Primitive, since: float, error: Exception, borne: float) -> None:
         """Somebody bore an unreachable server in vain: who comes later need not find that out again."""
-        if self.breaker is None:
-            self.breaker = Breaker(primitive.inspect(0), since, str(error), self.runtime.now())
+        breaker = self.breaker
+        if breaker is None:
+            breaker = self.breaker = Breaker(primitive.inspect(0), since, error, self.runtime.now())
             self.count("breaker_opened")
             log.warning("the server does not answer, and is looked at in the background: %s", error)
             self.wake_upkeep()
+        breaker.borne = max(breaker.borne, borne)
 
     def mended(self, breaker: Breaker) -> None:
         """The server answers again."""
@@ -339,9 +340,8 @@ class Engine:
             return
         if claim.old is not None:
             call = primitive.leave(claim.old, TOMB_MS if claim.old_unanswered else 0, 0)
-            kept = claim.old_votes
-            if kept is not None:
-                call = barred(self, kept, call, primitive, claim.old, background=True)
+            if claim.old_votes is not None:
+                call = barred(self, claim.old_votes, call, primitive, claim.old, background=True)
             self.post(call)
         if claim.sent:
             self.depart(primitive, claim.token, TOMB_MS)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from weakref import ref
 
 from pawl.core.ahead import ask_more
+from pawl.core.breaker import is_outage
 from pawl.core.claim import TOMB_MS, Claim, StopSignal, ask_once, read_answer, win
 from pawl.core.handover import Sleeper
 from pawl.core.lease import BaseLease
@@ -394,11 +395,7 @@ async def _speak(
     except BaseException as error:
         claim.doubt(error)
         engine.drop_claim(plan.primitive, place, claim)
-        if claim.failing_since is not None and isinstance(error, BackendUnavailable):
-            engine.gave_up(plan.primitive, claim.failing_since, error)
-        elif isinstance(error, QuorumNotReached) and plan.options.on_unavailable != "raise":
-            # Whoever goes on without the masters need not find out each time anew that they are gone.
-            engine.gave_up(plan.primitive, window[0], error)
+        _note_outage(engine, plan, claim, window, error, wait=wait)
         raise
     if claim.tenure is not None:
         # Lost between the hand-over and now, with its ticket: stand in line again.
@@ -409,6 +406,26 @@ async def _speak(
     if not wait:
         return None
     raise await timed_out(engine, plan, window[0], claim)
+
+
+def _note_outage(
+    engine: Engine,
+    plan: Plan,
+    claim: Claim,
+    window: tuple[float, float | None],
+    error: BaseException,
+    *,
+    wait: bool,
+) -> None:
+    """Nobody need find out anew each time that the server, or a majority of the masters, is gone."""
+    if isinstance(error, QuorumNotReached):
+        since = window[0] if plan.options.on_unavailable != "raise" or is_outage(error) else None
+    else:
+        since = claim.failing_since if isinstance(error, BackendUnavailable) else None
+    if since is not None and isinstance(error, Exception):
+        borne = plan.options.unavailable_after
+        in_full = wait and (window[1] is None or window[1] > since + borne)
+        engine.gave_up(plan.primitive, since, error, borne if in_full else 0.0)
 
 
 async def _strive(
