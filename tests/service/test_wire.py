@@ -1,6 +1,7 @@
 """What comes over a connection: offers of other protocols, pipelined requests, and what is no HTTP."""
 
 import json
+import os
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -121,7 +122,7 @@ def test_probes_have_a_port_of_their_own(serve: Callable[..., Instance], server:
     while b"probes are answered at" not in one.said:
         assert time.monotonic() < end
         assert one.process.stderr is not None
-        one.said += one.process.stderr.read1(4096)  # type: ignore[attr-defined]
+        one.said += os.read(one.process.stderr.fileno(), 4096)
     port = int(one.said.rpartition(b":")[2])
     assert probe(port, b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n").startswith(b"HTTP/1.1 200 OK")
     ready = probe(port, b"GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n")

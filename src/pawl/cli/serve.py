@@ -50,6 +50,13 @@ Exit codes:
 @click.option(
     "--json", "as_json", is_flag=True, help="Say where it listens, or what was made, as one JSON object."
 )
+@click.option(
+    "--history",
+    type=click.IntRange(0, 1000),
+    default=0,
+    metavar="N",
+    help="Remember the last N grants of each name (0: none).",
+)
 @click.option("--insecure-http", is_flag=True, help="Listen beyond this machine without TLS, behind a proxy.")
 @click.option("--drain-delay", default=0.0, metavar="S", help="Seconds between 'not ready' and the end.")
 @click.option(
@@ -102,7 +109,7 @@ def _run(
     *,
     url: str | None, host: str, port: int, tokens: Path | None, certificate: str | None, key: str | None,
     client_ca: str | None, insecure_http: bool, drain_delay: float, probe_port: int | None,
-    as_json: bool, **_: Any,
+    as_json: bool, history: int, **_: Any,
 ) -> int:  # fmt: skip
     from pawl.service.access import Access, entry_for, new_secret
     from pawl.service.app import create_app
@@ -115,7 +122,7 @@ def _run(
     _check_reach(host, tokens, certificate, client_ca, insecure_http=insecure_http)
     access = Access(Limits(), tokens)
     access.load()
-    state = State(Spaces(url), access)
+    state = State(Spaces(url, history), access)
     # Made now, so that what can never work is said now.
     state.spaces.of("pawl")
     secret = None

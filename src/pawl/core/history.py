@@ -43,14 +43,16 @@ if TYPE_CHECKING:
     from pawl.core.tenure import Tenure
     from pawl.model import LockInfo
 
-__all__ = ["MOST_KEPT", "History", "NotingEngine", "Page", "history", "make_engine"]
+__all__ = ["LIFE_MS", "MOST_KEPT", "History", "NotingEngine", "Page", "history", "make_engine"]
 
 log: logging.Logger = logging.getLogger("pawl.history")
 
 MOST_KEPT = 1000
 """Entries of one name, at most."""
 
-_LIFE_MS = 7 * 86_400_000
+LIFE_MS = 7 * 86_400_000
+"""How long a history lives after it was last written."""
+
 _EVERY = 0.25
 _MOST_NOTES = 50_000
 _MOST_NAMES = 2_000
@@ -196,7 +198,7 @@ class History:
             for start in range(0, len(notes), _ROWS_AT_ONCE):
                 rows = notes[start : start + _ROWS_AT_ONCE]
                 lines = "".join(_line(row, now) for row in rows)
-                call = self._setup.calls.remember(key, self._setup.history, _LIFE_MS, lines)
+                call = self._setup.calls.remember(key, self._setup.history, LIFE_MS, lines)
                 pages.append(Page(key, rows, call))
         return pages
 

@@ -103,7 +103,7 @@ class Desk:
 
 def _info(told: dict[str, Any]) -> LockInfo:
     left = told["ttl_left"]
-    record = {
+    record: dict[str, Any] = {
         **told,
         "ttl_left": inf if left is None else left,
         "waiters": tuple(WaiterInfo(**one) for one in told["waiters"]),

@@ -55,6 +55,7 @@ def _notes(asked: Asked, step: Step, outcome: Reply | Fault) -> list[tuple[Told,
     if isinstance(outcome, Fault):
         return []
     who, store = asked.who, asked.space.store
+    _remember(asked, step, outcome)
     if step.leaves:
         return [(told, token, asked.space.tally(who.id, "", token)) for told, token in step.leases]
     if outcome[0] != b"H" or not step.ttl_ms:
@@ -63,6 +64,16 @@ def _notes(asked: Asked, step: Step, outcome: Reply | Fault) -> list[tuple[Told,
         (told, token, store.hold(who.id, token, told.words(), "", life_ms=step.ttl_ms, most=who.limits.locks))
         for told, token in step.leases
     ]
+
+
+def _remember(asked: Asked, step: Step, outcome: Reply) -> None:
+    past = asked.space.past
+    for told, token in step.leases:
+        key = told.primitive(asked.space).key
+        if step.leaves and outcome[0] == b"R" and not (len(outcome) > 2 and outcome[2]):
+            past.ended(key, told.kind, token)
+        elif outcome[0] == b"H" and step.ttl_ms and len(step.leases) == 1:
+            past.granted(key, told.kind, token, outcome[2])
 
 
 def _told(outcome: Any) -> Any:

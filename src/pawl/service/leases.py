@@ -128,11 +128,18 @@ async def release(space: Space, told: Told, token: str, who: Principal, session:
     if isinstance(reply, Fault):
         # It may have been applied: asked again, the answer is "not held", which then says nothing new.
         again = await call(space, left, "release")
-        return again[0] == b"R" or reply.maybe_applied
+        if again[0] == b"R" or reply.maybe_applied:
+            space.past.ended(primitive.key, told.kind, token)
+            return True
+        return False
     if isinstance(noted, Fault):
         # What is noted only counts leases, and ends by itself.
         space.engine.post(tally)
-    return _ended(told, primitive, reply)
+    ended = _ended(told, primitive, reply)
+    if ended and not (len(reply) > 2 and reply[2]):
+        # Of one that was entered again, the last level ends it.
+        space.past.ended(primitive.key, told.kind, token)
+    return ended
 
 
 def _ended(told: Told, primitive: Primitive, reply: Reply) -> bool:

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pawl.aio import AsyncClient
 from pawl.core.engine import Engine
+from pawl.core.history import MOST_KEPT
 from pawl.core.names import check_namespace
 from pawl.core.operations import Plan
-from pawl.core.options import LockOptions
+from pawl.core.options import LockOptions, check_count
 from pawl.core.primitive import Primitive
 from pawl.core.runtime import Call
 from pawl.core.template import escape
@@ -22,6 +23,7 @@ from pawl.errors import ConfigurationError, NotSupported
 from pawl.primitives.permits import Permits
 from pawl.primitives.registry import REGISTRY, Entry
 from pawl.runtimes.shared import now
+from pawl.service.past import Past
 from pawl.service.problems import Problem
 from pawl.service.store import StoreKeys
 
@@ -83,15 +85,17 @@ class Space:
         waiting: Requests that wait at this instance, in the order in which they came, by the key that they wait for.
         contended: Keys that somebody else held when they were last asked for here.
         used_at: When it was asked for last, on the clock of this instance.
+        past: Notes what is granted and given back here.
     """
 
-    def __init__(self, namespace: str, client: AsyncClient) -> None:
+    def __init__(self, namespace: str, client: AsyncClient, history: int = 0) -> None:
         self.namespace = namespace
         self.client = client
         self.store: StoreKeys = StoreKeys(check_namespace(namespace))
         self.waiting: dict[str, dict[Taking, None]] = {}
         self.contended: OrderedDict[str, None] = OrderedDict()
         self.used_at: float = now()
+        self.past: Past = Past(self, history, now)
         self._tasks: set[asyncio.Task[None]] = set()
         self._primitives: OrderedDict[tuple[Any, ...], Primitive] = OrderedDict()
 
@@ -119,6 +123,7 @@ class Space:
 
     async def settle(self) -> None:
         """Wait for what goes on in the background, a second at most."""
+        await self.past.flush()
         if self._tasks:
             await asyncio.wait(set(self._tasks), timeout=1.0)
 
@@ -193,10 +198,12 @@ class Spaces:
 
     Args:
         target: What ``connect_async`` takes.
+        history: How many grants of each name are remembered, at most 1,000; 0: none.
     """
 
-    def __init__(self, target: object) -> None:
+    def __init__(self, target: object, history: int = 0) -> None:
         self.target = target
+        self.history: int = check_count(history, "history", 0, MOST_KEPT)
         self._spaces: OrderedDict[str, Space] = OrderedDict()
         self._leaving: set[asyncio.Task[None]] = set()
 
@@ -218,7 +225,7 @@ class Spaces:
                 raise NotSupported(
                     "the service keeps its sessions on one server, Sentinel or Cluster, not on independent masters"
                 )
-            space = self._spaces[namespace] = Space(namespace, client)
+            space = self._spaces[namespace] = Space(namespace, client, self.history)
         space.used_at = now()
         self._spaces.move_to_end(namespace)
         return space

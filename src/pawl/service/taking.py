@@ -187,6 +187,7 @@ class Taking:
                 await self._count()
                 if not claim.contended:
                     self.space.contended.pop(self.primitive.key, None)
+                self.space.past.granted(self.primitive.key, self.told.kind, claim.token, grant.fence)
                 return grant, claim.token
         except BaseException as error:
             claim.doubt(error)

@@ -1,6 +1,7 @@
 -- Notes grants of one name, and how they ended, in its history.
 -- keys: history
 -- args: limit, life_ms, rows (a line for each grant: fence granted_ago_ms ended_ago_ms or '-' how kind tag or '-' who), rid
+-- fence 0: the grant that was noted with the tag, by whoever did; nothing if none was. Its beginning is kept.
 -- returns: {'N', rid, now_ms}
 -- invariant: one entry for each fence and tag (which tells several holds of one grant apart), and no more than `limit`,
 --   the newest; an entry is only replaced by one that knows more: how it ended, or that it was lost after all. So a
@@ -18,17 +19,21 @@ end
 for fence, granted, ended, how, kind, tag, who in
   string.gmatch(ARGV[3], '(%d+) (%d+) (%S+) (%S+) (%S+) (%S+) ([^\n]*)\n') do
   local before, known
-  for _, entry in ipairs(call('ZRANGEBYSCORE', HISTORY, fence, fence)) do
-    local noted, its = string.match(entry, '^%d+ %d+ %S+ (%S+) %S+ (%S+) ')
+  local since, blind = ago(granted), fence == '0'
+  for _, entry in ipairs(call('ZRANGEBYSCORE', HISTORY, fence, blind and '+inf' or fence)) do
+    local of, began, noted, its = string.match(entry, '^(%d+) (%d+) %S+ (%S+) %S+ (%S+) ')
     if its == tag then
       before, known = entry, weight(noted)
+      if blind then
+        fence, since = of, began
+      end
     end
   end
-  if not known or known < weight(how) then
+  if known and known < weight(how) or not known and not blind then
     if before then
       call('ZREM', HISTORY, before)
     end
-    call('ZADD', HISTORY, fence, table.concat({fence, ago(granted), ago(ended), how, kind, tag, who}, ' '))
+    call('ZADD', HISTORY, fence, table.concat({fence, since, ago(ended), how, kind, tag, who}, ' '))
   end
 end
 local surplus = call('ZCARD', HISTORY) - limit
