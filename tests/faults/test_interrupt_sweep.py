@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from types import FrameType
 from typing import Any, Self
@@ -229,6 +230,56 @@ def test_row_12_interrupt_at_every_step_of_release(
 
     kept: list[pawl.Lease] = []
     assert sweep(server, client, prepared) > 5
+
+
+@contextlib.contextmanager
+def strict_line(client: pawl.Client, server: Server) -> Iterator[pawl.Lease]:
+    """A lease in strict order with two threads of its client behind it, which are served in the end."""
+    fair = client.fair_lock("n", ttl=TTL, ticket_ttl=TICKET)
+
+    def take_turn() -> int:
+        with fair.acquire(5) as lease:
+            return lease.fence
+
+    holder = fair.acquire(5)
+    first = in_thread(lambda: fair.acquire(5))
+    until(lambda: waiters(server, "n") == 1)
+    behind: list[Future[int]] = []
+    for place in (1, 2):
+        behind.append(in_thread(take_turn))
+        until(lambda at=place: waiters(server, "n") == at + 1 and len(client._engine.lined) >= at)  # type: ignore[misc]
+    holder.release()
+    lease = first.result(5)
+    assert lease._tenure.behind, "the next in line are not known, so there is no run to break"
+    yield lease
+    fences = [waiter.result(5) for waiter in behind]
+    assert lease.fence < fences[0] < fences[1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["release", "with"])
+def test_row_12_interrupt_at_every_step_of_a_release_in_strict_order(
+    way: str, pair: tuple[pawl.Client, pawl.Client], server: Server
+) -> None:
+    client, _ = pair
+    not_begun: list[pawl.Lease] = []
+
+    @contextlib.contextmanager
+    def prepared() -> Iterator[Callable[[], Any]]:
+        with strict_line(client, server) as lease:
+
+            def leave_block() -> None:
+                with lease:
+                    pass
+
+            yield lease.release if way == "release" else leave_block
+            with contextlib.suppress(pawl.NotHeld):
+                lease.release()
+                not_begun.append(lease)
+
+    assert sweep(server, client, prepared) > 10
+    # Where `release`, `__enter__` and `__exit__` themselves begin.
+    assert len(not_begun) <= 2
 
 
 @pytest.mark.slow

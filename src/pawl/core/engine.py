@@ -222,7 +222,7 @@ class Engine:
             False if nobody of this client waits, or the tenure was lost meanwhile: the caller must leave it.
         """
         place = tenure.place
-        if tenure.behind and pass_on(self, tenure, now):
+        if tenure.behind and pass_on(self, tenure, now, number):
             return True
         turn = Turn.ALONE if place is None else place.hand_over(tenure, now, number)
         if turn is Turn.HANDED:

@@ -18,6 +18,7 @@ from pawl.core.runs import RUN
 from pawl.core.runs import hand_on as next_in_run
 from pawl.core.tenure import Tenure
 from pawl.core.validity import valid_until
+from pawl.errors import PawlError
 from pawl.model import LeaseState
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from pawl.core.redlock import RedlockOptions
     from pawl.core.runtime import Call, Fault, Reply
 
-__all__ = ["ask", "begin", "claim_of", "end", "hand_on", "settle", "void"]
+__all__ = ["ask", "begin", "claim_of", "cut_short", "end", "hand_on", "settle", "void"]
 
 
 def begin(engine: Engine, plan: Plan) -> Tenure | None:
@@ -182,6 +183,15 @@ def hand_on(engine: Engine, lease: BaseLease) -> bool:
             engine.forget_holder(tenure, lease._who)
         raise
     return True
+
+
+def cut_short(engine: Engine, lease: BaseLease, error: BaseException) -> None:
+    """Go on in the background with a release that a signal broke off in its first steps; else do nothing.
+
+    An inner level of a re-entered lease is left alone: that the outer section goes on unprotected would be worse.
+    """
+    if not isinstance(error, PawlError) and lease._levels == 1 and not lease._inert() and lease._take_end():
+        engine.finish_release(lease)
 
 
 def end(engine: Engine, lease: BaseLease) -> Call | None:

@@ -12,6 +12,8 @@ client dies meanwhile, they are tickets of dead waiters, as they would be withou
 
 A run ends where the next ticket is not one of a waiter asleep here, when the block of fences is used up, and when the
 lease has less than half of a ticket's life left.
+
+Ctrl-C may strike at every call, so a turn passes in a row of plain assignments with no call among them.
 """
 
 from __future__ import annotations
@@ -64,35 +66,57 @@ def hand_on(engine: Engine, lease: BaseLease) -> bool:
     """Pass a lease to the next in strict order; False if this is not the straight way, and nothing was done."""
     tenure = lease._tenure
     now = engine.runtime.now()
-    with engine.guard:
-        if (
-            lease._released
-            or lease._sleepers
-            or lease._levels != 1
-            or tenure.state is not LeaseState.HELD
-            or tenure.epoch != engine.epoch
-            or now >= tenure.valid_until
-            or (claim := _next(engine, tenure, now)) is None
-        ):
-            return False
-        lease._released = True
-        tenure.watchers = None
+    claim: Claim | None = None
+    try:
+        with engine.guard:
+            if (
+                lease._released
+                or lease._sleepers
+                or lease._levels != 1
+                or tenure.state is not LeaseState.HELD
+                or tenure.epoch != engine.epoch
+                or now >= tenure.valid_until
+                or engine.history is not None
+                or (claim := _next(engine, tenure, now)) is None
+            ):
+                return False
+            granted_at = tenure.granted_at
+            _serve(engine.lined, tenure, claim, now, lease)
+        claim.ring()
         engine.forget_holder(tenure, lease._who)
         if engine.observer is not None:
-            engine.count_end(tenure, "released")
-        _serve(engine, tenure, claim, now)
-    claim.ring()
+            engine.observer.released(tenure.primitive, granted_at, "released")
+    except BaseException:
+        if claim is not None and claim.tenure is tenure:
+            claim.ring()
+            engine.forget_holder(tenure, lease._who)
+        raise
     return True
 
 
-def pass_on(engine: Engine, tenure: Tenure, now: float) -> bool:
-    """Pass a tenure whose owner has done with it to the next in strict order; False if there is none here."""
-    with engine.guard:
-        claim = _next(engine, tenure, now)
-        if claim is None:
-            return False
-        _serve(engine, tenure, claim, now)
-    claim.ring()
+def pass_on(engine: Engine, tenure: Tenure, now: float, number: int | None = None) -> bool:
+    """Pass a tenure whose owner has done with it to the next in strict order; False if there is none here.
+
+    Args:
+        engine: The client's engine.
+        tenure: What is passed on.
+        now: The present.
+        number: Which of its owners passes it on; None if that is sure.
+    """
+    claim: Claim | None = None
+    try:
+        with engine.guard:
+            if number is not None and tenure.used != number:
+                return True
+            claim = _next(engine, tenure, now)
+            if claim is None:
+                return False
+            _serve(engine.lined, tenure, claim, now)
+        claim.ring()
+    except BaseException:
+        if claim is not None and claim.tenure is tenure:
+            claim.ring()
+        raise
     return True
 
 
@@ -121,13 +145,22 @@ def _next(engine: Engine, tenure: Tenure, now: float) -> Claim | None:
     return claim
 
 
-def _serve(engine: Engine, tenure: Tenure, claim: Claim, now: float) -> None:
+def _serve(
+    lined: dict[str, Claim], tenure: Tenure, claim: Claim, now: float, lease: BaseLease | None = None
+) -> None:
+    """Give a tenure to a claim, and end ``lease``; who calls must wake the claim. Under the guard."""
+    # No call in here: Ctrl-C finds all of it done, or nothing.
+    token = claim.token
+    if lease is not None:
+        lease._released = True
+        tenure.watchers = None
     if tenure.spent is None:
-        tenure.spent = []
-    tenure.spent.append(claim.token)
+        tenure.spent = [token]
+    else:
+        tenure.spent += [token]
     if tenure.behind:
-        tenure.behind.popleft()
-    del engine.lined[claim.token]
+        del tenure.behind[0]
+    del lined[token]
     tenure.used += 1
     tenure.granted_at = now
     # Nobody's, until the one that is woken takes it: whoever had it may wait for something else by then.

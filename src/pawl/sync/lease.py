@@ -8,7 +8,7 @@ from typing import Self
 from pawl.core import endings
 from pawl.core.lease import BaseLease, LossSignal
 from pawl.core.options import Seconds, check_ttl
-from pawl.core.quick import hand_on
+from pawl.core.quick import cut_short, hand_on
 from pawl.runtimes.threads import run
 
 __all__ = ["Lease", "Lost", "WriteLease"]
@@ -62,8 +62,12 @@ class Lease(BaseLease):
             NotHeld: It was lost or released before; nothing was touched.
             BackendUnavailable: The server did not answer; the ttl frees the name at the latest.
         """
-        if not hand_on(self._engine, self):
-            endings.tell(self, run(endings.release(self._engine, self)))
+        try:
+            if not hand_on(self._engine, self):
+                endings.tell(self, run(endings.release(self._engine, self)))
+        except BaseException as broken:
+            cut_short(self._engine, self, broken)
+            raise
 
     def detach(self) -> str:
         """Stop caring for the lease without releasing it; another process may ``adopt`` the returned ticket.
@@ -85,8 +89,12 @@ class Lease(BaseLease):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if not hand_on(self._engine, self):
-            run(endings.end_block(self._engine, self, error))
+        try:
+            if not hand_on(self._engine, self):
+                run(endings.end_block(self._engine, self, error))
+        except BaseException as broken:
+            cut_short(self._engine, self, broken)
+            raise
 
 
 class WriteLease(Lease):

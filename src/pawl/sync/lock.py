@@ -14,7 +14,7 @@ from pawl.core import endings, operations
 from pawl.core.claim import StopSignal
 from pawl.core.info import inspect
 from pawl.core.options import Seconds, check_timeout
-from pawl.core.quick import hand_on
+from pawl.core.quick import cut_short, hand_on
 from pawl.runtimes.threads import run
 from pawl.sync.lease import Lease
 
@@ -59,8 +59,12 @@ class BaseLock(ABC):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         lease = endings.take_entered(self._entered, self._client._engine.runtime.who())
-        if not hand_on(lease._engine, lease):
-            run(endings.end_block(lease._engine, lease, error))
+        try:
+            if not hand_on(lease._engine, lease):
+                run(endings.end_block(lease._engine, lease, error))
+        except BaseException as broken:
+            cut_short(lease._engine, lease, broken)
+            raise
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Decorate a function or method: each call runs under the lock, named by the call's arguments.
