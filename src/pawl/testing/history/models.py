@@ -77,12 +77,13 @@ class Mutex:
 
 
 class ReentrantMutex:
-    """One owner, who may take it again.
+    """One owner, who may take it again. Calls that name no owner are their process'.
 
     Args:
         most: How often at most; None (default): any number of times.
     """
 
+    of_process: bool = True
     initial: tuple[str, int] = ("", 0)
 
     def __init__(self, most: int | None = None) -> None:
@@ -121,6 +122,7 @@ class ReentrantFencedMutex:
         most: How often one owner may hold it at most; None (default): any number of times.
     """
 
+    of_process: bool = True
     initial: tuple[str, int, int | None, int] = ("", 0, None, -1)
 
     def __init__(self, most: int | None = None) -> None:
