@@ -11,11 +11,13 @@ from pathlib import Path
 import pytest
 
 from pawl.testing.sim import Fault, Plan, draw, run, simulate
+from pawl.testing.sim.campaign import may_meet
 from pawl.testing.sim.command import main, story
 from pawl.testing.sim.jobs import add_to_file, simulate_in_parts
 from pawl.testing.sim.lua import Interpreter
 from pawl.testing.sim.plan import FAULTS, OPERATIONS
 from pawl.testing.sim.simulation import quiet
+from tools import simulation_page
 
 SEEDS = 2000
 PARTS = 4
@@ -114,6 +116,15 @@ def test_several_processes_give_what_one_gives(tmp_path: Path) -> None:
     assert found["met"] == {pair: count for pair, count in met.items() if count}
     with pytest.raises(ValueError, match="already"):
         add_to_file(kept, range(59, 61), alone)
+
+
+def test_the_page_tells_the_numbers_of_the_campaign() -> None:
+    """``tools/simulation_page.py`` writes it."""
+    known = json.loads(simulation_page.RESULTS.read_text())
+    assert simulation_page.PAGE.read_text() == simulation_page.page(known)
+    never = [(one, other) for one in FAULTS for other in OPERATIONS
+             if may_meet(one, other) and not known["met"].get(f"{one} {other}")]  # fmt: skip
+    assert not never, "some faults never met what they can meet"
 
 
 def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:

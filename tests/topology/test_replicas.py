@@ -10,8 +10,9 @@ import pytest
 import pawl
 from pawl.testing._resp import Wire
 from pawl.testing.groups import ClusterGroup, SentinelGroup
+from pawl.testing.proxy import Proxy
 from pawl.testing.servers import Server
-from tests.faults.rig import Colour, in_thread, key, refusal, remains, until
+from tests.faults.rig import Colour, in_thread, key, refusal, remains, script, until
 
 pytestmark = pytest.mark.fault
 
@@ -99,6 +100,19 @@ def test_a_lagging_replica_refuses_the_grant(pair: Pair, colour: Colour) -> None
         other.lock().acquire().release()
     pair.wait()
     client.lock(replicas=2).acquire().release()
+
+
+def test_an_undo_that_is_lost_is_sent_again(pair: Pair, colour: Colour) -> None:
+    """Two faults in a row: too few replicas, and then the undo of the grant does not arrive."""
+    with Proxy(pair.master) as proxy:
+        client = colour.connect(proxy.url)
+        client.lock("warm", replicas=2).acquire().release()
+        with pair.replicas[0].paused():
+            lost = proxy.drop_request(script("leave"))
+            with pytest.raises(pawl.NotReplicated):
+                client.lock(replicas=2, ttl=30.0).acquire()
+            proxy.wait_hit(lost)
+            until(lambda: left(pair) == [], what="undone after all, long before its ttl is over")
 
 
 def test_a_handed_off_grant_is_on_the_replicas_too(pair: Pair, colour: Colour) -> None:

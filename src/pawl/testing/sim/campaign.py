@@ -13,7 +13,7 @@ from pawl.testing.sim.plan import BY_MESSAGE, FAULTS, OPERATIONS, TOPOLOGIES, Pl
 from pawl.testing.sim.shrink import shrink
 from pawl.testing.sim.simulation import Result, quiet, run
 
-__all__ = ["Finding", "Report", "simulate"]
+__all__ = ["Finding", "Report", "may_meet", "simulate"]
 
 _COLLECT_EVERY = 100
 _SENDS_NOTHING = ("hold",)
@@ -84,7 +84,7 @@ class Report:
             (fault, what)
             for fault in FAULTS
             for what in OPERATIONS
-            if not self.counts[fault, what] and _may_meet(fault, what)
+            if not self.counts[fault, what] and may_meet(fault, what)
         ]
 
     def table(self) -> str:
@@ -113,7 +113,8 @@ class Report:
         )
 
 
-def _may_meet(fault: str, operation: str) -> bool:
+def may_meet(fault: str, operation: str) -> bool:
+    """Whether a fault can strike an operation at all."""
     if fault == "message_loss":
         return operation == "acquire"
     return fault not in BY_MESSAGE or operation not in _SENDS_NOTHING

@@ -264,7 +264,8 @@ class Member:
                 return
             if step.end == "drop":
                 for one in _parts(lease):
-                    self.sim.loose.add(one._tenure.token)
+                    # With it goes what was to leave with it: the tickets of those who followed in its run.
+                    self.sim.loose.update((one._tenure.token, *(one._tenure.spent or ())))
                     self.sim.oracle.dropped(one)
                     self.sim.recorder.ended(one)
                 return

@@ -101,8 +101,9 @@ class Network:
 
 
 def token_of(call: Call) -> str:
-    """The token that a script is about: its first argument."""
-    return call.body.split(b"\r\n")[2 * call.script.numkeys + 1].decode()
+    """The token that a script is about: its first argument; ``""`` if it has none."""
+    words = call.body.split(b"\r\n")[1 + 2 * call.script.numkeys :]
+    return words[0].decode() if words else ""
 
 
 def _deaf(*_: object) -> None:

@@ -30,6 +30,9 @@ _TOLD_WITHIN = (
     0.6  # a thread that makes a connection cannot do anything else for a quarter of a second, or two
 )
 _TOLD_AGAIN = 1.5
+_REPLICAS_ANSWER = (
+    1.0  # what is asked together with replicas is heard once they have answered, too, or not in time
+)
 
 
 Owner = tuple[str, int, Any]
@@ -169,7 +172,8 @@ class Oracle:
     def answered(self, process: Process, call: Call, reply: Reply) -> None:
         """Judge what a client makes of a reply: one that says "not yours" ends the lease at once."""
         if call.script.name in ("renew", "own_renew") and reply[0] == b"U" and not self.fleet.masters:
-            process.deliver(self.world.now + _TOLD_WITHIN, self._still_held, (process, token_of(call)))
+            within = _TOLD_WITHIN + (_REPLICAS_ANSWER if self.fleet.pair is not None else 0.0)
+            process.deliver(self.world.now + within, self._still_held, (process, token_of(call)))
 
     def _still_held(self, item: tuple[Process, str]) -> None:
         process, token = item

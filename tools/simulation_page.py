@@ -1,0 +1,88 @@
+"""Write docs/reference/simulated.md from tools/simulated.json: what a campaign of the simulator met.
+
+`python -m pawl.testing simulate --seeds N --start M --results tools/simulated.json` adds to the numbers, part by part;
+a test holds the page to them.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "src"))
+
+from pawl.testing.sim.campaign import may_meet  # noqa: E402 - the checkout has to be on the path first
+from pawl.testing.sim.plan import FAULTS, OPERATIONS, TOPOLOGIES  # noqa: E402
+
+RESULTS = ROOT / "tools" / "simulated.json"
+PAGE = ROOT / "docs" / "reference" / "simulated.md"
+
+HEAD = """# What the simulator met
+
+One campaign of the [simulator](../concepts/simulation.md): {seeds:,} seeds, {operations:,} operations, in which a
+second owner took a name over after a loss in {share:.1f} % of the runs. {verdict}
+
+It took {hours:.1f} hours of one core of a machine that others used as well, {rate:.0f} seeds a second. A million seeds
+would have taken {million:.0f} hours there: this is what the time allowed. Written by `tools/simulation_page.py` from
+the numbers that `python -m pawl.testing simulate --results` keeps.
+
+## Each fault and what it struck
+
+How often a fault was on, or struck, while something was being done. A dash: the two cannot meet.
+
+"""
+
+
+def page(known: dict[str, Any]) -> str:
+    """The page of a campaign's numbers."""
+    seeds = sum(end - first for first, end in known["ranges"])
+    rate = seeds / known["core_seconds"]
+    text = HEAD.format(
+        seeds=seeds,
+        operations=known["operations"],
+        share=100 * known["second_owners"] / seeds,
+        verdict=_verdict(known),
+        hours=known["core_seconds"] / 3600,
+        rate=rate,
+        million=1e6 / rate / 3600,
+    )
+    met: dict[str, int] = known["met"]
+    rows = [[fault, *[_met(met, fault, what) for what in OPERATIONS]] for fault in FAULTS]
+    text += _table(["", *OPERATIONS], rows)
+    text += "\n## Primitives and servers\n\nHow many seeds were about what, and on which servers.\n\n"
+    where: dict[str, int] = known["topologies"]
+    families = sorted({pair.split(" ")[0] for pair in where})
+    text += _table(
+        ["", *TOPOLOGIES],
+        [[one, *[f"{where.get(f'{one} {other}', 0):,}" for other in TOPOLOGIES]] for one in families],
+    )
+    return text
+
+
+def _verdict(known: dict[str, Any]) -> str:
+    if not known["violations"]:
+        return "No promise was broken."
+    return (
+        f"Violations: {known['violations']}; see [what they were](../concepts/simulation.md#what-it-found)."
+    )
+
+
+def _met(met: dict[str, int], fault: str, what: str) -> str:
+    count = met.get(f"{fault} {what}", 0)
+    return f"{count:,}" if count or may_meet(fault, what) else "–"
+
+
+def _table(head: list[str], rows: list[list[str]]) -> str:
+    lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}", *[f"| {' | '.join(row)} |" for row in rows]]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    """Write the page."""
+    PAGE.write_text(page(json.loads(RESULTS.read_text(encoding="utf-8"))), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
