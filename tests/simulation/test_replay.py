@@ -112,7 +112,9 @@ def _step(node: Node, call: Call, words: Sequence[bytes], reply: Any) -> Step:
 def _text(value: Any) -> Any:
     if isinstance(value, bytes):
         return value.decode()
-    return [_text(one) for one in value] if isinstance(value, list) else value
+    if isinstance(value, list):
+        return [_text(one) for one in value]  # pyright: ignore[reportUnknownVariableType] - of a reply, so anything
+    return value
 
 
 def _content(value: Any) -> Any:
