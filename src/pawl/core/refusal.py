@@ -38,7 +38,7 @@ async def timed_out(engine: Engine, plan: Plan, began: float, claim: Claim | Non
     name = plan.primitive.name
     text = f"acquire {name!r}: still held after {waited:.3g} s" + (f" by {holder}" if holder else "")
     if claim is not None and claim.endless:
-        text += f", {ENDLESS}"
+        text += f"{',' if holder else ' by'} {ENDLESS}"
     return AcquireTimeout(
         text,
         name=name,
