@@ -201,7 +201,7 @@ async def test_a_young_hold_of_a_task_learns_within_a_second(clean: Server) -> N
 
 
 def test_a_renewal_that_comes_first_says_the_same(client: pawl.Client, other: pawl.Client) -> None:
-    lease = client.lock("brief", ttl=0.9).acquire()
+    lease = client.lock("brief", ttl=2.1).acquire()
     assert other.force_release("brief", reason="too soon")
     assert lease.lost.wait(4.0)
     with pytest.raises(pawl.LeaseLost) as lost:

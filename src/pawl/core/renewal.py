@@ -151,7 +151,7 @@ async def _renew(engine: Engine, due: list[Tenure], record: Call | None, pages: 
     _told(engine, record, pages, outcomes)
     alone: list[Tenure] = []
     for group, outcome in zip(groups, outcomes, strict=False):
-        alone += _shared(engine, group, outcome, sent_at)
+        alone += await _shared(engine, group, outcome, sent_at)
     first, last = len(groups), len(groups) + len(single)
     await _settle(engine, single, calls[first:last], outcomes[first:last], sent_at)
     if alone:
@@ -168,11 +168,13 @@ def _patience(engine: Engine, batch: list[Tenure], now: float) -> float:
     return max(_LEAST_PATIENCE, min(patience, _until_next_end(engine, now)))
 
 
-def _shared(engine: Engine, group: list[Tenure], outcome: Reply | Fault, sent_at: float) -> list[Tenure]:
+async def _shared(
+    engine: Engine, group: list[Tenure], outcome: Reply | Fault, sent_at: float
+) -> list[Tenure]:
     """Take the answer for a group into account; give those that are to be asked for by themselves."""
     each = each_of(group, outcome)
     known = [(tenure, one) for tenure, one in zip(group, each, strict=True) if one is not None]
-    _take(engine, [tenure for tenure, _ in known], [one for _, one in known], sent_at)
+    await _take(engine, [tenure for tenure, _ in known], [one for _, one in known], sent_at)
     return [tenure for tenure, one in zip(group, each, strict=True) if one is None and tenure.live]
 
 
@@ -182,15 +184,28 @@ async def _settle(
     """Take the answers into account, one for each."""
     if any(tenure.options.durable is not None for tenure in batch):
         await check_renewals(engine, batch, calls, outcomes, _patience(engine, batch, engine.runtime.now()))
-    _take(engine, batch, outcomes, sent_at)
+    await _take(engine, batch, outcomes, sent_at)
 
 
-def _take(engine: Engine, batch: list[Tenure], outcomes: list[Reply | Fault], sent_at: float) -> None:
-    for tenure, outcome in _confirmed(engine, batch, outcomes, sent_at):
+async def _take(engine: Engine, batch: list[Tenure], outcomes: list[Reply | Fault], sent_at: float) -> None:
+    rest = _confirmed(engine, batch, outcomes, sent_at)
+    if any(type(outcome) is list and outcome[0] == b"U" for _, outcome in rest):
+        await _ask_whether_taken(engine)
+    for tenure, outcome in rest:
         if isinstance(outcome, Fault):
             _failed(engine, tenure, outcome)
         else:
             _answered(engine, tenure, outcome, sent_at)
+
+
+async def _ask_whether_taken(engine: Engine) -> None:
+    """Learn of leases that an operator took: to a renewal they look like any that the server does not know."""
+    engine.take_away(engine.runtime.notices())
+    if engine.book is not None:
+        patience = min(_RECORD_PATIENCE, _until_next_end(engine, engine.runtime.now()))
+        (outcome,) = await engine.runtime.call_many([engine.book.setup.calls.taken()], patience)
+        if not isinstance(outcome, Fault):
+            engine.take_away([bytes(tag).decode() for tag in outcome[3]])
 
 
 def _call(tenure: Tenure) -> Call:
