@@ -333,13 +333,13 @@ def detach(engine: Engine, lease: BaseLease) -> str:
     tenure = lease._tenure
     if not tenure.primitive.transferable or tenure.degraded:
         kind = tenure.degraded or tenure.primitive.kind
-        raise NotSupported(f"detach {lease.name!r}: such a lease ({kind}) cannot move", name=lease.name)
+        said = f"such a lease ({kind}) cannot move: take one there, with its owner= if it has one"
+        raise NotSupported(f"detach {lease.name!r}: {said}", name=lease.name)
     if not lease._mine():
         raise NotHeld(f"detach {lease.name!r}: {lease._lost_error()}", name=lease.name)
     if lease._levels > 1:
-        raise NotHeld(
-            f"detach {lease.name!r}: it is held {lease._levels} times; leave the inner ones", name=lease.name
-        )
+        times = f"it is held {lease._levels} times; leave the inner ones"
+        raise NotHeld(f"detach {lease.name!r}: {times}", name=lease.name)
     if not lease._take_end():
         raise NotHeld(f"detach {lease.name!r}: {lease._lost_error()}", name=lease.name)
     lease._wake()
