@@ -75,7 +75,7 @@ class _Joined:
         self._transport.abort()
 
 
-class Connection(HttpToolsProtocol):
+class _Connection(HttpToolsProtocol):
     """One connection of a client.
 
     A client cannot keep it open by sending a request slowly, nor lose a body by offering another protocol on the way:
@@ -174,3 +174,7 @@ class Connection(HttpToolsProtocol):
         if not self.transport.is_closing():
             self.transport.write(answer)
             self.transport.close()
+
+
+Connection: type[asyncio.Protocol] = _Connection
+"""What uvicorn makes for each connection. Its base class bears no types: it is shown as what it is to asyncio."""
