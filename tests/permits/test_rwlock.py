@@ -137,6 +137,13 @@ def test_downgrade_lets_readers_in_and_nobody_between(client: pawl.Client) -> No
         behind.result(timeout=1).release()
 
 
+def test_a_reader_is_told_that_it_has_nothing_to_downgrade(client: pawl.Client) -> None:
+    with client.rwlock("book").read as reader, pytest.raises(pawl.NotHeld, match="not taken for writing"):
+        reader.downgrade()  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+    with client.rwlock("book").read as reader:
+        assert not hasattr(reader, "downgrade")
+
+
 def test_a_writer_may_read_and_each_side_may_be_taken_again(client: pawl.Client) -> None:
     book = client.rwlock("book")
     with book.write as writer:

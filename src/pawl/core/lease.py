@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 from weakref import ref
 
-from pawl.errors import LeaseLost, NotSupported
+from pawl.errors import LeaseLost, NotHeld, NotSupported
 from pawl.model import LeaseState, LossReason, QuorumInfo
 
 if TYPE_CHECKING:
@@ -21,6 +21,10 @@ __all__ = ["BaseLease", "LossSignal"]
 
 class _NotPicklable(NotSupported, TypeError):
     """A lease belongs to the process that holds it."""
+
+
+class _NotAWriter(NotHeld, AttributeError):
+    """Only a writer can become a reader; an AttributeError too, so that ``hasattr`` says no."""
 
 
 class LossSignal:
@@ -105,6 +109,20 @@ class BaseLease:
             self._tenure = tenure
             self._number = tenure.used
             tenure.lease = mine
+
+    if not TYPE_CHECKING:
+
+        @property
+        def downgrade(self) -> NoReturn:
+            """Only a writer's lease has it; whoever runs without a type checker is told here.
+
+            Raises:
+                NotHeld: Always (an AttributeError too, so that ``hasattr`` says no).
+            """
+            raise _NotAWriter(
+                f"downgrade {self.name!r}: this lease was not taken for writing; only the lease of "
+                "rwlock(name).write can go on as a reader"
+            )
 
     @property
     def name(self) -> str:
