@@ -63,7 +63,9 @@ class Fleet:
 
     def forgot_at(self) -> float:
         """When one of them last lost keys or time so that nobody could know it; below 0: never."""
-        return max(node.lost_memory_at for node in self.nodes)
+        if len(self.nodes) == 1:
+            return self.nodes[0].lost_memory_at
+        return max([node.lost_memory_at for node in self.nodes])
 
     def struck(self, number: int) -> Node:
         """The server that a fault of this number concerns."""

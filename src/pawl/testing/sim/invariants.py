@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, NamedTuple
 
-__all__ = ["CLOSED", "DAY_MS", "Snapshot", "Step", "Ticket", "broken"]
+__all__ = ["CLOSED", "DAY_MS", "Snapshot", "Step", "Ticket", "broken", "reads_only"]
 
 CLOSED = "closed@min_hold"
 DAY_MS = 86_400_000
@@ -63,8 +63,10 @@ class Snapshot:
     def _settle(self) -> None:
         value = self.value
         self.shared: bool = value is not None and value.startswith("owner=")
-        # A member of the queue whose ticket the server lost is dead: it goes with the next pump.
-        leases = {token: ticket.expiry for token, ticket in self.queue.items() if ticket.expiry}
+        leases: dict[str, int] = {}
+        if self.queue:
+            # A member of the queue whose ticket the server lost is dead: it goes with the next pump.
+            leases = {token: ticket.expiry for token, ticket in self.queue.items() if ticket.expiry}
         if self.shared:
             now = self.now
             leases |= {token: expiry for token, expiry in self.holds.items() if expiry >= now}
@@ -82,6 +84,12 @@ class Snapshot:
         elif self.shared:
             self._settle()
         return self
+
+    def has_holder(self, token: str) -> bool:
+        """Whether a token holds."""
+        if self.shared:
+            return self.holds.get(token, -1) >= self.now
+        return token == self.value and token != CLOSED
 
     def holders(self) -> set[str]:
         """The tokens that hold."""
@@ -147,30 +155,33 @@ def broken(
     """
     before.at(after.now)
     found: list[str] = []
+    gone = step.gone
     _keys(after, found, whole=whole, fence_ms=fence_ms)
-    _leases(before, after, step, found)
+    _leases(before, after, step, gone, found)
     _fences(before, after, found)
-    _grants(before, after, step, found)
-    return [f"{what} after {step}" for what in found]
+    _grants(before, after, step, gone, found)
+    return [f"{what} after {step}" for what in found] if found else found
 
 
 def _keys(after: Snapshot, found: list[str], *, whole: bool, fence_ms: int) -> None:
     queue, key_expiry = after.queue, after.key_expiry
-    found += [f"I6: the {part} key has no expiry" for part, expiry in key_expiry.items() if expiry < 0]
+    if key_expiry and min(key_expiry.values()) < 0:
+        found += [f"I6: the {part} key has no expiry" for part, expiry in key_expiry.items() if expiry < 0]
     if queue:
         if after.holders() & queue.keys():
             found.append("I1: a token holds and waits")
-        longest = max(ticket.expiry for ticket in queue.values())
+        longest = max([ticket.expiry for ticket in queue.values()])
         found.extend(
             f"I6: the {part} key does not outlive its tickets"
             for part in ("queue", "tickets")
             if key_expiry.get(part, 0) < longest
         )
-    least = max(after.now, after.last / 1000) + fence_ms * 23 / 24
-    if after.last and fence_ms and after.fence_expiry < least:
-        found.append("I6: the fence key is not kept for its time past its value")
-    if after.last and after.leases and after.holders() and after.fence_expiry < after.expiry:
-        found.append("I6: the fence key does not outlive the lease")
+    if after.last:
+        least = max(after.now, after.last / 1000) + fence_ms * 23 / 24
+        if fence_ms and after.fence_expiry < least:
+            found.append("I6: the fence key is not kept for its time past its value")
+        if after.fence_expiry < after.expiry and after.leases and after.holders():
+            found.append("I6: the fence key does not outlive the lease")
     if after.shared and whole:
         longest = max(after.holds.values(), default=after.now)
         # What waits for replicas touches the name, and each touch may make it live a moment longer.
@@ -178,8 +189,8 @@ def _keys(after: Snapshot, found: list[str], *, whole: bool, fence_ms: int) -> N
             found.append(f"I6: the name does not live as long as its longest hold {after}")
 
 
-def _leases(before: Snapshot, after: Snapshot, step: Step, found: list[str]) -> None:
-    had, has, gone = before.leases, after.leases, step.gone
+def _leases(before: Snapshot, after: Snapshot, step: Step, gone: frozenset[str], found: list[str]) -> None:
+    had, has = before.leases, after.leases
     for token, expiry in had.items():
         left = has.get(token)
         if left is None:
@@ -192,15 +203,25 @@ def _leases(before: Snapshot, after: Snapshot, step: Step, found: list[str]) -> 
         for token in has
         if token not in had and (token != step.token or step.script not in _CREATE)
     ]
-    found += [
-        f"I8: {token} lost its place in the queue"
-        for token, ticket in after.queue.items()
-        if token in before.queue
-        # One that ran out may be dropped, and stand at the end when it is asked for anew.
-        and before.queue[token].expiry > after.now
-        and before.queue[token].number != ticket.number
-    ]
+    if before.queue:
+        found += [
+            f"I8: {token} lost its place in the queue"
+            for token, ticket in after.queue.items()
+            if token in before.queue
+            # One that ran out may be dropped, and stand at the end when it is asked for anew.
+            and before.queue[token].expiry > after.now
+            and before.queue[token].number != ticket.number
+        ]
     found += [f"I7: {token} left and is there" for token in gone if token and token in has]
+
+
+def reads_only(step: Step) -> bool:
+    """Whether a script had no business with the queue."""
+    return (
+        step.script in ("inspect", "more")
+        or step.reply[0] == "X"
+        or (step.script == "acquire" and step.mode == 2)
+    )
 
 
 _CREATE = ("acquire", "swap", "own_acquire", "adopt", "multi")
@@ -215,25 +236,20 @@ def _fences(before: Snapshot, after: Snapshot, found: list[str]) -> None:
         found.append("I4: blocks overlap")
 
 
-def _grants(before: Snapshot, after: Snapshot, step: Step, found: list[str]) -> None:
+def _grants(before: Snapshot, after: Snapshot, step: Step, gone: frozenset[str], found: list[str]) -> None:
     value = after.value
     counted = step.script.startswith("own_") and step.reply[0] == "H"
     if counted and step.reply[4] != len(after.holders()):
         found.append(f"count: {step.reply[4]} holds were told, and there are {len(after.holders())}")
-    reads_only = (
-        step.script in ("inspect", "more")
-        or step.reply[0] == "X"
-        or (step.script == "acquire" and step.mode == 2)
-    )
-    if value is None and not reads_only and after.queue and after.live():
+    if value is None and after.queue and not reads_only(step) and after.live():
         found.append("I5: the name is free and a live ticket waits")
     if after.cur != before.cur:
-        _fresh(before, after, step, found)
+        _fresh(before, after, step, gone, found)
     elif before.value != value and value is not None and value != CLOSED and step.script != "adopt":
         found.append("I4: a grant without a fence of its own")
 
 
-def _fresh(before: Snapshot, after: Snapshot, step: Step, found: list[str]) -> None:
+def _fresh(before: Snapshot, after: Snapshot, step: Step, gone: frozenset[str], found: list[str]) -> None:
     """A grant was made: to the right one, and not over anybody's head."""
     value = after.value
     if before.shared and before.value == value and not before.cur:
@@ -243,7 +259,6 @@ def _fresh(before: Snapshot, after: Snapshot, step: Step, found: list[str]) -> N
         if value != step.token or before.value != value or before.queue:
             found.append("I3: fences for a holder that is none, or that others wait for")
         return
-    gone = step.gone
     if before.value is not None and before.value not in gone and before.value != step.owner:
         found.append("I3: granted over a live holder")
     queued = before.live(but=gone) if before.queue else []

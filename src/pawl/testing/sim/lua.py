@@ -94,25 +94,28 @@ class Interpreter:
             Refused: The script ended with an error reply.
             Unsupported: It did what the node in memory cannot do.
         """
+        return self.run_words(source, store, len(keys), (*keys, *args))
+
+    def run_words(self, source: bytes, store: Store, numkeys: int, words: Sequence[bytes]) -> Reply | Any:
+        """Run a script with its keys and arguments in one; see ``run``."""
         script = self._compiled.get(source)
         if script is None:
             script = self._compiled[source] = self._compile(source, b"@user_script")
-        return self._done(store, self._run, (script, len(keys)), (*keys, *args))
+        return self._done(store, self._run, (script, numkeys), words)
 
     def command(self, store: Store, *words: bytes) -> Any:
         """Run one command outside of scripts; see ``run``."""
         return self._done(store, self._command, (), words)
 
-    def _done(self, store: Store, run: Any, what: tuple[Any, ...], words: tuple[bytes, ...]) -> Any:
+    def _done(self, store: Store, run: Any, what: tuple[Any, ...], words: Sequence[bytes]) -> Any:
         home = store.home
         if home is None:
             home = store.home = self._open()
         if store.stale:
             self._catch_up(store)
         self._host.store = store
-        state = home, store.now_us, store.drift_us, store.replica, store.no_memory
         try:
-            found = run(*what, *state, *words)
+            found = run(*what, home, store.now_us, store.drift_us, store.replica, store.no_memory, *words)
         finally:
             self._host.store = None
         count = 2 + found[1]

@@ -185,7 +185,10 @@ class Link:
 
     def _after(self, delay: float) -> float:
         """When something sent now arrives: never before what was sent earlier."""
-        self._there_at = when = max(self._there_at, self.network.world.now + delay)
+        when = self.network.world.now + delay
+        if when < self._there_at:
+            return self._there_at
+        self._there_at = when
         return when
 
     def greet(self, answered: Callable[[Fault | None], object]) -> None:
@@ -266,7 +269,10 @@ class Link:
         self.process.deliver(self._before(network.delay()), self._pushed, text)
 
     def _before(self, delay: float) -> float:
-        self._back_at = when = max(self._back_at, self.network.world.now + delay)
+        when = self.network.world.now + delay
+        if when < self._back_at:
+            return self._back_at
+        self._back_at = when
         return when
 
     # Back at the client -----------------------------------------------------------------------------------------
@@ -280,9 +286,12 @@ class Link:
         self.silent = 0
         pending = self.pending
         request = pending.pop(rid, None)
-        # Replies come in order: those of earlier requests that are still missing are lost.
-        for earlier in [other for other in pending if other < rid]:
-            pending.pop(earlier).end(Fault(FaultKind.UNANSWERED, "the reply was lost", maybe_applied=True))
+        if pending:
+            # Replies come in order: those of earlier requests that are still missing are lost.
+            for earlier in [other for other in pending if other < rid]:
+                pending.pop(earlier).end(
+                    Fault(FaultKind.UNANSWERED, "the reply was lost", maybe_applied=True)
+                )
         if request is None:
             return
         if type(reply) is list:

@@ -164,13 +164,12 @@ class Node:
         words.append(b"%d" % rid)
         store = self.store
         source = script.source if self.edit is None else self.edit(script.name, script.source)
-        keys = words[: script.numkeys]
         self.messages.clear()
         drift_us = int(self.world.random.random() * self.moving_us) if self.moving_us else 0
         store.begin(self.us_at(self.world.now), drift_us)
         changes = store.changes
         try:
-            reply: Reply = self._interpreter.run(source, store, keys, words[script.numkeys :])
+            reply: Reply = self._interpreter.run_words(source, store, script.numkeys, words)
         except Refused as refused:
             text = str(refused.args[0])
             self.world.note(self.name, who, script.name, text)
@@ -182,7 +181,7 @@ class Node:
         self.world.note(self.name, who, script.name, reply)
         self.changed = store.changes != changes
         if self.changed:
-            self.wrote(self, tuple(keys))
+            self.wrote(self, tuple(words[: script.numkeys]))
         self.judge(call, words, reply, changed=self.changed)
         return reply
 

@@ -223,7 +223,7 @@ class Oracle:
 def _kept(after: State, token: str, mode: str) -> int:
     """When the server lets go of a token that holds in a mode; below 0: it does not hold so."""
     if isinstance(after, Snapshot):
-        return after.leases[token] if token in after.holders() else -1
+        return after.leases[token] if after.has_holder(token) else -1
     if isinstance(after, PermitState):
         held, expiry = after.holders.get(token, ("", -1))
         # A writer's downgrade is on its way: the server may still, or already, know it otherwise.

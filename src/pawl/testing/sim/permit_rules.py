@@ -51,7 +51,9 @@ class PermitState:
 
     def at(self, now: int) -> PermitState:
         """The same keys later, when no script ran in between."""
-        alive = {token: one for token, one in self.holders.items() if one[1] >= now}
+        alive = self.holders
+        if any(expiry < now for _, expiry in alive.values()):
+            alive = {token: one for token, one in alive.items() if one[1] >= now}
         return PermitState(
             now, alive, self.fences, self.last, self.limit, self.declared, self.fence_expiry, self.queue,
             self.key_expiry,
@@ -60,7 +62,9 @@ class PermitState:
     def leases(self) -> dict[str, int]:
         """Expiry of every token that waits or holds."""
         # A member of the queue whose ticket the server lost is dead: it goes with the next look at the queue.
-        found = {token: wish.expiry for token, wish in self.queue.items() if wish.expiry}
+        found: dict[str, int] = {}
+        if self.queue:
+            found = {token: wish.expiry for token, wish in self.queue.items() if wish.expiry}
         for token, (_, expiry) in self.holders.items():
             if not token.startswith("closed."):
                 found[token] = expiry
@@ -87,8 +91,11 @@ class PermitState:
 
     def live(self, *, but: str = "") -> list[str]:
         """Live tickets in the order of their numbers."""
-        found = [token for token, wish in self.queue.items() if wish.expiry > self.now and token != but]
-        return sorted(found, key=lambda token: self.queue[token].number)
+        queue = self.queue
+        if not queue:
+            return []
+        found = [token for token, wish in queue.items() if wish.expiry > self.now and token != but]
+        return sorted(found, key=lambda token: queue[token].number) if len(found) > 1 else found
 
 
 @dataclass(slots=True)
@@ -129,12 +136,13 @@ def broken_permits(
         fence_ms: The shortest time for which anybody wants the fence kept.
     """
     before = before.at(after.now)
+    new = _new(before, after)
     found = [
         *_keys(after, whole=whole, fence_ms=fence_ms),
-        *_sharing(before, after, run),
+        *_sharing(before, after, run, new),
         *_leases(before, after, run),
-        *_fences(before, after),
-        *_grants(before, after, run),
+        *_fences(before, after, new),
+        *_grants(before, after, run, new),
         *_stuck(before, after, run),
         *_messages(before, after, run, mail),
     ]
@@ -148,11 +156,12 @@ def broken_share(before: PermitState, after: PermitState, run: PermitRun) -> lis
         # A write-back raises the fence of the token that it is for.
         kept = max(before.fences.get(run.token, 0), after.fences.get(run.token, 0))
         before.fences = {**before.fences, run.token: kept}
+    new = _new(before, after)
     found = [
         *[f"I6: the {part} key has no expiry" for part, expiry in after.key_expiry.items() if expiry < 0],
-        *_sharing(before, after, run),
+        *_sharing(before, after, run, new),
         *_leases(before, after, run),
-        *_fences(before, after),
+        *_fences(before, after, new),
     ]
     # A vote whose undo was lost ends by itself, and the record of its fence with the next look, or with its key.
     return [f"{what} after {run}" for what in found if "fences of nobody" not in what]
@@ -160,25 +169,28 @@ def broken_share(before: PermitState, after: PermitState, run: PermitRun) -> lis
 
 def _keys(after: PermitState, *, whole: bool, fence_ms: int) -> list[str]:
     found: list[str] = []
-    if after.holders.keys() & after.queue.keys():
+    holders, queue, key_expiry = after.holders, after.queue, after.key_expiry
+    if queue and holders.keys() & queue.keys():
         found.append("I1: a token holds and waits")
-    found += [f"I6: the {part} key has no expiry" for part, expiry in after.key_expiry.items() if expiry < 0]
-    tickets = max((wish.expiry for wish in after.queue.values()), default=0)
-    leases = max((expiry for _, expiry in after.holders.values()), default=0)
-    for part, longest in (("queue", tickets), ("tickets", tickets), ("permits", leases), ("holds", leases)):
-        closed_only = part == "holds" and all(token.startswith("closed.") for token in after.holders)
-        if whole and longest and after.key_expiry.get(part, 0) < longest and not closed_only:
-            found.append(f"I6: the {part} key does not outlive what it holds")
-    least = max(after.now, after.last / 1000) + fence_ms * 23 / 24
-    if after.last and fence_ms and after.fence_expiry < least:
-        found.append("I6: the fence key is not kept for its time past its value")
-    held = any(not token.startswith("closed.") for token in after.holders)
-    if after.last and held and after.fence_expiry < leases:
-        found.append("I6: the fence key does not outlive the leases")
+    found += [f"I6: the {part} key has no expiry" for part, expiry in key_expiry.items() if expiry < 0]
+    tickets = max([wish.expiry for wish in queue.values()], default=0)
+    leases = max([expiry for _, expiry in holders.values()], default=0)
+    held = not all(token.startswith("closed.") for token in holders)
+    if whole:
+        kept = ("queue", tickets), ("tickets", tickets), ("permits", leases), ("holds", leases if held else 0)
+        for part, longest in kept:
+            if longest and key_expiry.get(part, 0) < longest:
+                found.append(f"I6: the {part} key does not outlive what it holds")
+    if after.last:
+        least = max(after.now, after.last / 1000) + fence_ms * 23 / 24
+        if fence_ms and after.fence_expiry < least:
+            found.append("I6: the fence key is not kept for its time past its value")
+        if held and after.fence_expiry < leases:
+            found.append("I6: the fence key does not outlive the leases")
     return found
 
 
-def _sharing(before: PermitState, after: PermitState, run: PermitRun) -> list[str]:
+def _sharing(before: PermitState, after: PermitState, run: PermitRun, new: set[str]) -> list[str]:
     modes = [mode for mode, _ in after.holders.values()]
     found: list[str] = []
     if "x" in modes and (modes.count("x") > 1 or len(modes) > 2 or (len(modes) == 2 and "u" not in modes)):
@@ -186,10 +198,11 @@ def _sharing(before: PermitState, after: PermitState, run: PermitRun) -> list[st
     if modes.count("u") > 1:
         found.append("S6: two may upgrade")
     limit = run.limit and (after.limit or run.limit)
-    if limit and after.weight() > max(limit, before.weight()):
-        found.append(f"S6: {after.weight()} of {limit} permits are out")
-    if limit and _new(before, after) and after.weight() > limit:
-        found.append(f"S6: granted while {after.weight()} of {limit} permits are out")
+    if limit and (weight := after.weight()) > limit:
+        if weight > before.weight():
+            found.append(f"S6: {weight} of {limit} permits are out")
+        if new:
+            found.append(f"S6: granted while {weight} of {limit} permits are out")
     for token, (mode, _) in after.holders.items():
         had = before.holders.get(token, (mode, 0))[0]
         if had != mode and not (
@@ -202,17 +215,15 @@ def _sharing(before: PermitState, after: PermitState, run: PermitRun) -> list[st
 def _leases(before: PermitState, after: PermitState, run: PermitRun) -> list[str]:
     found: list[str] = []
     had, has = before.leases(), after.leases()
-    limit = run.limit and (after.limit or run.limit)
-    hopeless = {
-        token for token, wish in before.queue.items() if after.hopeless(wish.mode, wish.beside, limit)
-    }
+    leaving = run.leaving
     for token, expiry in had.items():
-        if token == run.leaving or (token in hopeless and token not in has):
+        if token == leaving:
             continue
-        if token in has and has[token] < expiry:
+        if token not in has:
+            if expiry > after.now and not _turned_away(before, after, run, token):
+                found.append(f"I2: a live lease of {token} vanished")
+        elif has[token] < expiry:
             found.append(f"I2: the expiry of {token} fell by {expiry - has[token]} ms")
-        if token not in has and expiry > after.now:
-            found.append(f"I2: a live lease of {token} vanished")
         if token in before.holders and token in after.holders:
             fence = before.fences.get(token)
             if fence is not None and fence != after.fences.get(token):
@@ -220,20 +231,27 @@ def _leases(before: PermitState, after: PermitState, run: PermitRun) -> list[str
     created = has.keys() - had.keys() - ({run.token} if run.script == "acquire" else set())
     if created:
         found.append(f"O2: a lease of {created} came from nothing")
-    if run.leaving and run.leaving in has:
-        found.append(f"I7: {run.leaving} left and is there")
+    if leaving and leaving in has:
+        found.append(f"I7: {leaving} left and is there")
     return found
 
 
-def _fences(before: PermitState, after: PermitState) -> list[str]:
+def _turned_away(before: PermitState, after: PermitState, run: PermitRun, token: str) -> bool:
+    """Whether a ticket was taken out of the queue because it can never get in."""
+    wish, limit = before.queue.get(token), run.limit and (after.limit or run.limit)
+    return wish is not None and after.hopeless(wish.mode, wish.beside, limit)
+
+
+def _fences(before: PermitState, after: PermitState, new: set[str]) -> list[str]:
     found: list[str] = []
-    new = _new(before, after)
     if after.last < before.last:
         found.append("I4: the last fence fell")
+    if not new:
+        return found
     numbers = [after.fences.get(token, 0) for token in new]
     if len(set(numbers)) != len(numbers) or any(not before.last < number <= after.last for number in numbers):
         found.append(f"I4: {sorted(new)} got the fences {numbers} after {before.last}")
-    if new and after.fences.keys() - after.holders.keys():
+    if after.fences.keys() - after.holders.keys():
         found.append(f"I6: fences of nobody are left: {sorted(after.fences.keys() - after.holders.keys())}")
     return found
 
@@ -250,10 +268,11 @@ def _served(before: PermitState, after: PermitState, run: PermitRun) -> list[str
     return [token for token in queued if not after.hopeless(wishes[token].mode, wishes[token].beside, limit)]
 
 
-def _grants(before: PermitState, after: PermitState, run: PermitRun) -> list[str]:
-    new = _new(before, after)
+def _grants(before: PermitState, after: PermitState, run: PermitRun, new: set[str]) -> list[str]:
     if run.script == "inspect" or run.reply[0] in "XN":
         return ["it let somebody in"] if new else []
+    if not new:
+        return []
     queued = _served(before, after, run)
     granted = [token for token in queued if token in new]
     found: list[str] = []
@@ -273,8 +292,10 @@ def _grants(before: PermitState, after: PermitState, run: PermitRun) -> list[str
 
 
 def _stuck(before: PermitState, after: PermitState, run: PermitRun) -> list[str]:
+    if not after.queue:
+        return []
     answered = run.script == "inspect" or (run.script == "acquire" and run.token in before.holders)
-    head = next(iter(after.live()), None) if after.queue else None
+    head = next(iter(after.live()), None)
     if head is None or answered or run.reply[0] in "XN":
         return []
     wish, limit = after.queue[head], run.limit and (after.limit or run.limit)
@@ -286,9 +307,8 @@ def _stuck(before: PermitState, after: PermitState, run: PermitRun) -> list[str]
 
 
 def _new(before: PermitState, after: PermitState) -> set[str]:
-    return {
-        token for token in after.holders.keys() - before.holders.keys() if not token.startswith("closed.")
-    }
+    had = before.holders
+    return {token for token in after.holders if token not in had and not token.startswith("closed.")}
 
 
 def _messages(before: PermitState, after: PermitState, run: PermitRun, mail: Mail) -> list[str]:

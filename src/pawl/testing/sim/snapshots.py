@@ -22,8 +22,8 @@ def _seen(
     key_expiry: dict[str, int] = {}
     seen: dict[str, Value] = {}
     for part, key in zip(parts, keys, strict=True):
-        value = data.get(key)
-        if value is not None:
+        if key in data:
+            value = data[key]
             expiry = expires.get(key, -1)
             if expiry < 0 or expiry >= now:
                 seen[part] = value
@@ -39,14 +39,15 @@ def take_mutex(store: Store, keys: tuple[bytes, ...]) -> Snapshot:
     """The keys of a mutex: name, fence, queue, tickets, holds."""
     seen, key_expiry = _seen(store, _MUTEX, keys)
     value, fence, queue = seen.get("name"), _pairs(seen.get("fence")), seen.get("queue")
+    holds = _pairs(seen["holds"]).items() if "holds" in seen else ()
     return Snapshot(
         store.now_ms,
         value.decode() if isinstance(value, bytes) else None,
         key_expiry.get("name", -2),
         int(fence.get(b"cur", 0)),
         int(fence.get(b"last", 0)),
-        _tickets(queue, _pairs(seen.get("tickets"))) if isinstance(queue, ZSet) else {},
-        {token.decode(): int(expiry) for token, expiry in _pairs(seen.get("holds")).items()},
+        _tickets(queue, _pairs(seen.get("tickets"))) if isinstance(queue, ZSet) else None,
+        {token.decode(): int(expiry) for token, expiry in holds} if holds else None,
         key_expiry,
     )
 

@@ -8,7 +8,7 @@ from pawl.core.names import helper_key
 from pawl.core.runtime import Reply
 from pawl.testing.sim.invariants import Step
 
-__all__ = ["multi_steps", "reads_only", "step_of", "together_steps", "tomb_of"]
+__all__ = ["multi_steps", "step_of", "together_steps", "tomb_of"]
 
 _WIDTH, _WORDS = 6, 3
 
@@ -61,12 +61,3 @@ def tomb_of(script: str, args: list[bytes]) -> int:
     """For how many ms the token that leaves is barred."""
     at = {"leave": 1, "swap": 1, "own_leave": 2}.get(script)
     return int(args[at]) if at is not None else 0
-
-
-def reads_only(step: Step) -> bool:
-    """Whether the script had no business with the queue."""
-    return (
-        step.script in ("inspect", "more")
-        or step.reply[0] == "X"
-        or (step.script == "acquire" and step.mode == 2)
-    )

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 from pawl.core.runtime import Call, Reply
 from pawl.core.scripts import load
-from pawl.testing.sim.invariants import Snapshot, Step, broken
+from pawl.testing.sim.invariants import Snapshot, Step, broken, reads_only
 from pawl.testing.sim.masters import Vote, broken_vote, take_vote, vote_step
 from pawl.testing.sim.permit_rules import PermitState, broken_permits, broken_share
 from pawl.testing.sim.snapshots import permit_run, share_run, take_mutex, take_permits
-from pawl.testing.sim.steps import multi_steps, reads_only, step_of, together_steps, tomb_of
+from pawl.testing.sim.steps import multi_steps, step_of, together_steps, tomb_of
 
 if TYPE_CHECKING:
     from pawl.testing.sim.node import Node
@@ -170,9 +170,10 @@ class Watch:
             self.world.fail(f"I5: the name is free and a live ticket waits after {step}")
         for _, message in node.messages:
             self._announced(message.decode(), after, step)
-        self._left(step.leaving, tomb_ms, after.leases, step)
-        if step.leaving and step.reply[0] == "R":
-            self.freed.add(step.leaving)
+        leaving = step.leaving
+        self._left(leaving, tomb_ms, after.leases, step)
+        if leaving and step.reply[0] == "R":
+            self.freed.add(leaving)
         self._believed(node, name.decode(), after, step)
 
     def _announced(self, message: str, after: Snapshot, step: Step) -> None:
@@ -251,9 +252,9 @@ class Watch:
                     self.world.fail(f"I7: {token} left and came back after {step}")
 
     def _expiring(self, keys: tuple[bytes, ...]) -> None:
-        store = self.node.store
+        data, expires = self.node.store.data, self.node.store.expires
         for key in keys:
-            if key in store.data and key not in store.expires:
+            if key in data and key not in expires:
                 self.world.fail(f"I6: {key.decode()} has no expiry")
 
 

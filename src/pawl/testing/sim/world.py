@@ -67,20 +67,15 @@ class World:
     def run(self, until: float, idle: Callable[[], bool]) -> bool:
         """Let time pass; True if ``idle`` came true, False at the end of the time."""
         heap, ready = self._heap, self._ready
-        pop = heapq.heappop
-        while heap or ready:
+        pop, take = heapq.heappop, ready.popleft
+        while True:
             if ready:
-                action, what = ready.popleft()
-                action(what)
-                if self.done:
-                    return True
-                continue
-            event = pop(heap)
-            when, _, action, what = event
-            if when > until:
-                heapq.heappush(heap, event)
+                action, what = take()
+            elif heap and heap[0][0] <= until:
+                when, _, action, what = pop(heap)
+                self.now = max(self.now, when)
+            else:
                 break
-            self.now = max(self.now, when)
             action(what)
             if self.done:
                 return True
@@ -130,7 +125,8 @@ class Clock:
 
     def monotonic(self) -> float:
         """CLOCK_MONOTONIC: it stands while the machine is suspended."""
-        return self.boot() - self.suspended * self.rate
+        rate = self.rate
+        return self.offset + rate * self._world.now - self.suspended * rate
 
     def wall(self) -> float:
         """CLOCK_REALTIME."""
@@ -174,18 +170,22 @@ class Process:
 
     def soon(self, action: Action, what: Any = None) -> None:
         """Have something happen in it now, after what is going on."""
-        self.world.soon(self._happen, (action, what))
+        self.world._ready.append((self._happen, (action, what)))
 
     def deliver(self, when: float, action: Action, what: Any) -> None:
         """Have something reach it at a true time."""
-        self.world.at(when, self._happen, (action, what))
+        world = self.world
+        world._order = order = world._order + 1
+        heapq.heappush(world._heap, (when, order, self._happen, (action, what)))
 
     def timer(self, seconds: float, action: Action, what: Any = None) -> None:
         """Have something happen after a time on its own monotonic clock."""
         world = self.world
         # At least a nanosecond: a timer never fires before what asked for it has ended.
-        due = world.now + max(seconds, 1e-9) / self.clock.rate
-        world.at(due, self._expire, (due, self.clock.suspended, action, what))
+        clock = self.clock
+        due = world.now + max(seconds, 1e-9) / clock.rate
+        world._order = order = world._order + 1
+        heapq.heappush(world._heap, (due, order, self._expire, (due, clock.suspended, action, what)))
 
     def _happen(self, item: tuple[Action, Any]) -> None:
         if self.paused_until > self.world.now:
@@ -248,7 +248,8 @@ class Task:
     def wake(self, step: int, value: Any = None) -> None:
         """End its present wait soon, with a value; nothing if it is past that wait."""
         if step == self.step and not self.done:
-            self.process.soon(self.resume, (step, value))
+            process = self.process
+            process.world._ready.append((process._happen, (self.resume, (step, value))))
 
     def resume(self, item: tuple[int, Any]) -> None:
         """Go on; the item is which wait ended and with what."""
