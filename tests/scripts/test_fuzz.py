@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from importlib.resources import files
 
 import pytest
 
@@ -13,6 +14,9 @@ from tests.scripts.rig import Rig
 
 SECONDS = float(os.environ.get("PAWL_FUZZ_SECONDS", "1"))
 FIRST = int(os.environ.get("PAWL_FUZZ_SEED", "0"))
+
+# As a script has it: without its comment.
+CLOCK = "if" + files("pawl.primitives").joinpath("_clock.lua").read_text().rstrip().partition("\nif")[2]
 
 # name: (old text, new text); the text is replaced wherever it is, in every script that has it.
 MUTANTS: dict[str, tuple[str, str]] = {
@@ -93,8 +97,8 @@ MUTANTS: dict[str, tuple[str, str]] = {
         "mine and now_ms + ticket_ttl_ms",
     ),
     "PTTL is read after TIME": (
-        "  local left = call('PTTL', NAME)\n  read_clock()\n",
-        "  read_clock()\n  local left = call('PTTL', NAME)\n",
+        f"  local left = call('PTTL', NAME)\n{CLOCK}\n",
+        f"{CLOCK}\n  local left = call('PTTL', NAME)\n",
     ),
     "queue keys follow the last ticket": (
         "if call('PTTL', key) < expiry_ms - now_ms then\n    call('PEXPIREAT', key, digits(expiry_ms + S",

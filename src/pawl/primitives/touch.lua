@@ -4,7 +4,7 @@
 -- returns: {'T', rid}
 -- invariant: the key keeps its value, and its expiry is the same or a moment later: PTTL is read before the clock.
 local left = call('PTTL', KEYS[1])
-read_clock()
+--@include _clock
 if left > 0 then
   call('PEXPIREAT', KEYS[1], string.format('%.0f', now_ms + left))
 end

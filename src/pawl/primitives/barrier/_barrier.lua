@@ -5,7 +5,7 @@ local BARRIER, WAITING, PASSED, TICKETS_OF, DEAD = KEYS[1], KEYS[2], KEYS[3], KE
 -- Reads every key, so that one of a wrong type stops the script before its first write. PTTL comes before TIME.
 local function read_barrier(token)
   local left_ms = call('PTTL', WAITING)
-  read_clock()
+--@include _clock
   local f = call('HMGET', BARRIER, 'v', 'parties', 'round', 'number')
   call('ZCARD', PASSED)
   local barrier = {parties = tonumber(f[2] or '0'), round = tonumber(f[3] or '0'), number = tonumber(f[4] or '0')}

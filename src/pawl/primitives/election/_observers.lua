@@ -8,7 +8,7 @@ local leader_before = call('GET', NAME)
 local function tell(reply)
   if call('GET', NAME) ~= leader_before then
     if not now_ms then
-      read_clock()
+--@include _clock
     end
     wake(call('ZRANGE', OBSERVERS, 0, -1), 0, now_ms)
   end

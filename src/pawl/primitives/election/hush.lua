@@ -4,7 +4,7 @@
 -- returns: {'A', rid}
 -- invariant: it takes one observer away and touches nothing else.
 --@include _gate
-read_clock()
+--@include _clock
 local member = ARGV[1] .. ' ' .. ARGV[2]
 if call('ZREM', KEYS[1], member) == 1 then
   wake({member}, 0, now_ms)

@@ -8,7 +8,7 @@
 local token, ticket_ttl_ms, channel, former = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
 local max_observers, OBSERVERS = tonumber(ARGV[5]), KEYS[3]
 --@include _gate
-read_clock()
+--@include _clock
 local leader, left_ms = call('GET', NAME), call('PTTL', NAME)
 local version, fence = unpack(call('HMGET', FENCE, 'v', 'cur'))
 local refusal = wire_refusal(version)

@@ -5,7 +5,7 @@ local LATCH, WAITERS, SEEN = KEYS[1], KEYS[2], KEYS[3]
 -- Reads all three keys, so that one of a wrong type stops the script before its first write. PTTL comes before TIME.
 local function read_latch()
   local left_ms = call('PTTL', LATCH)
-  read_clock()
+--@include _clock
   local f = call('HMGET', LATCH, 'v', 'count', 'left', 'round', 'opened', 'born')
   call('ZCARD', WAITERS)
   call('ZCARD', SEEN)

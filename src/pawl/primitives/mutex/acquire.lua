@@ -7,16 +7,18 @@
 -- invariant: the name is set only while it is absent and no live ticket is queued before it (noqueue: only while
 --   absent), and a copy that comes late finds its token holding, queued or dead, and lowers no expiry.
 local token, ttl_ms, mode, block, DEAD = ARGV[1], tonumber(ARGV[2]), ARGV[4], tonumber(ARGV[5]), KEYS[5]
--- Nothing is there: what `grant` does, with the fewest calls and before any function is built.
+-- Nothing is there: what `grant` does, with the fewest calls, before any function is built. A whole number below
+-- 10^17 reaches a command as `digits` would write it.
 if call('EXISTS', NAME, QUEUE, DEAD) == 0 then
-  local last, version, lives_ms = unpack(call('HMGET', FENCE, 'last', 'v', 'x'))
-  if version == '1' then
-    read_clock()
-    local cur = math.max((last or 0) + 1, now_us)
-    last = cur + math.max(block, 1) - 1
-    if (lives_ms or 0) - math.max(ttl_ms, ARGV[8] * 23 / 24) >= math.max(now_ms, math.ceil(last / 1000)) then
-      call('SET', NAME, token, 'PXAT', string.format('%.0f', now_ms + ttl_ms))
-      call('HSET', FENCE, 'last', string.format('%.0f', last), 'cur', string.format('%.0f', cur))
+  local fence = call('HMGET', FENCE, 'last', 'v', 'x')
+  if fence[2] == '1' then
+--@include _clock
+    local cur = math.max((fence[1] or 0) + 1, now_us)
+    local last = cur + math.max(block, 1) - 1
+    local kept_ms = math.max(now_ms, math.ceil(last / 1000)) + math.max(ttl_ms, ARGV[8] * 23 / 24)
+    if kept_ms <= tonumber(fence[3] or 0) then
+      call('SET', NAME, token, 'PXAT', now_ms + ttl_ms)
+      call('HSET', FENCE, 'last', last, 'cur', cur)
       return {'H', RID, cur, ttl_ms, now_ms}
     end
   end
@@ -27,20 +29,20 @@ elseif mode == '1' then
     local left, least_ms = call('PTTL', NAME), tonumber(ARGV[3]) + 1000
     local outlived = call('PTTL', QUEUE) < least_ms or call('PTTL', TICKETS) < least_ms
     local tail, fence = call('ZRANGE', QUEUE, -1, -1, 'WITHSCORES')[2], call('HMGET', FENCE, 'v', 'x')
-    read_clock()
+--@include _clock
     local expiry = string.format('%.0f', now_ms + ARGV[3])
     local ticket = table.concat({expiry, ARGV[2], ARGV[5], ARGV[6], '-'}, ' ')
     local kept = ARGV[8] == '0' or (fence[2] or 0) - ARGV[8] * 23 / 24 >= now_ms
     if not outlived and kept and fence[1] == '1' and string.find(ARGV[6], '^%S+$')
       and call('HSETNX', TICKETS, token, ticket) == 1 then
-      local number = string.format('%.0f', math.max(now_us, tail + 1))
+      local number = math.max(now_us, tail + 1)
       local rank = call('ZADD', QUEUE, number, token) == 1 and waiters or call('ZRANK', QUEUE, token)
       return {'Q', RID, rank, left, tonumber(expiry), now_ms, string.find(value, '@', 1, true) and 0 or 1}
     end
   end
 end
+--@include _clock
 --@include _fence
-read_clock()
 local value = call('GET', NAME)
 if value ~= token and call('EXISTS', DEAD) == 1 then
   return {'X', RID}

@@ -6,7 +6,7 @@
 --   that comes late finds nothing to replace, or its own token dead.
 local token, old, ttl_ms, DEAD = ARGV[1], ARGV[2], tonumber(ARGV[3]), KEYS[5]
 local value, left = call('GET', NAME), call('PTTL', NAME)
-read_clock()
+--@include _clock
 --@include _fence
 --@include _queue
 local fence, refusal = read_fence()

@@ -6,7 +6,7 @@
 --   a resend finds the tombstone and takes nothing from the next holder.
 local expected, tomb_ms, channel, DEAD = ARGV[1], tonumber(ARGV[2]), ARGV[3], KEYS[5]
 local value = call('GET', NAME)
-read_clock()
+--@include _clock
 --@include _fence
 --@include _queue
 local head = call('ZRANGE', QUEUE, 0, 0)[1]

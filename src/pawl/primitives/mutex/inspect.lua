@@ -6,7 +6,7 @@
 -- invariant: it writes nothing, and shows of a token only what follows its secret part.
 local limit, MOST_HOLDERS = tonumber(ARGV[1]), 100
 --@include _fence
-read_clock()
+--@include _clock
 local value = call('GET', NAME)
 local fence, refusal = read_fence()
 if refusal then

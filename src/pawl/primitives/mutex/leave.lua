@@ -33,7 +33,7 @@ if holding and not head and #gone == 0 and quick and ARGV[5] - 3600000 >= 0 then
   call('DEL', NAME)
   return {'R', RID}
 end
-read_clock()
+--@include _clock
 -- A holder passes the name to a live ticket: what `plan` and `pump` do, with the fewest calls and before any
 -- function is built. ZREM first: the server then lets SET pass when it is out of memory.
 if holding and head and head ~= token and quick then
@@ -50,7 +50,7 @@ if holding and head and head ~= token and quick then
       call('ZREM', QUEUE, unpack(gone))
       call('HDEL', TICKETS, unpack(gone))
       call('SET', NAME, head, 'PXAT', expiry)
-      call('HSET', FENCE, 'last', string.format('%.0f', last), 'cur', fence)
+      call('HSET', FENCE, 'last', last, 'cur', fence)
       if channel ~= '-' then
         local words, process = {head, fence, expiry, string.format('%.0f', now_ms)}, string.match(head, '@([^/]*)/')
         for i = 2, #queue do

@@ -9,11 +9,11 @@ if call('GET', NAME) ~= ARGV[1] or call('ZCARD', QUEUE) > 0 then
   return {'B', RID}
 end
 local last, version, lives_ms = unpack(call('HMGET', FENCE, 'last', 'v', 'x'))
-read_clock()
+--@include _clock
 local first = math.max((last or 0) + 1, now_us)
 last = first + ARGV[2] - 1
 if version ~= '1' or (lives_ms or 0) - ARGV[3] * 23 / 24 < math.max(now_ms, math.ceil(last / 1000)) then
   return {'B', RID}
 end
-call('HSET', FENCE, 'last', string.format('%.0f', last), 'cur', string.format('%.0f', first))
+call('HSET', FENCE, 'last', last, 'cur', first)
 return {'H', RID, first}

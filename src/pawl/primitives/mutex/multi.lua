@@ -19,7 +19,7 @@ local function turn_to(index)
 end
 
 -- All is read before anything is written, so that a key of a wrong type stops the script before its first write.
-read_clock()
+--@include _clock
 local names, barred = {}, nil
 for index = 1, #KEYS / WIDTH do
   local dead, at = turn_to(index), (index - 1) * WORDS

@@ -11,7 +11,7 @@ local token, owner, ttl_ms, ticket_ttl_ms = ARGV[1], ARGV[2], tonumber(ARGV[3]),
 local mode, block, channel, max_waiters = ARGV[5], tonumber(ARGV[6]), ARGV[7], tonumber(ARGV[8])
 local DEAD = KEYS[5]
 local value, name_left = call('GET', NAME), call('PTTL', NAME)
-read_clock()
+--@include _clock
 --@include _fence
 --@include _queue
 --@include _holds

@@ -7,7 +7,7 @@
 --   hold is left; it is never left absent with a live ticket queued.
 local token, owner, tomb_ms, close_ms = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local DEAD = KEYS[5]
-read_clock()
+--@include _clock
 --@include _fence
 --@include _queue
 --@include _holds

@@ -9,7 +9,7 @@
 local token, owner, ttl_ms, ticket_ttl_ms, channel = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
 local value, name_left = call('GET', NAME), call('PTTL', NAME)
 local ticket, rank, queue_left = call('HGET', TICKETS, token), call('ZRANK', QUEUE, token), call('PTTL', QUEUE)
-read_clock()
+--@include _clock
 --@include _fence
 --@include _queue
 --@include _holds

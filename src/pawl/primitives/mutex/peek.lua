@@ -5,7 +5,7 @@
 -- invariant: it writes nothing; the value is for the next request alone and is shown to nobody.
 --@include _fence
 local value = call('GET', NAME)
-read_clock()
+--@include _clock
 local fence, refusal = read_fence()
 if refusal then
   return refusal

@@ -11,7 +11,7 @@ local token, ttl_ms, ticket_ttl_ms, channel = ARGV[1], tonumber(ARGV[2]), tonumb
 local value = call('GET', NAME)
 if value == token then
   local left = call('PTTL', NAME)
-  read_clock()
+--@include _clock
   local fence, refusal = read_fence()
   if refusal then
     return refusal
@@ -24,7 +24,7 @@ if value == token then
   return {'H', RID, present_fence(fence), left, now_ms}
 end
 local ticket, rank, queue_left = call('HGET', TICKETS, token), call('ZRANK', QUEUE, token), call('PTTL', QUEUE)
-read_clock()
+--@include _clock
 local fence, refusal = read_fence()
 if refusal then
   return refusal

@@ -17,7 +17,7 @@ for index = 1, #KEYS / WIDTH do
     lefts[index], lives[index] = math.max(left, ttl_ms), fence
   end
 end
-read_clock()
+--@include _clock
 for index, left in ipairs(lefts) do
   if left > 0 then
     -- The record of the fences is left alone only where it is promised for long enough; else `renew` writes it.

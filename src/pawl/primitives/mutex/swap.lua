@@ -14,19 +14,19 @@ local DEAD_OLD, DEAD_NEW = KEYS[5], KEYS[6]
 -- server then lets SET pass when it is out of memory.
 if tomb_ms == 0 and call('GET', NAME) == old and call('EXISTS', QUEUE, TICKETS, DEAD_NEW) == 0 then
   local last, version, lives_ms = unpack(call('HMGET', FENCE, 'last', 'v', 'x'))
-  read_clock()
+--@include _clock
   local cur = math.max((last or 0) + 1, now_us)
   last = cur + math.max(block, 1) - 1
   local least_ms = math.max(now_ms, math.ceil(last / 1000))
   if version == '1' and (lives_ms or 0) - math.max(ttl_ms, ARGV[9] * 23 / 24) >= least_ms then
     call('DEL', NAME)
-    call('SET', NAME, token, 'PXAT', string.format('%.0f', now_ms + ttl_ms))
-    call('HSET', FENCE, 'last', string.format('%.0f', last), 'cur', string.format('%.0f', cur))
+    call('SET', NAME, token, 'PXAT', now_ms + ttl_ms)
+    call('HSET', FENCE, 'last', last, 'cur', cur)
     return {'H', RID, cur, ttl_ms, now_ms}
   end
 end
 --@include _fence
-read_clock()
+--@include _clock
 local value = call('GET', NAME)
 local head = call('ZRANGE', QUEUE, 0, 0)[1]
 local fence, refusal = read_fence()

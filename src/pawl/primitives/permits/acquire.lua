@@ -14,7 +14,7 @@ if ARGV[3] == '' and call('EXISTS', NAME, QUEUE, DEAD, HOLDS) == 0 then
   local kept = call('HMGET', FENCE, 'last', 'v', 'x', 'limit', 'declared')
   local agreed = permits == '0' or kept[4] == permits or (kept[4] and kept[5] == permits)
   if kept[2] == '1' and agreed and (permits == '0' or tonumber(mode) <= tonumber(kept[4])) then
-    read_clock()
+--@include _clock
     local cur = math.max((kept[1] or 0) + 1, now_us)
     local fence_ttl_ms = math.max(tonumber(ARGV[10]), kept[4] == kept[5] and 0 or 86400000)
     local keep_ms = math.max(ttl_ms, fence_ttl_ms * 23 / 24)
@@ -31,7 +31,7 @@ if ARGV[3] == '' and call('EXISTS', NAME, QUEUE, DEAD, HOLDS) == 0 then
 end
 --@include _fence
 --@include _holders
-read_clock()
+--@include _clock
 local expiry, had = find(token, mode)
 local mine = expiry and expiry >= now_ms
 if not mine and call('EXISTS', DEAD) == 1 then

@@ -19,7 +19,7 @@ local permits, tomb_ms, close_ms = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumbe
 --@include _fence
 --@include _holders
 local holding, had = find(token, mode)
-read_clock()
+--@include _clock
 local fence, refusal = read_fence()
 if refusal and call('ZCARD', QUEUE) > 0 then
   return refusal

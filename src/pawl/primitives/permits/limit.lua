@@ -6,7 +6,7 @@
 local limit, declared = tonumber(ARGV[1]), tonumber(ARGV[2])
 --@include _fence
 --@include _holders
-read_clock()
+--@include _clock
 local fence, refusal = read_fence()
 if refusal then
   return refusal

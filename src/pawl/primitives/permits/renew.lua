@@ -13,7 +13,7 @@ local ticket_ttl_ms, channel = tonumber(ARGV[5]), ARGV[6]
 --@include _holders
 local expiry, had = find(token, mode)
 local left, queue_left = call('PTTL', NAME), call('PTTL', QUEUE)
-read_clock()
+--@include _clock
 local kept_fence = tonumber(call('HGET', HOLDS, token) or '0')
 local fence, refusal = read_fence()
 if refusal then

@@ -8,5 +8,5 @@ for _, section in ipairs({'server', 'replication', 'memory', 'persistence'}) do
   local info = redis.pcall('INFO', section)
   told[#told + 1] = type(info) == 'string' and info or ''
 end
-read_clock()
+--@include _clock
 return {'P', RID, table.concat(told, '\r\n'), now_us}

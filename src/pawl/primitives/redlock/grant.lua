@@ -16,18 +16,18 @@ if call('EXISTS', NAME, DEAD) == 0 then
     -- The wish is a little above what is known: that it rises is all that is asked of a fence, and needs no clock.
     if hint > last and hint <= last + 3600000000 and (lives_ms or 0) - keep_ms > hint / 1000 and ARGV[5] == '0' then
       call('SET', NAME, token, 'PX', ARGV[2])
-      call('HSET', FENCE, 'last', string.format('%.0f', hint + math.max(block, 1) - 1), 'cur', ARGV[4])
+      call('HSET', FENCE, 'last', hint + math.max(block, 1) - 1, 'cur', ARGV[4])
       return {'H', RID, hint, ttl_ms, 0}
     end
-    read_clock()
+--@include _clock
     local cur = math.max(last + 1, now_us)
     if hint > cur and hint <= now_us + 3600000000 then
       cur = hint
     end
     last = cur + math.max(block, 1) - 1
     if (lives_ms or 0) - keep_ms >= math.max(now_ms, math.ceil(last / 1000)) then
-      call('SET', NAME, token, 'PXAT', string.format('%.0f', now_ms + ttl_ms))
-      call('HSET', FENCE, 'last', string.format('%.0f', last), 'cur', string.format('%.0f', cur))
+      call('SET', NAME, token, 'PXAT', now_ms + ttl_ms)
+      call('HSET', FENCE, 'last', last, 'cur', cur)
       return {'H', RID, cur, ttl_ms, now_us}
     end
   end
@@ -37,7 +37,7 @@ local value = call('GET', NAME)
 local barred = value ~= token and call('EXISTS', DEAD) == 1
 --@include _fence
 local fence, refusal = read_fence()
-read_clock()
+--@include _clock
 if refusal then
   return refusal
 end

@@ -6,7 +6,7 @@
 local token, tomb_ms, close_ms, DEAD = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), KEYS[2]
 local value = call('GET', NAME)
 if tomb_ms > 0 or close_ms > 0 then
-  read_clock()
+--@include _clock
 end
 if value == token then
   -- First of all writes: DEL passes on a server that is out of memory, and lets the others pass after it.

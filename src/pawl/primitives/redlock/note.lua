@@ -6,7 +6,7 @@
 --   writer's, and that both count, have a node in common that knows the fence of the first when it mints the second's.
 local token, mode, wanted = ARGV[1], ARGV[2], tonumber(ARGV[3])
 --@include _fence
-read_clock()
+--@include _clock
 local kept = tonumber(call('HGET', HOLDS, token) or '0')
 local expiry = tonumber(call('ZSCORE', NAME, mode .. ':' .. token) or '0')
 local fence, refusal = read_fence()

@@ -9,7 +9,7 @@ local left_ms = call('PTTL', NAME)
 local value = call('GET', NAME)
 --@include _fence
 local fence, refusal = read_fence()
-read_clock()
+--@include _clock
 if refusal then
   return refusal
 end

@@ -8,7 +8,7 @@
 local token, mode, ttl_ms, hint = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local INTENT, DEAD, HELD, SLACK_MS, INTENT_MS = KEYS[3], KEYS[4], HOLDS, 1000, 600
 --@include _fence
-read_clock()
+--@include _clock
 local now, kept = digits(now_ms), tonumber(call('HGET', HELD, token) or '0')
 -- A writer that reads by now is still the token's.
 local mine = call('ZSCORE', NAME, mode .. ':' .. token) or call('ZSCORE', NAME, (mode == 'x' and '1:' or 'x:') .. token)

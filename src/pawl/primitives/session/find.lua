@@ -4,7 +4,7 @@
 -- returns: {'L', rid, now_ms, {id, ...}, last (where to go on; '' at the end)}
 -- invariant: it writes nothing.
 local prefix, after = ARGV[1], ARGV[2]
-read_clock()
+--@include _clock
 local from = after ~= '' and '(' .. after or (prefix ~= '' and '[' .. prefix or '-')
 local to = prefix ~= '' and '(' .. prefix .. '\255' or '+'
 local listed, live = call('ZRANGEBYLEX', KEYS[2], from, to, 'LIMIT', 0, tonumber(ARGV[3])), {}

@@ -3,5 +3,5 @@
 -- args: limit, rid
 -- returns: {'A', rid, now_ms, {'at_ms id data', ...}}
 -- invariant: it writes nothing.
-read_clock()
+--@include _clock
 return {'A', RID, now_ms, call('LRANGE', KEYS[1], 0, tonumber(ARGV[1]) - 1)}

@@ -6,7 +6,7 @@
 local id, limit, life_ms = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4])
 local AUDIT = KEYS[1]
 local recent = call('LRANGE', AUDIT, 0, 99)
-read_clock()
+--@include _clock
 for _, line in ipairs(recent) do
   if string.match(line, '^%d+ (%S+) ') == id then
     return {'N', RID, now_ms}

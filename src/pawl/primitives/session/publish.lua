@@ -8,7 +8,7 @@ local id, number, ttl_ms = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local RECORD, SESSIONS, ORDER = KEYS[1], KEYS[2], KEYS[3]
 local before = call('GET', RECORD)
 local left, order_left = call('PTTL', SESSIONS), call('PTTL', ORDER)
-read_clock()
+--@include _clock
 call('ZCARD', ORDER)
 local taken = call('ZRANGEBYSCORE', KEYS[4], string.format('%.0f', now_ms), '+inf')
 local dead = call('ZRANGEBYSCORE', SESSIONS, '-inf', string.format('%.0f', now_ms - 1), 'LIMIT', 0, 1000)

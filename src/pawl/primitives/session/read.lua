@@ -3,7 +3,7 @@
 -- args: rid
 -- returns: {'S', rid, now_ms, {'written_ms number data' or '', ...}} in the order of the keys
 -- invariant: it writes nothing.
-read_clock()
+--@include _clock
 local records = {}
 for i = 1, #KEYS do
   records[i] = call('GET', KEYS[i]) or ''

@@ -3,5 +3,5 @@
 -- args: limit, rid
 -- returns: {'A', rid, now_ms, {'fence granted_ms ended_ms how kind tag who', ...}}, the oldest first
 -- invariant: it writes nothing.
-read_clock()
+--@include _clock
 return {'A', RID, now_ms, call('ZRANGE', KEYS[1], -tonumber(ARGV[1]), -1)}

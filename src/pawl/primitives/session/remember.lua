@@ -12,7 +12,7 @@ local function weight(how)
 end
 call('ZCARD', HISTORY)
 local left = call('PTTL', HISTORY)
-read_clock()
+--@include _clock
 local function ago(age)
   return age == '-' and '-' or string.format('%.0f', now_ms - age)
 end

@@ -5,7 +5,7 @@
 -- invariant: a note only says what happened, and noting it again changes nothing; all of them go with their key.
 local TAKEN, tag = KEYS[1], ARGV[1]
 local left = call('PTTL', TAKEN)
-read_clock()
+--@include _clock
 local life_ms = tonumber(ARGV[2])
 call('ZREMRANGEBYSCORE', TAKEN, '-inf', string.format('%.0f', now_ms))
 call('ZADD', TAKEN, string.format('%.0f', now_ms + life_ms), tag)

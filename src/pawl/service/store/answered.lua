@@ -6,7 +6,7 @@
 --   stays, and no expiry falls.
 local token, attempt, status, answer, life_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
 local seen, left = call('HMGET', KEYS[1], 'token', 'status', 'attempt'), call('PTTL', KEYS[1])
-read_clock()
+--@include _clock
 if seen[1] ~= token then
   -- Nobody can come and go on with the token of a request that is not known.
   return {'A', RID, status == '' and 1 or 0}

@@ -8,7 +8,7 @@ local token, what, life_ms, most, bound = ARGV[1], ARGV[2], tonumber(ARGV[3]), t
 local MINE, INDEX, SESSION = KEYS[1], KEYS[2], KEYS[3]
 local there = call('HEXISTS', SESSION, 'ttl_ms') == 1
 local mine_left, index_left = call('PTTL', MINE), call('PTTL', INDEX)
-read_clock()
+--@include _clock
 local now = string.format('%.0f', now_ms)
 local ended = call('ZRANGEBYSCORE', MINE, '-inf', now, 'LIMIT', 0, 1000)
 local old = call('ZRANGEBYSCORE', INDEX, '-inf', now, 'LIMIT', 0, 1000)

@@ -8,7 +8,7 @@ local id = ARGV[1]
 local SESSION, SESSIONS = KEYS[1], KEYS[2]
 local held = call('HGETALL', SESSION)
 local left, all_left = call('PTTL', SESSION), call('PTTL', SESSIONS)
-read_clock()
+--@include _clock
 call('ZCARD', SESSIONS)
 local ttl_ms, listed = nil, {}
 for at = 1, #held, 2 do

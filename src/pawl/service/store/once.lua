@@ -7,7 +7,7 @@
 --   comes later has the higher attempt, and the say about what was begun.
 local body, token, life_ms = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local seen = call('HMGET', KEYS[1], 'body', 'token', 'status', 'answer')
-read_clock()
+--@include _clock
 if not seen[1] then
   call('HSET', KEYS[1], 'body', body, 'token', token, 'attempt', '1')
   call('PEXPIREAT', KEYS[1], string.format('%.0f', now_ms + life_ms))

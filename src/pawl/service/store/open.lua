@@ -7,7 +7,7 @@ local id, ttl_ms, most = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local SESSION, SESSIONS = KEYS[1], KEYS[2]
 call('HLEN', SESSION)
 local left, all_left = call('PTTL', SESSION), call('PTTL', SESSIONS)
-read_clock()
+--@include _clock
 local now, expiry = string.format('%.0f', now_ms), string.format('%.0f', now_ms + ttl_ms)
 local ended = call('ZRANGEBYSCORE', SESSIONS, '-inf', now, 'LIMIT', 0, 1000)
 local count = call('ZCOUNT', SESSIONS, '(' .. now, '+inf')

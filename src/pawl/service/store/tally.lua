@@ -6,7 +6,7 @@
 local life_ms, renewed, over = tonumber(ARGV[1]), cjson.decode(ARGV[2]), cjson.decode(ARGV[3])
 local MINE, INDEX, SESSION = KEYS[1], KEYS[2], KEYS[3]
 local mine_left, index_left = call('PTTL', MINE), call('PTTL', INDEX)
-read_clock()
+--@include _clock
 call('ZCARD', MINE)
 call('ZCARD', INDEX)
 call('HLEN', SESSION)
