@@ -1,10 +1,12 @@
 """Mutants of the scripts: an operator, a number, a key, an order or a statement changed in each."""
 
 import re
+from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
-from tools.mutants_py import Mutant
+from tools.mutants_py import Mutant, unique
 
 SWAPS = (
     (re.compile(r"(?<=\s)<=(?=\s)"), "<", "<= to <"),
@@ -40,9 +42,10 @@ def of_script(package: Path, path: Path) -> Iterator[Mutant]:
     """Give the mutants of one script."""
     file = path.relative_to(package).as_posix()
     lines = path.read_text(encoding="utf-8").split("\n")
-    for number, (line, changed, what) in enumerate(_changes(lines)):
-        name = f"{file}:{line + 1} {what}: {lines[line].strip()[:50]} #{number}"
-        yield Mutant(name, file, lambda changed=changed: "\n".join(changed))  # type: ignore[misc]
+    met: Counter[str] = Counter()
+    for line, changed, what in _changes(lines):
+        name = unique(f"{file} {what}: {lines[line].strip()}", met)
+        yield Mutant(name, file, line + 1, partial("\n".join, changed))
 
 
 def _changes(lines: list[str]) -> Iterator[tuple[int, list[str], str]]:
