@@ -221,7 +221,9 @@ def _tasks(
     tasks: list[tuple[Task, float]] = []
     if SIMULATOR in reached:
         tasks.append((partial(simulated, 0, SEEDS), 40))
-    tasks += [(partial(tested, wave), 2.5 * HANGS + 60) for wave in (first, others, [GUARD] if more else []) if wave]
+    tasks += [
+        (partial(tested, wave), 2.5 * HANGS + 60) for wave in (first, others, [GUARD] if more else []) if wave
+    ]
     if SIMULATOR in reached and more:
         tasks.append((partial(simulated, SEEDS, SEEDS + more), 90))
     return tasks

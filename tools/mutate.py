@@ -48,26 +48,24 @@ def drawn(what: str, sample: int, seed: int) -> list[Mutant]:
     return every[:sample]
 
 
-def load() -> dict[str, dict[str, str]]:
+def load(path: Path) -> dict[str, dict[str, str]]:
     """Read what is known: mutant name to what noticed it, per kind."""
-    known: dict[str, dict[str, str]] = (
-        json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
-    )
+    known: dict[str, dict[str, str]] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     return known
 
 
-def keep(what: str, name: str, by: str | None) -> None:
+def keep(path: Path, what: str, name: str, by: str | None) -> None:
     """Note what is known of a mutant now; None: nothing. Several runs may do so at once."""
-    with RESULTS.with_suffix(".lock").open("w") as guard:
+    with path.with_suffix(".lock").open("w") as guard:
         fcntl.flock(guard, fcntl.LOCK_EX)
-        results = load()
+        results = load(path)
         results.setdefault(what, {}).pop(name, None)
         if by is not None:
             results[what][name] = by
-        RESULTS.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+        path.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 
-def work(what: str, mutants: list[Mutant], minutes: float, *, verbose: bool, deep: bool) -> None:
+def work(path: Path, what: str, mutants: list[Mutant], minutes: float, *, verbose: bool, deep: bool) -> None:
     """Run those that are not known yet, until the time is over."""
     from tools.mutants_run import Ground, noticed
 
@@ -75,13 +73,13 @@ def work(what: str, mutants: list[Mutant], minutes: float, *, verbose: bool, dee
     with tempfile.TemporaryDirectory(prefix="pawl-m-") as folder:
         ground, reach = Ground(Path(folder), verbose=verbose), Reach()
         for mutant in mutants:
-            if mutant.name in load().get(what, {}):
+            if mutant.name in load(path).get(what, {}):
                 continue
             if time.monotonic() > end:
                 break
             begun = time.monotonic()
             by = noticed(ground, mutant, reach, DIRECT.get(Path(mutant.file).parent.name, []), deep=deep)
-            keep(what, mutant.name, by)
+            keep(path, what, mutant.name, by)
             took = time.monotonic() - begun
             print(f"{took:5.1f} s  {'killed  ' if by else 'SURVIVED'} {mutant.name}   {by}", flush=True)
 
@@ -130,19 +128,20 @@ def main() -> int:
         "--survivors", action="store_true", help="those that survived, once more, and thoroughly"
     )
     parser.add_argument("--show", help="show what the mutants with this in their name change")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="where they are kept")
     parser.add_argument("--verbose", action="store_true", help="show what the tests say")
     options = parser.parse_args()
     if options.what == "reach":
         return record(options.minutes, options.tests)
     if options.what == "report":
         samples = {what: drawn(what, options.sample, options.seed) for what in ("core", "lua")}
-        PAGE.write_text(mutants_page.page(load(), samples, options.seed), encoding="utf-8")
+        PAGE.write_text(mutants_page.page(load(options.results), samples, options.seed), encoding="utf-8")
         return 0
     mutants = drawn(options.what, options.sample, options.seed)
     if options.show:
         print("\n".join(shown(one) for one in mutants if options.show in one.name))
         return 0
-    known = load().get(options.what, {})
+    known = load(options.results).get(options.what, {})
     part, _, parts = options.part.partition("/")
     mine = mutants[int(part) :: int(parts)]
     if options.only or options.survivors:
@@ -152,9 +151,11 @@ def main() -> int:
             if (options.only or "") in one.name and not (options.survivors and known.get(one.name) != "")
         ]
         for one in mine:
-            keep(options.what, one.name, None)
-    work(options.what, mine, options.minutes, verbose=options.verbose, deep=options.survivors)
-    known = load().get(options.what, {})
+            keep(options.results, options.what, one.name, None)
+    work(
+        options.results, options.what, mine, options.minutes, verbose=options.verbose, deep=options.survivors
+    )
+    known = load(options.results).get(options.what, {})
     done = [known[one.name] for one in mutants if one.name in known]
     print(f"{sum(map(bool, done))} of {len(done)} were noticed; {len(mutants) - len(done)} are left")
     return 0
