@@ -35,9 +35,9 @@ def record(last: int, cur: int, kept_ms: int) -> dict[str, str]:
     return {"last": f"{last}", "cur": f"{cur}", "v": "1", "x": f"{kept_ms}"}
 
 
-def used(node: Node, **options: int) -> None:
+def used(node: Node, *, block: int = 1) -> None:
     """Have the name been granted and given back: its fence record is there."""
-    grant(node, **options)
+    grant(node, block=block)
     assert node.run("leave", [NAME, DEAD], A, 0, 0) == ["R"]
 
 
