@@ -45,7 +45,7 @@ def of_script(package: Path, path: Path) -> Iterator[Mutant]:
     met: Counter[str] = Counter()
     for line, changed, what in _changes(lines):
         name = unique(f"{file} {what}: {lines[line].strip()}", met)
-        yield Mutant(name, file, line + 1, partial("\n".join, changed))
+        yield Mutant(name, file, line + 1, True, partial("\n".join, changed))
 
 
 def _changes(lines: list[str]) -> Iterator[tuple[int, list[str], str]]:

@@ -42,12 +42,14 @@ class Mutant(NamedTuple):
             leave it as it is.
         file: Below the package.
         line: Where it is now.
+        lasting: It is run when the module is loaded: what notices it is whatever uses the module.
         write: Gives the whole file with the change.
     """
 
     name: str
     file: str
     line: int
+    lasting: bool
     write: Callable[[], str]
 
 
@@ -62,8 +64,12 @@ def of_module(package: Path, path: Path) -> Iterator[Mutant]:
     tree = ast.parse(source)
     file = path.relative_to(package).as_posix()
     met: Counter[str] = Counter()
-    for number, (line, what) in enumerate(_changes(tree, None)):
-        yield Mutant(unique(f"{file} {what}", met), file, line, partial(_written, source, number))
+    for number, (line, where, what) in enumerate(_changes(tree, None)):
+        name = f"{file} {where}: {what}" if where else f"{file} {what}"
+        inner = where.rpartition(".")[2].lstrip("_")
+        yield Mutant(
+            unique(name, met), file, line, not inner or inner[0].isupper(), partial(_written, source, number)
+        )
 
 
 def unique(name: str, met: Counter[str]) -> str:
@@ -79,8 +85,8 @@ def _written(source: str, wanted: int) -> str:
     return ast.unparse(ast.fix_missing_locations(tree))
 
 
-def _changes(tree: ast.Module, wanted: int | None) -> Iterator[tuple[int, str]]:
-    """Give line and name of each change there could be; make the wanted one."""
+def _changes(tree: ast.Module, wanted: int | None) -> Iterator[tuple[int, str, str]]:
+    """Give line, place and name of each change there could be; make the wanted one."""
     number = -1
     for where, parent, field, index, node in list(_nodes(tree, "")):
         for what, replacement in _replacements(parent, node):
@@ -90,7 +96,7 @@ def _changes(tree: ast.Module, wanted: int | None) -> Iterator[tuple[int, str]]:
                     setattr(parent, field, replacement)
                 else:
                     getattr(parent, field)[index] = replacement
-            yield getattr(node, "lineno", 0), f"{where}: {what[:80]}" if where else what[:80]
+            yield getattr(node, "lineno", 0), where, what[:80]
 
 
 def _nodes(node: ast.AST, where: str) -> Iterator[tuple[str, ast.AST, str, int | None, ast.AST]]:

@@ -142,6 +142,7 @@ class Ground:
     def _child(self, task: Task, out: int, temporary: str) -> None:
         try:
             os.setsid()
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
             os.chdir(ROOT)
             quiet = os.open(os.devnull, os.O_RDWR)
             for stream in (0,) if self.verbose else (0, 1, 2):
@@ -191,7 +192,7 @@ def noticed(ground: Ground, mutant: Mutant, reach: Reach, direct: Collection[str
         # Those that are written for a script send it themselves.
         reached = {*reach.of_script(mutant.file), *(name for name in reach.tests if _direct(name, direct))}
     else:
-        reached = reach.of(mutant.file, mutant.line)
+        reached = reach.of_folder(mutant.file) if mutant.lasting else reach.of(mutant.file, mutant.line)
     reached = {name for name in reached if name not in ground.unfit and not _textual(name)}
     tasks = _tasks(
         reached, *waves(reach, reached, direct, THOROUGH if deep else SECONDS), MORE_SEEDS if deep else 0

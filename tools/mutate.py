@@ -14,6 +14,7 @@ import fcntl
 import hashlib
 import json
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -137,6 +138,8 @@ def main() -> int:
         samples = {what: drawn(what, options.sample, options.seed) for what in ("core", "lua")}
         PAGE.write_text(mutants_page.page(load(options.results), samples, options.seed), encoding="utf-8")
         return 0
+    # So that the fork and the copy go, too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     mutants = drawn(options.what, options.sample, options.seed)
     if options.show:
         print("\n".join(shown(one) for one in mutants if options.show in one.name))

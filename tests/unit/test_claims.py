@@ -11,8 +11,12 @@ import pytest
 
 import pawl
 from pawl.core.claim import TOMB_MS
+from pawl.core.engine import Engine
 from pawl.core.handover import Sleeper
+from pawl.core.lease import BaseLease, LossSignal
+from pawl.core.operations import acquire
 from pawl.core.runtime import Fault, FaultKind, Wakeup
+from pawl.core.tenure import Tenure
 from pawl.model import LeaseState
 from tests.unit.scripted import (
     GONE,
@@ -21,10 +25,12 @@ from tests.unit.scripted import (
     START,
     WITHDRAWN,
     After,
+    Lease,
     Rig,
     busy,
     held,
     queued,
+    run,
     unanswered,
     unknown,
 )
@@ -260,6 +266,7 @@ PATIENCE: list[tuple[Callable[[], Any], dict[str, Any], float]] = [
     (lambda: queued(rank=1, holder_ms=20_000), {}, 1.0),
     (lambda: queued(rank=0, holder_ms=20_000), {}, 1.0),
     (lambda: queued(rank=0, holder_ms=100), {}, 0.101),
+    (lambda: queued(rank=0, holder_ms=0), {}, 0.001),
     (lambda: queued(rank=5, holder_ms=100), {}, 1.0),
     (lambda: queued(rank=1, holder_ms=20_000), {"ticket_ttl": 0.9}, 0.3),
     (lambda: queued(rank=1, holder_ms=-1), {"ttl": 0.6}, 0.2),
@@ -336,3 +343,45 @@ def test_a_lease_that_needed_a_second_question_goes_when_it_is_dropped() -> None
         assert gone() is None
     finally:
         gc.enable()
+
+
+# What is told --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("reply", [queued(holder_ms=-1, foreign=1), queued(rank=3, holder_ms=-1, foreign=1)])
+def test_a_holder_that_nothing_ends_is_counted_once(reply: list[Any]) -> None:
+    rig = Rig(reply, reply, held())
+    rig.acquire()
+    assert rig.engine.counters["endless"] == 1
+
+
+def test_a_try_counts_a_holder_that_nothing_ends() -> None:
+    rig = Rig(busy(holder_ms=-1, foreign=1), WITHDRAWN)
+    with pytest.raises(pawl.AcquireTimeout):
+        rig.acquire(timeout=0)
+    assert rig.engine.counters["endless"] == 1
+
+
+def test_a_grant_that_cannot_be_owned_is_given_back_and_what_went_wrong_is_told() -> None:
+    rig = Rig(held())
+
+    def broken(engine: Engine, tenure: Tenure | None, fence: int, who: object, levels: int) -> BaseLease:
+        if tenure is not None:
+            raise KeyboardInterrupt
+        return Lease(engine, tenure, fence, who, levels)
+
+    with pytest.raises(KeyboardInterrupt):
+        run(acquire(rig.engine, rig.plan, broken, None))
+    assert [token for token, _ in rig.departed()] == [rig.runtime.sent[0].token]
+    assert rig.engine.held == {}
+    assert rig.engine.schedule.all() == []
+
+
+def test_a_wait_for_the_loss_ends_with_its_time() -> None:
+    rig = Rig(held())
+    lease = rig.acquire()
+    signal = LossSignal(lease)
+    assert run(signal._wait(2.0)) is False
+    assert rig.runtime.clock == START + 2.0
+    assert run(signal._wait(60.0)) is True
+    assert rig.runtime.clock == pytest.approx(lease.valid_until)

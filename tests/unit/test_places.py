@@ -10,8 +10,9 @@ import pytest
 import pawl
 from pawl.core.claim import Claim
 from pawl.core.endings import release_or_raise
-from pawl.core.handover import Place, Sleeper, Turn
+from pawl.core.handover import Place, Places, Sleeper, Turn
 from pawl.core.lease import BaseLease
+from pawl.core.local import await_turn
 from pawl.core.runs import RUN
 from pawl.core.tenure import Tenure
 from pawl.model import LeaseState, LossReason, Release
@@ -209,3 +210,55 @@ def test_closing_wakes_all() -> None:
     assert all(sleeper.closed for sleeper in them)
     assert len(rig.engine.places) == 0
     assert rig.runtime.clock == START
+
+
+def test_a_renewal_that_comes_through_makes_up_for_one_that_failed() -> None:
+    rig = Rig(held())
+    lease = rig.acquire()
+    rig.runtime.clock += 10.0
+    rig.upkeep(After(0.1, unanswered()))
+    assert owner(rig).failures == 1
+    rig.runtime.clock += 2.0
+    rig.upkeep(held())
+    _, [first] = sleepers(rig, 1)
+    rig.release(lease)
+    assert first.tenure is not None
+
+
+def test_a_tenure_that_was_given_back_is_live_no_more() -> None:
+    """Its renewal may be in hand: the answer to that is no loss."""
+    rig = Rig(held(), RELEASED)
+    lease = rig.acquire()
+    tenure = owner(rig)
+    rig.release(lease)
+    assert tenure.state is LeaseState.RELEASED
+    assert not tenure.live
+
+
+def test_whoever_comes_first_takes_the_turn_of_one_that_is_gone() -> None:
+    rig = Rig()
+    gone, heir, third = Sleeper(), Sleeper(), Sleeper()
+    place = rig.engine.places.join("spot", gone)
+    del gone
+    assert rig.engine.places.join("spot", heir) is place
+    assert not heir.waits
+    assert place.keeper() is heir
+    assert rig.engine.places.join("spot", third) is place
+    assert third.waits
+    assert not Places._inherit(place, Sleeper()), "somebody has it"
+    del heir
+    assert not Places._inherit(place, Sleeper()), "somebody was there before"
+    assert place.withdraw(third)
+    place.closed = True
+    assert not Places._inherit(place, Sleeper())
+
+
+def test_who_waits_notices_by_itself_that_the_one_before_is_gone() -> None:
+    rig = Rig()
+    gone, first = Sleeper(), Sleeper()
+    place = rig.engine.places.join("spot", gone)
+    rig.engine.places.join("spot", first)
+    del gone
+    run(await_turn(rig.engine, rig.plan, first, (START, START + 1.0), None))
+    assert first.claim is not None
+    assert place.keeper() is first

@@ -30,6 +30,7 @@ def test_masters_that_are_well() -> None:
         ([GOOD[0], None, None], "majority", Severity.ERROR, "1 of 3"),
         ([*GOOD[:2], replace(GOOD[2], role="slave")], "majority", Severity.WARNING, "2 of 3"),
         ([*GOOD[:2], GOOD[0]], "independence", Severity.ERROR, "redis://a and redis://c"),
+        ([GOOD[0], GOOD[0], GOOD[1]], "independence", Severity.ERROR, "redis://a and redis://b"),
         ([*GOOD[:2], GOOD[0]], "majority", Severity.WARNING, "2 of 3"),
         ([*GOOD[:2], replace(GOOD[2], run_id=None)], "independence", Severity.UNKNOWN, "run id"),
         (

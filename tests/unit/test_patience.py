@@ -1,0 +1,127 @@
+"""How long a client bears what is wrong, and how soon it asks again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+import pawl
+from pawl.core.breaker import Breaker
+from pawl.core.endings import extend, query
+from pawl.core.local import left
+from pawl.core.office import Desk
+from pawl.core.runtime import Fault, FaultKind
+from pawl.model import Release
+from tests.unit.scripted import RELEASED, START, After, Rig, held, run, unanswered
+
+GONE = Fault(FaultKind.UNREACHABLE, "gone")
+BUSY = Fault(FaultKind.NOT_READY, "a script runs")
+
+
+class Counter:
+    """A service whose first answers are faults."""
+
+    def __init__(self, *faults: Fault) -> None:
+        self.faults = list(faults)
+        self.keys: list[str] = []
+
+    async def look_up(self, what: str, about: Mapping[str, str], timeout: float) -> Any:  # noqa: ANN401 - as it says
+        if self.faults:
+            raise self.faults.pop(0)
+        return {what: [], "of": [dict(about), timeout]}
+
+    async def take_away(self, about: Mapping[str, str], reason: str, key: str, timeout: float) -> Any:  # noqa: ANN401
+        self.keys.append(key)
+        if self.faults:
+            raise self.faults.pop(0)
+        return {"name": about["name"], "released": bool(timeout), "holder": None, "fence": len(reason)}
+
+
+def release(rig: Rig, *faults: Fault) -> None:
+    rig.runtime.answers.extend([held(), *faults, RELEASED])
+    assert rig.release(rig.acquire()) is Release.RELEASED
+
+
+def prolong(rig: Rig, *faults: Fault) -> None:
+    rig.runtime.answers.extend([held(), *faults, held(left_ms=40_000)])
+    run(extend(rig.engine, rig.acquire(), 40.0))
+
+
+def ask(rig: Rig, *faults: Fault) -> None:
+    rig.runtime.answers.extend([*faults, RELEASED])
+    call = rig.plan.primitive.leave("t9", 0, 0)
+    assert run(query(rig.engine, call, rig.options, "x", "force_release"))[0] == RELEASED
+
+
+def ask_a_service(rig: Rig, *faults: Fault) -> None:
+    assert run(Desk(rig.engine, Counter(*faults)).locks(rig.options)) == []
+
+
+def take_away(rig: Rig, *faults: Fault) -> None:
+    office = Counter(*faults)
+    forced = run(Desk(rig.engine, office).force_release(rig.plan.primitive, rig.options, "why"))
+    assert (forced.name, forced.released, forced.fence) == ("x", True, 3)
+    assert len(office.keys) == len(faults) + 1
+    assert len(set(office.keys)) == 1, "once, however often it is asked for"
+
+
+DOINGS = [release, prolong, ask, ask_a_service, take_away]
+
+
+@pytest.mark.parametrize("doing", DOINGS)
+def test_the_first_lost_link_is_tried_again_at_once(doing: Callable[..., None]) -> None:
+    rig = Rig()
+    doing(rig, GONE, GONE)
+    first, second = rig.runtime.sleeps
+    assert first == 0.0
+    assert 0.0 < second < 1.0
+
+
+@pytest.mark.parametrize("doing", DOINGS)
+def test_a_server_that_is_busy_is_given_time_from_the_first(doing: Callable[..., None]) -> None:
+    rig = Rig()
+    doing(rig, BUSY)
+    assert 0.0 < rig.runtime.sleeps[0] < 0.5
+
+
+def test_a_release_that_began_in_time_is_repeated_for_one_request_longer() -> None:
+    rig = Rig(held(), After(0.4, unanswered()), RELEASED)
+    lease = rig.acquire()
+    rig.runtime.clock = lease.valid_until - 0.1
+    assert rig.release(lease) is Release.RELEASED
+    assert rig.sent == ["acquire", "leave", "leave"]
+
+
+def breaker(first: Exception | None = None) -> Breaker:
+    rig = Rig()
+    return Breaker(rig.plan.primitive.inspect(0), START, first or OSError("it is off"), START)
+
+
+def test_a_breaker_lets_pass_who_would_bear_more() -> None:
+    open_now = breaker()
+    open_now.check("x", 10.0, START + 9.9)
+    with pytest.raises(pawl.BackendUnavailable, match=r"10\.0 s.*it is off"):
+        open_now.check("x", 10.0, START + 10.0)
+    open_now.borne = 3.0
+    with pytest.raises(pawl.BackendUnavailable):
+        open_now.check("x", 3.0, START + 1.0)
+    open_now.check("x", 3.1, START + 1.0)
+
+
+def test_a_breaker_of_several_masters_tells_of_each() -> None:
+    first = pawl.QuorumNotReached("two of three", name="x", outcomes={"a": "no answer"})
+    with pytest.raises(pawl.QuorumNotReached) as caught:
+        breaker(first).check("x", 1.0, START + 2.0)
+    assert caught.value.outcomes == {"a": "no answer"}
+
+
+def test_what_is_over_is_waited_for_no_longer_than_a_moment() -> None:
+    runtime = Rig().runtime
+    assert left(runtime, None) is None
+    assert left(runtime, START + 5.0) == 5.0
+    for until in (START, START - 5.0):
+        wait = left(runtime, until)
+        assert wait is not None
+        assert 0.0 < wait < 0.001
