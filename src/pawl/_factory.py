@@ -50,6 +50,7 @@ __all__ = [
     "refuse_on_quorum",
     "revive",
     "shared_client",
+    "spot_of",
     "strict_order",
     "unfilled",
 ]
@@ -180,7 +181,8 @@ class Settings:
         options = plan.options.but(ttl=ttl)
         if self.redlock is not None:
             self.redlock.check_ttl(options.ttl, options.lock_delay)
-        return replace(plan, options=options, spot=_spot(plan.primitive.key, options))
+        spot = spot_of(plan.primitive.key, options)
+        return replace(plan, options=options, spot=spot, kin=spot if plan.kin else "")
 
     def plan_of_ticket(self, text: object, given: Mapping[str, Any]) -> tuple[Ticket, Plan]:
         """The content of a ticket, and the plan that its lease goes on with.
@@ -247,8 +249,9 @@ def plan_of_key(settings: Settings, key: Key, given: Mapping[str, Any]) -> Plan:
 
 def _exclusive_plan(settings: Settings, primitive: Primitive, options: LockOptions) -> Plan:
     plain = _plain(options) and not settings.strict
-    spot = _spot(primitive.key, options)
-    return Plan(primitive, options, primitive.kind == "rlock", False, not options.hands_over, spot, plain)
+    spot, alone = spot_of(primitive.key, options), not options.hands_over
+    kin = spot if alone and options.durable is None else ""
+    return Plan(primitive, options, primitive.kind == "rlock", False, alone, spot, plain, kin=kin)
 
 
 _ON_QUORUM = frozenset({"lock", "rlock", "rwlock", "multi_lock"})
@@ -328,7 +331,8 @@ def _plain(options: LockOptions) -> bool:
     return usual and options.renew and options.max_hold is None
 
 
-def _spot(key: str, options: LockOptions) -> str:
+def spot_of(key: str, options: LockOptions) -> str:
+    """Of which locks the waiters have so much in common that one may go on for another."""
     # Text, because its hash is worked out once. The callback's id cannot come again while its lock is alive.
     o = options
     behaviour = f"{id(o.on_lost)} {o.renew_every} {o.on_exit} {o.on_unavailable} {o.lock_delay} {o.durable}"

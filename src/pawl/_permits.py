@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypedDict, cast
 
-from pawl._factory import Settings, check_for_quorum, name_and_key, refuse_on_quorum, unfilled
+from pawl._factory import Settings, check_for_quorum, name_and_key, refuse_on_quorum, spot_of, unfilled
 from pawl.core.endings import query
 from pawl.core.operations import Plan
 from pawl.core.options import LockOptions, Seconds, check_count
@@ -65,7 +65,7 @@ def plan_of_semaphore(settings: Settings, name: str, permits: int, given: Mappin
         return unfilled("semaphore", name, options)
     permit = Permits("semaphore", *found, "permits", SHARED, permits, fence_ms=options.fence_ms)
     # Each acquisition counts by itself, also of one thread: nothing is re-entered.
-    return Plan(permit, options, False, True, True, "")
+    return Plan(permit, options, False, True, True, "", kin=_kin(permit.key, options))
 
 
 def plans_of_rwlock(
@@ -86,10 +86,15 @@ def plans_of_rwlock(
         return unfilled("rwlock.read", name, options), unfilled("rwlock.write", name, options)
     reader = _reader(settings, *found, options, upgradable=upgradable)
     writer = reader.of("rwlock.write", EXCLUSIVE)
+    kin = "" if settings.redlock is not None else _kin(reader.key, options)
     return (
-        Plan(reader, options, True, False, True, ""),
-        Plan(writer, options, True, False, True, ""),
+        Plan(reader, options, True, False, True, "", kin=kin),
+        Plan(writer, options, True, False, True, "", kin=kin),
     )
+
+
+def _kin(key: str, options: LockOptions) -> str:
+    return "" if options.durable is not None else spot_of(key, options)
 
 
 def _reader(settings: Settings, name: str, key: str, options: LockOptions, *, upgradable: bool) -> Permits:

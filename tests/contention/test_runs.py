@@ -128,6 +128,49 @@ async def _run(comer: Callable[[], Awaitable[None]]) -> None:
     await comer()
 
 
+def test_a_thread_that_may_be_told_to_stop_is_served_at_once(
+    valkey: Server, clients: list[pawl.Client]
+) -> None:
+    """It slept in short pieces, and only in the first of them heard that its turn had come."""
+    holder = clients[1].fair_lock("n").acquire()
+    lock = clients[0].fair_lock("n", ticket_ttl=20)
+    stop, ended = threading.Event(), list[float]()
+
+    def take() -> None:
+        lock.acquire(timeout=20, stop=stop).release()
+        ended.append(time.monotonic())
+
+    threads: list[threading.Thread] = []
+    for number in range(3):
+        threads.append(threading.Thread(target=take))
+        threads[-1].start()
+        until(_waiting(valkey, number + 1))
+    time.sleep(0.3)
+    released = time.monotonic()
+    holder.release()
+    for thread in threads:
+        thread.join(20)
+    assert max(ended) - released < 2
+
+
+@pytest.mark.asyncio
+async def test_a_task_that_may_be_told_to_stop_is_served_at_once(
+    valkey: Server, aclients: list[pawl.AsyncClient]
+) -> None:
+    holder = await aclients[1].fair_lock("n").acquire()
+    lock = aclients[0].fair_lock("n", ticket_ttl=20)
+    stop = asyncio.Event()
+
+    async def take() -> None:
+        lease = await lock.acquire(timeout=20, stop=stop)
+        await lease.release()
+
+    tasks = await _queue(valkey, [take] * 3)
+    await asyncio.sleep(0.3)
+    await holder.release()
+    await asyncio.wait_for(asyncio.gather(*tasks), 2)
+
+
 def test_clients_take_their_turns_between_the_threads_of_another(
     valkey: Server, clients: list[pawl.Client]
 ) -> None:

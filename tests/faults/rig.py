@@ -19,7 +19,18 @@ T = TypeVar("T")
 COLOURS = ("threads", "asyncio")
 
 _MUTEX = "pawl.primitives.mutex"
-_SCRIPTS = ("acquire", "renew", "leave", "swap", "inspect", "own_acquire", "own_renew", "own_leave", "multi")
+_SCRIPTS = (
+    "acquire",
+    "renew",
+    "beat",
+    "leave",
+    "swap",
+    "inspect",
+    "own_acquire",
+    "own_renew",
+    "own_leave",
+    "multi",
+)
 
 
 def teach(server: Server) -> None:

@@ -126,6 +126,10 @@ class Both(RuleBasedStateMachine):
     def renew(self, tok: str, ttl: int, ticket: int, channel: str) -> None:
         self.both("renew", tok, ttl, ticket, channel)
 
+    @rule(tok=TOKENS, ttl=TTLS, ticket=TTLS, channel=CHANNELS, others=st.lists(TOKENS, max_size=4))
+    def beat(self, tok: str, ttl: int, ticket: int, channel: str, others: list[str]) -> None:
+        self.both("beat", tok, ttl, ticket, channel, " ".join(others))
+
     @rule(tok=TOKENS, tomb=TOMBS, close=st.sampled_from([0, 0, 100]))
     def leave(self, tok: str, tomb: int, close: int) -> None:
         self.both("leave", tok, tomb, close, "", dead=tok)

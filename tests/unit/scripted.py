@@ -220,6 +220,9 @@ class Scripted:
     def bell(self, token: str) -> Callable[[], object] | None:
         return None
 
+    def prolong(self, token: str, seconds: float) -> None:
+        """Nobody speaks for another here."""
+
     async def wait_wakeup(self, token: str, timeout: float) -> Wakeup | None:
         self.waits.append(timeout)
         if self.wakeups:

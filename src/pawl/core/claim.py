@@ -13,10 +13,11 @@ Rules (each guards against an interleaving that was seen to break a lock):
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from pawl.core.bearing import bear, rest
+from pawl.core.beats import beat_call, learn, lie_down, sleeps_on
 from pawl.core.durable import ask_durably
 from pawl.core.faults import to_error
 from pawl.core.runs import enlist, resign
@@ -69,7 +70,6 @@ class StopSignal(Protocol):
 
 
 _DEAF_POLL = 0.05
-
 ENDLESS = "a key without a ttl, which never ends by itself: delete it once its owner is gone"
 
 
@@ -79,7 +79,7 @@ Asker: TypeAlias = Callable[[Call, float], Awaitable[tuple[Reply, float]]]
 
 _KEPT = (
     *("old", "old_unanswered", "failing_since", "holder", "stop", "met", "asker", "spot"),
-    *("old_votes", "turn", "spoken"),
+    *("old_votes", "turn", "spoken", "kin"),
 )
 
 
@@ -104,6 +104,12 @@ class Claim:
         asker: How its questions are sent; None: by the runtime, and nothing beside them.
         told: True once a hand-off message came.
         spot: Which claims may serve each other in a run (see ``runs``); ``""``: none.
+        kin: Which claims may speak for each other (see ``beats``); ``""``: none.
+        beat_at: Until when it need not ask by itself, while it sleeps; 0: nobody may speak for it.
+        latest: Until when it may sleep on without looking around.
+        unsettled: True while a question that took it along is not answered.
+        in_a_row: How often others spoke for it since it asked by itself.
+        company: Whom its present question takes along.
         behind: Who stands directly behind it, once it was served.
         ring: Ends its sleep, while a run may serve it.
         tenure: What a run served it with; it must be owned or passed on.
@@ -139,6 +145,12 @@ class Claim:
     asker: Asker | None = None
     told: bool = False
     spot: str = ""
+    kin: str = ""
+    beat_at: float = 0.0
+    latest: float = 0.0
+    unsettled: bool = False
+    in_a_row: int = 0
+    company: Sequence[tuple[str, Claim]] = ()
     behind: tuple[str, ...] = ()
     tenure: Tenure | None = None
     fence: int = 0
@@ -226,6 +238,10 @@ def _next_call(
 ) -> Call:
     channel = engine.runtime.channel()
     if claim.queued or claim.drifted:
+        if claim.kin and not claim.drifted:
+            call = beat_call(engine, primitive, options, claim, channel)
+            if call is not None:
+                return call
         return primitive.renew(claim.token, options.life_ms, options.ticket_ms, channel)
     if claim.old is not None:
         tomb_ms = TOMB_MS if claim.old_unanswered else 0
@@ -233,12 +249,6 @@ def _next_call(
             claim.old, tomb_ms, claim.token, options.life_ms, options.ticket_ms,
             block=options.block, channel=channel, max_waiters=options.max_waiters,
         )  # fmt: skip
-    return _acquire_call(primitive, options, claim, channel, wait=wait)
-
-
-def _acquire_call(
-    primitive: Primitive, options: LockOptions, claim: Claim, channel: str, *, wait: bool
-) -> Call:
     return primitive.acquire(
         claim.token, options.life_ms, options.ticket_ms,
         wait=wait, block=options.block, channel=channel, max_waiters=options.max_waiters,
@@ -333,6 +343,8 @@ async def _ask(
             )
         else:
             claim.failing_since = None
+            if claim.company:
+                learn(engine, claim, options, reply, sent_at)
             return reply, sent_at
         await rest(engine, pause, primitive.name, "acquire")
         attempt += 1
@@ -419,7 +431,7 @@ async def _listen(
 ) -> Grant | None:
     lined = enlist(engine, claim)
     try:
-        grant = await _hear(engine, options, claim, until, name)
+        grant = await _hear(engine, options, claim, until, name, lined=lined)
     finally:
         if lined:
             resign(engine, claim)
@@ -428,13 +440,15 @@ async def _listen(
 
 
 async def _hear(
-    engine: Engine, options: LockOptions, claim: Claim, until: float | None, name: str
+    engine: Engine, options: LockOptions, claim: Claim, until: float | None, name: str, *, lined: bool
 ) -> Grant | None:
     runtime = engine.runtime
     timeout = _patience(engine, options, claim)
     if until is not None:
         timeout = min(timeout, max(0.0, until - runtime.now()))
     end = runtime.now() + timeout
+    if lined:
+        lie_down(engine, claim, end, until)
     while True:
         left = end - runtime.now()
         pause = max(0.0, left if claim.stop is None else min(left, STOP_POLL))
@@ -446,8 +460,15 @@ async def _hear(
             claim.told = True
             return _check(engine, options, claim, wakeup)
         check_stop(claim.stop, name)
-        if claim.stop is None or left <= STOP_POLL or runtime.channel() == "":
+        if claim.tenure is not None:
             return None
+        if claim.stop is None or left <= STOP_POLL or runtime.channel() == "":
+            end = sleeps_on(engine, claim, until) if lined else 0.0
+            if not end:
+                return None
+        if lined:
+            # It rings for one sleep.
+            runtime.bell(claim.token)
 
 
 def check_stop(stop: StopSignal | None, name: str) -> None:

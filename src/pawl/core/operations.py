@@ -56,6 +56,7 @@ class Plan:
         spot: The key of the local queue: locks that may hand over to each other share it.
         plain: Whether an acquisition may go the straight way of ``quick``.
         identity: What is shown of its tokens instead of host, process and thread; ``""``: those.
+        kin: Whose waiters may say together that they still wait (see ``beats``); ``""``: each by itself.
     """
 
     primitive: Primitive
@@ -66,6 +67,7 @@ class Plan:
     spot: str
     plain: bool = False
     identity: str = ""
+    kin: str = ""
 
     @property
     def run(self) -> str:
@@ -383,7 +385,7 @@ async def _speak(
     wait: bool,
     who: object,
 ) -> BaseLease | None:
-    claim.busy, claim.spoken, claim.spot = False, True, plan.run
+    claim.busy, claim.spoken, claim.spot, claim.kin = False, True, plan.run, plan.kin
     try:
         grant = await _strive(engine, plan, claim, window, wait=wait, who=who)
         if claim.tenure is not None:

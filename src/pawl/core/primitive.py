@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from pawl.core.runtime import Call, Reply
 from pawl.errors import PawlError
 
-__all__ = ["HandedPrimitive", "OrderedPrimitive", "Primitive", "TogetherPrimitive"]
+__all__ = ["BeatingPrimitive", "HandedPrimitive", "OrderedPrimitive", "Primitive", "TogetherPrimitive"]
 
 
 class Primitive(Protocol):
@@ -114,6 +114,14 @@ class HandedPrimitive(Primitive, Protocol):
 
     def more(self, token: str, block: int) -> Call:
         """Reserve the next ``block`` fences for a holder while nobody waits for it on the server."""
+        ...
+
+
+class BeatingPrimitive(Primitive, Protocol):
+    """A primitive whose waiters of one client renew their tickets together; see ``beats``."""
+
+    def beat(self, token: str, ttl_ms: int, ticket_ms: int, channel: str, others: Sequence[str]) -> Call:
+        """``renew`` of a waiter, with the tickets of the waiters ``others``."""
         ...
 
 

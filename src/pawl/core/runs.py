@@ -43,9 +43,9 @@ def begin(tenure: Tenure, claim: Claim) -> None:
 
 
 def enlist(engine: Engine, claim: Claim) -> bool:
-    """Let a run serve a claim that is about to sleep; False if no run can come, or none could be noticed."""
+    """Let a run serve a claim that is about to sleep, and others speak for it; False if neither could be noticed."""
     # Who waits alone has nobody before it in this client.
-    if not claim.spot or claim.unanswered or len(engine.waits) <= 1:
+    if not claim.kin or claim.unanswered or len(engine.waits) <= 1:
         return False
     ring = engine.runtime.bell(claim.token)
     if ring is None:

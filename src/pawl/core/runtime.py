@@ -242,6 +242,10 @@ class Runtime(Protocol):
         """What ends the present caller's next wait for ``token`` from within the client; None if nothing can."""
         ...
 
+    def prolong(self, token: str, seconds: float) -> None:
+        """Let the present wait for ``token`` end no sooner than after so long; a hint, which spares a wake-up."""
+        ...
+
     def spawn_upkeep(self, upkeep: Callable[[], Awaitable[None]]) -> bool:
         """Run the client's upkeep in the background, once; a second call while it runs does nothing.
 

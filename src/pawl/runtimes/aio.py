@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from contextlib import AbstractContextManager
 from functools import lru_cache, partial
+from math import inf
 from typing import Any
 
 from pawl.core.durable import Durable
@@ -29,6 +30,9 @@ log: logging.Logger = logging.getLogger("pawl.asyncio")
 
 _KEPT_MESSAGES = 1024
 _LAST_WORD_WITHIN = 0.25
+
+_CARE = 4e-6
+"""Seconds for each waiter that lie between two looks at the ends of all their sleeps."""
 
 
 class _Sleep:
@@ -283,6 +287,12 @@ class AsyncioRuntime:
         if waiter is not None:
             waiter.end()
 
+    def prolong(self, token: str, seconds: float) -> None:
+        """See ``Runtime``."""
+        waiter = self._waiters.get(token)
+        if waiter is not None:
+            waiter.until = self.loop.time() + seconds
+
     async def wait_wakeup(self, token: str, timeout: float) -> Wakeup | None:
         """See ``Runtime``."""
         if self._closing:
@@ -313,12 +323,14 @@ class AsyncioRuntime:
         """End the waits whose time is up. One timer serves all waiters: most are woken long before."""
         self._alarm = None
         now = self.loop.time()
+        next_at = inf
         for waiter in self._waiters.values():
             if waiter.until <= now:
                 waiter.end()
-        later = [waiter.until for waiter in self._waiters.values() if waiter.until > now]
-        if later:
-            self._set_alarm(min(later))
+            elif waiter.until < next_at:
+                next_at = waiter.until
+        if next_at < inf:
+            self._set_alarm(max(next_at, now + len(self._waiters) * _CARE))
 
     async def sleep(self, seconds: float) -> None:
         """See ``Runtime``."""

@@ -182,6 +182,9 @@ class HttpThreads(ThreadRuntime):
         """See ``Runtime``: only the service wakes."""
         return None
 
+    def prolong(self, token: str, seconds: float) -> None:
+        """See ``Runtime``: the service looks after the ticket."""
+
     async def wait_wakeup(self, token: str, timeout: float) -> Wakeup | None:
         """See ``Runtime``: a question that the service answers when there is something to tell."""
         if self._closing.is_set():
@@ -286,6 +289,9 @@ class HttpAsyncio(AsyncioRuntime):
     def bell(self, token: str) -> Callable[[], object] | None:  # noqa: ARG002
         """See ``Runtime``: only the service wakes."""
         return None
+
+    def prolong(self, token: str, seconds: float) -> None:
+        """See ``Runtime``: the service looks after the ticket."""
 
     async def wait_wakeup(self, token: str, timeout: float) -> Wakeup | None:
         """See ``Runtime``: a question that the service answers when there is something to tell."""

@@ -272,6 +272,9 @@ class ThreadRuntime:
         # Locked: a signal handler came on top of a wait of this thread, whose bell it is.
         return None if link is None or link.dead or link.lock.locked() else link.bell()
 
+    def prolong(self, token: str, seconds: float) -> None:
+        """See ``Runtime``: each thread sets the end of its own sleep."""
+
     async def wait_wakeup(self, token: str, timeout: float) -> Wakeup | None:
         """See ``Runtime``."""
         if self._closing.is_set():

@@ -20,6 +20,7 @@ __all__ = ["Mutex", "SharedMutex", "Together"]
 
 _ACQUIRE = load(__name__, "acquire")
 _RENEW = load(__name__, "renew")
+_BEAT = load(__name__, "beat")
 _LEAVE = load(__name__, "leave")
 _SWAP = load(__name__, "swap")
 _MORE = load(__name__, "more")
@@ -127,6 +128,12 @@ class Mutex:
         script = _OWN_RENEW if self._owner else _RENEW
         body = b"%b%b$%d\r\n%b\r\n%b%b" % (self._keys, self._holds, len(word), word, self._owner, args)
         return make_call((script, body))
+
+    def beat(self, token: str, ttl_ms: int, ticket_ms: int, channel: str, others: Sequence[str]) -> Call:
+        """Raise the life of a waiter, and the tickets of others of its client; see ``beat.lua``."""
+        words = pack_words(token.encode())
+        args = _args(ttl_ms, ticket_ms, channel), pack_words(" ".join(others).encode()), _args(self.fence_ms)
+        return Call(_BEAT, b"".join((self._keys, self._holds, words, *args)))
 
     @staticmethod
     def renew_all(holders: Sequence[tuple[Mutex, str, int]]) -> Call:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, NoReturn
 
@@ -20,6 +21,7 @@ __all__ = ["ANY_LIMIT", "EXCLUSIVE", "NO_LIMIT", "SHARED", "UPGRADABLE", "Permit
 
 _ACQUIRE = load(__name__, "acquire")
 _RENEW = load(__name__, "renew")
+_BEAT = load(__name__, "beat")
 _LEAVE = load(__name__, "leave")
 _LIMIT = load(__name__, "limit")
 _INSPECT = load(__name__, "inspect")
@@ -139,6 +141,13 @@ class Permits:
         word = token.encode()
         args = _args(self.mode, self.permits, ttl_ms, ticket_ms, channel, self.fence_ms)
         return Call(_RENEW, b"%b%b$%d\r\n%b\r\n%b" % (self._keys, self._holds, len(word), word, args))
+
+    def beat(self, token: str, ttl_ms: int, ticket_ms: int, channel: str, others: Sequence[str]) -> Call:
+        """Raise the life of a waiter, and the tickets of others of its client; see ``beat.lua``."""
+        words = pack_words(token.encode())
+        args = _args(self.mode, self.permits, ttl_ms, ticket_ms, channel)
+        rest = pack_words(" ".join(others).encode()), _args(self.fence_ms)
+        return Call(_BEAT, b"".join((self._keys, self._holds, words, args, *rest)))
 
     def leave(self, token: str, tomb_ms: int, close_ms: int) -> Call:
         """Release, withdraw or undo; see ``leave.lua``."""

@@ -381,6 +381,9 @@ class SimRuntime:
         if waiter is not None:
             waiter.unpark(False)
 
+    def prolong(self, token: str, seconds: float) -> None:
+        """See ``Runtime``: each task sets the end of its own sleep."""
+
     async def wait_wakeup(self, token: str, timeout: float) -> Wakeup | None:
         """See ``Runtime``."""
         if self.closing:

@@ -29,6 +29,7 @@ Believed = Callable[["Node", str, State, Step], object]
 _MUTEX = (
     "acquire",
     "renew",
+    "beat",
     "leave",
     "swap",
     "more",
@@ -43,13 +44,13 @@ _SCRIPTS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("multi", "pawl.primitives.mutex", ("multi",)),
     ("together", "pawl.primitives.mutex", ("renew_all",)),
     ("election", "pawl.primitives.election", ("acquire", "renew", "leave")),
-    ("permits", "pawl.primitives.permits", ("acquire", "renew", "leave", "limit", "inspect")),
+    ("permits", "pawl.primitives.permits", ("acquire", "renew", "beat", "leave", "limit", "inspect")),
     ("vote", "pawl.primitives.redlock", ("grant", "ratify", "renew", "leave")),
     ("share", "pawl.primitives.redlock", ("share", "note")),
     ("share", "pawl.primitives.permits", ("renew", "leave")),
 )
 _OF_MASTERS = ("vote", "share")
-_NEEDS_NO_MEMORY = frozenset({"renew", "renew_all", "leave", "own_renew", "own_leave"})
+_NEEDS_NO_MEMORY = frozenset({"renew", "renew_all", "beat", "leave", "own_renew", "own_leave"})
 
 
 @cache
