@@ -2,8 +2,8 @@
 -- keys: name, fence, queue, tickets, holds
 -- args: token, ttl_ms, ticket_ttl_ms, channel ('' keeps the present one), others (tokens with a blank between),
 --   fence_ttl_ms, rid
--- returns: what renew.lua returns; 'Q' with one element more: {rank, ...}, the place of each of the others, or -1 of one
---   that is to ask by itself
+-- returns: what renew.lua returns; 'Q' with one element more: {rank, ...}, the place of each of the others, or -1 of
+--   one that is to ask by itself
 -- invariant: that of renew.lua; and of the others only the expiry of a ticket that stands is raised, never lowered, so
 --   that a late copy keeps nobody waiting who went away.
 local function of_own()
