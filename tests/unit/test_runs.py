@@ -128,7 +128,7 @@ def test_who_was_served_leaves_by_itself_when_the_tenure_goes_elsewhere() -> Non
 def test_who_waits_alone_is_in_no_run() -> None:
     rig = Rig(handover=0)
     claim, other = Claim("w0"), Claim("w1")
-    claim.spot = "spot"
+    claim.kin = "kin"
     rig.runtime.bell = lambda _token: lambda: None  # type: ignore[method-assign,assignment]
     rig.engine.waits[claim] = rig.plan.primitive, "me", 0.0
     assert not enlist(rig.engine, claim)
@@ -138,5 +138,5 @@ def test_who_waits_alone_is_in_no_run() -> None:
     assert claim.ring is not None
     claim.unanswered = True
     assert not enlist(rig.engine, claim)
-    claim.unanswered, claim.spot = False, ""
+    claim.unanswered, claim.kin = False, ""
     assert not enlist(rig.engine, claim)
