@@ -27,8 +27,8 @@ _SEVERAL: Where = ("multi_lock",), ("single",)
 _PAIR: Where = ("mutex",), ("pair",)
 
 
-def _half(self: GrantVotes, nodes: int) -> None:
-    _votes(self, nodes)
+def _half(self: GrantVotes, nodes: int, plain: Any = None) -> None:
+    _votes(self, nodes, plain)
     self.needed = nodes // 2
 
 
@@ -141,10 +141,7 @@ SCRIPTS: dict[str, tuple[str, str]] = {
             "  value, left_ms = token, ttl_ms\nend\nif value ~= token then\n  return {'U', RID, not value"
         ),
     ),
-    "a vote's fence is the clock alone": (
-        "local cur = math.max(last + 1, now_us)\n    if hint",
-        "local cur = now_us\n    if hint",
-    ),
+    "a vote's fence is the wish alone": ("hint > last and hint <= last + 3600000000 and", "hint > 0 and"),
     "a grant mints no fence": (
         "  return mint(block, fence, expiry_ms)\nend",
         "  return tonumber(fence[1] or '1')\nend",
@@ -213,7 +210,7 @@ WHERE: dict[str, Where] = {
             "only acknowledged votes are taken back", "a master that restarted counts at once",
             "no look at the time after the quorum", "S4 a write-back counts on any master",
             "a vote is given without a look", "renewing a vote takes a name that is free",
-            "a vote's fence is the clock alone",
+            "a vote's fence is the wish alone",
         ),
         _MASTERS,
     ),

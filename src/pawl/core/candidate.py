@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from pawl.core.claim import TOMB_MS
-from pawl.core.quorum import GrantVotes, QuorumRuntime, SpreadCall
+from pawl.core.quorum import GrantVotes, QuorumCall, QuorumRuntime, SpreadCall
 from pawl.core.runtime import Call, Fault, Reply
 from pawl.core.validity import valid_until
 from pawl.model import NodeVote, QuorumInfo
@@ -44,7 +44,7 @@ def question_of(
     sent_at: float,
     *,
     wait: bool,
-) -> Call:
+) -> QuorumCall:
     """The question for a vote, with a wish for the fence: a little above all clocks that were seen."""
     ahead = nodes.ahead_us
     hint = int(sent_at * 1e6 + ahead + _AHEAD_US) if ahead else 0

@@ -86,7 +86,7 @@ def _ask_all(
     budget = settings.node_timeout
     if until is not None:
         budget = min(budget, patience(sent_at, options, until))
-    return line.vote(call, GrantVotes(len(nodes.nodes)), budget)
+    return line.vote(call, GrantVotes(len(nodes.nodes), call.plain), budget)
 
 
 def settle(

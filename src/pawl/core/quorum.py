@@ -39,6 +39,9 @@ __all__ = [
     "spread",
 ]
 
+_BARE = 2
+"""So long is the answer of a node that granted exactly what it was asked for: yes, and the request id."""
+
 _PLAIN_LOOK = 11
 """So long is what a node shows of a name with one holder."""
 
@@ -103,7 +106,7 @@ Question = tuple[Sequence[Call | None], Ballot]
 class QuorumPrimitive(Primitive, Protocol):
     """What a primitive of several masters can be asked for beside ``Primitive``."""
 
-    def grant(self, token: str, ttl_ms: int, block: int, hint: int, *, clock: bool, wait: bool) -> Call:
+    def grant(self, token: str, ttl_ms: int, block: int, hint: int, *, clock: bool, wait: bool) -> QuorumCall:
         """Ask a node for its vote.
 
         Args:
@@ -169,64 +172,77 @@ class QuorumRuntime(Protocol):
 
 
 class GrantVotes:
-    """The votes for one token.
+    """The votes for one token. No vote is counted any more once a majority gave theirs.
+
+    Args:
+        nodes: How many nodes there are.
+        plain: What a node means that says yes and no more: it granted what it was asked for; None: none may.
 
     Attributes:
         nodes: How many nodes there are.
         needed: The majority.
         outcomes: What each node answered; None: nothing yet.
-        granted: The nodes that gave their vote.
+        granted: How many gave their vote.
+        fence: The largest fence of the votes.
+        left_ms: How long each of them lives at least.
     """
 
-    __slots__ = ("granted", "needed", "nodes", "outcomes", "refused")
+    __slots__ = ("_plain", "_same", "fence", "granted", "left_ms", "needed", "nodes", "outcomes", "refused")
 
-    def __init__(self, nodes: int) -> None:
+    def __init__(self, nodes: int, plain: Reply | None = None) -> None:
         self.nodes: int = nodes
         self.needed: int = nodes // 2 + 1
         self.outcomes: list[Reply | Fault | None] = [None] * nodes
-        self.granted: list[int] = []
+        self.granted: int = 0
         self.refused: int = 0
+        self.fence: int = 0
+        self.left_ms: int = 0
+        self._same = 0
+        self._plain = plain
 
     def add(self, index: int, outcome: Reply | Fault) -> bool:
         """Decided by a majority of yes, or when so many said no that none can come."""
+        if type(outcome) is list and outcome[0] == b"H":
+            outcome = self.outcomes[index] = outcome if len(outcome) > _BARE else self._meant(outcome)
+            fence: int = outcome[2]
+            if fence > 0:
+                if fence == self.fence:
+                    self._same += 1
+                elif fence > self.fence:
+                    self.fence, self._same = fence, 1
+                if not self.granted or outcome[3] < self.left_ms:
+                    self.left_ms = outcome[3]
+                self.granted += 1
+                return self.granted >= self.needed
         self.outcomes[index] = outcome
-        if type(outcome) is list and outcome[0] == b"H" and outcome[2] > 0:
-            self.granted.append(index)
-            return len(self.granted) >= self.needed
         self.refused += 1
         return self.refused > self.nodes - self.needed
 
     def late(self, index: int, outcome: Reply | Fault) -> None:
         """Kept for the record."""
-        self.outcomes[index] = outcome
+        bare = type(outcome) is list and outcome[0] == b"H" and len(outcome) == _BARE
+        self.outcomes[index] = self._meant(outcome) if bare else outcome
+
+    def _meant(self, bare: Reply | Fault) -> Reply:
+        if self._plain is None:
+            raise ValueError(f"a node granted what nobody wished for: {bare!r:.80}")
+        return self._plain
 
     def reply(self) -> Reply:
         """``H`` with fence and life where the majority knows the fence, else ``V``; the votes themselves come last."""
-        if len(self.granted) >= self.needed and self.agreed:
+        if self._same >= self.needed:
             return [b"H", b"", self.fence, self.left_ms, self]
         return [b"V", b"", self]
 
     @property
     def won(self) -> bool:
         """Whether a majority gave its vote."""
-        return len(self.granted) >= self.needed
-
-    @property
-    def fence(self) -> int:
-        """The largest fence of the votes."""
-        return max([int(self._reply(index)[2]) for index in self.granted])
+        return self.granted >= self.needed
 
     @property
     def agreed(self) -> bool:
         """Whether a majority minted the same, largest number itself, so that nothing needs to be written back."""
-        fences = [int(self._reply(index)[2]) for index in self.granted]
-        return fences.count(max(fences)) >= self.needed
-
-    @property
-    def left_ms(self) -> int:
-        """How long a majority of the votes lives at least."""
-        lives = sorted([int(self._reply(index)[3]) for index in self.granted], reverse=True)
-        return lives[self.needed - 1]
+        return self._same >= self.needed
 
     @property
     def given(self) -> int:
@@ -249,12 +265,6 @@ class GrantVotes:
         names = [o[4].decode(errors="replace") for o in self.outcomes if isinstance(o, list) and o[0] == b"B"]
         found = [name for name in names if name]
         return max(found, key=found.count) if found else None
-
-    def _reply(self, index: int) -> Reply:
-        outcome = self.outcomes[index]
-        if not isinstance(outcome, list):
-            raise AssertionError("a node without a vote is not counted")  # noqa: TRY004 - a mistake of ours
-        return outcome
 
 
 @dataclass(slots=True)

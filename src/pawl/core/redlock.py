@@ -210,11 +210,11 @@ class _Attempt:
         """One try: ask all, write the fence back where that is needed, check the time; or take all of it back."""
         runtime, claim = self.engine.runtime, self.claim
         count = len(self.nodes.nodes)
-        self.votes = votes = GrantVotes(count)
         self.late = False
         claim.sent = True
         sent_at = runtime.now()
         call = question_of(self.nodes, self.primitive, claim.token, self.options, sent_at, wait=self.wait)
+        self.votes = votes = GrantVotes(count, call.plain)
         budget = min(self.settings.node_timeout, patience(sent_at, self.options, until))
         await self.nodes.ask([([call] * count, votes)], budget)
         return await self._judge(sent_at, budget)

@@ -80,12 +80,11 @@ class Fan(ABC):
         now = question.sent_at
         rid = next(self._numbers)
         kind: object = self
-        data = yes = b""
-        native = False
+        data, size, entry = b"", 0, (rid, call, question, False, b"")
         joins = self._joins()
         for index, link in enumerate(self._links):
-            # Nearly always a link is there and owes nothing.
-            if link is None or link.dead or (link.pending and link.silent_since(now)):
+            # Nearly always a link is there, and owes nothing or no more than the answer to the last question.
+            if link is None or link.dead or (link.pending and now > link.pending[0][2].deadline):
                 usable = self._usable(index, now)
                 if isinstance(usable, Fault):
                     question.take(index, usable)
@@ -95,11 +94,12 @@ class Fan(ABC):
                 # Mostly all nodes are of a kind, and what is sent was packed for the first of them.
                 kind = link.native
                 data, native, yes = form_of(call, rid, link.native)
-            link.pending.append((rid, call, question, native, yes))
+                size, entry = len(data), (rid, call, question, native, yes)
+            link.pending.append(entry)
             try:
                 if joins or link.unsent:
                     self._write(link, data)
-                elif (sent := link.write(data)) < len(data):
+                elif (sent := link.write(data)) < size:
                     self._write(link, data[sent:])
             except WOULD_BLOCK:
                 self._write(link, data)
@@ -234,6 +234,7 @@ class ThreadFan(Fan):
         self.lock: threading.Lock = threading.Lock()
         self._poll = select.poll()
         self._by_fileno: dict[int, NodeLink] = {}
+        self._backwards = False
 
     def ask(self, call: Call, timeout: float) -> Reply:
         """See ``Line``."""
@@ -241,11 +242,19 @@ class ThreadFan(Fan):
 
     def vote(self, call: Call, ballot: Ballot, timeout: float) -> Reply:
         """See ``QuorumLine``."""
-        if not self.lock.acquire(timeout=READING):
+        if not self.lock.acquire(False) and not self.lock.acquire(timeout=READING):
             raise Fault(FaultKind.UNREACHABLE, "the connections are in use by what a signal interrupted")
         try:
             question = Question(ballot, self._count, self._now(), timeout)
             self.pose(call, question)
+            if not question.decided:
+                # Sent just now: nothing is overdue, and no clock need be read.
+                arrived = self._poll.poll(int(timeout * 1000) + 1)
+                self._backwards = not self._backwards
+                if self._backwards:
+                    # A majority of those that came is read, from either end in turn: so everybody, every other time.
+                    arrived.reverse()
+                self._hear(arrived, question.sent_at, question)
             while not question.decided:
                 self._look([question])
         except BaseException:
@@ -305,11 +314,18 @@ class ThreadFan(Fan):
     def _look(self, questions: Sequence[Question]) -> None:
         """Sleep until anything comes, and count it; give up on what is overdue."""
         left = questions[0].deadline - self._now()
-        by_fileno = self._by_fileno
         arrived = self._poll.poll(int(left * 1000) + 1 if left > 0 else 0)
-        now = self._now()
+        self._hear(arrived, self._now(), questions[0] if len(questions) == 1 else None)
+        if left <= 0:
+            # Only after a look: while this thread was not let run, the answers may have come.
+            for question in questions:
+                if not question.decided:
+                    self._give_up(question)
+
+    def _hear(self, arrived: list[tuple[int, int]], now: float, sole: Question | None) -> None:
+        """Count what came. Once the only question is decided, the rest is read with the answers to the next."""
         for fileno, events in arrived:
-            link = by_fileno.get(fileno)
+            link = self._by_fileno.get(fileno)
             if link is None or link.dead:
                 self._forget(fileno)
                 continue
@@ -321,11 +337,8 @@ class ThreadFan(Fan):
                 link.pull(now)
             except Exception as error:  # noqa: BLE001 - whatever broke, every question must learn of it
                 self._broke(link, error)
-        if left <= 0:
-            # Only after a look: while this thread was not let run, the answers may have come.
-            for question in questions:
-                if not question.decided:
-                    self._give_up(question)
+            if sole is not None and sole.decided:
+                return
 
     def _write(self, link: NodeLink, data: bytes) -> None:
         link.push(data)

@@ -30,6 +30,8 @@ SCRIPTS = (_GRANT, _RATIFY, _RENEW, _LEAVE)
 RELEASED = b"*2\r\n$1\r\nR\r\n$10\r\n%d\r\n"
 """The plainest answer to a release, with its request id to be filled in."""
 
+_GRANTED = b"*2\r\n$1\r\nH\r\n$10\r\n%d\r\n"
+
 _PLAIN_RELEASED: Reply = [b"R", b""]
 
 quorum_call: Callable[[tuple[Script, bytes]], QuorumCall] = partial(tuple.__new__, QuorumCall)  # pyright: ignore[reportUnknownMemberType]
@@ -56,7 +58,10 @@ class QuorumMutex:
     transferable = False
     advice = "use rlock for re-entry"
 
-    __slots__ = ("_dead", "_name", "_name_fence", "_queue", "fence_ms", "key", "kind", "name")
+    __slots__ = (
+        *("_dead", "_fence_arg", "_name", "_name_fence", "_queue", "_renewed_ms"),
+        *("fence_ms", "key", "kind", "name"),
+    )
 
     def __init__(self, kind: str, name: str, key: str, fence_ms: int = DAY_MS) -> None:
         self.kind: str = kind
@@ -68,20 +73,24 @@ class QuorumMutex:
         helpers = (f"{WIRE_VERSION}:queue", f"{WIRE_VERSION}:tickets", f"{WIRE_VERSION}:holds")
         self._queue = pack_words(*[helper_key(key, suffix).encode() for suffix in helpers])
         self._dead = helper_key(key, f"{WIRE_VERSION}:dead:").encode()
+        self._fence_arg = _args(fence_ms)
+        # A promise is made again once a 24th of it is over: see `term` of `_fence.lua`.
+        self._renewed_ms = -(-fence_ms * 23 // 24)
 
-    def grant(self, token: str, ttl_ms: int, block: int, hint: int, *, clock: bool, wait: bool) -> Call:
+    def grant(self, token: str, ttl_ms: int, block: int, hint: int, *, clock: bool, wait: bool) -> QuorumCall:
         """Ask a node for its vote; see ``grant.lua``."""
         word = token.encode()
         dead = self._dead + word
-        fence = b"%d" % hint
-        body = b"%b$%d\r\n%b\r\n$%d\r\n%b\r\n%b$%d\r\n%b\r\n%b" % (
-            self._name_fence, len(dead), dead, len(word), word, _args(ttl_ms, block), len(fence), fence,
-            _args(clock, self.fence_ms),
+        fence, last = b"%d" % hint, b"%d" % (hint + max(block, 1) - 1)
+        plain = hint and not clock
+        promised = b"%d" % (hint // 1000 + 1 + max(ttl_ms, self._renewed_ms)) if plain else b"0"
+        body = b"%b$%d\r\n%b\r\n$%d\r\n%b\r\n%b$%d\r\n%b\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n%b" % (
+            self._name_fence, len(dead), dead, len(word), word, _args(ttl_ms), len(fence), fence,
+            len(last), last, len(promised), promised, self._fence_arg,
         )  # fmt: skip
         call: QuorumCall = quorum_call((_GRANT, body))
-        if hint and not clock:
-            call.yes = b"*5\r\n$1\r\nH\r\n$10\r\n%%d\r\n:%d\r\n:%d\r\n:0\r\n" % (hint, ttl_ms)
-            call.plain = [b"H", b"", hint, ttl_ms, 0]
+        if plain:
+            call.yes, call.plain = _GRANTED, [b"H", b"", hint, ttl_ms, 0]
         return call
 
     def ratify(self, token: str, fence: int, block: int) -> Call:

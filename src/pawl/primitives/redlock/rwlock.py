@@ -45,14 +45,23 @@ class QuorumRwlock(Permits):
         self._intent = pack_words(f"{self.key}:intent".encode())
         self._some_holds = pack_words(f"{self.key}:holds".encode())
 
-    def grant(self, token: str, ttl_ms: int, block: int, hint: int, *, clock: bool, wait: bool) -> Call:  # noqa: ARG002
+    def grant(
+        self,
+        token: str,
+        ttl_ms: int,
+        block: int,  # noqa: ARG002 - each holder has one fence
+        hint: int,
+        *,
+        clock: bool,  # noqa: ARG002 - it is told in any case
+        wait: bool,
+    ) -> QuorumCall:
         """Ask a node for its vote; see ``share.lua``."""
         word = token.encode()
         dead = pack_words(f"{self.key}:dead:{token}".encode())
         args = pack_words(
             word, self.mode.encode(), b"%d" % ttl_ms, b"%d" % hint, b"%d" % wait, b"%d" % self.fence_ms
         )
-        return Call(_SHARE, b"".join((self._name_fence, self._intent, dead, self._some_holds, args)))
+        return quorum_call((_SHARE, b"".join((self._name_fence, self._intent, dead, self._some_holds, args))))
 
     def ratify(self, token: str, fence: int, block: int) -> Call:  # noqa: ARG002 - each holder has one fence
         """Write the fence of a grant back; see ``note.lua``."""
