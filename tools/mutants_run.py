@@ -30,9 +30,9 @@ HEAVY = [
     *("redis", "redis.asyncio", "redis.sentinel", "redis.cluster"),
 ]
 """Loaded once, before the forks. None of them may load pawl."""
-SEEDS, MORE_SEEDS = 100, 900
+SEEDS, MORE_SEEDS = 100, 500
 """Of the simulator, before the tests and, when it is to be thorough, after them."""
-FIRST, SECONDS, THOROUGH, SLOWEST = 3.0, 8.0, 45.0, 6.0
+FIRST, SECONDS, THOROUGH, SLOWEST = 3.0, 8.0, 30.0, 6.0
 """Tests of so many seconds run first, then others of so many; none that takes longer alone."""
 HANGS = 20
 """Seconds after which a test has failed: several times what the slowest of them takes."""

@@ -26,6 +26,7 @@ sys.path.insert(0, str(ROOT))
 from tools import mutants_lua, mutants_page, mutants_py  # noqa: E402 - the checkout has to be on the path first
 from tools.mutants_py import Mutant  # noqa: E402
 from tools.mutants_reach import KEPT, PACKAGE, SIMULATOR, Reach, Recorder, Tracer, note, recorded  # noqa: E402
+from tools.mutants_why import SAME  # noqa: E402
 
 RESULTS = ROOT / "tools" / "mutants.json"
 PAGE = ROOT / "docs" / "reference" / "mutants.md"
@@ -55,32 +56,37 @@ def load(path: Path) -> dict[str, dict[str, str]]:
     return known
 
 
-def keep(path: Path, what: str, name: str, by: str | None) -> None:
-    """Note what is known of a mutant now; None: nothing. Several runs may do so at once."""
+def already_again(path: Path) -> list[str]:
+    """List those that survived once more; delete the file when tests were added."""
+    again = path.with_suffix(".again")
+    return again.read_text(encoding="utf-8").splitlines() if again.exists() else []
+
+
+def keep(path: Path, what: str, name: str, by: str) -> None:
+    """Note what is known of a mutant now. Several runs may do so at once."""
     with path.with_suffix(".lock").open("w") as guard:
         fcntl.flock(guard, fcntl.LOCK_EX)
         results = load(path)
-        results.setdefault(what, {}).pop(name, None)
-        if by is not None:
-            results[what][name] = by
+        results.setdefault(what, {})[name] = by
         path.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 
 def work(path: Path, what: str, mutants: list[Mutant], minutes: float, *, verbose: bool, deep: bool) -> None:
-    """Run those that are not known yet, until the time is over."""
+    """Run mutants, until the time is over."""
     from tools.mutants_run import Ground, noticed
 
     end = time.monotonic() + minutes * 60
     with tempfile.TemporaryDirectory(prefix="pawl-m-") as folder:
         ground, reach = Ground(Path(folder), verbose=verbose), Reach()
         for mutant in mutants:
-            if mutant.name in load(path).get(what, {}):
-                continue
             if time.monotonic() > end:
                 break
             begun = time.monotonic()
             by = noticed(ground, mutant, reach, DIRECT.get(Path(mutant.file).parent.name, []), deep=deep)
             keep(path, what, mutant.name, by)
+            if deep and not by:
+                with path.with_suffix(".again").open("a", encoding="utf-8") as out:
+                    out.write(f"{mutant.name}\n")
             took = time.monotonic() - begun
             print(f"{took:5.1f} s  {'killed  ' if by else 'SURVIVED'} {mutant.name}   {by}", flush=True)
 
@@ -147,14 +153,13 @@ def main() -> int:
     known = load(options.results).get(options.what, {})
     part, _, parts = options.part.partition("/")
     mine = mutants[int(part) :: int(parts)]
-    if options.only or options.survivors:
-        mine = [
-            one
-            for one in mine
-            if (options.only or "") in one.name and not (options.survivors and known.get(one.name) != "")
-        ]
-        for one in mine:
-            keep(options.results, options.what, one.name, None)
+    if options.only:
+        mine = [one for one in mine if options.only in one.name]
+    elif options.survivors:
+        again = already_again(options.results)
+        mine = [one for one in mine if known.get(one.name) == "" and one.name not in {*SAME, *again}]
+    else:
+        mine = [one for one in mine if one.name not in known]
     work(
         options.results, options.what, mine, options.minutes, verbose=options.verbose, deep=options.survivors
     )

@@ -1,0 +1,241 @@
+"""What a client does in the background, and what it must not lose on the way."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from pawl.core.claim import TOMB_MS, Claim
+from pawl.core.deadlock import _pause
+from pawl.core.election import ENDED, Watch
+from pawl.core.endings import extend, take_entered
+from pawl.core.engine import Departure
+from pawl.core.handover import Sleeper
+from pawl.core.local import sit_down
+from pawl.core.observer import Observers
+from pawl.core.options import LockOptions
+from pawl.core.renewal import _put_back
+from pawl.core.runtime import Call, Fault, Reply
+from pawl.core.sessions import Book, Wait
+from pawl.core.tenure import Tenure
+from pawl.model import LeaseState, LossReason
+from tests.unit.scripted import NOW_MS, START, Rig, absent, held, queued, run, unanswered, unknown
+
+
+def tenure_of(rig: Rig) -> Tenure:
+    """The tenure of whoever holds it."""
+    return rig.engine.schedule.all()[0]
+
+
+def due_of(tenure: Tenure) -> float:
+    """When it is served next."""
+    row = tenure.row
+    assert row is not None
+    return row[tenure]
+
+
+# When a lease is served -----------------------------------------------------------------------------------------
+
+
+def test_an_extended_lease_is_renewed_in_its_new_rhythm() -> None:
+    rig = Rig(held())
+    lease = rig.acquire()
+    run(extend(rig.engine, lease, 15.0))
+    assert due_of(tenure_of(rig)) == pytest.approx(START + 5.0)
+
+
+@pytest.mark.parametrize(("left", "at_once"), [(3.0, False), (0.05, True)])
+def test_a_grant_by_hand_over_is_confirmed_soon_or_at_once(left: float, *, at_once: bool) -> None:
+    rig = Rig(held())
+    rig.acquire()
+    tenure = tenure_of(rig)
+    rig.engine.schedule.discard(tenure)
+    tenure.valid_until = START + left
+    rig.engine.keep(tenure, confirmed=False)
+    assert due_of(tenure) == START if at_once else START < due_of(tenure) < START + left
+
+
+def test_a_loss_by_an_operator_is_asked_for_where_the_server_does_not_know_the_lease() -> None:
+    for answers, asks in (([unknown(), absent()], 1), ([unanswered()], 0), ([held()], 0)):
+        rig = Rig(held())
+        lease = rig.acquire()
+        notices: list[int] = []
+        rig.runtime.notices = lambda notices=notices: notices.append(1) or []  # type: ignore[method-assign,misc]
+        rig.runtime.clock += 10.0
+        rig.upkeep(*answers)
+        assert len(notices) == asks
+        assert (lease.state is LeaseState.LOST) is bool(asks)
+
+
+def test_what_was_in_hand_is_served_again_after_an_accident() -> None:
+    rig = Rig(held())
+    rig.acquire()
+    tenure = tenure_of(rig)
+    departure = Departure(rig.plan.primitive.leave("t9", 0, 0), START + 5.0)
+    rig.engine.schedule.take_due(START + 15.0, 10)
+    rig.engine.departing = 1
+    _put_back(rig.engine, [tenure], [departure])
+    assert list(rig.engine.departures) == [departure]
+    assert rig.engine.departing == 0
+    assert START < rig.engine.schedule.sleep_until(START) < START + 1.0
+
+
+def test_an_interrupted_leave_goes_on_in_the_background() -> None:
+    def interrupted() -> Reply | Fault:
+        raise KeyboardInterrupt
+
+    rig = Rig(held(), interrupted, min_hold=0.001)
+    lease = rig.acquire()
+    with pytest.raises(KeyboardInterrupt):
+        rig.release(lease)
+    assert [lease.token, str(TOMB_MS)] in rig.departed()
+
+
+def test_a_child_has_nothing_of_its_parent() -> None:
+    rig = Rig(held())
+    lease = rig.acquire()
+    engine = rig.engine
+    engine.lined["t"] = engine_claim = Claim("t")
+    engine.waits[engine_claim] = rig.plan.primitive, "me", START
+    engine.departures.append(Departure(rig.plan.primitive.leave("t9", 0, 0), START))
+    engine.departing, engine.upkeep_runs = 2, True
+    engine.after_fork()
+    assert (engine.held, engine.waits, engine.lined, engine.departing) == ({}, {}, {}, 0)
+    assert engine.departures == deque()
+    assert not engine.upkeep_runs
+    assert engine.schedule.all() == []
+    assert lease._inert()
+    assert rig.sent == ["acquire"]
+
+
+# Claims -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_swap_without_an_answer_is_sent_again_with_a_tombstone_for_the_old_token() -> None:
+    rig = Rig(held(), unanswered(), queued(), held(fence=900))
+    lease = rig.acquire()
+    sleeper = Sleeper()
+    place = rig.engine.places.join(rig.plan.spot, sleeper)
+    place.streak = 16
+    rig.release(lease)
+    claim = sleeper.claim
+    assert claim is not None
+    from pawl.core.claim import win
+
+    assert run(win(rig.engine, rig.plan.primitive, rig.options, claim, None, wait=True)) is not None
+    assert [sent.args[1] for sent in rig.runtime.sent if sent.script == "swap"] == ["0", str(TOMB_MS)]
+
+
+@pytest.mark.parametrize(("left_ms", "asks"), [(3000, 3), (3001, 2)])
+def test_a_grant_that_lives_on_its_ticket_is_confirmed_first(left_ms: int, asks: int) -> None:
+    rig = Rig(queued(), held(left_ms=left_ms), held())
+    rig.acquire()
+    assert len(rig.sent) == asks
+
+
+def test_a_block_ends_what_its_own_thread_entered_last() -> None:
+    entered: list[tuple[object, str]] = [("a", "a1"), ("b", "b1"), ("a", "a2"), ("b", "b2")]
+    assert take_entered(entered, "a") == "a2"
+    assert take_entered(entered, "a") == "a1"
+    assert take_entered(entered, "c") == "b1", "entered elsewhere: the oldest"
+    assert entered == [("b", "b2")]
+
+
+def test_no_patience_at_all_is_a_choice() -> None:
+    options = LockOptions(unavailable_after=0, min_hold=0)
+    assert (options.unavailable_after, options.min_hold) == (0.0, 0.0)
+
+
+# Sessions ---------------------------------------------------------------------------------------------------------
+
+
+def test_looks_for_a_cycle_are_twice_as_far_apart_each_time() -> None:
+    wait = Wait(Claim("t"), Rig().plan.primitive, "me", cast("Any", None), START)
+    assert [_pause(wait, 1.0) for _ in range(4)] == pytest.approx([0.1, 0.2, 0.4, 0.8])
+    assert [_pause(wait, 1.0) for _ in range(40)][-1] == 10.0
+
+
+def test_only_a_wait_of_some_age_is_told() -> None:
+    engine = SimpleNamespace(waits={})
+    book = SimpleNamespace(_engine=engine, age=2.0, beat=0.1, _not_before=0.0, _look_at=START + 9.0)
+    ripe = lambda now: Book._ripe(cast("Any", book), now)  # noqa: E731 - one call, three times
+    assert ripe(START) == {}
+    assert book._look_at == START + 9.0
+    young, old = Claim("young"), Claim("old")
+    engine.waits = {young: ("p", "me", START - 1.5), old: ("p", "you", START - 2.0)}
+    assert list(ripe(START)) == [old]
+    assert book._look_at == pytest.approx(START + 0.1)
+    engine.waits = {young: ("p", "me", START - 1.5)}
+    book._look_at = START + 9.0
+    assert ripe(START) == {}
+    assert book._look_at == pytest.approx(START + 0.5)
+
+
+def test_who_sits_down_wakes_an_upkeep_that_sleeps_without_an_end() -> None:
+    rig = Rig(held())
+    rig.acquire()
+    woken: list[int] = []
+    book = SimpleNamespace(armed=False, _engine=SimpleNamespace(wake_upkeep=lambda: woken.append(1)))
+    book.watch = lambda: Book.watch(cast("Any", book))
+    rig.engine.book = cast("Any", book)
+    for who in "ab":
+        assert sit_down(rig.engine, rig.plan, Sleeper(), (who, "pawl:x"))
+        assert book.armed
+    assert woken == [1]
+
+
+# Those who look on ------------------------------------------------------------------------------------------------
+
+
+class Told:
+    def __init__(self, memo: object = None) -> None:
+        self.memo = memo
+        self.losses: list[object] = []
+
+    def acquired(self, *_: object, **__: object) -> object:
+        return self.memo
+
+    def lost(self, *_: object, acquired: object, **__: object) -> None:
+        self.losses.append(acquired)
+
+
+def test_an_observer_that_came_after_the_grant_hears_of_the_loss_too() -> None:
+    rig = Rig(held())
+    rig.acquire()
+    first, late = Told("span"), Told("other")
+    observers = Observers(rig.runtime.now)
+    observers.members.append(cast("Any", first))
+    observers.acquired(tenure_of(rig), START, contended=False)
+    observers.members.append(cast("Any", late))
+    observers.lost(tenure_of(rig), LossReason.EXPIRED)
+    assert (first.losses, late.losses) == (["span"], [None])
+
+
+@pytest.mark.parametrize(("left_ms", "pause"), [(1500, 1.501), (-1, None), (0, 0.001)])
+def test_a_follower_looks_again_when_the_leader_may_be_gone(left_ms: int, pause: float | None) -> None:
+    pauses: list[float | None] = []
+    watch: Any = SimpleNamespace(
+        _closed=False, _engine=SimpleNamespace(closed=False), _told=ENDED, _call=None
+    )
+    watch._ballot = SimpleNamespace(name="x")
+
+    async def ask(_call: object) -> Sequence[object]:
+        return [b"I", b"", b"h:1/a", left_ms, 7, NOW_MS]
+
+    async def listen(seconds: float | None) -> None:
+        pauses.append(seconds)
+        watch._closed = True
+
+    watch._visit = SimpleNamespace(ask=ask, listen=listen)
+    assert run(Watch._next(watch)) is not ENDED
+    assert run(Watch._next(watch)) is ENDED
+    assert pauses == [pause]
+
+
+def test_a_call_may_be_read() -> None:
+    call: Call = Rig().plan.primitive.leave("t9", 5, 0)
+    assert b"t9" in call.words()
