@@ -83,6 +83,8 @@ class Scenario:
         rounds: At most so many, whatever was asked for: where one round is long and its numbers are steady.
         x: What the plot's axis counts, for scenarios whose participants differ in `size`; `""`: bars, one of each.
         pinned: Whether client and server keep to CPUs of their own; see `benchmarks.placement`.
+        rest: Seconds between the warm-up and the first turn, where single commands count: a client asks its server once
+            what it is, a second after it first connected.
     """
 
     name: str
@@ -102,6 +104,7 @@ class Scenario:
     rounds: int = 1000
     x: str = ""
     pinned: bool = False
+    rest: float = 0.0
 
 
 class ViolationError(Exception):

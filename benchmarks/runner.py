@@ -113,6 +113,7 @@ def _round(
         context = RoundContext(server, others, scenario, stack)
         players = [_kind(scenario, participant)(context, participant) for participant in playing]
         alive = _each(scenario, players, results, lambda player: player.warm_up())
+        time.sleep(scenario.rest)
         for node in others[: scenario.hung]:
             stack.enter_context(node.paused())
         for _ in range(scenario.slices):

@@ -25,6 +25,8 @@ class Handle:
     release: Callable[[Any], Any]
     fence: Callable[[Any], int] | None = None
     """Reads the fencing number of a grant; None for libraries that have none."""
+    around: Callable[[], Any] | None = None
+    """Takes what is held around a turn of one thread, with one command; `release` gives it back with another."""
 
 
 class Session(Protocol):

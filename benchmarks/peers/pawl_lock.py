@@ -57,13 +57,11 @@ class _Again:
         import pawl
 
         self._client = pawl.connect(url)
-        self._held: list[object] = []
 
     def handle(self, name: str) -> Handle:
         lock = self._client.rlock(name)
-        # Kept for as long as the worker lives: what is measured is the hold inside it.
-        self._held.append(lock.acquire())
-        return Handle(acquire=lock.acquire, release=_release)
+        # Held for a turn only: a lease that is old is renewed, and told of, while others have their turns.
+        return Handle(acquire=lock.acquire, release=_release, around=lock.acquire)
 
     def close(self) -> None:
         self._client.close()

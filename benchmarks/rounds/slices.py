@@ -43,6 +43,7 @@ class SliceRound(Round):
         before = Snapshot.of(self._server)
         answer = self._child.ask({"seconds": seconds}, seconds + PATIENCE)
         self._stats.add(before, Snapshot.of(self._server), self._peer.commands)
+        self._stats.commands -= int(answer.pop("besides", 0))
         # The first grants of a turn, with the instants around them, for the history checker.
         judge(self._job.name, answer.pop("events", []))
         for key, value in answer.items():

@@ -56,9 +56,10 @@ SCENARIOS = (
         bars=_bars(),
         slices=2,
         seconds=0.3,
+        rest=1.5,
         notes=(
             "network round trips waited: the time of acquire + release over that of a PING on the same way",
-            "taken again: a thread that holds an rlock takes it once more",
+            "taken again: a thread that holds an rlock takes it once more; how it got the rlock is not counted",
             "hand-over: 32 threads of one process on one name; the time is that from one owner to the next",
         ),
     ),

@@ -41,8 +41,19 @@ class PairThreads:
                 threading.Thread(target=self._live, args=(name, tally), daemon=True).start()
 
     def run(self, command: dict[str, float]) -> Sample:
-        """Work for some `seconds` and return pairs, wall and CPU time of this process."""
-        seconds = command["seconds"]
+        """Work for some `seconds` and return pairs, wall and CPU time of this process.
+
+        With `besides`, so many commands were sent for what was held around it.
+        """
+        alone = self._alone
+        if alone is None or alone.around is None:
+            return self._turn(command["seconds"])
+        outer = alone.around()
+        sample = self._turn(command["seconds"])
+        alone.release(outer)
+        return sample | {"besides": 2.0}
+
+    def _turn(self, seconds: float) -> Sample:
         cpu, thread, begin = time.process_time(), time.thread_time(), monotonic()
         self._until = begin + seconds
         if self._alone is not None:
