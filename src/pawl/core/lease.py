@@ -296,10 +296,12 @@ class BaseLease:
     def __del__(self) -> None:
         # A finaliser may run anywhere, inside any lock: it appends and rings, no more.
         try:
+            if self._released:
+                return
             tenure, engine = self._tenure, self._engine
         except AttributeError:
             return
-        if self._released or tenure.epoch != engine.epoch or engine.closed:
+        if tenure.epoch != engine.epoch or engine.closed:
             return
         if self._given:
             engine.abandoned.append(tenure)

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from pawl.core.durable import Durable
 from pawl.core.runs import RUN
-from pawl.core.validity import to_ms
+from pawl.core.validity import to_ms, valid_until
 from pawl.errors import ConfigurationError
 
 __all__ = [
@@ -237,6 +237,7 @@ class LockOptions:
     # What every acquisition needs of these, worked out once.
     ttl_ms: int = field(init=False, repr=False, compare=False)
     ticket_ms: int = field(init=False, repr=False, compare=False)
+    lasts: float = field(init=False, repr=False, compare=False)
     fence_ms: int = field(init=False, repr=False, compare=False)
     delay_ms: int = field(init=False, repr=False, compare=False)
     life_ms: int = field(init=False, repr=False, compare=False)
@@ -269,6 +270,7 @@ class LockOptions:
         self._check_renewal(ttl)
         check_callback(self.on_lost, may_be_async=True)
         put(self, "ttl_ms", to_ms(ttl))
+        put(self, "lasts", valid_until(0.0, self.ttl_ms, self.ttl_ms))
         put(self, "ticket_ms", to_ms(ticket_ttl))
         self._check_safety()
         put(self, "runs", self._may_run())

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, cast
 from pawl.core.ahead import look_ahead
 from pawl.core.candidate import Granted, is_open, question_of
 from pawl.core.claim import Claim, patience
+from pawl.core.handover import Place
 from pawl.core.quorum import GrantVotes
 from pawl.core.runs import RUN
 from pawl.core.runs import hand_on as next_in_run
@@ -41,7 +42,8 @@ def begin(engine: Engine, plan: Plan) -> Tenure | None:
     Returns:
         The tenure to ask for, which holds nothing yet; None if this is not the straight way, and nothing was done.
     """
-    if plan.spot in engine.places:
+    spot, places = plan.spot, engine.places._places
+    if spot in places:
         return None
     who, token = engine.runtime.comer()
     primitive = plan.primitive
@@ -50,9 +52,10 @@ def begin(engine: Engine, plan: Plan) -> Tenure | None:
     tenure = Tenure(primitive, plan.options, token, 0, 0.0, 0.0)
     tenure.who = who
     if not plan.alone:
-        # The tenure lives as long as this call of the caller, and so shows that somebody has the turn.
-        place = tenure.place = engine.places.open(plan.spot, tenure)
-        if place is None:
+        # The tenure lives as long as this call of the caller, and so shows that somebody has the turn. As
+        # ``Places.open`` does it: one step under the interpreter's lock, so two comers cannot both open the place.
+        place = tenure.place = Place(spot, engine.guard, places, tenure)
+        if places.setdefault(spot, place) is not place:
             return None
     else:
         tenure.spot = plan.run
@@ -99,7 +102,12 @@ def settle(
     settings = engine.quorum
     now = engine.runtime.now()
     if settings is None:
-        until = valid_until(sent_at, reply[3] - options.delay_ms, options.ttl_ms)
+        left_ms = reply[3] - options.delay_ms
+        until = (
+            sent_at + options.lasts
+            if left_ms >= options.ttl_ms
+            else valid_until(sent_at, left_ms, options.ttl_ms)
+        )
     else:
         until = settings.valid_until(sent_at, reply[3] - options.delay_ms, options.ttl_ms)
         nodes = cast("QuorumRuntime", engine.runtime)

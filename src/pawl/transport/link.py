@@ -114,14 +114,15 @@ class Link:
             if self._posted is not None:
                 self._drop_posted()
             self._rid = rid = self._rid + 1
-            self._send(call.pack(rid))
+            word = b"%d" % rid
+            self._send(b"%b%b$10\r\n%b\r\n" % (call[0].evalsha, call[1], word))  # Call.pack
             chunk = self._receive(_ONE_REPLY)
             if not chunk:
                 raise ConnectionResetError("the server closed the connection")
             self._feed(chunk)
             # Nearly always this is it; whatever else came is sorted out with more care.
             reply = self._gets()
-            if type(reply) is list and reply[1] == b"%d" % rid:
+            if type(reply) is list and reply[1] == word:
                 return reply  # pyright: ignore[reportUnknownVariableType] - checked just above
             return self._reply_to(call, rid, reply)
         except BaseException as error:

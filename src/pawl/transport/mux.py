@@ -117,11 +117,12 @@ class Mux(asyncio.Protocol):
         """Send a call; awaited, it brings its reply, or ``Fault``."""
         self._rid = rid = self._rid + 1
         request = _Request(self._loop, call, timeout, self._heard, rid)
+        data = b"%b%b$10\r\n%b\r\n" % (call[0].evalsha, call[1], request.word)  # Call.pack
         if self._corked and timeout >= self._looks_after and len(self._out) < _TRAIN:
-            self._out.append(call.pack(rid))
+            self._out.append(data)
             self._pending.append(request)
         else:
-            self._enqueue(request, call.pack(rid))
+            self._enqueue(request, data)
         return request
 
     def ask_many(self, calls: Sequence[Call], timeout: float) -> list[Answer[Reply]]:
