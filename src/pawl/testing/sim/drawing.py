@@ -11,7 +11,7 @@ from dataclasses import replace
 from random import Random
 
 from pawl.testing.sim.forms import FAMILIES, Lock, draw_locks, draw_step
-from pawl.testing.sim.plan import CLIENT, FAULTS, NETWORK, OPERATIONS, Client, Fault, Operation, Plan, weight
+from pawl.testing.sim.plan import CLIENT, FAULTS, NETWORK, OPERATIONS, Client, Fault, Operation, Plan
 
 __all__ = ["draw"]
 
@@ -111,18 +111,18 @@ def _clients(rng: Random, locks: Sequence[Lock], span: float) -> tuple[Client, .
     every = [steps for of_client in workers for steps in of_client]
     pace = span * len(every) / 18
     number = rng.randrange(len(every))
-    clients: tuple[Client, ...] = ()
+    operations = 0
     while True:
         # In turn, so that all have about as much to do.
-        every[number % len(every)].append(draw_step(rng, locks, pace))
+        step = draw_step(rng, locks, pace)
+        every[number % len(every)].append(step)
         number += 1
-        if number % 4 == 0:
-            clients = tuple(
+        operations += step.weight
+        if number % 4 == 0 and operations >= _LEAST:
+            return tuple(
                 replace(client, workers=tuple(map(tuple, steps)))
                 for client, steps in zip(made, workers, strict=True)
             )
-            if sum(map(weight, clients)) >= _LEAST:
-                return clients
 
 
 def _aims(clients: Sequence[Client]) -> list[str]:

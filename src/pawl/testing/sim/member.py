@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from pawl.aio.client import AsyncClient
 from pawl.core import endings, multi
-from pawl.core.engine import Engine, doubter
+from pawl.core.engine import doubter
 from pawl.core.lease import BaseLease
 from pawl.core.multi_lease import BaseMultiLease
 from pawl.core.redlock import RedlockOptions
@@ -24,6 +22,7 @@ from pawl.model import LeaseState
 from pawl.primitives.registry import REGISTRY
 from pawl.testing.sim import acts
 from pawl.testing.sim.beliefs import Belief
+from pawl.testing.sim.client import SimClient
 from pawl.testing.sim.plan import Client, Operation
 from pawl.testing.sim.quorum import QuorumSimRuntime
 from pawl.testing.sim.runtime import SimRuntime
@@ -32,41 +31,9 @@ from pawl.testing.sim.world import Cancelled, Clock, Process, Task, Violation
 if TYPE_CHECKING:
     from pawl.testing.sim.simulation import Simulation
 
-__all__ = ["NAMESPACE", "Member", "SimClient"]
+__all__ = ["Member"]
 
-NAMESPACE = "sim"
 _NEVER = (ScriptError, WrongKey, ConfigurationError, DeadlockDetected)
-
-
-class SimClient(AsyncClient):
-    """pawl's own client, on the runtime of the simulator.
-
-    Args:
-        runtime: The runtime.
-        redlock: How several independent masters are treated; None with one server.
-        on_lost: Told of each loss.
-    """
-
-    def __init__(
-        self, runtime: SimRuntime, redlock: RedlockOptions | None, on_lost: Callable[[Any], object]
-    ) -> None:
-        target: Any = "redis://sim"
-        more: dict[str, Any] = {}
-        if redlock is not None:
-            target = [f"redis://{node.name}" for node in runtime.servers]
-            more = {"redlock": redlock, "ttl": redlock.max_ttl}
-        super().__init__(target, namespace=NAMESPACE, on_lost=on_lost, **more)
-        self.runtime: SimRuntime = runtime
-        self.engine: Engine = Engine(runtime, self)
-        self.engine.quorum = redlock
-
-    def _engine(self) -> Engine:
-        return self.engine
-
-    async def end(self, timeout: float) -> None:
-        """What ``close`` does."""
-        await endings.close(self.engine, self.runtime.interrupt_waiters, timeout)
-        self.runtime.shut_down()
 
 
 class Member:

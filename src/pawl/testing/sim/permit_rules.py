@@ -51,9 +51,13 @@ class PermitState:
 
     def at(self, now: int) -> PermitState:
         """The same keys later, when no script ran in between."""
-        alive = self.holders
-        if any(expiry < now for _, expiry in alive.values()):
-            alive = {token: one for token, one in alive.items() if one[1] >= now}
+        for _, expiry in self.holders.values():
+            if expiry < now:
+                break
+        else:
+            self.now = now
+            return self
+        alive = {token: one for token, one in self.holders.items() if one[1] >= now}
         return PermitState(
             now, alive, self.fences, self.last, self.limit, self.declared, self.fence_expiry, self.queue,
             self.key_expiry,

@@ -22,7 +22,6 @@ __all__ = [
     "Fault",
     "Operation",
     "Plan",
-    "weight",
 ]
 
 NETWORK = (
@@ -86,6 +85,13 @@ class Operation:
     end: str = "release"
     rest: float = 0.0
     permits: int = 1
+
+    @property
+    def weight(self) -> int:
+        """How many operations it is: an acquisition has its release, and each thing done in between."""
+        if self.how not in ("acquire", "try"):
+            return 1
+        return 2 + len(self.body) - ("blind" in self.body)
 
 
 @dataclass(frozen=True)
@@ -182,7 +188,7 @@ class Plan:
     @property
     def operations(self) -> int:
         """How many operations it has: each acquisition, extension, release and look counts."""
-        return sum(map(weight, self.clients))
+        return sum([step.weight for client in self.clients for worker in client.workers for step in worker])
 
     def longest_ttl(self) -> float:
         """The longest life that any lease asks for."""
@@ -209,17 +215,6 @@ class Plan:
     def _with_workers(self, number: int, workers: tuple[tuple[Operation, ...], ...]) -> Plan:
         client = replace(self.clients[number], workers=workers)
         return replace(self, clients=_changed(self.clients, number, client))
-
-
-def weight(client: Client) -> int:
-    """How many operations a client has to do."""
-    return sum(
-        [
-            2 + len(step.body) - ("blind" in step.body) if step.how in ("acquire", "try") else 1
-            for worker in client.workers
-            for step in worker
-        ]
-    )
 
 
 def _operation(raw: dict[str, Any]) -> Operation:

@@ -172,7 +172,7 @@ class Watch:
         for _, message in node.messages:
             self._announced(message.decode(), after, step)
         leaving = step.leaving
-        self._left(leaving, tomb_ms, after.leases, step)
+        self._left(leaving, tomb_ms, after, step)
         if leaving and step.reply[0] == "R":
             self.freed.add(leaving)
         self._believed(node, name.decode(), after, step)
@@ -204,7 +204,7 @@ class Watch:
             for what in broken_permits(before, after, run, mail, whole=node.lost_memory_at < 0):
                 self.world.fail(what)
         step = Step(script, run.token, reply=run.reply)
-        self._left(run.leaving, int(args[3]) if script == "leave" else 0, after.leases(), step)
+        self._left(run.leaving, int(args[3]) if script == "leave" else 0, after, step)
         if run.leaving and run.reply[0] == "R":
             self.freed.add(run.leaving)
         self._believed(node, name.decode(), after, step)
@@ -219,7 +219,7 @@ class Watch:
         self._votes[name] = parts, after
         for what in broken_vote(before, after, step):
             self.world.fail(what)
-        self._left(step.leaving, int(args[1]) if script == "leave" else 0, after.leases, step)
+        self._left(step.leaving, int(args[1]) if script == "leave" else 0, after, step)
         if step.leaving and step.reply[0] == "R":
             self.freed.add(step.leaving)
         self._expiring(keys)
@@ -236,19 +236,19 @@ class Watch:
         for what in broken_share(before, after, run):
             self.world.fail(what)
         step = Step(script, run.token, reply=run.reply)
-        self._left(run.leaving, int(args[3]) if script == "leave" else 0, after.leases(), step)
+        self._left(run.leaving, int(args[3]) if script == "leave" else 0, after, step)
         if run.leaving and run.reply[0] == "R":
             self.freed.add(run.leaving)
         self._expiring(keys)
         self._believed(node, name.decode(), after, step)
 
-    def _left(self, leaving: str, tomb_ms: int, leases: dict[str, int], step: Step) -> None:
+    def _left(self, leaving: str, tomb_ms: int, after: State, step: Step) -> None:
         """I7: a token that left does not come back while its tombstone stands."""
         gone, now_ms = self._gone, self.node.store.now_ms
         if leaving and tomb_ms:
             gone[leaving] = max(gone.get(leaving, 0), now_ms + tomb_ms)
         if gone:
-            for token in leases:
+            for token in after.leases() if isinstance(after, PermitState) else after.leases:
                 if gone.get(token, 0) > now_ms:
                     self.world.fail(f"I7: {token} left and came back after {step}")
 

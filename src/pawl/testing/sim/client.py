@@ -1,0 +1,91 @@
+"""pawl's own client on the simulator's runtime, made a thousand times a second."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any
+
+from pawl._factory import Settings
+from pawl.aio.client import AsyncClient
+from pawl.core import endings
+from pawl.core.engine import Engine
+from pawl.core.lease import BaseLease
+from pawl.core.multi_lease import BaseMultiLease
+from pawl.core.options import LockOptions
+from pawl.core.redlock import RedlockOptions
+from pawl.core.service import Book
+from pawl.testing.sim.runtime import SimRuntime
+
+__all__ = ["NAMESPACE", "SimClient"]
+
+NAMESPACE = "sim"
+
+Told = Callable[[BaseLease | BaseMultiLease], object]
+
+
+class _Settings(Settings):
+    """What clients were given; options that were found good once are not looked at again."""
+
+    def __init__(self, defaults: Mapping[str, Any]) -> None:
+        super().__init__(defaults, NAMESPACE, may_be_async=True)
+        self._found: dict[tuple[Any, ...], LockOptions] = {}
+
+    def lock_options(self, given: Mapping[str, Any]) -> LockOptions:
+        """See ``Settings``."""
+        # True is 1 to a dict, and no ttl: the types are part of what was given.
+        key = tuple([(name, value.__class__, value) for name, value in given.items()])
+        found = self._found.get(key)
+        if found is None:
+            found = self._found[key] = super().lock_options(given)
+        return found
+
+
+def _lost(lease: BaseLease | BaseMultiLease) -> None:
+    """Tell the client whose lease it was: a function for all clients, so that all have the same options."""
+    client = lease._engine.client()
+    if isinstance(client, SimClient):
+        client.on_lost(lease)
+
+
+@lru_cache(maxsize=64)
+def _like(servers: tuple[str, ...], redlock: RedlockOptions | None) -> AsyncClient:
+    """A client of these servers that was made as every client is, for others to be like it."""
+    more: dict[str, Any] = {} if redlock is None else {"redlock": redlock, "ttl": redlock.max_ttl}
+    target: Any = "redis://sim" if redlock is None else [f"redis://{name}" for name in servers]
+    client = AsyncClient(target, namespace=NAMESPACE, on_lost=_lost, **more)
+    settings = _Settings({"on_lost": _lost, **({} if redlock is None else {"ttl": redlock.max_ttl})})
+    settings.redlock = client._settings.redlock
+    client._settings = settings
+    return client
+
+
+class SimClient(AsyncClient):
+    """pawl's own client, on the runtime of the simulator.
+
+    What it was given is checked once for all clients that were given the same: a seed makes four of them, and the
+    checks took longer than what they then did.
+
+    Args:
+        runtime: The runtime.
+        redlock: How several independent masters are treated; None with one server.
+        on_lost: Told of each loss.
+    """
+
+    def __init__(self, runtime: SimRuntime, redlock: RedlockOptions | None, on_lost: Told) -> None:
+        self.__dict__.update(_like(tuple(node.name for node in runtime.servers), redlock).__dict__)
+        self._engines = {}
+        self._observers = []
+        self._book = Book()
+        self.on_lost: Told = on_lost
+        self.runtime: SimRuntime = runtime
+        self.engine: Engine = Engine(runtime, self)
+        self.engine.quorum = redlock
+
+    def _engine(self) -> Engine:
+        return self.engine
+
+    async def end(self, timeout: float) -> None:
+        """What ``close`` does."""
+        await endings.close(self.engine, self.runtime.interrupt_waiters, timeout)
+        self.runtime.shut_down()
