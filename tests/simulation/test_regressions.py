@@ -7,13 +7,20 @@ from unittest.mock import patch
 
 import pytest
 
-from pawl.core import renewal
+from pawl.core import claim, renewal
+from pawl.core.claim import Claim, Grant
+from pawl.core.engine import Engine
+from pawl.core.options import LockOptions
+from pawl.core.primitive import Primitive
+from pawl.core.runtime import Reply
+from pawl.core.validity import valid_until
 from pawl.testing.sim import Client, Fault, Operation, Plan, Result, draw, run, shrink
 from pawl.testing.sim.shrink import kind_of
-from pawl.testing.sim.simulation import quiet
+from pawl.testing.sim.simulation import Simulation, quiet
 from tests.simulation.mutants import edit
 
-KEPT = sorted((Path(__file__).parent / "regressions").glob("*.json"))
+KEPT_IN = Path(__file__).parent / "regressions"
+KEPT = sorted(KEPT_IN.glob("*.json"))
 
 
 @pytest.mark.parametrize("path", KEPT, ids=lambda path: path.stem)
@@ -38,6 +45,66 @@ def test_a_loss_is_told_in_time_after_a_suspend() -> None:
         with patch.object(renewal, "_LOOK_AGAIN", 1e9):
             assert "was told" in run(_after_a_suspend()).violation
         assert not run(_after_a_suspend()).violation
+
+
+def test_a_grant_that_a_repeated_question_finds_lives_as_long_as_it_was_asked_for() -> None:
+    """Its first answer was lost: it was found with what was left of its life by then."""
+    plan = Plan.from_json((KEPT_IN / "found-grant-is-raised.json").read_text())
+    with quiet():
+        result = run(plan)
+        with patch.object(claim, "_held", _taken_as_found):
+            assert "before the ttl of 0.3 s is over" in run(plan).violation
+    scripts = [event[3] for event in result.trace if event[1] == "n1"]
+    assert not result.violation
+    assert "renew" in scripts
+
+
+def _taken_as_found(
+    engine: Engine, _: Primitive, options: LockOptions, mine: Claim, reply: Reply, sent_at: float
+) -> Grant | None:
+    mine.old = None
+    valid = valid_until(sent_at, reply[3], options.ttl_ms)
+    return Grant(reply[2], valid, True, 1) if valid > engine.runtime.now() else None
+
+
+def _excuses(*faults: Fault) -> list[float]:
+    """When the judge excuses two leases at once: a master and its replica, and leases of a second."""
+    hold = Operation(0, "acquire", None, 0.05, (), "block", 0.2)
+    clients = tuple(Client("tasks", 1.0, False, ((hold,) * 30,)) for _ in range(2))
+    locks = (("lock", "a", {"ttl": 1.0, "replicas": 1}),)
+    with quiet():
+        sim = Simulation(Plan(1, locks, clients, faults, 0.0005, 0.0, topology="pair"))
+        found: list[float] = []
+
+        def look(_: object) -> None:
+            if sim.oracle.excused():
+                found.append(round(sim.world.now, 1))
+
+        for tenth in range(80):
+            sim.world.at(tenth / 10 + 0.05, look)
+        sim.run()
+        for member in sim.members:
+            member.kill()
+    return found
+
+
+def _within(times: list[float], since: float, until: float) -> bool:
+    return bool(times) and since <= min(times) and max(times) <= until
+
+
+def test_a_failover_is_excused_only_where_the_clocks_differ() -> None:
+    """The ends of leases are times of the server's clock: where the replica's differs, the clock jumps there."""
+    failover = Fault("failover_synced", 4.0, 0.1)
+    back, forward = Fault("clock_back", 0.5, amount=3.4), Fault("clock_forward", 0.6, amount=3.4)
+    assert _excuses(failover) == []
+    # The jump itself; then nothing, however long the clock stays wrong.
+    assert _within(_excuses(back), 0.5, 2.1)
+    # Then the other clock, from the promotion on and for one life: not before, and no longer.
+    times = _excuses(back, failover)
+    assert _within([time for time in times if time < 3], 0.5, 2.1)
+    assert _within([time for time in times if time >= 3], 4.3, 6.0)
+    # Put right before the failover, the clocks are one again.
+    assert _within(_excuses(back, forward, failover), 0.5, 2.2)
 
 
 def test_a_failing_plan_is_made_smaller() -> None:

@@ -410,8 +410,10 @@ def _held(
         engine.depart(primitive, claim.token, TOMB_MS)
         claim.restart(engine.runtime.new_token())
         return None
-    if reply[3] <= options.ticket_ms and reply[3] < options.life_ms and not claim.drifted:
-        # Found, not granted now: an earlier copy was queued and served, and lives only as long as its ticket.
+    found = reply[3] < options.life_ms and (reply[3] <= options.ticket_ms or claim.unanswered)
+    if found and not claim.drifted:
+        # Found, not granted now, by an earlier copy: one that was queued and served lives only as long as its ticket,
+        # and one whose answer was lost, as of when it came. Renewed, it lives as long as it was asked for.
         claim.drifted = 1
         return None
     valid = valid_until(sent_at, reply[3] - options.delay_ms, options.ttl_ms)

@@ -142,7 +142,8 @@ def _switch(sim: Simulation, pair: Pair, fault: Fault, *, arrived: bool) -> None
             return
         new = pair.replica
         pair.promote(arrived=arrived)
-        if not arrived and not sim.fleet.durable:
+        # Ends of leases are times of the server's clock: where the two clocks differ, it jumps here, and not before.
+        if new.shift_us != old.shift_us or (not arrived and not sim.fleet.durable):
             new.lost_memory_at = world.now
         world.at(world.now + fault.last * world.random.random(), demote)
 

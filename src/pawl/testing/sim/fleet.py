@@ -28,6 +28,7 @@ class Fleet:
         masters: Whether they are independent masters that vote.
         pair: The stream to the replica, if there is one.
         durable: Whether every lease counts only once the replica has it.
+        asks_replicas: Whether any does.
     """
 
     def __init__(self, world: World, plan: Plan, edit: Callable[[str, bytes], bytes] | None) -> None:
@@ -48,7 +49,9 @@ class Fleet:
                 node.rate = plan.node_rate
         self.pair: Pair | None = Pair(world, self.nodes) if plan.topology == "pair" else None
         # What the replica has when it counts is never lost by a failover.
-        self.durable: bool = all(options.get("replicas") for _, _, options in plan.locks)
+        wanted = [options.get("replicas") for _, _, options in plan.locks]
+        self.durable: bool = all(wanted)
+        self.asks_replicas: bool = any(wanted)
         for node in self.nodes:
             node.pair = self.pair
 

@@ -8,7 +8,6 @@ __all__ = ["CLOSED", "DAY_MS", "Snapshot", "Step", "Ticket", "broken", "reads_on
 
 CLOSED = "closed@min_hold"
 DAY_MS = 86_400_000
-_TOUCHED_MS = 500
 
 
 class Ticket(NamedTuple):
@@ -142,7 +141,13 @@ class Step(NamedTuple):
 
 
 def broken(
-    before: Snapshot, after: Snapshot, step: Step, *, whole: bool = True, fence_ms: int = DAY_MS
+    before: Snapshot,
+    after: Snapshot,
+    step: Step,
+    *,
+    whole: bool = True,
+    fence_ms: int = DAY_MS,
+    longer_ms: int = 0,
 ) -> list[str]:
     """Name every invariant that a step broke; empty when all is well.
 
@@ -152,18 +157,19 @@ def broken(
         step: What ran.
         whole: Whether the server kept all keys until now: if not, the name may outlive the holds that it knows.
         fence_ms: The shortest time for which anybody wants the fence kept.
+        longer_ms: By how much the name of a shared owner may outlive the longest hold.
     """
     before.at(after.now)
     found: list[str] = []
     gone = step.gone
-    _keys(after, found, whole=whole, fence_ms=fence_ms)
+    _keys(after, found, whole=whole, fence_ms=fence_ms, longer_ms=longer_ms)
     _leases(before, after, step, gone, found)
     _fences(before, after, found)
     _grants(before, after, step, gone, found)
     return [f"{what} after {step}" for what in found] if found else found
 
 
-def _keys(after: Snapshot, found: list[str], *, whole: bool, fence_ms: int) -> None:
+def _keys(after: Snapshot, found: list[str], *, whole: bool, fence_ms: int, longer_ms: int) -> None:
     queue, key_expiry = after.queue, after.key_expiry
     if key_expiry and min(key_expiry.values()) < 0:
         found += [f"I6: the {part} key has no expiry" for part, expiry in key_expiry.items() if expiry < 0]
@@ -184,8 +190,7 @@ def _keys(after: Snapshot, found: list[str], *, whole: bool, fence_ms: int) -> N
             found.append("I6: the fence key does not outlive the lease")
     if after.shared and whole:
         longest = max(after.holds.values(), default=after.now)
-        # What waits for replicas touches the name, and each touch may make it live a moment longer.
-        if not 0 <= after.expiry - longest <= _TOUCHED_MS or key_expiry.get("holds", after.now) != longest:
+        if not 0 <= after.expiry - longest <= longer_ms or key_expiry.get("holds", after.now) != longest:
             found.append(f"I6: the name does not live as long as its longest hold {after}")
 
 

@@ -62,8 +62,8 @@ class Network:
         faults: Faults that are on: name to (process or "" for all, chance).
         count: Told of each fault that struck a request: its name and the operation that it struck.
         answered: Told of each reply that reached its client: process, call and reply.
-        muddled: Tokens of requests that came twice, and of which a reply was lost: the sender sees one request and
-            one reply, and cannot tell the first from the second.
+        muddled: Tokens that were given back by requests that came twice, and of which a reply was lost: the sender
+            sees one request and one reply, and cannot tell the first from the second.
     """
 
     def __init__(self, world: World, base: float, tail: float) -> None:
@@ -98,6 +98,9 @@ class Network:
             return False
         self.count(fault, operation)
         return True
+
+
+_GIVES_BACK = frozenset({"leave", "own_leave", "swap"})
 
 
 def token_of(call: Call) -> str:
@@ -253,7 +256,7 @@ class Link:
             network.struck("reply_loss", name, request.operation)
             or network.struck("cut_in", name, request.operation)
         ):
-            if request.doubled:
+            if request.doubled and request.call.script.name in _GIVES_BACK:
                 network.muddled.add(token_of(request.call))
             return
         self.process.deliver(self._before(network.delay()), self._answer, (rid, reply))

@@ -59,7 +59,9 @@ class Oracle:
         self._longest = longest
         self.watches: dict[Node, Watch] = {}
         for node in fleet.nodes:
-            watch = self.watches[node] = Watch(world, node, self._believed, masters=fleet.masters)
+            watch = self.watches[node] = Watch(
+                world, node, self._believed, masters=fleet.masters, touched=fleet.asks_replicas
+            )
             node.judge, node.refused = watch.ran, watch.refused
 
     def refresh(self, node: Node) -> None:
@@ -171,8 +173,8 @@ class Oracle:
 
     def answered(self, process: Process, call: Call, reply: Reply) -> None:
         """Judge what a client makes of a reply: one that says "not yours" ends the lease at once."""
-        if call.script.name in ("renew", "own_renew") and reply[0] == b"U" and not self.fleet.masters:
-            within = _TOLD_WITHIN + (_REPLICAS_ANSWER if self.fleet.pair is not None else 0.0)
+        if reply[0] == b"U" and call.script.name in ("renew", "own_renew") and not self.fleet.masters:
+            within = _TOLD_WITHIN + (_REPLICAS_ANSWER if self.fleet.asks_replicas else 0.0)
             process.deliver(self.world.now + within, self._still_held, (process, token_of(call)))
 
     def _still_held(self, item: tuple[Process, str]) -> None:

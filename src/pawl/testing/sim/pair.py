@@ -137,7 +137,10 @@ class Pair:
     def follow(self, old: Node) -> None:
         """Have the former master start over as the replica."""
         if not old.up:
+            forgot_at = old.lost_memory_at
             old.start(_none())
+            # Nobody relies on what a replica has: it gets all from its master.
+            old.lost_memory_at = forgot_at
         old.store.restore(_none())
         old.store.replica = True
         if old is self.replica:

@@ -50,6 +50,8 @@ _SCRIPTS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("share", "pawl.primitives.permits", ("renew", "leave")),
 )
 _OF_MASTERS = ("vote", "share")
+_TOUCHED_MS = 500
+"""What waits for replicas touches the name, and each touch may make it live a moment longer: so much in all."""
 _NEEDS_NO_MEMORY = frozenset({"renew", "renew_all", "beat", "leave", "own_renew", "own_leave"})
 
 
@@ -72,12 +74,16 @@ class Watch:
         node: The server.
         believed: Told of every name after a script that concerned it.
         masters: Whether it is one of several independent masters.
+        touched: Whether anybody waits for replicas, which may make a key live a moment longer.
     """
 
-    def __init__(self, world: World, node: Node, believed: Believed, *, masters: bool) -> None:
+    def __init__(
+        self, world: World, node: Node, believed: Believed, *, masters: bool, touched: bool = False
+    ) -> None:
         self.world = world
         self.node = node
         self._believed = believed
+        self._longer_ms = _TOUCHED_MS if touched else 0
         self._families = _families(masters=masters)
         self._mutexes: dict[bytes, tuple[tuple[bytes, ...], Snapshot]] = {}
         self._permits: dict[bytes, tuple[tuple[bytes, ...], PermitState]] = {}
@@ -165,7 +171,7 @@ class Watch:
         after = take_mutex(node.store, keys) if changed or known is None else before.at(now)
         self._mutexes[name] = keys, after
         if changed:
-            for what in broken(before, after, step, whole=node.lost_memory_at < 0):
+            for what in broken(before, after, step, whole=node.lost_memory_at < 0, longer_ms=self._longer_ms):
                 self.world.fail(what)
         elif after.value is None and after.queue and after.live() and not reads_only(step):
             self.world.fail(f"I5: the name is free and a live ticket waits after {step}")
