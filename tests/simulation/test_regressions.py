@@ -8,12 +8,13 @@ from unittest.mock import patch
 import pytest
 
 from pawl.core import claim, renewal
-from pawl.core.claim import Claim, Grant
+from pawl.core.claim import Claim
 from pawl.core.engine import Engine
 from pawl.core.options import LockOptions
 from pawl.core.primitive import Primitive
 from pawl.core.runtime import Reply
 from pawl.core.validity import valid_until
+from pawl.model import Grant
 from pawl.testing.sim import Client, Fault, Operation, Plan, Result, draw, run, shrink
 from pawl.testing.sim.shrink import kind_of
 from pawl.testing.sim.simulation import Simulation, quiet

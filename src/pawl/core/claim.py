@@ -404,16 +404,14 @@ def _note_endless(engine: Engine, primitive: Primitive, claim: Claim) -> None:
 def _held(
     engine: Engine, primitive: Primitive, options: LockOptions, claim: Claim, reply: Reply, sent_at: float
 ) -> Grant | None:
-    claim.old = None
+    claim.old, old = None, reply[3] <= options.ticket_ms or claim.unanswered
     if reply[2] <= 0:
         # The grant was made unseen, and its fence went with the server's fence key: nobody may own it.
         engine.depart(primitive, claim.token, TOMB_MS)
         claim.restart(engine.runtime.new_token())
         return None
-    found = reply[3] < options.life_ms and (reply[3] <= options.ticket_ms or claim.unanswered)
-    if found and not claim.drifted:
-        # Found, not granted now, by an earlier copy: one that was queued and served lives only as long as its ticket,
-        # and one whose answer was lost, as of when it came. Renewed, it lives as long as it was asked for.
+    if old and reply[3] < options.life_ms and not claim.drifted:
+        # An earlier copy was granted: renewed, it lives as long as was asked for, not as its ticket or since that copy.
         claim.drifted = 1
         return None
     valid = valid_until(sent_at, reply[3] - options.delay_ms, options.ttl_ms)
@@ -423,8 +421,8 @@ def _held(
         return Grant(reply[2], valid, True, holds)
     claim.drifted += 1
     if claim.drifted > _DRIFTED_TRIES:
-        text = f"acquire {primitive.name!r}: {claim.drifted} grants in a row had no validity left when they arrived"
-        raise ClockDrift(text, name=primitive.name)
+        told = f"{claim.drifted} grants in a row had no validity left when they arrived"
+        raise ClockDrift(f"acquire {primitive.name!r}: {told}", name=primitive.name)
     return None
 
 
