@@ -59,6 +59,14 @@ def test_validity_counts_from_the_send_of_the_very_request_that_was_answered() -
     assert lease.valid_until == pytest.approx(START + 1.0 + 29.0 - drift(29.0))
 
 
+def test_what_nobody_renews_is_raised_once_if_an_earlier_copy_took_it() -> None:
+    """Else it would end as much too soon as the question was repeated late."""
+    rig = Rig(After(1.0, unanswered()), held(left_ms=29_000), held(), renew=False)
+    lease = rig.acquire()
+    assert rig.sent == ["acquire", "acquire", "renew"]
+    assert lease.valid_until == pytest.approx(START + 1.0 + 30.0 - drift(30.0))
+
+
 def test_a_longer_life_on_the_server_gives_no_more_than_was_asked() -> None:
     lease = Rig(held(left_ms=90_000)).acquire()
     assert lease.valid_until == pytest.approx(START + 30.0 - drift(30.0))
