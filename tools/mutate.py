@@ -84,7 +84,7 @@ def work(path: Path, what: str, mutants: list[Mutant], minutes: float, *, verbos
             begun = time.monotonic()
             by = noticed(ground, mutant, reach, DIRECT.get(Path(mutant.file).parent.name, []), deep=deep)
             keep(path, what, mutant.name, by)
-            if deep and not by:
+            if not by:
                 with path.with_suffix(".again").open("a", encoding="utf-8") as out:
                     out.write(f"{mutant.name}\n")
             took = time.monotonic() - begun
@@ -160,9 +160,7 @@ def main() -> int:
         mine = [one for one in mine if known.get(one.name) == "" and one.name not in {*SAME, *again}]
     else:
         mine = [one for one in mine if one.name not in known]
-    work(
-        options.results, options.what, mine, options.minutes, verbose=options.verbose, deep=options.survivors
-    )
+    work(options.results, options.what, mine, options.minutes, verbose=options.verbose, deep=options.thorough)
     known = load(options.results).get(options.what, {})
     done = [known[one.name] for one in mutants if one.name in known]
     print(f"{sum(map(bool, done))} of {len(done)} were noticed; {len(mutants) - len(done)} are left")

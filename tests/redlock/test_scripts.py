@@ -28,7 +28,11 @@ def grant(
     clock: int = 0,
     dead: str = DEAD,
 ) -> list[object]:
-    return node.run("grant", [NAME, FENCE, dead], tok, ttl, block, hint, clock, DAY)
+    """Ask as the primitive asks; a plain yes is what was asked for."""
+    last = hint + max(block, 1) - 1
+    promised = hint // 1000 + 1 + max(ttl, DAY * 23 // 24) if hint and not clock else 0
+    reply = node.run("grant", [NAME, FENCE, dead], tok, ttl, hint, last, promised, DAY)
+    return reply if len(reply) > 1 else ["H", hint, ttl, 0]
 
 
 def record(last: int, cur: int, kept_ms: int) -> dict[str, str]:
