@@ -242,3 +242,37 @@ def test_all_that_is_known_of_permits(permits: Permits) -> None:
     assert permits.leave(A, "3") == ["R"]
     assert permits.inspect()[7:9] == [2, 0], "who waited is in"
     assert permits.leave(A, "3") == ["A", "none"]
+
+
+def test_a_limit_is_kept_from_the_first_on(permits: Permits) -> None:
+    assert permits.acquire(A, permits=1)[0] == "H"
+    fence = permits.state()[FENCE][1]
+    assert (fence["limit"], fence["declared"]) == ("1", "1")
+    assert permits.acquire(B, permits=2) == ["N", "limit", 1, 1]
+
+
+def test_an_owner_whose_turn_it_is_holds_it_for_its_ttl(names: Names) -> None:
+    known(names)
+    names.acquire(A)
+    asked = names.call("own_acquire", B, B, "owner=x@shared", 30_000, 3000, 1, 1, "ch", 100, DAY)
+    assert asked[0] == "Q"
+    names.command("DEL", NAME)
+    found = names.call("own_renew", B, B, "owner=x@shared", 30_000, 3000, "", DAY)
+    assert (found[0], found[2]) == ("H", 30_000)
+    assert names.state()[NAME] == (30_000, "owner=x@shared")
+    assert names.state()[HOLDS] == (30_000, {B: f"{NOW_MS + 30_010}"})
+
+
+def test_a_probe_tells_each_section_it_may_read() -> None:
+    node = Node("probe")
+    node.store.info = lambda section: b"of:" + section
+    told = node.run("probe", ["k"])
+    assert told == ["P", "of:server\r\nof:replication\r\nof:memory\r\nof:persistence", NOW_US]
+
+
+def test_the_audit_trail_is_written_on_a_server_that_is_out_of_memory() -> None:
+    node = Node("session")
+    node.run("note", ["a"], "id1", "one", 10, 60_000)
+    node.store.no_memory = True
+    assert node.run("note", ["a"], "id2", "two", 10, 60_000)[0] == "N"
+    assert node.state()["a"] == (60_000, [f"{NOW_MS} id2 two", f"{NOW_MS} id1 one"])

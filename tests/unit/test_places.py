@@ -243,6 +243,7 @@ def test_whoever_comes_first_takes_the_turn_of_one_that_is_gone() -> None:
     assert rig.engine.places.join("spot", heir) is place
     assert not heir.waits
     assert place.keeper() is heir
+    assert heir.place is place
     assert rig.engine.places.join("spot", third) is place
     assert third.waits
     assert not Places._inherit(place, Sleeper()), "somebody has it"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 from collections import deque
 from collections.abc import Sequence
+from math import inf
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -13,12 +15,13 @@ from pawl.core.claim import TOMB_MS, Claim
 from pawl.core.deadlock import _pause
 from pawl.core.election import ENDED, Watch
 from pawl.core.endings import extend, take_entered
-from pawl.core.engine import Departure
+from pawl.core.engine import Departure, doubter
 from pawl.core.handover import Sleeper
+from pawl.core.history import NotingEngine
 from pawl.core.local import sit_down
 from pawl.core.observer import Observers
 from pawl.core.options import LockOptions
-from pawl.core.renewal import _put_back
+from pawl.core.renewal import _put_back, _told
 from pawl.core.runtime import Call, Fault, Reply
 from pawl.core.sessions import Book, Wait
 from pawl.core.tenure import Tenure
@@ -239,3 +242,82 @@ def test_a_follower_looks_again_when_the_leader_may_be_gone(left_ms: int, pause:
 def test_a_call_may_be_read() -> None:
     call: Call = Rig().plan.primitive.leave("t9", 5, 0)
     assert b"t9" in call.words()
+
+
+def test_a_client_that_lasts_looks_at_its_server_once() -> None:
+    rig = Rig()
+    rig.engine.start_upkeep()
+    assert rig.engine.look_at == inf, "nothing to ask"
+    rig.engine.probe = rig.plan.primitive.inspect(0)
+    rig.engine.start_upkeep()
+    assert rig.engine.look_at == START + 1.0
+    rig.engine.look_at, rig.engine.looked = inf, True
+    rig.engine.start_upkeep()
+    assert rig.engine.look_at == inf
+
+
+def test_a_move_of_the_server_is_told_to_an_engine_that_lives() -> None:
+    rig = Rig(held())
+    rig.acquire()
+    tell = doubter(rig.engine)
+    tell()
+    assert tenure_of(rig).state is LeaseState.SUSPECT
+    assert rig.engine.counters["doubted"] == 1
+    del rig
+    gc.collect()
+    tell()
+
+
+# Histories ----------------------------------------------------------------------------------------------------------
+
+
+def noting() -> tuple[Rig, NotingEngine, list[tuple[str, str]]]:
+    """An engine that keeps histories, and what it wrote down: the token of each end, and how it ended."""
+    rig = Rig(held())
+    lease = rig.acquire()
+    engine = NotingEngine(
+        rig.runtime, rig, cast("Any", SimpleNamespace(make=lambda *_: None, deadlock_after=0))
+    )
+    noted: list[tuple[str, str]] = []
+    engine._history.note = lambda _engine, tenure, how: noted.append((tenure.token, how))  # type: ignore[method-assign]
+    engine.held[lease._who, "pawl:x"] = tenure_of(rig)
+    return rig, engine, noted
+
+
+def test_the_end_of_a_grant_is_noted_once_by_whoever_has_it() -> None:
+    rig, engine, noted = noting()
+    tenure = tenure_of(rig)
+    who = tenure.who
+    assert who is not None
+    engine.forget_holder(tenure, "another")
+    engine.forget_holder(tenure, None)
+    assert noted == []
+    engine.forget_holder(tenure, who)
+    assert noted == [(tenure.token, "released")]
+    tenure.who = None
+    engine.forget_holder(tenure, None)
+    assert len(noted) == 1
+
+
+def test_a_grant_is_noted_while_it_lasts_only_once_it_has_lasted() -> None:
+    rig, engine, _ = noting()
+    tenure = tenure_of(rig)
+    engine.schedule.add(tenure, 10.0, START + 10.0)
+    history = engine._history
+    history._take_lasting(engine, START + 0.2)
+    assert list(history._fresh) == []
+    history._take_lasting(engine, START + 0.3)
+    assert [note.how for _, note in history._fresh] == ["held"]
+    history._take_lasting(engine, START + 0.6)
+    assert len(history._fresh) == 1
+
+
+def test_outcomes_of_pages_go_to_the_history_alone() -> None:
+    rig = Rig()
+    answered: list[tuple[object, ...]] = []
+    rig.engine.history = cast("Any", SimpleNamespace(answered=lambda *args: answered.append(args)))
+    _told(rig.engine, None, [], [held()])
+    assert answered == []
+    page: Any = object()
+    _told(rig.engine, None, [page], [held(), [b"N"]])
+    assert answered == [([page], [[b"N"]], START)]
