@@ -4,6 +4,10 @@ INSTANT = "the two differ only at one very instant of a clock of fractions of a 
 STRICT = "a check of pawl's own: both always have the same length"
 DERIVED = "the field follows from the others, which are compared"
 
+LONG_WAY = "the short way is not taken; the long way does the same"
+IN_ONE_SCRIPT = "both run in one script, and nothing is between them"
+NEVER_ABSENT = "the record has `last` wherever it has `v`, so what stands in for it is never read"
+
 SAME: dict[str, str] = {
     "core/handover.py Place: 0.0 changed": "it is read during a streak only, and the first of a streak sets it",
     "core/quick.py hand_on: Gt in now >= tenure.valid_until": INSTANT,
@@ -15,7 +19,39 @@ SAME: dict[str, str] = {
     "core/redlock.py _Attempt.outcomes: True negated": STRICT,
     "core/options.py LockOptions: False negated (21)": DERIVED,
     "core/options.py LockOptions: False negated (30)": DERIVED,
-    "primitives/permits/leave.lua swapped with the next: call('HDEL', HOLDS, token) (2)": "both run, in one script",
+    "core/tenure.py Tenure.raise_to: GtE in valid_until > self.hold_limit": "it is set to what it is",
+    "core/admin.py _records: True negated (2)": STRICT,
+    "primitives/permits/leave.lua swapped with the next: call('HDEL', HOLDS, token) (2)": IN_ONE_SCRIPT,
+    "primitives/mutex/acquire.lua swapped with the next: call('SET', NAME, token, 'PXAT', now_ms + ttl_ms)": (
+        f"{IN_ONE_SCRIPT}; a server out of memory refuses whichever comes first"
+    ),
+    "primitives/session/publish.lua swapped with the next: "
+    "call('SET', RECORD, string.format('%.0f %.0f ', now_ms, number) .. ARGV[4], 'PXAT', expiry)": IN_ONE_SCRIPT,
+    "primitives/session/remember.lua left out: call('ZCARD', HISTORY)": (
+        "it only looks at the type, and so does the first row before anything is written"
+    ),
+    "primitives/mutex/acquire.lua number plus one: "
+    "local kept = ARGV[8] == '0' or (fence[2] or 0) - ARGV[8] * 23 / 24 >= now_ms (2)": LONG_WAY,
+    "primitives/mutex/acquire.lua or to and: "
+    "local kept = ARGV[8] == '0' or (fence[2] or 0) - ARGV[8] * 23 / 24 >= now_ms": LONG_WAY,
+    "primitives/mutex/leave.lua <= to <: "
+    "if math.max(kept_ms, tonumber(expiry)) <= tonumber(lives_ms or '0') then": LONG_WAY,
+    "primitives/mutex/acquire.lua number plus one: "
+    "local cur = math.max((fence[1] or 0) + 1, now_us) (2)": NEVER_ABSENT,
+    "primitives/mutex/leave.lua number plus one: local cur = math.max((last or 0) + 1, now_us)": NEVER_ABSENT,
+    "primitives/permits/_holders.lua number plus one: "
+    "return tonumber(first[2]), first[1] and public(first[1]) (2)": "both are there, or neither is",
+    "primitives/_tickets.lua - to +: local to = math.min(from + CHUNK - 1, #members)": (
+        "of more than a thousand, two are removed twice"
+    ),
+    "primitives/permits/leave.lua QUEUE to HOLDS: "
+    "if not refusal and state.count == 0 and call('ZCARD', QUEUE) == 0 then": (
+        "nobody is in: whoever waited first was let in before, so that there is neither a queue nor a hold"
+    ),
+    "primitives/barrier/arrive.lua number plus one: "
+    "call('HSET', BARRIER, 'round', digits(math.max(round + 1, now_us)), 'number', '0')": (
+        "a round's number has to rise, by whatever"
+    ),
 }
 """The same to every caller, within what pawl promises."""
 

@@ -131,9 +131,8 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=1e9, help="begin nothing after so many")
     parser.add_argument("--part", default="0/1", help="0/3, 1/3 and 2/3 share the work of three runs")
     parser.add_argument("--only", help="the mutants whose name has this in it, whatever is known of them")
-    parser.add_argument(
-        "--survivors", action="store_true", help="those that survived, once more, and thoroughly"
-    )
+    parser.add_argument("--survivors", action="store_true", help="those that survived, once more")
+    parser.add_argument("--thorough", action="store_true", help="ask more tests, and more of the simulator")
     parser.add_argument("--show", help="show what the mutants with this in their name change")
     parser.add_argument("--results", type=Path, default=RESULTS, help="where they are kept")
     parser.add_argument("--verbose", action="store_true", help="show what the tests say")

@@ -98,6 +98,15 @@ def test_a_ticket_says_who_waits_for_how_long_and_where_it_hears(names: Names) -
     assert names.state()[QUEUE][0] == names.state()[TICKETS][0] == 13_000
 
 
+def test_who_waits_hears_whether_the_holder_is_of_another_kind(names: Names) -> None:
+    known(names)
+    names.command("SET", NAME, "foreign", "PX", 700)
+    now = NOW_MS + 10
+    assert names.acquire(B) == ["Q", 0, 700, now + 3000, now, 1]
+    assert names.acquire(C) == ["Q", 1, 700, now + 3000, now, 1]
+    assert names.acquire(D, channel="") == ["Q", 2, 700, now + 3000, now, 1]
+
+
 @pytest.mark.parametrize("channel", ["ch", ""], ids=["the short way", "the long way"])
 def test_places_follow_the_order_in_which_they_came_whatever_the_clock_does(
     names: Names, channel: str

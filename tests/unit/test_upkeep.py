@@ -15,7 +15,7 @@ from pawl.core.claim import TOMB_MS, Claim
 from pawl.core.deadlock import _pause
 from pawl.core.election import ENDED, Watch
 from pawl.core.endings import extend, take_entered
-from pawl.core.engine import Departure, doubter
+from pawl.core.engine import Departure, Engine, doubter
 from pawl.core.handover import Sleeper
 from pawl.core.history import NotingEngine
 from pawl.core.local import sit_down
@@ -279,7 +279,11 @@ def noting() -> tuple[Rig, NotingEngine, list[tuple[str, str]]]:
         rig.runtime, rig, cast("Any", SimpleNamespace(make=lambda *_: None, deadlock_after=0))
     )
     noted: list[tuple[str, str]] = []
-    engine._history.note = lambda _engine, tenure, how: noted.append((tenure.token, how))  # type: ignore[method-assign]
+
+    def note(engine: Engine, tenure: Tenure, how: str) -> None:
+        noted.append((tenure.token, how))
+
+    engine._history.note = note  # type: ignore[method-assign]
     engine.held[lease._who, "pawl:x"] = tenure_of(rig)
     return rig, engine, noted
 
