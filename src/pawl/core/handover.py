@@ -4,7 +4,9 @@ At any time a place has one *speaker* (who talks to the server for all) or one *
 sleep in a queue. A turn passes in one of two ways:
 
 - the owner's tenure passes to the first sleeper, without the network: the next fence of the block, at most
-  ``handover`` times in a row, for at most 20 ms, and only while at least half of a ticket's life is left;
+  ``handover`` times in a row, for at most 20 ms, and only while at least half of a ticket's life is left; where others
+  were in the way of its grant, each of those who wait here then is served once, and nobody twice before the others
+  have their turn;
 - the first sleeper becomes the speaker, with the ticket of the one before (its place in the server's queue is kept),
   or with the token that holds, to give the name back and queue again in one script.
 
@@ -87,6 +89,8 @@ class Place:
     """The queue of one name; see the module.
 
     Attributes:
+        streak: How many grants of the present run were handed over.
+        most: How many there may be.
         turn: Counts the speakers; an owner has the turn of the speaker that it was.
         keeper: Whoever has the turn: a caller, or the owner's tenure. A keeper that is gone without passing the turn on
             was interrupted more than once; the first sleeper that notices takes the turn.
@@ -96,6 +100,7 @@ class Place:
     sleepers: deque[Sleeper] = _NOBODY
     closed: bool = False
     streak: int = 0
+    most: int = 0
     since: float = 0.0
     turn: int = 0
 
@@ -202,9 +207,12 @@ class Place:
     def may_hand_over(self, tenure: Tenure, now: float) -> bool:
         """Whether the rules allow a hand-over now to a sleeper that there is. Under the guard."""
         options = tenure.options
+        if self.streak == 0:
+            # Who comes back meanwhile waits for the next run, as those do who wait elsewhere.
+            self.most = options.handover if tenure.lone else min(options.handover, len(self.sleepers))
         return bool(self.sleepers) and (
             tenure.state is LeaseState.HELD
-            and self.streak < options.handover
+            and self.streak < self.most
             and tenure.used < (tenure.most or options.handover)
             and tenure.failures == 0
             and not tenure.unanswered
@@ -225,6 +233,7 @@ class Place:
         with self.guard:
             if tenure.state is LeaseState.HELD and self.turn == tenure.turn and not self.closed:
                 self.streak = tenure.used - used
+                self.most = handover
                 self.since = since
                 tenure.fence = first - tenure.used - 1
                 tenure.most = used + handover
