@@ -10,6 +10,7 @@ from benchmarks.rounds.base import PATIENCE, START, Round, RoundContext
 from benchmarks.server import Snapshot, Stats, used_memory
 
 _A_NAME_A_SECOND = 2_000  # no library takes fewer
+_SETTLE = 0.5  # s
 _IDLE = 1.5  # s in which nobody is served: more than it takes each waiter to say that it still waits
 
 
@@ -89,11 +90,12 @@ class WaitersRound(_StepRound):
         idling = Stats()
         idling.add(idle, Snapshot.of(self._server), self._peer.commands)
         idled = time.monotonic() - begin
+        settled, _ = self._step({"settle": _SETTLE})
         served = min(int(self._scenario.seconds), self._size)
         answer, stats = self._step({"serve": float(served)})
         number = answer["served"]
         self._sample |= {
-            "client_bytes": answer["bytes"] / self._size,
+            "client_bytes": settled["bytes"] / self._size,
             "idle_commands_per_s": idling.commands / idled,
             "idle_server_share": idling.cpu / idled,
             "commands_per_release": stats.commands / number,

@@ -8,7 +8,7 @@ from benchmarks.model import Bar, Metric, Participant, Scenario
 from benchmarks.scenarios.crowd import METRICS as CROWD
 
 PERIOD = 10.0  # s: a third of the default ttl of 30 s
-SERVED = 200  # releases that are counted at every length of the queue
+SERVED = 1_000  # releases that are counted at every length of the queue
 
 
 def _sizes(
@@ -81,7 +81,7 @@ WAITERS = Scenario(
     x="waiters",
     notes=(
         f"the first {SERVED} waiters are served (all of them where there are fewer)",
-        "each waiter says once a second that it still waits; with ticket_ttl=30 each 10 s",
+        "once a second each waiter says that it still waits, with ticket_ttl=30 each 10 s; one says it for a hundred",
     ),
 )
 PROCESSES = Scenario(

@@ -181,13 +181,14 @@ class Worker:
         """Go on as a reader, where it is a writer."""
         if not hasattr(lease, "downgrade"):
             return
-        asked = now()
+        # Noted before it is asked for, as a release is: from then on it counts as a reader, also if it is killed.
+        down = self.journal.invoke(now(), self.name, "downgrade", name, lease=operation)
         try:
             await settle(lease.downgrade())
         except pawl.PawlError:
-            # A reader, or one that was lost: nothing changed that anybody may rely on.
+            # A reader, or one that was lost, or nobody knows.
+            self.journal.info(now(), down)
             return
-        down = self.journal.invoke(asked, self.name, "downgrade", name, lease=operation)
         self.journal.ok(now(), down)
         await self.sleep(self.dice.random() * 0.03)
 

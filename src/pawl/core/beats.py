@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["beat_call", "learn", "lie_down", "sleeps_on"]
 
 TOGETHER = 100
-"""So many tickets in one script: it stops the server for about a fifth of a millisecond."""
+"""So many tickets in one script: it stops the server for about half a millisecond."""
 
 _SEARCHED = 500
 """Sleepers that are looked at, of all names: who went to sleep first stands first, and is due first."""
