@@ -236,7 +236,7 @@ def waves(
     """Choose tests: the very quickest, then the quickest of each file in turn; those written for it count more."""
     names = [name for name in reached if name != SIMULATOR and reach.seconds(name) <= SLOWEST]
     names.sort(key=lambda name: (reach.seconds(name) * (0.3 if _direct(name, direct) else 1.0), name))
-    first = _within(FIRST, reach, names, files=14)
+    first = _within(FIRST, reach, names, files=40)
     met: Counter[str] = Counter()
     turns = []
     for name in names:

@@ -38,6 +38,7 @@ DIRECT = {
     "election": ["gates/test_election_fuzz.py", "gates/test_election.py", "gates/test_observe.py"],
     "session": ["sessions", "history"],
     "redlock": ["redlock"],
+    "probe": ["scripts/test_exact.py", "preflight"],
     "primitives": ["scripts", "permits/test_fuzz.py", "permits/test_scripts.py", "gates/test_latch_fuzz.py"],
 }
 """Tests that are written for the scripts of a folder, below tests/."""

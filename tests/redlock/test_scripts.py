@@ -102,6 +102,15 @@ def test_a_wish_needs_no_clock_and_reserves_its_block(node: Node) -> None:
     }
 
 
+@pytest.mark.parametrize("ahead", [1, HOUR_US])
+def test_a_wish_needs_no_clock_from_the_next_fence_to_an_hour_above_it(node: Node, ahead: int) -> None:
+    used(node)
+    node.command("HSET", FENCE, "x", NOW_MS + 2 * DAY)
+    assert grant(node, hint=NOW_US + ahead) == ["H", NOW_US + ahead, 30_000, 0]
+    assert node.run("leave", [NAME, DEAD], A, 0, 0) == ["R"]
+    assert grant(node, hint=NOW_US + ahead) != ["H", NOW_US + ahead, 30_000, 0], "no fence twice"
+
+
 def test_the_record_is_promised_again_once_a_24th_of_it_is_over(node: Node) -> None:
     used(node)
     node.later(DAY // 24)

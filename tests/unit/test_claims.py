@@ -370,8 +370,9 @@ def test_a_try_counts_a_holder_that_nothing_ends() -> None:
     assert rig.engine.counters["endless"] == 1
 
 
-def test_a_grant_that_cannot_be_owned_is_given_back_and_what_went_wrong_is_told() -> None:
-    rig = Rig(held())
+@pytest.mark.parametrize("before", [[], [queued()]], ids=["at once", "after a wait"])
+def test_a_grant_that_cannot_be_owned_is_given_back_and_what_went_wrong_is_told(before: list[Any]) -> None:
+    rig = Rig(*before, held())
 
     def broken(engine: Engine, tenure: Tenure | None, fence: int, who: object, levels: int) -> BaseLease:
         if tenure is not None:

@@ -17,7 +17,7 @@ from pawl.core.election import ENDED, Watch
 from pawl.core.endings import extend, take_entered
 from pawl.core.engine import Departure, Engine, doubter
 from pawl.core.handover import Sleeper
-from pawl.core.history import NotingEngine
+from pawl.core.history import NotingEngine, history
 from pawl.core.local import sit_down
 from pawl.core.observer import Observers
 from pawl.core.options import LockOptions
@@ -325,3 +325,14 @@ def test_outcomes_of_pages_go_to_the_history_alone() -> None:
     page: Any = object()
     _told(rig.engine, None, [page], [held(), [b"N"]])
     assert answered == [([page], [[b"N"]], START)]
+
+
+def test_who_reads_a_history_waits_for_an_end_that_is_on_its_way() -> None:
+    lines = ["5 1000 - held lock t h:9/w", "5 1000 2500 released lock t h:9/w"]
+    rig = Rig(*([b"A", b"", NOW_MS, [line.encode()]] for line in lines))
+    call = rig.plan.primitive.leave("t9", 0, 0)
+    calls = SimpleNamespace(recall=lambda *_: call)
+    rig.engine.book = cast("Any", SimpleNamespace(setup=SimpleNamespace(calls=calls)))
+    [entry] = run(history(rig.engine, rig.plan.primitive, rig.options, 10))
+    assert (entry.how, entry.granted, entry.ended, entry.who) == ("released", 1.0, 2.5, "h:9/w")
+    assert rig.runtime.clock == pytest.approx(START + 0.2)
