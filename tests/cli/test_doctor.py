@@ -70,6 +70,19 @@ def test_a_server_that_forbids_its_questions_is_unknown_not_at_fault() -> None:
     assert "secret" not in out + err
 
 
+@pytest.mark.parametrize(("without", "code", "rights"), [("info", 0, "unknown"), ("evalsha", 2, "error")])
+def test_a_right_that_only_tells_is_no_failure_where_rights_can_be_asked_for(
+    without: str, code: int, rights: str
+) -> None:
+    with Server("valkey", persist=True) as server:
+        server.command("ACL", "SETUSER", "half", "on", ">secret", "~*", "&*", "+@all", f"-{without}")
+        url = server.url.replace("redis://", "redis://half:secret@")
+        assert doctor(url)[0] == code
+        found = findings(url)["rights"]
+    assert found["severity"] == rights
+    assert without.upper() in found["text"]
+
+
 def test_a_user_without_messages_is_told_the_cost() -> None:
     with Server("redis") as server:
         server.command("ACL", "SETUSER", "deaf", "on", ">secret", "~*", "resetchannels", "+@all")

@@ -41,7 +41,7 @@ _LAG = 10.0
 APART = 1.0
 """Seconds between two wall clocks that are worth a word."""
 
-_OPTIONAL = frozenset({"SUBSCRIBE", "PUBLISH"})
+_OPTIONAL = frozenset({"SUBSCRIBE", "PUBLISH", "INFO"})
 
 
 class Severity(StrEnum):
@@ -323,6 +323,9 @@ def _rights(facts: Facts, _: float) -> Finding:
         return Finding(
             "rights", Severity.ERROR, text, "all", "take over the rules that `pawl doctor --acl` prints"
         )
+    if "INFO" in facts.denied:
+        text = "this user may do all that pawl needs, but for INFO: what that tells is not known"
+        return Finding("rights", Severity.UNKNOWN, text)
     if facts.denied:
         return Finding("rights", Severity.OK, "this user may do all that pawl needs, but for wake-ups")
     return Finding("rights", Severity.OK, "this user may do all that pawl does")
