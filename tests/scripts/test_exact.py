@@ -285,3 +285,39 @@ def test_the_audit_trail_is_written_on_a_server_that_is_out_of_memory() -> None:
     node.store.no_memory = True
     assert node.run("note", ["a"], "id2", "two", 10, 60_000)[0] == "N"
     assert node.state()["a"] == (60_000, [f"{NOW_MS} id2 two", f"{NOW_MS} id1 one"])
+
+
+def test_who_speaks_for_others_hears_their_places(names: Names) -> None:
+    known(names)
+    names.acquire(A)
+    for tok in (B, C, D):
+        names.acquire(tok)
+    names.later(1000)
+    now = NOW_MS + 1010
+    reply = names.call("beat", B, B, 30_000, 3000, "", f"{C} {token('gone')} {D}", DAY)
+    assert reply == ["Q", 0, 29_000, now + 3000, now, 0, [1, -1, 2]]
+    assert {ticket.split()[0] for ticket in names.state()[TICKETS][1].values()} == {f"{now + 3000}"}
+
+
+def test_a_renewal_leaves_the_others_their_time_though_it_is_all_that_is_known(permits: Permits) -> None:
+    permits.acquire(A, ttl=60_000)
+    permits.acquire(B, ttl=10_000)
+    permits.command("DEL", HOLDS)
+    assert permits.run("renew", [*KEYS_OF_PERMITS, HOLDS], B, "1", 5, 10_000, 3000, "", DAY)[0] == "H"
+    assert permits.state()["n"][0] >= 60_000
+
+
+def test_places_at_a_barrier_follow_the_order_of_arrival_whoever_asked_again() -> None:
+    node = Node("barrier")
+
+    def arrive(tok: str) -> list[Any]:
+        return node.run(
+            "arrive", ["b", "b:w", "b:p", "b:t", "b:dead"], tok, 0, 3, 3000, 60_000, f"ch{tok[0]}"
+        )
+
+    assert arrive(A)[:2] == ["W", 1]
+    assert arrive(B)[:2] == ["W", 2]
+    assert arrive(B)[:2] == ["W", 2], "a copy"
+    assert arrive(C)[:2] == ["P", 0]
+    assert [arrive(tok)[1] for tok in (A, B, C)] == [2, 1, 0]
+    assert [channel for channel, _ in node.mail] == ["chb", "cha"]

@@ -11,20 +11,24 @@ from typing import Any, cast
 
 import pytest
 
-from pawl.core.claim import TOMB_MS, Claim
+from pawl.core.claim import TOMB_MS, Claim, _listen
 from pawl.core.deadlock import _pause
 from pawl.core.election import ENDED, Watch
 from pawl.core.endings import extend, take_entered
 from pawl.core.engine import Departure, Engine, doubter
+from pawl.core.gate import unexpected
 from pawl.core.handover import Sleeper
 from pawl.core.history import NotingEngine, history
 from pawl.core.local import sit_down
+from pawl.core.multi_lease import BaseMultiLease
 from pawl.core.observer import Observers
 from pawl.core.options import LockOptions
-from pawl.core.renewal import _put_back, _told
+from pawl.core.quick import _may_come_late
+from pawl.core.renewal import _put_back, _told, _until_next_end
 from pawl.core.runtime import Call, Fault, Reply
 from pawl.core.sessions import Book, Wait
 from pawl.core.tenure import Tenure
+from pawl.errors import ScriptError
 from pawl.model import LeaseState, LossReason
 from tests.unit.scripted import NOW_MS, START, Rig, absent, held, queued, run, unanswered, unknown
 
@@ -336,3 +340,51 @@ def test_who_reads_a_history_waits_for_an_end_that_is_on_its_way() -> None:
     [entry] = run(history(rig.engine, rig.plan.primitive, rig.options, 10))
     assert (entry.how, entry.granted, entry.ended, entry.who) == ("released", 1.0, 2.5, "h:9/w")
     assert rig.runtime.clock == pytest.approx(START + 0.2)
+
+
+def test_another_leases_end_is_told_at_most_a_tenth_of_a_second_late() -> None:
+    rig = Rig(held(), renew=False)
+    lease = rig.acquire()
+    assert _until_next_end(rig.engine, lease.valid_until - 5.0) == pytest.approx(5.0)
+    assert _until_next_end(rig.engine, lease.valid_until - 0.01) == 0.1
+
+
+def test_a_claim_that_wakes_up_is_in_no_run() -> None:
+    rig = Rig(held(), handover=0)
+    claim, other = Claim("w0"), Claim("w1")
+    claim.spot, claim.kin, claim.rank = "spot", "x", 1
+    rig.runtime.bell = lambda token: token.upper  # type: ignore[method-assign]
+    for one in (claim, other):
+        rig.engine.waits[one] = rig.plan.primitive, "me", START
+    assert run(_listen(rig.engine, rig.options, claim, None, "x")) is None
+    assert claim.ring is not None, "it was in one while it slept"
+    assert rig.engine.lined == {}
+
+
+def test_a_vote_may_come_late_on_another_connection_only() -> None:
+    sender = object()
+    engine: Any = SimpleNamespace(runtime=SimpleNamespace(sender=lambda: (sender, 3)))
+
+    def late(*outcomes: object, via: object = None, drops: int = 3) -> bool:
+        kept: Any = SimpleNamespace(sender=(via, drops), votes=SimpleNamespace(outcomes=outcomes))
+        return _may_come_late(engine, kept)
+
+    assert late([b"H"], None) is True
+    assert late([b"H"], unanswered()) is True
+    assert late([b"H"], [b"B"]) is False
+    assert late([b"H"], None, via=sender) is False
+    assert late([b"H"], None, via=sender, drops=2) is True
+
+
+def test_who_watches_no_more_is_forgotten() -> None:
+    lease: Any = SimpleNamespace(_watchers=["a", "b"])
+    BaseMultiLease._unwatch(lease, cast("Any", "a"))
+    BaseMultiLease._unwatch(lease, cast("Any", "c"))
+    assert lease._watchers == ["b"]
+
+
+def test_a_reply_that_no_script_gives_is_told() -> None:
+    error = unexpected([b"?", b"", 7], "wait for latch", "x")
+    assert isinstance(error, ScriptError)
+    assert "wait for latch 'x'" in str(error)
+    assert error.name == "x"
