@@ -27,8 +27,11 @@ from pawl.errors import ClockDrift, NotAcquired, PawlError, QueueFull, ScriptErr
 from pawl.model import Grant
 
 if TYPE_CHECKING:
+    from weakref import ref
+
     from pawl.core.candidate import Granted
     from pawl.core.engine import Engine
+    from pawl.core.lease import BaseLease
     from pawl.core.options import LockOptions
     from pawl.core.primitive import Primitive
     from pawl.core.tenure import Tenure
@@ -113,7 +116,10 @@ class Claim:
         behind: Who stands directly behind it, once it was served.
         ring: Ends its sleep, while a run may serve it.
         tenure: What a run served it with; it must be owned or passed on.
+        number: Which of the tenure's owners it is.
         fence: The fence that came with that.
+        lease: What it will hold, made beforehand; or None.
+        asleep: The key that it wants, while it sleeps with its answer unread (see ``runs``); else ``""``.
         turn: Which turn of the local queue it speaks in.
         spoken: True once its caller asks for it, and then gives it back by itself if that fails.
     """
@@ -153,7 +159,10 @@ class Claim:
     company: Sequence[tuple[str, Claim]] = ()
     behind: tuple[str, ...] = ()
     tenure: Tenure | None = None
+    number: int = 0
     fence: int = 0
+    lease: ref[BaseLease] | None = None
+    asleep: str = ""
     ring: Callable[[], object]
     turn: int = 0
     spoken: bool = False

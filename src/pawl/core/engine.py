@@ -7,15 +7,16 @@ from collections import Counter, deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from math import inf
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 from weakref import WeakMethod, ref
 
 from pawl.core.breaker import Breaker
 from pawl.core.candidate import barred, leave_call, validity_of
 from pawl.core.claim import TOMB_MS, Claim
 from pawl.core.handover import Places, Turn
+from pawl.core.lease import Told
 from pawl.core.renewal import upkeep
-from pawl.core.runs import pass_on
+from pawl.core.runs import disperse, pass_on
 from pawl.core.runtime import Call, Runtime
 from pawl.core.schedule import Schedule
 from pawl.core.sessions import Book, grant_tag
@@ -64,6 +65,7 @@ class Engine:
             the schedule use the same one, so that the end of a lease is one step for all three.
         held: Which tenure a thread or task holds under a key, for re-entry and self-deadlock.
         lined: The claims that a run may serve now (see ``runs``), by their tokens.
+        rows: The tenures behind which a waiter may leave its answer unread (see ``runs``), by their keys.
         waits: What each sleeper, or each claim on the server, waits for; the thread or task, and since when.
         book: The client's session, as far as others are told of it.
         history: What is to be written of the grants that ended; None unless the client keeps histories.
@@ -97,6 +99,7 @@ class Engine:
         self.schedule: Schedule = Schedule(self.guard)
         self.held: dict[tuple[object, str], Tenure] = {}
         self.lined: dict[str, Claim] = {}
+        self.rows: dict[str, Tenure] = {}
         self.waits: dict[Claim | Sleeper, tuple[Primitive, object, float]] = {}
         self.book: Book | None = None if setup is None else Book(self, setup)
         self.departures: deque[Departure] = deque()
@@ -209,6 +212,8 @@ class Engine:
             if tenure.live:
                 tenure.state = LeaseState.RELEASED
         self.schedule.discard(tenure)
+        if self.rows:
+            disperse(self, tenure)
 
     def end_turn(self, tenure: Tenure, now: float, number: int | None = None) -> bool:
         """Pass a tenure on inside the client, or the duty to leave it on the server; safe to repeat.
@@ -261,6 +266,8 @@ class Engine:
             tenure.state = LeaseState.LOST
             tenure.reason = reason
         self.schedule.discard(tenure)
+        if self.rows:
+            disperse(self, tenure)
         self.count_loss(tenure)
         name = tenure.primitive.name
         log.warning(
@@ -323,7 +330,7 @@ class Engine:
             lease._wake()
         callback = tenure.options.on_lost
         if callback is not None and lease is not None and not lease._released:
-            self.runtime.report(_Told(callback, lease))
+            self.runtime.report(Told(callback, lease))
 
     def drop_claim(self, primitive: Primitive, place: Place | None, claim: Claim) -> None:
         """Pass a claim to the next local waiter, or leave its token behind on the server."""
@@ -429,7 +436,7 @@ class Engine:
         self.schedule = Schedule(self.guard)
         self.held = {}
         self.waits = {}
-        self.lined = {}
+        self.lined, self.rows = {}, {}
         if self.book is not None:
             self.book.forget()
         self.departures = deque()
@@ -485,16 +492,3 @@ def doubter(engine: Engine) -> Callable[[], None]:
             method()
 
     return doubt
-
-
-class _Told:
-    """A user's callback with its lease, as one callable without arguments."""
-
-    __slots__ = ("_callback", "_lease")
-
-    def __init__(self, callback: Any, lease: BaseLease) -> None:
-        self._callback = callback
-        self._lease = lease
-
-    def __call__(self) -> object:
-        return self._callback(self._lease)

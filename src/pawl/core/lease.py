@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pawl.core.runtime import Parker
     from pawl.core.tenure import Tenure
 
-__all__ = ["BaseLease", "LossSignal"]
+__all__ = ["BaseLease", "LossSignal", "Told"]
 
 
 class _NotPicklable(NotSupported, TypeError):
@@ -312,3 +312,17 @@ class BaseLease:
             return
         text = f"lease of {self.name!r} was never released; renewal stops and its ttl ends it"
         warnings.warn(text, ResourceWarning, stacklevel=2, source=self)
+
+
+class Told:
+    """A user's callback with its lease, as one callable without arguments."""
+
+    __slots__ = ("_callback", "_lease")
+
+    def __init__(self, callback: Any, lease: BaseLease) -> None:
+        self._callback = callback
+        self._lease = lease
+
+    def __call__(self) -> object:
+        """Tell the user."""
+        return self._callback(self._lease)

@@ -46,7 +46,9 @@ def sit_down(engine: Engine, plan: Plan, sleeper: Sleeper, spot: tuple[Hashable,
     return True
 
 
-def own(engine: Engine, plan: Plan, sleeper: Sleeper, lease: BaseLease, spot: tuple[Hashable, str]) -> bool:
+def own(
+    engine: Engine, plan: Plan, sleeper: Sleeper | Claim, lease: BaseLease, spot: tuple[Hashable, str]
+) -> bool:
     """Own what was handed over; False if it was lost on the way.
 
     Args:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 from weakref import ref
 
 from pawl.core.ahead import ask_more
-from pawl.core.breaker import is_outage
-from pawl.core.claim import TOMB_MS, Claim, StopSignal, ask_once, read_answer, win
+from pawl.core.claim import Claim, StopSignal, ask_once, read_answer, win
 from pawl.core.handover import Sleeper
 from pawl.core.lease import BaseLease
 from pawl.core.local import await_turn, left, own, pass_back, sit_down
@@ -19,11 +18,12 @@ from pawl.core.preflight import must_hold
 from pawl.core.quick import ask, begin, claim_of, settle, void
 from pawl.core.redlock import win as win_quorum
 from pawl.core.reentry import taken_again
-from pawl.core.refusal import timed_out
+from pawl.core.refusal import give_up, note_outage, timed_out
+from pawl.core.runs import UNREAD_FOR, line_up, may_defer, read_unread, resign
 from pawl.core.runtime import Fault
 from pawl.core.shelter import sheltered
 from pawl.core.tenure import Tenure
-from pawl.errors import BackendUnavailable, QuorumNotReached
+from pawl.core.underway import counted, told
 from pawl.model import Grant
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pawl.core.options import LockOptions
     from pawl.core.primitive import Primitive
     from pawl.core.quorum import QuorumPrimitive
-    from pawl.core.runtime import Reply, Runtime
+    from pawl.core.runtime import Fetch, Reply, Runtime
 
 __all__ = ["NewLease", "Plan", "acquire", "try_acquire"]
 
@@ -40,7 +40,6 @@ log: logging.Logger = logging.getLogger("pawl.acquire")
 
 NewLease = Callable[["Engine", "Tenure | None", int, object, int], BaseLease]
 L = TypeVar("L", bound=BaseLease)
-R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +100,8 @@ def acquire(
         # Nothing is prepared for a wait that who holds it already will not have.
         mine = plan.reentrant and (engine.runtime.who(), plan.primitive.key) in engine.held
         way = _acquire if mine else _acquire_here
+    elif engine.rows and may_defer(engine, plan) and stop is None and engine.observer is None:
+        way = _acquire_behind
     else:
         way = _acquire_free
     return cast("Coroutine[Any, Any, L]", way(engine, plan, new_lease, timeout, stop))
@@ -135,9 +136,8 @@ async def _acquire_here(
             if own(engine, plan, sleeper, lease, spot):
                 return lease
             window = since, None if timeout is None else since + timeout
-            return await _told(
-                engine, plan, since, _acquire_later(engine, plan, new_lease, sleeper, who, window)
-            )
+            taking = _go_on(engine, plan, new_lease, sleeper, who, None, window, [], None)
+            return await counted(engine, sleeper, who, told(engine, plan, since, taking))
     except BaseException:
         pass_back(engine, plan, sleeper, who)
         raise
@@ -145,27 +145,6 @@ async def _acquire_here(
         if sleeper in engine.waits:
             del engine.waits[sleeper]
     return await _acquire(engine, plan, new_lease, timeout, stop)
-
-
-async def _acquire_later(
-    engine: Engine,
-    plan: Plan,
-    new_lease: NewLease,
-    sleeper: Sleeper,
-    who: object,
-    window: tuple[float, float | None],
-) -> BaseLease:
-    """Go on with a wait in which something else came than a hand-over."""
-    running = id(sleeper)
-    engine.underway[running] = who
-    try:
-        lease = await _go_on(engine, plan, new_lease, sleeper, who, None, window, [], None)
-    finally:
-        engine.underway.pop(running, None)
-    if lease is None:
-        raise AssertionError("a wait ends with a lease or an error")
-    lease._given = True
-    return lease
 
 
 async def _acquire_free(
@@ -197,7 +176,7 @@ async def _acquire_free(
             claim = Claim(tenure.token) if answer is None else claim_of(tenure, answer, sent_at)
             claim.stop = stop
             taking = _speak(engine, plan, new_lease, tenure.place, claim, window, wait=True, who=tenure.who)
-            taken = await _told(engine, plan, sent_at, taking)
+            taken = await told(engine, plan, sent_at, taking)
             if taken is None:
                 raise AssertionError("a wait ends with a lease or an error")
     finally:
@@ -207,13 +186,64 @@ async def _acquire_free(
     return taken
 
 
-async def _told(engine: Engine, plan: Plan, began: float, taking: Awaitable[R]) -> R:
-    """What ``taking`` brings; an observer is told if it raises."""
+async def _acquire_behind(
+    engine: Engine, plan: Plan, new_lease: NewLease, timeout: float | None, stop: StopSignal | None
+) -> BaseLease:
+    """The straight way in strict order, behind others of this client: sleep with the answer unread (see ``runs``)."""
+    runtime, options = engine.runtime, plan.options
+    who, token = runtime.comer()
+    spot = who, plan.primitive.key
+    if spot in engine.held:
+        return await _acquire(engine, plan, new_lease, timeout, stop)
+    lease = new_lease(engine, None, 0, who, 1)
+    claim, parker, began = Claim(token), runtime.parker(), runtime.now()
+    claim.lease = ref(lease)
     try:
-        return await taking
+        engine.waits[claim] = plan.primitive, who, began
+        engine.watch()
+        fetch = line_up(engine, plan, claim, parker)
+        if fetch is not None:
+            pause = min(UNREAD_FOR, options.request_timeout)
+            rest = parker.rest(pause if timeout is None or pause < timeout else timeout)
+            if rest is not True and rest is not False:
+                await rest
+        claim.asleep = ""
+        if claim.tenure is None:
+            resign(engine, claim)
+        if own(engine, plan, claim, lease, spot):
+            return lease
+        window = began, None if timeout is None else began + timeout
+        taking = _unserved(engine, plan, new_lease, claim, fetch, who, window)
+        return await counted(engine, claim, who, told(engine, plan, began, taking))
     except BaseException as error:
-        engine.refused(plan.primitive, began, error)
+        if not claim.spoken:
+            resign(engine, claim)
+            claim.doubt(error)
+            engine.drop_claim(plan.primitive, None, claim)
         raise
+    finally:
+        if claim in engine.waits:
+            del engine.waits[claim]
+
+
+async def _unserved(
+    engine: Engine,
+    plan: Plan,
+    new_lease: NewLease,
+    claim: Claim,
+    fetch: Fetch | None,
+    who: object,
+    window: tuple[float, float | None],
+) -> BaseLease | None:
+    """Read the answer of a claim that no run served, and go on in the general way."""
+    if claim.tenure is not None:
+        # Lost between the hand-over and now, with its ticket: stand in line again.
+        engine.forget_holder(claim.tenure, who)
+        claim.spoken = True
+        claim = Claim(engine.runtime.new_token())
+    elif fetch is not None:
+        await read_unread(claim, fetch, window[0])
+    return await _speak(engine, plan, new_lease, None, claim, window, wait=True, who=who)
 
 
 async def _acquire(
@@ -397,37 +427,17 @@ async def _speak(
     except BaseException as error:
         claim.doubt(error)
         engine.drop_claim(plan.primitive, place, claim)
-        _note_outage(engine, plan, claim, window, error, wait=wait)
+        note_outage(engine, plan, claim, window, error, wait=wait)
         raise
     if claim.tenure is not None:
         # Lost between the hand-over and now, with its ticket: stand in line again.
         again = Claim(_new_token(engine.runtime, plan))
         again.stop = claim.stop
         return await _speak(engine, plan, new_lease, place, again, window, wait=wait, who=who)
-    await _give_up(engine, plan, place, claim)
+    await give_up(engine, plan, place, claim)
     if not wait:
         return None
     raise await timed_out(engine, plan, window[0], claim)
-
-
-def _note_outage(
-    engine: Engine,
-    plan: Plan,
-    claim: Claim,
-    window: tuple[float, float | None],
-    error: BaseException,
-    *,
-    wait: bool,
-) -> None:
-    """Nobody need find out anew each time that the server, or a majority of the masters, is gone."""
-    if isinstance(error, QuorumNotReached):
-        since = window[0] if plan.options.on_unavailable != "raise" or is_outage(error) else None
-    else:
-        since = claim.failing_since if isinstance(error, BackendUnavailable) else None
-    if since is not None and isinstance(error, Exception):
-        borne = plan.options.unavailable_after
-        in_full = wait and (window[1] is None or window[1] > since + borne)
-        engine.gave_up(plan.primitive, since, error, borne if in_full else 0.0)
 
 
 async def _strive(
@@ -476,21 +486,3 @@ async def _win(
         return await win(engine, plan.primitive, plan.options, claim, window[1], wait=wait)
     finally:
         engine.waits.pop(claim, None)
-
-
-async def _give_up(engine: Engine, plan: Plan, place: Place | None, claim: Claim) -> None:
-    """End a claim whose time is up: nothing of it may be left on the server when the caller goes on."""
-    if claim.busy and not claim.unanswered:
-        claim.sent = False
-    if place is not None and place.pass_claim(claim.heir(), claim.turn):
-        return
-    if not claim.sent:
-        return
-    tomb_ms = TOMB_MS if claim.unanswered else 0
-    try:
-        await engine.runtime.call(plan.primitive.leave(claim.token, tomb_ms, 0), plan.options.request_timeout)
-    except Fault:
-        engine.depart(plan.primitive, claim.token, TOMB_MS)
-    except BaseException:
-        engine.depart(plan.primitive, claim.token, TOMB_MS)
-        raise

@@ -43,7 +43,7 @@ def own_grant(
         place.streak = 0
         tenure.turn = claim.turn
     elif claim.spot:
-        begin(tenure, claim)
+        begin(engine, tenure, claim)
     tenure.who = who
     if not plan.counted:
         spot = who, plan.primitive.key

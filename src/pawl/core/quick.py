@@ -15,7 +15,7 @@ from pawl.core.candidate import Granted, is_open, question_of
 from pawl.core.claim import Claim, patience
 from pawl.core.handover import Place
 from pawl.core.quorum import GrantVotes
-from pawl.core.runs import RUN
+from pawl.core.runs import disperse
 from pawl.core.runs import hand_on as next_in_run
 from pawl.core.tenure import Tenure
 from pawl.core.validity import valid_until
@@ -235,8 +235,10 @@ def end(engine: Engine, lease: BaseLease) -> Call | None:
     # The tenure may still be seen by the upkeep: its loss is none of this lease's business any more.
     tenure.watchers = None
     engine.forget_holder(tenure, lease._who)
+    if engine.rows:
+        disperse(engine, tenure)
     if tenure.spot and (engine.lined or tenure.spent):
-        return tenure.leave(0, 0, RUN - 1 if engine.lined else 0)
+        return tenure.leave(0, 0, tenure.options.block if engine.lined else 0)
     return tenure.primitive.leave(tenure.token, 0, 0)
 
 

@@ -1,20 +1,22 @@
-"""What a waiter is told whose time is up."""
+"""What comes of an acquisition that came to nothing: for its caller, for the server, for those who come later."""
 
 from __future__ import annotations
 
 import logging
 from typing import TYPE_CHECKING
 
-from pawl.core.claim import ENDLESS
+from pawl.core.breaker import is_outage
+from pawl.core.claim import ENDLESS, TOMB_MS
 from pawl.core.runtime import Fault
-from pawl.errors import AcquireTimeout
+from pawl.errors import AcquireTimeout, BackendUnavailable, QuorumNotReached
 
 if TYPE_CHECKING:
     from pawl.core.claim import Claim
     from pawl.core.engine import Engine
+    from pawl.core.handover import Place
     from pawl.core.operations import Plan
 
-__all__ = ["timed_out"]
+__all__ = ["give_up", "note_outage", "timed_out"]
 
 log: logging.Logger = logging.getLogger("pawl.acquire")
 
@@ -47,3 +49,41 @@ async def timed_out(engine: Engine, plan: Plan, began: float, claim: Claim | Non
         position=claim.rank if claim is not None else None,
         outcomes=claim.outcomes if claim is not None else None,
     )
+
+
+def note_outage(
+    engine: Engine,
+    plan: Plan,
+    claim: Claim,
+    window: tuple[float, float | None],
+    error: BaseException,
+    *,
+    wait: bool,
+) -> None:
+    """Nobody need find out anew each time that the server, or a majority of the masters, is gone."""
+    if isinstance(error, QuorumNotReached):
+        since = window[0] if plan.options.on_unavailable != "raise" or is_outage(error) else None
+    else:
+        since = claim.failing_since if isinstance(error, BackendUnavailable) else None
+    if since is not None and isinstance(error, Exception):
+        borne = plan.options.unavailable_after
+        in_full = wait and (window[1] is None or window[1] > since + borne)
+        engine.gave_up(plan.primitive, since, error, borne if in_full else 0.0)
+
+
+async def give_up(engine: Engine, plan: Plan, place: Place | None, claim: Claim) -> None:
+    """End a claim whose time is up: nothing of it may be left on the server when the caller goes on."""
+    if claim.busy and not claim.unanswered:
+        claim.sent = False
+    if place is not None and place.pass_claim(claim.heir(), claim.turn):
+        return
+    if not claim.sent:
+        return
+    tomb_ms = TOMB_MS if claim.unanswered else 0
+    try:
+        await engine.runtime.call(plan.primitive.leave(claim.token, tomb_ms, 0), plan.options.request_timeout)
+    except Fault:
+        engine.depart(plan.primitive, claim.token, TOMB_MS)
+    except BaseException:
+        engine.depart(plan.primitive, claim.token, TOMB_MS)
+        raise

@@ -13,6 +13,22 @@ client dies meanwhile, they are tickets of dead waiters, as they would be withou
 A run ends where the next ticket is not one of a waiter asleep here, when the block of fences is used up, and when the
 lease has less than half of a ticket's life left.
 
+The answer to the request by which somebody queues is "queued", nearly always, and needs a wake-up of its thread. So
+who comes while a run is on, and the message of its hand-off named as many tickets as it could hold, sends the request
+and leaves the answer unread (``line_up``): it sleeps on a bell alone, and listens to no connection. Why that is right:
+
+- Nothing follows from the answer for who is served by a run: that its ticket is queued is known from the message that
+  named it. What comes with the answer is for who listens: its rank, and the least expiry of a message that counts,
+  which for a ticket that was never renewed is that of any message.
+- No message is for it while it sleeps so: whoever has the run on which it relies stands before it. When that run ends
+  (``disperse``) the ticket that comes next is known, and its waiter is woken to listen; it is woken before that where
+  the block is used up, with the last grant, so that nobody waits for it. Where the next one is not known, all are.
+- Whoever is woken unserved, or slept for ``UNREAD_FOR``, reads its answer and goes on in the general way, in which the
+  answer may be any: a grant, since all others left or died; a refusal; none, as the connection broke. So whatever
+  happens to those before it, it is noticed within that time; and its ticket lives at least as long.
+- An interrupted request may have queued, so its token is left with a tombstone, as any other. The answer is dropped by
+  the next request of that connection, and cannot be taken for another: it has an id, or is read in its order.
+
 Ctrl-C may strike at every call, so a turn passes in a row of plain assignments with no call among them.
 """
 
@@ -21,25 +37,109 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+from pawl.core.runtime import Fault
 from pawl.model import LeaseState
 
 if TYPE_CHECKING:
     from pawl.core.claim import Claim
     from pawl.core.engine import Engine
     from pawl.core.lease import BaseLease
+    from pawl.core.operations import Plan
+    from pawl.core.runtime import Fetch, Parker
     from pawl.core.tenure import Tenure
 
-__all__ = ["RUN", "begin", "disband", "enlist", "hand_on", "pass_on", "resign"]
+__all__ = [
+    "RUN",
+    "begin",
+    "disband",
+    "disperse",
+    "enlist",
+    "hand_on",
+    "line_up",
+    "may_defer",
+    "pass_on",
+    "resign",
+]
+
+UNREAD_FOR = 0.02
+"""Seconds for which an answer is left unread."""
 
 RUN = 16
 """Grants of one run, at most: the size of the block of fences that a waiter asks for."""
 
 
-def begin(tenure: Tenure, claim: Claim) -> None:
+def begin(engine: Engine, tenure: Tenure, claim: Claim) -> None:
     """Take note of who stands behind a claim that was served."""
     tenure.spot = claim.spot
     if claim.behind:
         tenure.behind = deque(claim.behind)
+        line = engine.runtime.line()
+        unasked = engine.history is None and engine.quorum is None and line is not None and line.defers
+        if unasked and len(claim.behind) >= tenure.options.block:
+            engine.rows[tenure.primitive.key] = tenure
+
+
+def may_defer(engine: Engine, plan: Plan) -> bool:
+    """Whether who comes now may leave its answer unread: whether a run goes on, and somebody is known to be next."""
+    row = engine.rows.get(plan.primitive.key)
+    return (
+        row is not None
+        and row.spot == plan.run
+        and bool(row.behind)
+        and row.state is LeaseState.HELD
+        and not engine.closed
+    )
+
+
+def line_up(engine: Engine, plan: Plan, claim: Claim, parker: Parker) -> Fetch | None:
+    """Queue a claim behind others of this client, and let a run serve it; None if it was not sent, or in vain."""
+    options, line = plan.options, engine.runtime.line()
+    if line is None:
+        return None
+    claim.spot, claim.channel = plan.run, line.channel
+    claim.ring, claim.asleep = parker.unpark, plan.primitive.key
+    # Before it is sent: a hand-off message may name it at once, and a run that does not find it ends.
+    engine.lined[claim.token] = claim
+    call = plan.primitive.acquire(
+        claim.token, options.life_ms, options.ticket_ms,
+        wait=True, block=options.block, channel=line.channel, max_waiters=options.max_waiters,
+    )  # fmt: skip
+    claim.sent = True
+    try:
+        return line.defer(call, options.request_timeout)
+    except Fault as fault:
+        claim.unanswered = fault.maybe_applied
+        return None
+
+
+async def read_unread(claim: Claim, fetch: Fetch, sent_at: float) -> None:
+    """Have a claim bring along the answer to a request that was sent then, and whose reply nobody read yet."""
+    try:
+        answer = fetch()
+        if answer is not None and not isinstance(answer, list):
+            answer = await answer
+    except Fault as fault:
+        claim.unanswered |= fault.maybe_applied
+        return
+    if answer is None:
+        # Something else used the connection meanwhile, and dropped it.
+        claim.unanswered = True
+    else:
+        claim.answer = answer, sent_at
+
+
+def disperse(engine: Engine, tenure: Tenure) -> None:
+    """A run ends: have the next in strict order listen, or all who might be, since nobody here is before them now."""
+    key = tenure.primitive.key
+    if key not in engine.rows:
+        return
+    asleep = [claim for claim in tuple(engine.lined.values()) if claim.asleep == key]
+    if not asleep:
+        engine.rows.pop(key, None)
+    first = engine.lined.get(tenure.behind[0]) if tenure.behind else None
+    for claim in asleep if first is None else (first,):
+        if claim.asleep:
+            claim.ring()
 
 
 def enlist(engine: Engine, claim: Claim) -> bool:
@@ -83,6 +183,8 @@ def hand_on(engine: Engine, lease: BaseLease) -> bool:
             granted_at = tenure.granted_at
             _serve(engine.lined, tenure, claim, now, lease)
         claim.ring()
+        if tenure.used + 1 >= tenure.options.block:
+            disperse(engine, tenure)
         engine.forget_holder(tenure, lease._who)
         if engine.observer is not None:
             engine.observer.released(tenure.primitive, granted_at, "released")
@@ -113,6 +215,8 @@ def pass_on(engine: Engine, tenure: Tenure, now: float, number: int | None = Non
                 return False
             _serve(engine.lined, tenure, claim, now)
         claim.ring()
+        if tenure.used + 1 >= tenure.options.block:
+            disperse(engine, tenure)
     except BaseException:
         if claim is not None and claim.tenure is tenure:
             claim.ring()
@@ -165,5 +269,6 @@ def _serve(
     tenure.granted_at = now
     # Nobody's, until the one that is woken takes it: whoever had it may wait for something else by then.
     tenure.who = None
+    claim.number = tenure.used
     claim.fence = tenure.fence + tenure.used
     claim.tenure = tenure

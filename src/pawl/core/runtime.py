@@ -21,6 +21,7 @@ __all__ = [
     "Call",
     "Fault",
     "FaultKind",
+    "Fetch",
     "Line",
     "Parker",
     "Reply",
@@ -74,6 +75,10 @@ class Call(NamedTuple):
 
 make_call: Callable[[tuple[Script, bytes]], Call] = partial(tuple.__new__, Call)  # pyright: ignore[reportUnknownMemberType]
 """A call of a script and its body, in one step of C: the class itself takes one of Python."""
+
+
+Fetch = Callable[[], "Reply | Awaitable[Reply | None] | None"]
+"""What waits for a reply that was left for later; None: it was dropped. May ``Fault``."""
 
 
 class Wakeup(NamedTuple):
@@ -149,8 +154,18 @@ class Line(Protocol):
     channel: str
     """The channel on which its user hears hand-offs, or ``DEAF``."""
 
+    defers: bool
+    """Whether ``defer`` is of use: whether who waits for a reply has a wake-up of its own for it."""
+
     def ask(self, call: Call, timeout: float) -> Reply | Awaitable[Reply]:
         """Run one script: the reply itself where a call blocks its thread, else what brings it. Both may ``Fault``."""
+        ...
+
+    def defer(self, call: Call, timeout: float) -> Fetch | None:
+        """Send a call whose reply the same caller fetches later, or never; None, and nothing sent, where it cannot.
+
+        Whatever else uses the connection meanwhile drops the reply.
+        """
         ...
 
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, cast
 
-from pawl.core.runtime import DEAF, FIRST_RID, Call, Fault, FaultKind, Reply, Wakeup
+from pawl.core.runtime import DEAF, FIRST_RID, Call, Fault, FaultKind, Fetch, Reply, Wakeup
 from pawl.topology.endpoint import Endpoint
 from pawl.transport.bell import Bell
 from pawl.transport.connect import asks_again, fault_of, is_plain, make_sync, plain_port
@@ -58,6 +58,7 @@ class Link:
         Fault: It could not be made.
     """
 
+    defers: bool = True
     _sure = 0
     """Of a batch: up to where it is certain which answer is whose."""
 
@@ -155,6 +156,25 @@ class Link:
         finally:
             self.lock.release()
 
+    def defer(self, call: Call, timeout: float) -> Fetch | None:
+        """See ``Line``: sends it behind whatever reply is still owed here, which nobody wants any more."""
+        if not self.lock.acquire(False):
+            return None
+        try:
+            if self._posted is not None:
+                self._drop_posted()
+            if timeout != self._timeout:
+                self._set_timeout(timeout)
+            self._rid = rid = self._rid + 1
+            self._send(call.pack(rid))
+            self._posted = rid, call, 0.0
+            return partial(self._collect_posted, rid, timeout)
+        except BaseException as error:
+            self._give_up(error, timeout)
+            raise
+        finally:
+            self.lock.release()
+
     def _collect_posted(self, rid: int, timeout: float) -> Reply | None:
         if not self.lock.acquire(False):
             return None
@@ -173,9 +193,20 @@ class Link:
     def _drop_posted(self) -> None:
         """Read a reply that nobody fetched, before it is taken for another's: a refusal names no request."""
         posted, self._posted = self._posted, None
-        if posted is not None:
-            with contextlib.suppress(Fault):
-                self._reply_to(posted[1], posted[0], NOTHING)
+        if posted is None:
+            return
+        rid = posted[0]
+        reply = self._gets()
+        if reply is NOTHING:
+            chunk = self._receive(_ONE_REPLY)
+            if not chunk:
+                raise ConnectionResetError("the server closed the connection")
+            self._feed(chunk)
+            reply = self._gets()
+        if type(reply) is list and reply[1] == b"%d" % rid:
+            return
+        with contextlib.suppress(Fault):
+            self._reply_to(posted[1], rid, reply)
 
     def _give_up(self, error: BaseException, timeout: float) -> None:
         """Close after whatever broke a call, and raise the ``Fault`` that it amounts to."""

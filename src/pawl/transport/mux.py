@@ -70,6 +70,8 @@ class Mux(asyncio.Protocol):
         on_end: Called once when the connection is gone.
     """
 
+    defers: bool = False
+
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
@@ -124,6 +126,9 @@ class Mux(asyncio.Protocol):
         else:
             self._enqueue(request, data)
         return request
+
+    def defer(self, call: Call, timeout: float) -> None:
+        """See ``Line``: a reply wakes no thread here."""
 
     def ask_many(self, calls: Sequence[Call], timeout: float) -> list[Answer[Reply]]:
         """The same for several: they go out together."""

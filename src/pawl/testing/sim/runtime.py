@@ -15,7 +15,7 @@ from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 from pawl.core.durable import Durable, touch
-from pawl.core.runtime import DEAF, Call, Fault, FaultKind, Parker, Reply, Wakeup
+from pawl.core.runtime import DEAF, Call, Fault, FaultKind, Fetch, Parker, Reply, Wakeup
 from pawl.testing.sim.network import Link, Network, Request
 from pawl.testing.sim.waits import Group, Sleep
 from pawl.testing.sim.world import Process, Task, suspend
@@ -37,16 +37,21 @@ _SHARE = 0.75
 class _Line:
     """See ``pawl.core.runtime.Line``."""
 
-    __slots__ = ("_link", "_runtime", "channel")
+    __slots__ = ("_link", "_runtime", "channel", "defers")
 
     def __init__(self, runtime: SimRuntime, link: Link, channel: str) -> None:
         self._runtime = runtime
         self._link = link
         self.channel: str = channel
+        self.defers: bool = runtime._threads
 
     def ask(self, call: Call, timeout: float) -> Reply | Awaitable[Reply]:
         """Run one script."""
         return self._runtime._ask(self._link, call, timeout)
+
+    def defer(self, call: Call, timeout: float) -> Fetch | None:
+        """Send one script, and read the reply later."""
+        return self._runtime._defer(self._link, call, timeout)
 
 
 class SimRuntime:
@@ -289,6 +294,14 @@ class SimRuntime:
             # The error's traceback has this frame: the two, and the caller's leases, would keep each other alive.
             del reply
 
+    def _defer(self, link: Link, call: Call, timeout: float) -> Fetch | None:
+        if not self._threads:
+            return None
+        answered = Sleep(self._process)
+        # Nobody waits for it yet, so its time is up later.
+        self._post(link, call, timeout + _PATIENCE, answered.unpark)
+        return partial(_fetched, answered)
+
     async def call_many(self, calls: Sequence[Call], timeout: float) -> list[Reply | Fault]:
         """See ``Runtime``."""
         try:
@@ -460,6 +473,14 @@ class SimRuntime:
         for link in (*self._links.values(), *self._spares, self._mux):
             if link is not None:
                 link.close(fault)
+
+
+async def _fetched(answered: Sleep) -> Reply | None:
+    outcome = await answered.park(None)
+    if isinstance(outcome, Fault):
+        raise outcome
+    reply: Reply = outcome
+    return reply
 
 
 def _dropped(_: object) -> None:

@@ -1,0 +1,40 @@
+"""Acquisitions that are under way: the end of a client waits for them, and observers are told how they end."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from pawl.core.engine import Engine
+    from pawl.core.lease import BaseLease
+    from pawl.core.operations import Plan
+
+__all__ = ["counted", "told"]
+
+R = TypeVar("R")
+
+
+async def counted(
+    engine: Engine, mark: object, who: object, taking: Awaitable[BaseLease | None]
+) -> BaseLease:
+    """Go on in the general way with what the straight way began, as an acquisition that is under way."""
+    running = id(mark)
+    engine.underway[running] = who
+    try:
+        lease = await taking
+    finally:
+        engine.underway.pop(running, None)
+    if lease is None:
+        raise AssertionError("a wait ends with a lease or an error")
+    lease._given = True
+    return lease
+
+
+async def told(engine: Engine, plan: Plan, began: float, taking: Awaitable[R]) -> R:
+    """What ``taking`` brings; an observer is told if it raises."""
+    try:
+        return await taking
+    except BaseException as error:
+        engine.refused(plan.primitive, began, error)
+        raise
