@@ -1,4 +1,4 @@
-"""How long a caller bears a server that gives no answer, and what comes of a fault."""
+"""How long a caller bears a server that gives no answer, what comes of a fault, and a holder that nothing ends."""
 
 from __future__ import annotations
 
@@ -13,10 +13,13 @@ if TYPE_CHECKING:
     from pawl.core.claim import Claim
     from pawl.core.engine import Engine
     from pawl.core.options import LockOptions
+    from pawl.core.primitive import Primitive
 
-__all__ = ["bear", "rest"]
+__all__ = ["ENDLESS", "bear", "note_endless", "rest"]
 
 log: logging.Logger = logging.getLogger("pawl.acquire")
+
+ENDLESS = "a key without a ttl, which never ends by itself: delete it once its owner is gone"
 
 
 async def rest(engine: Engine, seconds: float, name: str, doing: str) -> None:
@@ -67,3 +70,12 @@ def bear(
         extra={"pawl_name": name, "pawl_fault": fault.kind},
     )
     return pause
+
+
+def note_endless(engine: Engine, primitive: Primitive, claim: Claim) -> None:
+    """Tell once of a holder that nothing ends: another program's key without a ttl, or one whose ttl was taken off."""
+    if claim.holder_ms == -1 and not claim.endless:
+        claim.endless = True
+        engine.count("endless")
+        name = primitive.name
+        log.warning("%r is held by %s", name, ENDLESS, extra={"pawl_name": name})

@@ -16,7 +16,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from pawl.core.bearing import bear, rest
+from pawl.core.bearing import ENDLESS, bear, note_endless, rest
 from pawl.core.beats import beat_call, learn, lie_down, sleeps_on
 from pawl.core.durable import ask_durably
 from pawl.core.faults import to_error
@@ -73,7 +73,6 @@ class StopSignal(Protocol):
 
 
 _DEAF_POLL = 0.05
-ENDLESS = "a key without a ttl, which never ends by itself: delete it once its owner is gone"
 
 
 Asker: TypeAlias = Callable[[Call, float], Awaitable[tuple[Reply, float]]]
@@ -371,7 +370,7 @@ def _read(
             engine.observer.queued(primitive, reply[2])
         claim.queued = True
         claim.rank, claim.holder_ms, claim.expires_ms, claim.foreign = *reply[2:5], bool(reply[6])
-        _note_endless(engine, primitive, claim)
+        note_endless(engine, primitive, claim)
         ticket_ms = options.ticket_ms
         claim.valid_until = valid_until(sent_at, ticket_ms, ticket_ms)
         return None
@@ -379,7 +378,7 @@ def _read(
         claim.busy = True
         claim.holder_ms, claim.foreign = reply[2], bool(reply[3])
         claim.holder = reply[4].decode(errors="replace") or None
-        _note_endless(engine, primitive, claim)
+        note_endless(engine, primitive, claim)
         return None
     if status == b"F":
         text = f"acquire {primitive.name!r}: {reply[2]} waiters in the queue; max_waiters is {options.max_waiters}"
@@ -399,15 +398,6 @@ def _read(
         claim.sent = claim.unanswered
         raise refusal
     raise ScriptError(f"acquire {primitive.name!r}: a reply that no script of pawl gives: {reply!r:.100}")
-
-
-def _note_endless(engine: Engine, primitive: Primitive, claim: Claim) -> None:
-    """Tell once of a holder that nothing ends: another program's key without a ttl, or one whose ttl was taken off."""
-    if claim.holder_ms == -1 and not claim.endless:
-        claim.endless = True
-        engine.count("endless")
-        name = primitive.name
-        log.warning("%r is held by %s", name, ENDLESS, extra={"pawl_name": name})
 
 
 def _held(
