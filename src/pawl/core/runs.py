@@ -59,6 +59,7 @@ __all__ = [
     "line_up",
     "may_defer",
     "pass_on",
+    "read_unread",
     "resign",
 ]
 
