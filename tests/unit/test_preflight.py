@@ -38,6 +38,10 @@ CASES: list[tuple[dict[str, Any], str, Severity, str]] = [
     ({"mode": "cluster", "wanted": "standalone"}, "role", Severity.ERROR, "a node of a cluster"),
     ({"mode": "standalone", "wanted": "cluster"}, "role", Severity.ERROR, "not part of a cluster"),
     ({"mode": "cluster", "wanted": "cluster", "slots": "fail"}, "role", Severity.ERROR, "state is fail"),
+    ({"mode": "cluster", "wanted": "cluster", "role": "slave"}, "role", Severity.NOTE, "tells the masters"),
+    ({"mode": "cluster", "wanted": "cluster", "role": "slave", "slots": "fail"}, "role", Severity.ERROR, ""),
+    ({"mode": "cluster", "wanted": "standalone", "role": "slave"}, "role", Severity.ERROR, "a node of"),
+    ({"denied": ["INFO"]}, "rights", Severity.UNKNOWN, "INFO"),
 ]
 
 

@@ -205,6 +205,10 @@ def _role(facts: Facts, _: float) -> Finding:
         what, scheme = _SCHEMES[facts.mode]
         return Finding("role", Severity.ERROR, what, "explicit failure", f"use {scheme}")
     if facts.role not in ("master", "primary"):
+        if facts.mode == facts.wanted == "cluster" and facts.slots in (None, "ok"):
+            return Finding(
+                "role", Severity.NOTE, "a replica of a cluster: it tells the masters, which are asked"
+            )
         cure = "give the master's address, or redis+sentinel:// so that it is found"
         return Finding("role", Severity.ERROR, "a replica: it takes no writes", "explicit failure", cure)
     if facts.slots not in (None, "ok"):
