@@ -229,6 +229,7 @@ def reads_only(step: Step) -> bool:
     )
 
 
+_RENEW = ("renew", "own_renew", "beat")
 _CREATE = ("acquire", "swap", "own_acquire", "adopt", "multi")
 
 
@@ -268,7 +269,7 @@ def _fresh(before: Snapshot, after: Snapshot, step: Step, gone: frozenset[str], 
         found.append("I3: granted over a live holder")
     queued = before.live(but=gone) if before.queue else []
     # A renewing waiter counts as live: its ticket was raised before the pump looked.
-    mine = before.queue.get(step.token) if step.script in ("renew", "own_renew") else None
+    mine = before.queue.get(step.token) if step.script in _RENEW else None
     if mine is not None and mine.expiry > 0 and step.token not in queued:
         queued = sorted([*queued, step.token], key=lambda token: before.queue[token].number)
     if not queued or step.mode == 2:

@@ -9,6 +9,7 @@ from pawl.testing.sim.invariants import DAY_MS
 
 __all__ = ["PermitRun", "PermitState", "Wish", "broken_permits", "broken_share"]
 
+_RENEW = ("renew", "beat")
 Mail = list[tuple[str, list[str]]]
 
 
@@ -263,7 +264,7 @@ def _fences(before: PermitState, after: PermitState, new: set[str]) -> list[str]
 def _served(before: PermitState, after: PermitState, run: PermitRun) -> list[str]:
     """The live tickets that could have been let in, in their order."""
     queued = before.live(but=run.leaving)
-    mine = before.queue.get(run.token) if run.script == "renew" else None
+    mine = before.queue.get(run.token) if run.script in _RENEW else None
     if mine is not None and mine.expiry and run.token not in queued:
         # A renewing waiter counts as live: its ticket was raised before the pump looked.
         queued = sorted([*queued, run.token], key=lambda token: before.queue[token].number)
@@ -333,7 +334,7 @@ def _messages(before: PermitState, after: PermitState, run: PermitRun, mail: Mai
     live = before.live(but=run.leaving)
     gone = {token for token in live if token not in after.queue and token not in after.holders}
     mine = before.queue.get(run.token)
-    if run.script == "renew" and mine is not None and mine.expiry and run.token not in after.leases():
+    if run.script in _RENEW and mine is not None and mine.expiry and run.token not in after.leases():
         gone.add(run.token)
     if refused != {token for token in gone if before.queue[token].channel != "-"}:
         return [f"L4: told that they are refused: {sorted(refused)}; were refused: {sorted(gone)}"]

@@ -17,17 +17,19 @@ _PERMITS = ("permits", "fence", "queue", "tickets", "holds")
 
 def _seen(
     store: Store, parts: tuple[str, ...], keys: tuple[bytes, ...]
-) -> tuple[dict[str, Value], dict[str, int]]:
+) -> tuple[list[Value | None], dict[str, int]]:
     now, data, expires = store.now_ms, store.data, store.expires
     key_expiry: dict[str, int] = {}
-    seen: dict[str, Value] = {}
+    seen: list[Value | None] = []
     for part, key in zip(parts, keys, strict=True):
-        if key in data:
-            value = data[key]
+        value = data.get(key)
+        if value is not None:
             expiry = expires.get(key, -1)
-            if expiry < 0 or expiry >= now:
-                seen[part] = value
+            if 0 <= expiry < now:
+                value = None
+            else:
                 key_expiry[part] = expiry
+        seen.append(value)
     return seen, key_expiry
 
 
@@ -37,16 +39,15 @@ def _pairs(value: Value | None) -> dict[bytes, bytes]:
 
 def take_mutex(store: Store, keys: tuple[bytes, ...]) -> Snapshot:
     """The keys of a mutex: name, fence, queue, tickets, holds."""
-    seen, key_expiry = _seen(store, _MUTEX, keys)
-    value, fence, queue = seen.get("name"), _pairs(seen.get("fence")), seen.get("queue")
-    holds = _pairs(seen["holds"]).items() if "holds" in seen else ()
+    (value, record, queue, tickets, held), key_expiry = _seen(store, _MUTEX, keys)
+    fence, holds = _pairs(record), () if held is None else _pairs(held).items()
     return Snapshot(
         store.now_ms,
         value.decode() if isinstance(value, bytes) else None,
         key_expiry.get("name", -2),
         int(fence.get(b"cur", 0)),
         int(fence.get(b"last", 0)),
-        _tickets(queue, _pairs(seen.get("tickets"))) if isinstance(queue, ZSet) else None,
+        _tickets(queue, _pairs(tickets)) if isinstance(queue, ZSet) else None,
         {token.decode(): int(expiry) for token, expiry in holds} if holds else None,
         key_expiry,
     )
@@ -67,8 +68,8 @@ def _ticket(number: float, text: bytes) -> Ticket:
 
 def take_permits(store: Store, keys: tuple[bytes, ...]) -> PermitState:
     """The keys of permits: permits, fence, queue, tickets, holds."""
-    seen, key_expiry = _seen(store, _PERMITS, keys)
-    fence, queue, permits = _pairs(seen.get("fence")), seen.get("queue"), seen.get("permits")
+    (permits, record, queue, waiting, held), key_expiry = _seen(store, _PERMITS, keys)
+    fence = _pairs(record)
     holders: dict[str, tuple[str, int]] = {}
     for member, expiry in permits.scores.items() if isinstance(permits, ZSet) else ():
         mode, _, token = member.decode().partition(":")
@@ -76,11 +77,11 @@ def take_permits(store: Store, keys: tuple[bytes, ...]) -> PermitState:
             # In two modes at once: no invariant knows such a mode.
             both = f"{holders[token][0]} and {mode}" if token in holders else mode
             holders[token] = both, int(expiry)
-    tickets = _pairs(seen.get("tickets"))
+    tickets = _pairs(waiting)
     return PermitState(
         store.now_ms,
         holders,
-        {token.decode(): int(number) for token, number in _pairs(seen.get("holds")).items()},
+        {token.decode(): int(number) for token, number in _pairs(held).items()},
         int(fence.get(b"last", 0)),
         int(fence.get(b"limit", 0)),
         int(fence.get(b"declared", 0)),
