@@ -172,6 +172,21 @@ def test_the_next_speaker_gives_back_and_queues_in_one_script() -> None:
     assert claim.old is None, "it is given back once"
 
 
+@pytest.mark.parametrize(("lone", "more"), [(True, True), (False, False)])
+def test_who_comes_back_in_a_run_waits_for_those_elsewhere(*, lone: bool, more: bool) -> None:
+    rig = Rig(held())
+    rig.acquire()
+    tenure = owner(rig)
+    tenure.lone = lone
+    place, [first, second] = sleepers(rig, 2)
+    assert place.hand_over(tenure, START) is Turn.HANDED
+    sleepers(rig, 1)
+    assert place.hand_over(tenure, START) is Turn.HANDED
+    assert first.served
+    assert second.served, "each of those who were there is served"
+    assert (place.hand_over(tenure, START) is Turn.HANDED) is more
+
+
 def test_a_sleeper_leaves_or_is_served_never_both() -> None:
     rig = Rig(held())
     rig.acquire()
