@@ -32,11 +32,11 @@ RESULTS = ROOT / "tools" / "mutants.json"
 PAGE = ROOT / "docs" / "reference" / "mutants.md"
 DIRECT = {
     "mutex": ["scripts", "locks/test_multi.py", "sessions/test_admin.py"],
-    "permits": ["permits/test_scripts.py", "permits/test_fuzz.py"],
+    "permits": ["scripts/test_exact.py", "permits/test_scripts.py", "permits/test_fuzz.py"],
     "latch": ["gates/test_latch_fuzz.py", "gates/test_latch.py"],
-    "barrier": ["gates/test_barrier_fuzz.py", "gates/test_barrier.py"],
+    "barrier": ["scripts/test_exact.py", "gates/test_barrier_fuzz.py", "gates/test_barrier.py"],
     "election": ["gates/test_election_fuzz.py", "gates/test_election.py", "gates/test_observe.py"],
-    "session": ["sessions", "history"],
+    "session": ["scripts/test_exact.py", "sessions", "history"],
     "redlock": ["redlock"],
     "probe": ["scripts/test_exact.py", "preflight"],
     "primitives": ["scripts", "permits/test_fuzz.py", "permits/test_scripts.py", "gates/test_latch_fuzz.py"],
