@@ -30,7 +30,7 @@ BASELINE = Path(__file__).with_name("baseline.json")
 PAIRS = 40  # counted; each costs the same
 WARM_UP = 20
 TIMED = 150  # for the CPU time, of which the best of some tries counts
-TRIES = 5
+TRIES = 15
 
 TOLERANCE: Mapping[str, float] = {
     "instructions": 0.08,
