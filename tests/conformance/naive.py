@@ -197,13 +197,14 @@ ARITHMETIC = (
 )
 
 AHEAD = (
-    Edit("string.format('%.0f', now_ms + ttl_ms)", "string.format('%.0f', now_ms + ttl_ms + 3600000)"),
+    Edit("'PXAT', now_ms + ttl_ms)", "'PXAT', now_ms + ttl_ms + 3600000)"),
     Edit(
         "grant(token, now_ms + ttl_ms, block, fence)", "grant(token, now_ms + ttl_ms + 3600000, block, fence)"
     ),
 )
 
 BARE_COUNTER = (
+    Edit("math.max((fence[1] or 0) + 1, now_us)", "(fence[1] or 0) + 1"),
     Edit("math.max((last or 0) + 1, now_us)", "(last or 0) + 1"),
     Edit("math.max(tonumber(fence[1] or '0') + 1, now_us)", "tonumber(fence[1] or '0') + 1"),
 )

@@ -67,6 +67,7 @@ MUTANTS: dict[str, tuple[str, str]] = {
     "the quick ticket replaces an older one": ("call('HSETNX', TICKETS", "1 + call('HSET', TICKETS"),
     "the quick ticket goes before the others": ("math.max(now_us, tail + 1)", "tail - 1"),
     "the quick ticket is for who holds": ("if value and value ~= token and waiters", "if value and waiters"),
+    "the quick fence of a free name is the clock alone": ("math.max((fence[1] or 0) + 1, now_us)", "now_us"),
     "the quick fence is the clock alone": ("math.max((last or 0) + 1, now_us)", "now_us"),
     "the quick hand-off grants a dead head": (
         "owner == '-' and tonumber(expiry) > now_ms and",

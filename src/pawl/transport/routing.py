@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 from pawl.core.runtime import Call, Fault, FaultKind, Reply
@@ -33,13 +34,11 @@ class Asking(Call):
 
     __slots__ = ()
 
-    def pack(self, rid: int) -> bytes:
-        """The bytes of ``ASKING`` and one EVAL."""
-        return _ASKING + super().pack_eval(rid)
-
-    def pack_eval(self, rid: int) -> bytes:
-        """The same."""
-        return self.pack(rid)
+    @classmethod
+    def of(cls, call: Call) -> Asking:
+        """Let a call in: whatever packs it, ``ASKING`` goes before, and its text where its digest would be."""
+        begin = _ASKING + call.script.eval
+        return cls(replace(call.script, evalsha=begin, eval=begin), call.body)
 
 
 class Router(ABC):
@@ -177,7 +176,7 @@ class Router(ABC):
         except ValueError as error:
             raise Fault(FaultKind.NOT_REDIS, str(error)) from None
         if redirect.ask:
-            return redirect.address, Asking(call.script, call.body)
+            return redirect.address, Asking.of(call)
         self.slots.assign(redirect.slot, redirect.address)
         return redirect.address, call
 
