@@ -10,7 +10,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks import machine, report, runner, store
+from benchmarks import machine, placement, report, runner, store
 from benchmarks.model import Scenario
 from benchmarks.scenarios import SCENARIOS
 from benchmarks.server import Server, version
@@ -93,6 +93,7 @@ def main(argv: list[str] | None = None) -> int:
     if arguments.only:
         chosen = [_with(scenario, arguments.only) for scenario in chosen]
     if arguments.pin:
+        placement.server()  # says so where that is not possible
         chosen = [replace(scenario, pinned=True) for scenario in chosen]
     facts = machine.facts()
     with Server() as server:

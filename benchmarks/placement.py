@@ -1,4 +1,4 @@
-"""Gives client and server fixed CPUs, for `--pin`.
+"""Gives client and server fixed CPUs, for `--pin` and for the scenarios of one CPU.
 
 Left alone, the kernel puts them on one CPU now and on two then, and on a virtual machine that decides: waking a CPU
 that was given back to the host costs more than everything that any library does. Fixed, everybody gets the same.
@@ -9,7 +9,17 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-__all__ = ["clients", "pin", "server"]
+__all__ = ["anywhere", "clients", "pin", "possible", "server"]
+
+
+def possible() -> bool:
+    """Whether this system lets a process choose its CPUs."""
+    return hasattr(os, "sched_getaffinity")
+
+
+def anywhere() -> frozenset[int]:
+    """Every CPU that there is for this process."""
+    return frozenset(_all())
 
 
 def server() -> frozenset[int]:
@@ -34,6 +44,6 @@ def pin(pid: int, cpus: frozenset[int]) -> None:
 
 
 def _all() -> list[int]:
-    if not hasattr(os, "sched_getaffinity"):
+    if not possible():
         raise SystemExit("--pin needs sched_setaffinity, which only Linux has")
     return sorted(os.sched_getaffinity(0))

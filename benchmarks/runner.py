@@ -63,12 +63,12 @@ def run(
         The samples. After a violation the run ends at once and `violation` says what happened.
     """
     results = Results()
-    ready = [_present(scenario, results) for scenario in scenarios]
+    ready = [
+        _present(scenario, results) for scenario in scenarios if placement.possible() or not scenario.pinned
+    ]
     with ExitStack() as stack, Server(unix=True, tcp=True, persist=False) as server:
         most = max((scenario.nodes for scenario in ready), default=1)
         others = [stack.enter_context(Server(unix=False, persist=False)) for _ in range(most - 1)]
-        if any(scenario.pinned for scenario in ready):
-            placement.pin(server.pid, placement.server())
         begin, longest = time.monotonic(), 0.0
         for number in range(rounds):
             at = time.monotonic()
@@ -103,6 +103,8 @@ def _round(
 ) -> None:
     for node in (server, *others):
         node.command("FLUSHALL")
+    if placement.possible():
+        placement.pin(server.pid, placement.server() if scenario.pinned else placement.anywhere())
     turn = number % max(1, len(scenario.participants))
     playing = [
         participant

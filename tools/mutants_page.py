@@ -22,7 +22,8 @@ Not changed is what decides nothing: docstrings, annotations, decorators, the te
 warn, `__repr__` and `__str__`. A test counts only if it passes without the mutant; a hang only where nothing hangs
 without it. Tests that read or change the text of the code are not asked, and of the others only quick ones, up to a
 minute: what survives here may still be noticed by the rest. What was noticed only after a test was written for it
-counts as noticed.
+counts as noticed: at the first look, with the quickest tests alone, it was 75 of 149 in the core and 105 of 150 in the
+scripts. So a sample by another seed will be between that and this.
 
 A mutant that nobody can tell from pawl is *the same*: it counts neither as noticed nor as missed, and the reason is
 given. This page is written by `python tools/mutate.py report`.

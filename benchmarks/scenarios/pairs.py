@@ -1,4 +1,4 @@
-"""P1, P1t, P2, P3: what acquire and release cost when nobody else wants the name."""
+"""P1, P1c, P1t, P2, P2c, P3: what acquire and release cost when nobody else wants the name."""
 
 from __future__ import annotations
 
@@ -70,6 +70,18 @@ SCENARIOS = (
         seconds=0.15,
     ),
     Scenario(
+        name="P1c",
+        title="the same with client and server on one CPU: without the waking of another",
+        workload="pair-threads",
+        workers=1,
+        participants=(_PAWL, _REDIS, _REDIS_BEST, _PRL, _SHERLOCK, _NG, _SCRIPTS, _EVALSHA),
+        metrics=_METRICS,
+        bars=(_cpu(1.5, 1.3, "floor-evalsha"), _faster(1.8, 2.2)),
+        slices=3,
+        seconds=0.15,
+        pinned=True,
+    ),
+    Scenario(
         name="P1t",
         title="16 threads of one process, each on a name of its own",
         workload="pair-threads",
@@ -101,6 +113,19 @@ SCENARIOS = (
         bars=(_faster(2.0, 2.5),),
         slices=3,
         seconds=0.15,
+        notes=("redis-py here is redis.asyncio.lock.Lock",),
+    ),
+    Scenario(
+        name="P2c",
+        title="the same with client and server on one CPU",
+        workload="pair-tasks",
+        workers=1,
+        participants=(_PAWL, _UVLOOP, _REDIS, _REDIS_BEST, _NG, _MUX),
+        metrics=_METRICS,
+        bars=(_faster(2.0, 2.5),),
+        slices=3,
+        seconds=0.15,
+        pinned=True,
         notes=("redis-py here is redis.asyncio.lock.Lock",),
     ),
     Scenario(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import events, runner, store
+from benchmarks import events, placement, runner, store
 from benchmarks.model import Scenario, ViolationError
 from benchmarks.peers import PEERS, installs
 from benchmarks.scenarios import SCENARIOS
@@ -68,6 +68,21 @@ def test_a_run_gives_every_metric_of_every_participant(tmp_path: Path) -> None:
     store.write(path, scenarios[:1], results, facts, add=True)
     kept = store.results_of(store.load(path))
     assert [len(kept.of("P1", key)) for key in ("pawl", "redis-py")] == [2, 0]
+
+
+@pytest.mark.skipif(not placement.possible(), reason="this system gives a process no CPU of its own")
+def test_what_is_for_one_cpu_keeps_the_server_there_and_nothing_else_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    placed: list[frozenset[int]] = []
+
+    def note(_pid: int, cpus: frozenset[int]) -> None:
+        placed.append(cpus)
+
+    monkeypatch.setattr(placement, "pin", note)
+    runner.run([small("P1c", []), small("P1", [])], 1, lambda _line: None)
+    assert placed == [placement.server(), placement.anywhere()]
+    assert placement.clients(1) == placement.server()
 
 
 def test_a_library_that_cannot_be_had_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
