@@ -245,6 +245,7 @@ FAULTS: dict[str, tuple[str, ...]] = {
     "acquire again lowers its ticket": ("clock_back", "late_copy"),
     "the quick ticket replaces an older one": ("late_copy", "reply_loss"),
     "the fence is the clock alone": ("clock_back",),
+    "the quick fence of a free name is the clock alone": ("clock_back",),
     "the quick fence is the clock alone": ("clock_back",),
     "renew lowers a ticket": ("clock_back",),
     "O4 a resent release is called lost": ("reply_loss",),
