@@ -95,7 +95,7 @@ def _facts(document: Mapping[str, Any]) -> str:
     pinned = (
         "client and server on fixed CPUs"
         if all(run["pinned"] for run in runs)
-        else "wherever the kernel put them; P1c and P2c on one CPU"
+        else "wherever the kernel put them; of P1c, P2c and P4c on fixed CPUs"
     )
     lines.append(f"| placement | {pinned} |")
     lines.append(f"| revision | {', '.join(sorted({str(run['revision']) for run in runs}))} |")

@@ -1,4 +1,4 @@
-"""P4, P5: 32 workers of one process on one name, nothing done while it is held."""
+"""P4, P4c, P5: 32 workers of one process on one name, nothing done while it is held."""
 
 from __future__ import annotations
 
@@ -70,6 +70,18 @@ SCENARIOS = (
         metrics=_METRICS,
         bars=_bars(_AHEAD_OF),
         seconds=0.8,
+        notes=_NOTES,
+    ),
+    Scenario(
+        name="P4c",
+        title="the same with the threads on one CPU and the server on another",
+        workload="contended-threads",
+        workers=32,
+        participants=(_STRICT, _DEFAULT, _PRL, _REDIS, _REDIS_BEST),
+        metrics=_METRICS,
+        bars=_bars(()),
+        seconds=0.8,
+        pinned=True,
         notes=_NOTES,
     ),
     Scenario(

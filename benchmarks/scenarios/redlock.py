@@ -27,6 +27,8 @@ def _bars() -> tuple[Bar, ...]:
         Bar("us_per_pair", kind, 1.0, 0.7, against=against, better="lower")
         for kind in _KINDS
         for against in _SURVIVE
+    ) + tuple(
+        Bar("cpu_us_per_pair", kind, 1.0, 0.7, against="node-redlock", better="lower") for kind in _KINDS
     )
 
 
