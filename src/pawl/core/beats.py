@@ -97,11 +97,13 @@ def _company(engine: Engine, claim: Claim, half: float) -> list[tuple[str, Claim
         return []
     found: list[tuple[str, Claim]] = []
     due = runtime.now() + half
-    # A copy, made in one step: other threads come and go meanwhile.
-    near = tuple(islice(lined.items(), _SEARCHED))
+    # Other threads come meanwhile: a list of keys is made in one step, with nothing allocated that could set off the
+    # garbage collection, and with it a finaliser, in between.
+    near = list(islice(lined, _SEARCHED))
     with engine.guard:
-        for token, other in near:
-            if other.kin != kin or not other.beat_at or other.unsettled or lined.get(token) is not other:
+        for token in near:
+            other = lined.get(token)
+            if other is None or other.kin != kin or not other.beat_at or other.unsettled:
                 continue
             if other.channel != claim.channel:
                 if other.in_a_row >= _IN_A_ROW:

@@ -403,13 +403,14 @@ def _read(
 def _held(
     engine: Engine, primitive: Primitive, options: LockOptions, claim: Claim, reply: Reply, sent_at: float
 ) -> Grant | None:
-    claim.old, old = None, reply[3] <= options.ticket_ms or (claim.unanswered and not options.renew)
+    claim.old = None
+    found = reply[3] <= options.ticket_ms or (claim.unanswered and not options.renew)
     if reply[2] <= 0:
         # The grant was made unseen, and its fence went with the server's fence key: nobody may own it.
         engine.depart(primitive, claim.token, TOMB_MS)
         claim.restart(engine.runtime.new_token())
         return None
-    if old and reply[3] < options.life_ms and not claim.drifted:
+    if found and reply[3] < options.life_ms and not claim.drifted:
         # An earlier copy was granted, and lives as its ticket, or since then with nobody to renew it: raise it once.
         claim.drifted = 1
         return None

@@ -135,7 +135,8 @@ def disperse(engine: Engine, tenure: Tenure) -> None:
     key = tenure.primitive.key
     if key not in engine.rows:
         return
-    asleep = [claim for claim in tuple(engine.lined.values()) if claim.asleep == key]
+    # A list first, in one step: other threads come meanwhile.
+    asleep = [claim for claim in list(engine.lined.values()) if claim.asleep == key]
     if not asleep:
         engine.rows.pop(key, None)
     first = engine.lined.get(tenure.behind[0]) if tenure.behind else None
