@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from math import inf
 from typing import Any
 
@@ -59,6 +60,26 @@ def test_no_more_are_taken_along_than_fit_into_one_question() -> None:
     assert [token for token, _ in _company(rig.engine, speaker(rig), 0.5)] == [
         c.token for c in claims[TOGETHER:]
     ]
+
+
+def test_who_comes_in_the_middle_of_a_garbage_collection_does_no_harm() -> None:
+    rig = Rig()
+    claims = line(rig, 50)
+    me, lined = speaker(rig), rig.engine.lined
+    come = (f"n{number}" for number in range(10_000))
+
+    def another_comes(_phase: str, _info: dict[str, int]) -> None:
+        lined.setdefault(next(come), Claim("n"))
+
+    usual = gc.get_threshold()
+    gc.callbacks.append(another_comes)
+    try:
+        gc.set_threshold(1)
+        found = _company(rig.engine, me, 0.5)
+    finally:
+        gc.set_threshold(*usual)
+        gc.callbacks.remove(another_comes)
+    assert [token for token, _ in found] == [claim.token for claim in claims]
 
 
 def test_the_answer_tells_each_its_place_and_keeps_it_asleep() -> None:

@@ -17,7 +17,6 @@ sleep; a copy of a request that comes late finds no ticket of it.
 
 from __future__ import annotations
 
-from itertools import islice
 from math import inf
 from typing import TYPE_CHECKING, cast
 
@@ -99,7 +98,7 @@ def _company(engine: Engine, claim: Claim, half: float) -> list[tuple[str, Claim
     due = runtime.now() + half
     # Other threads come meanwhile: a list of keys is made in one step, with nothing allocated that could set off the
     # garbage collection, and with it a finaliser, in between.
-    near = list(islice(lined, _SEARCHED))
+    near = list(lined)[:_SEARCHED]
     with engine.guard:
         for token in near:
             other = lined.get(token)
