@@ -9,6 +9,7 @@ import time
 import pytest
 
 import pawl
+from pawl.core.engine import Engine
 from pawl.testing.servers import Server
 from tests.edges.helpers import (
     Script,
@@ -47,6 +48,18 @@ def test_a_lease_is_inert_in_the_child(valkey: Server, client: pawl.Client) -> N
     lease.check()
     assert holder_of(valkey, "inert") == before
     lease.release()
+
+
+def test_a_child_that_forgets_nothing_ends_its_parents_lease(
+    valkey: Server, client: pawl.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The wrong protocol that the test above finds."""
+    monkeypatch.setattr(Engine, "after_fork", lambda _: None)
+    lease = client.lock("taken").acquire()
+    assert in_child(lambda: outcome(lease.release)) == "done"
+    assert holder_of(valkey, "taken") is None
+    with pytest.raises(pawl.NotHeld):
+        lease.release()
 
 
 def test_leaving_the_parents_block_in_the_child_is_silent_and_sends_nothing(

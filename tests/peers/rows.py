@@ -375,6 +375,7 @@ import sys
 from tests.peers.locks import CONTENDERS
 lock = CONTENDERS[sys.argv[1]](int(sys.argv[2]), "n", 8.0)
 print("ready", flush=True)
+sys.stdin.readline()
 lock.acquire(8)
 sys.stdin.readline()
 """
@@ -382,7 +383,6 @@ sys.stdin.readline()
 
 def row_62(rig: Rig) -> None:
     lock = rig.near()
-    must(lock.acquire(1), "it cannot be acquired")
     words = [sys.executable, "-c", _WAIT, rig.kind.label, str(rig.proxy.port)]
     waiters = [
         subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(8)
@@ -391,6 +391,12 @@ def row_62(rig: Rig) -> None:
         for one in waiters:
             assert one.stdout is not None
             must(one.stdout.readline() == "ready\n", "a waiter did not start")
+        # Only now: eight processes may take longer to start than the lease lasts.
+        must(lock.acquire(1), "it cannot be acquired")
+        for one in waiters:
+            assert one.stdin is not None
+            one.stdin.write("\n")
+            one.stdin.flush()
         time.sleep(2.0)
         before = len(rig.proxy.requests())
         time.sleep(1.0)

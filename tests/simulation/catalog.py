@@ -66,6 +66,6 @@ HOLES: dict[str, str] = {
 }
 
 ELSEWHERE: dict[str, str] = {
-    "the forked child releases": "tests/edges/test_fork.py::test_a_lease_is_inert_in_the_child",
+    "the forked child releases": "tests/edges/test_fork.py::test_a_child_that_forgets_nothing_ends_its_parents_lease",
 }
 """What needs a real process: the test that finds it, as path::function."""

@@ -172,6 +172,11 @@ def _one_fence_for_all(self: Place, sleeper: Any, tenure: Any, *rest: Any) -> No
 _hand_to = Place.hand_to
 
 
+def _life_anew(self: Place, sleeper: Any, tenure: Any, now: float, *rest: Any) -> None:
+    _hand_to(self, sleeper, tenure, now, *rest)
+    tenure.valid_until = now + tenure.ttl
+
+
 def _one_fence_for_the_run(engine: Any, tenure: Any, waiting: Any, now: float) -> None:
     _serve(engine, tenure, waiting, now)
     waiting.fence = tenure.fence
@@ -199,6 +204,7 @@ CLIENTS: dict[str, Callable[[], list[Any]]] = {
         patch.object(claim, "_check", _trusting_check),
     ],
     "S9 local owners share a fence": lambda: [patch.object(Place, "hand_to", _one_fence_for_all)],
+    "S9 a hand-over begins the life anew": lambda: [patch.object(Place, "hand_to", _life_anew)],
     "S9 those who follow in a run share a fence": lambda: [
         patch.object(runs, "_serve", _one_fence_for_the_run)
     ],
