@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from datetime import timedelta
 from math import inf, nan
 from typing import Any
@@ -9,6 +11,7 @@ from typing import Any
 import pytest
 
 import pawl
+from pawl._factory import Settings
 from pawl.core.options import LockOptions, check_callback, check_count, check_timeout, check_ttl, seconds
 from pawl.core.runs import RUN
 
@@ -187,3 +190,35 @@ def test_callbacks() -> None:
 def test_who_does_not_want_to_wait_does_not(how: str) -> None:
     assert LockOptions(on_contended=how).timeout == 0.0
     assert LockOptions(on_contended=how, timeout=0).timeout == 0.0
+
+
+def test_what_was_found_good_is_remembered_and_nothing_that_is_not_the_same() -> None:
+    settings = Settings({}, "x", may_be_async=False)
+    found = settings.lock_options({"ttl": 1, "handover": 0})
+    assert settings.lock_options({"ttl": 1, "handover": 0}) is found
+    assert settings.lock_options({"ttl": 2, "handover": 0}).ttl == 2.0
+    assert settings.lock_options({"ttl": 1, "handover": 1}).handover == 1
+    for strange in (True, "1", nan, []):
+        # True equals 1; the others have no place in a dict, or none that can be found again.
+        for _ in range(2):
+            with pytest.raises(pawl.ConfigurationError, match="ttl"):
+                settings.lock_options({"ttl": strange})
+    with pytest.raises(pawl.ConfigurationError, match="unknown option tll"):
+        settings.lock_options({"tll": 1})
+
+
+def test_what_is_remembered_of_options_is_little_and_keeps_nothing_alive() -> None:
+    settings = Settings({}, "x", may_be_async=False)
+
+    def told(_lease: object) -> None:
+        """Told of a loss."""
+
+    alive = weakref.ref(told)
+    assert settings.lock_options({"ttl": 1, "on_lost": told}).on_lost is told
+    del told
+    gc.collect()
+    assert alive() is None
+    first = settings.lock_options({"ttl": 1.0})
+    for number in range(1000):
+        settings.lock_options({"ttl": 2.0 + number})
+    assert settings.lock_options({"ttl": 1.0}) is not first
