@@ -7,6 +7,8 @@ the run that started it.
 from __future__ import annotations
 
 import asyncio
+import gc
+import importlib
 import json
 import os
 import sys
@@ -134,8 +136,43 @@ def _first(error: BaseException) -> BaseException:
 
 
 def main() -> None:
-    """Be the participant that the first argument describes, until standard input ends."""
+    """Be the participant that the first argument describes, until standard input ends.
+
+    Pairs of further arguments are pipes, commands and answers: for each pair there is one such participant.
+    """
     job = Job(**json.loads(sys.argv[1]))
+    pipes = [int(word) for word in sys.argv[2:]]
+    if pipes:
+        _split(job, pipes)
+    else:
+        _be(job)
+
+
+def _split(job: Job, pipes: list[int]) -> None:
+    """Have a child be a participant at each pair of pipes, and wait for all of them."""
+    for module in PEERS[job.peer].modules:
+        importlib.import_module(module)
+    # Nothing here is ever freed: the children need not look at it, and so not copy it.
+    gc.freeze()
+    children: list[int] = []
+    for number in range(0, len(pipes), 2):
+        child = os.fork()
+        if not child:
+            os.dup2(pipes[number], 0)
+            os.dup2(pipes[number + 1], 1)
+            # An answer's end is seen only when no sibling holds its pipe.
+            for pipe in pipes:
+                os.close(pipe)
+            _be(job)
+            os._exit(0)
+        children.append(child)
+    for pipe in pipes:
+        os.close(pipe)
+    for child in children:
+        os.waitpid(child, 0)
+
+
+def _be(job: Job) -> None:
     try:
         if job.workload in ASYNC:
             with asyncio.Runner(loop_factory=_loop_factory(job)) as runner:

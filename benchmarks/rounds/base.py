@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from benchmarks import placement
 from benchmarks.model import Participant, Sample, Scenario
 from benchmarks.peers import PEERS
-from benchmarks.process import Child
+from benchmarks.process import Program
 from benchmarks.server import Server
 from benchmarks.worker import Job
 from pawl.testing.proxy import Proxy
@@ -70,8 +70,9 @@ class Round(ABC):
         self._proxy = proxy
         return proxy.url
 
-    def _start(self) -> Child:
-        return self._context.stack.enter_context(Child(self._job, self._cpus, self._peer.program))
+    def _start(self, number: int = 1) -> Program:
+        program = Program(self._job, self._cpus, self._peer.program, number)
+        return self._context.stack.enter_context(program)
 
     @abstractmethod
     def warm_up(self) -> None:

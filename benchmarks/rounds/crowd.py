@@ -23,7 +23,7 @@ class CrowdRound(Round):
         super().__init__(context, participant)
         if not self._job.workload.startswith("crowd-"):
             self._job = self._job.but(workload="crowd-threads")
-        self._children = [self._start() for _ in range(self._processes)]
+        self._children = self._start(self._processes).children
         self._stats = Stats()
         self._events: list[Event] = []
         self._windows: list[Sample] = []

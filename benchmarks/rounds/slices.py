@@ -25,7 +25,7 @@ class SliceRound(Round):
 
     def __init__(self, context: RoundContext, participant: Participant) -> None:
         super().__init__(context, participant)
-        self._child = self._start()
+        (self._child,) = self._start().children
         self._stats = Stats()
         self._sums: Sample = {}
         self._trips: list[float] = []

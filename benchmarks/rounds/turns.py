@@ -19,7 +19,7 @@ class TurnRound(Round):
 
     def __init__(self, context: RoundContext, participant: Participant) -> None:
         super().__init__(context, participant)
-        self._children = [self._start() for _ in range(2)]
+        self._children = [child for _ in range(2) for child in self._start().children]
         self._wakes: list[float] = []
         self._last_fence = 0.0
         self._stats = Stats()

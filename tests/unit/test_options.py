@@ -198,7 +198,8 @@ def test_what_was_found_good_is_remembered_and_nothing_that_is_not_the_same() ->
     assert settings.lock_options({"ttl": 1, "handover": 0}) is found
     assert settings.lock_options({"ttl": 2, "handover": 0}).ttl == 2.0
     assert settings.lock_options({"ttl": 1, "handover": 1}).handover == 1
-    for strange in (True, "1", nan, []):
+    values: list[Any] = [True, "1", nan, []]
+    for strange in values:
         # True equals 1; the others have no place in a dict, or none that can be found again.
         for _ in range(2):
             with pytest.raises(pawl.ConfigurationError, match="ttl"):

@@ -1,0 +1,89 @@
+"""The processes of a participant: that they are separate, and that none outlives the run."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+import pawl
+from benchmarks.process import Child, ParticipantError, Program
+from benchmarks.worker import Job
+from pawl.testing.servers import Server
+
+PATIENCE = 30.0
+SOON = {"start": 0.0, "seconds": 0.05, "section": 0.0}
+
+
+def job(server: Server, workload: str = "crowd-threads") -> Job:
+    return Job(peer="pawl", workload=workload, url=server.url, name="crowd", workers=1)
+
+
+def family(program: Program) -> list[int]:
+    """Return the pids of a program that has split itself: the first is that of the one that waits."""
+    first = program.pids[0]
+    children = Path(f"/proc/{first}/task/{first}/children").read_text().split()
+    return [first, *map(int, children)]
+
+
+def gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+def wait_until_gone(pids: list[int]) -> None:
+    until = time.monotonic() + PATIENCE
+    while not all(map(gone, pids)):
+        assert time.monotonic() < until, pids
+        time.sleep(0.01)
+
+
+def work(children: list[Child]) -> list[int]:
+    """Let them work at once; return how many grants each had."""
+    for child in children:
+        child.tell(SOON | {"start": time.monotonic() + 0.05})
+    return [len(child.hear(PATIENCE)["events"]) for child in children]
+
+
+@pytest.mark.parametrize("workload", ["crowd-threads", "crowd-tasks"])
+def test_siblings_work_at_once_and_end_together(valkey: Server, workload: str) -> None:
+    with Program(job(valkey, workload), number=3) as program:
+        for child in program.children:
+            child.hear(PATIENCE)
+        pids = family(program)
+        assert len(set(pids)) == 4
+        assert all(work(program.children))
+        clients = valkey.command("CLIENT", "LIST")
+        assert isinstance(clients, bytes)
+        assert clients.count(b"addr=127.0.0.1") >= 3
+    wait_until_gone(pids)
+
+
+def test_a_sibling_that_dies_is_told_of_and_takes_nobody_along(valkey: Server) -> None:
+    with Program(job(valkey), number=2) as program:
+        for child in program.children:
+            child.hear(PATIENCE)
+        os.kill(family(program)[1], signal.SIGKILL)
+        with pytest.raises(ParticipantError, match=r"crowd: (died|ended early)"):
+            program.children[0].ask(SOON | {"start": time.monotonic()}, PATIENCE)
+        assert work(program.children[1:])[0] > 0
+
+
+def test_who_is_in_the_middle_of_a_lock_is_ended_all_the_same(valkey: Server) -> None:
+    with pawl.connect(valkey.url) as client, client.lock("crowd"):
+        with Program(job(valkey), number=2) as program:
+            for child in program.children:
+                child.hear(PATIENCE)
+                child.tell(SOON | {"start": time.monotonic()})
+            pids = family(program)
+            until = time.monotonic() + PATIENCE
+            while client.inspect("crowd").queue_length < 2:
+                assert time.monotonic() < until
+                time.sleep(0.01)
+        wait_until_gone(pids)
