@@ -165,6 +165,7 @@ def hand_on(engine: Engine, lease: BaseLease) -> bool:
         look_ahead(engine, place, lease)
     now = engine.runtime.now()
     sleeper: Sleeper | None = None
+    heir: Sleeper | None = None
     try:
         with engine.guard:
             if (
@@ -180,14 +181,21 @@ def hand_on(engine: Engine, lease: BaseLease) -> bool:
             granted_at = tenure.granted_at
             sleeper = place.sleepers[0]
             place.hand_to(sleeper, tenure, now, lease)
+            if place.streak >= place.most and not tenure.lone and tenure.quorum is None:
+                heir = place.sleepers[0] if place.sleepers else None
+                place.part(tenure, heir, Claim(engine.runtime.new_token()))
         # As early as can be: the other thread takes a while to wake, and the rest is done meanwhile.
         sleeper.parker.unpark()
+        if heir is not None:
+            heir.parker.unpark()
         engine.forget_holder(tenure, lease._who)
         if engine.observer is not None:
             engine.observer.released(tenure.primitive, granted_at, "released")
     except BaseException:
         if sleeper is not None and sleeper.number:
             sleeper.parker.unpark()
+            if heir is not None:
+                heir.parker.unpark()
             engine.forget_holder(tenure, lease._who)
         raise
     return True
