@@ -282,6 +282,36 @@ def test_row_12_interrupt_at_every_step_of_a_release_in_strict_order(
     assert len(not_begun) <= 2
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("heirs", [0, 1])
+def test_row_12_interrupt_at_every_step_of_a_release_to_the_last_of_a_run(
+    heirs: int, pair: tuple[pawl.Client, pawl.Client], server: Server
+) -> None:
+    """Another client waited too: who is next here, if anybody, queues while the last one holds."""
+    client, rival = pair
+    lock = client.lock("n", ttl=TTL, ticket_ttl=TICKET, handover=1)
+
+    @contextlib.contextmanager
+    def prepared() -> Iterator[Callable[[], Any]]:
+        held = rival.lock("n", ttl=TTL).acquire(5)
+        first = in_thread(lambda: lock.acquire(5))
+        until(lambda: waiters(server, "n") == 1)
+        held.release()
+        lease = first.result(5)
+        assert not lease._tenure.lone
+        behind: list[Future[None]] = []
+        for count in range(1, heirs + 2):
+            behind.append(in_thread(lambda: lock.acquire(5).release()))
+            until(lambda n=count: sum(len(p.sleepers) for p in client._engine.places._places.values()) == n)  # type: ignore[misc]
+        yield lease.release
+        with contextlib.suppress(pawl.NotHeld):
+            lease.release()
+        for waiter in behind:
+            waiter.result(5)
+
+    assert sweep(server, client, prepared) > 15
+
+
 @contextlib.contextmanager
 def row_of(client: pawl.Client, server: Server) -> Iterator[pawl.Lease]:
     """The first lease of a run whose message named as many as it could: who comes now leaves its answer unread."""

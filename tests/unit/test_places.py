@@ -187,6 +187,43 @@ def test_who_comes_back_in_a_run_waits_for_those_elsewhere(*, lone: bool, more: 
     assert (place.hand_over(tenure, START) is Turn.HANDED) is more
 
 
+@pytest.mark.parametrize("elsewhere", [True, False])
+def test_the_next_one_queues_while_the_last_of_a_run_holds(*, elsewhere: bool) -> None:
+    rig = Rig(held(), RELEASED, handover=1)
+    lease = rig.acquire()
+    tenure = owner(rig)
+    tenure.lone = not elsewhere
+    place, [last, heir, third] = sleepers(rig, 3)
+    assert rig.release(lease) is Release.RELEASED
+    assert last.tenure is tenure
+    assert (heir.claim is not None) is elsewhere, "while nobody else waits, the run may go on"
+    assert not third.served
+    if heir.claim is None:
+        return
+    assert heir.claim.old is None, "the last owner gives it back by itself"
+    assert place.keeper() is heir
+    assert (tenure.place, place.streak) == (None, 0)
+    later = BaseLease(rig.engine, tenure, last.fence, "me", 1)
+    assert rig.release(later) is Release.RELEASED
+    assert rig.sent == ["acquire", "leave"]
+    assert not third.served, "its turn is for the one before to pass on"
+
+
+def test_who_comes_while_the_last_of_a_run_holds_queues_by_itself() -> None:
+    rig = Rig(held())
+    lease = rig.acquire()
+    tenure = owner(rig)
+    tenure.lone = False
+    place, [last] = sleepers(rig, 1)
+    rig.release(lease)
+    assert last.tenure is tenure
+    assert place.closed
+    assert tenure.place is None
+    late = Sleeper()
+    assert rig.engine.places.join(rig.plan.spot, late) is not place
+    assert not late.waits
+
+
 def test_a_sleeper_leaves_or_is_served_never_both() -> None:
     rig = Rig(held())
     rig.acquire()

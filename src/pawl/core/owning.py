@@ -37,8 +37,8 @@ def own_grant(
     tenure.place = place
     tenure.unanswered = claim.unanswered
     tenure.quorum = grant.quorum
+    tenure.lone = claim.rank is None
     if place is not None:
-        tenure.lone = claim.rank is None
         place.keeper = ref(tenure)
         place.streak = 0
         tenure.turn = claim.turn

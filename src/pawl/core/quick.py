@@ -194,8 +194,7 @@ def hand_on(engine: Engine, lease: BaseLease) -> bool:
     except BaseException:
         if sleeper is not None and sleeper.number:
             sleeper.parker.unpark()
-            if heir is not None:
-                heir.parker.unpark()
+            (heir or sleeper).parker.unpark()
             engine.forget_holder(tenure, lease._who)
         raise
     return True
