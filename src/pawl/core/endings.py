@@ -18,7 +18,7 @@ from pawl.core.lease import BaseLease
 from pawl.core.names import WIRE_VERSION
 from pawl.core.quick import end, hand_on
 from pawl.core.runs import disband
-from pawl.core.runtime import DEAF, Call, Fault, Reply, behind_subscribe
+from pawl.core.runtime import Call, Fault, Reply
 from pawl.core.tenure import Tenure, loss_from
 from pawl.core.validity import to_ms, valid_until
 from pawl.errors import BackendUnavailable, ConfigurationError, LeaseLost, NotHeld, NotSupported, PawlError
@@ -66,8 +66,6 @@ async def release(engine: Engine, lease: BaseLease) -> Release:
             outcome = await _release(engine, lease)
         else:
             answer: Reply | Fault
-            if not tenure.lone and line.channel != DEAF:
-                call = behind_subscribe(call, line.channel)
             try:
                 asked = line.ask(call, tenure.options.request_timeout)
                 answer = asked if isinstance(asked, list) else await asked

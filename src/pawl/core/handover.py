@@ -204,7 +204,7 @@ class Place:
         sleeper.tenure = tenure
         del self.sleepers[0]
 
-    def part(self, tenure: Tenure, heir: Sleeper | None, claim: Claim) -> None:
+    def part(self, tenure: Tenure, claim: Claim) -> Sleeper | None:
         """Let those who sleep go on without a tenure whose last owner of a run has it. Under the guard.
 
         The next of them queues on the server while that one is still at it. So the owner gives the name back by itself,
@@ -212,14 +212,17 @@ class Place:
 
         Args:
             tenure: What is held.
-            heir: The first sleeper, whom the caller must wake; None: nobody sleeps, and the place is closed.
-            claim: What it is to speak for.
+            claim: What the first sleeper is to speak for.
+
+        Returns:
+            That sleeper, whom the caller must wake; None: nobody sleeps, and the place is closed.
         """
-        if heir is None:
+        if not self.sleepers:
             self.close()
             tenure.place = None
-            return
-        keeper: ref[Sleeper | Tenure] = ref(heir)
+            return None
+        keeper: ref[Sleeper | Tenure] = ref(self.sleepers[0])
+        heir = self.sleepers[0]
         # No call from here on; see the module.
         tenure.place = None
         self.keeper = keeper
@@ -228,6 +231,7 @@ class Place:
         heir.turn = claim.turn = self.turn
         heir.claim = claim
         del self.sleepers[0]
+        return heir
 
     def may_hand_over(self, tenure: Tenure, now: float) -> bool:
         """Whether the rules allow a hand-over now to a sleeper that there is. Under the guard."""

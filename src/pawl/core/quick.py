@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, cast
 from pawl.core.ahead import look_ahead
 from pawl.core.candidate import Granted, is_open, question_of
 from pawl.core.claim import Claim, patience
-from pawl.core.handover import Place
+from pawl.core.handover import Place, Sleeper
 from pawl.core.quorum import GrantVotes
 from pawl.core.runs import disperse
 from pawl.core.runs import hand_on as next_in_run
+from pawl.core.runtime import behind_subscribe
 from pawl.core.tenure import Tenure
 from pawl.core.validity import valid_until
 from pawl.errors import PawlError
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable
 
     from pawl.core.engine import Engine
-    from pawl.core.handover import Sleeper
     from pawl.core.lease import BaseLease
     from pawl.core.operations import NewLease, Plan
     from pawl.core.quorum import QuorumLine, QuorumPrimitive, QuorumRuntime
@@ -164,8 +164,7 @@ def hand_on(engine: Engine, lease: BaseLease) -> bool:
     if 0 < tenure.options.asks_at <= place.streak:
         look_ahead(engine, place, lease)
     now = engine.runtime.now()
-    sleeper: Sleeper | None = None
-    heir: Sleeper | None = None
+    sleeper = heir = None
     try:
         with engine.guard:
             if (
@@ -181,9 +180,8 @@ def hand_on(engine: Engine, lease: BaseLease) -> bool:
             granted_at = tenure.granted_at
             sleeper = place.sleepers[0]
             place.hand_to(sleeper, tenure, now, lease)
-            if place.streak >= place.most and not tenure.lone and tenure.quorum is None:
-                heir = place.sleepers[0] if place.sleepers else None
-                place.part(tenure, heir, Claim(engine.runtime.new_token()))
+            if place.streak >= place.most and not tenure.lone:
+                heir = place.part(tenure, Claim(engine.runtime.new_token()))
         # As early as can be: the other thread takes a while to wake, and the rest is done meanwhile.
         sleeper.parker.unpark()
         if heir is not None:
@@ -192,12 +190,19 @@ def hand_on(engine: Engine, lease: BaseLease) -> bool:
         if engine.observer is not None:
             engine.observer.released(tenure.primitive, granted_at, "released")
     except BaseException:
-        if sleeper is not None and sleeper.number:
-            sleeper.parker.unpark()
-            (heir or sleeper).parker.unpark()
-            engine.forget_holder(tenure, lease._who)
+        _hand_on_after_all(engine, lease, place, sleeper)
         raise
     return True
+
+
+def _hand_on_after_all(engine: Engine, lease: BaseLease, place: Place, sleeper: Sleeper | None) -> None:
+    """Ctrl-C in the middle of ``hand_on``: whoever was given something by then is woken."""
+    if sleeper is not None and sleeper.number:
+        sleeper.parker.unpark()
+        engine.forget_holder(lease._tenure, lease._who)
+    heir = place.keeper()
+    if isinstance(heir, Sleeper) and heir.waits:
+        heir.parker.unpark()
 
 
 def cut_short(engine: Engine, lease: BaseLease, error: BaseException) -> None:
@@ -245,8 +250,10 @@ def end(engine: Engine, lease: BaseLease) -> Call | None:
     if engine.rows:
         disperse(engine, tenure)
     if tenure.spot and (engine.lined or tenure.spent):
-        return tenure.leave(0, 0, tenure.options.block if engine.lined else 0)
-    return tenure.primitive.leave(tenure.token, 0, 0)
+        call = tenure.leave(0, 0, tenure.options.block if engine.lined else 0)
+    else:
+        call = tenure.primitive.leave(tenure.token, 0, 0)
+    return call if tenure.lone else behind_subscribe(call, engine.runtime.channel())
 
 
 def _may_come_late(engine: Engine, kept: Granted) -> bool:
