@@ -64,6 +64,7 @@ class SlotMap:
         self.stale: bool = True
         self.loaded_at: float = float("-inf")
         self._owners: list[Address | None] = [None] * SLOTS
+        self._ranges: list[Range] | None = None
         self._masters: tuple[Address, ...] = ()
 
     @property
@@ -83,6 +84,7 @@ class SlotMap:
     def assign(self, slot: int, master: Address) -> None:
         """Take one redirection into account; more than one slot may have moved, so the map is stale."""
         self._owners[slot] = master
+        self._ranges = None
         self.stale = True
 
     def load(self, ranges: Iterable[Range], now: float) -> bool:
@@ -91,6 +93,12 @@ class SlotMap:
         Returns:
             True if a master of before serves nothing any more: another stands in for it, or it gave all away.
         """
+        ranges = list(ranges)
+        if ranges == self._ranges:
+            # Mostly nothing has moved, and a node was only busy: the map is not made again.
+            self.loaded_at = now
+            self.stale = False
+            return False
         owners: list[Address | None] = [None] * SLOTS
         masters: set[Address] = set()
         for first, last, master in ranges:
@@ -98,6 +106,8 @@ class SlotMap:
             masters.add(master)
         gone = bool(set(self._masters) - masters)
         self._owners, self._masters = owners, tuple(sorted(masters))
+        # Last: whoever assigns meanwhile has it made again.
+        self._ranges = ranges
         self.loaded_at = now
         self.stale = False
         return gone

@@ -23,6 +23,9 @@ T = TypeVar("T")
 _ASKING = pack(b"ASKING")
 _MOST_HOPS = 8
 _PATIENCE = 0.5
+_LEAST_SHARE = 0.05
+"""Seconds for a node that is asked for the map, at least."""
+
 _LEAST_PAUSE = 0.05
 """Seconds between two loads of the map: many calls learn of the same move at once."""
 
@@ -57,7 +60,7 @@ class Router(ABC):
         self._seeds: tuple[Address, ...] = tuple(
             (node.settings["host"], node.settings["port"]) for node in target.nodes
         )
-        self._silent: Address | None = None
+        self._silent_at: dict[Address, float] = {}
         self._now = now
         self._ask = ask
         self._turn = 0
@@ -102,14 +105,22 @@ class Router(ABC):
     async def _load(self, timeout: float) -> None:
         faults: list[Fault] = []
         known = dict.fromkeys((*self.slots.masters, *self._seeds))
-        # The node that did not answer last time is asked last.
-        for address in sorted(known, key=lambda address: address == self._silent):
+        end = self._now() + timeout
+        # Who did not answer lately is asked last.
+        for address in sorted(known, key=lambda address: self._silent_at.get(address, 0.0)):
+            share = timeout
+            if self.slots.known:
+                # All of them together: who asks may have the end of a lease to tell by then.
+                share = max((end - self._now()) / 2, _LEAST_SHARE)
+                if faults and self._now() + share > end:
+                    break
             endpoint = self.endpoint(address)
             try:
-                reply = await self._ask(endpoint, ("CLUSTER", "SLOTS"), timeout)
+                reply = await self._ask(endpoint, ("CLUSTER", "SLOTS"), share)
                 ranges = read_ranges(reply, address[0])
             except Fault as fault:
                 faults.append(fault)
+                self._silent_at[address] = self._now()
                 continue
             except ValueError as error:
                 faults.append(Fault(FaultKind.NOT_REDIS, f"{endpoint.shown}: {error}", final=True))
@@ -185,7 +196,7 @@ class Router(ABC):
         if fault.kind in _DOUBTFUL:
             self.slots.stale = True
         if fault.kind in (FaultKind.UNREACHABLE, FaultKind.UNANSWERED):
-            self._silent = address
+            self._silent_at[address] = self._now()
 
     async def route_many(self, calls: Sequence[Call], timeout: float) -> list[Reply | Fault]:
         """Run several scripts, one write for each node; one outcome each, in order."""
