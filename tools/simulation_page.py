@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "src"))
 
 from pawl.testing.sim.campaign import may_meet  # noqa: E402 - the checkout has to be on the path first
-from pawl.testing.sim.plan import FAULTS, OPERATIONS, TOPOLOGIES  # noqa: E402
+from pawl.testing.sim.plan import EVERYWHERE, FAULTS, OPERATIONS, TOPOLOGIES  # noqa: E402
 
 RESULTS = ROOT / "tools" / "simulated.json"
 PAGE = ROOT / "docs" / "reference" / "simulated.md"
@@ -48,16 +48,22 @@ def page(known: dict[str, Any]) -> str:
         million=1e6 / rate / 3600,
     )
     met: dict[str, int] = known["met"]
-    rows = [[fault, *[_met(met, fault, what) for what in OPERATIONS]] for fault in FAULTS]
+    rows = [[fault, *[_met(met, fault, what) for what in OPERATIONS]] for fault in faults_of(known)]
     text += _table(["", *OPERATIONS], rows)
     text += "\n## Primitives and servers\n\nHow many seeds were about what, and on which servers.\n\n"
     where: dict[str, int] = known["topologies"]
     families = sorted({pair.split(" ")[0] for pair in where})
+    servers = [one for one in TOPOLOGIES if one in {pair.split(" ")[1] for pair in where}]
     text += _table(
-        ["", *TOPOLOGIES],
-        [[one, *[f"{where.get(f'{one} {other}', 0):,}" for other in TOPOLOGIES]] for one in families],
+        ["", *servers],
+        [[one, *[f"{where.get(f'{one} {other}', 0):,}" for other in servers]] for one in families],
     )
     return text
+
+
+def faults_of(known: dict[str, Any]) -> tuple[str, ...]:
+    """The faults that its seeds could draw: a campaign from before there were clusters has none of theirs."""
+    return FAULTS if any(pair.endswith(" cluster") for pair in known["topologies"]) else EVERYWHERE
 
 
 def _verdict(known: dict[str, Any]) -> str:

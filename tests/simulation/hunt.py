@@ -12,6 +12,7 @@ from pawl.testing.sim import draw, run
 from pawl.testing.sim.simulation import quiet
 from tests.scripts.test_fuzz import MUTANTS as FUZZED
 from tests.simulation import mutants as of_one
+from tests.simulation import mutants_cluster as of_cluster
 from tests.simulation import mutants_several as of_several
 from tests.simulation.mutants import Edit, edit, wrong
 
@@ -43,13 +44,14 @@ class Mutant(NamedTuple):
 
 
 def _mutant(name: str, patches: Callable[[], list[Any]], change: Edit | None) -> Mutant:
-    families, topologies = of_several.WHERE.get(name, (("mutex",), ("single",)))
-    faults = of_several.FAULTS.get(name) or of_one.FAULTS.get(name, ())
+    where = {**of_several.WHERE, **of_cluster.WHERE}
+    families, topologies = where.get(name, (("mutex",), ("single",)))
+    faults = {**of_one.FAULTS, **of_several.FAULTS, **of_cluster.FAULTS}.get(name, ())
     return Mutant(patches, change, faults, families, topologies)
 
 
 def _all() -> dict[str, Mutant]:
-    clients = {**of_one.CLIENTS, **of_several.CLIENTS}
+    clients = {**of_one.CLIENTS, **of_several.CLIENTS, **of_cluster.CLIENTS}
     scripts = {**of_one.SCRIPTS, **FUZZED, **of_several.SCRIPTS}
     unseen = {*of_one.UNSEEN, *of_several.UNSEEN}
     found = {name: _mutant(name, patches, None) for name, patches in clients.items()}

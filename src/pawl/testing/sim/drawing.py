@@ -11,7 +11,17 @@ from dataclasses import replace
 from random import Random
 
 from pawl.testing.sim.forms import FAMILIES, Lock, draw_locks, draw_step
-from pawl.testing.sim.plan import CLIENT, FAULTS, NETWORK, OPERATIONS, Client, Fault, Operation, Plan
+from pawl.testing.sim.plan import (
+    CLIENT,
+    CLUSTER,
+    EVERYWHERE,
+    NETWORK,
+    OPERATIONS,
+    Client,
+    Fault,
+    Operation,
+    Plan,
+)
 
 __all__ = ["draw"]
 
@@ -29,6 +39,9 @@ _TOPOLOGIES: dict[str, dict[str, float]] = {
     "election": {"single": 0.85, "pair": 0.15},
 }
 """What the servers may be to each other, for each family."""
+
+_CLUSTERS = 0.12
+"""The share of the seeds with one server that have a cluster instead."""
 
 _NOT_MASTERS = frozenset({"failover_synced", "failover_lagging", "message_loss"})
 """Faults that independent masters do not have: they have no replicas, and wake nobody."""
@@ -49,19 +62,22 @@ def draw(
     family = _pick(rng, {one: FAMILIES[one] for one in families or FAMILIES})
     known = _TOPOLOGIES.get(family, {"single": 1.0})
     topology = _pick(rng, {one: known.get(one, 1e-9) for one in topologies or known})
+    if topology == "cluster" or (topology == "single" and not topologies):
+        # A generator of its own: what the seeds with other servers decide stays as it is.
+        own = Random(f"cluster of {seed}")  # noqa: S311 - repeatable, on purpose
+        if own.random() < _CLUSTERS or topology == "cluster":
+            rng, topology = own, "cluster"
     ttl = rng.choice((0.3, 1.0, 1.0, 3.0, 3.0, 3.0))
     locks = draw_locks(rng, family, topology, ttl)
     span = rng.choice((1.0, 3.0, 6.0))
     clients = _clients(rng, locks, span)
-    possible = [
-        kind for kind in only or FAULTS if not topology.startswith("redlock") or kind not in _NOT_MASTERS
-    ]
-    kinds = only or rng.sample(possible, rng.choice((1, 2, 2, 3, 4)))
-    kinds = [kind for kind in kinds if kind in possible] or ["delay"]
+    kinds = _kinds(rng, only, topology)
     aims = _aims(clients)
     drawn = [
         _fault(rng, rng.choice(kinds), span, len(clients), aims) for _ in range(rng.choice((1, 2, 3, 5)))
     ]
+    if topology == "cluster" and not only and not any(fault.kind in CLUSTER for fault in drawn):
+        drawn.append(_fault(rng, kinds[0], span, len(clients), aims))
     if seed % _LOSES == _LOSES - 1 and not only and family not in ("latch", "barrier"):
         drawn += _losses(seed, len(clients), ttl, span)
     return Plan(
@@ -76,6 +92,19 @@ def draw(
         primitive=family,
         topology=topology,
     )
+
+
+def _kinds(rng: Random, only: Sequence[str], topology: str) -> list[str]:
+    """The few kinds of faults of a run."""
+    possible = [
+        kind for kind in only or EVERYWHERE if not topology.startswith("redlock") or kind not in _NOT_MASTERS
+    ]
+    if only:
+        return possible or ["delay"]
+    if topology == "cluster":
+        # What only a cluster has, with or without what all have.
+        return rng.sample(CLUSTER, rng.choice((1, 1, 2))) + rng.sample(possible, rng.choice((0, 1, 1, 2, 3)))
+    return rng.sample(possible, rng.choice((1, 2, 2, 3, 4)))
 
 
 def _losses(seed: int, clients: int, ttl: float, span: float) -> list[Fault]:

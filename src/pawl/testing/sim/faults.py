@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pawl.testing.sim.plan import NETWORK, Fault
 
 if TYPE_CHECKING:
-    from pawl.testing.sim.node import Node
+    from pawl.testing.sim.node import Keys, Node
     from pawl.testing.sim.pair import Pair
     from pawl.testing.sim.simulation import Simulation
 
@@ -24,7 +24,7 @@ def _node(sim: Simulation, fault: Fault) -> Node:
 def strike(sim: Simulation, fault: Fault) -> None:
     """Have a fault that was aimed happen soon."""
     world = sim.world
-    kept = [_node(sim, fault).store.snapshot()] if fault.kind in ("crash_tail", "failover_lagging") else []
+    kept = [_keep(sim, fault)] if fault.kind in ("crash_tail", "failover_lagging") else []
     world.at(world.now + world.random.random() * 4 * sim.plan.base, lambda _: _strike(sim, fault, kept))
 
 
@@ -35,18 +35,29 @@ def plant(sim: Simulation, fault: Fault) -> None:
         world.at(fault.at, lambda _: sim.aim(fault))
     elif fault.kind in ("crash_tail", "failover_lagging"):
         kept: list[Any] = []
-        if fault.kind == "failover_lagging" and sim.fleet.pair is not None:
-            world.at(max(0.0, fault.at - fault.amount), lambda _: _freeze(sim, fault.amount))
-        world.at(max(0.0, fault.at - fault.amount), lambda _: kept.append(_node(sim, fault).store.snapshot()))
+        if fault.kind == "failover_lagging":
+            world.at(max(0.0, fault.at - fault.amount), lambda _: _freeze(sim, fault))
+        world.at(max(0.0, fault.at - fault.amount), lambda _: kept.append(_keep(sim, fault)))
         world.at(fault.at, lambda _: _strike(sim, fault, kept))
     else:
         world.at(fault.at, lambda _: _strike(sim, fault, []))
 
 
-def _freeze(sim: Simulation, seconds: float) -> None:
-    pair = sim.fleet.pair
+def _freeze(sim: Simulation, fault: Fault) -> None:
+    pair = _node(sim, fault).pair
     if pair is not None:
-        pair.frozen_until = max(pair.frozen_until, sim.world.now + seconds)
+        pair.frozen_until = max(pair.frozen_until, sim.world.now + fault.amount)
+
+
+def _keep(sim: Simulation, fault: Fault) -> tuple[Node, Keys]:
+    node = _node(sim, fault)
+    return node, node.store.snapshot()
+
+
+def _tail_of(node: Node, kept: list[Any]) -> Keys | None:
+    """What a server had a moment before; None, what it has, if its slot had another server by then."""
+    whose, keys = kept[0]
+    return keys if whose is node or (node.pair is not None and whose.pair is node.pair) else None
 
 
 def _strike(sim: Simulation, fault: Fault, kept: list[Any]) -> None:
@@ -100,7 +111,7 @@ def _crash_keep(sim: Simulation, fault: Fault, _: list[Any]) -> None:
 
 
 def _crash_tail(sim: Simulation, fault: Fault, kept: list[Any]) -> None:
-    _down(sim, fault, fault.last, lambda node: node.start(kept[0], noticed=sim.fleet.masters))
+    _down(sim, fault, fault.last, lambda node: node.start(_tail_of(node, kept), noticed=sim.fleet.masters))
 
 
 def _crash_empty(sim: Simulation, fault: Fault, _: list[Any]) -> None:
@@ -112,17 +123,19 @@ def _failover_synced(sim: Simulation, fault: Fault, _: list[Any]) -> None:
         node.set_clock(fault.amount)
         node.start(None)
 
-    if sim.fleet.pair is not None:
-        _switch(sim, sim.fleet.pair, fault, arrived=True)
+    pair = _node(sim, fault).pair
+    if pair is not None:
+        _switch(sim, pair, fault, arrived=True)
     else:
         _down(sim, fault, fault.last + _SERVER_DOWN, promote)
 
 
 def _failover_lagging(sim: Simulation, fault: Fault, kept: list[Any]) -> None:
-    if sim.fleet.pair is not None:
-        _switch(sim, sim.fleet.pair, fault, arrived=False)
+    pair = _node(sim, fault).pair
+    if pair is not None:
+        _switch(sim, pair, fault, arrived=False)
     else:
-        _down(sim, fault, fault.last + _SERVER_DOWN, lambda node: node.start(kept[0]))
+        _down(sim, fault, fault.last + _SERVER_DOWN, lambda node: node.start(_tail_of(node, kept)))
 
 
 def _switch(sim: Simulation, pair: Pair, fault: Fault, *, arrived: bool) -> None:
@@ -130,7 +143,8 @@ def _switch(sim: Simulation, pair: Pair, fault: Fault, *, arrived: bool) -> None
     world, old = sim.world, pair.master
     if not old.up or not pair.replica.up or pair.replica.loading:
         return
-    dies = arrived or world.random.random() < 0.5
+    # In a cluster a master that is cut off serves nothing any more by the time its replica stands in.
+    dies = arrived or sim.fleet.cluster is not None or world.random.random() < 0.5
     if dies:
         _break(sim, old)
         old.crash()
@@ -170,6 +184,8 @@ def _down(sim: Simulation, fault: Fault, seconds: float, start: Callable[[Node],
 
     def up(_: object) -> None:
         start(node)
+        if sim.fleet.cluster is not None:
+            sim.fleet.cluster.started(node)
         sim.oracle.refresh(node)
 
     sim.world.at(sim.world.now + seconds, up)
@@ -245,6 +261,52 @@ def _close(sim: Simulation, fault: Fault, _: list[Any]) -> None:
     sim.close(fault.client or 0, restart_after=fault.last)
 
 
+def _slot_move(sim: Simulation, fault: Fault, _: list[Any]) -> None:
+    """A slot is another master's at once, as servers that move slots whole do it."""
+    cluster = sim.fleet.cluster
+    if cluster is not None and (slot := cluster.depart(fault.node)) >= 0:
+        cluster.arrive(slot, fault.last)
+
+
+def _slot_half(sim: Simulation, fault: Fault, _: list[Any]) -> None:
+    """A slot is on its way for a while, key by key; then it is there, or was called back."""
+    cluster, world = sim.fleet.cluster, sim.world
+    slot = -1 if cluster is None else cluster.depart(fault.node)
+    if cluster is None or slot < 0:
+        return
+    for _step in range(world.random.randrange(4)):
+        when = world.now + fault.last * world.random.random()
+        world.at(when, lambda _: cluster.carry(slot, world.random.random()))
+    back = world.random.random() < 0.25
+    world.at(world.now + fault.last, lambda _: cluster.arrive(slot, fault.last, back=back))
+
+
+def _shard_failover(sim: Simulation, fault: Fault, _: list[Any]) -> None:
+    """``CLUSTER FAILOVER``: master and replica change places, with nothing lost and all connections kept."""
+    world, old = sim.world, _node(sim, fault)
+    pair = old.pair
+    if pair is None or sim.fleet.cluster is None or not old.up or not pair.replica.up or not pair.follows:
+        return
+    pause = min(fault.last, _SERVER_DOWN) * world.random.random()
+    old.stalled_until = max(old.stalled_until, world.now + pause)
+
+    def change(_: object) -> None:
+        new = pair.replica
+        if pair.master is old and old.up and new.up and pair.follows:
+            pair.promote(arrived=True)
+            if new.shift_us != old.shift_us:
+                new.lost_memory_at = world.now
+            pair.follow(old)
+
+    world.at(world.now + pause, change)
+
+
+def _cluster_down(sim: Simulation, fault: Fault, _: list[Any]) -> None:
+    cluster = sim.fleet.cluster
+    if cluster is not None:
+        cluster.down_until = max(cluster.down_until, sim.world.now + fault.last)
+
+
 _DONE: dict[str, Callable[[Simulation, Fault, list[Any]], None]] = {
     "delay": _delay,
     "reset": _reset,
@@ -269,4 +331,8 @@ _DONE: dict[str, Callable[[Simulation, Fault, list[Any]], None]] = {
     "kill": _kill,
     "cancel": _cancel,
     "close": _close,
+    "slot_move": _slot_move,
+    "slot_half": _slot_half,
+    "shard_failover": _shard_failover,
+    "cluster_down": _cluster_down,
 }

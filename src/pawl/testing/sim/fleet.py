@@ -1,12 +1,14 @@
-"""The servers of a run: one, a master with a replica, or several independent masters."""
+"""The servers of a run: one, a master with a replica, several independent masters, or a cluster."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from pawl.testing.sim.cluster import Cluster
 from pawl.testing.sim.node import Node
 from pawl.testing.sim.pair import Pair
+from pawl.testing.sim.plan import MOVES
 
 if TYPE_CHECKING:
     from pawl.testing.sim.plan import Plan
@@ -26,20 +28,20 @@ class Fleet:
     Attributes:
         nodes: All servers.
         masters: Whether they are independent masters that vote.
-        pair: The stream to the replica, if there is one.
+        pair: The stream to the replica, if there is one master and one replica.
+        cluster: The same servers as a cluster, if they are one.
         durable: Whether every lease counts only once the replica has it.
         asks_replicas: Whether any does.
     """
 
     def __init__(self, world: World, plan: Plan, edit: Callable[[str, bytes], bytes] | None) -> None:
         self.masters: bool = plan.topology.startswith("redlock")
+        self.cluster: Cluster | None = Cluster(world, plan, edit) if plan.topology == "cluster" else None
         count = int(plan.topology.removeprefix("redlock")) if self.masters else 1 + (plan.topology == "pair")
-        self.nodes: list[Node] = [
-            Node(
-                world, f"n{number}", rate=1 + (plan.node_rate - 1) * (-1) ** number, moving_us=plan.moving_us
-            )
-            for number in range(1, count + 1)
-        ]
+        self.nodes: list[Node] = [] if self.cluster is None else [*self.cluster.nodes]
+        for number in range(1, 1 if self.nodes else count + 1):
+            rate = 1 + (plan.node_rate - 1) * (-1) ** number
+            self.nodes.append(Node(world, f"n{number}", rate=rate, moving_us=plan.moving_us))
         for number, node in enumerate(self.nodes):
             node.edit = edit
             if self.masters:
@@ -52,6 +54,10 @@ class Fleet:
         wanted = [options.get("replicas") for _, _, options in plan.locks]
         self.durable: bool = all(wanted)
         self.asks_replicas: bool = any(wanted)
+        if self.cluster is not None:
+            # Of the keys that came with a slot nobody knows whether the replicas have them.
+            self.durable &= not any(fault.kind in MOVES for fault in plan.faults)
+            return
         for node in self.nodes:
             node.pair = self.pair
 
@@ -62,7 +68,7 @@ class Fleet:
 
     def rules(self, node: Node) -> bool:
         """Whether what this server says counts at present."""
-        return self.masters or node is self.master
+        return self.masters or (node is self.master if self.cluster is None else self.cluster.rules(node))
 
     def forgot_at(self) -> float:
         """When one of them last lost keys or time so that nobody could know it; below 0: never."""
@@ -72,4 +78,6 @@ class Fleet:
 
     def struck(self, number: int) -> Node:
         """The server that a fault of this number concerns."""
+        if self.cluster is not None:
+            return self.cluster.struck(number)
         return self.nodes[number % len(self.nodes)] if self.masters else self.master

@@ -98,7 +98,7 @@ def _options(rng: Random, family: str, topology: str, options: dict[str, Any]) -
         options["ticket_ttl"] = rng.choice((0.1, 0.3))
     if rng.random() < 0.2:
         options["unavailable_after"] = rng.choice((0.2, 3.0))
-    if topology == "pair" and rng.random() < 0.6:
+    if (topology == "pair" and rng.random() < 0.6) or (topology == "cluster" and rng.random() < 0.2):
         options["replicas"] = 1
     return options
 

@@ -12,6 +12,8 @@ from pawl.core.redlock import RedlockOptions
 from pawl.core.validity import drift
 from pawl.errors import (
     BackendOutOfMemory,
+    BackendReadOnly,
+    BackendUnavailable,
     ConfigurationError,
     DeadlockDetected,
     PawlError,
@@ -25,6 +27,7 @@ from pawl.testing.sim.beliefs import Belief
 from pawl.testing.sim.client import SimClient
 from pawl.testing.sim.plan import Client, Operation
 from pawl.testing.sim.quorum import QuorumSimRuntime
+from pawl.testing.sim.routed import RoutedSimRuntime
 from pawl.testing.sim.runtime import SimRuntime
 from pawl.testing.sim.world import Cancelled, Clock, Process, Task, Violation
 
@@ -58,6 +61,15 @@ class Member:
             redlock = RedlockOptions(max_ttl=sim.plan.longest_ttl())
             self.runtime: SimRuntime = QuorumSimRuntime(
                 self.process, sim.network, sim.fleet, self.plan.colour, redlock
+            )
+        elif sim.fleet.cluster is not None:
+            self.runtime = RoutedSimRuntime(
+                self.process,
+                sim.network,
+                sim.fleet,
+                sim.fleet.cluster,
+                self.plan.colour,
+                deaf=self.plan.deaf,
             )
         else:
             self.runtime = SimRuntime(
@@ -140,6 +152,7 @@ class Member:
         while self.at[index] < len(steps) and not self.closing:
             step = steps[self.at[index]]
             self.at[index] += 1
+            began = self.sim.world.now
             try:
                 await self._step(task, step)
                 self._do(task, "")
@@ -151,6 +164,22 @@ class Member:
                 raise
             except PawlError as error:
                 self._note(task, type(error).__name__)
+                self._check_told(task, step, began, error)
+
+    def _check_told(self, task: Task, step: Operation, began: float, error: PawlError) -> None:
+        """Whoever asks once all has healed, and has the time, does not hear that nobody answers."""
+        sim = self.sim
+        patient = (step.timeout or 10.0) >= 5 and "unavailable_after" not in sim.plan.locks[step.lock][2]
+        if (
+            isinstance(error, (BackendReadOnly, BackendUnavailable))
+            and task.doing == "acquire"
+            and patient
+            and began > sim.healed_at()
+            and not sim.fleet.masters
+        ):
+            sim.world.fail(
+                f"unavailable: {self.process.name}/{task.name} was told {error} after all had healed"
+            )
 
     def _note(self, task: Task, *what: Any) -> None:
         self.sim.world.note(self.process.name, task.name, *what)

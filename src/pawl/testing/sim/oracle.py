@@ -16,6 +16,7 @@ from pawl.testing.sim.invariants import Snapshot, Step
 from pawl.testing.sim.network import token_of
 from pawl.testing.sim.permit_rules import PermitState
 from pawl.testing.sim.watch import State, Watch
+from pawl.testing.sim.watch_cluster import ClusterWatch
 
 if TYPE_CHECKING:
     from pawl.core.lease import BaseLease
@@ -59,10 +60,15 @@ class Oracle:
         self._longest = longest
         self.watches: dict[Node, Watch] = {}
         for node in fleet.nodes:
-            watch = self.watches[node] = Watch(
-                world, node, self._believed, masters=fleet.masters, touched=fleet.asks_replicas
-            )
+            watch = self.watches[node] = self._watch(node)
             node.judge, node.refused = watch.ran, watch.refused
+
+    def _watch(self, node: Node) -> Watch:
+        touched, cluster = self.fleet.asks_replicas, self.fleet.cluster
+        if cluster is None:
+            return Watch(self.world, node, self._believed, masters=self.fleet.masters, touched=touched)
+        others = list(self.watches.values())
+        return ClusterWatch(self.world, node, self._believed, cluster, others, touched=touched)
 
     def refresh(self, node: Node) -> None:
         """Look at a server anew, after a fault changed it without a script."""

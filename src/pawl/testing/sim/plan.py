@@ -13,8 +13,11 @@ from typing import Any
 __all__ = [
     "BY_MESSAGE",
     "CLIENT",
+    "CLUSTER",
+    "EVERYWHERE",
     "FAULTS",
     "MEMORY",
+    "MOVES",
     "NETWORK",
     "OPERATIONS",
     "TOPOLOGIES",
@@ -33,8 +36,16 @@ SERVER = (
 )  # fmt: skip
 CLIENT = ("pause", "suspend", "wall_jump", "kill", "cancel", "close")
 
-FAULTS: tuple[str, ...] = (*NETWORK, *SERVER, *CLIENT)
+CLUSTER = ("slot_move", "slot_half", "shard_failover", "cluster_down")
+
+EVERYWHERE: tuple[str, ...] = (*NETWORK, *SERVER, *CLIENT)
+"""Every kind of fault that any servers may have."""
+
+FAULTS: tuple[str, ...] = (*EVERYWHERE, *CLUSTER)
 """Every kind of fault."""
+
+MOVES = frozenset({"slot_move", "slot_half"})
+"""Those that carry keys from one server to another."""
 
 MEMORY = frozenset(
     {
@@ -55,8 +66,8 @@ OPERATIONS = (
 )  # fmt: skip
 """What a fault may strike."""
 
-TOPOLOGIES = ("single", "pair", "redlock3", "redlock5")
-"""What the servers may be to each other: one; a master with a replica; so many independent masters."""
+TOPOLOGIES = ("single", "pair", "redlock3", "redlock5", "cluster")
+"""What the servers may be to each other: one; a master with a replica; so many independent masters; a cluster."""
 
 
 @dataclass(frozen=True)

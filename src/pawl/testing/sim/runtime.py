@@ -176,23 +176,7 @@ class SimRuntime:
             task.wake(step, outcome)
 
     async def _open(self, owner: Task | None, timeout: float, *, spare: bool = False) -> Link:
-        self._channels += 1
-        channel = f"wake:{self._process.name}:{self._process.life}:{self._channels}"
-        link = Link(self._network, self._process, self._fleet.master, channel, self._woken, self._gone)
-        task, step = self._me(), self._me().step
-        link.greet(lambda fault: task.wake(step, fault or link))
-        self._process.timer(timeout, Sleep.over, (task, step))
-        outcome = await suspend()
-        if outcome is None:
-            raise Fault(FaultKind.UNREACHABLE, f"no connection within {timeout:.3g} s")
-        if isinstance(outcome, Fault):
-            raise Fault(
-                outcome.kind, outcome.text, final=outcome.kind is FaultKind.READ_ONLY and not self._served
-            )
-        if self.ending:
-            link.close(Fault(FaultKind.CLOSED, "the client is closed", final=True))
-            raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
-        self._served = True
+        link = await self._linked(self._fleet.master, timeout)
         if self._led_to is not link.node:
             if self._led_to is not None and self.on_move is not None:
                 self.on_move()
@@ -205,12 +189,30 @@ class SimRuntime:
             self._links[owner] = link
         return link
 
+    async def _linked(self, node: Node, timeout: float) -> Link:
+        self._channels += 1
+        channel = f"wake:{self._process.name}:{self._process.life}:{self._channels}"
+        link = Link(self._network, self._process, node, channel, self._woken, self._gone)
+        task, step = self._me(), self._me().step
+        link.greet(lambda fault: task.wake(step, fault or link))
+        self._process.timer(timeout, Sleep.over, (task, step))
+        outcome = await suspend()
+        if outcome is None:
+            raise Fault(FaultKind.UNREACHABLE, f"no connection within {timeout:.3g} s")
+        if isinstance(outcome, Fault):
+            final = outcome.kind is FaultKind.READ_ONLY and not self._served
+            raise Fault(outcome.kind, outcome.text, final=final)
+        if self.ending:
+            link.close(Fault(FaultKind.CLOSED, "the client is closed", final=True))
+            raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
+        self._served = True
+        return link
+
     def _gone(self, link: Link) -> None:
         if self._mux is link:
             self._mux = None
-        for task, held in list(self._links.items()):
-            if held is link:
-                del self._links[task]
+        for task in [task for task, held in self._links.items() if held is link]:
+            del self._links[task]
         if not self._threads:
             # Messages may have been missed: every waiter asks.
             for waiter in list(self._waiters.values()):
@@ -308,20 +310,20 @@ class SimRuntime:
             link = self._link() or await self._connect(timeout, timeout)
         except Fault as fault:
             return [fault] * len(calls)
+        return await self._ask_many(link, calls, timeout)
+
+    async def _ask_many(self, link: Link, calls: Sequence[Call], timeout: float) -> list[Reply | Fault]:
         group = Group(self._me(), len(calls))
         for index, call in enumerate(calls):
             self._post(link, call, timeout, lambda outcome, index=index: group.put(index, outcome))  # type: ignore[misc]
         outcomes: list[Reply | Fault] = await suspend()
         return outcomes
 
-    async def call_durable(
-        self,
-        call: Call,
-        durable: Durable,  # noqa: ARG002 - there is one replica, in memory
-        timeout: float,
-    ) -> tuple[Reply | None, int]:
+    async def call_durable(self, call: Call, _: Durable, timeout: float) -> tuple[Reply | None, int]:
         """See ``DurableRuntime``: a script, a write that changes nothing, and ``WAIT``, in one go on one connection."""
-        link = await self._own_link(timeout)
+        return await self._durably(await self._own_link(timeout), call, timeout)
+
+    async def _durably(self, link: Link, call: Call, timeout: float) -> tuple[Reply | None, int]:
         group = Group(self._me(), 3)
         posted = (call, 0.0), (touch(call.body.split(b"\r\n", 2)[1].decode()), 0.0), (call, timeout * _SHARE)
         for index, (one, wait) in enumerate(posted):

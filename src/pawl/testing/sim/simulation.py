@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import math
 import warnings
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -24,6 +25,7 @@ __all__ = ["Result", "Simulation", "quiet", "run"]
 
 _PATIENCE = 300.0
 _CLOSED_WITHIN = 5.0
+_HEALS_WITHIN = 2.0
 
 
 class Result(NamedTuple):
@@ -62,6 +64,8 @@ class Simulation:
         if self.fleet.pair is not None:
             self.fleet.pair.network = self.network
             self.fleet.pair.promoted = self.oracle.promoted
+        if self.fleet.cluster is not None:
+            self.fleet.cluster.connect(self.network, self.oracle)
         self.network.answered = self.oracle.answered
         self.oracle.muddled = self.network.muddled
         self.recorder: Recorder = Recorder(self.world)
@@ -73,6 +77,7 @@ class Simulation:
         self.closers: list[Task] = []
         self._windows: list[tuple[float, str, str | None]] = []
         self._aimed: list[Fault] = []
+        self._healed_at = 0.0
         self.members: list[Member] = [Member(self, number) for number in range(len(plan.clients))]
         self._pending = len(plan.faults)
         for fault in plan.faults:
@@ -100,6 +105,8 @@ class Simulation:
         self._pending -= 1
         whom = None if fault.client is None else self.names[fault.client]
         counted = fault.kind not in BY_MESSAGE
+        # A failover takes a while beside: the replica stands in, and the old master comes back.
+        self._healed_at = max(self._healed_at, self.world.now + 2 * fault.last + _HEALS_WITHIN)
         for member in self.members:
             if whom is None or member.process.name == whom:
                 for task in member.tasks:
@@ -111,6 +118,10 @@ class Simulation:
         if counted and fault.last:
             self._windows.append((self.world.now + fault.last, fault.kind, whom))
         self.settle()
+
+    def healed_at(self) -> float:
+        """When all is well again; never, as long as a fault is still to come."""
+        return math.inf if self._pending or self._aimed else self._healed_at
 
     def aim(self, fault: Fault) -> None:
         """Have a fault strike once an operation of its kind has begun; it never does if none begins any more."""
@@ -241,6 +252,8 @@ class Simulation:
                 self.world.fail(
                     f"{member.process.name} still has {engine.underway} under way, {len(engine.places)} queues"
                 )
+        if self.fleet.cluster is not None and (astray := self.fleet.cluster.astray()):
+            self.world.fail(f"cluster: nobody looks for {', '.join(astray)}")
         if kinds & _RESURRECT:
             return
         everything = kinds <= _LOSE_NOTHING

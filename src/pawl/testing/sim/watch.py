@@ -19,6 +19,7 @@ from pawl.testing.sim.steps import multi_steps, step_of, together_steps, tomb_of
 
 if TYPE_CHECKING:
     from pawl.testing.sim.node import Node
+    from pawl.testing.sim.store import Store
     from pawl.testing.sim.world import World
 
 __all__ = ["Watch"]
@@ -115,7 +116,7 @@ class Watch:
             self._expiring(keys)
             if script.name == "touch" and keys[0] in self._mutexes:
                 parts = self._mutexes[keys[0]][0]
-                self._mutexes[keys[0]] = parts, take_mutex(self.node.store, parts)
+                self._mutexes[keys[0]] = parts, take_mutex(self._store_of(keys[0]), parts)
 
     def refused(self, script: str, text: str) -> None:
         """Judge a script that the server refused: what renews or ends a lease passes without memory."""
@@ -129,11 +130,15 @@ class Watch:
         # Tombstones may be gone as well.
         self._gone.clear()
         for name, (keys, _) in self._mutexes.items():
-            self._mutexes[name] = keys, take_mutex(store, keys)
+            self._mutexes[name] = keys, take_mutex(self._store_of(name), keys)
         for name, (keys, _) in self._permits.items():
-            self._permits[name] = keys, take_permits(store, keys)
+            self._permits[name] = keys, take_permits(self._store_of(name), keys)
         for name, (keys, _) in self._votes.items():
             self._votes[name] = keys, take_vote(store, keys)
+
+    def _store_of(self, name: bytes) -> Store:  # noqa: ARG002 - where there are several, it says which
+        """The keys of whoever has a name."""
+        return self.node.store
 
     def take_over(self, other: Watch) -> None:
         """Look from here on at the names that another server had, whose keys this one has by now."""
