@@ -50,3 +50,15 @@ def test_a_row_is_no_row_that_everybody_survives(row: int) -> None:
 def test_the_page_has_every_row_under_the_name_of_the_faults() -> None:
     rows = dict(re.findall(r"^\| (\d+) \| ([^|]+) \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE))
     assert rows == {str(row): fault_rows.ROWS[row] for row in ROWS}, "run python tools/peer_rows.py"
+
+
+def test_the_last_row_of_the_page_counts_those_above() -> None:
+    """A cell that was changed by hand is found."""
+    lines = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
+    *rows, last = [[cell.strip() for cell in line.split(" | ")[2:]] for line in lines[2:]]
+    columns = list(zip(*rows, strict=True))
+    assert len(rows) == len(ROWS)
+    for column, count in zip(columns, last, strict=True):
+        said = [cell.removesuffix(" |") for cell in column]
+        survived, applies = said.count("yes"), sum(not cell.startswith("–") for cell in said)
+        assert count.removesuffix(" |") == f"**{survived} of {applies}**"
