@@ -75,6 +75,10 @@ class Play:
         ttl: Of every lease.
         actors: How many processes at one time.
         naive: Whether the lock lets anybody in.
+
+    Attributes:
+        slow: How many times as long as on a quiet machine the processes took to begin; 1 at least, 8 at most.
+        lag: By how many seconds the director itself was woken late, at worst.
     """
 
     def __init__(
@@ -93,6 +97,8 @@ class Play:
         self.dice = random.Random(seed)
         self.seconds = seconds
         self.until = 0.0
+        self.slow = 1.0
+        self.lag = 0.0
         self.ttl = ttl
         self.done: Counter[str] = Counter()
         self._order = Order(server.url, "", kind, "", 0, WORKERS, ttl, seed, naive=naive)
@@ -138,13 +144,15 @@ class Play:
             if not actor.process.stdout.readline():
                 raise AssertionError(actor.process.communicate()[1])
         # How long the processes took to begin tells how busy the machine is with other things.
-        slow = min(8.0, max(1.0, (time.monotonic() - self._made) / QUIET_START))
-        self.until = now() + self.seconds * slow
+        self.slow = min(8.0, max(1.0, (time.monotonic() - self._made) / QUIET_START))
+        self.until = now() + self.seconds * self.slow
         for actor in self.actors:
             self._begin(actor)
         wanted = ["holds", "queued"]
         while now() < self.until - self.ttl / 2:
-            time.sleep(self.dice.uniform(0.1, 0.4))
+            pause, began = self.dice.uniform(0.1, 0.4), now()
+            time.sleep(pause)
+            self.lag = max(self.lag, now() - began - pause)
             self.harm(wanted[len(self._gone) % 2] if self.dice.random() < 0.8 else "")
         for actor in self.actors:
             out, err = actor.process.communicate(timeout=60)
