@@ -18,7 +18,8 @@ from pawl.model import Grant
 from pawl.testing.sim import Client, Fault, Operation, Plan, Result, draw, run, shrink
 from pawl.testing.sim.shrink import kind_of
 from pawl.testing.sim.simulation import Simulation, quiet
-from tests.simulation.mutants import edit
+from tests.simulation.mutants import edit, wrong
+from tests.simulation.mutants_cluster import CLIENTS
 
 KEPT_IN = Path(__file__).parent / "regressions"
 KEPT = sorted(KEPT_IN.glob("*.json"))
@@ -58,6 +59,13 @@ def test_a_grant_that_a_repeated_question_finds_lives_as_long_as_it_was_asked_fo
     scripts = [event[3] for event in result.trace if event[1] == "n1"]
     assert not result.violation
     assert "renew" in scripts
+
+
+def test_the_map_of_a_cluster_is_asked_for_within_the_time_of_the_call() -> None:
+    """Each node was given the time of the whole, and behind them an upkeep had the end of a lease to tell."""
+    plan = Plan.from_json((KEPT_IN / "cluster-map-in-time.json").read_text())
+    with quiet(), wrong(CLIENTS["every node may take its time to tell the map"]()):
+        assert "was told" in run(plan).violation
 
 
 def _taken_as_found(
