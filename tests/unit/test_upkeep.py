@@ -14,11 +14,12 @@ import pytest
 from pawl.core.claim import TOMB_MS, Claim, _listen
 from pawl.core.deadlock import _pause
 from pawl.core.election import ENDED, Watch
-from pawl.core.endings import extend, take_entered
+from pawl.core.endings import extend
 from pawl.core.engine import Departure, Engine, doubter
 from pawl.core.gate import unexpected
 from pawl.core.handover import Sleeper
 from pawl.core.history import NotingEngine, history
+from pawl.core.lease import take_entered
 from pawl.core.local import sit_down
 from pawl.core.multi_lease import BaseMultiLease
 from pawl.core.observer import Observers

@@ -10,6 +10,7 @@ from pawl.core import endings
 from pawl.core.lease import BaseLease, LossSignal
 from pawl.core.options import Seconds, check_ttl
 from pawl.core.quick import hand_on
+from pawl.model import Release
 
 __all__ = ["AsyncLease", "AsyncLost", "AsyncWriteLease"]
 
@@ -65,8 +66,12 @@ class AsyncLease(BaseLease):
             NotHeld: It was lost or released before; nothing was touched.
             BackendUnavailable: The server did not answer; the ttl frees the name at the latest.
         """
-        if not hand_on(self._engine, self):
-            endings.tell(self, await endings.release(self._engine, self))
+        place = self._tenure.place
+        if (self._tenure.behind if place is None else place.sleepers) and hand_on(self._engine, self):
+            return
+        outcome = await endings.release(self._engine, self)
+        if outcome is not Release.RELEASED:
+            endings.tell(self, outcome)
 
     def detach(self) -> str:
         """Stop caring for the lease without releasing it; another process may ``adopt`` the returned ticket.

@@ -12,9 +12,10 @@ from pawl._decorate import decorated_async
 from pawl._factory import description, revive
 from pawl._unset import UNSET, Unset
 from pawl.aio.lease import AsyncLease
-from pawl.core import endings, operations
+from pawl.core import operations
 from pawl.core.claim import StopSignal
 from pawl.core.info import inspect
+from pawl.core.lease import take_entered
 from pawl.core.options import Seconds, check_timeout
 
 if TYPE_CHECKING:
@@ -38,7 +39,8 @@ class Acquiring(Coroutine[Any, Any, L_co]):
         self._lease: L_co | None = None
 
     def __await__(self) -> Generator[Any, None, L_co]:
-        return cast("Generator[Any, None, L_co]", self._operation.__await__())
+        operation: Generator[Any, None, L_co] = self._operation.__await__()
+        return operation
 
     def send(self, value: Any, /) -> Any:
         """Go on; for the event loop."""
@@ -91,7 +93,7 @@ class BaseAsyncLock(ABC):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        lease = endings.take_entered(self._entered, asyncio.current_task())
+        lease = take_entered(self._entered, asyncio.current_task())
         await lease.__aexit__(kind, error, trace)
 
     def __call__(self, function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:

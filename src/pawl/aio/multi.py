@@ -11,9 +11,10 @@ from pawl._cancel import CancelScope
 from pawl._multi import describe_multi, revive_multi
 from pawl._unset import UNSET, Unset
 from pawl.aio.lease import AsyncLease, AsyncLost
-from pawl.core import endings, multi
+from pawl.core import multi
 from pawl.core.claim import StopSignal
 from pawl.core.info import inspect
+from pawl.core.lease import take_entered
 from pawl.core.multi_lease import BaseMultiLease, MultiPlan
 from pawl.core.options import Seconds, check_timeout, check_ttl
 
@@ -185,7 +186,7 @@ class AsyncMultiLock:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        lease = endings.take_entered(self._entered, asyncio.current_task())
+        lease = take_entered(self._entered, asyncio.current_task())
         await lease.__aexit__(kind, error, trace)
 
     def __repr__(self) -> str:

@@ -7,7 +7,7 @@ import binascii
 import json
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 from pawl.core.bearing import bear, rest
 from pawl.core.candidate import leave_call, validity_of
@@ -42,20 +42,19 @@ __all__ = [
     "read_ticket",
     "release",
     "release_or_raise",
-    "take_entered",
     "tell",
+    "tell_block",
 ]
 
 log: logging.Logger = logging.getLogger("pawl.lease")
 
-L = TypeVar("L")
 _CLOSING_STEP = 0.002
 
 
 async def release(engine: Engine, lease: BaseLease) -> Release:
     """End a lease, or one level of a re-entered one; see ``_release``."""
     runtime = engine.runtime
-    engine.underway[id(lease)] = runtime.who()
+    engine.underway[lease] = runtime.who()
     try:
         tenure, place = lease._tenure, lease._tenure.place
         if (tenure.behind if place is None else place.sleepers) and hand_on(engine, lease):
@@ -83,7 +82,7 @@ async def release(engine: Engine, lease: BaseLease) -> Release:
             engine.finish_release(lease)
         raise
     finally:
-        engine.underway.pop(id(lease), None)
+        engine.underway.pop(lease, None)
 
 
 async def _release(engine: Engine, lease: BaseLease) -> Release:
@@ -160,8 +159,12 @@ async def end_block(engine: Engine, lease: BaseLease, error: BaseException | Non
     """
     if lease._released or lease._inert():
         return
-    if await release(engine, lease) is not Release.LOST:
-        return
+    if await release(engine, lease) is Release.LOST:
+        tell_block(lease, error)
+
+
+def tell_block(lease: BaseLease, error: BaseException | None) -> None:
+    """Tell a ``with`` block at its end that its lease was lost; see ``end_block``."""
     lost = lease._loss()
     if isinstance(error, LeaseLost) and error.name == lease.name:
         # An inner block of a re-entered lease told it already.
@@ -451,18 +454,6 @@ async def query(
 
 
 # The end of a block and of a client ---------------------------------------------------------------------------------
-
-
-def take_entered(entered: list[tuple[object, L]], who: object) -> L:
-    """The lease that the ``with`` block of a lock object entered last in this thread or task.
-
-    A block may be left in another thread than it was entered in; then it is the oldest one: if there are several,
-    all but the newest lost their lease, and ending one of those ends nothing that anybody relies on.
-    """
-    for index in range(len(entered) - 1, -1, -1):
-        if entered[index][0] is who:
-            return entered.pop(index)[1]
-    return entered.pop(0)[1]
 
 
 async def close(engine: Engine, interrupt: Callable[[], object], timeout: float) -> None:

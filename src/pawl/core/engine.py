@@ -106,7 +106,7 @@ class Engine:
         self.abandoned: deque[Tenure] = deque()
         self.undelivered: deque[tuple[Tenure, int]] = deque()
         self.counters: Counter[str] = Counter()
-        self.underway: dict[int, object] = {}
+        self.underway: dict[object, object] = {}
         self.departing: int = 0
         self.epoch: int = 0
         self.closed = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from weakref import ref
 
 from pawl.errors import LeaseLost, NotHeld, NotSupported
@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from pawl.core.runtime import Parker
     from pawl.core.tenure import Tenure
 
-__all__ = ["BaseLease", "LossSignal", "Told"]
+__all__ = ["BaseLease", "LossSignal", "Told", "take_entered"]
+
+L = TypeVar("L")
 
 
 class _NotPicklable(NotSupported, TypeError):
@@ -326,3 +328,15 @@ class Told:
     def __call__(self) -> object:
         """Tell the user."""
         return self._callback(self._lease)
+
+
+def take_entered(entered: list[tuple[object, L]], who: object) -> L:
+    """The lease that the ``with`` block of a lock object entered last in this thread or task.
+
+    A block may be left in another thread than it was entered in; then it is the oldest one: if there are several,
+    all but the newest lost their lease, and ending one of those ends nothing that anybody relies on.
+    """
+    for index in range(len(entered) - 1, -1, -1):
+        if entered[index][0] is who:
+            return entered.pop(index)[1]
+    return entered.pop(0)[1]

@@ -34,11 +34,12 @@ if TYPE_CHECKING:
     from pawl.core.quorum import QuorumPrimitive
     from pawl.core.runtime import Fetch, Reply, Runtime
 
-__all__ = ["NewLease", "Plan", "acquire", "try_acquire"]
+__all__ = ["NewLease", "Plan", "acquire", "go_on", "try_acquire"]
 
 log: logging.Logger = logging.getLogger("pawl.acquire")
 
 NewLease = Callable[["Engine", "Tenure | None", int, object, int], BaseLease]
+Window = tuple[float, float | None]
 L = TypeVar("L", bound=BaseLease)
 
 
@@ -104,7 +105,8 @@ def acquire(
         way = _acquire_behind
     else:
         way = _acquire_free
-    return cast("Coroutine[Any, Any, L]", way(engine, plan, new_lease, timeout, stop))
+    acquiring: Any = way(engine, plan, new_lease, timeout, stop)
+    return acquiring  # type: ignore[no-any-return]  # a cast is a call
 
 
 async def _acquire_here(
@@ -154,8 +156,7 @@ async def _acquire_free(
     tenure = begin(engine, plan)
     if tenure is None:
         return await _acquire(engine, plan, new_lease, timeout, stop)
-    running = id(tenure)
-    engine.underway[running] = tenure.who
+    engine.underway[tenure] = tenure.who
     taken: BaseLease | None = None
     answer: Reply | Fault | None = None
     sent_at = engine.runtime.now()
@@ -173,16 +174,24 @@ async def _acquire_free(
             engine.drop_claim(plan.primitive, tenure.place, claim_of(tenure, None, sent_at))
             raise
         if taken is None:
-            claim = Claim(tenure.token) if answer is None else claim_of(tenure, answer, sent_at)
+            claim = claim_of(tenure, answer, sent_at) if answer is not None else Claim(tenure.token)
             claim.stop = stop
-            taking = _speak(engine, plan, new_lease, tenure.place, claim, window, wait=True, who=tenure.who)
-            taken = await told(engine, plan, sent_at, taking)
-            if taken is None:
-                raise AssertionError("a wait ends with a lease or an error")
+            taken = await go_on(engine, plan, new_lease, tenure, claim, window)
     finally:
-        engine.underway.pop(running, None)
+        engine.underway.pop(tenure, None)
     # No call from here to the caller: no signal handler comes between, and what was not given is taken back.
     taken._given = True
+    return taken
+
+
+async def go_on(
+    engine: Engine, plan: Plan, new_lease: NewLease, tenure: Tenure, claim: Claim, window: Window
+) -> BaseLease:
+    """Go on in the general way with a tenure for which the straight one brought no plain yes."""
+    taking = _speak(engine, plan, new_lease, tenure.place, claim, window, wait=True, who=tenure.who)
+    taken = await told(engine, plan, window[0], taking)
+    if taken is None:
+        raise AssertionError("a wait ends with a lease or an error")
     return taken
 
 

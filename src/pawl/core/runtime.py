@@ -7,12 +7,12 @@ finishes an operation there.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from enum import StrEnum
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from pawl.core.scripts import Script
 
@@ -30,7 +30,10 @@ __all__ = [
     "Wakeup",
     "behind_subscribe",
     "make_call",
+    "run",
 ]
+
+T = TypeVar("T")
 
 Reply = list[Any]
 """What a script answered: a status letter, the echoed request id, then what the script's header says."""
@@ -313,3 +316,16 @@ class Runtime(Protocol):
     def report(self, callback: Callable[[], object]) -> None:
         """Run a user's callback where it can neither block nor break the upkeep."""
         ...
+
+
+def run(operation: Coroutine[Any, Any, T]) -> T:
+    """Finish an operation of the core on a runtime that never suspends."""
+    try:
+        operation.send(None)
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
+    operation.close()
+    raise RuntimeError(
+        "an operation of pawl awaited something that is not of its runtime; please report this"
+    )

@@ -13,13 +13,25 @@ from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 
-__all__ = ["Script", "for_several", "header", "load", "pack_words", "with_source"]
+__all__ = ["SIZES", "Script", "for_several", "header", "load", "pack_words", "with_source"]
 
 _SHARED = "pawl.primitives"
 _PRELUDE = "_prelude"
 _REQUIRED = ("keys", "args", "returns", "invariant")
 _INCLUDE = re.compile(r"^--@include (?:(\w+)\.)?(\w+)$", re.MULTILINE)
 _FIELD = re.compile(r"^-- (keys|args|returns|invariant):[ \t]*(\S.*)$")
+
+
+class _Sizes(dict[int, bytes]):
+    """What stands before a word of so many bytes. Pieces joined take half of the time of pieces formatted."""
+
+    def __missing__(self, size: int) -> bytes:
+        made = self[size] = b"$%d\r\n" % size
+        return made
+
+
+SIZES: dict[int, bytes] = _Sizes()
+"""The length before a word of a request, as it is sent; there are no more of them than names and tokens are long."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,6 +115,14 @@ class Tenure:
             valid_until = min(valid_until, self.hold_limit)
         self.valid_until: float = valid_until
         self.granted_at: float = now
+        # What each release reads: an attribute of the object is found at once, one of the class by a search.
+        self.state = LeaseState.HELD
+        self.place = None
+        self.quorum = None
+        self.unanswered = False
+        self.turn = 0
+        self.used = 0
+        self.spot = ""
 
     @property
     def live(self) -> bool:

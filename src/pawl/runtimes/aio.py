@@ -17,7 +17,7 @@ from typing import Any
 
 from pawl.core.durable import Durable
 from pawl.core.runtime import Call, Fault, FaultKind, Parker, Reply, Wakeup
-from pawl.runtimes.shared import Identity, locate, now, secret
+from pawl.runtimes.shared import Identity, locate, now, secret, stock
 from pawl.topology.endpoint import Endpoint
 from pawl.transport.answer import Answer
 from pawl.transport.durable import Spares
@@ -143,7 +143,8 @@ class AsyncioRuntime:
     def comer(self) -> tuple[Hashable, str]:
         """See ``Runtime``."""
         task = asyncio.current_task(self.loop)
-        return task, secret() + self._suffix(task.get_name() if task is not None else "loop")
+        word = stock.pop() if stock else secret()
+        return task, word + self._suffix(task.get_name() if task is not None else "loop")
 
     def mutex(self) -> AbstractContextManager[object]:
         """See ``Runtime``."""

@@ -11,13 +11,13 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, TypeVar
+from typing import Any
 from weakref import WeakSet, ref
 
 from pawl.core.durable import Durable
-from pawl.core.runtime import Call, Fault, FaultKind, Parker, Reply, Wakeup
+from pawl.core.runtime import Call, Fault, FaultKind, Parker, Reply, Wakeup, run
 from pawl.runtimes.shared import Identity, locate, now, secret, stock
 from pawl.topology.endpoint import Endpoint
 from pawl.transport.durable import call_on
@@ -27,26 +27,11 @@ __all__ = ["ThreadRuntime", "run"]
 
 log: logging.Logger = logging.getLogger("pawl.threads")
 
-T = TypeVar("T")
-
 MAX_CONNECTIONS = 1000
 """Connections of one client, at most. A thread beyond it takes over the connection of an idle one, or waits."""
 
 
 _HANDLER_POLL = 0.02
-
-
-def run(operation: Coroutine[Any, Any, T]) -> T:
-    """Finish an operation of the core on a runtime that never suspends."""
-    try:
-        operation.send(None)
-    except StopIteration as stop:
-        result: T = stop.value
-        return result
-    operation.close()
-    raise RuntimeError(
-        "an operation of pawl awaited something that is not of its runtime; please report this"
-    )
 
 
 class _ThreadParker:
@@ -83,12 +68,31 @@ class _Who:
         return "" if thread is None else thread.name
 
 
-class _Local(threading.local):
+class _Here:
     """What belongs to one thread."""
 
-    link: Link | None = None
-    who: object = None
-    suffix: str = ""
+    __slots__ = ("link", "suffix", "who")
+
+    def __init__(self) -> None:
+        self.link: Link | None = None
+        self.who: object = None
+        self.suffix: str = ""
+
+
+class _Local(threading.local):
+    """Finds it. Each look costs as much as a call, so whoever needs several things of a thread looks once."""
+
+    def __init__(self) -> None:
+        self.here = _Here()
+
+    @property
+    def link(self) -> Link | None:
+        """The connection of the present thread."""
+        return self.here.link
+
+    @link.setter
+    def link(self, link: Link | None) -> None:
+        self.here.link = link
 
 
 class ThreadRuntime:
@@ -122,15 +126,15 @@ class ThreadRuntime:
 
     def new_token(self) -> str:
         """See ``Runtime``."""
-        local = self._local
-        if not local.suffix:
-            local.suffix = self._identity.suffix(threading.current_thread().name)
-        return secret() + local.suffix
+        here = self._local.here
+        if not here.suffix:
+            here.suffix = self._identity.suffix(threading.current_thread().name)
+        return secret() + here.suffix
 
     def comer(self) -> tuple[Hashable, str]:
         """See ``Runtime``."""
-        local = self._local
-        who, suffix = local.who, local.suffix
+        here = self._local.here
+        who, suffix = here.who, here.suffix
         if who is None or not suffix or not stock:
             return self.who(), self.new_token()
         try:
@@ -141,11 +145,11 @@ class ThreadRuntime:
 
     def who(self) -> Hashable:
         """See ``Runtime``."""
-        local = self._local
-        if local.who is None:
+        here = self._local.here
+        if here.who is None:
             # Not the thread's number: the system gives that again to a later thread.
-            local.who = _Who(threading.current_thread())
-        return local.who
+            here.who = _Who(threading.current_thread())
+        return here.who
 
     def mutex(self) -> AbstractContextManager[object]:
         """See ``Runtime``."""
@@ -214,13 +218,13 @@ class ThreadRuntime:
 
     def line(self) -> Link | None:
         """See ``Runtime``."""
-        link = self._local.link
+        link = self._local.here.link
         # Locked by this thread's own call: a signal handler or finaliser came on top of it.
         return None if link is None or link.dead or link.lock.locked() else link
 
     async def call(self, call: Call, timeout: float) -> Reply:
         """See ``Runtime``."""
-        link = self._local.link
+        link = self._local.here.link
         if link is None or link.dead:
             link = self._held_link(timeout)
         if not link.lock.locked():

@@ -366,11 +366,15 @@ class Client:
         return [self._engine]
 
     def _prepare(self, plan: Plan, ttl: Seconds | None) -> Plan:
-        if asyncio._get_running_loop() is not None and not self._warned:
+        if asyncio._get_running_loop() is not None:
+            self._warn_of_loop()
+        return plan if ttl is None else self._settings.with_ttl(plan, ttl)
+
+    def _warn_of_loop(self) -> None:
+        if not self._warned:
             self._warned = True
             text = "a pawl client of threads blocks this event loop; use pawl.connect_async() in asyncio code"
             warn(text)
-        return plan if ttl is None else self._settings.with_ttl(plan, ttl)
 
     def _after_fork(self) -> None:
         self._runtime.after_fork()

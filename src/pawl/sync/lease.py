@@ -9,6 +9,8 @@ from pawl.core import endings
 from pawl.core.lease import BaseLease, LossSignal
 from pawl.core.options import Seconds, check_ttl
 from pawl.core.quick import cut_short, hand_on
+from pawl.core.straight import end_block, release
+from pawl.model import Release
 from pawl.runtimes.threads import run
 
 __all__ = ["Lease", "Lost", "WriteLease"]
@@ -63,8 +65,14 @@ class Lease(BaseLease):
             BackendUnavailable: The server did not answer; the ttl frees the name at the latest.
         """
         try:
-            if not hand_on(self._engine, self):
-                endings.tell(self, run(endings.release(self._engine, self)))
+            place = self._tenure.place
+            handed = (self._tenure.behind if place is None else place.sleepers) and hand_on(
+                self._engine, self
+            )
+            if not handed:
+                outcome = release(self._engine, self)
+                if outcome is not Release.RELEASED:
+                    endings.tell(self, outcome)
         except BaseException as broken:
             cut_short(self._engine, self, broken)
             raise
@@ -91,7 +99,7 @@ class Lease(BaseLease):
     ) -> None:
         try:
             if not hand_on(self._engine, self):
-                run(endings.end_block(self._engine, self, error))
+                end_block(self._engine, self, error)
         except BaseException as broken:
             cut_short(self._engine, self, broken)
             raise

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 from pawl._decorate import decorated
 from pawl._factory import description, revive
 from pawl._unset import UNSET, Unset
-from pawl.core import endings, operations
+from pawl.core import operations
 from pawl.core.claim import StopSignal
 from pawl.core.info import inspect
+from pawl.core.lease import take_entered
 from pawl.core.options import Seconds, check_timeout
 from pawl.core.quick import cut_short, hand_on
+from pawl.core.straight import end_block, take
 from pawl.runtimes.threads import run
 from pawl.sync.lease import Lease
 
@@ -58,10 +60,10 @@ class BaseLock(ABC):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        lease = endings.take_entered(self._entered, self._client._engine.runtime.who())
+        lease = take_entered(self._entered, self._client._engine.runtime.who())
         try:
             if not hand_on(lease._engine, lease):
-                run(endings.end_block(lease._engine, lease, error))
+                end_block(lease._engine, lease, error)
         except BaseException as broken:
             cut_short(lease._engine, lease, broken)
             raise
@@ -127,7 +129,7 @@ class Lock(BaseLock):
         """
         plan = self._client._prepare(self._plan, ttl)
         wait = plan.options.timeout if isinstance(timeout, Unset) else check_timeout(timeout)
-        return run(operations.acquire(self._client._engine, plan, Lease, wait, stop))
+        return take(self._client._engine, plan, Lease, wait, stop)
 
     def try_acquire(self) -> Lease | None:
         """Take the lock if it is free now; None if somebody holds it, also this thread itself.

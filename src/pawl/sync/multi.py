@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 from pawl._multi import describe_multi, revive_multi
 from pawl._unset import UNSET, Unset
-from pawl.core import endings, multi
+from pawl.core import multi
 from pawl.core.claim import StopSignal
 from pawl.core.info import inspect
+from pawl.core.lease import take_entered
 from pawl.core.multi_lease import BaseMultiLease, MultiPlan
 from pawl.core.options import Seconds, check_timeout, check_ttl
 from pawl.runtimes.threads import run
@@ -142,7 +143,7 @@ class MultiLock:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        lease = endings.take_entered(self._entered, self._client._engine.runtime.who())
+        lease = take_entered(self._entered, self._client._engine.runtime.who())
         run(multi.end_all(self._client._engine, lease, error))
 
     def __repr__(self) -> str:

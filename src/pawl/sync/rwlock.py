@@ -10,6 +10,7 @@ from pawl.core import operations
 from pawl.core.claim import StopSignal
 from pawl.core.info import inspect
 from pawl.core.options import Seconds, check_timeout
+from pawl.core.straight import take
 from pawl.model import LockInfo
 from pawl.runtimes.threads import run
 from pawl.sync.lease import WriteLease
@@ -51,7 +52,7 @@ class WriteLock(Lock):
         """
         plan = self._client._prepare(self._plan, ttl)
         wait = plan.options.timeout if isinstance(timeout, Unset) else check_timeout(timeout)
-        return run(operations.acquire(self._client._engine, plan, WriteLease, wait, stop))
+        return take(self._client._engine, plan, WriteLease, wait, stop)
 
     def try_acquire(self) -> WriteLease | None:
         """Take the lock to write if nobody else reads, writes or waits; else None.

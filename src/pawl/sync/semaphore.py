@@ -10,6 +10,7 @@ from pawl.core import operations
 from pawl.core.claim import StopSignal
 from pawl.core.info import inspect
 from pawl.core.options import Seconds, check_timeout
+from pawl.core.straight import take
 from pawl.model import LockInfo
 from pawl.runtimes.threads import run
 from pawl.sync.lease import Lease
@@ -60,7 +61,7 @@ class Semaphore(BaseLock):
         """
         plan = self._client._prepare(weighing(self._plan, n), ttl)
         wait = plan.options.timeout if isinstance(timeout, Unset) else check_timeout(timeout)
-        return run(operations.acquire(self._client._engine, plan, Lease, wait, stop))
+        return take(self._client._engine, plan, Lease, wait, stop)
 
     def try_acquire(self, n: int = 1) -> Lease | None:
         """Take permits if they are free now and nobody waits; else None.

@@ -35,6 +35,7 @@ class Answer(Generic[T]):
     _result: T
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        # Tasks look here where there is no ``get_loop``, which would be one more call for each answer.
         self._loop = loop
 
     def give(self, result: T) -> bool:
@@ -82,10 +83,6 @@ class Answer(Generic[T]):
         return self._result
 
     # What asyncio.Task asks of a future -------------------------------------------------------------------------
-
-    def get_loop(self) -> asyncio.AbstractEventLoop:
-        """The loop of the task."""
-        return self._loop
 
     def done(self) -> bool:
         """The same as ``ended``."""

@@ -116,7 +116,7 @@ class Link:
                 self._drop_posted()
             self._rid = rid = self._rid + 1
             word = b"%d" % rid
-            self._send(b"%b%b$10\r\n%b\r\n" % (call[0].evalsha, call[1], word))  # Call.pack
+            self._send(b"".join((call[0].evalsha, call[1], b"$10\r\n", word, b"\r\n")))  # Call.pack
             chunk = self._receive(_ONE_REPLY)
             if not chunk:
                 raise ConnectionResetError("the server closed the connection")

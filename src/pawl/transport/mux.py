@@ -97,6 +97,7 @@ class Mux(asyncio.Protocol):
         self._eager = False
         self._silent = 0
         self._transport: asyncio.Transport | None = None
+        self._write: Callable[[bytes], object] = self._out.append
         self._subscribed: asyncio.Future[Any] | None = None
         self._maker: Any = None
 
@@ -105,6 +106,7 @@ class Mux(asyncio.Protocol):
         self._maker = maker
         transport: asyncio.Transport = maker._writer.transport
         self._transport = transport
+        self._write = transport.write
         transport.set_protocol(self)
         # Over TLS, asyncio may hand out data from within a task, where no other task can be let run.
         self._eager = transport.get_extra_info("ssl_object") is None
@@ -119,9 +121,15 @@ class Mux(asyncio.Protocol):
         """Send a call; awaited, it brings its reply, or ``Fault``."""
         self._rid = rid = self._rid + 1
         request = _Request(self._loop, call, timeout, self._heard, rid)
-        data = b"%b%b$10\r\n%b\r\n" % (call[0].evalsha, call[1], request.word)  # Call.pack
-        if self._corked and timeout >= self._looks_after and len(self._out) < _TRAIN:
+        data = b"".join((call[0].evalsha, call[1], b"$10\r\n", request.word, b"\r\n"))  # Call.pack
+        if timeout < self._looks_after or self.dead:
+            self._enqueue(request, data)
+        elif self._corked and len(self._out) < _TRAIN:
             self._out.append(data)
+            self._pending.append(request)
+        elif not (self._corked or self._out or self._pending):
+            # Nobody else asks: the server begins with it while its task goes on.
+            self._write(data)
             self._pending.append(request)
         else:
             self._enqueue(request, data)
@@ -212,7 +220,9 @@ class Mux(asyncio.Protocol):
             while (reply := reader.gets()) is not NOTHING:
                 if type(reply) is list and pending and reply[1] == pending[0].word and not self._errors:
                     request = pending.popleft()
-                    if request.give(reply):
+                    if not request.ended:
+                        request.ended = True
+                        request._result = reply
                         ready.append(request)
                 elif type(reply) is PushNotification:  # pyright: ignore[reportUnknownArgumentType] - a list is Any
                     waiter = self._pushed(reply)
@@ -226,7 +236,10 @@ class Mux(asyncio.Protocol):
             self.close(
                 Fault(FaultKind.NOT_REDIS, f"the stream of replies broke: {error}", maybe_applied=True)
             )
-        if ready:
+        if len(ready) == 1 and self._eager and not pending:
+            # Alone on the connection: what its task sends next has nothing to be joined with.
+            ready[0].wake()
+        elif ready:
             self._wake(ready)
 
     def _wake(self, ready: list[Answer[Any]]) -> None:

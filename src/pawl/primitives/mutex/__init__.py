@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pawl.core.names import WIRE_VERSION, helper_key
 from pawl.core.options import DAY_MS
 from pawl.core.runtime import Call, make_call
-from pawl.core.scripts import Script, for_several, load, pack_words
+from pawl.core.scripts import SIZES, Script, for_several, load, pack_words
 
 if TYPE_CHECKING:
     from pawl.core.primitive import Primitive
@@ -85,10 +85,10 @@ class Mutex:
         word = token.encode()
         size = len(word)
         dead = self._dead
-        body = b"%b$%d\r\n%b%b\r\n%b$%d\r\n%b\r\n%b" % (
-            self._keys, len(dead) + size, dead, word, self._holds, size, word,
+        body = b"".join((
+            self._keys, SIZES[len(dead) + size], dead, word, b"\r\n", self._holds, SIZES[size], word, b"\r\n",
             _args(ttl_ms, ticket_ms, 1 if wait else 0, block, channel, max_waiters, self.fence_ms),
-        )  # fmt: skip
+        ))  # fmt: skip
         return make_call((_ACQUIRE, body))
 
     def swap(
@@ -164,9 +164,9 @@ class Mutex:
         word = token.encode()
         size = len(word)
         dead = self._dead
-        body = b"%b$%d\r\n%b%b\r\n%b$%d\r\n%b\r\n%b" % (
-            self._keys, len(dead) + size, dead, word, self._holds, size, word, args,
-        )  # fmt: skip
+        body = b"".join((
+            self._keys, SIZES[len(dead) + size], dead, word, b"\r\n", self._holds, SIZES[size], word, b"\r\n", args
+        ))  # fmt: skip
         return make_call((_LEAVE, body))
 
     def covers(self, other: Primitive) -> bool:
@@ -203,9 +203,10 @@ class Mutex:
         word = token.encode()
         size = len(word)
         dead = self._dead
-        body = b"%b$%d\r\n%b%b\r\n%b$%d\r\n%b\r\n%b%b" % (
-            self._keys, len(dead) + size, dead, word, self._holds, size, word, self._owner, args,
-        )  # fmt: skip
+        body = b"".join((
+            self._keys, SIZES[len(dead) + size], dead, word, b"\r\n", self._holds, SIZES[size], word, b"\r\n",
+            self._owner, args,
+        ))  # fmt: skip
         return Call(script, body)
 
 

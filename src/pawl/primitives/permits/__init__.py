@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NoReturn
 from pawl.core.names import WIRE_VERSION, helper_key
 from pawl.core.options import DAY_MS
 from pawl.core.runtime import Call
-from pawl.core.scripts import Script, load, pack_words
+from pawl.core.scripts import SIZES, Script, load, pack_words
 from pawl.errors import LimitMismatch, NotHeld, NotSupported
 
 if TYPE_CHECKING:
@@ -199,7 +199,7 @@ class Permits:
         word = token.encode()
         size = len(word)
         dead = self._dead
-        body = b"%b$%d\r\n%b%b\r\n%b$%d\r\n%b\r\n%b" % (
-            self._keys, len(dead) + size, dead, word, self._holds, size, word, args,
-        )  # fmt: skip
+        body = b"".join((
+            self._keys, SIZES[len(dead) + size], dead, word, b"\r\n", self._holds, SIZES[size], word, b"\r\n", args
+        ))  # fmt: skip
         return Call(script, body)

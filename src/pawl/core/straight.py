@@ -1,0 +1,108 @@
+"""The straight way where a call blocks its thread: no coroutine is made for it, and nothing else differs.
+
+The steps are those of ``quick``, in the order of ``operations.acquire`` and ``endings.release``, which have them for
+tasks
+(and the simulator). Whatever is no plain yes goes on in the general way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pawl.core.claim import Claim
+from pawl.core.endings import leave, tell_block
+from pawl.core.endings import release as release_anyhow
+from pawl.core.lease import BaseLease
+from pawl.core.operations import acquire, go_on
+from pawl.core.quick import ask, begin, claim_of, end, settle, void
+from pawl.core.runtime import Fault, run
+from pawl.errors import PawlError
+from pawl.model import Release
+
+if TYPE_CHECKING:
+    from pawl.core.claim import StopSignal
+    from pawl.core.engine import Engine
+    from pawl.core.operations import Plan
+
+__all__ = ["end_block", "release", "take"]
+
+L = TypeVar("L", bound=BaseLease)
+
+
+def take(
+    engine: Engine,
+    plan: Plan,
+    new_lease: Callable[..., L],
+    timeout: float | None,
+    stop: StopSignal | None = None,
+) -> L:
+    """Take a lock; see ``operations.acquire``."""
+    plain = plan.plain and timeout != 0 and plan.spot not in engine.places._places and not engine.rows
+    tenure = begin(engine, plan) if plain else None
+    if tenure is None:
+        return run(acquire(engine, plan, new_lease, timeout, stop))
+    engine.underway[tenure] = tenure.who
+    lease: Any = None
+    claim: Claim | None = None
+    answer: Any = None
+    sent_at = engine.runtime.now()
+    until = None if timeout is None else sent_at + timeout
+    try:
+        try:
+            answer = ask(engine, tenure, sent_at, until)
+            if answer is not None:
+                lease = settle(engine, tenure, new_lease, answer, sent_at)
+        except Fault as fault:
+            answer = fault.with_traceback(None)  # it has this frame: the two would keep a dropped lease alive
+        if lease is None:
+            claim = Claim(tenure.token) if answer is None else claim_of(tenure, answer, sent_at)
+            claim.stop = stop
+            lease = run(go_on(engine, plan, new_lease, tenure, claim, (sent_at, until)))
+    except BaseException:
+        if claim is None or not claim.spoken:
+            void(engine, tenure)
+            engine.drop_claim(plan.primitive, tenure.place, claim_of(tenure, None, sent_at))
+        raise
+    finally:
+        engine.underway.pop(tenure, None)
+    # No call from here to the caller: no signal handler comes between, and what was not given is taken back.
+    lease._given = True
+    return lease  # type: ignore[no-any-return]
+
+
+def release(engine: Engine, lease: BaseLease) -> Release:
+    """End a lease; see ``endings.release``."""
+    runtime, tenure = engine.runtime, lease._tenure
+    line = runtime.line() if lease._levels == 1 else None
+    if line is None:
+        return run(release_anyhow(engine, lease))
+    engine.underway[lease] = runtime.who()
+    try:
+        call = end(engine, lease)
+        if call is None:
+            return run(release_anyhow(engine, lease))
+        answer: Any
+        try:
+            answer = line.ask(call, tenure.options.request_timeout)
+            if answer[0] == b"R":
+                return Release.RELEASED
+        except Fault as fault:
+            answer = fault
+        outcome = run(leave(engine, tenure, answer))
+        lease._lost = outcome is Release.LOST
+        return outcome
+    except PawlError:
+        raise
+    except BaseException:
+        if lease._released:
+            engine.finish_release(lease)
+        raise
+    finally:
+        engine.underway.pop(lease, None)
+
+
+def end_block(engine: Engine, lease: BaseLease, error: BaseException | None) -> None:
+    """Release at the end of a ``with`` block; see ``endings.end_block``."""
+    if not lease._released and not lease._inert() and release(engine, lease) is Release.LOST:
+        tell_block(lease, error)
