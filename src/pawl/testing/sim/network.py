@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from heapq import heappush
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -27,30 +28,40 @@ class Request:
     """One call on its way, and who is told of its end.
 
     Attributes:
+        answered: Told of the outcome, and ``index`` before it; None: it was told.
         wait: Seconds for which ``WAIT`` may wait for a replica; 0: it is a script.
     """
 
     __slots__ = (
-        "answered", "by_text", "call", "deadline", "doubled", "link", "operation", "rid", "sent_at", "wait",
+        "answered", "by_text", "call", "deadline", "doubled", "index", "operation", "rid", "sent_at", "wait",
     )  # fmt: skip
 
-    def __init__(self, call: Call, answered: Callable[[Any], object] | None, operation: str) -> None:
+    def __init__(
+        self,
+        call: Call,
+        answered: Callable[[int, Any], object],
+        index: int,
+        operation: str,
+        deadline: float,
+        wait: float,
+        by_text: bool,  # noqa: FBT001 - made a thousand times a second
+    ) -> None:
         self.call: Call = call
-        self.answered = answered
+        self.answered: Callable[[int, Any], object] | None = answered
+        self.index: int = index
         self.operation: str = operation
-        self.by_text: bool = False
+        self.deadline: float = deadline
+        self.wait: float = wait
+        self.by_text: bool = by_text
         self.doubled: bool = False
         self.rid: int = 0
         self.sent_at: float = 0.0
-        self.deadline: float = 0.0
-        self.link: Link | None = None
-        self.wait: float = 0.0
 
     def end(self, outcome: Any) -> None:
         """Tell the outcome, once."""
         answered, self.answered = self.answered, None
         if answered is not None:
-            answered(outcome)
+            answered(self.index, outcome)
 
 
 class Network:
@@ -61,7 +72,7 @@ class Network:
         tail: How heavy the tail of delays is: the chance that one is ten times as long, again and again.
         faults: Faults that are on: name to (process or "" for all, chance).
         count: Told of each fault that struck a request: its name and the operation that it struck.
-        answered: Told of each reply that reached its client: process, call and reply.
+        refused: Told of each reply "not yours" that reached its client: process and call.
         muddled: Tokens that were given back by requests that came twice, and of which a reply was lost: the sender
             sees one request and one reply, and cannot tell the first from the second.
     """
@@ -69,22 +80,26 @@ class Network:
     def __init__(self, world: World, base: float, tail: float) -> None:
         self.world = world
         self.random: Random = world.random
+        self._draw: Callable[[], float] = world.random.random
         self.base: float = base
         self.tail: float = tail
         self.faults: dict[str, dict[str, float]] = {}
         self.count: Callable[[str, str], object] = _deaf
-        self.answered: Callable[[Process, Call, list[Any]], object] = _deaf
+        self.refused: Callable[[Process, Call], object] = _deaf
         self.muddled: set[str] = set()
 
     def delay(self) -> float:
         """How long one message takes."""
-        random = self.random.random
+        random = self._draw
         delay = self.base * (0.5 + random())
-        while random() < self.tail:
+        if random() >= self.tail:
+            return delay
+        while True:
             delay *= 10 * random() + 1
             if delay > 20:
                 return 20 * random()
-        return delay
+            if random() >= self.tail:
+                return delay
 
     def struck(self, fault: str, process: str, operation: str) -> bool:
         """Whether a fault that is on strikes a message of this process."""
@@ -158,33 +173,47 @@ class Link:
         if self.dead:
             request.end(Fault(FaultKind.UNREACHABLE, "the connection is gone"))
             return
-        self._rid = request.rid = self._rid + 1
-        request.sent_at = self.network.world.now
-        request.link = self
-        self.pending[request.rid] = request
-        self._carry(request, request.rid)
+        network = self.network
+        self._rid = rid = request.rid = self._rid + 1
+        request.sent_at = network.world.now
+        self.pending[rid] = request
+        if network.faults:
+            self._carry(request, rid)
+        else:
+            self._depart(request, rid)
+
+    def _depart(self, request: Request, rid: int) -> None:
+        """Have a request arrive once, after the usual delay."""
+        world = self.network.world
+        when = world.now + self.network.delay()
+        if when < self._there_at:
+            when = self._there_at
+        else:
+            self._there_at = when
+        world._order = order = world._order + 1
+        heappush(world._heap, (when, order, self._arrive, (request, rid, False, request.by_text)))
 
     def _carry(self, request: Request, rid: int) -> None:
+        """Send a request while faults are on."""
         network, name = self.network, self.process.name
         world = network.world
-        if network.faults:
-            if network.struck("loss", name, request.operation) or network.struck(
-                "cut_out", name, request.operation
-            ):
-                return
-            if network.struck("half_open", name, request.operation):
-                self.run = -2
-                self.node.links.pop(self.channel, None)
-            if network.struck("late_copy", name, request.operation):
-                # It is applied, its reply is lost, and it is applied again much later.
-                copy = (request, rid, True, request.by_text)
-                world.at(world.now + network.random.random() * 15, self._arrive, copy)
-                world.at(self._after(network.delay()), self._arrive, copy)
-                return
-            if network.struck("double", name, request.operation):
-                request.doubled = True
-                world.at(self._after(network.delay()), self._arrive, (request, rid, False, request.by_text))
-        world.at(self._after(network.delay()), self._arrive, (request, rid, False, request.by_text))
+        if network.struck("loss", name, request.operation) or network.struck(
+            "cut_out", name, request.operation
+        ):
+            return
+        if network.struck("half_open", name, request.operation):
+            self.run = -2
+            self.node.links.pop(self.channel, None)
+        if network.struck("late_copy", name, request.operation):
+            # It is applied, its reply is lost, and it is applied again much later.
+            copy = (request, rid, True, request.by_text)
+            world.at(world.now + network.random.random() * 15, self._arrive, copy)
+            world.at(self._after(network.delay()), self._arrive, copy)
+            return
+        if network.struck("double", name, request.operation):
+            request.doubled = True
+            self._depart(request, rid)
+        self._depart(request, rid)
 
     def _after(self, delay: float) -> float:
         """When something sent now arrives: never before what was sent earlier."""
@@ -259,7 +288,14 @@ class Link:
             if request.doubled and request.call.script.name in _GIVES_BACK:
                 network.muddled.add(token_of(request.call))
             return
-        self.process.deliver(self._before(network.delay()), self._answer, (rid, reply))
+        world = network.world
+        when = world.now + network.delay()
+        if when < self._back_at:
+            when = self._back_at
+        else:
+            self._back_at = when
+        world._order = order = world._order + 1
+        heappush(world._heap, (when, order, self._answer, (rid, reply)))
 
     def push(self, text: bytes) -> None:
         """Send a hand-off message to the client."""
@@ -281,11 +317,15 @@ class Link:
     # Back at the client -----------------------------------------------------------------------------------------
 
     def _answer(self, item: tuple[int, Any]) -> None:
-        if self.dead:
+        process, network = self.process, self.network
+        if self.dead or not process.alive:
+            return
+        now = network.world.now
+        if process.paused_until > now:
+            network.world.at(process.paused_until, self._answer, item)
             return
         rid, reply = item
-        network = self.network
-        self.heard_at = network.world.now
+        self.heard_at = now
         self.silent = 0
         pending = self.pending
         request = pending.pop(rid, None)
@@ -299,14 +339,18 @@ class Link:
             return
         if type(reply) is list:
             words: list[Any] = reply  # pyright: ignore[reportUnknownVariableType] - a reply, so of anything
-            network.answered(self.process, request.call, words)
+            if words[0] == b"U":
+                network.refused(process, request.call)
             request.end(words)
             return
         if reply.startswith("NOSCRIPT") and not request.by_text:
             request.by_text = True
             self._rid = request.rid = self._rid + 1
             pending[request.rid] = request
-            self._carry(request, request.rid)
+            if network.faults:
+                self._carry(request, request.rid)
+            else:
+                self._depart(request, request.rid)
             return
         fault = classify(reply)
         request.end(fault)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from pawl.core.runtime import Call, Reply
+from pawl.core.runtime import Call
 from pawl.errors import LeaseLost, NotHeld
 from pawl.model import LeaseState
 from pawl.testing.sim.beliefs import Belief, conflict
@@ -177,9 +177,9 @@ class Oracle:
         if late > _TOLD_WITHIN and process.stalled < self.world.now - _TOLD_AGAIN:
             self.world.fail(f"loss: {_told_lease(lease)} was told {late:.3f} s after the end of its validity")
 
-    def answered(self, process: Process, call: Call, reply: Reply) -> None:
+    def refused(self, process: Process, call: Call) -> None:
         """Judge what a client makes of a reply: one that says "not yours" ends the lease at once."""
-        if reply[0] == b"U" and call.script.name in ("renew", "own_renew") and not self.fleet.masters:
+        if call.script.name in ("renew", "own_renew") and not self.fleet.masters:
             within = _TOLD_WITHIN + (_REPLICAS_ANSWER if self.fleet.asks_replicas else 0.0)
             process.deliver(self.world.now + within, self._still_held, (process, token_of(call)))
 

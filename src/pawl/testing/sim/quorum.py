@@ -134,7 +134,7 @@ class QuorumSimRuntime(SimRuntime):
             elif isinstance(link, Fault):
                 question.take(index, link)
             else:
-                self._post(link, call, timeout, partial(question.take, index))
+                self._post(link, call, timeout, question.take, index)
 
     def send(self, calls: Sequence[Call | None]) -> None:
         """See ``QuorumRuntime``."""
@@ -211,11 +211,10 @@ class QuorumSimRuntime(SimRuntime):
         task = self._me()
         step = task.step
         link.greet(lambda fault: task.wake(step, fault or link))
-        self._process.timer(timeout, Sleep.over, (task, step))
+        task.over_in(timeout)
         outcome = await suspend()
         if outcome is link:
-            step = task.step
-            self._post(link, self._probe, timeout, lambda reply: task.wake(step, reply))
+            self._post(link, self._probe, timeout, task.wake, task.step)
             outcome = await suspend()
         if isinstance(outcome, list):
             outcome = self._roster.met(index, outcome[2].decode(), self.now())  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType] - a reply, so of anything
@@ -268,7 +267,7 @@ class QuorumSimRuntime(SimRuntime):
             link.close(Fault(FaultKind.CLOSED, "the client is closed", final=True))
 
 
-def _dropped(_: object) -> None:
+def _dropped(*_: object) -> None:
     """Nobody waits for the reply."""
 
 

@@ -106,7 +106,7 @@ class RoutedSimRuntime(SimRuntime):
             Task(self._process, "connect", self._hold_for_all(address, timeout * 2), _ended)
         waiting.append((task, task.step))
         if patience is not None:
-            self._process.timer(patience, Sleep.over, (task, task.step))
+            task.over_in(patience)
         outcome = await suspend()
         if isinstance(outcome, Fault):
             raise Fault(outcome.kind, outcome.text, final=outcome.final)
@@ -144,15 +144,16 @@ class RoutedSimRuntime(SimRuntime):
         link: Link,
         call: Call,
         timeout: float,
-        answered: Callable[[Any], object] | None,
+        answered: Callable[[int, Any], object],
+        index: int = 0,
         *,
         wait: float = 0.0,
         by_text: bool = False,
     ) -> None:
         by_text = by_text or isinstance(call, Asking)
-        super()._post(link, call, timeout, answered, wait=wait, by_text=by_text)
+        super()._post(link, call, timeout, answered, index, wait=wait, by_text=by_text)
 
-    async def call(self, call: Call, timeout: float) -> Reply:
+    async def call(self, call: Call, timeout: float) -> Reply:  # type: ignore[override]
         """See ``Runtime``."""
         return await self._router.route(call, timeout)
 
@@ -230,7 +231,7 @@ class RoutedSimRuntime(SimRuntime):
         item = self.cluster.by_address[endpoint.settings["host"], endpoint.settings["port"]], task, task.step
         if not (network.struck("cut_out", name, "connect") or network.struck("loss", name, "connect")):
             self._world.at(self._world.now + 3 * network.delay(), self._asked, item)
-        self._process.timer(timeout, Sleep.over, (task, task.step))
+        task.over_in(timeout)
         outcome = await suspend()
         if outcome is None:
             raise Fault(FaultKind.UNREACHABLE, f"{endpoint.shown}: timed out")

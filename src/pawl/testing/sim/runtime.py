@@ -7,7 +7,7 @@ and any request without a reply in time ends it.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Generator, Hashable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from math import inf
@@ -18,7 +18,7 @@ from pawl.core.durable import Durable, touch
 from pawl.core.runtime import DEAF, Call, Fault, FaultKind, Fetch, Parker, Reply, Wakeup
 from pawl.testing.sim.network import Link, Network, Request
 from pawl.testing.sim.waits import Group, Sleep
-from pawl.testing.sim.world import Process, Task, suspend
+from pawl.testing.sim.world import Process, Task, suspend, waits
 
 if TYPE_CHECKING:
     from pawl.testing.sim.fleet import Fleet
@@ -157,7 +157,7 @@ class SimRuntime:
             Task(self._process, "connect", self._share(timeout * 2), _ended)
         self._connecting.append((task, task.step))
         if patience is not None:
-            self._process.timer(patience, Sleep.over, (task, task.step))
+            task.over_in(patience)
         outcome = await suspend()
         if isinstance(outcome, Fault):
             raise Fault(outcome.kind, outcome.text, final=outcome.final)
@@ -195,7 +195,7 @@ class SimRuntime:
         link = Link(self._network, self._process, node, channel, self._woken, self._gone)
         task, step = self._me(), self._me().step
         link.greet(lambda fault: task.wake(step, fault or link))
-        self._process.timer(timeout, Sleep.over, (task, step))
+        task.over_in(timeout)
         outcome = await suspend()
         if outcome is None:
             raise Fault(FaultKind.UNREACHABLE, f"no connection within {timeout:.3g} s")
@@ -230,16 +230,17 @@ class SimRuntime:
         link: Link,
         call: Call,
         timeout: float,
-        answered: Callable[[Any], object] | None,
+        answered: Callable[[int, Any], object],
+        index: int = 0,
         *,
         wait: float = 0.0,
         by_text: bool = False,
     ) -> None:
         task = self._world.current
-        request = Request(call, answered, task.doing if task is not None else "cast")
-        request.wait, request.by_text = wait, by_text
-        deadline = request.deadline = self._process.clock.monotonic() + timeout
-        link.send(request)
+        deadline = self._process.clock.monotonic() + timeout
+        link.send(
+            Request(call, answered, index, "cast" if task is None else task.doing, deadline, wait, by_text)
+        )
         # One timer for all requests of a connection: most are answered long before.
         if deadline < link.look_at:
             link.look_at = deadline
@@ -279,15 +280,22 @@ class SimRuntime:
         link = self._link()
         return None if link is None else _Line(self, link, DEAF if self._deaf else link.channel)
 
-    async def call(self, call: Call, timeout: float) -> Reply:
+    @waits
+    def call(self, call: Call, timeout: float) -> Generator[None, Any, Reply]:
         """See ``Runtime``."""
-        return await self._ask(self._link() or await self._connect(timeout), call, timeout)
+        link = self._link()
+        if link is None:
+            link = yield from self._connect(timeout).__await__()
+        return (yield from self._answer(link, call, timeout))
 
-    async def _ask(self, link: Link, call: Call, timeout: float) -> Reply:
+    @waits
+    def _ask(self, link: Link, call: Call, timeout: float) -> Generator[None, Any, Reply]:
+        return self._answer(link, call, timeout)
+
+    def _answer(self, link: Link, call: Call, timeout: float) -> Generator[None, Any, Reply]:
         task = self._me()
-        step = task.step
-        self._post(link, call, timeout, lambda outcome: task.wake(step, outcome))
-        reply = await suspend()
+        self._post(link, call, timeout, task.wake, task.step)
+        reply = yield
         if type(reply) is list:
             return reply  # pyright: ignore[reportUnknownVariableType] - checked just above
         try:
@@ -301,7 +309,7 @@ class SimRuntime:
             return None
         answered = Sleep(self._process)
         # Nobody waits for it yet, so its time is up later.
-        self._post(link, call, timeout + _PATIENCE, answered.unpark)
+        self._post(link, call, timeout + _PATIENCE, answered.put)
         return partial(_fetched, answered)
 
     async def call_many(self, calls: Sequence[Call], timeout: float) -> list[Reply | Fault]:
@@ -315,7 +323,7 @@ class SimRuntime:
     async def _ask_many(self, link: Link, calls: Sequence[Call], timeout: float) -> list[Reply | Fault]:
         group = Group(self._me(), len(calls))
         for index, call in enumerate(calls):
-            self._post(link, call, timeout, lambda outcome, index=index: group.put(index, outcome))  # type: ignore[misc]
+            self._post(link, call, timeout, group.put, index)
         outcomes: list[Reply | Fault] = await suspend()
         return outcomes
 
@@ -327,7 +335,7 @@ class SimRuntime:
         group = Group(self._me(), 3)
         posted = (call, 0.0), (touch(call.body.split(b"\r\n", 2)[1].decode()), 0.0), (call, timeout * _SHARE)
         for index, (one, wait) in enumerate(posted):
-            self._post(link, one, timeout, partial(group.put, index), wait=wait, by_text=True)
+            self._post(link, one, timeout, group.put, index, wait=wait, by_text=True)
         reply, _, acknowledged = await suspend()
         for outcome in (reply, acknowledged):
             if isinstance(outcome, Fault):
@@ -485,7 +493,7 @@ async def _fetched(answered: Sleep) -> Reply | None:
     return reply
 
 
-def _dropped(_: object) -> None:
+def _dropped(*_: object) -> None:
     """Nobody waits for the reply."""
 
 

@@ -66,7 +66,7 @@ class Simulation:
             self.fleet.pair.promoted = self.oracle.promoted
         if self.fleet.cluster is not None:
             self.fleet.cluster.connect(self.network, self.oracle)
-        self.network.answered = self.oracle.answered
+        self.network.refused = self.oracle.refused
         self.oracle.muddled = self.network.muddled
         self.recorder: Recorder = Recorder(self.world)
         self.names: list[str] = [f"c{number}" for number in range(len(plan.clients))]

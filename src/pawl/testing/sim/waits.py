@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Generator
 from typing import Any
 
-from pawl.testing.sim.world import Process, Task, suspend
+from pawl.testing.sim.world import Process, Task, waits
 
 __all__ = ["Group", "Sleep"]
 
@@ -40,7 +40,8 @@ class Sleep:
         self._step = 0
         self._woken: Any = None
 
-    async def park(self, timeout: float | None) -> Any:
+    @waits
+    def park(self, timeout: float | None) -> Generator[None, Any, Any]:
         """Sleep until woken, or for so many seconds; what it was woken with, or False."""
         if self._woken is None:
             task = self._process.world.current
@@ -48,9 +49,9 @@ class Sleep:
                 raise AssertionError("only a task sleeps")
             self.task, self._step = task, task.step
             if timeout is not None:
-                self._process.timer(timeout, self.over, (task, task.step))
+                task.over_in(timeout)
             try:
-                await suspend()
+                yield
             finally:
                 self.task = None
         woken, self._woken = self._woken, None
@@ -60,12 +61,9 @@ class Sleep:
         """See ``Parker``."""
         return self.park(timeout)
 
-    @staticmethod
-    def over(item: tuple[Task, int]) -> None:
-        """End a wait of a task whose time is up, if it is still in it."""
-        task, step = item
-        if task.step == step:
-            task.resume((step, None))
+    def put(self, _: int, outcome: Any) -> None:
+        """Wake the sleeper with the outcome of a request."""
+        self.unpark(outcome)
 
     def unpark(self, value: Any = True) -> None:  # noqa: FBT002 - a value, not a switch
         """Wake the sleeper, with a value."""
