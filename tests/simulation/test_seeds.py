@@ -10,13 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from pawl.testing.sim import Fault, Plan, draw, run, simulate
+from pawl.testing.sim import Fault, Plan, draw, run, simulate, snapshots, watch
 from pawl.testing.sim.campaign import may_meet
 from pawl.testing.sim.command import main, story
+from pawl.testing.sim.invariants import Snapshot
 from pawl.testing.sim.jobs import add_to_file, simulate_in_parts
 from pawl.testing.sim.lua import Interpreter
+from pawl.testing.sim.permit_rules import PermitState
 from pawl.testing.sim.plan import CLUSTER, FAULTS, OPERATIONS
 from pawl.testing.sim.simulation import quiet
+from pawl.testing.sim.store import Store
 from tools import simulation_page
 
 SEEDS = 2000
@@ -25,6 +28,7 @@ PARTS = 4
 _DIGESTS = """
 from pawl.testing.sim import draw, run
 from pawl.testing.sim.simulation import quiet
+from pawl.testing.sim.store import Store
 with quiet():
     print([run(draw(seed)).digest for seed in range(40)])
 """
@@ -48,6 +52,30 @@ def test_each_seed_has_enough_in_it() -> None:
     assert min(len(plan.clients) for plan in plans) >= 3
     assert min(plan.operations for plan in plans) >= 40
     assert min(len(plan.faults) for plan in plans) >= 1
+
+
+def test_what_is_not_read_again_is_what_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After each script only the keys that it changed are read; each time all are read here as well."""
+    looks = {Snapshot: 0, PermitState: 0}
+
+    def next_mutex(store: Store, keys: tuple[bytes, ...], known: Snapshot) -> Snapshot:
+        found = snapshots.next_mutex(store, keys, known)
+        looks[Snapshot] += 1
+        assert found == snapshots.take_mutex(store, keys)
+        return found
+
+    def next_permits(store: Store, keys: tuple[bytes, ...], known: PermitState) -> PermitState:
+        found = snapshots.next_permits(store, keys, known)
+        looks[PermitState] += 1
+        assert found == snapshots.take_permits(store, keys)
+        return found
+
+    monkeypatch.setattr(watch, "next_mutex", next_mutex)
+    monkeypatch.setattr(watch, "next_permits", next_permits)
+    with quiet():
+        for seed in range(40):
+            assert not run(draw(seed)).violation
+    assert min(looks.values()) > 200
 
 
 def test_a_seed_decides_everything() -> None:

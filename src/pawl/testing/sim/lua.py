@@ -101,29 +101,45 @@ class Interpreter:
         script = self._compiled.get(source)
         if script is None:
             script = self._compiled[source] = self._compile(source, b"@user_script")
-        return self._done(store, self._run, (script, numkeys), words)
+        home = self._home(store)
+        self._host.store = store
+        try:
+            found = self._run(
+                script, numkeys, home, store.now_us, store.drift_us, store.replica, store.no_memory, *words
+            )
+        finally:
+            self._host.store = None
+        return self._done(store, found)
 
     def command(self, store: Store, *words: bytes) -> Any:
         """Run one command outside of scripts; see ``run``."""
-        return self._done(store, self._command, (), words)
+        home = self._home(store)
+        self._host.store = store
+        try:
+            found = self._command(home, store.now_us, store.drift_us, store.replica, store.no_memory, *words)
+        finally:
+            self._host.store = None
+        return self._done(store, found)
 
-    def _done(self, store: Store, run: Any, what: tuple[Any, ...], words: Sequence[bytes]) -> Any:
+    def _home(self, store: Store) -> Any:
+        """The keys as Lua has them."""
         home = store.home
         if home is None:
             home = store.home = self._open()
         if store.stale:
             self._catch_up(store)
-        self._host.store = store
-        try:
-            found = run(*what, home, store.now_us, store.drift_us, store.replica, store.no_memory, *words)
-        finally:
-            self._host.store = None
-        count = 2 + found[1]
+        return home
+
+    def _done(self, store: Store, found: tuple[Any, ...]) -> Any:
+        """Have Python know what Lua did to the keys, and give the reply; see ``answered`` in ``run.lua``."""
+        at = 2 + found[1]
         store.changes += found[0]
-        if count > 2:
-            store.follow(found[2:count])
-        kind, values = found[count], found[count + 1 :]
+        if at > 2:
+            store.follow(found[2:at])
+        kind, values = found[at], found[at + 1 :]
         if kind == b"a":
+            if _PLAIN.issuperset(map(type, values)):
+                return list(values)
             return [one if type(one) in _PLAIN else self._plain(one) for one in values]
         if kind == b"e":
             raise Refused(values[0].decode(errors="replace"))
@@ -167,4 +183,4 @@ def _parts(value: Value | None, expiry: int | None) -> tuple[Any, ...]:
     return b"list", expiry, *value
 
 
-_PLAIN = (bytes, int)
+_PLAIN = frozenset({bytes, int})

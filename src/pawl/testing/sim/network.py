@@ -343,11 +343,15 @@ class Link:
                 network.refused(process, request.call)
             request.end(words)
             return
+        self._turned_down(request, reply)
+
+    def _turned_down(self, request: Request, reply: str) -> None:
+        """Take an error reply."""
         if reply.startswith("NOSCRIPT") and not request.by_text:
             request.by_text = True
             self._rid = request.rid = self._rid + 1
-            pending[request.rid] = request
-            if network.faults:
+            self.pending[request.rid] = request
+            if self.network.faults:
                 self._carry(request, request.rid)
             else:
                 self._depart(request, request.rid)

@@ -157,32 +157,34 @@ class Node:
         if self.loading:
             return "LOADING Redis is loading the dataset in memory"
         script = call.script
-        if not by_text and script.sha not in self.scripts:
-            return "NOSCRIPT No matching script. Please use EVAL."
-        self.scripts.add(script.sha)
+        if script.sha not in self.scripts:
+            if not by_text:
+                return "NOSCRIPT No matching script. Please use EVAL."
+            self.scripts.add(script.sha)
         words = call.body.split(b"\r\n")[1::2]
         words.append(b"%d" % rid)
-        store = self.store
+        store, world = self.store, self.world
         source = script.source if self.edit is None else self.edit(script.name, script.source)
-        self.messages.clear()
-        drift_us = int(self.world.random.random() * self.moving_us) if self.moving_us else 0
-        store.begin(self.us_at(self.world.now), drift_us)
+        if self.messages:
+            self.messages.clear()
+        drift_us = int(world.random.random() * self.moving_us) if self.moving_us else 0
+        store.begin(EPOCH_US + int(world.now * self.rate * 1e6 + self.shift_us), drift_us)
         changes = store.changes
         try:
             reply: Reply = self._interpreter.run_words(source, store, script.numkeys, words)
         except Refused as refused:
             text = str(refused.args[0])
-            self.world.note(self.name, who, script.name, text)
+            world.note(self.name, who, script.name, text)
             self.refused(script.name, text)
             return text
         except Unsupported as error:
-            self.world.fail(f"{self.name} ran {script.name}: the node in memory does not have {error}")
+            world.fail(f"{self.name} ran {script.name}: the node in memory does not have {error}")
             raise
-        self.world.note(self.name, who, script.name, reply)
-        self.changed = store.changes != changes
-        if self.changed:
+        world.trace.append((world.now, self.name, who, script.name, reply))
+        changed = self.changed = store.changes != changes
+        if changed and self.wrote is not _deaf:
             self.wrote(self, tuple(words[: script.numkeys]))
-        self.judge(call, words, reply, changed=self.changed)
+        self.judge(call, words, reply, changed=changed)
         return reply
 
 

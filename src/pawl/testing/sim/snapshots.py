@@ -9,7 +9,7 @@ from pawl.testing.sim.invariants import Snapshot, Ticket
 from pawl.testing.sim.permit_rules import PermitRun, PermitState, Wish
 from pawl.testing.sim.store import Store, Value, ZSet
 
-__all__ = ["permit_run", "share_run", "take_mutex", "take_permits"]
+__all__ = ["next_mutex", "next_permits", "permit_run", "share_run", "take_mutex", "take_permits"]
 
 _MUTEX = ("name", "fence", "queue", "tickets", "holds")
 _PERMITS = ("permits", "fence", "queue", "tickets", "holds")
@@ -30,6 +30,28 @@ def _seen(
             else:
                 key_expiry[part] = expiry
         seen.append(value)
+    store.touched.difference_update(keys)
+    return seen, key_expiry
+
+
+def _changed(
+    store: Store, parts: tuple[str, ...], keys: tuple[bytes, ...], known: dict[str, int]
+) -> tuple[dict[str, Value | None], dict[str, int]] | None:
+    """The parts that changed since they were looked at, and when each key ends; None if one is past its expiry."""
+    now, data, expires, touched = store.now_ms, store.data, store.expires, store.touched
+    key_expiry = known.copy()
+    seen: dict[str, Value | None] = {}
+    for part, key in zip(parts, keys, strict=True):
+        if key in touched:
+            touched.remove(key)
+            value = data.get(key)
+            if value is None:
+                key_expiry.pop(part, None)
+            else:
+                key_expiry[part] = expires.get(key, -1)
+            seen[part] = value
+    if key_expiry and min(key_expiry.values()) < now:
+        return None
     return seen, key_expiry
 
 
@@ -39,21 +61,53 @@ def _pairs(value: Value | None) -> dict[bytes, bytes]:
 
 def take_mutex(store: Store, keys: tuple[bytes, ...]) -> Snapshot:
     """The keys of a mutex: name, fence, queue, tickets, holds."""
-    (value, record, queue, tickets, held), key_expiry = _seen(store, _MUTEX, keys)
-    fence, holds = _pairs(record), () if held is None else _pairs(held).items()
+    (value, record, queue, tickets, holds), key_expiry = _seen(store, _MUTEX, keys)
+    cur, last = _fence(record)
     return Snapshot(
         store.now_ms,
         value.decode() if isinstance(value, bytes) else None,
         key_expiry.get("name", -2),
-        int(fence.get(b"cur", 0)),
-        int(fence.get(b"last", 0)),
-        _tickets(queue, _pairs(tickets)) if isinstance(queue, ZSet) else None,
-        {token.decode(): int(expiry) for token, expiry in holds} if holds else None,
+        cur,
+        last,
+        _tickets(queue, tickets),
+        _holds(holds),
         key_expiry,
     )
 
 
-def _tickets(queue: ZSet, tickets: dict[bytes, bytes]) -> dict[str, Ticket]:
+def next_mutex(store: Store, keys: tuple[bytes, ...], known: Snapshot) -> Snapshot:
+    """The same, looked at once more: what did not change since ``known`` is not read again."""
+    found = _changed(store, _MUTEX, keys, known.key_expiry)
+    if found is None:
+        return take_mutex(store, keys)
+    seen, key_expiry = found
+    value, cur, last, queue, holds = known.value, known.cur, known.last, known.queue, known.holds
+    if "name" in seen:
+        name = seen["name"]
+        value = name.decode() if isinstance(name, bytes) else None
+    if "fence" in seen:
+        cur, last = _fence(seen["fence"])
+    if "queue" in seen or "tickets" in seen:
+        data = store.data
+        queue = _tickets(data.get(keys[2]), data.get(keys[3]))
+    if "holds" in seen:
+        holds = _holds(seen["holds"])
+    return Snapshot(store.now_ms, value, key_expiry.get("name", -2), cur, last, queue, holds, key_expiry)
+
+
+def _fence(record: Value | None) -> tuple[int, int]:
+    fence = _pairs(record)
+    return int(fence.get(b"cur", 0)), int(fence.get(b"last", 0))
+
+
+def _holds(held: Value | None) -> dict[str, int]:
+    return {token.decode(): int(expiry) for token, expiry in _pairs(held).items()}
+
+
+def _tickets(queue: Value | None, waiting: Value | None) -> dict[str, Ticket]:
+    if not isinstance(queue, ZSet):
+        return {}
+    tickets = _pairs(waiting)
     return {
         token.decode(): _ticket(number, tickets.get(token, b"0 0 0 - -"))
         for token, number in queue.scores.items()
@@ -68,8 +122,46 @@ def _ticket(number: float, text: bytes) -> Ticket:
 
 def take_permits(store: Store, keys: tuple[bytes, ...]) -> PermitState:
     """The keys of permits: permits, fence, queue, tickets, holds."""
-    (permits, record, queue, waiting, held), key_expiry = _seen(store, _PERMITS, keys)
+    (permits, record, queue, tickets, held), key_expiry = _seen(store, _PERMITS, keys)
     fence = _pairs(record)
+    return PermitState(
+        store.now_ms,
+        _holders(store, permits),
+        _holds(held),
+        int(fence.get(b"last", 0)),
+        int(fence.get(b"limit", 0)),
+        int(fence.get(b"declared", 0)),
+        key_expiry.get("fence", -2),
+        _wishes(queue, tickets),
+        key_expiry,
+    )
+
+
+def next_permits(store: Store, keys: tuple[bytes, ...], known: PermitState) -> PermitState:
+    """The same, looked at once more: what did not change since ``known`` is not read again."""
+    found = _changed(store, _PERMITS, keys, known.key_expiry)
+    if found is None:
+        return take_permits(store, keys)
+    seen, key_expiry = found
+    known = known.at(store.now_ms)
+    fence = _pairs(seen["fence"]) if "fence" in seen else None
+    data = store.data
+    return PermitState(
+        store.now_ms,
+        _holders(store, seen["permits"]) if "permits" in seen else known.holders,
+        _holds(seen["holds"]) if "holds" in seen else known.fences,
+        known.last if fence is None else int(fence.get(b"last", 0)),
+        known.limit if fence is None else int(fence.get(b"limit", 0)),
+        known.declared if fence is None else int(fence.get(b"declared", 0)),
+        key_expiry.get("fence", -2),
+        _wishes(data.get(keys[2]), data.get(keys[3]))
+        if "queue" in seen or "tickets" in seen
+        else known.queue,
+        key_expiry,
+    )
+
+
+def _holders(store: Store, permits: Value | None) -> dict[str, tuple[str, int]]:
     holders: dict[str, tuple[str, int]] = {}
     for member, expiry in permits.scores.items() if isinstance(permits, ZSet) else ():
         mode, _, token = member.decode().partition(":")
@@ -77,21 +169,17 @@ def take_permits(store: Store, keys: tuple[bytes, ...]) -> PermitState:
             # In two modes at once: no invariant knows such a mode.
             both = f"{holders[token][0]} and {mode}" if token in holders else mode
             holders[token] = both, int(expiry)
+    return holders
+
+
+def _wishes(queue: Value | None, waiting: Value | None) -> dict[str, Wish]:
+    if not isinstance(queue, ZSet):
+        return {}
     tickets = _pairs(waiting)
-    return PermitState(
-        store.now_ms,
-        holders,
-        {token.decode(): int(number) for token, number in _pairs(held).items()},
-        int(fence.get(b"last", 0)),
-        int(fence.get(b"limit", 0)),
-        int(fence.get(b"declared", 0)),
-        key_expiry.get("fence", -2),
-        {
-            token.decode(): _wish(number, tickets.get(token, b"0 0 0 - 1"))
-            for token, number in (queue.scores.items() if isinstance(queue, ZSet) else ())
-        },
-        key_expiry,
-    )
+    return {
+        token.decode(): _wish(number, tickets.get(token, b"0 0 0 - 1"))
+        for token, number in queue.scores.items()
+    }
 
 
 @lru_cache(maxsize=1024)

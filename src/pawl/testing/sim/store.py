@@ -5,7 +5,7 @@ The commands themselves are Lua, see ``server/``: what they change is told here 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -45,6 +45,7 @@ class Store:
         replica: True while it refuses writes.
         home: The same keys as Lua has them, once a script ran.
         stale: Keys of which Lua does not know yet what happened to them.
+        touched: Keys that were changed since somebody who takes note of changes looked at them, and took them out.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class Store:
         self.replica: bool = False
         self.home: Any = None
         self.stale: set[bytes] = set()
+        self.touched: set[bytes] = set()
 
     def begin(self, now_us: int, drift_us: int = 0) -> None:
         """Start a script or command at a moment of server time."""
@@ -73,9 +75,11 @@ class Store:
         self.now_ms = now_us // 1000
         self.drift_us = drift_us
 
-    def follow(self, noted: Iterable[Any]) -> None:
+    def follow(self, noted: tuple[Any, ...]) -> None:
         """Do what a script did, as it noted it: four words for each change."""
         data: dict[bytes, Any] = self.data
+        expires = self.expires
+        self.touched.update(noted[1::4])
         words = iter(noted)
         for what, key, one, two in zip(words, words, words, words, strict=True):
             if what == b"h":
@@ -85,7 +89,7 @@ class Store:
                 else:
                     found[one] = two
             elif what == b"x":
-                self.expires[key] = one
+                expires[key] = one
             elif what == b"z":
                 found = data.get(key)
                 if found is None:
@@ -97,6 +101,7 @@ class Store:
     def drop(self, key: bytes) -> bool:
         """Delete a key; False if it was not there."""
         self.stale.add(key)
+        self.touched.add(key)
         self.expires.pop(key, None)
         return self.data.pop(key, None) is not None
 
@@ -110,6 +115,7 @@ class Store:
     def flush(self) -> None:
         """Delete everything."""
         self.stale.update(self.data)
+        self.touched.update(self.data)
         self.data.clear()
         self.expires.clear()
 
@@ -123,6 +129,7 @@ class Store:
     def restore(self, kept: tuple[dict[bytes, Value], dict[bytes, int]]) -> None:
         """Go back to a copy."""
         self.stale.update(self.data, kept[0])
+        self.touched.update(self.data, kept[0])
         self.data, self.expires = kept
 
 

@@ -14,7 +14,14 @@ from pawl.core.scripts import load
 from pawl.testing.sim.invariants import Snapshot, Step, broken, reads_only
 from pawl.testing.sim.masters import Vote, broken_vote, take_vote, vote_step
 from pawl.testing.sim.permit_rules import PermitState, broken_permits, broken_share
-from pawl.testing.sim.snapshots import permit_run, share_run, take_mutex, take_permits
+from pawl.testing.sim.snapshots import (
+    next_mutex,
+    next_permits,
+    permit_run,
+    share_run,
+    take_mutex,
+    take_permits,
+)
 from pawl.testing.sim.steps import multi_steps, step_of, together_steps, tomb_of
 
 if TYPE_CHECKING:
@@ -172,8 +179,16 @@ class Watch:
         node, name = self.node, keys[0]
         now = node.store.now_ms
         known = self._mutexes.get(name)
-        before = Snapshot(now) if known is None else known[1]
-        after = take_mutex(node.store, keys) if changed or known is None else before.at(now)
+        if known is None:
+            before, after = Snapshot(now), take_mutex(node.store, keys)
+        else:
+            before = after = known[1]
+            if not changed:
+                before.at(now)
+            elif known[0] == keys:
+                after = next_mutex(node.store, keys, before)
+            else:
+                after = take_mutex(node.store, keys)
         self._mutexes[name] = keys, after
         if changed:
             for what in broken(before, after, step, whole=node.lost_memory_at < 0, longer_ms=self._longer_ms):
@@ -206,9 +221,17 @@ class Watch:
         node, name = self.node, keys[0]
         parts = (*keys[:4], keys[-1])
         known = self._permits.get(name)
-        before = PermitState(node.store.now_ms) if known is None else known[1]
         run = permit_run(script, args, reply)
-        after = take_permits(node.store, parts) if changed or known is None else before.at(node.store.now_ms)
+        if known is None:
+            before, after = PermitState(node.store.now_ms), take_permits(node.store, parts)
+        else:
+            before = known[1]
+            if not changed:
+                after = before.at(node.store.now_ms)
+            elif known[0] == parts:
+                after = next_permits(node.store, parts, before)
+            else:
+                after = take_permits(node.store, parts)
         self._permits[name] = parts, after
         mail = [(channel.decode(), text.decode().split(" ")) for channel, text in node.messages]
         if changed or mail:
