@@ -116,6 +116,9 @@ class Snapshot:
         )
 
 
+_NONE: frozenset[str] = frozenset()
+
+
 class Step(NamedTuple):
     """One script run: what was asked and answered, without the request id."""
 
@@ -130,7 +133,10 @@ class Step(NamedTuple):
     @property
     def gone(self) -> frozenset[str]:
         """All tokens that leave for good."""
-        return frozenset((self.leaving, *self.spent))
+        leaving = self.leaving
+        if not self.spent:
+            return frozenset((leaving,)) if leaving else _NONE
+        return frozenset([token for token in (leaving, *self.spent) if token])
 
     @property
     def leaving(self) -> str:
@@ -196,19 +202,20 @@ def _keys(after: Snapshot, found: list[str], *, whole: bool, fence_ms: int, long
 
 def _leases(before: Snapshot, after: Snapshot, step: Step, gone: frozenset[str], found: list[str]) -> None:
     had, has = before.leases, after.leases
-    for token, expiry in had.items():
-        left = has.get(token)
-        if left is None:
-            if expiry > after.now and token not in gone:
-                found.append(f"I2: a live lease of {token} vanished")
-        elif left < expiry and token not in gone:
-            found.append(f"I2: the expiry of {token} fell by {expiry - left} ms")
-    found += [
-        f"O2: a lease of {token} came from nothing"
-        for token in has
-        if token not in had and (token != step.token or step.script not in _CREATE)
-    ]
-    if before.queue:
+    if had != has:
+        for token, expiry in had.items():
+            left = has.get(token)
+            if left is None:
+                if expiry > after.now and token not in gone:
+                    found.append(f"I2: a live lease of {token} vanished")
+            elif left < expiry and token not in gone:
+                found.append(f"I2: the expiry of {token} fell by {expiry - left} ms")
+        found += [
+            f"O2: a lease of {token} came from nothing"
+            for token in has
+            if token not in had and (token != step.token or step.script not in _CREATE)
+        ]
+    if before.queue and before.queue is not after.queue:
         found += [
             f"I8: {token} lost its place in the queue"
             for token, ticket in after.queue.items()
@@ -217,7 +224,8 @@ def _leases(before: Snapshot, after: Snapshot, step: Step, gone: frozenset[str],
             and before.queue[token].expiry > after.now
             and before.queue[token].number != ticket.number
         ]
-    found += [f"I7: {token} left and is there" for token in gone if token and token in has]
+    if has and gone:
+        found += [f"I7: {token} left and is there" for token in gone if token in has]
 
 
 def reads_only(step: Step) -> bool:

@@ -142,16 +142,16 @@ def broken_permits(
     """
     before = before.at(after.now)
     new = _new(before, after)
-    found = [
-        *_keys(after, whole=whole, fence_ms=fence_ms),
-        *_sharing(before, after, run, new),
-        *_leases(before, after, run),
-        *_fences(before, after, new),
-        *_grants(before, after, run, new),
-        *_stuck(before, after, run),
-        *_messages(before, after, run, mail),
-    ]
-    return [f"{what} after {run}" for what in found]
+    found = _keys(after, whole=whole, fence_ms=fence_ms)
+    found += _sharing(before, after, run, new)
+    found += _leases(before, after, run)
+    found += _fences(before, after, new)
+    found += _grants(before, after, run, new)
+    if after.queue:
+        found += _stuck(before, after, run)
+    if mail or before.queue:
+        found += _messages(before, after, run, mail)
+    return [f"{what} after {run}" for what in found] if found else found
 
 
 def broken_share(before: PermitState, after: PermitState, run: PermitRun) -> list[str]:
@@ -297,8 +297,6 @@ def _grants(before: PermitState, after: PermitState, run: PermitRun, new: set[st
 
 
 def _stuck(before: PermitState, after: PermitState, run: PermitRun) -> list[str]:
-    if not after.queue:
-        return []
     answered = run.script == "inspect" or (run.script == "acquire" and run.token in before.holders)
     head = next(iter(after.live()), None)
     if head is None or answered or run.reply[0] in "XN":
@@ -312,13 +310,11 @@ def _stuck(before: PermitState, after: PermitState, run: PermitRun) -> list[str]
 
 
 def _new(before: PermitState, after: PermitState) -> set[str]:
-    had = before.holders
-    return {token for token in after.holders if token not in had and not token.startswith("closed.")}
+    new = after.holders.keys() - before.holders.keys()
+    return {token for token in new if not token.startswith("closed.")} if new else new
 
 
 def _messages(before: PermitState, after: PermitState, run: PermitRun, mail: Mail) -> list[str]:
-    if not mail and not before.queue:
-        return []
     told = {words[0]: (channel, *map(int, words[1:])) for channel, words in mail}
     new = {
         token

@@ -155,7 +155,7 @@ class QuorumSimRuntime(SimRuntime):
         if self._world.current is not None or not self._threads:
             self.send(spread(call, len(self.nodes)))
 
-    async def call(self, call: Call, timeout: float) -> Reply:  # type: ignore[override] - to mypy no coroutine is one
+    async def call(self, call: Call, timeout: float) -> Reply:  # type: ignore[override]
         """See ``Runtime``: all nodes are asked; the answer is the majority's."""
         votes = MergedVotes(len(self.nodes))
         await self.ask([(spread(call, len(self.nodes)), votes)], timeout)

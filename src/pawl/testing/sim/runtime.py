@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from pawl.core.durable import Durable, touch
 from pawl.core.runtime import DEAF, Call, Fault, FaultKind, Fetch, Parker, Reply, Wakeup
 from pawl.testing.sim.network import Link, Network, Request
-from pawl.testing.sim.waits import Group, Sleep
+from pawl.testing.sim.waits import Group, Sleep, fetched
 from pawl.testing.sim.world import Process, Task, suspend, waits
 
 if TYPE_CHECKING:
@@ -310,7 +310,7 @@ class SimRuntime:
         answered = Sleep(self._process)
         # Nobody waits for it yet, so its time is up later.
         self._post(link, call, timeout + _PATIENCE, answered.put)
-        return partial(_fetched, answered)
+        return partial(fetched, answered)
 
     async def call_many(self, calls: Sequence[Call], timeout: float) -> list[Reply | Fault]:
         """See ``Runtime``."""
@@ -483,14 +483,6 @@ class SimRuntime:
         for link in (*self._links.values(), *self._spares, self._mux):
             if link is not None:
                 link.close(fault)
-
-
-async def _fetched(answered: Sleep) -> Reply | None:
-    outcome = await answered.park(None)
-    if isinstance(outcome, Fault):
-        raise outcome
-    reply: Reply = outcome
-    return reply
 
 
 def _dropped(*_: object) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Generator
 from typing import Any
 
+from pawl.core.runtime import Fault, Reply
 from pawl.testing.sim.world import Process, Task, waits
 
-__all__ = ["Group", "Sleep"]
+__all__ = ["Group", "Sleep", "fetched"]
 
 
 class Group:
@@ -70,3 +71,12 @@ class Sleep:
         self._woken = value
         if self.task is not None:
             self.task.wake(self._step)
+
+
+async def fetched(answered: Sleep) -> Reply | None:
+    """Wait for the outcome of a request by which a sleeper is woken."""
+    outcome = await answered.park(None)
+    if isinstance(outcome, Fault):
+        raise outcome
+    reply: Reply = outcome
+    return reply
