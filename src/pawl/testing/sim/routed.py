@@ -13,7 +13,7 @@ from pawl.core.durable import Durable
 from pawl.core.runtime import Call, Fault, FaultKind, Reply
 from pawl.testing.sim.network import Link, Network
 from pawl.testing.sim.runtime import SimRuntime
-from pawl.testing.sim.waits import Group, Sleep
+from pawl.testing.sim.waits import Group
 from pawl.testing.sim.world import Process, Task, suspend
 from pawl.topology.cluster import Address
 from pawl.topology.endpoint import Endpoint
@@ -281,7 +281,7 @@ class _SimRouter(Router):
         return await self._runtime.call_nodes(groups, timeout)
 
 
-def _dropped(_: object) -> None:
+def _dropped(*_: object) -> None:
     """Nobody waits for the reply."""
 
 

@@ -85,6 +85,9 @@ class Watch:
         touched: Whether anybody waits for replicas, which may make a key live a moment longer.
     """
 
+    _at_home: bool = True
+    """Whether all that is known of a name was read on this very server."""
+
     def __init__(
         self, world: World, node: Node, believed: Believed, *, masters: bool, touched: bool = False
     ) -> None:
@@ -185,7 +188,7 @@ class Watch:
             before = after = known[1]
             if not changed:
                 before.at(now)
-            elif known[0] == keys:
+            elif self._at_home and known[0] == keys:
                 after = next_mutex(node.store, keys, before)
             else:
                 after = take_mutex(node.store, keys)
@@ -228,7 +231,7 @@ class Watch:
             before = known[1]
             if not changed:
                 after = before.at(node.store.now_ms)
-            elif known[0] == parts:
+            elif self._at_home and known[0] == parts:
                 after = next_permits(node.store, parts, before)
             else:
                 after = take_permits(node.store, parts)

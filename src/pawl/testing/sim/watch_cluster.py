@@ -30,6 +30,8 @@ class ClusterWatch(Watch):
         touched: Whether anybody waits for replicas, which may make a key live a moment longer.
     """
 
+    _at_home: bool = False
+
     def __init__(
         self,
         world: World,
