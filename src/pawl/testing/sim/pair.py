@@ -122,6 +122,8 @@ class Pair:
         old, new = self.master, self.replica
         if arrived:
             new.store.restore(old.store.snapshot())
+        # What the old one had lost, the new one does not have either.
+        new.lost_memory_at = max(new.lost_memory_at, old.lost_memory_at)
         self._age += 1
         self.follows = False
         self.offset = self.acknowledged = 0
