@@ -29,6 +29,7 @@ Costs = dict[str, float]
 BASELINE = Path(__file__).with_name("baseline.json")
 PAIRS = 40  # counted; each costs the same
 WARM_UP = 20
+COUNTED = 3  # times, of which the least counts
 TIMED = 150  # for the CPU time, of which the best of some tries counts
 TRIES = 15
 
@@ -193,25 +194,30 @@ def measure(server: Server, name: str) -> Costs:
     costs: Costs = {}
     for run in PATHS[name](server.url):
         run(WARM_UP)
-        tally = _Tally()
-        before, bytes_before = Snapshot.of(server), traffic(server)
-        with _counting_calls(tally):
-            run(PAIRS)
-        bytes_after, after = traffic(server), Snapshot.of(server)
-        with _counting_instructions(tally):
-            run(PAIRS)
-        made = {word: after.calls.get(word, 0) - before.calls.get(word, 0) for word in after.calls}
-        costs = {
-            "instructions": tally.instructions / PAIRS / _reference_instructions(),
-            "calls": tally.calls / PAIRS,
-            "socket_calls": tally.socket_calls / PAIRS,
-            "commands": made.get("evalsha", 0) / PAIRS,
-            "server_calls": sum(count for word, count in made.items() if word != "info") / PAIRS,
-            "bytes_in": (bytes_after[0] - bytes_before[0]) / PAIRS,
-            "bytes_out": (bytes_after[1] - bytes_before[1]) / PAIRS,
-            "cpu": _cpu(run),
-        }
+        # A busy machine only adds: a run of local grants that takes longer than it may asks the server once more.
+        counts = [_count(server, run) for _ in range(COUNTED)]
+        costs = {key: min(count[key] for count in counts) for key in counts[0]} | {"cpu": _cpu(run)}
     return {key: round(value, 3) for key, value in costs.items()}
+
+
+def _count(server: Server, run: Run) -> Costs:
+    tally = _Tally()
+    before, bytes_before = Snapshot.of(server), traffic(server)
+    with _counting_calls(tally):
+        run(PAIRS)
+    bytes_after, after = traffic(server), Snapshot.of(server)
+    with _counting_instructions(tally):
+        run(PAIRS)
+    made = {word: after.calls.get(word, 0) - before.calls.get(word, 0) for word in after.calls}
+    return {
+        "instructions": tally.instructions / PAIRS / _reference_instructions(),
+        "calls": tally.calls / PAIRS,
+        "socket_calls": tally.socket_calls / PAIRS,
+        "commands": made.get("evalsha", 0) / PAIRS,
+        "server_calls": sum(count for word, count in made.items() if word != "info") / PAIRS,
+        "bytes_in": (bytes_after[0] - bytes_before[0]) / PAIRS,
+        "bytes_out": (bytes_after[1] - bytes_before[1]) / PAIRS,
+    }
 
 
 def _cpu(run: Run) -> float:
