@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +16,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
+import pawl
 from pawl.errors import ConfigurationError
 from pawl.primitives.registry import REGISTRY, Entry
 from pawl.testing.conformance import gates, hazards, leasing, waiting
@@ -236,7 +238,7 @@ def main(arguments: Sequence[str]) -> int:
         arguments: What follows the verb.
 
     Returns:
-        0 if every promise is kept, 1 if one is broken, 2 for a wrong call.
+        0 if every promise is kept, 1 if one is broken, 2 for a wrong call or a server that does not answer.
     """
     if not arguments or arguments[0].startswith("-"):
         print("usage: python -m pawl.testing conformance URL [KIND …]")  # noqa: T201 - a command
@@ -244,7 +246,14 @@ def main(arguments: Sequence[str]) -> int:
         return 2
     # Checks break things on purpose; what pawl logs of that is not news.
     logging.getLogger("pawl").setLevel(logging.CRITICAL)
-    results = run(arguments[0], arguments[1:] or None)
+    try:
+        # Hundreds of promises would each wait for a server that is not there.
+        with pawl.connect(arguments[0]) as client:
+            client.inspect("conformance")
+        results = run(arguments[0], arguments[1:] or None)
+    except (pawl.PawlError, ValueError) as error:
+        print(f"python -m pawl.testing conformance: {error}", file=sys.stderr)  # noqa: T201
+        return 2
     for line in report(results):
         print(line)  # noqa: T201
     return 1 if any(result.error for result in results) else 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,21 +48,45 @@ def _one(plan: Plan) -> int:
     return 1 if result.violation else 0
 
 
+def _number(least: int) -> Callable[[str], int]:
+    def number(text: str) -> int:
+        value = int(text)
+        if value < least:
+            raise argparse.ArgumentTypeError(f"{value} is less than {least}")
+        return value
+
+    return number
+
+
+def _plan(text: str) -> Plan:
+    try:
+        return Plan.from_json(Path(text).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise argparse.ArgumentTypeError(f"{text}: {error.strerror}") from None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise argparse.ArgumentTypeError(f"{text} holds no plan ({error})") from None
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m pawl.testing simulate",
         description="Run pawl's protocol and scripts on virtual time, with faults, one run for each seed.",
+        epilog="exit code: 0 no violation; 1 a violation; 2 a wrong call; 3 in 20,000 seeds or more a fault never met "
+        "an operation that it could meet; 130 stopped by Ctrl-C",
+        # --seed would else be short for --seeds, and mean something else.
+        allow_abbrev=False,
     )
-    parser.add_argument("--seeds", type=int, default=2000, help="how many; default 2000")
-    parser.add_argument("--start", type=int, default=0, help="the first; default 0")
+    parser.add_argument("--seeds", type=_number(1), default=2000, help="how many; default 2000")
+    parser.add_argument("--start", type=_number(0), default=0, help="the first; default 0")
+    parser.add_argument("--seed", type=_number(0), help="run this seed alone and show all that happens")
     parser.add_argument(
         "--trace", action="store_true", help="run the first seed alone and show all that happens"
     )
-    parser.add_argument("--replay", type=Path, help="run the plan in this file and show all that happens")
+    parser.add_argument("--replay", type=_plan, help="run the plan in this file and show all that happens")
     parser.add_argument(
         "--as-drawn", action="store_true", help="do not look for the smallest plan that fails"
     )
-    parser.add_argument("--jobs", type=int, default=1, help="processes that share the work; default 1")
+    parser.add_argument("--jobs", type=_number(1), default=1, help="processes that share the work; default 1")
     parser.add_argument("--results", type=Path, help="add the numbers to this file, for a campaign in parts")
     return parser
 
@@ -74,13 +98,22 @@ def main(arguments: Sequence[str]) -> int:
         arguments: What follows the verb.
 
     Returns:
-        0; 1 after a violation; 3 if in 20,000 seeds or more a fault never met an operation that it could meet.
+        0; 1 after a violation; 3 if in 20,000 seeds or more a fault never met an operation that it could meet; 130 if
+        it was stopped by Ctrl-C.
     """
     given = _parser().parse_args(arguments)
+    try:
+        return _run(given)
+    except KeyboardInterrupt:
+        _say("stopped")
+        return 130
+
+
+def _run(given: argparse.Namespace) -> int:
     if given.replay is not None:
-        return _one(Plan.from_json(given.replay.read_text()))
-    if given.trace:
-        return _one(draw(given.start))
+        return _one(given.replay)
+    if given.seed is not None or given.trace:
+        return _one(draw(given.start if given.seed is None else given.seed))
     shown_at = [time.monotonic()]
 
     def progress(report: Report) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import signal
+import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,24 @@ _PART = 250
 
 def _part(seeds: range, smallest: bool) -> Report:  # noqa: FBT001 - sent to another process
     return simulate(seeds, smallest=smallest)
+
+
+def _end_at_interrupt() -> None:
+    """Ctrl-C ends a process that shares the work without a word: the one that shares it out has the word."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+@contextmanager
+def _interrupts_ignored() -> Generator[None]:
+    """For processes that begin meanwhile: they inherit it, so that none is interrupted while it still imports."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_DFL if before is None else before)
 
 
 def simulate_in_parts(
@@ -46,8 +66,12 @@ def simulate_in_parts(
     report, size = Report(), min(_PART, max(1, len(seeds) // jobs))
     with ExitStack() as held:
         # Spawned, not forked: a fork would share the caller's threads and connections.
-        pool = held.enter_context(ProcessPoolExecutor(jobs, mp_context=get_context("spawn")))
-        under_way = [pool.submit(_part, seeds[at : at + size], smallest) for at in range(0, len(seeds), size)]
+        pool = held.enter_context(
+            ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_end_at_interrupt)
+        )
+        with _interrupts_ignored():
+            parts = range(0, len(seeds), size)
+            under_way = [pool.submit(_part, seeds[at : at + size], smallest) for at in parts]
         held.callback(pool.shutdown, wait=False, cancel_futures=True)
         for done in as_completed(under_way):
             report.merge(done.result())
