@@ -135,8 +135,6 @@ class Scripted:
 
     def __init__(self, *answers: Answer) -> None:
         self.clock = START
-        self.nudged = 0
-        self.idled: list[float | None] = []
         self.answers: deque[Answer] = deque(answers)
         self.wakeups: deque[Wakeup | None] = deque()
         self.sent: list[Sent] = []
@@ -241,11 +239,10 @@ class Scripted:
         return True
 
     async def idle(self, timeout: float | None) -> bool:
-        self.idled.append(timeout)
         return False
 
     def nudge(self) -> None:
-        self.nudged += 1
+        pass
 
     def at_home(self, callback: Callable[[], object]) -> None:
         callback()

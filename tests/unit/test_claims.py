@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Callable
-from math import inf
 from typing import Any
 
 import pytest
@@ -109,23 +108,6 @@ def test_a_message_is_a_grant_and_its_validity_counts_from_the_last_answer() -> 
     assert rig.sent == ["acquire"], "nothing more is asked"
     assert lease.fence == 200
     assert lease.valid_until == pytest.approx(START + 3.0 - drift(3.0)), "the ticket's life, not the ttl"
-
-
-@pytest.mark.parametrize(("sleeps_for", "nudged"), [(0.3, 0), (0.45, 1), (0.0, 1), (inf, 1)])
-def test_a_hand_off_wakes_an_upkeep_that_sleeps_for_long(sleeps_for: float, nudged: int) -> None:
-    """It confirms the grant; in an eighth of what is left of the ticket's life it may do so by itself."""
-    rig = Rig(After(0.2, queued()))
-    rig.runtime.wakeups.append(Wakeup(200, NOW_MS + 3000))
-    rig.engine.upkeep_runs = True
-    rig.engine.schedule.sleep_until(START)
-    rig.engine.wakes_at = START + 0.2 + sleeps_for
-    lease = rig.acquire()
-    assert rig.runtime.nudged == nudged
-    rig.runtime.clock += 0.3
-    rig.upkeep(held(fence=200, left_ms=30_000))
-    assert rig.sent == ["acquire", "renew"]
-    assert lease.valid_until > START + 25.0
-    assert rig.engine.wakes_at == 0.0, "it sleeps no more"
 
 
 def test_s2_a_late_message_of_an_earlier_grant_is_only_a_hint() -> None:

@@ -39,7 +39,7 @@ __all__ = ["Departure", "Engine", "doubter"]
 log: logging.Logger = logging.getLogger("pawl.lease")
 
 _DEPARTURE_FOR = 60.0
-_CONFIRM_AFTER, _LOOK_AFTER, _LOOKS_SOON = 0.02, 1.0, 8
+_CONFIRM_AFTER, _LOOK_AFTER = 0.02, 1.0
 
 
 class Departure:
@@ -78,7 +78,6 @@ class Engine:
             of the tenure's owners it was to be.
         counters: What happened how often.
         epoch: Raised by a fork: leases of an older epoch belong to the parent.
-        wakes_at: Until when the upkeep sleeps at most; 0 while it does not.
         probe: Asks the server what it is, or None.
         look_at: When the upkeep is to ask it.
         looked: Whether it did.
@@ -112,7 +111,6 @@ class Engine:
         self.epoch: int = 0
         self.closed = False
         self.upkeep_runs: bool = False
-        self.wakes_at: float = 0.0
         self.quorum: RedlockOptions | None = None
         self.breaker: Breaker | None = None
         self.observer: Observers | None = None
@@ -199,11 +197,8 @@ class Engine:
         if confirmed:
             return self.schedule.add(tenure, tenure.every, now + tenure.every)
         # A hand-off lives on its ticket's expiry. Short sections end before this; longer ones get their ttl soon.
-        left = tenure.valid_until - now
-        after = _CONFIRM_AFTER if left > 4 * _CONFIRM_AFTER else 0.0
-        late = self.schedule.add(tenure, after, now + after)
-        # To wake the upkeep takes a good part of what a waiter needs to go on: not if it looks soon anyway.
-        return late and not now < self.wakes_at <= now + left / _LOOKS_SOON
+        after = _CONFIRM_AFTER if tenure.valid_until - now > 4 * _CONFIRM_AFTER else 0.0
+        return self.schedule.add(tenure, after, now + after)
 
     def replan(self, tenure: Tenure) -> None:
         """Plan the next service of a tenure that the upkeep took, or whose ttl changed."""

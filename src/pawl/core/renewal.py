@@ -92,19 +92,9 @@ async def _serve(engine: Engine) -> None:
         )
         if engine.abandoned or engine.undelivered:
             continue
-        if not await _rest(engine, next_due):
+        pause = None if next_due == inf else min(_LOOK_AGAIN, max(0.0, next_due - runtime.now()))
+        if not await runtime.idle(pause):
             return
-
-
-async def _rest(engine: Engine, until: float) -> bool:
-    """Sleep, and let others know for how long; False: the client ends."""
-    now = engine.runtime.now()
-    pause = None if until == inf else min(_LOOK_AGAIN, max(0.0, until - now))
-    engine.wakes_at = inf if pause is None else now + pause
-    try:
-        return await engine.runtime.idle(pause)
-    finally:
-        engine.wakes_at = 0.0
 
 
 def _record_due(engine: Engine, book: Book, now: float) -> Call | None:
