@@ -47,7 +47,8 @@ class ClusterWatch(Watch):
         for other in others[:1]:
             # Not copies: there is one history of each name.
             self._mutexes, self._permits, self._votes = other._mutexes, other._permits, other._votes
-            self._gone, self.freed = other._gone, other.freed
+            self._gone = other._gone
+            self.freed: set[str] = other.freed
 
     def ran(self, call: Call, words: list[bytes], reply: Reply, *, changed: bool) -> None:
         """See ``Watch``. Of a slot between two clocks nothing can be said before it has arrived."""
