@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import math
+import signal
 import sys
 import time
 from dataclasses import replace
@@ -25,7 +26,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
         prog="python -m benchmarks",
         description="Measure pawl beside the locks people use today, in turns, on one throw-away server.",
         epilog=f"scenarios:\n{listed}\n\nexit code: 0 done; 1 a lock did not lock, or pawl failed; "
-        "2 a bar was missed and --gate was given",
+        "2 a bar was missed and --gate was given; 130 interrupted: what came to an end until then is told and kept",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help="scenarios to run (default: all)")
@@ -95,6 +96,8 @@ def main(argv: list[str] | None = None) -> int:
     if arguments.pin:
         placement.server()  # says so where that is not possible
         chosen = [replace(scenario, pinned=True) for scenario in chosen]
+    # Whoever is told to end puts away what it has started, and keeps what it has measured.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     facts = machine.facts()
     with Server() as server:
         facts["server"] = version(server)
@@ -112,6 +115,8 @@ def main(argv: list[str] | None = None) -> int:
         store.write(arguments.json, chosen, results, facts, add=arguments.add)
     if results.violation or any(key.split()[1].startswith("pawl") for key in results.failures):
         return 1
+    if results.interrupted:
+        return 130
     missed = any(
         judged["binding"] and not judged["ok"]
         for scenario in chosen

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 
 from benchmarks import placement
@@ -31,6 +31,7 @@ class Results:
     left_out: dict[str, str] = field(default_factory=dict[str, str])
     failures: dict[str, str] = field(default_factory=dict[str, str])
     violation: str | None = None
+    interrupted: bool = False
 
     def of(self, scenario: str, participant: str) -> list[Sample]:
         """Return the samples of one participant, in the order of the rounds."""
@@ -60,9 +61,20 @@ def run(
         limit: Seconds; no round begins that would not end within them, as far as the longest one so far tells.
 
     Returns:
-        The samples. After a violation the run ends at once and `violation` says what happened.
+        The samples. After a violation the run ends at once and `violation` says what happened; after an interrupt
+        too, with what came to an end until then, and `interrupted` is true.
     """
     results = Results()
+    with suppress(KeyboardInterrupt):
+        results.interrupted = True
+        _run(results, scenarios, rounds, say, limit)
+        results.interrupted = False
+    return results
+
+
+def _run(
+    results: Results, scenarios: Iterable[Scenario], rounds: int, say: Callable[[str], None], limit: float
+) -> None:
     ready = [
         _present(scenario, results) for scenario in scenarios if placement.possible() or not scenario.pinned
     ]
@@ -82,9 +94,8 @@ def run(
                     _round(server, others, scenario, number, results)
                 except ViolationError as error:
                     results.violation = f"{scenario.name}: {error}"
-                    return results
+                    return
             longest = max(longest, time.monotonic() - at)
-    return results
 
 
 def _present(scenario: Scenario, results: Results) -> Scenario:

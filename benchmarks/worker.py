@@ -11,7 +11,9 @@ import gc
 import importlib
 import json
 import os
+import select
 import sys
+import threading
 import traceback
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass, field, replace
@@ -172,7 +174,18 @@ def _split(job: Job, pipes: list[int]) -> None:
         os.waitpid(child, 0)
 
 
+def _end_with_input() -> None:
+    """End the process as soon as nobody can write to its input any more, whatever it is doing."""
+    input_ends = select.poll()
+    # Of no events only the hang-up is told: what is written is left to whoever reads.
+    input_ends.register(0, 0)
+    input_ends.poll()
+    os._exit(0)
+
+
 def _be(job: Job) -> None:
+    # In the middle of a million locks nobody reads, and a runner that was killed does not tell.
+    threading.Thread(target=_end_with_input, daemon=True).start()
     try:
         if job.workload in ASYNC:
             with asyncio.Runner(loop_factory=_loop_factory(job)) as runner:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import signal
+import subprocess
+import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -87,3 +92,52 @@ def test_who_is_in_the_middle_of_a_lock_is_ended_all_the_same(valkey: Server) ->
                 assert time.monotonic() < until
                 time.sleep(0.01)
         wait_until_gone(pids)
+
+
+RUNNER = [sys.executable, "-m", "benchmarks", "P4", "--only", "pawl-strict,pawl"]
+
+
+def processes() -> dict[int, tuple[int, bytes]]:
+    """Return the parent and the command line of each process that there is."""
+    found: dict[int, tuple[int, bytes]] = {}
+    for one in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended meanwhile
+            parent = re.sub(r".*\) \S (\d+) .*", r"\1", (one / "stat").read_text(), flags=re.DOTALL)
+            found[int(one.name)] = int(parent), (one / "cmdline").read_bytes()
+    return found
+
+
+def started_by(runner: subprocess.Popen[bytes]) -> list[int]:
+    """Wait until a runner has its two participants, and return all that it has started, and they have."""
+    until = time.monotonic() + PATIENCE
+    while True:
+        there = processes()
+        theirs, new = set[int](), {runner.pid}
+        while new:
+            theirs |= new
+            new = {pid for pid, (parent, _) in there.items() if parent in theirs} - theirs
+        theirs.discard(runner.pid)
+        if sum(b"benchmarks.worker" in there[pid][1] for pid in theirs) == 2:
+            return sorted(theirs)
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def test_a_runner_that_is_killed_leaves_nobody_behind() -> None:
+    with subprocess.Popen(RUNNER, stdout=subprocess.DEVNULL) as runner:
+        theirs = started_by(runner)
+        runner.kill()
+    wait_until_gone(theirs)
+
+
+@pytest.mark.parametrize("word", [signal.SIGINT, signal.SIGTERM])
+def test_a_runner_that_is_interrupted_tells_what_it_has(word: signal.Signals, tmp_path: Path) -> None:
+    kept = tmp_path / "kept.json"
+    with subprocess.Popen([*RUNNER, "--json", str(kept)], stdout=subprocess.PIPE) as runner:
+        theirs = started_by(runner)
+        runner.send_signal(word)
+        told = runner.communicate(timeout=PATIENCE)[0].decode()
+    assert runner.returncode == 130
+    assert "P4" in told
+    assert "P4" in json.loads(kept.read_text())["scenarios"]
+    wait_until_gone(theirs)
