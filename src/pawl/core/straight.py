@@ -1,8 +1,7 @@
 """The straight way where a call blocks its thread: no coroutine is made for it, and nothing else differs.
 
 The steps are those of ``quick``, in the order of ``operations.acquire`` and ``endings.release``, which have them for
-tasks
-(and the simulator). Whatever is no plain yes goes on in the general way.
+tasks (and the simulator). Whatever is no plain yes goes on in the general way.
 """
 
 from __future__ import annotations
