@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import subprocess
@@ -94,7 +95,9 @@ def test_ctrl_c_ends_it_without_a_traceback(jobs: str) -> None:
 def test_a_server_that_is_not_there_is_said_once(
     capsys: pytest.CaptureFixture[str], words: list[str], said: str
 ) -> None:
+    level = logging.getLogger("pawl").level
     assert conformance(words) == 2
+    assert logging.getLogger("pawl").level == level
     err = capsys.readouterr().err
     assert said in err
     assert len(err.splitlines()) == 1

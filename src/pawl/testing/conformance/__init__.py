@@ -244,8 +244,17 @@ def main(arguments: Sequence[str]) -> int:
         print("usage: python -m pawl.testing conformance URL [KIND …]")  # noqa: T201 - a command
         print(f"KIND: {', '.join(REGISTRY)}")  # noqa: T201
         return 2
+    log = logging.getLogger("pawl")
+    level = log.level
     # Checks break things on purpose; what pawl logs of that is not news.
-    logging.getLogger("pawl").setLevel(logging.CRITICAL)
+    log.setLevel(logging.CRITICAL)
+    try:
+        return _main(arguments)
+    finally:
+        log.setLevel(level)
+
+
+def _main(arguments: Sequence[str]) -> int:
     try:
         # Hundreds of promises would each wait for a server that is not there.
         with pawl.connect(arguments[0]) as client:
