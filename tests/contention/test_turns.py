@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import pawl
@@ -101,7 +100,25 @@ def test_the_next_thread_queues_while_the_last_of_a_run_holds(
     assert engine.counters["handed_over"] == 1
 
 
-async def test_who_waited_for_a_name_lets_the_next_one_be_told_before_itself(
+async def test_after_a_run_the_next_client_is_told_before_the_one_that_released(
+    valkey: Server, aclients: list[pawl.AsyncClient]
+) -> None:
+    first, second = aclients
+    for _ in range(2):  # the connection hears as before, and has the right answers
+        held = await first.lock("x").acquire()
+        waiters = [asyncio.create_task(second.lock("x").acquire())]
+        await aeventually(lambda: queue_length(valkey, "x") == 1, "it queues")
+        waiters.append(asyncio.create_task(second.lock("x").acquire()))
+        await aeventually(lambda: asleep(second._engine()) == 1, "it waits in its client")
+        begun = subscribed(valkey)
+        await held.release()
+        for waiter, more in zip(waiters, (0, 1), strict=True):
+            lease = await waiter
+            await lease.release()
+            assert subscribed(valkey) == begun + more
+
+
+async def test_a_hand_off_to_a_lone_waiter_costs_no_request_more(
     valkey: Server, aclients: list[pawl.AsyncClient]
 ) -> None:
     first, second = aclients
@@ -110,37 +127,28 @@ async def test_who_waited_for_a_name_lets_the_next_one_be_told_before_itself(
     await aeventually(lambda: queue_length(valkey, "x") == 1, "it queues")
     begun = subscribed(valkey)
     await held.release()
-    lease = await waiter
-    assert subscribed(valkey) == begun, "nobody was seen to wait for it"
-    await lease.release()
-    assert subscribed(valkey) == begun + 1
-    # The connection hears as before, and has the right answers.
-    held = await first.lock("x").acquire()
-    waiter = asyncio.create_task(second.lock("x").acquire())
-    await aeventually(lambda: queue_length(valkey, "x") == 1, "it queues again")
-    await held.release()
     await (await waiter).release()
+    assert subscribed(valkey) == begun
 
 
-def test_a_thread_that_waited_lets_the_next_one_be_told_before_itself(
+def test_after_a_run_of_threads_the_next_client_is_told_before_the_one_that_released(
     valkey: Server, clients: list[pawl.Client]
 ) -> None:
     first, second = clients
     told: list[int] = []
 
-    def wait_and(then: Callable[[pawl.Lease], None]) -> None:
-        held = first.lock("x").acquire()
-        thread = threading.Thread(target=lambda: then(second.lock("x").acquire()), daemon=True)
-        thread.start()
-        eventually(lambda: queue_length(valkey, "x") == 1, "it queues")
-        told.append(subscribed(valkey))
-        held.release()
+    def wait() -> None:
+        with second.lock("x").acquire():
+            told.append(subscribed(valkey))
+
+    held = first.lock("x").acquire()
+    threads = [threading.Thread(target=wait, daemon=True) for _ in range(2)]
+    threads[0].start()
+    eventually(lambda: queue_length(valkey, "x") == 1, "it queues")
+    threads[1].start()
+    eventually(lambda: asleep(second._engine) == 1, "it waits in its client")
+    held.release()
+    for thread in threads:
         thread.join(PATIENCE)
         assert not thread.is_alive()
-        told.append(subscribed(valkey))
-
-    wait_and(lambda lease: lease.release())
-    assert told[1] == told[0] + 1
-    with second.lock("y"):
-        pass
-    assert subscribed(valkey) == told[1] + 1, "this thread's connection; a free name needs no more"
+    assert subscribed(valkey) == told[-1] + 1

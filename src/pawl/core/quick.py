@@ -253,7 +253,8 @@ def end(engine: Engine, lease: BaseLease) -> Call | None:
         call = tenure.leave(0, 0, tenure.options.block if engine.lined else 0)
     else:
         call = tenure.primitive.leave(tenure.token, 0, 0)
-    return call if tenure.lone else behind_subscribe(call, engine.runtime.channel())
+    # One request more, so only for a run of several owners: a strict hand-off stays at two requests.
+    return behind_subscribe(call, engine.runtime.channel()) if tenure.used and not tenure.lone else call
 
 
 def _may_come_late(engine: Engine, kept: Granted) -> bool:
