@@ -94,6 +94,21 @@ def test_who_is_in_the_middle_of_a_lock_is_ended_all_the_same(valkey: Server) ->
         wait_until_gone(pids)
 
 
+def test_a_worker_ends_with_its_input_whatever_it_is_doing(valkey: Server) -> None:
+    with Program(job(valkey), number=2) as program:
+        for child in program.children:
+            child.hear(PATIENCE)
+            child.tell(SOON | {"start": time.monotonic(), "seconds": 20 * PATIENCE})
+        _, *workers = family(program)
+        until = time.monotonic() + PATIENCE
+        while not valkey.command("DBSIZE"):
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        for child in program.children:
+            child.hang_up()
+        wait_until_gone(workers)
+
+
 RUNNER = [sys.executable, "-m", "benchmarks", "P4", "--only", "pawl-strict,pawl"]
 
 

@@ -1,14 +1,16 @@
 """The local queue of one name in one client: waiters of a client stand behind one ticket on the server.
 
 At any time a place has one *speaker* (who talks to the server for all) or one *owner* (who holds), and the others
-sleep in a queue. A turn passes in one of two ways:
+sleep in a queue. A turn passes in one of three ways:
 
 - the owner's tenure passes to the first sleeper, without the network: the next fence of the block, at most
   ``handover`` times in a row, for at most 20 ms, and only while at least half of a ticket's life is left; where others
   were in the way of its grant, each of those who wait here then is served once, and nobody twice before the others
   have their turn;
 - the first sleeper becomes the speaker, with the ticket of the one before (its place in the server's queue is kept),
-  or with the token that holds, to give the name back and queue again in one script.
+  or with the token that holds, to give the name back and queue again in one script;
+- with the last owner of a run, while others wait elsewhere, the place and the tenure part: the first sleeper speaks
+  with a token of its own and queues on the server, while that owner still holds and then gives the name back by itself.
 
 A place whose queue is empty is closed and forgotten; who comes later opens a new one.
 
