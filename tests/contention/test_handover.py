@@ -15,7 +15,6 @@ import pytest
 
 import pawl
 from pawl.model import LossReason
-from pawl.primitives.mutex import Mutex
 from pawl.testing.servers import Server
 from tests.contention.rig import (
     PATIENCE,
@@ -30,7 +29,7 @@ LOCAL = 8
 """Threads or tasks of the one client."""
 
 MANY = 16
-"""So many that the server is asked for more fences beside their run."""
+"""So many that a run ends only because its block of fences is used up."""
 
 
 class Record:
@@ -98,8 +97,7 @@ def longest_run(record: Record) -> int:
     return max(Counter(token.partition(".")[0] for _, _, token in record.grants).values())
 
 
-def test_a_run_of_threads_goes_on_while_nobody_else_waits(server: Server) -> None:
-    """The server is asked for more fences beside the run, which then has more than its 17 owners."""
+def test_a_run_of_threads_has_no_more_owners_than_its_grant_has_fences(server: Server) -> None:
     record = Record()
     with pawl.connect(server.url) as client:
         lock = client.lock("x")
@@ -112,11 +110,11 @@ def test_a_run_of_threads_goes_on_while_nobody_else_waits(server: Server) -> Non
 
         run_threads([serve] * MANY)
         record.check()
-        assert longest_run(record) > 17
+        assert 1 < longest_run(record) <= 17
         all_at_rest(server, [client._engine], "x")
 
 
-async def test_a_run_of_tasks_goes_on_while_nobody_else_waits(server: Server) -> None:
+async def test_a_run_of_tasks_has_no_more_owners_than_its_grant_has_fences(server: Server) -> None:
     record = Record()
     async with pawl.connect_async(server.url) as client:
         lock = client.lock("x")
@@ -131,31 +129,8 @@ async def test_a_run_of_tasks_goes_on_while_nobody_else_waits(server: Server) ->
         async with asyncio.timeout(PATIENCE):
             await asyncio.gather(*(serve() for _ in range(MANY)))
         record.check()
-        assert longest_run(record) > 17
+        assert 1 < longest_run(record) <= 17
         all_at_rest(server, [client._engine()], "x")
-
-
-async def test_a_run_ends_as_ever_if_the_server_has_no_more_to_give(valkey: Server) -> None:
-    """A fence key of another kind, made beside the run: no more fences, and the next question tells why."""
-    record = Record()
-    async with pawl.connect_async(valkey.url) as client:
-        valkey.command("FLUSHALL")
-        lock = client.lock("x")
-
-        async def serve() -> None:
-            while True:
-                async with lock as lease:
-                    record.enter("", lease)
-                    if len(record.grants) == 4:
-                        valkey.command("HSET", "{pawl:x}:fence", "v", "2")
-                    await asyncio.sleep(0)
-                    record.leave()
-
-        async with asyncio.timeout(PATIENCE):
-            ends = await asyncio.gather(*(serve() for _ in range(MANY)), return_exceptions=True)
-        assert all(isinstance(end, pawl.PawlError) for end in ends)
-        assert len(record.grants) == 17
-        record.check()
 
 
 # (handover, seconds of each hold, most grants that may still come before the other client's turn)
@@ -392,33 +367,3 @@ def test_a_tenure_lost_on_its_way_is_not_owned(valkey: Server, clients: list[paw
     assert granted[0][1] == "held"
     assert first_token not in granted[0][0]
     all_at_rest(valkey, [engine], "x")
-
-
-def test_what_is_posted_beside_a_run_is_fetched_or_dropped(server: Server) -> None:
-    """A connection with a reply that is owed serves the next question all the same, whatever the reply says."""
-    with pawl.connect(server.url) as client:
-        lease = client.lock("x").acquire()
-        link = client._runtime._local.link
-        assert link is not None
-        primitive = lease._tenure.primitive
-        assert isinstance(primitive, Mutex)
-        more = primitive.more(lease._tenure.token, 16)
-        for _ in range(2):
-            # The first one is unknown to the server, the second is not.
-            fetch = link.post(more, 1.0)
-            assert fetch is not None
-            assert link.post(more, 1.0) is None, "one at a time"
-            reply = fetch()
-            assert reply is not None
-            assert reply[0] == b"H"
-            assert fetch() is None, "it was fetched"
-        fetch = link.post(more, 1.0)
-        wrong = Mutex("lock", "y", "pawl:y")
-        server.command("RPUSH", "pawl:y", "of somebody else")
-        with client.lock("z"):
-            pass
-        assert fetch is not None
-        assert fetch() is None, "the connection was used meanwhile"
-        assert link.post(wrong.more("t", 16), 1.0) is not None
-        lease.release()
-        assert not link.dead

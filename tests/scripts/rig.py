@@ -17,7 +17,6 @@ NAMES = (
     "beat",
     "leave",
     "swap",
-    "more",
     "inspect",
     "own_acquire",
     "own_renew",
@@ -31,7 +30,6 @@ KEYS = {
     "adopt": ("name", "fence", "queue", "tickets", "dead", "holds"),
     "leave": ("name", "fence", "queue", "tickets", "dead", "holds"),
     "swap": ("name", "fence", "queue", "tickets", "dead_old", "dead_new", "holds"),
-    "more": ("name", "fence", "queue", "tickets", "holds"),
     "inspect": ("name", "fence", "queue", "tickets", "holds"),
     "own_acquire": ("name", "fence", "queue", "tickets", "dead", "holds"),
     "own_renew": ("name", "fence", "queue", "tickets", "holds"),
@@ -202,9 +200,6 @@ class Rig:
     ) -> Reply:  # fmt: skip
         args = (old, tomb, tok, ttl, ticket_ttl, block, channel, room, self.fence_ttl)
         return self.run("swap", args, name, dead_old=old, dead_new=tok)
-
-    def more(self, tok: str, block: int = 16, name: str = "n") -> Reply:
-        return self.run("more", (tok, block, self.fence_ttl), name)
 
     def inspect(self, limit: int = 100, name: str = "n") -> Reply:
         return self.run("inspect", (limit,), name)

@@ -19,7 +19,6 @@ REQUESTS: dict[str, Callable[[Rig], object]] = {
     "beat": lambda rig: rig.beat(B, C),
     "leave": lambda rig: rig.leave(A),
     "swap": lambda rig: rig.swap(A, D),
-    "more": lambda rig: rig.more(A),
     "inspect": lambda rig: rig.inspect(),
     "own_acquire": lambda rig: rig.own_acquire(A, X),
     "own_renew": lambda rig: rig.own_renew(A, X),
@@ -100,10 +99,6 @@ def test_a_key_of_a_wrong_type_stops_a_script_before_it_writes(rig: Rig, script:
             refused += 1
         else:
             assert rig.raw([key])[key] == before[key], scene
-    if script == "more" and part in ("tickets", "holds"):
-        # It counts who is queued, and looks at nobody's ticket.
-        assert not refused
-        return
     # Holds are of no interest to plain scripts unless an owner's ticket is the next.
     assert refused or part == "holds"
     if part == "holds":
@@ -117,9 +112,6 @@ def test_another_wire_version_is_left_alone(rig: Rig, script: str) -> None:
         before = rig.raw()
         if error := refusal(rig, script):
             assert error.endswith("PAWLWIRE this name is used by pawl wire version 2"), scene
-            assert rig.raw() == before, scene
-        elif script == "more":
-            # It says no, and its client goes on with a script that tells why.
             assert rig.raw() == before, scene
         else:
             # Only a plain leave gets by, and only where it takes away nothing but its own token.

@@ -246,10 +246,6 @@ class BothMutexes(Both):
     def swap(self, old: str, tok: str, tomb: int, ttl: int, ticket: int, block: int, channel: str) -> None:
         self.both("swap", old, tomb, tok, ttl, ticket, block, channel, 100, dead_old=old, dead_new=tok)
 
-    @rule(tok=TOKENS, block=BLOCKS)
-    def more(self, tok: str, block: int) -> None:
-        self.both("more", tok, block)
-
     @rule(old=TOKENS, tok=TOKENS, ttl=TTLS)
     def adopt(self, old: str, tok: str, ttl: int) -> None:
         self.both("adopt", tok, old, ttl, dead=tok)

@@ -209,9 +209,6 @@ class Scripted:
                 outcomes.append(fault)
         return outcomes
 
-    def post(self, call: Call, timeout: float) -> None:
-        """Nobody runs beside a script."""
-
     def cast(self, call: Call) -> None:
         self.cast_calls.append(self._note(call, 0.0))
 

@@ -244,31 +244,12 @@ class Place:
         return bool(self.sleepers) and (
             tenure.state is LeaseState.HELD
             and self.streak < self.most
-            and tenure.used < (tenure.most or options.handover)
+            and tenure.used < options.handover
             and tenure.failures == 0
             and not tenure.unanswered
             and tenure.valid_until - now >= (options.ticket_ttl or options.ttl) / 2
             and (self.streak == 0 or now - self.since < options.hand_over_for)
         )
-
-    def take_more(self, tenure: Tenure, first: int, used: int, since: float, handover: int) -> None:
-        """Begin a new run where its fences were asked for: nobody waited on the server then.
-
-        Args:
-            tenure: Whose fences they are.
-            first: The first of them.
-            used: The number of the owner that there was when they were asked for.
-            since: When that was.
-            handover: How many they are.
-        """
-        with self.guard:
-            if tenure.state is LeaseState.HELD and self.turn == tenure.turn and not self.closed:
-                self.streak = tenure.used - used
-                self.most = handover
-                self.since = since
-                tenure.fence = first - tenure.used - 1
-                tenure.most = used + handover
-                tenure.asked = False
 
     def take_orphan(self, sleeper: Sleeper, token: str) -> bool:
         """Become the speaker, with a fresh token, if the keeper is gone and ``sleeper`` is first."""

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 from weakref import ref
 
-from pawl.core.ahead import ask_more
 from pawl.core.claim import Claim, StopSignal, ask_once, read_answer, win
 from pawl.core.handover import Sleeper
 from pawl.core.lease import BaseLease
@@ -124,14 +123,8 @@ async def _acquire_here(
         if sit_down(engine, plan, sleeper, spot):
             since = engine.waits[sleeper][2]
             pause = runtime.look_after
-            place = sleeper.place
-            limit = timeout
-            # Threads post it when they release: see ``look_ahead``.
-            if pause is None and place is not None and 0 < plan.options.asks_at <= place.streak:
-                await ask_more(engine, place, plan.options, timeout)
-                limit = None if timeout is None else left(runtime, since + timeout)
-            if limit is not None and (pause is None or limit < pause):
-                pause = limit
+            if timeout is not None and (pause is None or timeout < pause):
+                pause = timeout
             rest = sleeper.parker.rest(pause)
             if rest is not True and rest is not False:
                 await rest

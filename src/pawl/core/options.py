@@ -39,7 +39,6 @@ _LEAST_DEADLOCK_AFTER = 0.02
 _MOST_LOCAL_GRANTS = 1000
 _MOST_REPLICAS = 100
 _ROOM_FOR_RUNS = 1000
-_ROOM_TO_ASK = 6
 
 
 def seconds(value: object, what: str) -> float:
@@ -246,7 +245,6 @@ class LockOptions:
     confirms: bool = field(init=False, repr=False, compare=False)
     request_timeout: float = field(init=False, repr=False, compare=False)
     runs: bool = field(init=False, repr=False, compare=False)
-    asks_at: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -275,7 +273,6 @@ class LockOptions:
         self._check_safety()
         put(self, "runs", self._may_run())
         put(self, "block", self.handover + 1 if self.hands_over else RUN if self.runs else 1)
-        put(self, "asks_at", self._asks_at())
         # A third of the ticket's life, so that two tries fit in it.
         put(self, "request_timeout", min(1.0, ticket_ttl / 3))
         if self.on_exit not in ("raise", "warn"):
@@ -343,11 +340,6 @@ class LockOptions:
         Not without renewal and not with ``min_hold``: there the lease belongs to one holder alone.
         """
         return self.handover > 0 and self.renew and self.min_hold == 0
-
-    def _asks_at(self) -> int:
-        # So many grants before the end as pass until the answer is there; 0 where too few are left for that.
-        early = min(_ROOM_TO_ASK, self.handover // 2)
-        return self.handover - early if early == _ROOM_TO_ASK and self.hands_over and not self.confirms else 0
 
     def _may_run(self) -> bool:
         # A ticket that was served stays queued for as long as the run: it must not keep others out of a short queue.

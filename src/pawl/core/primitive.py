@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from pawl.core.runtime import Call, Reply
 from pawl.errors import PawlError
 
-__all__ = ["BeatingPrimitive", "HandedPrimitive", "OrderedPrimitive", "Primitive", "TogetherPrimitive"]
+__all__ = ["BeatingPrimitive", "OrderedPrimitive", "Primitive", "TogetherPrimitive"]
 
 
 class Primitive(Protocol):
@@ -106,14 +106,6 @@ class OrderedPrimitive(Primitive, Protocol):
 
     def leave_run(self, token: str, tomb_ms: int, close_ms: int, look: int, spent: Sequence[str]) -> Call:
         """``leave``, with the tickets that were served from the token, and a look at those behind the next one."""
-        ...
-
-
-class HandedPrimitive(Primitive, Protocol):
-    """A primitive that one server keeps and that passes among waiters of one client; see ``handover``."""
-
-    def more(self, token: str, block: int) -> Call:
-        """Reserve the next ``block`` fences for a holder while nobody waits for it on the server."""
         ...
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from pawl.core.ahead import look_ahead
 from pawl.core.candidate import Granted, is_open, question_of
 from pawl.core.claim import Claim, patience
 from pawl.core.handover import Place, Sleeper
@@ -161,8 +160,6 @@ def hand_on(engine: Engine, lease: BaseLease) -> bool:
     # A history notes who had it before anybody else has.
     if not place.sleepers or lease._sleepers or engine.history is not None:
         return False
-    if 0 < tenure.options.asks_at <= place.streak:
-        look_ahead(engine, place, lease)
     now = engine.runtime.now()
     sleeper = heir = None
     try:

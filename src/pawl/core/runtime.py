@@ -256,15 +256,6 @@ class Runtime(Protocol):
         """Send without waiting, behind all that was sent before, if a connection lives; else do nothing."""
         ...
 
-    def post(self, call: Call, timeout: float) -> Callable[[], Reply | None] | None:
-        """Send a call whose reply any thread fetches later; None, and nothing sent, where only ``call`` will do.
-
-        Returns:
-            What waits for the reply, and gives it; None if the connection was used for something else meanwhile. May
-            ``Fault``.
-        """
-        ...
-
     async def sleep(self, seconds: float) -> None:
         """Let time pass. Raises ``Fault`` of kind CLOSED if the client is closed meanwhile."""
         ...

@@ -42,10 +42,7 @@ class Tenure:
         token: The server token.
         fence: The first fence of its block.
         used: How many fences of the block are in use.
-        most: The number of the last owner that there is a fence for; 0: ``handover``.
         lone: True if nobody was queued on the server when it was granted.
-        asked: True from when its client asks for more fences until it got them.
-        posted: Where the answer to that is fetched, which owner asked, and when; None if a waiter does it.
         ttl: Seconds asked for at each renewal.
         every: Seconds between renewals.
         valid_until: End of validity on the runtime's clock.
@@ -70,10 +67,7 @@ class Tenure:
 
     # As attributes of the class, so that a short hold sets only what differs.
     used: int = 0
-    most: int = 0
     lone: bool = True
-    asked: bool = False
-    posted: tuple[Callable[[], Reply | None], int, float] | None = None
     hold_limit: float | None = None
     state: LeaseState = LeaseState.HELD
     reason: LossReason | None = None

@@ -270,9 +270,6 @@ class AsyncioRuntime:
         """See ``DurableRuntime``: there is one server."""
         return [list(range(len(calls)))]
 
-    def post(self, call: Call, timeout: float) -> None:
-        """See ``Runtime``: a task that waits asks, and the loop goes on."""
-
     def cast(self, call: Call) -> None:
         """See ``Runtime``."""
         mux = self._mux

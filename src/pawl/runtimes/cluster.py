@@ -67,9 +67,6 @@ class ClusterThreads(ThreadRuntime):
     def line(self) -> None:
         """See ``Runtime``: which it is, the call says."""
 
-    def post(self, call: Call, timeout: float) -> None:
-        """See ``Runtime``: only ``call`` will do."""
-
     async def call(self, call: Call, timeout: float) -> Reply:
         """See ``Runtime``."""
         return await self._router.route(call, timeout)

@@ -122,9 +122,6 @@ class HttpThreads(ThreadRuntime):
         """See ``Runtime``: there is none; every call is asked for."""
         return
 
-    def post(self, call: Call, timeout: float) -> None:
-        """See ``Runtime``: only ``call`` will do."""
-
     def notices(self) -> list[str]:
         """See ``Runtime``: none come; a lease that was taken away is noticed by its renewal."""
         return []

@@ -262,11 +262,6 @@ class ThreadRuntime:
         """See ``DurableRuntime``: there is one server."""
         return [list(range(len(calls)))]
 
-    def post(self, call: Call, timeout: float) -> Callable[[], Reply | None] | None:
-        """See ``Runtime``: on the connection of the upkeep, which is idle nearly always, and in no caller's hands."""
-        link = self._upkeep_link
-        return None if link is None or link.dead else link.post(call, timeout)
-
     def cast(self, call: Call) -> None:
         """See ``Runtime``: the upkeep sends it at once; an interrupted connection must not be used again."""
 

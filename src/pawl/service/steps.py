@@ -29,7 +29,6 @@ _NAMES = {
         "renew",
         "leave",
         "swap",
-        "more",
         "adopt",
         "inspect",
         "own_acquire",

@@ -41,8 +41,6 @@ _CHUNK = 65536
 _ONE_REPLY = 440
 _KEPT_MESSAGES = 64
 _SLACK = 0.005
-_FETCHED_WITHIN = 0.05
-"""A reply that nobody fetched for so long is nobody's any more."""
 
 
 class Link:
@@ -74,7 +72,7 @@ class Link:
         self._early: dict[str, Wakeup] = {}
         self._bell: Bell | None = None
         self._listens = False
-        self._posted: tuple[int, Call, float] | None = None
+        self._owed: tuple[int, Call] | None = None
         self._timeout = -1.0
         self._sock = open_socket(endpoint, timeout)
         # Bound once: these are the steps of every request.
@@ -112,8 +110,8 @@ class Link:
         try:
             if timeout != self._timeout:
                 self._set_timeout(timeout)
-            if self._posted is not None:
-                self._drop_posted()
+            if self._owed is not None:
+                self._drop_owed()
             self._rid = rid = self._rid + 1
             word = b"%d" % rid
             self._send(b"".join((call[0].evalsha, call[1], b"$10\r\n", word, b"\r\n")))  # Call.pack
@@ -132,57 +130,33 @@ class Link:
         finally:
             self.lock.release()
 
-    def post(self, call: Call, timeout: float) -> Callable[[], Reply | None] | None:
-        """Send a call whose reply is fetched later, by any thread, with what this gives; None if the link is in use.
-
-        One reply may be owed at a time, and is dropped by whatever else uses the link.
-        """
-        if not self.lock.acquire(False):
-            return None
-        try:
-            now = time.monotonic()
-            if self._posted is not None and now < self._posted[2] + _FETCHED_WITHIN:
-                return None
-            self._drop_posted()
-            if timeout != self._timeout:
-                self._set_timeout(timeout)
-            self._rid = rid = self._rid + 1
-            self._send(call.pack(rid))
-            self._posted = rid, call, now
-            return partial(self._collect_posted, rid, timeout)
-        except BaseException as error:
-            self._give_up(error, timeout)
-            raise
-        finally:
-            self.lock.release()
-
     def defer(self, call: Call, timeout: float) -> Fetch | None:
         """See ``Line``: sends it behind whatever reply is still owed here, which nobody wants any more."""
         if not self.lock.acquire(False):
             return None
         try:
-            if self._posted is not None:
-                self._drop_posted()
+            if self._owed is not None:
+                self._drop_owed()
             if timeout != self._timeout:
                 self._set_timeout(timeout)
             self._rid = rid = self._rid + 1
             self._send(call.pack(rid))
-            self._posted = rid, call, 0.0
-            return partial(self._collect_posted, rid, timeout)
+            self._owed = rid, call
+            return partial(self._collect_owed, rid, timeout)
         except BaseException as error:
             self._give_up(error, timeout)
             raise
         finally:
             self.lock.release()
 
-    def _collect_posted(self, rid: int, timeout: float) -> Reply | None:
+    def _collect_owed(self, rid: int, timeout: float) -> Reply | None:
         if not self.lock.acquire(False):
             return None
         try:
-            posted = self._posted
+            posted = self._owed
             if posted is None or posted[0] != rid or self.dead:
                 return None
-            self._posted = None
+            self._owed = None
             return self._reply_to(posted[1], rid, NOTHING)
         except BaseException as error:
             self._give_up(error, timeout)
@@ -190,9 +164,9 @@ class Link:
         finally:
             self.lock.release()
 
-    def _drop_posted(self) -> None:
+    def _drop_owed(self) -> None:
         """Read a reply that nobody fetched, before it is taken for another's: a refusal names no request."""
-        posted, self._posted = self._posted, None
+        posted, self._owed = self._owed, None
         if posted is None:
             return
         rid = posted[0]
@@ -232,7 +206,7 @@ class Link:
         lost = Fault(FaultKind.UNANSWERED, "the reply was lost", maybe_applied=True)
         try:
             self._set_timeout(timeout)
-            self._drop_posted()
+            self._drop_owed()
             first = self._rid + 1
             self._rid += len(calls)
             self._sock.sendall(b"".join([call.pack(first + i) for i, call in enumerate(calls)]))
@@ -345,7 +319,7 @@ class Link:
         self.waiting = True
         listens, self._listens = self._listens, False
         try:
-            self._drop_posted()
+            self._drop_owed()
             # The message may have come in the same packet as the last reply.
             self._sort()
             while True:
@@ -389,7 +363,7 @@ class Link:
     def heard(self) -> list[str]:
         """Tokens that are over by the messages that came so far; waits for nothing."""
         try:
-            self._drop_posted()
+            self._drop_owed()
             while self._readable(0.0):
                 self._pull()
         except (OSError, ValueError):

@@ -23,7 +23,6 @@ _RENEW = load(__name__, "renew")
 _BEAT = load(__name__, "beat")
 _LEAVE = load(__name__, "leave")
 _SWAP = load(__name__, "swap")
-_MORE = load(__name__, "more")
 _ADOPT = load(__name__, "adopt")
 _INSPECT = load(__name__, "inspect")
 _MULTI = load(__name__, "multi")
@@ -109,13 +108,6 @@ class Mutex:
         args = _args(ttl_ms, ticket_ms, block, channel, max_waiters, self.fence_ms)
         words = pack_words(first, b"%d" % tomb_ms, second)
         return Call(_SWAP, b"".join((self._keys, keys, self._holds, words, args)))
-
-    def more(self, token: str, block: int) -> Call:
-        """Reserve the next fences for a holder that nobody waits for; see ``more.lua``."""
-        return Call(
-            _MORE,
-            b"".join((self._keys, self._holds, pack_words(token.encode()), _args(block, self.fence_ms))),
-        )
 
     def adopt(self, old: str, token: str, ttl_ms: int) -> Call:
         """Replace the token of a holder that gave its lease away; see ``adopt.lua``."""

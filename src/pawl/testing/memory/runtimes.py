@@ -66,9 +66,6 @@ class MemoryThreads(ThreadRuntime):
             self._links.add(link)
         return link
 
-    def post(self, call: Call, timeout: float) -> None:
-        """See ``Runtime``: there is no network to wait for."""
-
     async def call_durable(self, call: Call, durable: Durable, timeout: float) -> tuple[Reply | None, int]:
         """See ``DurableRuntime``: there is no replica."""
         del call, durable, timeout

@@ -230,11 +230,7 @@ def _leases(before: Snapshot, after: Snapshot, step: Step, gone: frozenset[str],
 
 def reads_only(step: Step) -> bool:
     """Whether a script had no business with the queue."""
-    return (
-        step.script in ("inspect", "more")
-        or step.reply[0] == "X"
-        or (step.script == "acquire" and step.mode == 2)
-    )
+    return step.script == "inspect" or step.reply[0] == "X" or (step.script == "acquire" and step.mode == 2)
 
 
 _RENEW = ("renew", "own_renew", "beat")
@@ -268,10 +264,6 @@ def _fresh(before: Snapshot, after: Snapshot, step: Step, gone: frozenset[str], 
     value = after.value
     if before.shared and before.value == value and not before.cur:
         # The server lost the fence of an owner who goes on: it gets another.
-        return
-    if step.script == "more":
-        if value != step.token or before.value != value or before.queue:
-            found.append("I3: fences for a holder that is none, or that others wait for")
         return
     if before.value is not None and before.value not in gone and before.value != step.owner:
         found.append("I3: granted over a live holder")

@@ -360,9 +360,6 @@ class SimRuntime:
         """See ``DurableRuntime``: there is one server."""
         return [list(range(len(calls)))]
 
-    def post(self, call: Call, timeout: float) -> None:
-        """See ``Runtime``: a task that waits asks."""
-
     def cast(self, call: Call) -> None:
         """See ``Runtime``."""
         mux = self._mux

@@ -21,8 +21,8 @@ def step_of(script: str, args: list[bytes], reply: Reply) -> Step:
         return Step(script, args[2].decode(), first, reply=status)
     if script == "adopt":
         return Step(script, first, args[1].decode(), reply=status)
-    if script in ("inspect", "more"):
-        return Step(script, "" if script == "inspect" else first, reply=status)
+    if script == "inspect":
+        return Step(script, "", reply=status)
     if script.startswith("own_"):
         mode = int(args[4]) if script == "own_acquire" else 1
         return Step(script, first, owner=args[1].decode(), mode=mode, reply=status)

@@ -40,7 +40,6 @@ _MUTEX = (
     "beat",
     "leave",
     "swap",
-    "more",
     "adopt",
     "inspect",
     "own_acquire",
