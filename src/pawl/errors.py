@@ -6,10 +6,8 @@
     ├── NotAcquired            ordinary: somebody else holds it (.holder)
     │   ├── AcquireTimeout     also a TimeoutError (.waited, .position)
     │   ├── QueueFull          more waiters than max_waiters
-    │   ├── DeadlockDetected   waiting could never end (.cycle)
-    │   ├── ClientClosed       the client was closed, before or while waiting
-    │   ├── NotReplicated      fewer replicas acknowledged than were asked for
-    │   └── QuorumNotReached   missing votes are failures (.outcomes)
+    │   └── DeadlockDetected   waiting could never end (.cycle)
+    ├── ClientClosed           the client was closed, before or while waiting
     ├── NotHeld                release or extend of what is not ours
     ├── LeaseLost              the lease ended under its owner (.reason)
     ├── StaleFence             the protected resource has seen a newer holder
@@ -19,6 +17,8 @@
     │   ├── BackendOutOfMemory
     │   ├── BackendReadOnly
     │   ├── BackendDenied
+    │   ├── NotReplicated      fewer replicas acknowledged than were asked for
+    │   ├── QuorumNotReached   a majority of several masters did not answer (.outcomes)
     │   ├── ScriptError
     │   └── WrongKey
     ├── NotSupported           a thing that this server or topology cannot keep safe
@@ -158,51 +158,13 @@ class DeadlockDetected(NotAcquired):
         self.waiters: tuple[tuple[str, str, float], ...] = tuple(waiters)
 
 
-class ClientClosed(NotAcquired):
+class ClientClosed(PawlError):
     """The client was closed, before the call or while it waited.
 
     Cause: ``close()`` ran, or the ``with`` block of the client ended. Solution: make a new client.
     """
 
     code = "CLIENT_CLOSED"
-
-
-class NotReplicated(NotAcquired):
-    """Fewer replicas acknowledged the grant than ``replicas=`` asked for; it was taken back.
-
-    Cause: replicas are missing or lag. Solution: mend replication, or ask for fewer.
-
-    Attributes:
-        acknowledged: How many replicas did.
-        wanted: How many were asked for.
-    """
-
-    code = "NOT_REPLICATED"
-
-    def __init__(
-        self, message: str = "", *, name: str | None = None, acknowledged: int = 0, wanted: int = 0
-    ) -> None:
-        super().__init__(message, name=name)
-        self.acknowledged = acknowledged
-        self.wanted = wanted
-
-
-class QuorumNotReached(NotAcquired):
-    """Too few of the independent nodes granted the lock, and the missing votes are failures.
-
-    Cause: a majority of nodes is down or slow. Solution: bring the nodes back.
-
-    Attributes:
-        outcomes: What each node answered, by its address.
-    """
-
-    code = "REDLOCK_QUORUM_NOT_REACHED"
-
-    def __init__(
-        self, message: str = "", *, name: str | None = None, outcomes: Mapping[str, str] | None = None
-    ) -> None:
-        super().__init__(message, name=name)
-        self.outcomes: dict[str, str] = dict(outcomes or {})
 
 
 class NotHeld(PawlError):
@@ -308,6 +270,45 @@ class BackendDenied(BackendError):
     """
 
     code = "REDIS_DENIED"
+
+
+class NotReplicated(BackendError):
+    """Fewer replicas acknowledged the grant than ``replicas=`` asked for; it was taken back.
+
+    Cause: replicas are missing or lag. Solution: repair replication, or ask for fewer.
+
+    Attributes:
+        acknowledged: How many replicas did.
+        wanted: How many were asked for.
+    """
+
+    code = "NOT_REPLICATED"
+
+    def __init__(
+        self, message: str = "", *, name: str | None = None, acknowledged: int = 0, wanted: int = 0
+    ) -> None:
+        super().__init__(message, name=name)
+        self.acknowledged = acknowledged
+        self.wanted = wanted
+
+
+class QuorumNotReached(BackendError):
+    """Too few of the independent masters granted the lock, and the missing votes are failures.
+
+    Cause: a majority of masters is down, slow, or restarted a short while ago. Solution: see ``outcomes``; bring the
+    masters back.
+
+    Attributes:
+        outcomes: What each node answered, by its address.
+    """
+
+    code = "REDLOCK_QUORUM_NOT_REACHED"
+
+    def __init__(
+        self, message: str = "", *, name: str | None = None, outcomes: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(message, name=name)
+        self.outcomes: dict[str, str] = dict(outcomes or {})
 
 
 class ScriptError(BackendError):

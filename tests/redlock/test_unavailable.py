@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import pytest
 
@@ -87,6 +88,32 @@ def test_a_database_that_there_is_not_is_told(five: Cluster, colour: str) -> Non
         client = connect(colour, urls, redlock=FRESH)
         with pytest.raises(pawl.NotSupported, match="no such database"):
             await done(client.lock("x").acquire(timeout=3))
+        await done(client.close())
+
+    play(colour, scenario)
+
+
+DEAD = ["redis://127.0.0.1:1", "redis://127.0.0.1:2", "redis://127.0.0.1:3"]
+
+
+@pytest.mark.parametrize("colour", COLOURS)
+@pytest.mark.parametrize("policy", ["skip", "raise", "wait"])
+def test_masters_that_are_gone_are_never_somebody_else(colour: str, policy: str) -> None:
+    """Neither a function that is skipped while the name is held, nor ``except NotAcquired``, confuses the two."""
+
+    async def scenario() -> None:
+        client = connect(colour, DEAD, redlock=FRESH)
+        lock = client.lock("job", on_contended=policy, unavailable_after=0.2)
+
+        async def awaited() -> str:
+            return "ran"
+
+        job: Any = lock((lambda: "ran") if colour == "threads" else awaited)
+        for call in (job, lock.try_acquire, lambda: lock.acquire(timeout=0.3)):
+            with pytest.raises(pawl.BackendError) as caught:
+                await done(call())
+            assert isinstance(caught.value, pawl.QuorumNotReached)
+            assert not isinstance(caught.value, pawl.NotAcquired)
         await done(client.close())
 
     play(colour, scenario)

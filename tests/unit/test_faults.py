@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pickle
+from typing import cast
 
 import pytest
 
 import pawl
 from pawl.core.faults import classify, passes, to_error
+from pawl.core.observer import Observer, Observers
 from pawl.core.runtime import Fault, FaultKind
 
 REPLIES: list[tuple[str, FaultKind, type[pawl.PawlError]]] = [
@@ -79,3 +81,37 @@ def test_which_faults_pass() -> None:
 def test_held_by_another_is_never_a_failure_of_the_server() -> None:
     assert not issubclass(pawl.NotAcquired, pawl.BackendError)
     assert not issubclass(pawl.BackendError, pawl.NotAcquired)
+
+
+@pytest.mark.parametrize(
+    "failure", [pawl.QuorumNotReached, pawl.NotReplicated, pawl.ClientClosed, pawl.ClockDrift]
+)
+def test_not_acquired_catches_no_failure(failure: type[pawl.PawlError]) -> None:
+    assert not issubclass(failure, pawl.NotAcquired), "it says nothing about another owner"
+
+
+@pytest.mark.parametrize("missing", [pawl.QuorumNotReached, pawl.NotReplicated])
+def test_missing_votes_and_replicas_are_faults_of_the_servers(missing: type[pawl.PawlError]) -> None:
+    assert issubclass(missing, pawl.BackendError)
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome"),
+    [
+        (pawl.QuorumNotReached(), "error"),
+        (pawl.NotReplicated(), "error"),
+        (pawl.ClientClosed(), "closed"),
+        (pawl.AcquireTimeout(), "timeout"),
+        (pawl.QueueFull(), "refused"),
+    ],
+)
+def test_metrics_count_a_failure_as_an_error(error: pawl.PawlError, outcome: str) -> None:
+    class Heard:
+        def refused(self, kind: str, name: str, *, waited: float, outcome: str) -> None:
+            heard.append((kind, name, waited, outcome))
+
+    heard: list[tuple[str, str, float, str]] = []
+    observers = Observers(lambda: 3.0)
+    observers.members.append(cast("Observer", Heard()))
+    observers.refused("lock", "x", 1.0, error)
+    assert heard == [("lock", "x", 2.0, outcome)]

@@ -96,7 +96,7 @@ class _Sides:
         self._released_at = 0.0
 
     def play(self, client: Client, name: str) -> None:
-        from pawl import NotAcquired
+        from pawl import ClientClosed, NotAcquired
 
         lock = client.lock(name, handover=0)
         try:
@@ -109,7 +109,7 @@ class _Sides:
                 self._let_queue(client, name)
                 self._released_at = time.perf_counter()
                 lease.release()
-        except NotAcquired as error:
+        except (ClientClosed, NotAcquired) as error:
             if not self.stop.is_set():
                 self.error = error
         except BaseException as error:  # noqa: BLE001  # of the other thread: told by the one that waits for it

@@ -47,8 +47,6 @@ def code_of(error: BaseException) -> int:
 
     if isinstance(error, errors.ConfigurationError):
         return Exit.USAGE
-    if isinstance(error, errors.NotReplicated | errors.QuorumNotReached | errors.ClientClosed):
-        return Exit.UNAVAILABLE
     if isinstance(error, errors.NotAcquired):
         return Exit.CONFLICT
     return Exit.LOST if isinstance(error, errors.NotHeld | errors.LeaseLost) else Exit.UNAVAILABLE
