@@ -56,7 +56,7 @@ def test_severities_and_exit_codes() -> None:
 
 
 def test_a_server_that_forbids_its_questions_is_unknown_not_at_fault() -> None:
-    with Server("redis") as server:
+    with Server("valkey") as server:
         server.command(
             "ACL", "SETUSER", "shy", "on", ">secret", "~*", "&*", "+@all", "-info", "-config", "-acl"
         )
@@ -84,7 +84,7 @@ def test_a_right_that_only_tells_is_no_failure_where_rights_can_be_asked_for(
 
 
 def test_a_user_without_messages_is_told_the_cost() -> None:
-    with Server("redis") as server:
+    with Server("valkey") as server:
         server.command("ACL", "SETUSER", "deaf", "on", ">secret", "~*", "resetchannels", "+@all")
         found = findings(server.url.replace("redis://", "redis://deaf:secret@"))
     assert found["wake-ups"]["severity"] == "warning"

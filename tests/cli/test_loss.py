@@ -52,7 +52,7 @@ def test_the_server_is_gone(pawl_alone: Pawl) -> None:
     assert code == 76
     assert err.count("\n") == 1
     assert "was lost" in err
-    assert 0.5 < time.monotonic() - began < 3.5
+    assert 0.5 < time.monotonic() - began < 8, "not at the end of `unavailable_after`"
 
 
 def test_the_server_hangs(pawl_alone: Pawl) -> None:
@@ -62,7 +62,7 @@ def test_the_server_hangs(pawl_alone: Pawl) -> None:
         code, _, err = command.end()
         assert code == 76
         assert err.count("\n") == 1
-        assert 0.5 < time.monotonic() - began < 5
+        assert 0.5 < time.monotonic() - began < 8
 
 
 def test_a_short_outage_is_no_loss(pawl_alone: Pawl) -> None:

@@ -34,6 +34,7 @@ __all__ = [
     "script_calls",
     "sleepers",
     "started_threads",
+    "wait_for_renewal",
 ]
 
 T = TypeVar("T")
@@ -52,6 +53,15 @@ def holder_of(server: Server, name: str, namespace: str = "pawl") -> str | None:
     """The value of a name's key as the server has it; None when the name is free."""
     value = server.command("GET", f"{namespace}:{name}")
     return None if value is None else bytes(value).decode()  # type: ignore[arg-type]
+
+
+def wait_for_renewal(server: Server, name: str, namespace: str = "pawl") -> None:
+    """Wait until a holder pushes the expiry of a name on."""
+    key = f"{namespace}:{name}"
+    before = server.command("PEXPIRETIME", key)
+    assert isinstance(before, int)
+    assert before > 0, f"{key} is not held"
+    eventually(lambda: (server.command("PEXPIRETIME", key) or 0) > before, f"{name} is renewed")  # type: ignore[operator]
 
 
 def script_calls(server: Server) -> int:

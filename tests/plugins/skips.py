@@ -7,9 +7,12 @@ followed by ` :: ` and why. Skips of `make lint` come in through the file that `
 import os
 import re
 from collections import Counter
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
+
+from pawl.testing.servers import ServerNotInstalledError
 
 LINT_SKIPS = os.environ.get("PAWL_LINT_SKIPS", "")
 
@@ -17,6 +20,24 @@ LINT_SKIPS = os.environ.get("PAWL_LINT_SKIPS", "")
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add `--allowed-skips`."""
     parser.addoption("--allowed-skips", metavar="FILE", help="fail on any skip that this file does not allow")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup() -> Generator[None, object, object]:
+    """Skip what needs a server program that this machine does not have, wherever it is started."""
+    try:
+        return (yield)
+    except ServerNotInstalledError as missing:
+        pytest.skip(str(missing))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call() -> Generator[None, object, object]:
+    """Skip what starts such a server in the test itself."""
+    try:
+        return (yield)
+    except ServerNotInstalledError as missing:
+        pytest.skip(str(missing))
 
 
 def reason_of(report: pytest.TestReport) -> str:

