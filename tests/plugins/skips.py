@@ -23,8 +23,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_fixture_setup() -> Generator[None, object, object]:
-    """Skip what needs a server program that this machine does not have, wherever it is started."""
+def pytest_runtest_setup() -> Generator[None, object, object]:
+    """Skip a test whose fixtures start a server that is not installed, also where they failed for an earlier one."""
     try:
         return (yield)
     except ServerNotInstalledError as missing:
@@ -32,8 +32,8 @@ def pytest_fixture_setup() -> Generator[None, object, object]:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_pyfunc_call() -> Generator[None, object, object]:
-    """Skip what starts such a server in the test itself."""
+def pytest_runtest_call() -> Generator[None, object, object]:
+    """Skip a test that starts such a server itself."""
     try:
         return (yield)
     except ServerNotInstalledError as missing:
