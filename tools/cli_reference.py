@@ -18,7 +18,7 @@ _WIDTH = 100
 _INTRODUCTION = """\
 # The command
 
-`pip install "pawl[cli]"` brings `pawl`; `python -m pawl` is the same. This page is what `pawl COMMAND --help` says;
+`pip install "pawlock[cli]"` brings `pawl`; `python -m pawl` is the same. This page is what `pawl COMMAND --help` says;
 [Look at locks](../how-to/look-at-locks.md) shows the commands at work.
 
 Every command that asks a server takes it from `--url`, else `PAWL_URL`, else uses the embedded server of this machine.

@@ -78,6 +78,8 @@ touch "$unfinished"
 "$venv/bin/python" -c 'import pip' 2>/dev/null || make_venv
 say "installing pawl and what \`$kind\` needs (once) …"
 install --upgrade pip
+# What an older checkout was installed as: two distributions must not own one package.
+"$venv/bin/python" -m pip uninstall --quiet --yes pawl >>"$log" 2>&1
 install "${wanted[@]}"
 fingerprint >"$venv/.installed-$kind"
 rm -f "$unfinished"

@@ -84,7 +84,7 @@ PEER = Peer(
     key="pawl",
     label="pawl",
     modules=("pawl.sync",),
-    distributions=("pawl", "redis", "hiredis"),
+    distributions=("pawlock", "redis", "hiredis"),
     commands=frozenset(
         {
             "evalsha",

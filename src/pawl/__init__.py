@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from importlib import import_module
+from os import path as _path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -86,6 +87,14 @@ if TYPE_CHECKING:
         WriteLock,
     )
     from pawl.topology.credentials import CredentialProvider
+
+# Looked for at import, one call: pip lets two distributions write into one folder, and either breaks the other.
+# `os.path`, since pathlib is not imported yet and takes longer than all the rest here.
+if _path.exists(_path.join(__path__[0], "linkedin.py")):  # noqa: PTH110, PTH118
+    raise ImportError(
+        f"{__path__[0]} has files of another distribution that is called 'pawl' as well; this one is 'pawlock'. "
+        "Run: pip uninstall pawl pawlock; pip install pawlock"
+    )
 
 __version__ = "0.1.0"
 

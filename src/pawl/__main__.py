@@ -11,7 +11,7 @@ def main() -> int:
     """Run the command `pawl` with the arguments of this process.
 
     Returns:
-        The exit code: see `pawl run --help`; 69 when the extra `pawl[cli]` is not installed.
+        The exit code: see `pawl run --help`; 69 when the extra `pawlock[cli]` is not installed.
     """
     try:
         return _main()
@@ -20,6 +20,16 @@ def main() -> int:
 
 
 def _main() -> int:
+    import pawl
+
+    if "connect" not in getattr(
+        pawl, "__all__", ()
+    ):  # installed later, it has replaced the package's first file
+        sys.stderr.write(
+            "pawl: another distribution that is called 'pawl' as well is installed over this one, 'pawlock': "
+            "pip uninstall pawl pawlock; pip install pawlock\n"
+        )
+        return os.EX_UNAVAILABLE if hasattr(os, "EX_UNAVAILABLE") else 69
     if sys.argv[1:] in (["--help"], ["-h"]) and "_PAWL_COMPLETE" not in os.environ:
         from pawl.cli.verbs import overview
 
@@ -33,7 +43,7 @@ def _main() -> int:
     try:
         import click  # noqa: F401  # pyright: ignore[reportUnusedImport]  # only to learn whether it is there
     except ImportError:
-        sys.stderr.write('pawl: the command needs click: pip install "pawl[cli]"\n')
+        sys.stderr.write('pawl: the command needs click: pip install "pawlock[cli]"\n')
         return os.EX_UNAVAILABLE if hasattr(os, "EX_UNAVAILABLE") else 69
     from pawl.cli.main import run_command
 

@@ -190,7 +190,7 @@ def test_without_click_one_line_says_what_to_do(tmp_path: Path) -> None:
         timeout=15,
     )
     assert (done.returncode, done.stdout) == (69, "")
-    assert done.stderr == 'pawl: the command needs click: pip install "pawl[cli]"\n'
+    assert done.stderr == 'pawl: the command needs click: pip install "pawlock[cli]"\n'
 
 
 def test_a_program_is_told_as_json_what_happens(pawl: Pawl) -> None:

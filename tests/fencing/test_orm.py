@@ -101,7 +101,7 @@ except ImportError as error:
     print(error)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout == "pawl.fencing.FencedMixin needs SQLAlchemy 2: pip install 'pawl[sqlalchemy]'\n"
+    assert done.stdout == "pawl.fencing.FencedMixin needs SQLAlchemy 2: pip install 'pawlock[sqlalchemy]'\n"
 
 
 def test_the_package_loads_neither_sqlalchemy_nor_redis() -> None:

@@ -142,5 +142,5 @@ def test_a_missing_extra_is_told_in_one_line(module: str, extra: str, gone: str)
     )
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == (
-        f'ImportError: pawl.metrics.{module}: run pip install "pawl[{extra}]"'
+        f'ImportError: pawl.metrics.{module}: run pip install "pawlock[{extra}]"'
     )

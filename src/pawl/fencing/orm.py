@@ -9,7 +9,7 @@ try:
     from sqlalchemy.orm import Mapped, mapped_column
 except ImportError as _error:
     raise ImportError(
-        "pawl.fencing.FencedMixin needs SQLAlchemy 2: pip install 'pawl[sqlalchemy]'"
+        "pawl.fencing.FencedMixin needs SQLAlchemy 2: pip install 'pawlock[sqlalchemy]'"
     ) from _error
 
 from pawl.errors import ConfigurationError

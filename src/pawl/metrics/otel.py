@@ -1,4 +1,4 @@
-"""Metrics and spans for OpenTelemetry. Needs ``pip install "pawl[otel]"``."""
+"""Metrics and spans for OpenTelemetry. Needs ``pip install "pawlock[otel]"``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ try:
     from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
     from opentelemetry.trace import Span, Status, StatusCode, TracerProvider
 except ImportError as _missing:
-    raise ImportError('pawl.metrics.otel: run pip install "pawl[otel]"') from _missing
+    raise ImportError('pawl.metrics.otel: run pip install "pawlock[otel]"') from _missing
 
 from pawl.errors import ConfigurationError
 from pawl.metrics._shared import (

@@ -1,4 +1,4 @@
-"""Metrics for Prometheus. Needs ``pip install "pawl[prometheus]"``."""
+"""Metrics for Prometheus. Needs ``pip install "pawlock[prometheus]"``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ try:
     from prometheus_client.core import GaugeMetricFamily, Metric
     from prometheus_client.registry import Collector
 except ImportError as _missing:
-    raise ImportError('pawl.metrics.prometheus: run pip install "pawl[prometheus]"') from _missing
+    raise ImportError('pawl.metrics.prometheus: run pip install "pawlock[prometheus]"') from _missing
 
 from pawl.errors import ConfigurationError
 from pawl.metrics._shared import (

@@ -1,1 +1,1 @@
-"""The HTTP lock service: ``pawl serve``. Needs ``pip install 'pawl[serve]'``."""
+"""The HTTP lock service: ``pawl serve``. Needs ``pip install 'pawlock[serve]'``."""

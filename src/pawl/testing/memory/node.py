@@ -60,7 +60,7 @@ class MemoryNode:
             self._interpreter = Interpreter()
         except ImportError as error:
             raise ConfigurationError(
-                f"a server in memory runs pawl's own scripts by lupa, and {error}: pip install 'pawl[testing]'"
+                f"a server in memory runs pawl's own scripts by lupa, and {error}: pip install 'pawlock[testing]'"
             ) from error
         self.shown: str = shown
         self._clock = clock

@@ -42,7 +42,7 @@ class Memory(Holds):
         """Open it.
 
         Raises:
-            ConfigurationError: lupa is not installed; the extra ``pawl[testing]`` brings it.
+            ConfigurationError: lupa is not installed; the extra ``pawlock[testing]`` brings it.
         """
         self._open(RealClock())
 
@@ -183,7 +183,7 @@ class Sim(Memory):
                 Default 0.01; a test with one thread and no such loop needs none.
 
         Raises:
-            ConfigurationError: lupa is not installed; the extra ``pawl[testing]`` brings it.
+            ConfigurationError: lupa is not installed; the extra ``pawlock[testing]`` brings it.
         """
         self._virtual = VirtualClock(patience)
         self._bent: dict[asyncio.AbstractEventLoop, Callable[[], None]] = {}
