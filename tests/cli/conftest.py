@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pawl.testing.servers import Server
+from tests.pace import pace
 
 if TYPE_CHECKING:
     from tests.cli.screen import Screen
@@ -30,7 +31,7 @@ def environment(**more: str) -> dict[str, str]:
 
 def eventually(true: Callable[[], object], seconds: float = 10.0) -> None:
     """Wait until something holds; fail when it does not in time."""
-    end = time.monotonic() + seconds
+    end = time.monotonic() + pace() * seconds
     while not true():
         assert time.monotonic() < end, "it did not come to that in time"
         time.sleep(0.02)
@@ -87,7 +88,7 @@ class Command:
 
     def end(self, timeout: float = 15.0) -> tuple[int, str, str]:
         """Wait for its end: exit code, what it printed, what it said."""
-        out, err = self.process.communicate(timeout=timeout)
+        out, err = self.process.communicate(timeout=pace() * timeout)
         assert "Traceback" not in err
         return self.process.returncode, out, err
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 
 from tests.cli.conftest import Pawl, default_signals, environment
+from tests.pace import pace
 
 
 class Screen:
@@ -26,7 +27,7 @@ class Screen:
 
     def until(self, pattern: str, seconds: float = 15.0) -> str:
         """Wait until the text from here on has something in it, forget all up to there, return its end."""
-        end = time.monotonic() + seconds
+        end = time.monotonic() + pace() * seconds
         while (found := re.search(pattern, self.text)) is None:
             assert time.monotonic() < end, f"no {pattern!r} in {self.text!r}"
             if not self._more():
@@ -36,7 +37,7 @@ class Screen:
 
     def end(self, seconds: float = 15.0) -> int:
         """Wait for the program's end; its exit code."""
-        end = time.monotonic() + seconds
+        end = time.monotonic() + pace() * seconds
         while self._more():
             assert time.monotonic() < end, f"it did not end: {self.text!r}"
         return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])

@@ -13,6 +13,7 @@ import pytest
 
 import pawl as library
 from tests.cli.conftest import PAWL, Pawl, environment, eventually
+from tests.pace import pace
 
 
 @pytest.fixture
@@ -238,4 +239,4 @@ def test_ctrl_c_while_the_server_does_not_answer(pawl_alone: Pawl) -> None:
     began = time.monotonic()
     command.send(signal.SIGINT)
     assert command.end()[0] == 130
-    assert time.monotonic() - began < 4
+    assert time.monotonic() - began < pace() * 4

@@ -23,13 +23,14 @@ from typing import Any, Self
 from pawl.core.engine import Engine
 from pawl.testing.servers import Server
 from tests.contention.worker import Order
+from tests.pace import pace
 
 WORKER = Path(__file__).with_name("worker.py")
 
 
 def eventually(condition: Callable[[], object], what: str, timeout: float = 10.0) -> None:
     """Wait until a condition is true; fail saying what did not happen."""
-    end = time.monotonic() + timeout
+    end = time.monotonic() + pace() * timeout
     while not condition():
         if time.monotonic() > end:
             raise AssertionError(f"did not happen within {timeout:g} s: {what}")
@@ -58,7 +59,7 @@ def all_at_rest(server: Server, engines: list[Engine], *names: str) -> None:
 
 async def aeventually(condition: Callable[[], object], what: str, timeout: float = 10.0) -> None:
     """The same in a task: the loop goes on meanwhile."""
-    end = time.monotonic() + timeout
+    end = time.monotonic() + pace() * timeout
     while not condition():
         if time.monotonic() > end:
             raise AssertionError(f"did not happen within {timeout:g} s: {what}")
@@ -81,7 +82,7 @@ def run_threads(works: Iterable[Callable[[], None]]) -> None:
     threads = [threading.Thread(target=serve, args=(work,), daemon=True) for work in works]
     for thread in threads:
         thread.start()
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + pace() * PATIENCE
     for thread in threads:
         thread.join(max(0.0, end - time.monotonic()))
     stuck = [thread.name for thread in threads if thread.is_alive()]

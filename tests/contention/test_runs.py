@@ -14,12 +14,13 @@ import pawl
 from pawl.core.claim import Claim
 from pawl.core.runs import resign
 from pawl.testing.servers import Server
+from tests.pace import pace
 
 QUEUE = "{pawl:n}:1:queue"
 
 
 def until(done: Callable[[], bool], seconds: float = 10.0) -> None:
-    end = time.monotonic() + seconds
+    end = time.monotonic() + pace() * seconds
     while not done():
         assert time.monotonic() < end, "it did not come to that"
         time.sleep(0.002)

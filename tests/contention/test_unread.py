@@ -15,6 +15,7 @@ from pawl.core.runs import UNREAD_FOR
 from pawl.testing.servers import Server
 from tests.contention.test_runs import until
 from tests.faults.rig import in_thread, remains, waiters
+from tests.pace import pace
 
 RUN = 3
 """Grants of a run here, so that few threads make a row."""
@@ -84,7 +85,7 @@ def _quickly(seconds: float = 0.7) -> Iterator[None]:
     """Less than the time after which anybody would look by itself."""
     began = time.monotonic()
     yield
-    assert time.monotonic() - began < seconds
+    assert time.monotonic() - began < pace() * seconds
 
 
 @pytest.fixture

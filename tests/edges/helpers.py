@@ -21,6 +21,7 @@ import redis
 
 import pawl
 from pawl.testing.servers import Server
+from tests.pace import pace
 
 __all__ = [
     "Script",
@@ -42,7 +43,7 @@ T = TypeVar("T")
 
 def eventually(condition: Callable[[], object], what: str, timeout: float = 10.0) -> None:
     """Wait until a condition is true; fail saying what did not happen."""
-    end = time.monotonic() + timeout
+    end = time.monotonic() + pace() * timeout
     while not condition():
         if time.monotonic() > end:
             raise AssertionError(f"did not happen within {timeout:g} s: {what}")

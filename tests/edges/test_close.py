@@ -12,6 +12,7 @@ import pawl
 from pawl.testing.proxy import Proxy
 from pawl.testing.servers import Server
 from tests.edges.helpers import eventually, free, outcome, sleepers, started_threads
+from tests.pace import pace
 
 SOON = 2.0
 """Seconds within which a waiter hears of the closing: one, and one more for a busy machine."""
@@ -23,7 +24,7 @@ def test_leases_are_given_back_and_told(valkey: Server) -> None:
     leases = [client.lock(f"held {n}").acquire() for n in range(20)]
     began = time.monotonic()
     client.close()
-    assert time.monotonic() - began < SOON
+    assert time.monotonic() - began < pace() * SOON
     assert all(free(valkey, f"held {n}") for n in range(20))
     assert {lease.state for lease in leases} == {"lost"}
     assert {outcome(lease.check) for lease in leases} == {"LeaseLost:closed"}
@@ -40,7 +41,7 @@ def test_a_refusal_that_cannot_pass_does_not_hold_up_the_end(valkey: Server) -> 
             client.lock("wrong").acquire()
         began = time.monotonic()
         client.close()
-        assert time.monotonic() - began < SOON
+        assert time.monotonic() - began < pace() * SOON
     valkey.command("ACL", "DELUSER", "few")
 
 
@@ -84,7 +85,7 @@ def test_a_waiter_for_an_unreachable_server_hears_of_it(own_server: Server) -> N
             began = time.monotonic()
             client.close(0.5)
         assert results == ["ClientClosed"] * 2
-        assert time.monotonic() - began < SOON + 1
+        assert time.monotonic() - began < pace() * (SOON + 1)
 
 
 def test_a_second_close_and_every_use_afterwards(valkey: Server) -> None:
@@ -150,7 +151,7 @@ def test_close_does_not_wait_for_a_server_that_is_gone(own_server: Server) -> No
     with own_server.paused():
         began = time.monotonic()
         client.close(0.5)
-        assert time.monotonic() - began < SOON + 1
+        assert time.monotonic() - began < pace() * (SOON + 1)
     assert lease.state == "lost"
 
 
@@ -164,7 +165,7 @@ async def test_leases_and_waiters_of_tasks(valkey: Server, aother: pawl.AsyncCli
         began = time.monotonic()
         await client.close()
         assert await asyncio.gather(*waiters) == ["ClientClosed"] * 6
-        assert time.monotonic() - began < SOON
+        assert time.monotonic() - began < pace() * SOON
         assert (await aother.inspect("theirs")).queue_length == 0
     assert all(free(valkey, f"held {n}") for n in range(20))
     assert {lease.state for lease in leases} == {"lost"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 
 import pytest
@@ -12,6 +13,7 @@ from pawl.core.scripts import load
 from pawl.testing.proxy import Proxy
 from pawl.testing.servers import Server
 from tests.edges.helpers import eventually, free, holder_of, outcome, started_threads
+from tests.pace import pace
 
 RENEW = load("pawl.primitives.mutex", "renew").sha
 
@@ -103,7 +105,7 @@ def test_max_hold_ends_the_lease_and_not_sooner(client: pawl.Client, valkey: Ser
     lease = client.lock("limited", ttl=60, max_hold=0.7).acquire()
     assert lease.remaining() <= 0.7
     assert lease.lost.wait(10)
-    assert 0.65 <= time.monotonic() - began < 3
+    assert 0.65 <= time.monotonic() - began < pace() * 3
     assert outcome(lease.check) == "LeaseLost:max_hold"
     # Its owner was told first; the name is its own until it releases or the ttl is over.
     assert holder_of(valkey, "limited") == lease.token
@@ -115,7 +117,7 @@ def test_max_hold_is_longer_than_the_ttl(client: pawl.Client) -> None:
     began = time.monotonic()
     lease = client.lock("renewed until", ttl=0.6, max_hold=1.5).acquire()
     assert lease.lost.wait(10)
-    assert 1.45 <= time.monotonic() - began < 4
+    assert 1.45 <= time.monotonic() - began < pace() * 4
     assert outcome(lease.check) == "LeaseLost:max_hold"
 
 
@@ -126,7 +128,7 @@ def test_beat_counts_anew(client: pawl.Client) -> None:
         lease.beat()
     began = time.monotonic()
     assert lease.lost.wait(10)
-    assert 0.5 <= time.monotonic() - began < 3
+    assert 0.5 <= time.monotonic() - began < pace() * 3
     assert outcome(lease.beat) == "LeaseLost:max_hold"
 
 
@@ -217,17 +219,18 @@ async def test_min_hold_in_tasks(aclient: pawl.AsyncClient) -> None:
 def test_a_renewal_never_outlives_a_release(client: pawl.Client, valkey: Server) -> None:
     """Releases in the very instant of renewals: no name is held afterwards, none comes back."""
     locks = [client.lock(f"race {n}", ttl=0.15, on_exit="warn") for n in range(8)]
-    for round_ in range(40):
+    for round_ in range(1000):
         leases = [lock.try_acquire() for lock in locks]
         # Renewals are due every 50 ms: release before, in and after that instant.
-        time.sleep(0.044 + 0.0003 * round_)
+        time.sleep(0.044 + 0.0003 * (round_ % 40))
         for lease in leases:
             if lease is not None:
                 outcome(lease.release)
         for n in range(8):
             assert free(valkey, f"race {n}")
-    renewed = client._engine.counters["renewed"]
-    assert renewed > 20, "no renewal was near a release"
+        if round_ >= 40 and client._engine.counters["renewed"] > 20:
+            return
+    pytest.fail("no renewal was near a release")
 
 
 def test_a_renewal_on_its_way_brings_nothing_back(valkey: Server) -> None:
@@ -247,14 +250,17 @@ def test_a_renewal_on_its_way_brings_nothing_back(valkey: Server) -> None:
 
 async def test_a_renewal_never_outlives_a_release_in_tasks(aclient: pawl.AsyncClient, valkey: Server) -> None:
     async def work(n: int) -> None:
-        for round_ in range(25):
+        for round_ in range(500):
             lease = await aclient.lock(f"race {n}", ttl=0.3).acquire(timeout=5)
-            await asyncio.sleep(0.09 + 0.0008 * round_)
-            await lease.release()
+            await asyncio.sleep(0.09 + 0.0008 * (round_ % 25))
+            with contextlib.suppress(pawl.NotHeld):  # lost: the loop was not served for a whole ttl
+                await lease.release()
             assert free(valkey, f"race {n}")
+            if round_ >= 25 and aclient._engine().counters["renewed"] > 10:
+                return
+        pytest.fail("no renewal was near a release")
 
     await asyncio.gather(*[work(n) for n in range(4)])
-    assert aclient._engine().counters["renewed"] > 10
 
 
 def test_renew_off_lets_the_lease_run_out(client: pawl.Client, other: pawl.Client) -> None:

@@ -17,12 +17,13 @@ from pawl import embedded
 from pawl.embedded import _watch
 from pawl.embedded._watch import Wire
 from pawl.errors import BackendUnavailable, ConfigurationError
+from tests.pace import pace
 
 IDLE = 0.4
 
 
 def eventually(condition: Callable[[], bool], timeout: float = 5.0) -> bool:
-    deadline = time.monotonic() + timeout
+    deadline = time.monotonic() + pace() * timeout
     while not condition():
         if time.monotonic() > deadline:
             return False

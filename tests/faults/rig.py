@@ -14,6 +14,7 @@ import pawl
 from pawl.core.scripts import load
 from pawl.testing import Request, Server
 from pawl.testing._resp import ReplyError, texts
+from tests.pace import pace
 
 T = TypeVar("T")
 COLOURS = ("threads", "asyncio")
@@ -49,7 +50,7 @@ def until(condition: Callable[[], object], timeout: float = 10.0, what: str = "t
     """Wait until something holds; the seconds that it took."""
     began = time.monotonic()
     while not condition():
-        if time.monotonic() - began > timeout:
+        if time.monotonic() - began > pace() * timeout:
             raise AssertionError(f"{what} did not come about within {timeout:g} s")
         time.sleep(0.005)
     return time.monotonic() - began

@@ -14,6 +14,7 @@ import pawl
 from pawl.testing import Server
 from tests.faults.rig import Client, in_thread
 from tests.gates.rig import Made, make, program, tell
+from tests.pace import pace
 
 TTL = 1.0
 OBSERVERS = "{pawl:%election:n}:1:observers"
@@ -61,10 +62,10 @@ class Heard:
         self.made.colour.run(listen, timeout=60)
 
     def next(self, timeout: float = 5.0) -> pawl.Leader | None:
-        return self.said.get(timeout=timeout)[0]
+        return self.said.get(timeout=pace() * timeout)[0]
 
     def next_at(self, timeout: float = 5.0) -> tuple[pawl.Leader | None, float]:
-        return self.said.get(timeout=timeout)
+        return self.said.get(timeout=pace() * timeout)
 
     def close(self) -> None:
         self.made.colour.run(self.leaders.close)

@@ -14,12 +14,13 @@ import pytest
 
 import pawl
 from pawl.testing.servers import Server
+from tests.pace import pace
 from tests.refusal import refused
 
 
 def until(true: Callable[[], bool]) -> None:
     """Wait for something, five seconds at most."""
-    end = time.monotonic() + 5
+    end = time.monotonic() + pace() * 5
     while not true():
         assert time.monotonic() < end, "it did not come"
         time.sleep(0.002)
@@ -107,7 +108,7 @@ def test_a_dead_reader_frees_only_itself(client: pawl.Client) -> None:
         assert not writer.done()
         living.release()
         writer.result(timeout=1).release()
-        assert time.monotonic() - began < 1.5
+        assert time.monotonic() - began < pace() * 1.5
         assert dead.state is pawl.LeaseState.LOST
 
 
@@ -125,7 +126,7 @@ def test_downgrade_lets_readers_in_and_nobody_between(client: pawl.Client) -> No
         began = time.monotonic()
         writer.downgrade()
         leases = [one.result(timeout=1) for one in readers]
-        assert time.monotonic() - began < 0.5
+        assert time.monotonic() - began < pace() * 0.5
         assert (writer.writing, writer.fence, writer.state) == (False, fence, pawl.LeaseState.HELD)
         assert sorted(one.mode for one in book.inspect().holders) == ["read"] * 3
         refused(writer.downgrade, "not held for writing", pawl.NotHeld)
@@ -181,7 +182,7 @@ def test_an_upgrade_is_refused_at_once(client: pawl.Client) -> None:
     with book.read as lease:
         began = time.monotonic()
         refused(lambda: book.write.acquire(timeout=5), "upgradable=True", pawl.DeadlockDetected)
-        assert time.monotonic() - began < 0.5
+        assert time.monotonic() - began < pace() * 0.5
         assert book.write.try_acquire() is None
         lease.check()
         refused(client.rwlock("book", upgradable=True).read.acquire, "itself", pawl.DeadlockDetected)
@@ -200,7 +201,7 @@ def test_one_reader_at_a_time_may_upgrade(client: pawl.Client) -> None:
             began = time.monotonic()
             # It goes before the writer that came earlier: that one waits for this reader.
             with book.write.acquire(timeout=5) as writer:
-                assert 0.1 < time.monotonic() - began < 1
+                assert 0.1 < time.monotonic() - began < pace() * 1
                 assert writer is not reader
                 assert writer.fence > reader.fence
                 assert sorted(one.mode for one in book.inspect().holders) == ["upgradable", "write"]

@@ -12,6 +12,7 @@ import pytest
 
 import pawl
 from pawl.testing.servers import Server
+from tests.pace import pace
 
 
 def keys(server: Server) -> set[bytes]:
@@ -117,7 +118,7 @@ def test_a_lease_that_runs_out_gives_its_permits_back(client: pawl.Client) -> No
     dead = client.semaphore("pool", permits=2, ttl=0.3, renew=False).acquire()
     began = time.monotonic()
     with pool.acquire(timeout=5):
-        assert 0.1 < time.monotonic() - began < 0.6
+        assert 0.1 < time.monotonic() - began < pace() * 0.6
         time.sleep(0.4)
         kept.check()
     assert dead.state is pawl.LeaseState.LOST
@@ -194,7 +195,7 @@ def test_a_waiter_that_can_never_be_served_is_told(client: pawl.Client) -> None:
         pool.set_limit(2)
         with pytest.raises(pawl.LimitMismatch):
             big.result(timeout=5)
-        assert time.monotonic() - began < 0.5, "told by message, not found out at the next look"
+        assert time.monotonic() - began < pace() * 0.5, "told by message, not found out at the next look"
         pool.set_limit(4)
         small.result(timeout=1).release()
 
@@ -206,7 +207,7 @@ def test_a_permit_stays_closed_for_min_hold(client: pawl.Client) -> None:
     assert pool.available() == 0
     began = time.monotonic()
     pool.acquire(timeout=5).release()
-    assert 0.15 < time.monotonic() - began < 0.6
+    assert 0.15 < time.monotonic() - began < pace() * 0.6
 
 
 def test_it_has_nothing_in_common_with_a_lock_of_its_name(client: pawl.Client) -> None:

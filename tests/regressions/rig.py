@@ -10,10 +10,12 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
+from tests.pace import pace
+
 
 def until(condition: Callable[[], object], timeout: float = 5.0) -> None:
     """Wait for a condition; fail if it does not come."""
-    end = time.monotonic() + timeout
+    end = time.monotonic() + pace() * timeout
     while not condition():
         assert time.monotonic() < end, "the awaited condition did not come"
         time.sleep(0.002)

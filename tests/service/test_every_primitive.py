@@ -10,6 +10,7 @@ import pytest
 
 import pawl
 from pawl.testing.servers import Server
+from tests.pace import pace
 from tests.service.rig import Answer, Instance
 from tests.service.test_client import url
 
@@ -21,7 +22,7 @@ def ask(service: Instance, path: str, body: object, key: str = "") -> Answer:
 
 
 def until(condition: Callable[[], bool], seconds: float = 10) -> None:
-    end = time.monotonic() + seconds
+    end = time.monotonic() + pace() * seconds
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.01)

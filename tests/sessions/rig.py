@@ -12,6 +12,7 @@ from typing import Any
 
 import pawl
 from pawl.testing.servers import Server
+from tests.pace import pace
 
 __all__ = ["AFTER", "Party", "eventually", "record_keys", "run_tasks", "run_threads", "session_texts"]
 
@@ -21,7 +22,7 @@ AFTER = 0.1
 
 def eventually(condition: Callable[[], object], what: str, timeout: float = 10.0) -> None:
     """Wait until a condition is true; fail saying what did not happen."""
-    end = time.monotonic() + timeout
+    end = time.monotonic() + pace() * timeout
     while not condition():
         if time.monotonic() > end:
             raise AssertionError(f"did not happen within {timeout:g} s: {what}")

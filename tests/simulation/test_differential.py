@@ -342,22 +342,28 @@ def machine(server: Server, request: pytest.FixtureRequest) -> Iterator[type[Bot
     found.close()
 
 
-def _compare(machine: type[Both], runs: int) -> Counter[str]:
+def _compare(machine: type[Both], runs: int, *, anew: bool = False) -> Counter[str]:
     Both.done.clear()
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=runs, stateful_step_count=STEPS, deadline=None, derandomize=runs == QUICK, database=None,
+            max_examples=runs, stateful_step_count=STEPS, deadline=None, database=None,
+            derandomize=runs == QUICK and not anew,
             suppress_health_check=list(HealthCheck),
         ),
     )  # fmt: skip
-    return Both.done
+    return Counter(Both.done)
 
 
 def test_both_do_the_same(machine: type[Both]) -> None:
+    wanted = {"acquire H", "acquire Q", "beat H", "beat U", "renew H", "leave A"}
     done = _compare(machine, QUICK)
     assert done.total() > 1000
-    assert {"acquire H", "acquire Q", "beat H", "beat U", "renew H", "leave A"} <= done.keys()
+    for _ in range(20):  # the first draw is always the same, until a script changes
+        if wanted <= done.keys():
+            return
+        done += _compare(machine, QUICK, anew=True)
+    pytest.fail(f"never seen: {wanted - done.keys()}")
 
 
 @pytest.mark.slow

@@ -14,10 +14,11 @@ import redis
 
 from pawl.testing import ReplyError, Server, available
 from pawl.testing.servers import EVERY_FLAVOUR, Flavour, free_port
+from tests.pace import pace
 
 
 def eventually(condition: Callable[[], bool], timeout: float = 5.0) -> bool:
-    deadline = time.monotonic() + timeout
+    deadline = time.monotonic() + pace() * timeout
     while not condition():
         if time.monotonic() > deadline:
             return False
