@@ -116,7 +116,6 @@ class ThreadRuntime:
         self._closing = threading.Event()
         self._ending = False
         self._upkeep: threading.Thread | None = None
-        self._upkeep_link: Link | None = None
         self.look_after: float | None = 1.0
         self.on_move: Callable[[], object] | None = None
         self.now = now
@@ -177,8 +176,6 @@ class ThreadRuntime:
         if link is None or link.dead:
             local.link = None
             link = local.link = self._connect(timeout)
-            if threading.current_thread() is self._upkeep:
-                self._upkeep_link = link
         return link
 
     def _connect(self, timeout: float) -> Link:
@@ -240,9 +237,16 @@ class ThreadRuntime:
         """See ``Runtime``."""
         try:
             link = self._held_link(timeout)
+            if not link.lock.locked():
+                return link.call_many(calls, timeout)
+            # As in ``call``.
+            spare = self._connect(timeout)
         except Fault as fault:
             return [fault] * len(calls)
-        return link.call_many(calls, timeout)
+        try:
+            return spare.call_many(calls, timeout)
+        finally:
+            spare.close()
 
     async def call_durable(self, call: Call, durable: Durable, timeout: float) -> tuple[Reply | None, int]:
         """See ``DurableRuntime``: the thread's own connection may block."""
@@ -324,7 +328,7 @@ class ThreadRuntime:
                 # Leases must go on being renewed, and their ends told, whatever went wrong once.
                 log.exception("the upkeep failed; it goes on")
                 self._bell.acquire(timeout=0.1)
-        self._local.link = self._upkeep_link = None
+        self._local.link = None
 
     async def idle(self, timeout: float | None) -> bool:
         """See ``Runtime``."""
@@ -335,10 +339,12 @@ class ThreadRuntime:
     def notices(self) -> list[str]:
         """See ``Runtime``: what came on the upkeep's own connection."""
         link = self._local.link
-        if link is None or link.dead:
+        if link is None or link.dead or not link.lock.acquire(False):
             return []
-        with link.lock:
+        try:
             return link.heard()
+        finally:
+            link.lock.release()
 
     def nudge(self) -> None:
         """See ``Runtime``. One step in C, so that a finaliser may call it inside any lock."""
@@ -397,7 +403,7 @@ class ThreadRuntime:
         self._bell = threading.Lock()
         self._bell.acquire()
         self._closing = threading.Event()
-        self._upkeep = self._upkeep_link = None
+        self._upkeep = None
         self._identity = Identity()
         for link in links:
             link.close()

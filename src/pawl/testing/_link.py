@@ -26,6 +26,7 @@ class Conditions:
         flow: Set while bytes pass; cleared: connections live and nothing arrives.
         request_delay: Seconds that a request takes to the server.
         reply_delay: Seconds that a reply or message takes back.
+        trickle: Seconds between two bytes of what comes back; 0: it comes whole.
         rules: Faults to inject.
         requests: Every request that came from clients.
         errors: What went wrong in the proxy itself.
@@ -35,6 +36,7 @@ class Conditions:
     flow: asyncio.Event = field(default_factory=asyncio.Event)
     request_delay: float = 0.0
     reply_delay: float = 0.0
+    trickle: float = 0.0
     rules: list[Rule] = field(default_factory=list[Rule])
     requests: list[Request] = field(default_factory=list[Request])
     errors: list[Exception] = field(default_factory=list[Exception])
@@ -170,11 +172,20 @@ class Link:
                 if rule.action is not Action.HOLD_REPLY:
                     continue
                 await rule.hold()
-            if not self._writer.is_closing():
-                self._writer.write(raw)
-                # A client that has gone must not keep the requests that it had sent from the server.
-                with contextlib.suppress(OSError):
-                    await self._writer.drain()
+            # A client that has gone must not keep the requests that it had sent from the server.
+            with contextlib.suppress(OSError):
+                await self._write(raw)
+
+    async def _write(self, raw: bytes) -> None:
+        sent = 0
+        while sent < len(raw) and not self._writer.is_closing():
+            pause = self._conditions.trickle
+            end = sent + 1 if pause else len(raw)
+            self._writer.write(raw[sent:end])
+            await self._writer.drain()
+            sent = end
+            if pause:
+                await asyncio.sleep(pause)
 
     def _push_parts(self, raw: bytes) -> tuple[bytes, ...] | None:
         """Read a push message; None for a reply."""

@@ -226,6 +226,7 @@ class Proxy:
             rule.remove()
         self._conditions.rules.clear()
         self.delay()
+        self.trickle(0.0)
         self.blackhole(on=False)
         self.refuse(on=False)
 
@@ -240,6 +241,14 @@ class Proxy:
                 arrives together.
         """
         self._conditions.request_delay, self._conditions.reply_delay = requests, replies
+
+    def trickle(self, seconds: float) -> None:
+        """Carry what comes back one byte at a time, for every connection.
+
+        Args:
+            seconds: The pause after each byte; 0: replies come whole again.
+        """
+        self._conditions.trickle = seconds
 
     def blackhole(self, *, on: bool = True) -> None:
         """Carry nothing in either direction: connections are accepted and live, and nobody says a word.

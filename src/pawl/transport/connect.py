@@ -7,6 +7,8 @@ import inspect
 import socket
 import ssl
 from collections.abc import Mapping
+from math import inf
+from time import monotonic
 from typing import Any, cast
 
 import redis
@@ -23,6 +25,7 @@ from pawl.errors import ConfigurationError, NotSupported
 from pawl.topology.endpoint import Endpoint
 
 __all__ = [
+    "BoundedSocket",
     "asks_again",
     "endpoint_of",
     "fault_of",
@@ -129,12 +132,57 @@ def _fit(cls: Any, settings: dict[str, Any], shown: str) -> dict[str, Any]:
     return settings
 
 
-def make_sync(endpoint: Endpoint, timeout: float) -> Any:
-    """A connection of redis-py that is not yet connected.
+class BoundedSocket:
+    """A socket on which what is read comes within one time of what was sent, however slowly it trickles.
+
+    Args:
+        sock: The socket.
+        timeout: Seconds from each request to the end of what is read for it.
+        end: When all of it must be over, on the monotonic clock.
+    """
+
+    __slots__ = ("_end", "_timeout", "_until", "sock")
+
+    def __init__(self, sock: socket.socket, timeout: float, end: float = inf) -> None:
+        self.sock: socket.socket = sock
+        self._timeout = timeout
+        self._until = end
+        self._end = min(end, monotonic() + timeout)
+
+    def sendall(self, data: bytes) -> None:
+        """Send; the time for what is read begins anew."""
+        self._end = min(self._until, monotonic() + self._timeout)
+        self._limit()
+        # Of a socket with a time-out of Python's own, that is for all of it.
+        self.sock.sendall(data)
+
+    def recv(self, size: int) -> bytes:
+        """Read what there is."""
+        self._limit()
+        return self.sock.recv(size)
+
+    def recv_into(self, buffer: bytearray) -> int:
+        """Read what there is."""
+        self._limit()
+        return self.sock.recv_into(buffer)
+
+    def _limit(self) -> None:
+        left = self._end - monotonic()
+        if left <= 0:
+            raise TimeoutError("timed out")
+        self.sock.settimeout(left)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.sock, name)
+
+
+def make_sync(endpoint: Endpoint, timeout: float, end: float = inf) -> Any:
+    """A connection of redis-py that is not yet connected; its ``_sock`` is a ``BoundedSocket``.
 
     Args:
         endpoint: Where to.
-        timeout: Seconds for the connect and for each answer of the handshake.
+        timeout: Seconds for the connect and for each answer of the handshake, however slowly it comes.
+        end: When all of it must be over, on the monotonic clock.
     """
     classes = {
         "redis": redis.Connection,
@@ -142,7 +190,12 @@ def make_sync(endpoint: Endpoint, timeout: float) -> Any:
         "unix": redis.UnixDomainSocketConnection,
     }
     cls = classes[endpoint.scheme]
-    return cls(retry=Retry(NoBackoff(), 0), **_fit(cls, _settings(endpoint, timeout), endpoint.shown))
+    connection: Any = cls(
+        retry=Retry(NoBackoff(), 0), **_fit(cls, _settings(endpoint, timeout), endpoint.shown)
+    )
+    connect = connection._connect
+    connection._connect = lambda: BoundedSocket(connect(), timeout, end)
+    return connection
 
 
 def make_async(endpoint: Endpoint, timeout: float) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Hashable
+from time import monotonic
 from typing import Any, Protocol
 
 from pawl.core.durable import Durable, touch
@@ -108,8 +109,9 @@ def _count(role: Any) -> int:
 
 
 class _LinkPipe:
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: Link, end: float) -> None:
         self._link = link
+        self._end = end
         self.replicas: int = link.replicas
 
     def next_rid(self) -> int:
@@ -117,17 +119,16 @@ class _LinkPipe:
         return self._link._rid
 
     async def send(self, data: bytes) -> None:
-        self._link._sock.sendall(data)
+        self._link._push(data, self._end)
 
     async def receive(self) -> Any:
-        return self._link._next_reply()
+        return self._link._next_reply(self._end)
 
 
 async def call_on(link: Link, call: Call, durable: Durable, timeout: float) -> tuple[Reply | None, int]:
     """See ``DurableRuntime``: on the link that a thread holds, under its lock."""
-    pipe = _LinkPipe(link)
+    pipe = _LinkPipe(link, monotonic() + _allowed(durable, timeout))
     try:
-        link._set_timeout(_allowed(durable, timeout))
         return await _ask(pipe, call, durable, timeout)
     except Fault:
         link.close()

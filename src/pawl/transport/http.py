@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, cast
 
 from pawl.core.runtime import Fault, FaultKind
 from pawl.topology.endpoint import Service
+from pawl.transport.connect import BoundedSocket
 
 __all__ = ["AsyncWire", "Question", "Wire", "context_of"]
 
@@ -120,15 +121,18 @@ class Wire:
             Fault: There was no answer, or it was no success.
         """
         try:
-            self._socket.settimeout(timeout)
-            self._socket.sendall(_request(self._service, question))
+            # One deadline for the whole answer, however slowly it comes.
+            sock = BoundedSocket(self._socket, timeout)
+            sock.sendall(_request(self._service, question))
             data = b""
             while (end := data.find(b"\r\n\r\n")) < 0:
-                data += self._more(len(data))
+                data += _more(sock, len(data))
+                if len(data) > _MOST:
+                    raise Fault(FaultKind.NOT_REDIS, "what answers there is not pawl serve")
             status, length = _length(data[:end])
             body = bytearray(data[end + 4 :])
             while len(body) < length:
-                body += self._more(len(body))
+                body += _more(sock, len(body))
         except Fault:
             self.close()
             raise
@@ -140,12 +144,6 @@ class Wire:
             self.close()
             raise
         return _content(status, body)
-
-    def _more(self, had: int) -> bytes:
-        more = self._socket.recv(65536)
-        if not more:
-            raise ConnectionError(f"the connection ended after {had} bytes of the answer")
-        return more
 
     def close(self) -> None:
         """Close it; from any thread, also from one that does not use it: who reads from it is woken."""
@@ -159,6 +157,13 @@ class Wire:
         found = getattr(self, "_socket", None)
         if found is not None:
             found.close()
+
+
+def _more(sock: BoundedSocket, had: int) -> bytes:
+    more = sock.recv(65536)
+    if not more:
+        raise ConnectionError(f"the connection ended after {had} bytes of the answer")
+    return more
 
 
 class AsyncWire:

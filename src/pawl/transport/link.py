@@ -13,9 +13,10 @@ import socket
 import ssl
 import struct
 import threading
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from math import inf
+from time import monotonic
 from typing import Any, cast
 
 from pawl.core.runtime import DEAF, FIRST_RID, Call, Fault, FaultKind, Fetch, Reply, Wakeup
@@ -41,6 +42,8 @@ _CHUNK = 65536
 _ONE_REPLY = 440
 _KEPT_MESSAGES = 64
 _SLACK = 0.005
+_AT_ONCE = 4096
+"""A request below this is taken by the socket in one step: nothing else is unsent."""
 
 
 class Link:
@@ -49,7 +52,7 @@ class Link:
     Args:
         endpoint: Where to.
         channel: The channel on which it will hear hand-offs; "" for a link that need not hear any.
-        timeout: Seconds for the connect and each answer of the handshake.
+        timeout: Seconds for the connect and each answer of the handshake; all of it takes twice that at most.
         first: True if this client was never connected before.
 
     Raises:
@@ -74,7 +77,8 @@ class Link:
         self._listens = False
         self._owed: tuple[int, Call] | None = None
         self._timeout = -1.0
-        self._sock = open_socket(endpoint, timeout)
+        end = monotonic() + 2 * timeout
+        self._sock = open_socket(endpoint, timeout, end)
         # Bound once: these are the steps of every request.
         self._send = self._sock.sendall
         self._receive = self._sock.recv
@@ -85,12 +89,10 @@ class Link:
         )
         self._poll = select.poll()
         self._poll.register(self._sock.fileno(), select.POLLIN)
-        greeting = Greeting(channel, endpoint, first=first)
         try:
-            self._set_timeout(timeout)
-            self._sock.sendall(greeting.request)
-            greeting.check_hello(self._next_reply())
-            self.channel: str = greeting.check_subscribe(self._next_reply(push=True)) if channel else DEAF
+            self.channel: str = self._greet(
+                Greeting(channel, endpoint, first=first), min(end, monotonic() + timeout)
+            )
         except Fault:
             self.close()
             raise
@@ -101,6 +103,12 @@ class Link:
             self.close()
             raise
 
+    def _greet(self, greeting: Greeting, end: float) -> str:
+        """Send the greeting; the channel that is heard."""
+        self._push(greeting.request, end)
+        greeting.check_hello(self._next_reply(end))
+        return greeting.check_subscribe(self._next_reply(end, push=True)) if greeting.channel else DEAF
+
     # Requests ---------------------------------------------------------------------------------------------------
 
     def ask(self, call: Call, timeout: float) -> Reply:
@@ -108,13 +116,18 @@ class Link:
         if not self.lock.acquire(False):
             raise Fault(FaultKind.UNREACHABLE, "the connection was taken for another thread")
         try:
+            end = monotonic() + timeout
+            if self._owed is not None:
+                self._drop_owed(end)
             if timeout != self._timeout:
                 self._set_timeout(timeout)
-            if self._owed is not None:
-                self._drop_owed()
             self._rid = rid = self._rid + 1
             word = b"%d" % rid
-            self._send(b"".join((call[0].evalsha, call[1], b"$10\r\n", word, b"\r\n")))  # Call.pack
+            data = b"".join((call[0].evalsha, call[1], b"$10\r\n", word, b"\r\n"))  # Call.pack
+            if len(data) < _AT_ONCE:
+                self._send(data)
+            else:
+                self._push(data, end)
             chunk = self._receive(_ONE_REPLY)
             if not chunk:
                 raise ConnectionResetError("the server closed the connection")
@@ -123,7 +136,7 @@ class Link:
             reply = self._gets()
             if type(reply) is list and reply[1] == word:
                 return reply  # pyright: ignore[reportUnknownVariableType] - checked just above
-            return self._reply_to(call, rid, reply)
+            return self._reply_to(call, rid, reply, end)
         except BaseException as error:
             self._give_up(error, timeout)
             raise
@@ -135,12 +148,11 @@ class Link:
         if not self.lock.acquire(False):
             return None
         try:
+            end = monotonic() + timeout
             if self._owed is not None:
-                self._drop_owed()
-            if timeout != self._timeout:
-                self._set_timeout(timeout)
+                self._drop_owed(end)
             self._rid = rid = self._rid + 1
-            self._send(call.pack(rid))
+            self._push(call.pack(rid), end)
             self._owed = rid, call
             return partial(self._collect_owed, rid, timeout)
         except BaseException as error:
@@ -157,30 +169,21 @@ class Link:
             if posted is None or posted[0] != rid or self.dead:
                 return None
             self._owed = None
-            return self._reply_to(posted[1], rid, NOTHING)
+            return self._reply_to(posted[1], rid, NOTHING, monotonic() + timeout)
         except BaseException as error:
             self._give_up(error, timeout)
             raise
         finally:
             self.lock.release()
 
-    def _drop_owed(self) -> None:
+    def _drop_owed(self, end: float) -> None:
         """Read a reply that nobody fetched, before it is taken for another's: a refusal names no request."""
         posted, self._owed = self._owed, None
         if posted is None:
             return
         rid = posted[0]
-        reply = self._gets()
-        if reply is NOTHING:
-            chunk = self._receive(_ONE_REPLY)
-            if not chunk:
-                raise ConnectionResetError("the server closed the connection")
-            self._feed(chunk)
-            reply = self._gets()
-        if type(reply) is list and reply[1] == b"%d" % rid:
-            return
         with contextlib.suppress(Fault):
-            self._reply_to(posted[1], rid, reply)
+            self._reply_to(posted[1], rid, NOTHING, end)
 
     def _give_up(self, error: BaseException, timeout: float) -> None:
         """Close after whatever broke a call, and raise the ``Fault`` that it amounts to."""
@@ -194,9 +197,13 @@ class Link:
 
     def call_many(self, calls: Sequence[Call], timeout: float) -> list[Reply | Fault]:
         """Run several scripts in one write; one outcome each."""
-        end = time.monotonic() + timeout
-        with self.lock:
+        end = monotonic() + timeout
+        if not self.lock.acquire(timeout=timeout):
+            return [Fault(FaultKind.UNREACHABLE, "the connection is in use")] * len(calls)
+        try:
             outcomes = self._exchange(calls, timeout, end)
+        finally:
+            self.lock.release()
         # None: the server did not know the script; one EVAL teaches it, and the rest run as usual.
         return [self._again(call, end) if o is None else o for call, o in zip(calls, outcomes, strict=True)]
 
@@ -205,11 +212,10 @@ class Link:
         self._sure = 0
         lost = Fault(FaultKind.UNANSWERED, "the reply was lost", maybe_applied=True)
         try:
-            self._set_timeout(timeout)
-            self._drop_owed()
+            self._drop_owed(end)
             first = self._rid + 1
             self._rid += len(calls)
-            self._sock.sendall(b"".join([call.pack(first + i) for i, call in enumerate(calls)]))
+            self._push(b"".join([call.pack(first + i) for i, call in enumerate(calls)]), end)
             while len(outcomes) < len(calls):
                 self._collect(outcomes, first, lost, end)
         except OSError as error:
@@ -228,12 +234,9 @@ class Link:
     def _collect(self, outcomes: list[Reply | Fault | None], first: int, lost: Fault, end: float) -> None:
         reply = self._gets()
         if reply is NOTHING or type(reply) is PushNotification:  # pyright: ignore[reportUnknownArgumentType]
-            if reply is NOTHING:
-                # Only a wait needs to know how long it may last: most replies of a batch are here already.
-                self._set_timeout(max(0.001, end - time.monotonic()))
-            else:
+            if reply is not NOTHING:
                 self._keep(reply)
-            reply = self._next_reply()
+            reply = self._next_reply(end)
         if isinstance(reply, ReplyError):
             text = str(reply)
             outcomes.append(None if text.startswith("NOSCRIPT") else refusal_of(text))
@@ -250,16 +253,16 @@ class Link:
         if self.dead:
             return Fault(FaultKind.UNANSWERED, "the connection broke")
         try:
-            return self.ask(call, max(0.001, end - time.monotonic()))
+            return self.ask(call, max(0.001, end - monotonic()))
         except Fault as fault:
             return fault
 
-    def _reply_to(self, call: Call, rid: int, reply: Any) -> Reply:
+    def _reply_to(self, call: Call, rid: int, reply: Any, end: float) -> Reply:
         while True:
             if reply is NOTHING or type(reply) is PushNotification:
                 if reply is not NOTHING:
                     self._keep(reply)
-                reply = self._next_reply()
+                reply = self._next_reply(end)
             answered = rid_of(reply)
             if answered == rid:
                 return cast("Reply", reply)
@@ -274,14 +277,29 @@ class Link:
                         self.close()
                     raise fault
                 self._rid = rid = self._rid + 1
-                self._sock.sendall(call.pack_eval(rid))
+                self._push(call.pack_eval(rid), end)
             reply = NOTHING
 
-    def _next_reply(self, *, push: bool = False) -> Any:
+    def _push(self, data: bytes, end: float) -> None:
+        """Send until ``end``, however slowly the other side takes it."""
+        while data:
+            self._limit(end)
+            data = data[self._sock.send(data) :]
+
+    def _limit(self, end: float) -> None:
+        """Let the next step on the socket last until ``end``: the kernel counts each step anew."""
+        left = end - monotonic()
+        if left <= 0:
+            raise TimeoutError
+        if not left <= self._timeout <= left + _SLACK:
+            self._set_timeout(left)
+
+    def _next_reply(self, end: float, *, push: bool = False) -> Any:
         gets = self._reader.gets
         while True:
             reply = gets()
             if reply is NOTHING:
+                self._limit(end)
                 chunk = self._sock.recv(_CHUNK)
                 if not chunk:
                     raise ConnectionResetError("the server closed the connection")
@@ -315,18 +333,18 @@ class Link:
 
     def wait(self, token: str, timeout: float) -> Wakeup | None:
         """Sleep until the hand-off message of ``token`` comes, at most ``timeout`` seconds; None if a bell was rung."""
-        end = time.monotonic() + timeout
+        end = monotonic() + timeout
         self.waiting = True
         listens, self._listens = self._listens, False
         try:
-            self._drop_owed()
+            self._drop_owed(end)
             # The message may have come in the same packet as the last reply.
             self._sort()
             while True:
                 found = self._early.pop(token, None)
                 if found is not None or self.dead:
                     return found
-                left = end - time.monotonic()
+                left = end - monotonic()
                 if left <= 0:
                     return None
                 if listens and not self._comes(left):
@@ -363,7 +381,6 @@ class Link:
     def heard(self) -> list[str]:
         """Tokens that are over by the messages that came so far; waits for nothing."""
         try:
-            self._drop_owed()
             while self._readable(0.0):
                 self._pull()
         except (OSError, ValueError):
@@ -429,18 +446,27 @@ def _broken(error: Exception) -> Fault:
     return Fault(FaultKind.NOT_REDIS, f"the stream of replies broke: {error}", maybe_applied=True)
 
 
-def open_socket(endpoint: Endpoint, timeout: float) -> socket.socket:
-    """A socket to a node, encrypted and logged in by redis-py. Raises ``Fault``."""
+def open_socket(endpoint: Endpoint, timeout: float, end: float = inf) -> socket.socket:
+    """A socket to a node, encrypted and logged in by redis-py.
+
+    Args:
+        endpoint: Where to.
+        timeout: Seconds for the connect and for each answer of the handshake, however slowly it comes.
+        end: When all of it must be over, on the monotonic clock.
+
+    Raises:
+        Fault: It could not be made.
+    """
     try:
-        return _open(endpoint, timeout)
+        return _open(endpoint, timeout, end)
     except Fault as fault:
         if not asks_again(endpoint, fault):
             raise
-    return _open(endpoint, timeout)
+    return _open(endpoint, timeout, end)
 
 
-def _open(endpoint: Endpoint, timeout: float) -> socket.socket:
-    connection = make_sync(endpoint, timeout)
+def _open(endpoint: Endpoint, timeout: float, end: float) -> socket.socket:
+    connection = make_sync(endpoint, timeout, end)
     try:
         connection.connect()
     except Exception as error:
@@ -449,7 +475,7 @@ def _open(endpoint: Endpoint, timeout: float) -> socket.socket:
         if fault.kind is FaultKind.UNREACHABLE and is_plain(endpoint):
             fault = plain_port(endpoint.shown)
         raise fault from error
-    sock: socket.socket = connection._sock
+    sock: socket.socket = connection._sock.sock
     # The socket is ours from here on: redis-py would close it together with its connection object.
     connection._sock = None
     if type(sock) is socket.socket:

@@ -13,6 +13,7 @@ import ssl
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count
+from time import monotonic
 from typing import Any
 
 from pawl.core.faults import classify
@@ -126,7 +127,7 @@ class NodeLink(Link):
         self._read = self._sock.recv
         self._secure = isinstance(self._sock, ssl.SSLSocket)
 
-    def learn(self, scripts: Sequence[Script], key: bytes) -> None:
+    def learn(self, scripts: Sequence[Script], key: bytes, end: float) -> None:
         """Load scripts, and try which native command there is. Raises ``OSError`` if the connection breaks.
 
         Nobody may be there to read that a node which answered late did not know a script; one that refuses to load is
@@ -135,16 +136,17 @@ class NodeLink(Link):
         Args:
             scripts: What the node is to know.
             key: A key that has not the value ``-``, to try the command with.
+            end: When the answers must be here, on the monotonic clock.
         """
         for script in scripts:
-            self._sock.sendall(b"*3\r\n" + pack_words(b"SCRIPT", b"LOAD", script.source))
+            self._push(b"*3\r\n" + pack_words(b"SCRIPT", b"LOAD", script.source), end)
         for before, between in _NATIVES:
             tried = before, pack_words(key), between, pack_words(b"-"), _ECHO % FIRST_RID
-            self._sock.sendall(b"".join(tried))
+            self._push(b"".join(tried), end)
         for _ in scripts:
-            self._next_reply()
+            self._next_reply(end)
         for native in _NATIVES:
-            answers = self._next_reply(), self._next_reply()
+            answers = self._next_reply(end), self._next_reply(end)
             if answers == (0, b"%d" % FIRST_RID):
                 self.native = native
 
@@ -318,7 +320,7 @@ def meet(
     link = NodeLink(endpoint, "", timeout, first=first, index=index)
     try:
         info: bytes = link.ask(probe, timeout)[2]
-        link.learn(scripts, probe.words()[0])
+        link.learn(scripts, probe.words()[0], monotonic() + timeout)
         link.stop_blocking()
     except OSError as error:
         link.close()

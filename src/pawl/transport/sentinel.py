@@ -7,13 +7,14 @@ import logging
 import socket
 import threading
 from collections.abc import Awaitable, Callable
+from time import monotonic
 from typing import Any, TypeAlias
 
 from pawl.core.faults import classify
 from pawl.core.runtime import Fault, FaultKind
 from pawl.topology.endpoint import Endpoint, Sentinels
 from pawl.topology.sentinel import View, choose, enough, read_switch, read_view
-from pawl.transport.connect import fault_of
+from pawl.transport.connect import BoundedSocket, fault_of
 from pawl.transport.link import open_socket
 from pawl.transport.mux import open_connection
 from pawl.transport.wire import NOTHING, PushNotification, ReplyError, new_reader, pack
@@ -34,8 +35,8 @@ _SUBSCRIBE = pack(b"SUBSCRIBE", b"+switch-master")
 async def ask_sync(endpoint: Endpoint, words: tuple[str, ...], timeout: float) -> Any:
     """Ask a node one thing, blocking; raises ``Fault``."""
     try:
-        with contextlib.closing(open_socket(endpoint, timeout)) as sock:
-            sock.settimeout(timeout)
+        with contextlib.closing(open_socket(endpoint, timeout, monotonic() + 2 * timeout)) as found:
+            sock = BoundedSocket(found, timeout)
             sock.sendall(pack(*[word.encode() for word in words]))
             reader = new_reader()
             while (reply := reader.gets()) is NOTHING:
