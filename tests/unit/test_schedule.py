@@ -30,7 +30,7 @@ def test_nothing_is_due() -> None:
     empty = schedule()
     assert empty.take_due(1e9, 10) == []
     assert empty.sleep_until(0.0) == inf
-    assert empty.first_deadline() == inf
+    assert empty.first_need() == inf
     assert empty.all() == []
 
 
@@ -89,13 +89,13 @@ def test_a_batch_has_an_end() -> None:
 
 def test_deadlines_bound_a_wait_for_the_server() -> None:
     plan = schedule()
-    assert plan.first_deadline() == inf
+    assert plan.first_need() == inf
     plan.add(tenure(valid_until=25.0), 10.0, 3.0)
-    assert plan.first_deadline() == 25.0, "a renewal is not the end of a life"
-    plan.add(tenure(), 30.0, 20.0, deadline=True)
-    assert plan.first_deadline() == 20.0
+    assert plan.first_need() == 14.0, "half of the time is for a renewal and its answer"
+    plan.add(tenure(), 30.0, 12.0, deadline=True)
+    assert plan.first_need() == 12.0
     plan.add_once(tenure(valid_until=15.0), 1.0)
-    assert plan.first_deadline() == 15.0
+    assert plan.first_need() == 8.0
 
 
 def test_what_is_in_hand_is_still_known() -> None:

@@ -25,7 +25,7 @@ from pawl.core.multi_lease import BaseMultiLease
 from pawl.core.observer import Observers
 from pawl.core.options import LockOptions
 from pawl.core.quick import _may_come_late
-from pawl.core.renewal import _put_back, _told, _until_next_end
+from pawl.core.renewal import _put_back, _told, until_next_need
 from pawl.core.runtime import Call, Fault, Reply
 from pawl.core.sessions import Book, Wait
 from pawl.core.tenure import Tenure
@@ -346,8 +346,8 @@ def test_who_reads_a_history_waits_for_an_end_that_is_on_its_way() -> None:
 def test_another_leases_end_is_told_at_most_a_tenth_of_a_second_late() -> None:
     rig = Rig(held(), renew=False)
     lease = rig.acquire()
-    assert _until_next_end(rig.engine, lease.valid_until - 5.0) == pytest.approx(5.0)
-    assert _until_next_end(rig.engine, lease.valid_until - 0.01) == 0.1
+    assert until_next_need(rig.engine, lease.valid_until - 5.0) == pytest.approx(5.0)
+    assert until_next_need(rig.engine, lease.valid_until - 0.01) == 0.1
 
 
 def test_a_claim_that_wakes_up_is_in_no_run() -> None:

@@ -19,7 +19,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from pawl.core.info import text_of
-from pawl.core.runtime import Fault, Reply
+from pawl.core.runtime import Fault, FaultKind, Reply
 from pawl.core.sessions import CARE, read_record
 from pawl.core.waiting import Board, Held, Name, Queued, Waiter, Who
 from pawl.errors import DeadlockDetected
@@ -128,7 +128,7 @@ class _Reading:
     def __init__(self, engine: Engine, book: Book, patience: float) -> None:
         self._engine = engine
         self._book = book
-        self._patience = patience
+        self._until = engine.runtime.now() + patience
         self._board = Board()
         self._records: dict[str, list[Record]] = {}
         # What this client knows of itself is newer than what the server has.
@@ -230,7 +230,12 @@ class _Reading:
 
     async def _ask(self, calls: Sequence[Call]) -> list[Reply]:
         replies: list[Reply] = []
-        for outcome in await self._engine.runtime.call_many(calls, self._patience) if calls else ():
+        if not calls:
+            return replies
+        left = self._until - self._engine.runtime.now()
+        if left <= 0:
+            raise Fault(FaultKind.UNANSWERED, "the look took too long")
+        for outcome in await self._engine.runtime.call_many(calls, left):
             if isinstance(outcome, Fault):
                 raise outcome
             replies.append(outcome)

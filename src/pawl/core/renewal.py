@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from contextlib import suppress
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from pawl.core.backoff import full_jitter
 from pawl.core.candidate import validity_of
@@ -30,7 +30,9 @@ if TYPE_CHECKING:
     from pawl.core.sessions import Book
     from pawl.core.tenure import Tenure
 
-__all__ = ["upkeep"]
+__all__ = ["until_next_need", "upkeep"]
+
+_Answer: TypeAlias = "tuple[Tenure, Reply | Fault]"
 
 log: logging.Logger = logging.getLogger("pawl.renewal")
 
@@ -41,8 +43,8 @@ _DEPARTURE_PATIENCE = 1.0
 _RECORD_PATIENCE = 0.5
 
 _TOLD_WITHIN = 0.1
-"""Seconds by which a wait for the server may delay telling another lease's end. Less would end the waits of all
-renewals before a server a little away can answer, once leases that nobody renews end all the time."""
+"""Seconds by which a wait for the server may delay the report of another lease's end, or its renewal. Less would end
+the waits of all renewals before a server a little away can answer, once leases that nobody renews end all the time."""
 
 _LOOK_AGAIN = 1.0
 """Seconds that the upkeep sleeps at most while anything is to come. The timers of a runtime stand still while the
@@ -104,14 +106,14 @@ def _record_due(engine: Engine, book: Book, now: float) -> Call | None:
 
 
 async def _look_around(engine: Engine, now: float) -> None:
-    """Questions that no lease depends on; each may take until the next lease's end is to be told."""
+    """Questions that no lease depends on; each may take until the next lease needs the connection."""
     if engine.look_at <= now:
         engine.look_at, engine.looked = inf, True
-        await look(engine, _until_next_end(engine, engine.runtime.now()))
+        await look(engine, until_next_need(engine, engine.runtime.now()))
     if engine.breaker is not None:
-        await engine.breaker.look(engine, _until_next_end(engine, engine.runtime.now()))
+        await engine.breaker.look(engine, until_next_need(engine, engine.runtime.now()))
     if engine.book is not None and engine.book.waits:
-        await look_for_cycles(engine, engine.book, _until_next_end(engine, engine.runtime.now()))
+        await look_for_cycles(engine, engine.book, until_next_need(engine, engine.runtime.now()))
 
 
 def _put_back(engine: Engine, due: list[Tenure], leaving: list[Departure]) -> None:
@@ -127,7 +129,36 @@ def _put_back(engine: Engine, due: list[Tenure], leaving: list[Departure]) -> No
 
 async def _renew(engine: Engine, due: list[Tenure], record: Call | None, pages: list[Page]) -> None:
     """Renew what is due; the session's record and the histories go along in the same write."""
-    now = engine.runtime.now()
+    batch = _still_held(engine, due, engine.runtime.now())
+    if not batch and record is None and not pages:
+        return
+    groups, single = share(batch) if len(batch) > 1 and may_share(engine) else ([], batch)
+    calls = [shared_call(group) for group in groups]
+    calls += [_call(tenure) for tenure in single]
+    if record is not None:
+        calls.append(record)
+    calls += [page.call for page in pages]
+    sent_at = engine.runtime.now()
+    outcomes = await engine.runtime.call_many(calls, _patience(engine, batch, sent_at))
+    _told(engine, record, pages, outcomes)
+    first, last = len(groups), len(groups) + len(single)
+    each = list(zip(single, calls[first:last], outcomes[first:last], strict=True))
+    answers: list[_Answer] = [(one[0], one[2]) for one in each if one[0].options.durable is None]
+    durable = [one for one in each if one[0].options.durable is not None]
+    alone: list[Tenure] = []
+    for group, outcome in zip(groups, outcomes, strict=False):
+        for tenure, told in zip(group, each_of(group, outcome), strict=True):
+            if told is not None:
+                answers.append((tenure, told))
+            elif tenure.live:
+                alone.append(tenure)
+    # All that is known, at once: no lease waits for what follows from the answer for another.
+    refused = _take(engine, answers, sent_at)
+    await _ask_further(engine, alone, durable, refused, sent_at)
+
+
+def _still_held(engine: Engine, due: list[Tenure], now: float) -> list[Tenure]:
+    """Those that are to be renewed; the ends of the others are reported."""
     batch: list[Tenure] = []
     for tenure in due:
         sure = tenure.state is LeaseState.HELD and now < tenure.valid_until
@@ -137,72 +168,66 @@ async def _renew(engine: Engine, due: list[Tenure], record: Call | None, pages: 
             engine.replan(tenure)
         else:
             batch.append(tenure)
-    if not batch and record is None and not pages:
-        return
-    groups, single = share(batch) if len(batch) > 1 and may_share(engine) else ([], batch)
-    calls = [shared_call(group) for group in groups]
-    calls += [_call(tenure) for tenure in single]
-    if record is not None:
-        calls.append(record)
-    calls += [page.call for page in pages]
-    patience = _patience(engine, batch, now)
-    sent_at = engine.runtime.now()
-    outcomes = await engine.runtime.call_many(calls, patience)
-    _told(engine, record, pages, outcomes)
-    alone: list[Tenure] = []
-    for group, outcome in zip(groups, outcomes, strict=False):
-        alone += await _shared(engine, group, outcome, sent_at)
-    first, last = len(groups), len(groups) + len(single)
-    await _settle(engine, single, calls[first:last], outcomes[first:last], sent_at)
+    return batch
+
+
+async def _ask_further(
+    engine: Engine,
+    alone: list[Tenure],
+    durable: list[tuple[Tenure, Call, Reply | Fault]],
+    refused: list[tuple[Tenure, Reply]],
+    sent_at: float,
+) -> None:
+    """What needs another question, the most urgent first.
+
+    Args:
+        engine: The client's engine.
+        alone: Leases that are to be asked for by themselves.
+        durable: Leases of which replicas are to have the renewal, with what was asked and answered.
+        refused: Leases that the server does not know.
+        sent_at: When the first question was sent.
+    """
     if alone:
-        sent_at = engine.runtime.now()
+        asked_at = engine.runtime.now()
         calls = [_call(tenure) for tenure in alone]
-        outcomes = await engine.runtime.call_many(calls, _patience(engine, alone, sent_at))
-        await _settle(engine, alone, calls, outcomes, sent_at)
+        outcomes = await engine.runtime.call_many(calls, _patience(engine, alone, asked_at))
+        refused += _take(engine, list(zip(alone, outcomes, strict=True)), asked_at)
+    if durable:
+        batch, outcomes = [one[0] for one in durable], [one[2] for one in durable]
+        patience = _patience(engine, batch, engine.runtime.now())
+        await check_renewals(engine, batch, [one[1] for one in durable], outcomes, patience)
+        refused += _take(engine, list(zip(batch, outcomes, strict=True)), sent_at)
+    if refused:
+        await _ask_whether_taken(engine)
+        for tenure, reply in refused:
+            _answered(engine, tenure, reply, sent_at)
 
 
 def _patience(engine: Engine, batch: list[Tenure], now: float) -> float:
     patience = min(
         (min(t.options.request_timeout, t.valid_until - now) for t in batch), default=_RECORD_PATIENCE
     )
-    return max(_LEAST_PATIENCE, min(patience, _until_next_end(engine, now)))
+    return max(_LEAST_PATIENCE, min(patience, until_next_need(engine, now)))
 
 
-async def _shared(
-    engine: Engine, group: list[Tenure], outcome: Reply | Fault, sent_at: float
-) -> list[Tenure]:
-    """Take the answer for a group into account; give those that are to be asked for by themselves."""
-    each = each_of(group, outcome)
-    known = [(tenure, one) for tenure, one in zip(group, each, strict=True) if one is not None]
-    await _take(engine, [tenure for tenure, _ in known], [one for _, one in known], sent_at)
-    return [tenure for tenure, one in zip(group, each, strict=True) if one is None and tenure.live]
-
-
-async def _settle(
-    engine: Engine, batch: list[Tenure], calls: list[Call], outcomes: list[Reply | Fault], sent_at: float
-) -> None:
-    """Take the answers into account, one for each."""
-    if any(tenure.options.durable is not None for tenure in batch):
-        await check_renewals(engine, batch, calls, outcomes, _patience(engine, batch, engine.runtime.now()))
-    await _take(engine, batch, outcomes, sent_at)
-
-
-async def _take(engine: Engine, batch: list[Tenure], outcomes: list[Reply | Fault], sent_at: float) -> None:
-    rest = _confirmed(engine, batch, outcomes, sent_at)
-    if any(type(outcome) is list and outcome[0] == b"U" for _, outcome in rest):
-        await _ask_whether_taken(engine)
-    for tenure, outcome in rest:
+def _take(engine: Engine, answers: list[_Answer], sent_at: float) -> list[tuple[Tenure, Reply]]:
+    """Take answers into account; give the leases that the server does not know, which need another question."""
+    refused: list[tuple[Tenure, Reply]] = []
+    for tenure, outcome in _confirmed(engine, answers, sent_at):
         if isinstance(outcome, Fault):
             _failed(engine, tenure, outcome)
+        elif outcome[0] == b"U":
+            refused.append((tenure, outcome))
         else:
             _answered(engine, tenure, outcome, sent_at)
+    return refused
 
 
 async def _ask_whether_taken(engine: Engine) -> None:
     """Learn of leases that an operator took: to a renewal they look like any that the server does not know."""
     engine.take_away(engine.runtime.notices())
     if engine.book is not None:
-        patience = min(_RECORD_PATIENCE, _until_next_end(engine, engine.runtime.now()))
+        patience = min(_RECORD_PATIENCE, until_next_need(engine, engine.runtime.now()))
         (outcome,) = await engine.runtime.call_many([engine.book.setup.calls.taken()], patience)
         if not isinstance(outcome, Fault):
             engine.take_away([bytes(tag).decode() for tag in outcome[3]])
@@ -216,15 +241,13 @@ def _call(tenure: Tenure) -> Call:
     return tenure.primitive.renew(tenure.token, _life_ms(tenure), to_ms(ticket_ttl), "")
 
 
-def _confirmed(
-    engine: Engine, batch: list[Tenure], outcomes: list[Reply | Fault], sent_at: float
-) -> list[tuple[Tenure, Reply | Fault]]:
+def _confirmed(engine: Engine, answers: list[_Answer], sent_at: float) -> list[_Answer]:
     """Take all plain yeses into account in one step, for a hundred thousand leases are renewed here; give the rest."""
     plain: list[Tenure] = []
-    rest: list[tuple[Tenure, Reply | Fault]] = []
+    rest: list[_Answer] = []
     now, valid_until = engine.runtime.now(), validity_of(engine)
     with engine.guard:
-        for tenure, outcome in zip(batch, outcomes, strict=True):
+        for tenure, outcome in answers:
             options = tenure.options
             if (
                 type(outcome) is list
@@ -263,8 +286,9 @@ def _life_ms(tenure: Tenure) -> int:
     return 1 if at_limit or not tenure.options.renew else to_ms(tenure.ttl) + tenure.options.delay_ms
 
 
-def _until_next_end(engine: Engine, now: float) -> float:
-    return max(_TOLD_WITHIN, engine.schedule.first_deadline() - now)
+def until_next_need(engine: Engine, now: float) -> float:
+    """Seconds for which a wait for the server may keep the leases that are not in hand waiting."""
+    return max(_TOLD_WITHIN, engine.schedule.first_need() - now)
 
 
 def _answered(engine: Engine, tenure: Tenure, reply: Reply, sent_at: float) -> None:
@@ -313,7 +337,7 @@ def _leaving(engine: Engine, now: float) -> list[Departure]:
 
 
 async def _depart(engine: Engine, leaving: list[Departure]) -> None:
-    patience = min(_DEPARTURE_PATIENCE, _until_next_end(engine, engine.runtime.now()))
+    patience = min(_DEPARTURE_PATIENCE, until_next_need(engine, engine.runtime.now()))
     outcomes = await engine.runtime.call_many([d.call for d in leaving], patience)
     now = engine.runtime.now()
     for departure, outcome in zip(leaving, outcomes, strict=True):

@@ -30,6 +30,10 @@ _EARLY = 0.02
 """Share of a rhythm by which a lease may be served early, together with another one."""
 
 
+def _need(tenure: Tenure, due: float) -> float:
+    return max(due, (due + tenure.valid_until) / 2) if due < tenure.valid_until else tenure.valid_until
+
+
 class _Row(OrderedDict["Tenure", float]):
     """The leases of one rhythm, in the order in which they are due."""
 
@@ -143,15 +147,20 @@ class Schedule:
             self._wake_at = due
             return due
 
-    def first_deadline(self) -> float:
-        """The first end of a life that no renewal in hand can raise; of each rhythm, only the next lease is asked."""
+    def first_need(self) -> float:
+        """When a wait for the server must be over, for the sake of the leases that are not in hand.
+
+        That is the end of a life that nobody renews. A renewal must go out once half of the time from when it is due
+        to the end of validity has passed: the rest is for a new connection and its answer. Of each rhythm, only the
+        next lease is asked.
+        """
         with self._guard:
-            due = min((entry[2].valid_until for entry in self._heap if entry[2].live), default=inf)
+            need = min((_need(entry[2], entry[0]) for entry in self._heap if entry[2].live), default=inf)
             for (_, deadline), row in self._rows.items():
                 if row:
-                    tenure = next(iter(row))
-                    due = min(due, row[tenure] if deadline else tenure.valid_until)
-            return due
+                    tenure, due = next(iter(row.items()))
+                    need = min(need, due if deadline else _need(tenure, due))
+            return need
 
     def all(self) -> list[Tenure]:
         """Every lease that is scheduled or in the upkeep's hands."""
