@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from hashlib import sha1
+from typing import Self
 
 import pawl
 from pawl.testing import Proxy, Request, Server
@@ -38,7 +39,7 @@ class Traffic:
         steps = [self._pass_on] * CROWD + [self._in_order] * 3 + [self._gives_up, self._is_taken, self._waits]
         self._threads = [threading.Thread(target=self._run, args=(step,)) for step in steps]
 
-    def __enter__(self) -> Traffic:
+    def __enter__(self) -> Self:
         for thread in self._threads:
             thread.start()
         return self
@@ -79,9 +80,12 @@ class Traffic:
             lease.release()
 
     def _waits(self) -> None:
-        with self._client.lock("kept", ttl=30).acquire(timeout=5), self._rival.lock("far"):
-            with suppress(pawl.PawlError):
-                self._client.lock("far").acquire(timeout=1.0)
+        with (
+            self._client.lock("kept", ttl=30).acquire(timeout=5),
+            self._rival.lock("far"),
+            suppress(pawl.PawlError),
+        ):
+            self._client.lock("far").acquire(timeout=1.0)
 
 
 def watched(client: pawl.Client, lost: list[str]) -> list[pawl.Lease]:
@@ -111,9 +115,7 @@ def during(server: Server, script: str, nth: int) -> tuple[list[str], Counter[st
                 until(lambda: rule.hits, 15, f"a reply to {script}")
             time.sleep(SPAN)
             ran = Counter(script_of(request) for request in proxy.requests()[seen:])
-            for lease in leases:
-                if lease.state == "lost":
-                    lost.append(f"{lease.name}: {lease.state}")
+            lost += [f"{lease.name}: {lease.state}" for lease in leases if lease.state == "lost"]
         for lease in leases:
             with suppress(pawl.PawlError):
                 lease.release()

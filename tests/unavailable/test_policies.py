@@ -48,10 +48,38 @@ def test_raise_raises_within_the_deadline_and_then_at_once(own: Server, colour: 
         assert sorted(spans)[10] < 0.005
         # Who bears more than the outage has lasted is let through to the server.
         with pytest.raises(pawl.BackendUnavailable) as caught:
-            await done(client.lock("a", ttl=2).acquire(timeout=0.2))
+            await done(client.lock("a", ttl=2).acquire(timeout=3.0))
         assert "not asked" not in str(caught.value)
         own.restart(keep_data=True)
         lease = await done(client.lock("a", ttl=2).acquire(timeout=5))
+        await done(lease.release())
+        await done(client.close())
+
+    play(colour, scenario)
+
+
+@each_colour
+@pytest.mark.parametrize("how", ["acquire", "try"])
+def test_a_dead_server_costs_an_impatient_caller_one_wait(own: Server, colour: str, how: str) -> None:
+    async def scenario() -> None:
+        client = connect(colour, own.url)
+        await done((await done(client.lock("a", ttl=2).acquire())).release())
+        own.kill()
+        lock = client.lock("a")
+        refused = 0
+        began = time.monotonic()
+        for _ in range(40):
+            with pytest.raises(pawl.BackendUnavailable) as caught:
+                await done(lock.acquire(timeout=1.0) if how == "acquire" else lock.try_acquire())
+            refused += "not asked" in str(caught.value)
+        assert refused >= 38, "who waits as long as another did is not made to wait again"
+        assert time.monotonic() - began < 6
+        # Who has more time uses it.
+        with pytest.raises(pawl.BackendUnavailable) as caught:
+            await done(client.lock("a").acquire(timeout=time.monotonic() - began + 1.5))
+        assert "not asked" not in str(caught.value)
+        own.restart(keep_data=True)
+        lease = await done(lock.acquire(timeout=10))
         await done(lease.release())
         await done(client.close())
 

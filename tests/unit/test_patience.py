@@ -107,7 +107,7 @@ def test_a_breaker_lets_pass_who_would_bear_more() -> None:
     open_now.borne = 3.0
     with pytest.raises(pawl.BackendUnavailable):
         open_now.check("x", 3.0, START + 1.0)
-    open_now.check("x", 3.1, START + 1.0)
+    open_now.check("x", 3.3, START + 1.0)
 
 
 def test_a_breaker_of_several_masters_tells_of_each() -> None:

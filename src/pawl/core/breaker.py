@@ -1,9 +1,10 @@
 """A server that is down for long is not asked by everybody: one probe in the background finds out when it is back.
 
-The first acquisition that bore an unreachable server in vain opens the breaker. From then on the client's upkeep asks
-the server from time to time (half-open), and one answer closes it. Who comes while it is open and would bear an outage
-of ``unavailable_after`` is told at once if the outage is that old already: a dead server costs microseconds. A younger
-outage is borne as usual, since a failover may end it.
+The first acquisition that waited for an unreachable server in vain opens the breaker, however short its time was. From
+then on the client's upkeep asks the server from time to time (half-open), and one answer closes it. Who comes while it
+is open, and would wait no longer than the server has been away, or than somebody has waited in vain, is refused at
+once: a dead server costs microseconds. How long one would wait is ``unavailable_after``, or what is left of its
+``timeout``. Who would wait longer does, since a failover may end the outage.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ __all__ = ["Breaker", "is_outage"]
 _LEAST_PAUSE = 0.1
 _LONGEST_PAUSE = 2.0
 _PATIENCE = 0.5
+_ABOUT = 1.05
+_MOMENT = 0.005
 
 
 class Breaker:
@@ -51,13 +54,19 @@ class Breaker:
         self.borne: float = 0.0
 
     def check(self, name: str, patience: float, now: float) -> None:
-        """Let pass who would bear a longer outage than this one is by now.
+        """Let pass who would wait for longer than this outage has lasted, and than anybody has waited.
+
+        Args:
+            name: The lock's name.
+            patience: Seconds for which the caller would wait for the server.
+            now: The present.
 
         Raises:
             BackendUnavailable: It has lasted for ``patience`` seconds already, or was borne for as long in vain.
             QuorumNotReached: The same of several masters.
         """
-        if patience <= self.borne or now - self.since >= patience:
+        # The same time-out is never the same to the last digit.
+        if patience <= self.borne * _ABOUT + _MOMENT or now - self.since >= patience:
             text = f"acquire {name!r}: no answer for {now - self.since:.1f} s, so it was not asked; first: {self.why}"
             if self.outcomes is not None:
                 raise QuorumNotReached(text, name=name, outcomes=self.outcomes)

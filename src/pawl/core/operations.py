@@ -429,7 +429,7 @@ async def _speak(
     except BaseException as error:
         claim.doubt(error)
         engine.drop_claim(plan.primitive, place, claim)
-        note_outage(engine, plan, claim, window, error, wait=wait)
+        note_outage(engine, plan, claim, window, error)
         raise
     if claim.tenure is not None:
         # Lost between the hand-over and now, with its ticket: stand in line again.
@@ -455,7 +455,9 @@ async def _strive(
     until = window[1]
     engine.check_open(plan.primitive.name)
     if engine.breaker is not None:
-        engine.breaker.check(plan.primitive.name, plan.options.unavailable_after, engine.runtime.now())
+        now, patience = engine.runtime.now(), plan.options.unavailable_after
+        patience = patience if until is None else min(patience, until - now)
+        engine.breaker.check(plan.primitive.name, patience, now)
     grant = None
     if engine.quorum is not None:
         primitive = cast("QuorumPrimitive", plan.primitive)

@@ -57,8 +57,6 @@ def note_outage(
     claim: Claim,
     window: tuple[float, float | None],
     error: BaseException,
-    *,
-    wait: bool,
 ) -> None:
     """Nobody need find out anew each time that the server, or a majority of the masters, is gone."""
     if isinstance(error, QuorumNotReached):
@@ -67,8 +65,9 @@ def note_outage(
         since = claim.failing_since if isinstance(error, BackendUnavailable) else None
     if since is not None and isinstance(error, Exception):
         borne = plan.options.unavailable_after
-        in_full = wait and (window[1] is None or window[1] > since + borne)
-        engine.gave_up(plan.primitive, since, error, borne if in_full else 0.0)
+        if window[1] is not None:
+            borne = min(borne, window[1] - since)
+        engine.gave_up(plan.primitive, since, error, borne)
 
 
 async def give_up(engine: Engine, plan: Plan, place: Place | None, claim: Claim) -> None:
