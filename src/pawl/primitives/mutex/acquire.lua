@@ -7,6 +7,10 @@
 -- invariant: the name is set only while it is absent and no live ticket is queued before it (noqueue: only while
 --   absent), and a copy that comes late finds its token holding, queued or dead, and lowers no expiry.
 local token, ttl_ms, mode, block, DEAD = ARGV[1], tonumber(ARGV[2]), ARGV[4], tonumber(ARGV[5]), KEYS[5]
+--@include _token
+if is_guessable(token) then
+  return redis.error_reply(GUESSABLE)
+end
 -- Nothing is there: what `grant` does, with the fewest calls, before any function is built. A whole number below
 -- 10^17 reaches a command as `digits` would write it.
 if call('EXISTS', NAME, QUEUE, DEAD) == 0 then

@@ -5,6 +5,10 @@
 -- invariant: only the holder's token is replaced, and the expiry only rises, so a resend answers the same and a copy
 --   that comes late finds nothing to replace, or its own token dead.
 local token, old, ttl_ms, DEAD = ARGV[1], ARGV[2], tonumber(ARGV[3]), KEYS[5]
+--@include _token
+if is_guessable(token) or is_guessable(old) then
+  return redis.error_reply(GUESSABLE)
+end
 local value, left = call('GET', NAME), call('PTTL', NAME)
 --@include _clock
 --@include _fence

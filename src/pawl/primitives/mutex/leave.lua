@@ -8,6 +8,10 @@
 -- message of a hand-off names as many tickets right behind the one that gets the name, while they are of its process.
 -- Nobody can come between them, so its client knows the next grants.
 local token, DEAD = ARGV[1], KEYS[5]
+--@include _token
+if is_guessable(token) then
+  return redis.error_reply(GUESSABLE)
+end
 local value = call('GET', NAME)
 local holding = value == token
 local gone, queue = {}, nil

@@ -6,6 +6,7 @@
 -- invariant: afterwards each name is its token's, or this run gave none of them to its token; a name is given only
 --   while it is absent with no live ticket queued, no expiry falls, and a copy that comes late finds its tokens
 --   holding or dead.
+--@include _token
 --@include _fence
 --@include _queue
 local WIDTH, WORDS = 6, 3
@@ -24,6 +25,9 @@ local names, barred = {}, nil
 for index = 1, #KEYS / WIDTH do
   local dead, at = turn_to(index), (index - 1) * WORDS
   local one = {token = ARGV[at + 1], ttl_ms = tonumber(ARGV[at + 2]), value = call('GET', NAME)}
+  if is_guessable(one.token) then
+    return redis.error_reply(GUESSABLE)
+  end
   local refusal
   one.fence, refusal = read_fence()
   if refusal then

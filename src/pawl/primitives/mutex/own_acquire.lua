@@ -10,6 +10,10 @@
 local token, owner, ttl_ms, ticket_ttl_ms = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local mode, block, channel, max_waiters = ARGV[5], tonumber(ARGV[6]), ARGV[7], tonumber(ARGV[8])
 local DEAD = KEYS[5]
+--@include _token
+if is_guessable(token) or not string.find(owner, '^owner=.') then
+  return redis.error_reply(GUESSABLE)
+end
 local value, name_left = call('GET', NAME), call('PTTL', NAME)
 --@include _clock
 --@include _fence

@@ -7,6 +7,10 @@
 --   hold is left; it is never left absent with a live ticket queued.
 local token, owner, tomb_ms, close_ms = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local DEAD = KEYS[5]
+--@include _token
+if is_guessable(token) or not string.find(owner, '^owner=.') then
+  return redis.error_reply(GUESSABLE)
+end
 --@include _clock
 --@include _fence
 --@include _queue

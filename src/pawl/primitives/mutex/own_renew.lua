@@ -7,6 +7,10 @@
 -- invariant: expiries of holds, tickets and the name only rise, and a token without a live hold or a ticket is
 --   never created again.
 local token, owner, ttl_ms, ticket_ttl_ms, channel = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
+--@include _token
+if is_guessable(token) or not string.find(owner, '^owner=.') then
+  return redis.error_reply(GUESSABLE)
+end
 local value, name_left = call('GET', NAME), call('PTTL', NAME)
 local ticket, rank, queue_left = call('HGET', TICKETS, token), call('ZRANK', QUEUE, token), call('PTTL', QUEUE)
 --@include _clock

@@ -7,6 +7,10 @@
 -- invariant: an expiry is only ever raised and a token that neither holds nor queues is never created again, so a
 --   late copy shortens no lease and makes no ghost.
 local token, ttl_ms, ticket_ttl_ms, channel = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
+--@include _token
+if is_guessable(token) then
+  return redis.error_reply(GUESSABLE)
+end
 --@include _fence
 local value = call('GET', NAME)
 if value == token then

@@ -10,6 +10,10 @@
 local old, tomb_ms, token, ttl_ms = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])
 local ticket_ttl_ms, block, channel, max_waiters = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7], tonumber(ARGV[8])
 local DEAD_OLD, DEAD_NEW = KEYS[5], KEYS[6]
+--@include _token
+if is_guessable(token) or is_guessable(old) then
+  return redis.error_reply(GUESSABLE)
+end
 -- Nobody else is there: what `grant` does, with the fewest calls and before any function is built. DEL first: the
 -- server then lets SET pass when it is out of memory.
 if tomb_ms == 0 and call('GET', NAME) == old and call('EXISTS', QUEUE, TICKETS, DEAD_NEW) == 0 then

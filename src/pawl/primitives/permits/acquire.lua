@@ -9,6 +9,10 @@
 --   copy that comes late finds its token holding (in the mode that it has by now), queued or dead.
 local token, mode, permits, ttl_ms = ARGV[1], ARGV[2], ARGV[4], tonumber(ARGV[5])
 local DEAD = KEYS[5]
+--@include _token
+if is_guessable(token) then
+  return redis.error_reply(GUESSABLE)
+end
 -- Nothing is there: what `settle` does, with the fewest calls and before any function is built.
 if ARGV[3] == '' and call('EXISTS', NAME, QUEUE, DEAD, HOLDS) == 0 then
   local kept = call('HMGET', FENCE, 'last', 'v', 'x', 'limit', 'declared')

@@ -6,6 +6,10 @@
 -- invariant: only the token's own member is taken out, so a resend frees nothing twice; whoever fits then and is first
 --   in the queue is let in; a tombstone outlives the delete, so a late acquire of the token cannot bring it back.
 local token, mode, DEAD = ARGV[1], ARGV[2], KEYS[5]
+--@include _token
+if is_guessable(token) then
+  return redis.error_reply(GUESSABLE)
+end
 -- A fence that is kept for long outlives the lease by far, and needs no look.
 if ARGV[4] == '0' and ARGV[5] == '0' and ARGV[6] - 3600000 >= 0 and call('EXISTS', QUEUE) == 0 then
   local member = mode .. ':' .. token

@@ -9,6 +9,10 @@
 --   never becomes a writer, so a late copy shortens no lease, makes no ghost and undoes no downgrade.
 local token, mode, permits, ttl_ms = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local ticket_ttl_ms, channel = tonumber(ARGV[5]), ARGV[6]
+--@include _token
+if is_guessable(token) then
+  return redis.error_reply(GUESSABLE)
+end
 --@include _fence
 --@include _holders
 local expiry, had = find(token, mode)

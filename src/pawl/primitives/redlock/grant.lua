@@ -8,6 +8,10 @@
 -- invariant: the name is set only while it is absent and its token is not dead; the fence is above every fence that
 --   this node knows of the name, and a copy that comes late answers the same and changes nothing.
 local token, ttl_ms, hint, DEAD = ARGV[1], tonumber(ARGV[2]), ARGV[3] + 0, KEYS[3]
+--@include _token
+if is_guessable(token) then
+  return redis.error_reply(GUESSABLE)
+end
 -- Nothing is there: what `grant` does, with the fewest calls and before any function is built.
 if call('EXISTS', NAME, DEAD) == 0 then
   local known, promised_ms = call('HMGET', FENCE, 'last', 'v', 'x'), ARGV[5] + 0

@@ -4,6 +4,10 @@
 -- returns: {'R', rid} | {'A', rid, present}
 -- invariant: only the token's own name is deleted, and once a tombstone is set no late copy of its vote counts.
 local token, tomb_ms, close_ms, DEAD = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), KEYS[2]
+--@include _token
+if is_guessable(token) then
+  return redis.error_reply(GUESSABLE)
+end
 local value = call('GET', NAME)
 if tomb_ms > 0 or close_ms > 0 then
 --@include _clock

@@ -5,6 +5,10 @@
 -- invariant: it writes, and counts, only where the token holds, and raises fences only: so two grants of which one is a
 --   writer's, and that both count, have a node in common that knows the fence of the first when it mints the second's.
 local token, mode, wanted = ARGV[1], ARGV[2], tonumber(ARGV[3])
+--@include _token
+if is_guessable(token) then
+  return redis.error_reply(GUESSABLE)
+end
 --@include _fence
 --@include _clock
 local kept = tonumber(call('HGET', HOLDS, token) or '0')

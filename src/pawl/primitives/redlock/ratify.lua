@@ -5,6 +5,10 @@
 -- invariant: it writes, and counts, only where the token holds the name, and raises the fence only: so two grants
 --   that both count have a node in common that knows the fence of the first when it mints that of the second.
 local token, wanted, block = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+--@include _token
+if is_guessable(token) then
+  return redis.error_reply(GUESSABLE)
+end
 local left_ms = call('PTTL', NAME)
 local value = call('GET', NAME)
 --@include _fence

@@ -4,6 +4,10 @@
 -- returns: {'H', rid, 0, pttl_ms, now_us} | {'U', rid, present, now_us}
 -- invariant: an expiry is only ever raised, and a name that is gone or somebody else's is never taken again.
 local token, ttl_ms = ARGV[1], tonumber(ARGV[2])
+--@include _token
+if is_guessable(token) then
+  return redis.error_reply(GUESSABLE)
+end
 local left_ms = call('PTTL', NAME)
 local value = call('GET', NAME)
 --@include _fence

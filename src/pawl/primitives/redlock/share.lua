@@ -7,6 +7,10 @@
 --   the fence is above every fence that this node knows of the name, and a copy that comes late answers the same.
 local token, mode, ttl_ms, hint = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local INTENT, DEAD, HELD, SLACK_MS, INTENT_MS = KEYS[3], KEYS[4], HOLDS, 1000, 600
+--@include _token
+if is_guessable(token) then
+  return redis.error_reply(GUESSABLE)
+end
 --@include _fence
 --@include _clock
 local now, kept = digits(now_ms), tonumber(call('HGET', HELD, token) or '0')
