@@ -26,6 +26,7 @@ from pawl.core.options import (
     check_timeout,
     check_ttl,
 )
+from pawl.core.service import disguise
 from pawl.core.sessions import Setup
 from pawl.core.template import Template, Unfilled, escape, make, plain
 from pawl.errors import ConfigurationError, NotSupported
@@ -257,6 +258,18 @@ def plan_of(
     if owner is not None:
         return Plan(SharedMutex(kind, name, key, owner, options.fence_ms), options, False, True, True, "")
     return _exclusive_plan(settings, Mutex(kind, name, key, options.fence_ms), options)
+
+
+def plan_of_service(settings: Settings, name: str, given: Mapping[str, Any], identifier: str) -> Plan:
+    """The plan of a lock that an identifier of the lock service holds.
+
+    Raises:
+        ConfigurationError: A name, identifier or option that can never work.
+    """
+    plan = plan_of(settings, "rlock", name, given, identifier)
+    if isinstance(plan.primitive, SharedMutex):
+        return replace(plan, primitive=plan.primitive.of_service(*disguise(identifier)))
+    return plan
 
 
 def plan_of_key(settings: Settings, key: Key, given: Mapping[str, Any]) -> Plan:

@@ -271,7 +271,8 @@ class ServiceMetrics:
 
     Attributes:
         name: The name asked for.
-        holder: ``owner=`` and the identifier that holds it, ``host:pid/thread`` of another holder; ``""`` when free.
+        holder: ``service:`` and a digest of the identifier that holds it, ``host:pid/thread`` of another holder; ``""``
+            when free.
         ttl_left: Seconds of the holder's lease left; 0 when free.
         count: How many times it is held by its identifier, over all processes.
         queue_length: How many waiters stand in the queue on the server.

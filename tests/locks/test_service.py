@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from typing import Any
 
@@ -40,7 +41,7 @@ def test_acquire_renew_release(services: list[Service], valkey: Server) -> None:
     with pytest.raises(pawl.AcquireTimeout) as caught:
         other.acquire("job", {"wait": 0.1})
     assert caught.value.code == "LOCK_TIMEOUT"
-    assert caught.value.holder == f"owner={identifier}"
+    assert caught.value.holder == mine.metrics("job").holder
     mine.renew("job", identifier, 60)
     assert 59 < mine.metrics("job").ttl_left <= 60
     mine.release("job", identifier)
@@ -61,7 +62,7 @@ def test_an_identifier_is_counted_also_over_processes(services: list[Service], v
     mine.acquire("job", identifier="team-7")
     other.acquire("job", pawl.ServiceOptions(wait=0), identifier="team-7")
     assert other.metrics("job").count == 3
-    assert other.metrics("job").holder == "owner=team-7"
+    assert other.metrics("job").holder == mine.metrics("job").holder
     mine.release("job", "team-7")
     mine.release("job", "team-7")
     with pytest.raises(pawl.NotHeld):
@@ -116,9 +117,47 @@ def test_metrics(services: list[Service]) -> None:
         mine.acquire("job", {"wait": 0})
     held = mine.metrics("job")
     assert 29 < held.ttl_left <= 30
-    assert (held.holder, held.count, held.queue_length) == (f"owner={identifier}", 1, 0)
+    assert (held.holder.startswith("service:"), held.count, held.queue_length) == (True, 1, 0)
     assert (held.acquired, held.waits, held.waiting, held.failures) == (1, 2, 0, 1)
     assert other.metrics("job").acquired == 0, "counted by client"
+    mine.release("job", identifier)
+
+
+def test_nothing_that_is_shown_of_an_identifier_lets_anybody_in(
+    services: list[Service], pair: list[Client], colour: Colour, valkey: Server
+) -> None:
+    mine, other = services
+    identifier = mine.acquire("job", {"ttl": 60})
+    shown: list[object] = []
+    for ask in (
+        lambda: other.acquire("job", {"wait": 0.1}),
+        lambda: other.release("job", identifier),
+        lambda: other.renew("job", identifier),
+    ):
+        with pytest.raises(pawl.PawlError) as caught:
+            ask()
+        shown += [str(caught.value), repr(caught.value), vars(caught.value)]
+    raw = pair[1].raw
+    deadline = time.monotonic() + 20
+    while not (listed := colour.run(raw.locks)) and time.monotonic() < deadline:
+        time.sleep(0.1)  # a session is told of after a second
+    shown += [listed, colour.run(lambda: raw.inspect("job")), other.metrics("job"), other.stats()]
+    shown.append(valkey.command("GET", "pawl:job"))
+    text = " ".join(map(str, shown))
+    assert listed
+    assert "service:" in text
+    assert identifier not in text
+    pieces = set(re.findall(r"[^\s'\"(),;]+", text)) | set(re.findall(r"[\w.-]{6,}", text))
+    for piece in {
+        one for whole in pieces for one in (whole, whole.partition("@")[0], whole.partition("=")[2])
+    }:
+        for enter in (
+            lambda piece=piece: other.acquire("job", {"wait": 0}, identifier=piece),
+            lambda piece=piece: colour.run(lambda: raw.rlock("job", owner=piece).acquire(timeout=0)),
+        ):
+            with pytest.raises(pawl.PawlError):
+                enter()
+    assert mine.metrics("job").count == 1
     mine.release("job", identifier)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter, OrderedDict
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
@@ -12,7 +13,7 @@ from pawl.core.options import Seconds, check_count, check_timeout, check_ttl, se
 from pawl.errors import ConfigurationError, NotHeld, PawlError
 from pawl.model import LockInfo, ServiceMetrics, ServiceStats
 
-__all__ = ["Book", "ServiceOptions", "service_options"]
+__all__ = ["Book", "ServiceOptions", "disguise", "service_options"]
 
 _MOST_NAMES = 10_000
 """Names whose counters are kept; the one that was asked for longest ago goes first."""
@@ -77,6 +78,16 @@ def service_options(given: object) -> ServiceOptions:
     return ServiceOptions(**options)
 
 
+def disguise(identifier: str) -> tuple[str, str]:
+    """What the server keeps in place of an identifier, and what everybody may see of it.
+
+    Neither leads back to the identifier, and the second not to the first: who reads errors, metrics or the lists of
+    names learns nothing that would let it in.
+    """
+    digest = hashlib.sha256(f"pawl service\0{identifier}".encode()).hexdigest()
+    return digest[:48], f"service:{digest[48:60]}"
+
+
 class Book(Generic[L]):
     """The holds of one client's service, and its counters by name."""
 
@@ -106,7 +117,9 @@ class Book(Generic[L]):
             lease = None
         if lease is None:
             self.count(name, "failures")
-            raise NotHeld(f"release {name!r}: nothing of it is held by {identifier!r} here", name=name)
+            raise NotHeld(
+                f"release {name!r}: nothing of it is held by {disguise(identifier)[1]} here", name=name
+            )
         if not holds:
             self._held.pop((name, identifier), None)
         self._totals["released"] += 1
@@ -121,7 +134,9 @@ class Book(Generic[L]):
         holds = tuple(self._held.get((name, identifier), ()))
         if not holds:
             self.count(name, "failures")
-            raise NotHeld(f"renew {name!r}: nothing of it is held by {identifier!r} here", name=name)
+            raise NotHeld(
+                f"renew {name!r}: nothing of it is held by {disguise(identifier)[1]} here", name=name
+            )
         return holds
 
     def count(self, name: str, what: str) -> None:

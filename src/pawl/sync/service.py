@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from pawl._factory import plan_of_service
 from pawl.core.options import Seconds, check_ttl
 from pawl.core.service import Book, ServiceOptions, service_options
 from pawl.model import ServiceMetrics, ServiceStats
 from pawl.runtimes.shared import secret
 from pawl.sync.lease import Lease
+from pawl.sync.lock import Lock
 
 if TYPE_CHECKING:
     from pawl.sync.client import Client
@@ -43,7 +45,7 @@ class LockService:
             name: As for ``lock``.
             options: ``ServiceOptions``, or a mapping of its arguments.
             identifier: Who takes it: text as for ``owner=``. The same one enters again at once, here and in other
-                processes. None (default) makes a new one of 128 random bits.
+                processes. It is a secret: nobody is shown it. None (default) makes one of 128 random bits.
 
         Returns:
             The identifier, for ``renew`` and ``release``.
@@ -55,7 +57,9 @@ class LockService:
         """
         asked = service_options(options)
         who = secret() if identifier is None else identifier
-        lock = self._client.rlock(name, owner=who, ttl=asked.ttl, max_hold=asked.max_hold)
+        given = {"ttl": asked.ttl, "max_hold": asked.max_hold}
+        plan = plan_of_service(self._client._settings, name, given, who)
+        lock = Lock(self._client, plan, ("rlock", name, given, who))
         with self._book.watching(lock.name):
             self._book.put(name, who, lock.acquire(timeout=asked.patience))
         return who

@@ -222,6 +222,17 @@ class SharedMutex(Mutex):
         super().__init__(kind, name, key, fence_ms)
         self._owner = pack_words(f"owner={owner}@shared".encode())
 
+    def of_service(self, secret: str, shown: str) -> SharedMutex:
+        """The same for an owner that is a secret: others see ``shown``, which lets nobody in.
+
+        Args:
+            secret: What the identifier of the service stands as on the server.
+            shown: What others see of it.
+        """
+        found = SharedMutex(self.kind, self.name, self.key, secret, self.fence_ms)
+        found._owner = pack_words(f"owner={secret}@{shown}".encode())
+        return found
+
     def acquire(
         self,
         token: str,
