@@ -176,12 +176,12 @@ def test_steps_cannot_reach_keys_of_others(service: Instance) -> None:
     def send(words: list[str]) -> tuple[int, str]:
         from pawl.primitives.mutex import Mutex
 
-        script = Mutex("lock", "a", "pawl:a").leave("t" * 20, 0, 0).script
+        script = Mutex("lock", "a", "pawl:a").leave("t" * 24, 0, 0).script
         body = {"calls": [{"script": script.sha, "words": words}]}
         answer = service.ask("POST", "/v1/ns/pawl/calls", body)
         return answer.status, answer.body.get("code", "")
 
-    token = "t" * 20
+    token = "t" * 24 + "@host:1/a"
 
     def of(key: str, queue: str = "queue") -> list[str]:
         helpers = ["fence", f"1:{queue}", "1:tickets", f"1:dead:{token}", "1:holds"]

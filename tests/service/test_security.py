@@ -227,6 +227,33 @@ def test_a_token_can_be_made_and_only_its_hash_is_kept(
     assert service.ask("GET", f"{NS}/locks", token=secret).status == 403
 
 
+def test_one_client_cannot_use_up_the_streams_of_a_namespace(
+    serve: Callable[..., Instance], tokens: Tokens
+) -> None:
+    tokens.add("greedy", roles=["read"])
+    tokens.add("rita", roles=["read"])
+    service = serve()
+    opened: list[http.client.HTTPConnection] = []
+
+    def look_on(token: str) -> int:
+        one = http.client.HTTPConnection("127.0.0.1", service.port, timeout=10)
+        one.request("GET", f"{NS}/events", headers={"Authorization": f"Bearer {tokens.secrets[token]}"})
+        opened.append(one)
+        return one.getresponse().status
+
+    told = [look_on("greedy") for _ in range(101)]
+    assert told == [200] * 20 + [429] * 81
+    assert look_on("rita") == 200
+    for one in opened:
+        one.close()
+    end = time.monotonic() + 10
+    while look_on("greedy") != 200:
+        assert time.monotonic() < end, "a stream that ended is counted on"
+        time.sleep(0.1)
+    for one in opened:
+        one.close()
+
+
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),

@@ -91,6 +91,7 @@ class _Bucket:
     tokens: float
     at: float
     waiters: int = 0
+    streams: int = 0
 
 
 @dataclass(slots=True)
@@ -215,6 +216,22 @@ class Access:
     def go(self, who: Principal) -> None:
         """Count one less."""
         self._bucket(who).waiters -= 1
+
+    def look_on(self, who: Principal) -> None:
+        """Count one stream of events.
+
+        Raises:
+            Problem: 429; the client has too many of them.
+        """
+        bucket = self._bucket(who)
+        if bucket.streams >= who.limits.streams:
+            text = f"this client has {bucket.streams} streams of events already; close some"
+            raise Problem(429, "WATCHER_LIMIT", text, retry_after=5)
+        bucket.streams += 1
+
+    def look_away(self, who: Principal) -> None:
+        """Count one stream less."""
+        self._bucket(who).streams -= 1
 
 
 def _unknown(text: str) -> Problem:

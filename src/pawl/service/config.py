@@ -19,6 +19,8 @@ class Limits:
         locks: Leases at once in one namespace, over all instances; default 1,000.
         sessions: Sessions at once in one namespace, over all instances; default 100.
         waiters: Requests that wait at once, on one instance; default 5,000.
+        streams: Streams of events at once, on one instance; default 20.
+        namespaces: Namespaces that this client was the first to use, at once, on one instance; default 64.
         rate: Requests a second on one instance, with bursts of twice as many; default 20,000. 0: no limit.
         max_ttl: The longest ttl of a lease or session in seconds; default 3600.
         max_wait: The longest wait of one request in seconds; default 60, after which proxies cut connections.
@@ -31,6 +33,8 @@ class Limits:
     locks: int = 1000
     sessions: int = 100
     waiters: int = 5000
+    streams: int = 20
+    namespaces: int = 64
     rate: float = 20000.0
     max_ttl: float = 3600.0
     max_wait: float = 60.0
@@ -38,7 +42,8 @@ class Limits:
 
     def __post_init__(self) -> None:
         """Check each of them."""
-        for name, least in (("locks", 1), ("sessions", 1), ("waiters", 1), ("body", 256)):
+        for name in ("locks", "sessions", "waiters", "streams", "namespaces", "body"):
+            least = 256 if name == "body" else 1
             check_count(getattr(self, name), f"limits.{name}", least, 10_000_000)
         for name, least_seconds in (("max_ttl", 1.0), ("max_wait", 0.0), ("rate", 0.0)):
             number = seconds(getattr(self, name), f"limits.{name}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -18,10 +19,20 @@ from pawl.service.problems import Problem
 from pawl.service.spaces import Space, options_for
 
 __all__ = [
-    "Told", "call", "close_session", "keep_session", "not_held", "open_session", "release", "renew", "session_over",
+    "Told", "call", "close_session", "is_token", "keep_session", "not_held", "open_session", "release", "renew",
+    "session_over",
 ]  # fmt: skip
 
 _SECOND = options_for(1000)
+_TOKEN = re.compile(r"[A-Za-z0-9]{22,64}@[\x21-\x7e]{1,350}")
+
+
+def is_token(text: str) -> bool:
+    """Whether an acquisition may have this as its token: at least 128 random bits before what others see of it.
+
+    What a name holds in place of a token (an owner that several share, the mark of a closed name) can be guessed.
+    """
+    return _TOKEN.fullmatch(text) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +97,10 @@ async def renew(
 
     Raises:
         NotHeld: The token holds nothing.
+        Problem: There is no such session; its lease was renewed all the same.
     """
+    if not is_token(token):
+        raise not_held(told, "renew")
     primitive = told.primitive(space)
     question = primitive.renew(token, ttl_ms, min(ttl_ms, 3000), "")
     done = json.dumps([[token, told.words()]])
@@ -98,7 +112,9 @@ async def renew(
         space.unnote(who.id, session, token)
         raise _not_held(told, reply, primitive, "renew")
     if isinstance(noted, Fault):
-        space.engine.post(tally)
+        noted = await call(space, tally, "note a renewal")
+    if session and not noted[3]:
+        raise session_over()
     return reply[2], reply[3] / 1000
 
 
@@ -107,7 +123,12 @@ async def release(space: Space, told: Told, token: str, who: Principal, session:
 
     Returns:
         False if the token held nothing.
+
+    Raises:
+        NotHeld: It is no token, or held something else.
     """
+    if not is_token(token):
+        raise not_held(told)
     primitive = told.primitive(space)
     left = primitive.leave(token, 0, 0)
     tally = space.tally(who.id, session, token)

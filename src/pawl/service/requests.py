@@ -134,11 +134,11 @@ class Asked:
             )
         if self.state.draining:
             raise Problem(503, "DRAINING", "this instance is about to end; ask another one", retry_after=1)
-        self.space: Space = self.state.spaces.of(named)
-        session = self.header(b"pawl-session")
-        if session is not None and not _SESSION.fullmatch(session):
+        self.space: Space = self.state.spaces.of(named, self.who)
+        self.session: str = self.header(b"pawl-session") or ""
+        if self.session and not 0 < (self.session_ttl_ms or 0) <= self.who.limits.max_ttl * 1000:
+            # The header is anybody's text: whoever may open no such session has none.
             raise leases.session_over()
-        self.session: str = session or ""
         self.gone: bool = False
         self.body: bytes = b""
 
@@ -212,6 +212,12 @@ class Asked:
         self.gone = True
         if task is not None:
             task.cancel()
+
+    def is_gone(self) -> bool:
+        """Whether the client went away, by a look at its connection: nobody would read the answer."""
+        look = self.request.scope.get("pawl.gone")
+        self.gone = self.gone or (look is not None and bool(look()))
+        return self.gone
 
     async def once(self, token: str, do: Work, *, keep: bool = False) -> Response:
         """Do it, or answer what was answered before to the same ``Idempotency-Key``.

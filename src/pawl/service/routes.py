@@ -75,7 +75,7 @@ async def acquire(request: Request) -> Response:
 
     async def take(attempt: Attempt) -> dict[str, Any]:
         taking = Taking(asked.space, told, attempt.token, ttl_ms, asked.who, asked.session, attempt.give_up)
-        grant, held_by = await taking.take(wait, asked.waiting)
+        grant, held_by = await taking.take(wait, asked.waiting, asked.is_gone)
         return {
             "namespace": asked.space.namespace,
             "kind": told.kind,
@@ -100,7 +100,7 @@ async def renew(request: Request) -> Response:
     asked = Asked(request, "acquire")
     body = await asked.read(schemas.Renew)
     told = _told(asked, body)
-    ttl_ms = asked.session_ttl_ms or ttl_of(asked, body.ttl)
+    ttl_ms = ttl_of(asked, None if asked.session else body.ttl)
 
     async def extend(_: Attempt) -> dict[str, Any]:
         fence, left = await leases.renew(asked.space, told, body.token, ttl_ms, asked.who, asked.session)

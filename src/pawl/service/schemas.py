@@ -174,7 +174,7 @@ class Calls(_Body):
 class Wait(_Body):
     """Wait until a token is told something."""
 
-    token: Annotated[str, Field(min_length=16, max_length=400, pattern=r"^[\x21-\x7e]+$")]
+    token: Annotated[str, Field(max_length=415, pattern=r"^[A-Za-z0-9]{22,64}@[\x21-\x7e]{1,350}$")]
     timeout: Annotated[float, Field(ge=0, le=30)]
 
 

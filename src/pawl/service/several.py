@@ -92,13 +92,15 @@ class _Several:
                 taking = Taking(
                     asked.space, told, self.token(name), self.ttl_ms, asked.who, asked.session, self.attempt.give_up
                 )  # fmt: skip
-                grant, token = await taking.take(left, self.waiting)
+                grant, token = await taking.take(left, self.waiting, asked.is_gone)
                 self.taken.append((told, token))
                 grants.append({"name": name, "token": token, "fence": grant.fence})
             if wait and len(names) > 1:
                 # The first ones have waited for the last one.
                 for one, found in zip(grants, await self.renew(), strict=True):
                     one.update(found)
+                if asked.is_gone():
+                    raise asyncio.CancelledError
         except NotHeld as error:
             self._give_back()
             text = f"{error.name!r} was lost while the others were waited for; all were given back"
@@ -155,7 +157,7 @@ async def renew_all(request: Request) -> Response:
     """Raise the life of several leases; 409 if one of them is lost, and the others are raised all the same."""
     asked = Asked(request, "acquire")
     body = await asked.read(schemas.RenewAll)
-    ttl_ms = asked.session_ttl_ms or ttl_of(asked, body.ttl)
+    ttl_ms = ttl_of(asked, None if asked.session else body.ttl)
 
     async def renew(_: Attempt) -> dict[str, Any]:
         held: list[dict[str, Any]] = []

@@ -6,7 +6,7 @@ import asyncio
 import json
 import logging
 from collections import OrderedDict
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
@@ -28,6 +28,7 @@ from pawl.service.problems import Problem
 from pawl.service.store import StoreKeys
 
 if TYPE_CHECKING:
+    from pawl.service.access import Principal
     from pawl.service.taking import Offer, Taking
 
 __all__ = ["BEARS", "BEARS_WAITING", "Space", "Spaces", "is_kind", "kinds", "known_kinds", "options_for"]
@@ -86,9 +87,10 @@ class Space:
         contended: Keys that somebody else held when they were last asked for here.
         used_at: When it was asked for last, on the clock of this instance.
         past: Notes what is granted and given back here.
+        opened_by: The client that asked for it first, which it counts for; ``""``: the service itself.
     """
 
-    def __init__(self, namespace: str, client: AsyncClient, history: int = 0) -> None:
+    def __init__(self, namespace: str, client: AsyncClient, history: int = 0, opened_by: str = "") -> None:
         self.namespace = namespace
         self.client = client
         self.store: StoreKeys = StoreKeys(check_namespace(namespace))
@@ -96,6 +98,7 @@ class Space:
         self.contended: OrderedDict[str, None] = OrderedDict()
         self.used_at: float = now()
         self.past: Past = Past(self, history, now)
+        self.opened_by: str = opened_by
         self._tasks: set[asyncio.Task[None]] = set()
         self._primitives: OrderedDict[tuple[Any, ...], Primitive] = OrderedDict()
 
@@ -207,8 +210,12 @@ class Spaces:
         self._spaces: OrderedDict[str, Space] = OrderedDict()
         self._leaving: set[asyncio.Task[None]] = set()
 
-    def of(self, namespace: str) -> Space:
+    def of(self, namespace: str, who: Principal | None = None) -> Space:
         """One of them; whether the caller may use it was asked before.
+
+        Args:
+            namespace: Its name.
+            who: Who asks, and whose share it is taken from; None: the service itself.
 
         Raises:
             ConfigurationError: It can be no namespace.
@@ -219,25 +226,32 @@ class Spaces:
         if space is None:
             if not namespace:
                 raise ConfigurationError("the namespace is empty; the service uses no names as bare keys")
-            self._make_room()
+            self._make_room(who)
             client = AsyncClient(self.target, namespace=namespace, unavailable_after=BEARS)
             if client._settings.redlock is not None:
                 raise NotSupported(
                     "the service keeps its sessions on one server, Sentinel or Cluster, not on independent masters"
                 )
-            space = self._spaces[namespace] = Space(namespace, client, self.history)
+            space = self._spaces[namespace] = Space(namespace, client, self.history, who.id if who else "")
         space.used_at = now()
         self._spaces.move_to_end(namespace)
         return space
 
-    def _make_room(self) -> None:
+    def _make_room(self, who: Principal | None) -> None:
         """Close what was not asked for the longest; whoever asks for it again has it made again."""
-        if len(self._spaces) < _MOST_SPACES:
-            return
-        oldest = next((one for one in self._spaces.values() if not one.waiting), None)
-        if oldest is None or now() - oldest.used_at < _IDLE:
+        mine = [one for one in self._spaces.values() if who is not None and one.opened_by == who.id]
+        if who is not None and len(mine) >= who.limits.namespaces:
+            text = f"this client uses {len(mine)} namespaces on this instance; ask again in a minute"
+            self._close_one(mine, Problem(429, "NAMESPACE_SHARE", text, retry_after=int(_IDLE)))
+        if len(self._spaces) >= _MOST_SPACES:
             text = f"{_MOST_SPACES} namespaces are in use on this instance; ask again in a minute"
-            raise Problem(503, "NAMESPACE_LIMIT", text, retry_after=int(_IDLE))
+            everyone = list(self._spaces.values())
+            self._close_one(everyone, Problem(503, "NAMESPACE_LIMIT", text, retry_after=int(_IDLE)))
+
+    def _close_one(self, spaces: Sequence[Space], otherwise: Problem) -> None:
+        oldest = next((one for one in spaces if not one.waiting), None)
+        if oldest is None or now() - oldest.used_at < _IDLE:
+            raise otherwise
         del self._spaces[oldest.namespace]
         task = asyncio.get_running_loop().create_task(oldest.client.close())
         self._leaving.add(task)

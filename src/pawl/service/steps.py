@@ -16,7 +16,7 @@ from pawl.core.options import DAY_MS
 from pawl.core.runtime import Call
 from pawl.core.scripts import Script, for_several, header, load, pack_words
 from pawl.primitives import barrier, election, latch, mutex, permits
-from pawl.service.leases import Told
+from pawl.service.leases import Told, is_token
 from pawl.service.problems import Problem
 from pawl.service.requests import Asked
 
@@ -63,6 +63,8 @@ _NUMBERS = {
 _LATCH_TTL_MS = 31 * DAY_MS
 _WORD = re.compile(r"[\x21-\x7e]{0,600}")
 _PART = re.compile(r"[^\x00-\x1f\x7f]{0,200}")
+_TOKENS = frozenset({"token", "old", "old_token", "beside"})
+_OWNER = re.compile(r"owner=[^@]{1,200}@(shared|service:[0-9a-f]{12})")
 _PLAIN = re.compile(r"(?:[^%{}\x00-\x1f\x7f-\x9f]|%[0-9A-F]{2})+")
 _ESCAPED = re.compile("(?:%[0-9A-F]{2})+")
 
@@ -244,5 +246,8 @@ def _check_args(asked: Asked, args: dict[str, str], known: _Known) -> None:
         raise _refuse("ttl_ms and mode must be those of a lease")
     # Who only asks who leads has none.
     nobody = known.script.name == "observe" and args.get("token") == "-"
-    if "token" in args and not nobody and len(args["token"].partition("@")[0]) < 16:
-        raise _refuse("the token has too little chance in it")
+    for name in _TOKENS & args.keys():
+        if not is_token(args[name]) and not (nobody or (name == "beside" and not args[name])):
+            raise _refuse(f"{name} is no token of an acquisition")
+    if not _OWNER.fullmatch(args.get("owner", "owner=-@shared")):
+        raise _refuse("owner is none")

@@ -149,13 +149,17 @@ class Taking:
         return read_answer(engine, self.primitive, options, claim)
 
     async def take(
-        self, wait: float, come: Callable[[], AbstractAsyncContextManager[Client]]
+        self,
+        wait: float,
+        come: Callable[[], AbstractAsyncContextManager[Client]],
+        is_gone: Callable[[], bool],
     ) -> tuple[Grant, str]:
         """Take the name.
 
         Args:
             wait: Seconds to wait.
             come: Gives what is entered while it waits.
+            is_gone: Looks whether the client went away, also before anything said so.
 
         Returns:
             The grant, and the token that holds it.
@@ -179,12 +183,14 @@ class Taking:
                 async with come() as client:
                     grant = await self._wait(until)
                     if client.gone:
-                        # In the very moment of the grant: nobody would know of it.
                         raise asyncio.CancelledError
             elif grant is None and not claim.busy:
                 grant = await win(engine, self.primitive, self.options, claim, until, wait=False)
             if grant is not None:
                 await self._count()
+                if is_gone():
+                    # In the very moment of the grant: nobody would know of it.
+                    raise asyncio.CancelledError
                 if not claim.contended:
                     self.space.contended.pop(self.primitive.key, None)
                 self.space.past.granted(self.primitive.key, self.told.kind, claim.token, grant.fence)

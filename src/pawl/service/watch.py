@@ -7,12 +7,13 @@ import json
 import logging
 import time
 from collections import deque
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from pawl.errors import PawlError
 from pawl.runtimes.shared import now
@@ -30,7 +31,8 @@ router: APIRouter = APIRouter(prefix="/v1/ns/{namespace}")
 _EVERY = 1.0
 _REMEMBERED = 500
 _BEHIND = 64
-_MOST_WATCHERS = 100
+_MOST_WATCHERS = 1000
+"""Streams of one namespace on this instance, of all clients; each of them has its share, see `Limits.streams`."""
 
 
 class Watch:
@@ -123,7 +125,30 @@ def _changes(before: dict[str, dict[str, Any]], after: dict[str, dict[str, Any]]
 
 
 class _Stream(StreamingResponse):
+    """What comes into a queue, until None does or the client goes away.
+
+    Args:
+        queue: The queue.
+        end: Called once at the end, however it comes: also if nothing was ever sent.
+    """
+
     media_type = "text/event-stream"
+
+    def __init__(self, queue: asyncio.Queue[str | None], end: Callable[[], object]) -> None:
+        self._queue = queue
+        self._end = end
+        super().__init__(self._texts(), headers={"X-Accel-Buffering": "no"})
+
+    async def _texts(self) -> AsyncGenerator[str]:
+        while (text := await self._queue.get()) is not None:
+            yield text
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._end()
 
 
 def _event(kind: str, data: object) -> str:
@@ -144,13 +169,15 @@ async def events(request: Request) -> Response:
     watch = watches.get(asked.space.namespace)
     if watch is None or watch.space is not asked.space:
         watch = watches[asked.space.namespace] = Watch(asked.space)
-    queue = watch.join()
+    asked.state.access.look_on(asked.who)
+    try:
+        queue = watch.join()
+    except Problem:
+        asked.state.access.look_away(asked.who)
+        raise
+    return _Stream(queue, lambda: _leave(asked, watch, queue))
 
-    async def stream() -> AsyncGenerator[str]:
-        try:
-            while (text := await queue.get()) is not None:
-                yield text
-        finally:
-            watch.leave(queue)
 
-    return _Stream(stream(), headers={"X-Accel-Buffering": "no"})
+def _leave(asked: Asked, watch: Watch, queue: asyncio.Queue[str | None]) -> None:
+    watch.leave(queue)
+    asked.state.access.look_away(asked.who)

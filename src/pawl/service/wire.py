@@ -1,18 +1,31 @@
-"""The connections of the service's clients: answers in one write, no slow requests, no other protocol."""
+"""The connections of the service's clients: answers in one write, bounds on all that comes, no other protocol."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import socket
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any, cast
 
 import httptools
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 __all__ = ["Connection"]
 
 _REQUEST_TIMEOUT = 10
+_MOST_HEAD = 32 * 1024
+"""Bytes of a request line, its headers, the frames of its chunks and its trailers, all together."""
+_MOST_HEADERS = 100
+_PIECE = 16 * 1024
+"""What came is parsed in pieces of so many bytes, so that no bound is passed by more than that."""
+_MOST_PIPELINED = 64
+_MOST_BEHIND = 256 * 1024
+"""Bytes of requests that came before the answer to the first one, in all."""
+_LINGER = 1.0
+_MOST_DISCARDED = 1024 * 1024
+_ESTABLISHED = 1
 
 
 def _refusal(status: int, code: str, text: str) -> bytes:
@@ -36,15 +49,32 @@ def _refusal(status: int, code: str, text: str) -> bytes:
 _SLOW = _refusal(
     408, "SLOW_REQUEST", f"the request took more than {_REQUEST_TIMEOUT} s to arrive; send it in one go"
 )
+_LARGE_HEAD = _refusal(
+    431, "HEAD_TOO_LARGE",
+    f"the request line and headers may have {_MOST_HEAD} bytes and {_MOST_HEADERS} headers at most",
+)  # fmt: skip
 _NO_HTTP = _refusal(400, "BAD_REQUEST", "this is no request of HTTP/1.1")
 
 
-class _Joined:
-    """A transport that writes at the end of an answer: head and body wake their reader once."""
+class _TooLargeError(Exception):
+    """The head of a request is too large; raised through the parser."""
 
-    def __init__(self, transport: Any, loop: asyncio.AbstractEventLoop) -> None:
+
+class _Joined:
+    """A transport that writes at the end of an answer: head and body wake their reader once.
+
+    Args:
+        transport: The transport.
+        loop: The loop.
+        closing: Called instead of closing; closes it in time.
+    """
+
+    def __init__(
+        self, transport: Any, loop: asyncio.AbstractEventLoop, closing: Callable[[], object]
+    ) -> None:
         self._transport = transport
         self._loop = loop
+        self._closing = closing
         self._parts: list[bytes] = []
         self.get_extra_info = transport.get_extra_info
         self.is_closing = transport.is_closing
@@ -67,6 +97,17 @@ class _Joined:
     def close(self) -> None:
         """Close once all is written."""
         self.flush()
+        if not self._transport.is_closing():
+            self._closing()
+
+    def shut(self) -> None:
+        """Write nothing more, and say so: the other side has its answer and its end."""
+        self.flush()
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+
+    def close_now(self) -> None:
+        """Close, whatever still comes from the other side."""
         self._transport.close()
 
     def abort(self) -> None:
@@ -81,39 +122,113 @@ class _Connection(HttpToolsProtocol):
     A client cannot keep it open by sending a request slowly, nor lose a body by offering another protocol on the way:
     the parser takes all that follows ``Upgrade: h2c``, which Java's client sends by default, for that protocol. No
     other is spoken here, so what follows is given to a new parser.
+
+    Nothing that comes before a token is known is kept without a bound: neither heads, nor bodies, nor requests in a
+    row.
     """
 
     _slow: asyncio.TimerHandle | None = None
     _framing: bytes = b""
     """How the body of the present request is told from the next one, if there is a body."""
     _muted: bool = False
+    _head: int = 0
+    """Bytes of the request line and headers of the present request, and how many headers."""
+    _headers: int = 0
+    _framed: int = 0
+    """Bytes of the present request that were no part of its body, at most a piece too many."""
+    _body: int = 0
+    """Bytes of bodies in the piece that is parsed now."""
+    _unread: bool = False
+    """Whether the body of the present request is still to come."""
+    _ended: asyncio.TimerHandle | None = None
+    """Set once it takes nothing more: what still comes is thrown away until the other side has its answer."""
+    _discarded: int = 0
+    _behind: int = 0
+    """Bytes that came while a request waited for the answer to the one before."""
 
     def connection_made(self, transport: Any) -> None:
         """See ``asyncio.Protocol``."""
-        super().connection_made(cast("asyncio.Transport", _Joined(transport, self.loop)))
+        joined = _Joined(transport, self.loop, self._close)
+        super().connection_made(cast("asyncio.Transport", joined))
         self._arm()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """See ``asyncio.Protocol``."""
         self._disarm()
+        if self._ended is not None:
+            self._ended.cancel()
+        self._forsake()
         super().connection_lost(exc)
+
+    def _forsake(self) -> None:
+        """Whoever works for this client learns that it went away; the base class says it to the last request alone."""
+        for cycle in (self._running, *(waiting for waiting, _ in self.pipeline)):
+            if cycle is not None and not cycle.response_complete:
+                cycle.disconnected = True
+                cycle.message_event.set()
+        self.pipeline.clear()
+
+    def is_gone(self) -> bool:
+        """Whether the client has closed its side, as the system knows it now, before any callback says so."""
+        transport = self.transport
+        if self._ended is not None or transport.is_closing():
+            return True
+        found = transport.get_extra_info("socket")
+        if found is None or not hasattr(socket, "TCP_INFO"):
+            return False
+        try:
+            state = found.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)
+        except OSError:
+            return True
+        return bool(state[0] != _ESTABLISHED)
 
     def on_response_complete(self) -> None:
         """Send the answer, whose end this is."""
         cast("Any", self.transport).flush()
+        if self._unread and self.cycle.response_complete and not self.transport.is_closing():
+            # Answered before it was sent to the end: what follows is of no use, and may be without an end.
+            self._end()
         super().on_response_complete()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
+
+    _running: RequestResponseCycle | None = None
 
     # A request ----------------------------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
         """See ``asyncio.Protocol``."""
         self._unset_keepalive_if_required()
+        for at in range(0, len(data), _PIECE):
+            if self._ended is not None:
+                self._discarded += len(data) - at
+                if self._discarded > _MOST_DISCARDED:
+                    cast("Any", self.transport).abort()
+                return
+            if self.transport.is_closing():
+                return
+            self._feed(data[at : at + _PIECE] if len(data) > _PIECE else data)
+
+    def _feed(self, data: bytes) -> None:
+        self._body = 0
         try:
             self.parser.feed_data(data)
+        except httptools.HttpParserCallbackError as error:
+            self._refuse(_LARGE_HEAD if isinstance(error.__context__, _TooLargeError) else _NO_HTTP)
         except httptools.HttpParserError:
             self._refuse(_NO_HTTP)
         except httptools.HttpParserUpgrade as offer:
             self._decline(data[offer.args[0] :])
+            return
+        self._framed += len(data) - self._body
+        if self._framed > _MOST_HEAD + _PIECE:
+            # One header without an end, for which the parser calls nobody.
+            self._refuse(_LARGE_HEAD)
+        self._behind = self._behind + len(data) if self.pipeline else 0
+        if len(self.pipeline) > _MOST_PIPELINED or self._behind > _MOST_BEHIND:
+            cast("Any", self.transport).abort()
 
     def _decline(self, rest: bytes) -> None:
         self.parser = httptools.HttpRequestParser(self)
@@ -123,40 +238,59 @@ class _Connection(HttpToolsProtocol):
             self.parser.feed_data(b"POST / HTTP/1.1\r\n" + self._framing + b"\r\n\r\n")
             self._muted = False
         if rest:
-            self.data_received(rest)
+            self._feed(rest)
 
     def on_message_begin(self) -> None:
         """A request begins."""
         if not self._muted:
             self._arm()
             self._framing = b""
+            self._head = self._headers = self._framed = 0
             super().on_message_begin()
+            self.scope["pawl.gone"] = self.is_gone  # type: ignore[typeddict-unknown-key]
 
     def on_url(self, url: bytes) -> None:
         """A part of its path came."""
         if not self._muted:
+            self._count(len(url))
             super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """One of its headers came."""
         if not self._muted:
+            self._headers += 1
+            self._count(len(name) + len(value) + 4)
             super().on_header(name, value)
             if name.lower() in (b"content-length", b"transfer-encoding") and value != b"0":
                 self._framing = name + b": " + value
 
+    def _count(self, size: int) -> None:
+        self._head += size
+        if self._head > _MOST_HEAD or self._headers > _MOST_HEADERS:
+            raise _TooLargeError
+
     def on_headers_complete(self) -> None:
         """All of them came."""
         if not self._muted:
+            self._unread = True
             super().on_headers_complete()
+            # The base class stops reading while requests wait in a row, and would not see that their client went away.
+            self.flow.resume_reading()
+
+    def on_body(self, body: bytes) -> None:
+        """A part of its body came."""
+        self._body += len(body)
+        super().on_body(body)
 
     def on_message_complete(self) -> None:
         """All of it came."""
         if self._framing and self.parser.should_upgrade():
             return
+        self._unread = False
         self._disarm()
         super().on_message_complete()
 
-    # A slow one ---------------------------------------------------------------------------------------------------
+    # The end of a connection --------------------------------------------------------------------------------------
 
     def _arm(self) -> None:
         self._disarm()
@@ -171,9 +305,27 @@ class _Connection(HttpToolsProtocol):
         self._refuse(_SLOW)
 
     def _refuse(self, answer: bytes) -> None:
-        if not self.transport.is_closing():
+        if self._ended is not None or self.transport.is_closing():
+            return
+        running = self._running
+        if running is None or running.response_complete or not (running.response_started or self.pipeline):
             self.transport.write(answer)
-            self.transport.close()
+        self._forsake()
+        self._end()
+
+    def _close(self) -> None:
+        """Close, but not before who still sends has its answer: what was not read would undo it on the way."""
+        if self._unread:
+            self._end()
+        else:
+            cast("Any", self.transport).close_now()
+
+    def _end(self) -> None:
+        if self._ended is None:
+            self._disarm()
+            transport = cast("Any", self.transport)
+            transport.shut()
+            self._ended = self.loop.call_later(_LINGER, transport.abort)
 
 
 Connection: type[asyncio.Protocol] = _Connection

@@ -1,7 +1,7 @@
 -- Notes what became of leases: some were renewed, some are over.
 -- keys: holds, index, session
 -- args: life_ms, renewed (JSON: [[token, what], ...]), over (JSON: [token, ...]), rid
--- returns: {'T', rid, now_ms}
+-- returns: {'T', rid, now_ms, there (1: there is such a session)}
 -- invariant: a lease that was not noted is not noted now, and no expiry falls.
 local life_ms, renewed, over = tonumber(ARGV[1]), cjson.decode(ARGV[2]), cjson.decode(ARGV[3])
 local MINE, INDEX, SESSION = KEYS[1], KEYS[2], KEYS[3]
@@ -9,7 +9,7 @@ local mine_left, index_left = call('PTTL', MINE), call('PTTL', INDEX)
 --@include _clock
 call('ZCARD', MINE)
 call('ZCARD', INDEX)
-call('HLEN', SESSION)
+local there = call('HEXISTS', SESSION, 'ttl_ms')
 local expiry = string.format('%.0f', now_ms + life_ms)
 if #renewed > 0 and mine_left > 0 and mine_left < life_ms then
   call('PEXPIREAT', MINE, expiry)
@@ -25,4 +25,4 @@ for _, one in ipairs(renewed) do
   call('ZADD', MINE, 'XX', 'GT', expiry, one[1])
   call('ZADD', INDEX, 'XX', 'GT', expiry, one[2])
 end
-return {'T', RID, now_ms}
+return {'T', RID, now_ms, there}

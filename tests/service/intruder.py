@@ -1,0 +1,310 @@
+"""A fuzzer of who may end what: clients of one service that try, at random, what is not theirs.
+
+Every step draws an identity, a request that would end, prolong, pass on or take something, and a token, owner, session
+or key from all that this identity can know: what it was answered, what everybody may read, what can be guessed. What
+it acquired itself it may end; after every other request each name must be as it was. Nothing here knows how tokens
+are compared.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+import redis
+
+import pawl
+from pawl.core.primitive import Primitive
+from pawl.core.runtime import Call
+from pawl.primitives.election import Ballot
+from pawl.primitives.mutex import Mutex, SharedMutex
+from pawl.primitives.permits import Permits
+from tests.service.rig import Answer, Instance
+
+SPACES = ("pawl", "shared")
+NAMES = ("a", "b", "c")
+KINDS = ("lock", "fair_lock", "rlock", "semaphore", "rwlock_read", "rwlock_write", "election")
+OWNERS = ("job-7", "a-worker-with-a-long-name", "closed")
+LONGEST = 600
+_OF_A_SPACE = tuple(b"{%b}:1:" % space.encode() for space in SPACES)
+"""Sessions, idempotency keys and the like: what decides nothing of a name."""
+
+
+@dataclass
+class Lease:
+    """What an identity acquired."""
+
+    space: str
+    kind: str
+    name: str
+    body: dict[str, Any]
+    more: dict[str, Any]
+
+
+@dataclass
+class Identity:
+    """One client of the service."""
+
+    name: str
+    leases: list[Lease] = field(default_factory=list[Lease])
+    sessions: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+
+
+class Found(AssertionError):
+    """Somebody did what it may not."""
+
+
+def parse(call: Call) -> list[str]:
+    """The words of a step, as a client sends them."""
+    body, words, at = call.body, [], 0
+    while at < len(body):
+        end = body.index(b"\r\n", at)
+        size = int(body[at + 1 : end])
+        words.append(body[end + 2 : end + 2 + size].decode())
+        at = end + 4 + size
+    return words
+
+
+class Intruder:
+    """One run.
+
+    Args:
+        service: The service; its tokens know the identities `alice`, `bob` and `rita`, all with `max_ttl` of 600 s.
+        path: The socket of the server behind it.
+        seed: What everything is drawn from.
+    """
+
+    def __init__(self, service: Instance, path: str, seed: int) -> None:
+        self.service = service
+        self.path = path
+        self.random = random.Random(seed)
+        # Any: the client's own annotations cover its replies only in part.
+        self.redis: Any = redis.Redis(unix_socket_path=path)
+        self.people = [Identity("alice"), Identity("bob")]
+        self.clients = {
+            space: pawl.connect(f"unix://{path}", namespace=space, renew=False) for space in SPACES
+        }
+        self.public: set[str] = {"closed@min_hold", "owner=job-7", "nobody", "@shared"}
+        self.kept: list[Any] = []
+
+    def close(self) -> None:
+        for client in self.clients.values():
+            client.close()
+        self.redis.close()
+
+    # What there is ------------------------------------------------------------------------------------------------
+
+    def state(self) -> dict[bytes, tuple[object, bool]]:
+        """Each key of each name: its content, and whether it lives longer than any client may ask for."""
+        found: dict[bytes, tuple[object, bool]] = {}
+        for key in sorted(self.redis.keys("*")):
+            if not key.startswith(_OF_A_SPACE):
+                found[key] = self.redis.dump(key), self.redis.pttl(key) > 250_000
+        return found
+
+    def check_lives(self) -> None:
+        """No lease lives longer than its client's limit."""
+        for key in self.redis.keys("*"):
+            left = self.redis.pttl(key)
+            if not key.endswith(b":fence") and left > LONGEST * 1000 + 15_000:
+                raise Found(f"{key!r} lives {left} ms, over the limit of every client")
+
+    def hear(self, answer: Answer, secrets: tuple[str, ...] = ("token", "session")) -> None:
+        """Note every word of an answer that is no secret of who asked."""
+
+        def walk(value: object) -> None:
+            if isinstance(value, dict):
+                for key, inner in value.items():
+                    if key not in secrets:
+                        walk(inner)
+            elif isinstance(value, list):
+                for inner in value:
+                    walk(inner)
+            elif value is not None:
+                self.public.add(str(value)[:200])
+
+        walk(answer.body)
+
+    # What they do -------------------------------------------------------------------------------------------------
+
+    def ask(self, who: Identity, path: str, body: object, **headers: str) -> Answer:
+        return self.service.ask("POST", path, body, token=who.name, headers=headers)
+
+    def acquire(self) -> None:
+        """Somebody takes something, as it may."""
+        who, space, kind = (
+            self.random.choice(self.people),
+            self.random.choice(SPACES),
+            self.random.choice(KINDS),
+        )
+        name, more = self.random.choice(NAMES), dict[str, Any]()
+        if kind == "rlock":
+            more["owner"] = self.random.choice(OWNERS)
+        if kind == "semaphore":
+            more["permits"] = 3
+        headers = {}
+        if who.sessions and self.random.random() < 0.3:
+            space, headers["Pawl-Session"] = self.random.choice(who.sessions)
+        ttl = {} if headers else {"ttl": 200}
+        answer = self.ask(who, f"/v1/ns/{space}/{kind}/{name}/acquire", {**ttl, **more}, **headers)
+        if answer.status == 200:
+            who.leases.append(Lease(space, kind, name, answer.body, more))
+        self.hear(answer)
+
+    def release(self) -> None:
+        """Somebody gives back what it took: that works."""
+        who = self.random.choice(self.people)
+        if not who.leases:
+            return
+        one = who.leases.pop(self.random.randrange(len(who.leases)))
+        body = {"token": one.body["token"], **one.more}
+        answer = self.ask(who, f"/v1/ns/{one.space}/{one.kind}/{one.name}/release", body)
+        if answer.status != 200:
+            raise Found(f"{who.name} lost {one} in between: {answer.body}")
+
+    def open_session(self) -> None:
+        who, space = self.random.choice(self.people), self.random.choice(SPACES)
+        if len(who.sessions) < 4:
+            answer = self.ask(who, f"/v1/ns/{space}/sessions", {"ttl": 300})
+            who.sessions.append((space, answer.body["session"]))
+
+    def keep_by_program(self) -> None:
+        """A program of the library's own holds something, or leaves a name closed."""
+        space, name = self.random.choice(SPACES), self.random.choice(NAMES)
+        client = self.clients[space]
+        draw = self.random.randrange(4)
+        try:
+            if draw == 0:
+                self.kept.append(
+                    client.rlock(name, owner=self.random.choice(OWNERS), ttl=200).acquire(timeout=0)
+                )
+            elif draw == 1:
+                client.lock(name, ttl=200, min_hold=200).acquire(timeout=0).release()
+            elif draw == 2:
+                self.kept.append(client.lock(name, ttl=200).acquire(timeout=0))
+            else:
+                client.service().acquire(name, {"ttl": 200, "wait": 0})
+        except pawl.NotAcquired as error:
+            self.public |= {str(error.holder), *str(error).split()}
+
+    def look(self) -> None:
+        """What everybody with the role `read` sees."""
+        space = self.random.choice(SPACES)
+        paths = [f"/v1/ns/{space}/locks", f"/v1/ns/{space}/audit"]
+        paths += [f"/v1/ns/{space}/lock/{name}{more}" for name in NAMES for more in ("", "/history")]
+        self.hear(self.service.ask("GET", self.random.choice(paths), token="rita"))
+
+    # What they may not --------------------------------------------------------------------------------------------
+
+    def draw_token(self, who: Identity) -> str:
+        """A token that this identity did not get for what it tries it on, from all that it can know."""
+        words = sorted(self.public)
+        word = self.random.choice(words)
+        chance = "".join(self.random.choices("abcXYZ019", k=24))
+        drawn = [
+            word, f"owner={word}@shared", f"{word}@shared", f"owner={self.random.choice(OWNERS)}@shared",
+            "closed@min_hold", f"closed@{word}", f"{chance}@{word}", f"x:{word}", "1", chance,
+            f"closed.{chance}@{word}", f"owner={chance}@{word}", *[one.body["token"] for one in who.leases[-3:]],
+        ]  # fmt: skip
+        return re.sub(r"[^\x21-\x7e]", "", self.random.choice(drawn))[:390] or "x"
+
+    def attack(self) -> None:
+        """One request that may change nothing of what its sender did not acquire."""
+        who, space = self.random.choice(self.people), self.random.choice(SPACES)
+        kind, name = self.random.choice(KINDS), self.random.choice(NAMES)
+        token = self.draw_token(who)
+        if any((one.space, one.name, one.body["token"]) == (space, name, token) for one in who.leases):
+            return
+        more: dict[str, Any] = {"owner": self.random.choice(OWNERS)} if kind == "rlock" else {}
+        more |= {"permits": 3} if kind == "semaphore" else {}
+        headers = self._headers()
+        base = f"/v1/ns/{space}"
+        ttl = {} if "Pawl-Session" in headers else {"ttl": LONGEST}
+        lease = [{"name": name, "token": token}]
+        requests: list[tuple[str, object]] = [
+            (f"{base}/{kind}/{name}/release", {"token": token, **more}),
+            (f"{base}/{kind}/{name}/renew", {"token": token, **ttl, **more}),
+            (f"{base}/multi_lock/release", {"leases": lease}),
+            (f"{base}/multi_lock/renew", {"leases": lease, **ttl}),
+            (f"{base}/calls", {"calls": [self._step(space, name, token)]}),
+            (f"{base}/{kind}/{name}/force-release", {"reason": "mine"}),
+            (f"{base}/sessions/keep-alive", None),
+        ]
+        path, body = self.random.choice(requests)
+        before = self.state()
+        answer = self.ask(who, path, body, **headers)
+        # To leave by one token and queue with another may queue, whatever the first one is.
+        queued = [f"{{{space}:{name}}}:1:{what}" for what in ("queue", "tickets")]
+        if any(self.redis.exists(key) for key in queued) and path.endswith("calls"):
+            self.redis.delete(*queued)
+        after = self.state()
+        if after != before:
+            changed = [key for key in before.keys() | after.keys() if before.get(key) != after.get(key)]
+            raise Found(
+                f"{who.name} changed {changed} by {path} {body} {headers}: {answer.status} {answer.body}"
+            )
+        self.hear(answer)
+
+    def _headers(self) -> dict[str, str]:
+        headers = dict[str, str]()
+        if self.random.random() < 0.3:
+            headers["Pawl-Session"] = f"s{self.random.choice((5000, 999_999_999, 86_400_000))}-{'A' * 20}"
+        if self.random.random() < 0.2:
+            headers["Idempotency-Key"] = self.random.choice(("k1", "k2"))
+        return headers
+
+    def prolong(self) -> None:
+        """Somebody renews what is its own, for as long as it can, in whatever session: its limit holds."""
+        who = self.random.choice(self.people)
+        if not who.leases:
+            return
+        one = self.random.choice(who.leases)
+        sessions = [
+            "s999999999-" + "A" * 20,
+            *[session for other in self.people for _, session in other.sessions],
+        ]
+        session = self.random.choice(sessions)
+        body: dict[str, Any] = {"token": one.body["token"], **one.more}
+        path = f"/v1/ns/{one.space}/{one.kind}/{one.name}/renew"
+        if one.kind == "lock" and self.random.random() < 0.5:
+            body = {"leases": [{"name": one.name, "token": one.body["token"]}]}
+            path = f"/v1/ns/{one.space}/multi_lock/renew"
+        self.ask(who, path, body, **{"Pawl-Session": session})
+        self.check_lives()
+
+    def _step(self, space: str, name: str, token: str) -> dict[str, Any]:
+        key, own = f"{space}:{name}", "".join(self.random.choices("abcXYZ019", k=24)) + "@host:1/me"
+        plain = Mutex("lock", name, key)
+        shared = SharedMutex("rlock", name, key, self.random.choice(OWNERS))
+        of: list[Call] = [
+            primitive.leave(token, 0, 0)
+            for primitive in (plain, shared, Ballot(name, f"{space}:%election:{name}", 10))
+        ]
+        of += [primitive.renew(token, LONGEST * 1000, 3000, "") for primitive in (plain, shared)]
+        of.append(plain.adopt(token, own, 30_000))
+        if self.redis.exists(key):
+            of.append(plain.swap(token, 0, own, 30_000, 3000, block=1, channel="-", max_waiters=10))
+        for mode in ("1", "x"):
+            permits: Primitive = Permits("rwlock", name, key, "rwlock", mode)
+            of += [permits.leave(token, 0, 0), permits.renew(token, LONGEST * 1000, 3000, "")]
+        call = self.random.choice(of)
+        words = parse(call)
+        if self.random.random() < 0.2:
+            # As an owner that is none: what the name holds in truth.
+            words = [token if word.startswith("owner=") else word for word in words]
+        return {"script": call.script.sha, "words": words}
+
+    def run(self, steps: int) -> None:
+        """So many steps."""
+        doing = [self.acquire] * 3 + [self.release, self.open_session, self.keep_by_program, self.look]
+        doing += [self.prolong] + [self.attack] * 14
+        for step in range(steps):
+            self.random.choice(doing)()
+            if step % 150 == 149:
+                # Names that are held or closed to the end would leave little to try.
+                self.redis.flushall()
+                for person in self.people:
+                    person.leases.clear()
+                    person.sessions.clear()
