@@ -1,0 +1,12 @@
+"""redis-py's lock on pawl: ``Redis.lock(name, lock_class=pawl.compat.redis.Lock)``, or a client that always uses it.
+
+The key is the name itself, so programs that moved and programs that did not exclude each other. What is better: a lock
+without a timeout is renewed instead of left behind by a crash, waiters are woken by the release instead of polling,
+a lost reply never turns a won lock into False, and ``lock.fence`` is a fencing token.
+"""
+
+from pawl.compat.redis._async_lock import AsyncLock, AsyncRedisLocks
+from pawl.compat.redis._lock import Lock, RedisLocks
+from pawl.compat.redis._shared import LockError, LockNotOwnedError
+
+__all__ = ["AsyncLock", "AsyncRedisLocks", "Lock", "LockError", "LockNotOwnedError", "RedisLocks"]

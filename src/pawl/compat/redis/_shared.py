@@ -1,0 +1,231 @@
+"""What the sync and the asyncio drop-in for redis-py's lock have in common: arguments, errors, one client per pool."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import threading
+import weakref
+from collections.abc import Callable, Generator
+from types import SimpleNamespace
+from typing import Any, Generic, TypeVar
+
+import redis.exceptions as theirs
+
+import pawl
+
+__all__ = ["Clients", "LockError", "LockNotOwnedError", "Settings", "life_left", "seconds", "translated"]
+
+C = TypeVar("C")
+
+
+class LockError(theirs.LockError, pawl.PawlError):
+    """The lock was not acquired in time, or was never held. redis-py's ``LockError`` and a ``PawlError`` at once."""
+
+    code = "LOCK_ERROR"
+
+    def __init__(self, message: str, lock_name: str | None = None) -> None:
+        super().__init__(message, lock_name)
+        # redis-py 5 leaves out its parents' constructors.
+        BaseException.__init__(self, message)
+        self.name = lock_name
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.message!r}, {self.lock_name!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.message, self.lock_name)
+
+
+class LockNotOwnedError(theirs.LockNotOwnedError, LockError):
+    """The lock expired or was taken before it was released or extended: redis-py's class, and a ``LockError``."""
+
+    code = "UNLOCK_FAILED"
+
+
+class _Unavailable(theirs.ConnectionError, pawl.BackendUnavailable):
+    """The server did not answer."""
+
+
+class _OutOfMemory(theirs.OutOfMemoryError, pawl.BackendOutOfMemory):
+    """The server has no memory left for a new lock."""
+
+
+class _ReadOnly(theirs.ReadOnlyError, pawl.BackendReadOnly):
+    """The server is a replica."""
+
+
+class _Denied(theirs.NoPermissionError, pawl.BackendDenied):
+    """The server's user may not do this."""
+
+
+_BOTH: tuple[tuple[type[pawl.PawlError], type[pawl.PawlError]], ...] = (
+    (pawl.BackendUnavailable, _Unavailable),
+    (pawl.BackendOutOfMemory, _OutOfMemory),
+    (pawl.BackendReadOnly, _ReadOnly),
+    (pawl.BackendDenied, _Denied),
+)
+
+
+@contextlib.contextmanager
+def translated() -> Generator[None]:
+    """Raise errors of the server as redis-py's class and pawl's at once, so that either `except` catches them."""
+    try:
+        yield
+    except pawl.BackendError as error:
+        both = next((twin for kind, twin in _BOTH if type(error) is kind), None)  # a kind of these says more
+        if both is None:
+            raise
+        twin = both(str(error))
+        twin.__dict__.update(error.__dict__)
+        raise twin from error
+
+
+class Clients(Generic[C]):
+    """One pawl client for each pool of redis-py, made when its first lock is used and gone with the pool."""
+
+    def __init__(self, connect: Callable[[Any], C]) -> None:
+        self._connect = connect
+        self._found: weakref.WeakKeyDictionary[Any, C] = weakref.WeakKeyDictionary()
+        self._guard = threading.Lock()
+
+    def of(self, redis: Any) -> C:
+        """The client that leads where this client of redis-py leads."""
+        # Libraries make a Redis object for each call around one pool; a cluster client has no such pool.
+        key = getattr(redis, "connection_pool", None) or redis
+        with self._guard:
+            found = self._found.get(key)
+            if found is None:
+                found = self._found[key] = self._connect(redis)
+            return found
+
+
+def seconds(value: object, what: str) -> float:
+    """A number of seconds that was given where redis-py takes one.
+
+    Raises:
+        ConfigurationError: It is no finite number, or negative.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+        raise pawl.ConfigurationError(f"{what} must be a number of seconds, 0 or more; got {value!r}")
+    return float(value)
+
+
+def life_left(lease: Any) -> float:
+    """Seconds of the key's life left on the server, at least: validity ends 1 % of the TTL and 2 ms before it."""
+    left = float(lease.remaining())
+    return left + 0.01 * lease.ttl + 0.002 if left else 0.0
+
+
+class Settings:
+    """The arguments of redis-py's ``Lock``, checked, and the lease that the lock holds.
+
+    Attributes:
+        redis: The client that was given; nothing is sent through its pool.
+        name: As it was given.
+        timeout: The TTL in seconds; None or 0: 30 seconds, renewed while it is held.
+        sleep: Seconds between two attempts where the thread or task itself holds the lock.
+        blocking: Whether ``acquire`` waits.
+        blocking_timeout: Seconds that it waits at most; None: as long as it takes.
+        thread_local: Whether a thread sees only what it acquired itself.
+        raise_on_release_error: Whether leaving a ``with`` block raises where the lock was lost.
+        local: ``local.token`` is the value of the key while the lock is held, else None.
+    """
+
+    lua_release: Any = None
+    lua_extend: Any = None
+    lua_reacquire: Any = None
+
+    redis: Any
+    local: Any
+
+    def _set(
+        self,
+        redis: Any,
+        name: str | bytes | memoryview,
+        times: tuple[float | None, float, float | None],
+        flags: tuple[bool, bool, bool],
+    ) -> None:
+        timeout, sleep, blocking_timeout = times
+        blocking, thread_local, raise_on_release_error = flags
+        self.redis = redis
+        self.name: Any = name
+        self.timeout: Any = timeout
+        self.sleep: Any = sleep
+        self.blocking: bool = blocking
+        self.blocking_timeout: Any = blocking_timeout
+        self.thread_local: bool = bool(thread_local)
+        self.raise_on_release_error: bool = bool(raise_on_release_error)
+        self.local = threading.local() if self.thread_local else SimpleNamespace()
+        self.local.token = None
+        self.local.lease = None
+
+    def register_scripts(self) -> None:
+        """Nothing to register: pawl brings its own scripts. Here since redis-py has it."""
+
+    @property
+    def _key(self) -> str:
+        if isinstance(self.name, str):
+            return self.name
+        return bytes(self.name).decode()
+
+    @property
+    def _options(self) -> dict[str, Any]:
+        """TTL and renewal; a lock without a timeout is renewed, so that a crash never leaves it behind."""
+        if not self.timeout:
+            return {"renew": True, "handover": 0, "on_exit": "warn"}
+        ttl = seconds(self.timeout, "timeout")
+        return {"ttl": ttl, "renew": False, "handover": 0, "on_exit": "warn"}
+
+    def _wait(
+        self, blocking: object, blocking_timeout: float | None, token: object
+    ) -> tuple[bool, float | None]:
+        """Whether to wait, and how long at most."""
+        if token is not None:
+            raise pawl.ConfigurationError(
+                "acquire(token=…) is not supported: the token is a secret of 128 random bits that pawl makes for each "
+                "acquisition; read it from lock.local.token, or pass a held lock on with lock.lease.detach()"
+            )
+        wanted = self.blocking_timeout if blocking_timeout is None else blocking_timeout
+        limit = None if wanted is None else seconds(wanted, "blocking_timeout")
+        if not (self.blocking if blocking is None else blocking):
+            return False, 0.0
+        return True, limit
+
+    def _took(self, lease: Any) -> None:
+        self.local.lease = lease
+        self.local.token = lease.token.encode()
+
+    def _held(self, what: str, *, fixed: bool) -> Any:
+        """The lease of this lock as this thread may see it."""
+        lease = getattr(self.local, "lease", None)
+        if lease is None:
+            raise LockError(f"Cannot {what} an unlocked lock", self._key)
+        if fixed and not self.timeout:
+            raise LockError(
+                f"Cannot {what} a lock with no timeout: pawl renews it while it is held", self._key
+            )
+        return lease
+
+    def _let_go(self) -> None:
+        self.local.lease = self.local.token = None
+
+    def _not_owned(self, what: str, error: BaseException) -> LockNotOwnedError:
+        return LockNotOwnedError(f"Cannot {what} a lock that's no longer owned: {error}", self._key)
+
+    @property
+    def lease(self) -> Any:
+        """The pawl lease that this lock holds, or None: ``check()``, ``lost``, ``valid_until``, ``detach()``."""
+        return getattr(self.local, "lease", None)
+
+    @property
+    def fence(self) -> int:
+        """The fencing token of the present acquisition: increases monotonically from holder to holder.
+
+        Raises:
+            LockError: The lock is not held.
+        """
+        return int(self._held("read the fencing token of", fixed=False).fence)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__module__}.{type(self).__name__} {self._key!r} timeout={self.timeout}>"
