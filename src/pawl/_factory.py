@@ -96,6 +96,13 @@ _PLAIN_VALUES = frozenset({float, int, bool, str, NoneType, timedelta})
 _MOST_FOUND = 64
 
 
+def _namespace_of(environ: Mapping[str, str]) -> str:
+    """``PAWL_NAMESPACE`` without what a file leaves around it (a blank, the end of a line that Windows wrote)."""
+    given = environ.get("PAWL_NAMESPACE", "pawl")
+    # Only blanks are not the empty namespace, under which names are keys: the check refuses them.
+    return given.strip() or given
+
+
 class Settings:
     """The defaults of a client: checked once, when it is made.
 
@@ -130,11 +137,11 @@ class Settings:
         self.options = LockOptions(**given)
         self._found: dict[tuple[Any, ...], LockOptions] = {}
         if namespace is None:
-            self.namespace = check_namespace(environ.get("PAWL_NAMESPACE", "pawl"), "PAWL_NAMESPACE")
+            namespace = _namespace_of(environ)
+            self.namespace = check_namespace(namespace, "PAWL_NAMESPACE")
         else:
             self.namespace = check_namespace(namespace)
-        given_namespace = environ.get("PAWL_NAMESPACE", "pawl") if namespace is None else namespace
-        self.service_namespace: str = given_namespace
+        self.service_namespace: str = namespace
         self.remote: bool = False
         self.wake_prefix = wake_prefix(self.namespace)
         self.redlock: RedlockOptions | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -13,7 +14,11 @@ from pawl.core.names import MAX_NAME_BYTES, check_namespace, helper_key, key_of,
 
 TRICKY = st.text(alphabet="ab:%{}27BD5C\n\0 é\u2028é", max_size=12)
 NAMES = st.one_of(TRICKY, st.text(max_size=30)).filter(lambda text: 0 < _size(text) <= MAX_NAME_BYTES)
-NAMESPACES = st.one_of(TRICKY, st.text(max_size=20)).filter(lambda text: 0 < _size(text) <= MAX_NAME_BYTES)
+UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+ANY_NAMESPACES = st.one_of(TRICKY, st.text(max_size=20)).filter(
+    lambda text: 0 < _size(text) <= MAX_NAME_BYTES
+)
+NAMESPACES = ANY_NAMESPACES.filter(lambda text: text == text.strip() and not UNSEEN.search(text))
 SUFFIXES = ["fence", "1:queue", "1:tickets", "1:holds", "1:dead:token@h:1/main"]
 
 
@@ -50,6 +55,37 @@ def test_helper_keys_belong_to_one_name(
     assert slot_part(helper) == slot_part(key) == key, "all keys of a name share its slot"
     assert helper != other_key, "no name is another's helper"
     assert (helper == helper_key(other_key, other_suffix)) == ((name, suffix) == (other, other_suffix))
+
+
+@given(ANY_NAMESPACES)
+def test_a_namespace_has_nothing_that_nobody_sees(space: str) -> None:
+    if space == space.strip() and not UNSEEN.search(space):
+        check_namespace(space)
+        return
+    with pytest.raises(pawl.ConfigurationError, match="remove it"):
+        check_namespace(space)
+
+
+@pytest.mark.parametrize("written", ["billing\r", "billing\r\n", " billing", "billing ", "\tbilling\n"])
+@pytest.mark.parametrize("connect", [pawl.connect, pawl.connect_async])
+def test_the_variable_may_come_from_any_file(
+    monkeypatch: pytest.MonkeyPatch, connect: Callable[..., object], written: str
+) -> None:
+    """A file with the ends of lines that Windows writes, or blanks: the same locks as without."""
+    monkeypatch.setenv("PAWL_NAMESPACE", written)
+    assert repr(connect("redis://127.0.0.1:1")) == repr(connect("redis://127.0.0.1:1", namespace="billing"))
+    with pytest.raises(pawl.ConfigurationError, match="remove it"):
+        connect("redis://127.0.0.1:1", namespace=written)
+
+
+@pytest.mark.parametrize("written", [" ", "\r\n", "a\rb", "a\x00b", "a\x1b[0m"])
+def test_a_variable_that_nobody_can_mean_is_refused(monkeypatch: pytest.MonkeyPatch, written: str) -> None:
+    if "\x00" not in written:  # no environment has it
+        monkeypatch.setenv("PAWL_NAMESPACE", written)
+        with pytest.raises(pawl.ConfigurationError, match=r"PAWL_NAMESPACE .* remove it"):
+            pawl.connect("redis://127.0.0.1:1")
+    with pytest.raises(pawl.ConfigurationError, match="remove it"):
+        pawl.connect("redis://127.0.0.1:1", namespace=written)
 
 
 @given(NAMESPACES, NAMES)

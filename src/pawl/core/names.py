@@ -21,6 +21,7 @@ __all__ = ["MAX_NAME_BYTES", "WIRE_VERSION", "Key", "check_namespace", "helper_k
 MAX_NAME_BYTES = 200
 WIRE_VERSION = "1"
 
+_UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _NAME_UNSAFE = re.compile("[%{}\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _TAGGED = re.compile("[^{}]*[{][^{}]+[}][^{}]*")
 _TAG_BRACES = re.compile("[{}]")
@@ -78,14 +79,25 @@ class Key:
 def check_namespace(namespace: object, what: str = "namespace") -> str:
     """The namespace, escaped, ready to be put before names.
 
+    A namespace is set once, mostly in a file: a character in it that nobody sees is a mistake, and would make a second
+    space of locks beside the one that is meant.
+
     Args:
-        namespace: Up to 200 bytes of text. ``""`` means that a name is used as its key, unchanged.
+        namespace: Up to 200 bytes of text, without control characters, and without blanks at its ends. ``""`` means
+            that a name is used as its key, unchanged.
         what: Where it was given, for the error.
 
     Raises:
-        ConfigurationError: It is not text, or too long.
+        ConfigurationError: It is not such text, or too long.
     """
-    return _NAMESPACE_UNSAFE.sub(_escape_char, _check_text(namespace, what))
+    text = _check_text(namespace, what)
+    if found := _UNSEEN.search(text):
+        raise ConfigurationError(
+            f"{what} {text[:60]!r} contains the control character {found.group()!r}: remove it"
+        )
+    if text != text.strip():
+        raise ConfigurationError(f"{what} {text[:60]!r} begins or ends with a blank: remove it")
+    return _NAMESPACE_UNSAFE.sub(_escape_char, text)
 
 
 def key_of(namespace: str, name: object) -> str:
