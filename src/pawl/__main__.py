@@ -3,7 +3,8 @@
 import os
 import sys
 
-_INTERRUPTED = 130
+_SIGINT = 2
+_SIGNALS = 128
 _BROKEN_PIPE = 141
 
 
@@ -11,12 +12,20 @@ def main() -> int:
     """Run the command `pawl` with the arguments of this process.
 
     Returns:
-        The exit code: see `pawl run --help`; 69 when the extra `pawlock[cli]` is not installed.
+        The exit code: see `pawl run --help`; 69 when the extra `pawlock[cli]` is not installed. What Ctrl-C has ended
+        does not return: it dies of the signal, so that a script around it ends as well.
     """
     try:
-        return _main()
+        code = _main()
     except KeyboardInterrupt:  # while the parts of the command were still being loaded
-        return _INTERRUPTED
+        from pawl.cli.exits import ended_by
+
+        code = ended_by(_SIGINT)
+    if code > _SIGNALS:
+        from pawl.cli.exits import EndedBy, die
+
+        return die(code) if isinstance(code, EndedBy) else code
+    return code
 
 
 def _main() -> int:
@@ -33,6 +42,8 @@ def _main() -> int:
     if sys.argv[1:] in (["--help"], ["-h"]) and "_PAWL_COMPLETE" not in os.environ:
         from pawl.cli.verbs import overview
 
+        if sys.stdout is None:  # closed before we began
+            return 0
         try:
             sys.stdout.write(overview())
             sys.stdout.flush()

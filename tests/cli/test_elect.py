@@ -91,7 +91,7 @@ def test_a_signal_ends_the_wait(pawl: Pawl) -> None:
     second = pawl.start("elect", "boss", "--", "true")
     eventually(lambda: standing(pawl, "boss") == 1)
     second.send(signal.SIGINT)
-    assert second.end() == (130, "", "")
+    assert second.end() == (-signal.SIGINT, "", "")
     assert standing(pawl, "boss") == 0
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import subprocess
 import sys
 import time
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Pawl, environment
+from tests.cli.conftest import PAWL, Pawl, environment
 from tests.pace import pace
 
 
@@ -30,6 +31,7 @@ def test_the_child_sees_the_lock(pawl: Pawl) -> None:
     assert code == 0
     assert seen.pop("PAWL_URL") == pawl.server.url
     assert int(seen.pop("PAWL_FENCE")) >= before
+    assert json.loads(seen.pop("PAWL_HELD"))[0][:2] == ["lock", "a b"]
     assert seen == {"PAWL_LOCK_NAME": "a b", "PAWL_TTL_MS": "2500"}
 
 
@@ -78,7 +80,7 @@ def test_it_waits_for_its_turn(pawl: Pawl) -> None:
 
 
 def test_min_hold_keeps_the_name_closed(pawl: Pawl) -> None:
-    assert pawl.run("run", "--min-hold", "3", "tick", "--", "true")[0] == 0
+    assert pawl.run("run", "--min-hold", "20", "tick", "--", "true")[0] == 0
     assert pawl.run("run", "-n", "tick", "--", "true")[0] == 75
 
 
@@ -143,6 +145,84 @@ def test_an_unreachable_server_is_no_conflict(pawl: Pawl) -> None:
     assert (code, out) == (69, "")
     assert err.startswith("pawl: ")
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("options", [["-n"], ["-n", "-E", "0"], ["-w", "1", "-E", "0"]])
+def test_dead_masters_are_no_conflict(pawl: Pawl, options: list[str]) -> None:
+    """Not for cron either: with `-E 0` a conflict is a success."""
+    masters = "redlock://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3"
+    code, out, err = pawl.run("run", *options, "--json", "--url", masters, "job", "--", "echo", "in")
+    assert (code, out) == (69, "")
+    assert '"busy"' not in err
+
+
+@pytest.mark.parametrize("fd", [0, 1, 2])
+@pytest.mark.parametrize("code", [0, 3])
+def test_a_closed_descriptor_changes_no_exit_code(pawl: Pawl, fd: int, code: int) -> None:
+    done = subprocess.run(
+        ["sh", "-c", f'exec "$@" {fd}>&-', "sh", *PAWL, "run", "job", "--", "sh", "-c", f"exit {code}"],
+        env=environment(PAWL_URL=pawl.server.url),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", "")
+    assert pawl.left_over() == []
+
+
+CLOSED = {
+    "ls": (["ls"], 74),
+    "show": (["show", "job"], 74),
+    "top": (["top", "-n", "1"], 74),
+    "watch": (["watch", "-n", "1", "job"], 74),
+    "acquire": (["acquire", "-n", "job"], 74),
+    "audit": (["audit"], 0),  # there is nothing to print
+    "release": (["release", "x"], 64),
+    "force-release": (["force-release", "--yes", "--reason", "r", "job"], 74),
+    "elect": (["elect", "job", "--", "sh", "-c", "exit 3"], 3),
+    "--help": (["--help"], 0),
+    "--version": (["--version"], 0),
+    "run --help": (["run", "--help"], 0),
+}
+
+
+@pytest.mark.parametrize("verb", CLOSED)
+def test_a_closed_output_is_one_line(pawl: Pawl, verb: str) -> None:
+    arguments, code = CLOSED[verb]
+    done = subprocess.run(
+        ["sh", "-c", 'exec "$@" >&-', "sh", *PAWL, *arguments],
+        env=environment(PAWL_URL=pawl.server.url),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert "Traceback" not in done.stderr
+    assert done.returncode == code, done.stderr
+    assert done.stderr.count("\n") == (code in (64, 74)), done.stderr
+    assert pawl.server.command("EXISTS", "pawl:job", "pawl:%election:job") == 0
+
+
+def test_more_than_1024_descriptors_are_inherited(pawl: Pawl) -> None:
+    script = """
+import os, resource, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (4096, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+for _ in range(1100): os.set_inheritable(os.open(os.devnull, os.O_RDONLY), True)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+    if resource.getrlimit(resource.RLIMIT_NOFILE)[1] < 4096:
+        pytest.skip("this process may not have 4,096 descriptors")
+    for verb in ("run", "elect"):
+        done = subprocess.run(
+            [sys.executable, "-c", script, *PAWL, verb, "job", "--", "sh", "-c", "echo in; exit 3"],
+            env=environment(PAWL_URL=pawl.server.url),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        assert (done.returncode, done.stdout, done.stderr) == (3, "in\n", "")
 
 
 def test_options_on_both_sides_of_the_name(pawl: Pawl) -> None:

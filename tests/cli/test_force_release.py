@@ -1,6 +1,7 @@
 """`pawl force-release`: it asks on a terminal, and nobody is robbed by accident."""
 
 import json
+import signal
 
 import pawl as library
 from tests.cli.conftest import PAWL, Pawl, eventually
@@ -66,7 +67,7 @@ def test_ctrl_c_at_the_question_does_nothing(pawl: Pawl, screens: list[Screen]) 
     screen = open_screen(screens, pawl, *PAWL, "force-release", "job")
     screen.until(r"\[y/N\]: ")
     screen.type("\x03")
-    assert screen.end() == 130
+    assert screen.end() == -signal.SIGINT
     assert trail(pawl) == []
     assert pawl.run("run", "-nq", "job", "--", "true")[0] == 75
 

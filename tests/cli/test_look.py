@@ -197,7 +197,7 @@ def test_watch_tells_each_change(pawl: Pawl, client: library.Client) -> None:
     waiter.send(signal.SIGTERM)
     assert json.loads(command.line())["event"] == "free"
     command.send(signal.SIGINT)
-    assert command.end() == (130, "", "")
+    assert command.end() == (-signal.SIGINT, "", "")
 
 
 def test_watch_in_words_and_counted(pawl: Pawl) -> None:
@@ -238,5 +238,5 @@ def test_ctrl_c_while_the_server_does_not_answer(pawl_alone: Pawl) -> None:
     time.sleep(0.5)
     began = time.monotonic()
     command.send(signal.SIGINT)
-    assert command.end()[0] == 130
+    assert command.end()[0] == -signal.SIGINT
     assert time.monotonic() - began < pace() * 4

@@ -2,6 +2,7 @@
 
 import shlex
 import shutil
+import signal
 import sys
 import time
 
@@ -59,7 +60,7 @@ def test_ctrl_c_ends_the_wait(screens: list[Screen], pawl: Pawl) -> None:
     screen.until(rf"waiting for 'job', held by [^ ]+:{holder.pid}/\S+ … \(\d+ s\)")
     screen.type("\x03")
     began = time.monotonic()
-    assert screen.end() == 130
+    assert screen.end() == -signal.SIGINT
     assert time.monotonic() - began < pace() * 2
     assert pawl.waiting("job") == 0
 
@@ -101,6 +102,42 @@ def test_ctrl_c_ends_the_script_around(screens: list[Screen], pawl: Pawl) -> Non
     screen.type("\x03")
     screen.end()
     assert "after" not in screen.text
+    assert pawl.left_over() == []
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash, which goes on unless a command died")
+@pytest.mark.parametrize("how", ["running", "waiting", "watch"])
+def test_ctrl_c_ends_the_bash_script_around(screens: list[Screen], pawl: Pawl, how: str) -> None:
+    """Bash goes on after a command that exits with 130: only one that died of the signal ends the script."""
+    verb = {
+        "running": "run job -- sh -c 'echo in; exec sleep 30'",
+        "waiting": "run job -- true",
+        "watch": "watch job",
+    }
+    if how == "waiting":
+        pawl.hold("job")
+    script = f'pawl() {{ {shlex.join(PAWL)} "$@"; }}; pawl {verb[how]}; echo after; true'
+    screen = open_screen(screens, pawl, "bash", "-c", script)
+    screen.until({"running": "in\n", "waiting": "waiting for 'job'", "watch": "free"}[how])
+    screen.type("\x03")
+    screen.end()
+    assert "after" not in screen.text
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash, for its loop at the prompt")
+def test_ctrl_c_ends_the_loop_at_the_prompt(screens: list[Screen], pawl: Pawl) -> None:
+    screen = open_screen(screens, pawl, "bash", "--norc", "--noprofile", "-i")
+    screen.until(r"\$ ")
+    screen.type(
+        f"for i in 1 2 3; do {shlex.join(PAWL)} run job -- sh -c 'echo r''ound; exec sleep 30'; done\n"
+    )
+    screen.until("round\n")
+    screen.type("\x03")
+    screen.until(r"\$ ")
+    screen.type("echo rc=$?; exit\n")
+    screen.until("rc=130\n")
+    screen.end()
+    assert "round" not in screen.text
     assert pawl.left_over() == []
 
 

@@ -1,15 +1,18 @@
-"""Signals as bytes in a pipe, so that one `select` waits for them and for everything else."""
+"""Signals as bytes in a pipe, so that one `poll` waits for them and for everything else."""
 
 from __future__ import annotations
 
 import contextlib
+import math
+import select
 import signal
 import socket
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import FrameType
+from typing import Protocol, TypeVar
 
-__all__ = ["FORWARDED", "Bell", "Dispositions", "clock"]
+__all__ = ["FORWARDED", "Bell", "Dispositions", "clock", "readable"]
 
 # What a user, a service manager or a terminal sends to say something to the work that we run.
 FORWARDED = tuple(
@@ -29,6 +32,30 @@ def clock() -> float:
     return time.monotonic() if _BOOT_CLOCK is None else time.clock_gettime(_BOOT_CLOCK)
 
 
+class _File(Protocol):
+    def fileno(self) -> int: ...
+
+
+F = TypeVar("F", bound=_File)
+
+
+def readable(files: Sequence[F], patience: float | None) -> list[F]:
+    """Wait until one of them has something to read, or is at its end.
+
+    Not by `select`, which knows no descriptor above 1,023: who starts us may have passed on more than that.
+
+    Args:
+        files: What to wait for.
+        patience: Seconds; None for ever.
+    """
+    poll = select.poll()
+    for file in files:
+        poll.register(file, select.POLLIN)
+    # Rounded up: a deadline that is half a millisecond away is not to be asked for in a loop.
+    ready = {number for number, _ in poll.poll(None if patience is None else math.ceil(patience * 1000))}
+    return [file for file in files if file.fileno() in ready]
+
+
 class Bell:
     """Rings (becomes readable) when one of its signals arrives. One per process, made in the main thread.
 
@@ -45,7 +72,7 @@ class Bell:
             signal.signal(number, _nothing)
 
     def fileno(self) -> int:
-        """Let `select` wait for it."""
+        """Let `readable` wait for it."""
         return self._read.fileno()
 
     def ring(self) -> None:

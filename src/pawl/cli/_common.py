@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import json
 import math
 import signal
@@ -115,7 +116,13 @@ def client_of(given: Mapping[str, Any]) -> Generator[Client]:
 
 
 def write(text: str) -> None:
-    """Print a line and pass it on at once: what reads us may be a program."""
+    """Print a line and pass it on at once: what reads us may be a program.
+
+    Raises:
+        OSError: It cannot be written; so too when standard output was closed before we began.
+    """
+    if sys.stdout is None:
+        raise OSError(errno.EBADF, "standard output is closed")
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
 

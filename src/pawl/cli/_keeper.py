@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from pawl.cli._nested import refuse_nested
+
 if TYPE_CHECKING:
     import pawl
 
@@ -15,6 +17,7 @@ __all__ = ["Keeper", "Wish"]
 
 _CLOSE_FOR = 2.0
 _LOOK_EVERY = 1.0
+_FRESH = 0.9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,15 +49,27 @@ class Keeper:
         error: What went wrong while taking or releasing; None so far.
         over: Whether the thread has nothing more to do.
         holder: Who holds the lock, as far as was heard while waiting.
+        max_hold: After how many seconds the command is to be ended; None for never.
+        kind: What kind of lock it is.
+
+    Args:
+        wish: The lock.
+        ring: Called when there is news.
+        judge: Called with the ttl before anything is asked of the server; raises when it will not do.
     """
 
-    def __init__(self, wish: Wish, ring: Callable[[], object]) -> None:
+    def __init__(
+        self, wish: Wish, ring: Callable[[], object], judge: Callable[[float], object] = lambda _: None
+    ) -> None:
         self.lease: pawl.Lease | None = None
         self.error: BaseException | None = None
         self.over = False
         self.holder = ""
+        self.max_hold: float | None = None
+        self.kind = "election" if wish.election else "lock"
         self._wish = wish
         self._ring = ring
+        self._judge = judge
         self._client: pawl.Client | None = None
         self._guard = threading.Lock()
         self._stopped = False
@@ -129,6 +144,9 @@ class Keeper:
                 if not late.holder:
                     self._learn_holder(client)
                 raise
+            if lease.remaining() < lease.ttl * _FRESH:
+                # One that was handed over has the short life of a place in the queue until its first renewal.
+                self._extend(lease)
             self.lease = lease
             self._ring()
             self._let_go.wait()
@@ -136,11 +154,26 @@ class Keeper:
         finally:
             client.close(timeout=_CLOSE_FOR)
 
+    def _extend(self, lease: pawl.Lease) -> None:
+        try:
+            lease.extend(lease.ttl)
+        except BaseException:
+            lease.release()
+            raise
+
     def _take(self, client: pawl.Client) -> pawl.Lease:
         from pawl.core.template import escape
 
         wish = self._wish
         options: dict[str, Any] = {**wish.options, "on_lost": self._tell_loss}
+        make = client.election if wish.election else client.lock
+        settled = make(escape(wish.name), **options)._plan.options
+        self._judge(settled.ttl)
+        # The command is ended then, and the lease is renewed until it is gone; the library would stop renewing.
+        self.max_hold = settled.max_hold
+        if wish.timeout != 0:
+            refuse_nested(client, self.kind, wish.name)
+        options["max_hold"] = None
         take = (
             client.election(escape(wish.name), **options).campaign
             if wish.election

@@ -4,8 +4,9 @@ It is forked before there is any thread and any connection, so that it may fork 
 the lock has threads, and between a fork and an exec beside threads almost nothing is allowed. Being a process
 of its own it also does what the command itself cannot:
 
-- It is a dead man's switch. The command tells it until when the lease is valid; when that moment passes
-  without news, because the command is stopped or hangs, it ends the child's group by itself.
+- It is a dead man's switch. The command says when the child's group must get TERM and when KILL, so that it is
+  gone while the lease is still valid; when these moments pass without news, because the command is stopped or
+  hangs, it does so by itself. It has a process group of its own: what stops the command's group leaves it running.
 - It ends the child's group when the command is killed (its socket closes, on every system). Should it be
   killed too, the kernel kills the child (PR_SET_PDEATHSIG on Linux; that signal follows the *thread* that
   forked, and this process has only the one).
@@ -16,7 +17,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import select
 import signal
 import socket
 import sys
@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pawl.cli._bell import FORWARDED, Bell, Dispositions, clock
+from pawl.cli._bell import FORWARDED, Bell, Dispositions, clock, readable
 from pawl.cli._terminal import Terminal
 
 __all__ = ["Plan", "Spawner", "messages"]
@@ -44,14 +44,12 @@ class Plan:
 
     Attributes:
         command: The child's program and arguments.
-        kill_after: Seconds between TERM and KILL when the lease is lost.
         dispositions: Of signals, as the command found them; so the child finds them too.
         mask: Blocked signals, as the command found them.
         terminal: The controlling terminal, or None.
     """
 
     command: Sequence[str]
-    kill_after: float
     dispositions: Dispositions
     mask: set[int]
     terminal: Terminal | None
@@ -87,40 +85,49 @@ class Spawner:
     def __init__(self, plan: Plan) -> None:
         self._link, theirs = socket.socketpair()
         self._rest = bytearray()
+        # A Ctrl-C between the fork and the moment when it ignores the signal is for the command alone.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         self.pid = os.fork()
         if self.pid == 0:
             self._link.close()
             _serve(theirs, plan)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
         theirs.close()
 
     def fileno(self) -> int:
-        """Let `select` wait for a report."""
+        """Let `readable` wait for a report."""
         return self._link.fileno()
 
     def read(self) -> list[dict[str, Any]] | None:
         """Return the reports that have arrived, waiting for one; None when the spawner was killed."""
         return messages(self._link, self._rest)
 
-    def start(self, environment: Mapping[str, str], *, grace: float) -> None:
+    def start(self, environment: Mapping[str, str], *, kill_after: float, grace: float) -> None:
         """Start the child.
 
         Args:
             environment: Variables that are added to ours.
+            kill_after: Seconds between TERM and KILL.
             grace: Seconds between TERM and KILL should the command be killed: less than is left of the lease.
         """
-        _tell(self._link, {"do": "start", "environment": dict(environment), "grace": grace})
+        order = {"do": "start", "environment": dict(environment), "kill_after": kill_after, "grace": grace}
+        _tell(self._link, order)
 
     def signal(self, number: int) -> None:
         """Send a signal to the child."""
         _tell(self._link, {"do": "signal", "number": number})
+        self._wake()
 
-    def valid_until(self, moment: float) -> None:
-        """End the child at this moment on `clock()`, unless told a later one in time."""
-        _tell(self._link, {"do": "valid", "until": moment})
+    def allow_until(self, term: float, kill: float) -> None:
+        """Let the child run until these moments on `clock()`, unless later ones come in time: TERM, then KILL."""
+        _tell(self._link, {"do": "allow", "term": term, "kill": kill})
 
     def end(self) -> None:
-        """End the child's group: TERM, and KILL when it is still there `kill_after` seconds later."""
+        """End the child's group: TERM, and KILL `kill_after` seconds later, or when its lease ends before that."""
         _tell(self._link, {"do": "end"})
+        self._wake()
+
+    def _wake(self) -> None:
         with contextlib.suppress(ProcessLookupError):
             # Somebody may have stopped it. It was not waited for yet, so the number is still its own.
             os.kill(self.pid, signal.SIGCONT)
@@ -149,8 +156,9 @@ class _Service:
 
     def __init__(self, link: socket.socket, plan: Plan) -> None:
         ignored = {signal.SIGTTIN, signal.SIGTTOU, signal.SIGPIPE, *FORWARDED}
-        for number in ignored:  # they are for the command, which shares our process group
+        for number in ignored:  # they are for the command
             signal.signal(number, signal.SIG_IGN)
+        os.setpgid(0, 0)
         self._bell = Bell([signal.SIGCHLD])
         signal.pthread_sigmask(signal.SIG_SETMASK, set())
         self._link: socket.socket | None = link
@@ -159,18 +167,20 @@ class _Service:
         self._die_with_us = _parent_death_signal()
         self._child = 0
         self._result: dict[str, object] | None = None
-        self._valid_until: float | None = None
+        self._term_at: float | None = None
+        self._kill_by: float | None = None
+        self._kill_after = 0.0
         self._kill_at: float | None = None
         self._killed_at: float | None = None
         self._late = False
         self._powerless = False
         self._reported = False
-        self._grace = plan.kill_after
+        self._grace = 0.0
 
     def run(self) -> None:
         while not self._over():
             wanted: list[Bell | socket.socket] = [self._bell, *([self._link] if self._link else [])]
-            ready, _, _ = select.select(wanted, [], [], self._patience())
+            ready = readable(wanted, self._patience())
             # First of all, whatever else has happened: is the child still allowed to run?
             self._check_deadline()
             if self._bell in ready:
@@ -188,17 +198,28 @@ class _Service:
 
     def _patience(self) -> float | None:
         if self._kill_at is not None and not self._gone():
-            return _LOOK_EVERY
-        if self._valid_until is not None and self._result is None:
-            return max(0.0, min(1.0, self._valid_until - clock()))  # 1 s: select does not count a suspend
+            return (
+                _LOOK_EVERY if self._killed_at is not None else self._until(self._last_moment(), _LOOK_EVERY)
+            )
+        if self._term_at is not None and self._result is None:
+            return self._until(self._term_at, 1.0)  # 1 s: poll does not count a suspend
         return None
 
+    @staticmethod
+    def _until(moment: float, most: float) -> float:
+        return max(0.0, min(most, moment - clock()))
+
+    def _last_moment(self) -> float:
+        """When what has not ended after TERM gets KILL."""
+        assert self._kill_at is not None  # noqa: S101
+        return self._kill_at if self._kill_by is None else min(self._kill_at, self._kill_by)
+
     def _check_deadline(self) -> None:
-        if self._valid_until is None or self._result is not None or self._kill_at is not None:
+        if self._term_at is None or self._result is not None or self._kill_at is not None:
             return
-        if clock() >= self._valid_until:
+        if clock() >= self._term_at:
             self._late = True
-            self._end(self._plan.kill_after)
+            self._end(self._kill_after)
 
     def _obey(self) -> None:
         assert self._link is not None  # noqa: S101
@@ -211,14 +232,14 @@ class _Service:
         for order in orders:
             match order["do"]:
                 case "start":
-                    self._grace = order["grace"]
+                    self._kill_after, self._grace = order["kill_after"], order["grace"]
                     self._start(order["environment"])
                 case "signal":
                     self._send(order["number"])
-                case "valid":
-                    self._valid_until = order["until"]
+                case "allow":
+                    self._term_at, self._kill_by = order["term"], order["kill"]
                 case _:
-                    self._end(self._plan.kill_after)
+                    self._end(self._kill_after)
 
     def _send(self, number: int) -> None:
         if not self._child or self._result is not None:  # reaped: its number may be somebody else's by now
@@ -247,7 +268,7 @@ class _Service:
         return True
 
     def _press(self) -> None:
-        if self._kill_at is not None and self._killed_at is None and clock() >= self._kill_at:
+        if self._kill_at is not None and self._killed_at is None and clock() >= self._last_moment():
             self._killed_at = clock()
             self._to_group(signal.SIGKILL)
 

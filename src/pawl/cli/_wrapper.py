@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import signal
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from pawl.cli._bell import FORWARDED, Bell, clock
+from pawl.cli._bell import FORWARDED, Bell, clock, readable
 from pawl.cli._keeper import Keeper, Wish
+from pawl.cli._nested import around_here, variable_for
 from pawl.cli._spawner import Plan, Spawner
 from pawl.cli._terminal import Terminal
-from pawl.cli.exits import Exit, by_signal, clear_status, is_terminal, say, show_status
+from pawl.cli.exits import Exit, by_signal, clear_status, code_of, ended_by, is_terminal, say, show_status
 
-__all__ = ["Ended", "Job", "mind", "run_job"]
+__all__ = ["Ended", "Job", "check_kill_after", "mind", "run_job"]
 
 _TICK = 1.0
 _SHOW_AFTER = 1.0
 _GRACE = 0.5
+_KILL_AFTER = 5.0
+_USUAL_SHARE = 6
+_LARGEST_SHARE = 3
+_MARGIN = 0.1
+_MARGIN_SHARE = 50
 _ENDS_WAITING = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT}
 
 
@@ -33,7 +38,7 @@ class Job:
         wish: The lock.
         command: The child's program and arguments.
         conflict: Exit code when the lock is held by another.
-        kill_after: Seconds between TERM and KILL when the lease is lost.
+        kill_after: Seconds between TERM and KILL; None for a sixth of the ttl, 5 s at most.
         on_lost: "kill" or "warn".
         quiet: Say nothing but errors.
         verbose: Say what happens.
@@ -42,7 +47,7 @@ class Job:
     wish: Wish
     command: Sequence[str]
     conflict: int = Exit.CONFLICT
-    kill_after: float = 5.0
+    kill_after: float | None = None
     on_lost: str = "kill"
     quiet: bool = False
     verbose: bool = False
@@ -60,6 +65,32 @@ class Ended(NamedTuple):
     code: int
     lost: bool
     held: bool
+
+
+def check_kill_after(kill_after: float | None, ttl: float, *, on_lost: str = "kill") -> float:
+    """How long the command has between TERM and KILL, which must both come while the lease is still ours.
+
+    The lease is renewed each third of its ttl. TERM comes `kill_after` before it ends unrenewed, so what is left for
+    renewals that fail is the ttl less a third and `kill_after`: a third at least.
+
+    Args:
+        kill_after: What was asked for; None for a sixth of the ttl, 5 s at most.
+        ttl: The ttl of the lease.
+        on_lost: "kill" or "warn"; only the first ends the command for the sake of the lease.
+
+    Raises:
+        ConfigurationError: It does not fit into the lease.
+    """
+    from pawl.errors import ConfigurationError
+
+    if kill_after is None:
+        return min(_KILL_AFTER, ttl / _USUAL_SHARE)
+    if on_lost == "kill" and kill_after > ttl / _LARGEST_SHARE:
+        raise ConfigurationError(
+            f"--kill-after {kill_after:g} does not fit into a ttl of {ttl:g} s, of which a third is left for it: give "
+            f"--ttl {kill_after * _LARGEST_SHARE:g} or more, or --kill-after {ttl / _LARGEST_SHARE:.3g} or less"
+        )
+    return kill_after
 
 
 def run_job(job: Job) -> int:
@@ -87,7 +118,6 @@ def mind(job: Job) -> Ended:
     terminal = Terminal.find()
     plan = Plan(
         command=job.command,
-        kill_after=job.kill_after,
         dispositions=dispositions,
         mask={int(number) for number in signal.pthread_sigmask(signal.SIG_BLOCK, set())},
         terminal=terminal,
@@ -122,7 +152,13 @@ class _Wrapper:
         self._spawner = spawner
         self._bell = bell
         self._terminal = terminal
-        self._keeper = Keeper(job.wish, bell.ring)
+        self._keeper = Keeper(
+            job.wish, bell.ring, lambda ttl: check_kill_after(job.kill_after, ttl, on_lost=job.on_lost)
+        )
+        self._kill_after = 0.0
+        self._hold_until: float | None = None
+        self._ending = False
+        self._kills = job.on_lost == "kill"
         self._child = 0
         self._stopped = False
         self._lost_at: float | None = None
@@ -148,7 +184,7 @@ class _Wrapper:
         began = shown = clock()
         watched = is_terminal() and not self._job.quiet
         while self._keeper.lease is None and not self._keeper.over:
-            select.select([self._bell], [], [], _TICK)
+            readable([self._bell], _TICK)
             for number in self._bell.heard():
                 if number in _ENDS_WAITING:
                     return self._stop_waiting(number)
@@ -170,7 +206,7 @@ class _Wrapper:
         clear_status()
         if not self._keeper.give_up():
             say("the server did not answer in time; what was asked of it lapses by itself", colour="yellow")
-        return by_signal(number)
+        return ended_by(number)
 
     def _show_waiting(self, seconds: float) -> None:
         self._keeper.listen_for_holder()
@@ -179,9 +215,9 @@ class _Wrapper:
 
     def _explain(self, error: BaseException | None) -> int:
         """Tell why there is no lock."""
-        from pawl.errors import ConfigurationError, NotAcquired, PawlError
+        from pawl.errors import NotAcquired, PawlError
 
-        if isinstance(error, NotAcquired):
+        if isinstance(error, NotAcquired) and code_of(error) == Exit.CONFLICT:
             if not self._job.quiet:
                 name, holder = self._job.wish.name, error.holder or self._keeper.holder
                 text = f"{name!r} is {self._words.by} {holder}" if holder else str(error)
@@ -193,23 +229,30 @@ class _Wrapper:
             say(f"this is a defect of pawl (-v tells more): {error!r}", colour="red")
             return Exit.SOFTWARE
         say(str(error) or repr(error), colour="red")
-        return Exit.USAGE if isinstance(error, ConfigurationError) else Exit.UNAVAILABLE
+        return code_of(error)
 
     # Running ----------------------------------------------------------------------------------------------
 
     def _mind(self) -> int:
         lease = self._keeper.lease
         assert lease is not None  # noqa: S101
+        self._kill_after = check_kill_after(self._job.kill_after, lease.ttl, on_lost=self._job.on_lost)
+        if self._keeper.max_hold is not None:
+            self._hold_until = clock() + self._keeper.max_hold
         self._check_lease()
         if self._lost_at is not None:
             self._keeper.let_go(0.0)
             self.lost = True
             return Exit.LOST
-        # Renewed every third of its ttl, the lease has two thirds left at least, should we be killed.
-        self._spawner.start(self._environment(), grace=min(self._job.kill_after, lease.ttl * _GRACE))
+        self._spawner.start(
+            self._environment(),
+            kill_after=self._kill_after,
+            # Renewed every third of its ttl, the lease has two thirds left at least, should we be killed.
+            grace=min(self._kill_after, lease.ttl * _GRACE),
+        )
         both: list[Bell | Spawner] = [self._bell, self._spawner]
         while True:
-            ready, _, _ = select.select(both, [], [], self._patience())
+            ready = readable(both, self._patience())
             # Before anything else: we may have been stopped for longer than the lease is good for.
             self._check_lease()
             if self._bell in ready:
@@ -230,30 +273,55 @@ class _Wrapper:
             "PAWL_LOCK_NAME": lease.name,
             "PAWL_FENCE": str(lease.fence),
             "PAWL_TTL_MS": str(round(lease.ttl * 1000)),
+            **variable_for(self._keeper.kind, lease.name, lease.fence, around_here()),
         }
 
     def _patience(self) -> float:
         lease = self._keeper.lease
+        if lease is None or self._lost_at is not None:
+            return _TICK
         # The spawner is to hear of each renewal while the old validity is still good.
-        return _TICK if lease is None or self._lost_at else min(_TICK, max(0.005, lease.remaining() / 4))
+        waits = [_TICK, max(0.005, (lease.remaining() - self._kill_after) / 4)]
+        if self._hold_until is not None and not self._ending:
+            waits.append(max(0.0, self._hold_until - clock()))
+        return min(waits)
 
     def _check_lease(self) -> None:
+        """See that the command ends while the lease is ours: at max_hold, and when it is not renewed."""
         lease = self._keeper.lease
-        if lease is None or self._lost_at is not None:
+        if lease is None or self._is_lost():
             return
         now = clock()
         remaining = lease.remaining()
-        if remaining > 0 and not lease.lost:
-            if self._job.on_lost == "kill":
-                self._spawner.valid_until(now + remaining)
-            return
-        self._lost_at = now
-        kills = self._job.on_lost == "kill"
+        if self._hold_until is not None and now >= self._hold_until:
+            # It is renewed until the command is gone: the next holder is not to meet it.
+            self._end(f"was held for {self._keeper.max_hold:g} s (max_hold): ending the command", "max_hold")
+        if self._kills:
+            kill = now + remaining - min(_MARGIN, lease.ttl / _MARGIN_SHARE)
+            term = kill - self._kill_after
+            self._spawner.allow_until(term, kill)
+            if now >= term:
+                self._end("is not renewed in time (unreachable): ending the command", "unreachable")
+
+    def _is_lost(self) -> bool:
+        lease = self._keeper.lease
+        if self._lost_at is None and lease is not None and (lease.remaining() <= 0 or lease.lost):
+            self._lost_at = clock()
+            then = "ending the command" if self._kills else "the command goes on without it"
+            self._end(f"was lost ({self._reason()}): {then}", self._reason(), kills=self._kills)
+        return self._lost_at is not None
+
+    def _end(self, why: str, reason: str, *, kills: bool = True) -> None:
+        """End the command, once, and say why."""
         if kills:
             self._spawner.end()
-        then = "ending the command" if kills else "the command goes on without it"
-        text = f"the {self._words.it} {lease.name!r} was lost ({self._reason()}): {then}"
-        say(text, colour="red", event="lost", name=lease.name, reason=self._reason())
+        if self._ending:
+            return
+        self._ending = kills
+        lease = self._keeper.lease
+        assert lease is not None  # noqa: S101
+        text = f"the {self._words.it} {lease.name!r} {why}"
+        say(text, colour="red", event="lost", name=lease.name, reason=reason)
 
     def _reason(self) -> str:
         from pawl.errors import LeaseLost
@@ -327,12 +395,14 @@ class _Wrapper:
     def _finish(self, report: dict[str, Any]) -> int:
         """The child has ended."""
         number = int(report.get("signal", 0))
-        code: int = by_signal(number) if number else report["code"]
-        self._check_lease()
-        late = bool(report.get("late")) or self._lost_at is not None
+        code: int = ended_by(number) if number else report["code"]
+        late = self._is_lost()
+        if report.get("late") and not late:
+            late = True
+            self._end("was not renewed in time: the command was ended", "unreachable", kills=False)
         released = self._release()
         had_terminal = self._terminal is not None and self._terminal.take_back(self._child)
-        if (late or not released) and self._job.on_lost == "kill":
+        if self._ending or ((late or not released) and self._kills):
             self.lost = True
             return Exit.LOST
         if had_terminal and number in (signal.SIGINT, signal.SIGQUIT) and number not in self._forwarded:
@@ -348,7 +418,8 @@ class _Wrapper:
         if self._lost_at is not None:
             self._keeper.let_go(0.0)
             return False
-        answered = self._keeper.let_go()
+        lease = self._keeper.lease
+        answered = self._keeper.let_go(lease.remaining() if self._ending and lease else None)
         error = self._keeper.error
         if not answered or error is not None:
             lost = isinstance(error, NotHeld | LeaseLost)
@@ -356,7 +427,7 @@ class _Wrapper:
             if lost:
                 say(f"the {self._words.it} was lost before the command ended: {why}", colour="red")
                 return False
-            if not self._job.quiet:
+            if not self._job.quiet and not self._ending:
                 say(
                     f"the {self._words.it} was not released, it frees itself within its ttl: {why}",
                     colour="yellow",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pawl.cli._common import SETTINGS, client_of, json_option, print_json, seconds, server_options, write
+from pawl.cli._nested import refuse_nested
 from pawl.cli.exits import Exit, say
 
 if TYPE_CHECKING:
@@ -60,6 +61,8 @@ def acquire(**given: Any) -> int:
     options = {} if given["ttl"] is None else {"ttl": given["ttl"]}
     with client_of(given) as client:
         lock = client.lock(escape(given["name"]), **options)
+        if timeout != 0:
+            refuse_nested(client, "lock", given["name"])
         lease = lock.acquire() if timeout is None else lock.acquire(timeout=timeout)
         with lease:  # until the ticket is made, whatever goes wrong gives it back
             # One that was handed over has the short life of a place in the queue.

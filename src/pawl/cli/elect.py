@@ -61,10 +61,9 @@ class _Elect(_Run):
 @click.option(
     "--kill-after",
     type=float,
-    default=5.0,
     metavar="S",
     callback=seconds,
-    help="Seconds between TERM and KILL when the lead is lost (5).",
+    help="Seconds between TERM and KILL when the lead is lost, a third of the ttl at most (a sixth of it, 5 at most).",
 )
 @server_options
 @click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors.")

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from enum import IntEnum
+from typing import Self
 
 __all__ = [
+    "EndedBy",
     "Exit",
     "by_signal",
     "clear_status",
     "code_of",
+    "die",
+    "ended_by",
     "explained",
     "is_terminal",
     "say",
@@ -39,6 +44,47 @@ class Exit(IntEnum):
 def by_signal(number: int) -> int:
     """Return the exit code of what a signal ended, as shells count: 128 + n."""
     return 128 + number
+
+
+class EndedBy(int):
+    r"""The exit code of what Ctrl-C or Ctrl-\ has ended: the process is to end by that signal itself.
+
+    A shell goes on with its script, or its loop, after a command that *exits* with 130; it stops after one that died.
+
+    Attributes:
+        number: The signal.
+    """
+
+    number: int
+
+    def __new__(cls, number: int) -> Self:
+        """Make it from the signal's number."""
+        made = super().__new__(cls, by_signal(number))
+        made.number = number
+        return made
+
+
+def ended_by(number: int) -> int:
+    """Return the exit code of what this signal has ended; one that a terminal sends is to end us as well."""
+    terminal = {signal.SIGINT, getattr(signal, "SIGQUIT", signal.SIGINT)}
+    return EndedBy(number) if number in terminal else by_signal(number)
+
+
+def die(code: EndedBy) -> int:
+    """End this process by the signal. Everything must have been cleaned up: nothing runs after it.
+
+    Returns:
+        The exit code, where the system has no such signals.
+    """
+    if os.name != "posix":
+        return int(code)
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    signal.signal(code.number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {code.number})
+    os.kill(os.getpid(), code.number)
+    return int(code)
 
 
 def code_of(error: BaseException) -> int:

@@ -9,7 +9,7 @@ from importlib import import_module
 
 import click
 
-from pawl.cli.exits import Exit, by_signal, code_of, explained, say
+from pawl.cli.exits import Exit, by_signal, code_of, ended_by, explained, say
 from pawl.cli.verbs import VERBS, overview
 
 __all__ = ["group", "run_command"]
@@ -37,17 +37,22 @@ class _Verbs(click.Group):
         """Run the verb. Here and not in `run_command`, since click prints an empty line at Ctrl-C."""
         try:
             result = super().invoke(ctx)
-            sys.stdout.flush()
+            _flush()
         except BrokenPipeError:
             # Who read our output has enough (`pawl ls | head -1`). What is left in the buffer goes nowhere.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return by_signal(_SIGPIPE)
         except KeyboardInterrupt as error:
-            return by_signal(getattr(error, "number", _SIGINT))
+            return ended_by(getattr(error, "number", _SIGINT))
         return result
 
     def get_help(self, ctx: click.Context) -> str:  # noqa: ARG002  # click's signature
         return overview().rstrip("\n")
+
+
+def _flush() -> None:
+    if sys.stdout is not None:  # it is None when it was closed before we began
+        sys.stdout.flush()
 
 
 def _show_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:  # noqa: FBT001  # click's signature
@@ -93,7 +98,7 @@ def run_command(arguments: Sequence[str]) -> int:
         say(error.format_message(), colour="red")
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
-        return by_signal(_SIGINT)
+        return ended_by(_SIGINT)
     except PawlError as error:
         say(explained(error), colour="red")
         return code_of(error)

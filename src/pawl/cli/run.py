@@ -31,13 +31,15 @@ Exit codes:
   127    it was not found      69  the server cannot be asked, or refuses
   128+n  signal n ended it     64  wrong usage
 
-The command sees PAWL_LOCK_NAME, PAWL_FENCE and PAWL_TTL_MS. PAWL_FENCE is a number that only rises from one
+The command sees PAWL_LOCK_NAME, PAWL_FENCE, PAWL_TTL_MS and PAWL_HELD. PAWL_FENCE is a number that only rises from one
 holder to the next: give it to whatever the command writes to, and let that refuse a lower one than it has
 seen.
 
-When the lock is lost (the server is gone for longer than the ttl, somebody deleted the key, this process was
-stopped for too long), everything in the command's process group gets TERM, after --kill-after KILL. The same
-happens when `pawl run` itself is killed, even with -9.
+Everything in the command's process group gets TERM, after --kill-after KILL, while the lock is still held: at
+--max-hold, and when the lock cannot be renewed (the server is away, this process is stopped). The same happens
+when the key was deleted or taken by force, and when `pawl run` itself is killed, even with -9.
+
+The lock is held for as long as the command itself lives: what it leaves in the background goes on without it.
 """
 
 
@@ -119,10 +121,9 @@ def _seconds(ctx: click.Context, parameter: click.Parameter, value: float | None
 @click.option(
     "--kill-after",
     type=float,
-    default=5.0,
     metavar="S",
     callback=_seconds,
-    help="Seconds between TERM and KILL then (5).",
+    help="Seconds between TERM and KILL, a third of the ttl at most (a sixth of it, 5 at most).",
 )
 @click.option("--url", metavar="URL", help="The server (PAWL_URL, else one for this machine).")
 @click.option("--namespace", metavar="TEXT", help="What the keys of the locks begin with (pawl).")

@@ -1,0 +1,69 @@
+"""A command that waits for a lock which its own `pawl run` holds would wait for ever: it is found out at once.
+
+Each `pawl run` puts what it holds into the environment of its command, with the fence. A fence is given out once,
+so that a name whose fence is among these is still held by one of those around us, whatever its server and namespace.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pawl
+
+__all__ = ["VARIABLE", "around_here", "refuse_nested", "variable_for"]
+
+VARIABLE = "PAWL_HELD"
+"""What those around us hold: a JSON array of kind, name and fence for each, the outermost first."""
+
+Held = tuple[str, str, int]
+
+
+def around_here(environ: Mapping[str, str] = os.environ) -> list[Held]:
+    """What those around us say that they hold; a variable that is not as we write it is nothing."""
+    found: list[Held] = []
+    try:
+        told: Any = json.loads(environ.get(VARIABLE, "[]"))
+        found += [(str(kind), str(name), int(fence)) for kind, name, fence in told]
+    except (ValueError, TypeError):
+        found.clear()
+    name, fence = environ.get("PAWL_LOCK_NAME"), environ.get("PAWL_FENCE", "")
+    if name and fence.isdecimal() and not any(one[1:] == (name, int(fence)) for one in found):
+        found.append(("lock", name, int(fence)))  # by `pawl acquire`
+    return found
+
+
+def variable_for(kind: str, name: str, fence: int, around: Iterable[Held]) -> dict[str, str]:
+    """The variable for a command that is started with this held, too."""
+    return {VARIABLE: json.dumps([*around, (kind, name, fence)])}
+
+
+def refuse_nested(client: pawl.Client, kind: str, name: str) -> None:
+    """Refuse to wait for what one of those around us holds.
+
+    Raises:
+        ConfigurationError: It would wait for itself.
+    """
+    fences = {fence for held, one, fence in around_here() if (held, one) == (kind, name)}
+    if not fences:
+        return
+    from pawl.core.template import escape
+    from pawl.errors import ConfigurationError, NotSupported
+
+    try:
+        if kind == "election":
+            leader = client.election(escape(name)).leader()
+            now = leader.fence if leader else None
+        else:
+            info = client.inspect(escape(name), waiters=0)
+            now = info.fence if info.held else None
+    except NotSupported:  # such a server cannot say who holds a name
+        return
+    if now in fences:
+        raise ConfigurationError(
+            f"{name!r} is held by what started this command (fence {now}): it would wait for itself. "
+            "Use another name, or -n"
+        )
