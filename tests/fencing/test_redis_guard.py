@@ -25,13 +25,11 @@ class Rig:
         self.colour, self.path = colour, server.socket_path
         self.plain = redis.Redis(unix_socket_path=server.socket_path, decode_responses=True)
 
-    async def __call__(self, lease: Any, *command: Any, note: bool = False, **options: Any) -> Any:
+    async def __call__(self, lease: Any, *command: Any, by: str = "__call__", **options: Any) -> Any:
         if self.colour == "threads":
-            guard = RedisGuard(self.plain, **options)
-            return guard.note(lease, *command) if note else guard(lease, *command)
+            return getattr(RedisGuard(self.plain, **options), by)(lease, *command)
         async with redis.asyncio.Redis(unix_socket_path=self.path, decode_responses=True) as client:
-            awaited = AsyncRedisGuard(client, **options)
-            return await (awaited.note(lease, *command) if note else awaited(lease, *command))
+            return await getattr(AsyncRedisGuard(client, **options), by)(lease, *command)
 
 
 @pytest.fixture(params=["threads", "asyncio"])
@@ -69,11 +67,32 @@ async def test_fences_are_compared_as_whole_numbers_of_any_length(rig: Rig) -> N
     assert rig.plain.get("{tea}:guard") == str(2**63 - 1)
 
 
-async def test_noting_alone_shuts_earlier_holders_out(rig: Rig) -> None:
-    await rig(5, "tea", note=True)
+@pytest.mark.parametrize("by", ["claim", "note"])
+async def test_a_claim_alone_shuts_earlier_holders_out(rig: Rig, by: str) -> None:
+    await rig(5, "tea", by=by)
     with pytest.raises(pawl.StaleFence):
-        await rig(4, "tea", note=True)
+        await rig(4, "tea", by=by)
+    with pytest.raises(pawl.StaleFence):
+        await rig(4, "SET", "tea", "late")
     await rig(5, "SET", "tea", "ten")
+
+
+@pytest.mark.parametrize("by", ["SET", "claim"])
+@pytest.mark.parametrize(
+    "there", ["garbage", "a much longer text than a fence", "-7", "007", "1.5", "", "a list"]
+)
+async def test_a_fence_key_that_holds_no_fence_is_reported(rig: Rig, there: str, by: str) -> None:
+    rig.plain.set("tea", "ten")
+    if there == "a list":
+        rig.plain.rpush("{tea}:guard", there)
+    else:
+        rig.plain.set("{tea}:guard", there)
+    for fence in (1, 300, 2**63 - 1):
+        with pytest.raises(pawl.WrongKey, match=r"\{tea\}:guard"):
+            await (rig(fence, "SET", "tea", "nine") if by == "SET" else rig(fence, "tea", by=by))
+    assert rig.plain.get("tea") == "ten"
+    kept = rig.plain.lrange("{tea}:guard", 0, -1)[0] if there == "a list" else rig.plain.get("{tea}:guard")
+    assert kept == there
 
 
 async def test_a_fence_is_kept_a_day_and_its_end_never_comes_nearer(rig: Rig) -> None:

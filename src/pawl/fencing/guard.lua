@@ -1,10 +1,13 @@
--- Runs a command on a key, unless a later holder wrote it.
+-- Runs a command on a key, unless a later holder claimed or wrote it.
 -- keys: data, fence
--- args: fence, keep_ms (0: for ever), and the command without its key (nothing: only the fence is noted)
--- returns: {1, what the command answered} | {0, the fence that was seen}
+-- args: fence, keep_ms (0: for ever), and the command without its key (nothing: the key is claimed)
+-- returns: {1, what the command answered} | {0, the fence that was seen} | {-1}: the second key holds no fence
 -- invariant: the greatest fence seen is noted before the command runs and never falls, so data is never written
---   under a fence below the one that stands beside it.
-local seen, fence, keep_ms = redis.call('GET', KEYS[2]) or '0', ARGV[1], tonumber(ARGV[2])
+--   under a fence below the one that is kept beside it.
+local seen, fence, keep_ms = redis.pcall('GET', KEYS[2]) or '0', ARGV[1], tonumber(ARGV[2])
+if type(seen) == 'table' or not (seen == '0' or string.match(seen, '^[1-9]%d*$')) then
+  return {-1}
+end
 -- As text of digits: a number of Lua holds 53 bits, a fence may have 63.
 if #seen > #fence or (#seen == #fence and seen > fence) then
   return {0, seen}

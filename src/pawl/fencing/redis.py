@@ -9,7 +9,7 @@ from datetime import timedelta
 from importlib.resources import files
 from typing import Any, Protocol, TypeAlias, cast
 
-from pawl.errors import ConfigurationError
+from pawl.errors import ConfigurationError, WrongKey
 from pawl.fencing._fence import Fenced, fence_of, stale
 
 __all__ = ["AsyncRedisGuard", "RedisGuard"]
@@ -71,16 +71,21 @@ class _BaseGuard:
 
     @staticmethod
     def _verdict(lease: Fenced | int, key: str, reply: list[Any]) -> Any:
+        if reply[0] == -1:
+            raise WrongKey(f"{_fence_key(key)} holds something that is no fence; nothing was written")
         if reply[0] == 0:
             raise stale(f"key {key}", lease, int(reply[1]))
         return reply[1] if len(reply) > 1 else None
 
 
 class RedisGuard(_BaseGuard):
-    """Runs commands on keys of Redis, unless a later holder wrote the key.
+    """Runs commands on keys of Redis, unless a later holder claimed or wrote the key.
+
+    Claim the key, read it, write it: without ``claim`` a late holder can still write between your read and your write.
 
     Beside each guarded key stands another, ``{key}:guard``, in the same slot of a cluster, with the greatest fence that
-    wrote it. Comparing, noting and writing are one script. Only what goes through a guard is guarded.
+    claimed or wrote it. Comparing, noting and writing are one script. Only what goes through a guard is guarded, and
+    only its first key: what ``MSET``, ``RENAME`` or ``SUNIONSTORE`` write to others is not.
 
     Args:
         client: A ``redis.Redis`` or ``redis.RedisCluster``. Its own retries apply: a command that must not run twice,
@@ -105,24 +110,30 @@ class RedisGuard(_BaseGuard):
             What the script answers for it, which is the command's own reply before redis-py makes it Python's.
 
         Raises:
-            StaleFence: A later holder wrote the key, or the lease is degraded. Nothing was written.
+            StaleFence: A later holder claimed or wrote the key, or the lease is degraded. Nothing was written.
+            WrongKey: ``{key}:guard`` holds something that is no fence. Nothing was written.
             ConfigurationError: A command that can never work.
         """
         key, keys, args = self._call(lease, command)
         return self._verdict(lease, key, self._script(keys=keys, args=args))
 
-    def note(self, lease: Fenced | int, key: str) -> None:
-        """Note that a holder was here, and run nothing: from now on, earlier ones are refused.
+    def claim(self, lease: Fenced | int, key: str) -> None:
+        """Write the fence of a lease beside a key and nothing else: from then on, earlier holders are refused.
+
+        Call it before you read what your write depends on.
 
         Args:
             lease: The lease, or its fence.
-            key: What it is about.
+            key: The key.
 
         Raises:
-            StaleFence: A later holder was here, or the lease is degraded.
+            StaleFence: A later holder claimed or wrote the key, or the lease is degraded.
+            WrongKey: ``{key}:guard`` holds something that is no fence.
         """
         keys, args = self._look(lease, key)
         self._verdict(lease, key, self._script(keys=keys, args=args))
+
+    note = claim
 
 
 class AsyncRedisGuard(_BaseGuard):
@@ -152,21 +163,27 @@ class AsyncRedisGuard(_BaseGuard):
             What the script answers for it, which is the command's own reply before redis-py makes it Python's.
 
         Raises:
-            StaleFence: A later holder wrote the key, or the lease is degraded. Nothing was written.
+            StaleFence: A later holder claimed or wrote the key, or the lease is degraded. Nothing was written.
+            WrongKey: ``{key}:guard`` holds something that is no fence. Nothing was written.
             ConfigurationError: A command that can never work.
         """
         key, keys, args = self._call(lease, command)
         return self._verdict(lease, key, await self._script(keys=keys, args=args))
 
-    async def note(self, lease: Fenced | int, key: str) -> None:
-        """Note that a holder was here, and run nothing: from now on, earlier ones are refused.
+    async def claim(self, lease: Fenced | int, key: str) -> None:
+        """Write the fence of a lease beside a key and nothing else: from then on, earlier holders are refused.
+
+        Call it before you read what your write depends on.
 
         Args:
             lease: The lease, or its fence.
-            key: What it is about.
+            key: The key.
 
         Raises:
-            StaleFence: A later holder was here, or the lease is degraded.
+            StaleFence: A later holder claimed or wrote the key, or the lease is degraded.
+            WrongKey: ``{key}:guard`` holds something that is no fence.
         """
         keys, args = self._look(lease, key)
         self._verdict(lease, key, await self._script(keys=keys, args=args))
+
+    note = claim
