@@ -106,6 +106,26 @@ def test_what_is_no_fence_is_refused(ask: Any, values: list[str], status: int) -
     assert problem["detail"]
 
 
+@pytest.mark.parametrize("method", ["post", "Post", "PoST", "put", "patch", "delete", "MOVE", "query", "x"])
+def test_a_method_counts_in_upper_and_lower_case_and_an_unknown_one_writes(ask: Any, method: str) -> None:
+    assert ask(method, "/tea", [])[0] == 428
+    fences = MemoryFences()
+    assert ask(method, "/tea", [str(NOW + 5)], fences=fences) == (200, {"fence": NOW + 5})
+    assert ask(method, "/tea", [str(NOW)], fences=fences)[0] == 412
+    assert ask(method.swapcase(), "/tea", [], methods={method})[0] == 428
+    assert ask("get", "/tea", [])[0] == ask("Options", "/tea", [])[0] == 200
+
+
+def test_a_request_that_reads_claims_with_the_fence_that_it_carries(ask: Any) -> None:
+    fences = MemoryFences()
+    assert ask("GET", "/tea", [str(NOW)], fences=fences) == (200, {"fence": NOW})
+    assert ask("GET", "/tea", [str(NOW + 5)], fences=fences)[0] == 200
+    for method in ("GET", "PUT"):
+        assert ask(method, "/tea", [str(NOW)], fences=fences)[0] == 412
+    assert ask("PUT", "/tea", [str(NOW + 5)], fences=fences)[0] == 200
+    assert ask("GET", "/tea", [], fences=fences)[0] == 200, "who writes nothing needs no fence"
+
+
 def test_reading_needs_no_fence_and_one_can_be_optional(ask: Any) -> None:
     assert ask("GET", "/tea", []) == (200, {"fence": None})
     assert ask("POST", "/tea", [], required=False)[0] == 200
@@ -144,7 +164,7 @@ def test_several_processes_share_their_fences_in_redis(server: Server) -> None:
 
 def test_fences_that_cannot_be_asked_refuse(ask: Any) -> None:
     class Down:
-        def note(self, lease: Any, key: str, /) -> None:
+        def claim(self, lease: Any, key: str, /) -> None:
             raise redis.ConnectionError("gone")
 
     down: Fences = Down()
@@ -155,13 +175,13 @@ def test_fences_that_cannot_be_asked_refuse(ask: Any) -> None:
 
 def test_a_fence_is_forgotten_after_its_time_and_not_before(ask: Any) -> None:
     fences = MemoryFences(keep=0.2)
-    fences.note(5, "tea")
+    fences.claim(5, "tea")
     with pytest.raises(pawl.StaleFence):
-        fences.note(4, "tea")
+        fences.claim(4, "tea")
     time.sleep(0.3)
-    fences.note(4, "tea")
+    fences.claim(4, "tea")
     time.sleep(0.3)
-    fences.note(1, "salt")
+    fences.claim(1, "salt")
     assert list(fences._seen) == ["salt"]
 
 

@@ -1,8 +1,9 @@
 """Fences over HTTP: middleware that refuses requests of holders that were overtaken.
 
-A request carries its fence in the header ``Pawl-Fence``. The greatest one that was seen for a resource stands; a lower
-one is refused. What the application writes after that is guarded only if the store compares too: between the look and
-the write, a later holder may come.
+A request carries its fence in the header ``Pawl-Fence``. The greatest one that was seen for a resource is kept; a lower
+one is refused. A request that reads claims the resource with the fence that it carries, so send it there too: claim,
+read, write. What the application writes after that is guarded only if the store compares too: between the look and the
+write, a later holder may come.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ __all__ = ["HEADER", "AsgiFences", "Fences", "MemoryFences", "WsgiFences", "fenc
 HEADER = "Pawl-Fence"
 """The header that carries the fence of a request."""
 
-_WRITING = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+_SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 _DIGITS = re.compile(r"[1-9][0-9]{0,18}")
 _DAY = 86400.0
 
@@ -38,7 +39,7 @@ _Refusal: TypeAlias = tuple[HTTPStatus, str, str]
 class Fences(Protocol):
     """Where the greatest fences are kept: ``MemoryFences``, ``RedisGuard``, ``AsyncRedisGuard``, or one's own."""
 
-    def note(self, lease: Fenced | int, key: str, /) -> Awaitable[None] | None:
+    def claim(self, lease: Fenced | int, key: str, /) -> Awaitable[None] | None:
         """Note a fence, or raise ``StaleFence`` if a greater one is known."""
         ...
 
@@ -84,8 +85,8 @@ class MemoryFences:
         self._lock = threading.Lock()
         self._seen: OrderedDict[str, tuple[int, float]] = OrderedDict()
 
-    def note(self, lease: Fenced | int, key: str, /) -> None:
-        """Note a fence.
+    def claim(self, lease: Fenced | int, key: str, /) -> None:
+        """Note a fence: from then on, lower ones are refused.
 
         Args:
             lease: The lease, or its fence.
@@ -104,24 +105,29 @@ class MemoryFences:
         if seen > fence:
             raise stale(f"resource {key}", lease, seen)
 
+    note = claim
+
 
 class _Rules:
     __slots__ = ("_ahead", "_methods", "_required")
 
-    def __init__(self, methods: Collection[str], *, required: bool, ahead: float) -> None:
+    def __init__(self, methods: Collection[str] | None, *, required: bool, ahead: float) -> None:
         if isinstance(methods, str):
             raise ConfigurationError(
                 f"methods is the text {methods!r:.40}; give a collection such as {{'POST'}}"
             )
-        self._methods = frozenset(method.upper() for method in methods)
+        self._methods = None if methods is None else frozenset(method.upper() for method in methods)
         self._required: bool = required
         self._ahead: float = _seconds(ahead, "ahead")
 
     def read(self, method: str, values: list[str]) -> int | _Refusal:
-        """The fence of a request: 0 where none is needed, or why it is refused."""
-        if method not in self._methods or (not values and not self._required):
-            return 0
+        """The fence of a request: 0 where it has and needs none, or why it is refused."""
         if not values:
+            # Servers hand the method on as it came, and frameworks change its case: "post" is a POST.
+            upper = method.upper()
+            writes = upper not in _SAFE if self._methods is None else upper in self._methods
+            if not writes or not self._required:
+                return 0
             text = f"send the fence of the lease under which this is written, as {HEADER}"
             return HTTPStatus.PRECONDITION_REQUIRED, "FENCE_MISSING", text
         if values == ["0"]:
@@ -157,16 +163,17 @@ class AsgiFences:
 
     A refusal is a ``problem+json``: 412 with ``CONCURRENT_MODIFICATION`` where a greater fence was seen or the fence is
     0, 428 where it is missing, 400 where it is no fence, 503 where the fences could not be looked up. The application
-    finds the fence at ``scope["pawl.fence"]``, for its own store. Callers must be ones that are trusted: whoever may
-    write may also send a fence that shuts the others out, up to ``ahead``.
+    finds the fence at ``scope["pawl.fence"]``, for its own store. Callers must be ones that are trusted: whoever gets
+    as far as this may send a fence that shuts the others out, up to ``ahead``.
 
     Args:
         app: The application.
         fences: Where the greatest fences are kept; default ``MemoryFences()``, right only for a service of one
             process. ``AsyncRedisGuard`` for several.
         resource: What a request is about, from its scope; None lets it pass. Default: its path.
-        methods: Which methods need a fence; default POST, PUT, PATCH, DELETE.
-        required: Whether a request without a fence is refused; default True.
+        methods: Which methods need a fence, in upper or lower case; None: all but GET, HEAD, OPTIONS and TRACE. A fence
+            that comes with another method counts all the same: it claims the resource.
+        required: Whether a request that needs a fence is refused without one; default True.
         ahead: How many seconds a fence may lie ahead of this machine's clock; default 86400, a day.
 
     Raises:
@@ -181,7 +188,7 @@ class AsgiFences:
         *,
         fences: Fences | None = None,
         resource: Callable[[_Scope], str | None] | None = None,
-        methods: Collection[str] = _WRITING,
+        methods: Collection[str] | None = None,
         required: bool = True,
         ahead: float = _DAY,
     ) -> None:
@@ -213,7 +220,7 @@ class AsgiFences:
         if isinstance(fence, tuple) or not fence:
             return fence
         try:
-            waiting = self._fences.note(fence, resource)
+            waiting = self._fences.claim(fence, resource)
             if inspect.isawaitable(waiting):
                 await waiting
         except StaleFence as error:
@@ -265,13 +272,13 @@ class WsgiFences:
         *,
         fences: Fences | None = None,
         resource: Callable[[dict[str, Any]], str | None] | None = None,
-        methods: Collection[str] = _WRITING,
+        methods: Collection[str] | None = None,
         required: bool = True,
         ahead: float = _DAY,
     ) -> None:
         self._app = app
         self._fences: Fences = MemoryFences() if fences is None else fences
-        if inspect.iscoroutinefunction(self._fences.note):
+        if inspect.iscoroutinefunction(self._fences.claim):
             raise ConfigurationError("these fences are of asyncio; WSGI takes MemoryFences or RedisGuard")
         self._resource: Callable[[dict[str, Any]], str | None] = resource or _path_info
         self._rules = _Rules(methods, required=required, ahead=ahead)
@@ -296,7 +303,7 @@ class WsgiFences:
         if isinstance(fence, tuple) or not fence:
             return fence
         try:
-            self._fences.note(fence, resource)
+            self._fences.claim(fence, resource)
         except StaleFence as error:
             return _stale(error)
         except (PawlError, OSError, _store_errors()) as error:
