@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import shutil
 import socket as sockets
+import sqlite3
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -97,6 +98,7 @@ def mysql(folder: Path) -> Iterator[Any]:
         pytest.skip("no MariaDB on this machine")
     user = _given_up(folder)
     common = [f"--datadir={folder}/data", "--skip-log-bin", "--innodb-buffer-pool-size=8M"]
+    common.append("--innodb-flush-log-at-trx-commit=0")
     user["env"] = {**os.environ, "TMPDIR": str(folder)}
     made = [install, "--no-defaults", *common, "--auth-root-authentication-method=normal", "--skip-test-db"]
     _done(made, folder, user)
@@ -115,3 +117,56 @@ def mysql(folder: Path) -> Iterator[Any]:
             cursor.execute("CREATE DATABASE pawl")
             cursor.execute("USE pawl")
         yield connection
+
+
+def again(dialect: str, connection: Any) -> Any:
+    """Another connection to the database of that one."""
+    if dialect == "sqlite":
+        (path,) = (row[2] for row in connection.execute("PRAGMA database_list") if row[1] == "main")
+        made = sqlite3.connect(path, timeout=0, isolation_level=None)
+        made.execute("PRAGMA synchronous = OFF")
+        made.execute("PRAGMA journal_mode = MEMORY")
+        return made
+    if dialect == "postgresql":
+        import psycopg
+
+        return psycopg.connect(host=connection.info.host, user="pawl", dbname="postgres")
+    import pymysql
+
+    return pymysql.connect(unix_socket=connection.unix_socket, user="root", database="pawl")
+
+
+def engine(dialect: str, connection: Any) -> Any:
+    """An engine of SQLAlchemy for the database of that connection."""
+    import sqlalchemy
+
+    urls = {"sqlite": "sqlite://", "postgresql": "postgresql+psycopg://", "mysql": "mysql+pymysql://"}
+    if dialect != "sqlite":
+        return sqlalchemy.create_engine(urls[dialect], creator=lambda: again(dialect, connection))
+    (path,) = (row[2] for row in connection.execute("PRAGMA database_list") if row[1] == "main")
+    return sqlalchemy.create_engine(f"sqlite:///{path}")
+
+
+def impatient(dialect: str, connection: Any) -> Any:
+    """Another connection, without transactions, that gives up at once where a row is locked."""
+    made = again(dialect, connection)
+    if dialect != "sqlite":
+        if dialect == "postgresql":
+            made.autocommit = True
+        else:
+            made.autocommit(True)
+        words = {"postgresql": "SET lock_timeout = '20ms'", "mysql": "SET innodb_lock_wait_timeout = 0"}
+        made.cursor().execute(words[dialect])
+    return made
+
+
+def tried(connection: Any, statement: str, values: Any = ()) -> bool:
+    """Whether a statement was run; False where it would have waited for a lock."""
+    import psycopg.errors
+    import pymysql
+
+    try:
+        connection.cursor().execute(statement, values)
+    except (sqlite3.OperationalError, psycopg.errors.LockNotAvailable, pymysql.OperationalError):
+        return False
+    return True

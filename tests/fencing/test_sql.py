@@ -5,35 +5,19 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
+import psycopg
+import pymysql
 import pytest
 import sqlglot
 
 import pawl
 from pawl.fencing import Dialect, FencedTable, fence_of
 from pawl.testing.servers import Server
-from tests.fencing import databases
+from tests.fencing.conftest import DIALECTS
 
-DIALECTS: tuple[Dialect, ...] = ("sqlite", "postgresql", "mysql")
 READ = {"sqlite": "sqlite", "postgresql": "postgres", "mysql": "mysql"}
-
-
-@contextmanager
-def sqlite(folder: Path) -> Iterator[Any]:
-    with sqlite3.connect(folder / "db") as connection:
-        yield connection
-    connection.close()
-
-
-@pytest.fixture(scope="module", params=DIALECTS)
-def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A dialect and a connection to a real database of it."""
-    opened = {"sqlite": sqlite, "postgresql": databases.postgresql, "mysql": databases.mysql}[request.param]
-    with opened(tmp_path_factory.mktemp(request.param)) as connection:
-        yield request.param, connection
 
 
 @pytest.fixture
@@ -123,6 +107,85 @@ def test_a_degraded_lease_is_refused(stock: Any) -> None:
     assert caught.value.name == "stock:tea"
 
 
+@pytest.mark.parametrize("how", ["claim", "update", "put"])
+def test_a_row_without_a_fence_counts_as_fence_0(database: Any, how: str) -> None:
+    dialect, connection = database
+    cursor = connection.cursor()
+    cursor.execute("DROP TABLE IF EXISTS stock")
+    cursor.execute("CREATE TABLE stock (product VARCHAR(20) PRIMARY KEY, pieces INTEGER, fence BIGINT)")
+    cursor.execute("INSERT INTO stock VALUES ('tea', 10, NULL)")
+    table = FencedTable("stock", key="product", dialect=dialect)
+    values = {"product": "tea"} | ({} if how == "claim" else {"pieces": 9})
+    assert getattr(table, how)(cursor, 5, **values) in (True, None)
+    assert row(cursor) == ("tea", 10 if how == "claim" else 9, 5)
+    with pytest.raises(pawl.StaleFence):
+        getattr(table, how)(cursor, 4, **values)
+    connection.rollback()
+
+
+def test_a_claim_refuses_earlier_holders_before_anything_is_written(stock: Any) -> None:
+    table, cursor, _ = stock
+    assert table.claim(cursor, 100, product="tea") is True
+    assert table.claim(cursor, 200, product="tea") is True
+    assert table.claim(cursor, 200, product="tea") is True
+    for late in (table.claim, lambda *call, **key: table.update(*call, **key, left=0)):
+        with pytest.raises(pawl.StaleFence, match="200"):
+            late(cursor, 199, product="tea")
+    assert row(cursor) == ("tea", 10, 200)
+    assert table.claim(cursor, 5, product="salt") is False
+
+
+def test_a_claim_inserts_what_is_missing_and_leaves_what_is_there(stock: Any) -> None:
+    table, cursor, _ = stock
+    assert table.claim(cursor, 5, product="salt", left=1) is True
+    assert table.claim(cursor, 6, product="salt", left=2) is True
+    assert table.claim(cursor, 6, product="tea", left=2) is True
+    with pytest.raises(pawl.StaleFence):
+        table.claim(cursor, 5, product="salt", left=3)
+    cursor.execute("SELECT * FROM stock ORDER BY product")
+    assert [tuple(found) for found in cursor.fetchall()] == [("salt", 1, 6), ("tea", 10, 6)]
+
+
+@pytest.fixture(params=["id", "email"])
+def accounts(database: Any, request: pytest.FixtureRequest) -> Iterator[Any]:
+    """A table whose rows have two unique keys, guarded by one or the other of them."""
+    dialect, connection = database
+    cursor = connection.cursor()
+    cursor.execute("DROP TABLE IF EXISTS accounts")
+    text = "id INTEGER PRIMARY KEY, email VARCHAR(20) UNIQUE, v INTEGER, fence BIGINT NOT NULL DEFAULT 0"
+    cursor.execute(f"CREATE TABLE accounts ({text})")
+    cursor.execute("INSERT INTO accounts VALUES (1, 'a', 10, 100), (2, 'b', 20, 100)")
+    connection.commit()
+    yield FencedTable("accounts", key=request.param, dialect=dialect), cursor, connection
+    connection.rollback()
+    cursor.close()
+
+
+@pytest.mark.parametrize("how", ["put", "claim"])
+@pytest.mark.parametrize("fence", [50, 100, 200])
+@pytest.mark.parametrize("values", [
+    {"id": 3, "email": "a", "v": 0}, {"id": 1, "email": "c", "v": 0},
+    {"id": 2, "email": "a", "v": 0}, {"id": 1, "email": "b", "v": 0},
+])  # fmt: skip
+def test_no_row_of_another_key_is_written_and_none_is_reported(
+    accounts: Any, how: str, fence: int, values: dict[str, Any]
+) -> None:
+    table, cursor, connection = accounts
+    before = {1: (1, "a", 10), 2: (2, "b", 20)}
+    try:
+        getattr(table, how)(cursor, fence, **values)
+    except (pawl.StaleFence, sqlite3.IntegrityError, psycopg.IntegrityError, pymysql.IntegrityError):
+        connection.rollback()
+        expected = before
+    else:
+        # It was done: on the row of the key, and on no other.
+        (number,) = (n for n, found in before.items() if values[table.key[0]] in found)
+        assert fence >= 100
+        expected = {**before, number: (values["id"], values["email"], 0) if how == "put" else before[number]}
+    cursor.execute("SELECT id, email, v FROM accounts ORDER BY v DESC")
+    assert sorted(tuple(found) for found in cursor.fetchall()) == sorted(expected.values())
+
+
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_the_text_is_of_the_dialect_and_compares_in_the_statement_that_writes(dialect: Dialect) -> None:
     table = FencedTable("shop.stock", key=("product", "place"), dialect=dialect, paramstyle="named")
@@ -133,18 +196,22 @@ def test_the_text_is_of_the_dialect_and_compares_in_the_statement_that_writes(di
     conditions = [node.this.name for node in update.args["where"].find_all(sqlglot.exp.EQ)]
     (least,) = update.args["where"].find_all(sqlglot.exp.LTE)
     assert sorted(conditions) == ["place", "product"]
-    assert (least.this.name, least.expression.name) == ("fence", "fence")
+    assert isinstance(least.this, sqlglot.exp.Coalesce)
+    assert (least.this.this.name, least.expression.name) == ("fence", "fence")
     assert [node.this.name for node in update.expressions] == ["left", "order", "fence"]
     put = sqlglot.parse_one(table.put_statement("left", "order"), read=READ[dialect])
     assert isinstance(put, sqlglot.exp.Insert)
     assert put.args["conflict"] is not None
     assert len(list(put.args["conflict"].find_all(sqlglot.exp.LTE))) == (3 if dialect == "mysql" else 1)
+    claim = sqlglot.parse_one(table.claim_statement("left"), read=READ[dialect])
+    assert isinstance(claim, sqlglot.exp.Insert)
+    assert len(claim.args["conflict"].expressions) == 1, "only the fence is written to a row that is there"
 
 
 def test_the_placeholders_are_those_of_the_driver() -> None:
     named = FencedTable("t", key="id", dialect="postgresql", paramstyle="named")
-    assert named.guard == '"fence" <= :fence'
-    assert FencedTable("t", key="id", dialect="mysql", fence="f").guard == "`f` <= %(f)s"
+    assert named.guard == 'COALESCE("fence", 0) <= :fence'
+    assert FencedTable("t", key="id", dialect="mysql", fence="f").guard == "COALESCE(`f`, 0) <= %(f)s"
 
 
 @pytest.mark.parametrize(
