@@ -1,9 +1,10 @@
 """Guards that compare fences: for SQL, SQLAlchemy, Redis and HTTP.
 
 A lock cannot stop a holder that was paused and writes late; what it writes to can. Each guard here keeps the greatest
-fence that it has seen beside the data and refuses a lower one with ``StaleFence``. Fence 0, that of a degraded lease,
-is always refused. Only fences of an exclusive lock may be used so: those of a semaphore, or of readers, do no more than
-order the grants.
+fence that it has seen beside the data and refuses a lower one with ``StaleFence``. The rule is claim, read, write:
+``claim`` writes the fence before anything is read, so that no earlier holder can change what was read. Fence 0, that of
+a degraded lease, is always refused. Only fences of an exclusive lock may be used so: those of a semaphore, or of
+readers, do no more than order the grants.
 """
 
 from __future__ import annotations
