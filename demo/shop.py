@@ -89,6 +89,21 @@ class Shop:
         """Count the orders that are neither sold nor refused."""
         return int(self._db.execute("SELECT count(*) FROM orders WHERE state = 'open'").fetchone()[0])
 
+    def claim(self, fence: int) -> None:
+        """Write the fence before anything is read: from then on, earlier holders cannot change what is read.
+
+        Args:
+            fence: The lease's fence.
+
+        Raises:
+            StaleWrite: a holder with a higher fence was there.
+        """
+        claimed = self._db.execute(
+            "UPDATE stock SET fence = ? WHERE product = ? AND fence <= ?", (fence, PRODUCT, fence)
+        )
+        if claimed.rowcount != 1:
+            raise StaleWrite(f"fence {fence} is older than the one of the last holder")
+
     def pieces(self) -> int:
         """Read how many pieces there are: the first half of read-modify-write."""
         return int(self._db.execute("SELECT pieces FROM stock WHERE product = ?", (PRODUCT,)).fetchone()[0])
@@ -105,7 +120,7 @@ class Shop:
             True when the order got a piece, False when it was told "sold out".
 
         Raises:
-            StaleWrite: a holder with a higher fence has written since.
+            StaleWrite: a holder with a higher fence has been there since.
         """
         left = max(0, pieces_read - 1)
         state = "sold" if pieces_read > 0 else "refused"
@@ -115,7 +130,7 @@ class Shop:
                 (left, fence, PRODUCT, fence),
             )
             if written.rowcount != 1:
-                raise StaleWrite(f"fence {fence} is older than the one of the last write")
+                raise StaleWrite(f"fence {fence} is older than the one of the last holder")
             self._db.execute("UPDATE orders SET state = ? WHERE id = ?", (state, order))
             self._db.execute(
                 "INSERT INTO journal (fence, worker, pieces) VALUES (?, ?, ?)", (fence, self._worker, left)

@@ -84,6 +84,7 @@ def work_locked(task: Task, shop: Shop) -> None:
 
 
 def _sell(task: Task, shop: Shop, order: int, fence: int, grants: int) -> None:
+    shop.claim(fence)
     pieces = shop.pieces()
     if grants == task.freeze_at:
         tell("frozen", fence=fence)

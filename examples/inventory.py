@@ -1,4 +1,4 @@
-"""Sell what is in stock and no more, also when a seller is paused past its lease: the database compares fences."""
+"""Sell what is in stock and no more, also when a seller is paused past its lease: claim the row, read it, write it."""
 
 import sqlite3
 import tempfile
@@ -23,6 +23,9 @@ def sell(client: pawl.Client, path: str, product: str) -> bool:
     database = sqlite3.connect(path, isolation_level=None, timeout=30)
     try:
         with client.lock(f"stock:{product}", timeout=30) as lease:
+            STOCK.claim(
+                database.cursor(), lease, product=product
+            )  # before the read: from here nobody late gets in
             left = left_of(database, product)
             if left == 0:
                 return False
@@ -37,6 +40,7 @@ def sell_late(client: pawl.Client, path: str, product: str) -> bool:
     database = sqlite3.connect(path, isolation_level=None, timeout=30)
     try:
         with client.lock(f"stock:{product}", ttl=0.2, renew=False, on_exit="warn") as lease:
+            STOCK.claim(database.cursor(), lease, product=product)
             left = left_of(database, product)
             time.sleep(0.5)  # its lease ends here, and another one sells
             with pawl.connect() as other:
