@@ -16,7 +16,7 @@ from pawl.topology.url import parse_target, parse_url
 from pawl.transport.connect import endpoint_of
 from pawl.transport.handed import target_of
 
-__all__ = ["find_target"]
+__all__ = ["find_target", "shown_of"]
 
 
 def find_target(
@@ -63,7 +63,46 @@ def find_target(
         found = target_of(target)
         if credentials:
             raise ConfigurationError("a client brings its own credentials: give them there, or pass a URL")
-    return (lambda: found) if isinstance(found, Endpoint) else found
+    return _Fixed(found) if isinstance(found, Endpoint) else found
+
+
+def shown_of(target: Target) -> str:
+    """The address of what ``find_target`` found, without credentials: equal for all clients of it."""
+    return str(getattr(target, "shown", ""))
+
+
+class _Fixed:
+    """One server, whose address is known.
+
+    Args:
+        endpoint: Where it is.
+    """
+
+    __slots__ = ("_endpoint", "shown")
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+        self.shown: str = endpoint.shown
+
+    def __call__(self) -> Endpoint:
+        return self._endpoint
+
+
+class _Embedded:
+    """The embedded server, which is started once it is asked for.
+
+    Args:
+        state_dir: Its folder; None: the usual one.
+    """
+
+    __slots__ = ("_state_dir", "shown")
+
+    def __init__(self, state_dir: str | None) -> None:
+        self._state_dir = state_dir
+        self.shown: str = f"embedded://{state_dir or ''}"
+
+    def __call__(self) -> Endpoint:
+        return Endpoint("unix", self.shown, {"path": str(embedded.ensure(self._state_dir).socket)})
 
 
 def _nearby(url: str, credentials: Credentials) -> Callable[[], Endpoint] | Place:
@@ -99,8 +138,4 @@ def _embedded(state_dir: str | None, credentials: Credentials) -> Callable[[], E
     if credentials:
         raise ConfigurationError("the embedded server asks for no credentials: its socket is yours alone")
 
-    def find() -> Endpoint:
-        path = str(embedded.ensure(state_dir).socket)
-        return Endpoint("unix", f"embedded://{state_dir or ''}", {"path": path})
-
-    return find
+    return _Embedded(state_dir)

@@ -13,7 +13,7 @@ from pawl._factory import LockKwargs, Settings, live_clients, plan_of
 from pawl._multi import multi_plan
 from pawl._permits import PermitKwargs, plan_of_semaphore, plans_of_rwlock
 from pawl._quorum import check_options, for_loop, probe_for
-from pawl._target import find_target
+from pawl._target import find_target, shown_of
 from pawl.aio.barrier import AsyncBarrier
 from pawl.aio.election import AsyncElection
 from pawl.aio.latch import AsyncLatch
@@ -392,6 +392,7 @@ class AsyncClient:
             runtime = for_loop(loop, self._target, self._settings)
             engine = make_engine(runtime, self, self._settings.setup)
             engine.quorum = self._settings.redlock
+            engine.server = shown_of(self._target)
             engine.probe, engine.strict = probe_for(self._settings), self._settings.strict
             runtime.on_move = doubter(engine)
             engine.closed = self._closed

@@ -79,6 +79,7 @@ class Engine:
         counters: What happened how often.
         epoch: Raised by a fork: leases of an older epoch belong to the parent.
         probe: Asks the server what it is, or None.
+        server: Its address, without credentials.
         look_at: When the upkeep is to ask it.
         looked: Whether it did.
         strict: True until the server was found to keep every promise, for a client that insists on it.
@@ -115,6 +116,7 @@ class Engine:
         self.breaker: Breaker | None = None
         self.observer: Observers | None = None
         self.probe: Call | None = None
+        self.server: str = ""
         self.look_at: float = inf
         self.looked: bool = False
         self.strict: bool = False

@@ -1,9 +1,11 @@
 """What a lock does while the server cannot be reached, where its user wants that: go on under less protection.
 
-``local``: one holder at a time in this process, for all its threads, tasks and clients. ``open``: everybody goes on.
-Both are told by ``lease.degraded``, logged once per name, and counted. A degraded lease has no fence: 0 is below every
-fence, so whatever checks fences refuses it. Once the server answers, the next acquisition is an ordinary one again; it
-comes after the degraded holder of this process.
+``local``: one holder at a time in this process, for all its threads, tasks and clients of the same address. ``open``:
+everybody goes on. Both are told by ``lease.degraded``, logged once per name, and counted. A degraded lease has no
+fence: 0 is below every fence, so whatever checks fences refuses it. Once the server answers, the next acquisition is an
+ordinary one again, also of who waited behind a degraded holder; it comes after that holder.
+
+What is no outage is no reason: where something else answers, or TLS fails, the error is raised.
 """
 
 from __future__ import annotations
@@ -13,19 +15,21 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, nullcontext
 from math import inf
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, TypeAlias
 
 from pawl.core.claim import STOP_POLL, StopSignal, check_stop
-from pawl.core.handover import Turn
+from pawl.core.faults import passes
+from pawl.core.handover import Place, Turn
+from pawl.core.runtime import Fault
 from pawl.core.tenure import Tenure
-from pawl.errors import BackendUnavailable, QuorumNotReached
+from pawl.errors import BackendUnavailable, DeadlockDetected, QuorumNotReached
 
 if TYPE_CHECKING:
     from pawl.core.claim import Claim
     from pawl.core.engine import Engine
-    from pawl.core.handover import Place, Sleeper
     from pawl.core.lease import BaseLease
     from pawl.core.operations import NewLease, Plan
+    from pawl.core.primitive import Primitive
     from pawl.core.runtime import Parker, Runtime
 
 __all__ = ["Shelter", "forget_shelters", "guard", "sheltered"]
@@ -33,8 +37,12 @@ __all__ = ["Shelter", "forget_shelters", "guard", "sheltered"]
 log: logging.Logger = logging.getLogger("pawl.degraded")
 
 _LOOK = 0.1
-_lines: dict[str, deque[_Turn]] = {}
-_told: set[tuple[str, str]] = set()
+
+_Spot: TypeAlias = "tuple[str, str]"
+"""Which server, and which of its keys."""
+
+_lines: dict[_Spot, deque[_Turn]] = {}
+_told: set[tuple[str, _Spot]] = set()
 _MOST_TOLD = 10_000
 
 
@@ -61,71 +69,106 @@ class _Turn:
         self.served: bool = False
 
 
-def _join(key: str, runtime: Runtime) -> _Turn | None:
-    """Stand in the line of a key; None: nobody was there, and it is taken now."""
+def _join(spot: _Spot, runtime: Runtime, slot: _Slot) -> _Turn | None:
+    """Stand in the line of a key; None: nobody was there, and the slot has it now."""
+    fresh: deque[_Turn] = deque()
     with guard.mutex:
-        line = _lines.get(key)
+        line = _lines.get(spot)
         if line is None:
-            _lines[key] = deque()
+            # No call in between: Ctrl-C finds it taken by the slot, or by nobody.
+            _lines[spot] = fresh
+            slot.spot = spot
             return None
         turn = _Turn(runtime)
         line.append(turn)
         return turn
 
 
-def _withdraw(key: str, turn: _Turn) -> bool:
+def _withdraw(spot: _Spot, turn: _Turn) -> bool:
     """Leave the line; False: the turn came first."""
     with guard.mutex:
         if turn.served:
             return False
-        _lines[key].remove(turn)
+        _lines[spot].remove(turn)
         return True
 
 
-def _free(key: str) -> None:
+def _free(spot: _Spot) -> None:
     """Give it to the next in line."""
     with guard.mutex:
-        line = _lines.get(key)
+        line = _lines.get(spot)
         if not line:
-            _lines.pop(key, None)
+            _lines.pop(spot, None)
             return
         turn = line.popleft()
         turn.served = True
     turn.runtime.at_home(turn.parker.unpark)
 
 
-class Shelter:
-    """The place of a degraded tenure: its end is known to this process alone.
+class _Slot:
+    """The turn of one holder, for as long as its call or any of its leases lasts.
 
     Args:
-        key: The key whose line it holds; None for ``open``.
+        spot: The key whose line it holds; None for ``open``, and until the turn has come.
     """
 
-    __slots__ = ("_key", "keeper", "streak")
+    __slots__ = ("_over", "spot", "tenures")
 
-    sleepers: tuple[Sleeper, ...] = ()
-    """Nobody waits here: who waits for it stands in the line of its key."""
+    def __init__(self, spot: _Spot | None) -> None:
+        self.spot: _Spot | None = spot
+        self.tenures: list[Tenure] = []
+        self._over = False
 
-    def __init__(self, key: str | None) -> None:
-        self.keeper: Any = None
-        self.streak: int = 0
-        self._key: str | None = key
+    def end(self, tenure: Tenure | None = None) -> None:
+        """One of its leases, or the call, has ended: the last of them frees the line. Safe to repeat."""
+        with guard.mutex:
+            if tenure in self.tenures:
+                self.tenures.remove(tenure)
+            if self._over or self.tenures:
+                return
+            self._over = True
+        if self.spot is not None:
+            _free(self.spot)
 
-    def leave(self) -> None:
+    def has_room(self, plan: Plan, held: Tenure) -> bool:
+        """Whether its holder may take the same name once more, as it might on the server."""
+        limit = getattr(plan.primitive, "permits", 0)
+        if limit:
+            return sum(map(_weight, (plan.primitive, *(one.primitive for one in self.tenures)))) <= limit
+        return plan.counted or plan.primitive.raised_by(held.primitive, held.token) is not None
+
+
+def _weight(primitive: Primitive) -> int:
+    return int(getattr(primitive, "mode", "1"))
+
+
+class Shelter(Place):
+    """The place of a degraded tenure, in which nobody waits: its end is known to this process alone.
+
+    Args:
+        slot: What it holds.
+        tenure: The tenure.
+    """
+
+    def __init__(self, slot: _Slot, tenure: Tenure) -> None:
+        super().__init__(slot.spot, guard.mutex, {}, tenure)
+        self.slot: _Slot = slot
+        self._tenure = tenure
+        slot.tenures.append(tenure)
+
+    def close(self) -> None:
         """End it; safe to repeat."""
-        key, self._key = self._key, None
-        if key is not None:
-            _free(key)
+        self.slot.end(self._tenure)
 
     def hand_over(self, tenure: Tenure, now: float, number: int | None = None) -> Turn:  # noqa: ARG002 - as a place of the server's names
         """The end of a release: the server has no part in it."""
         tenure.used += 1
-        self.leave()
+        self.close()
         return Turn.HANDED
 
     def pass_claim(self, claim: Claim, turn: int) -> bool:  # noqa: ARG002 - there is none to pass on
         """The end by loss."""
-        self.leave()
+        self.close()
         return True
 
 
@@ -152,31 +195,65 @@ async def sheltered(
     Returns:
         The lease, or None if somebody else holds it and the time is up.
     """
-    runtime, key = engine.runtime, plan.primitive.key
+    runtime, spot = engine.runtime, _spot(engine, plan)
     began = runtime.now()
     end = None if timeout is None else began + timeout
     local = plan.options.on_unavailable == "local"
-    # Somebody of this process may hold it without the server: nobody passes him by, whatever the server says.
-    # But the holder himself is: he takes it again, or is told that he has it.
-    mine = local and key in _lines and (who, key) not in engine.held
-    if mine and not await _enter(engine, plan, end, stop):
-        return None
+    slot: _Slot | None = None if local else _Slot(None)
     try:
-        lease = await take(_left(runtime, end, timeout))
-    except (BackendUnavailable, QuorumNotReached) as error:
-        if local and not mine and not await _enter(engine, plan, end, stop):
-            return None
-        lease = _degrade(engine, plan, new_lease, who, error)
-        if engine.observer is not None:
-            engine.observer.acquired(lease._tenure, began, contended=False)
-        return lease
-    except BaseException:
-        if mine:
-            _free(key)
-        raise
-    if mine:
-        _free(key)
-    return lease
+        # Somebody of this process may hold it without the server: nobody passes him by but himself.
+        if local and spot in _lines and (who, plan.primitive.key) not in engine.held:
+            slot = _Slot(None)
+            if await _enter(engine, spot, plan, slot, end, stop) is None:
+                return None
+        while True:
+            try:
+                return await take(_left(runtime, end, timeout))
+            except (BackendUnavailable, QuorumNotReached) as error:
+                if _is_lasting(error):
+                    raise
+                failure = error
+            slot = slot or _held_slot(engine, plan, who)
+            if slot is None:
+                slot = _Slot(None)
+                waited = await _enter(engine, spot, plan, slot, end, stop)
+                if waited is None:
+                    return None
+                if waited:
+                    # That was the answer from before the wait: by now somebody may hold it on the server.
+                    continue
+            return _degrade(engine, plan, new_lease, who, failure, slot, began)
+    finally:
+        if slot is not None:
+            slot.end()
+
+
+def _spot(engine: Engine, plan: Plan) -> _Spot:
+    return engine.server, plan.primitive.key
+
+
+def _is_lasting(error: Exception) -> bool:
+    """Whether no wait can help: something else answers there, or TLS fails. That is a mistake, and no outage."""
+    cause = error.__cause__
+    return isinstance(cause, Fault) and (cause.final or not passes(cause.kind))
+
+
+def _held_slot(engine: Engine, plan: Plan, who: object) -> _Slot | None:
+    """What the caller holds itself, without the server, and would wait for; None: it does not.
+
+    Raises:
+        DeadlockDetected: It holds it, and may not take it once more.
+    """
+    name, held = plan.primitive.name, engine.held.get((who, plan.primitive.key))
+    place = None if held is None else held.place
+    if held is None or not isinstance(place, Shelter) or not held.live:
+        return None
+    if not place.slot.has_room(plan, held):
+        text = "this thread or task holds it without the server, which does not answer, and would wait for itself"
+        raise DeadlockDetected(
+            f"acquire {name!r}: {text}", name=name, holder=held.token.partition("@")[2], cycle=(name, name)
+        )
+    return place.slot
 
 
 def _left(runtime: Runtime, end: float | None, timeout: float | None) -> float | None:
@@ -185,33 +262,47 @@ def _left(runtime: Runtime, end: float | None, timeout: float | None) -> float |
     return max(1e-9, end - runtime.now())
 
 
-async def _enter(engine: Engine, plan: Plan, end: float | None, stop: StopSignal | None) -> bool:
-    """Stand in the local line until the turn comes; False if the time is up first."""
-    runtime, key = engine.runtime, plan.primitive.key
-    turn = _join(key, runtime)
+async def _enter(
+    engine: Engine, spot: _Spot, plan: Plan, slot: _Slot, end: float | None, stop: StopSignal | None
+) -> bool | None:
+    """Stand in the local line until the turn comes: True if others were before, None if the time is up first."""
+    runtime = engine.runtime
+    turn = _join(spot, runtime, slot)
     if turn is None:
-        return True
+        return False
     try:
         while not turn.served:
             left = _LOOK if end is None else min(_LOOK, end - runtime.now())
-            if left <= 0 and _withdraw(key, turn):
-                return False
+            if left <= 0 and _withdraw(spot, turn):
+                return None
             await turn.parker.park(max(0.0, left if stop is None else min(left, STOP_POLL)))
             if not turn.served:
                 engine.check_open(plan.primitive.name)
                 check_stop(stop, plan.primitive.name)
     except BaseException:
-        if not _withdraw(key, turn):
-            _free(key)
+        if not _withdraw(spot, turn):
+            _free(spot)
         raise
+    slot.spot = spot
     return True
 
 
-def _degrade(engine: Engine, plan: Plan, new_lease: NewLease, who: object, error: Exception) -> BaseLease:
+def _degrade(
+    engine: Engine,
+    plan: Plan,
+    new_lease: NewLease,
+    who: object,
+    error: Exception,
+    slot: _Slot,
+    began: float,
+) -> BaseLease:
     runtime, name, policy = engine.runtime, plan.primitive.name, plan.options.on_unavailable
     now = runtime.now()
     tenure = Tenure(plan.primitive, plan.options, runtime.new_token(), 0, inf, now)
-    tenure.place = cast("Place", Shelter(plan.primitive.key if policy == "local" else None))
+    if slot.tenures:
+        # Its own, which it goes on with after this one.
+        tenure.outer = engine.held.get((who, plan.primitive.key))
+    tenure.place = Shelter(slot, tenure)
     tenure.degraded = policy
     tenure.who = who
     tenure.epoch = engine.epoch
@@ -220,15 +311,17 @@ def _degrade(engine: Engine, plan: Plan, new_lease: NewLease, who: object, error
     if tenure.hold_limit is not None and engine.schedule.add_once(tenure, tenure.hold_limit):
         engine.wake_upkeep()
     engine.count(f"degraded_{policy}")
-    key = plan.primitive.key
-    if (policy, key) not in _told:
+    spot = _spot(engine, plan)
+    if (policy, spot) not in _told:
         if len(_told) >= _MOST_TOLD:
             _told.clear()
-        _told.add((policy, key))
+        _told.add((policy, spot))
         log.warning(
             "%r goes on without the server (%s): %s", name, policy, error,
             extra={"pawl_name": name, "pawl_degraded": policy},
         )  # fmt: skip
+    if engine.observer is not None:
+        engine.observer.acquired(tenure, began, contended=False)
     return lease
 
 

@@ -14,7 +14,7 @@ from pawl._factory import LockKwargs, Settings, live_clients, plan_of
 from pawl._multi import multi_plan
 from pawl._permits import PermitKwargs, plan_of_semaphore, plans_of_rwlock
 from pawl._quorum import check_options, for_threads, probe_for
-from pawl._target import find_target
+from pawl._target import find_target, shown_of
 from pawl._warn import warn
 from pawl.core import admin, endings
 from pawl.core.engine import Engine, doubter
@@ -68,6 +68,7 @@ class Client:
         self._runtime = for_threads(found, self._settings)
         self._engine: Engine = make_engine(self._runtime, self, self._settings.setup)
         self._engine.quorum = self._settings.redlock
+        self._engine.server = shown_of(found)
         self._engine.probe, self._engine.strict = probe_for(self._settings), self._settings.strict
         self._runtime.on_move = doubter(self._engine)
         self._warned = False

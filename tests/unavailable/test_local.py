@@ -1,0 +1,251 @@
+"""``on_unavailable="local"``: nobody waits for itself, for another server, or on with an answer that is out of date."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import ExitStack, suppress
+from typing import Any
+
+import pytest
+
+import pawl
+from pawl.core import shelter
+from pawl.core.engine import Engine
+from pawl.core.lease import BaseLease
+from pawl.testing import Server
+from tests.edges.helpers import eventually
+from tests.redlock.colours import connect, done, play
+from tests.unavailable.test_policies import each_colour, mended, nap
+
+LOCAL: dict[str, Any] = {"on_unavailable": "local", "unavailable_after": 0.3, "ttl": 5}
+
+Make = Callable[[Any], Any]
+
+# What a thread or task takes, and what it takes inside of that; and whether it gets it.
+PAIRS: dict[str, tuple[Make, Make, bool]] = {
+    "lock": (lambda c: c.lock("n", **LOCAL), lambda c: c.lock("n", **LOCAL), False),
+    "fair_lock": (lambda c: c.fair_lock("n", **LOCAL), lambda c: c.fair_lock("n", **LOCAL), False),
+    "rlock": (lambda c: c.rlock("n", **LOCAL), lambda c: c.rlock("n", **LOCAL), True),
+    "owner": (lambda c: c.rlock("n", owner="j", **LOCAL), lambda c: c.rlock("n", owner="j", **LOCAL), True),
+    "permits": (
+        lambda c: c.semaphore("n", permits=2, **LOCAL), lambda c: c.semaphore("n", permits=2, **LOCAL), True,
+    ),
+    "one permit": (
+        lambda c: c.semaphore("n", permits=1, **LOCAL), lambda c: c.semaphore("n", permits=1, **LOCAL), False,
+    ),
+    "read in read": (lambda c: c.rwlock("n", **LOCAL).read, lambda c: c.rwlock("n", **LOCAL).read, True),
+    "read in write": (lambda c: c.rwlock("n", **LOCAL).write, lambda c: c.rwlock("n", **LOCAL).read, True),
+    "write in read": (lambda c: c.rwlock("n", **LOCAL).read, lambda c: c.rwlock("n", **LOCAL).write, False),
+    "upgrade": (
+        lambda c: c.rwlock("n", upgradable=True, **LOCAL).read,
+        lambda c: c.rwlock("n", upgradable=True, **LOCAL).write,
+        True,
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture
+def own() -> Iterator[Server]:
+    """A server to be stopped."""
+    with Server("valkey", persist=True) as server:
+        yield server
+
+
+@pytest.fixture(autouse=True)
+def _nothing_stays() -> Iterator[None]:
+    yield
+    assert not shelter._lines
+
+
+def in_thread(step: Callable[[], Any]) -> Future[Any]:
+    """Run something in a thread that may hang."""
+    ended: Future[Any] = Future()
+
+    def run() -> None:
+        try:
+            ended.set_result(step())
+        except BaseException as error:  # noqa: BLE001 - it belongs to the test
+            ended.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return ended
+
+
+@each_colour
+@pytest.mark.parametrize("pair", PAIRS)
+def test_nobody_waits_for_itself(own: Server, colour: str, pair: str) -> None:
+    outer, inner, granted = PAIRS[pair]
+
+    async def scenario() -> None:
+        own.kill()
+        client = connect(colour, own.url)
+        first = await done(outer(client).acquire())
+        assert first.degraded == "local"
+        if granted:
+            second = await done(inner(client).acquire())
+            assert second.degraded == "local"
+            await done(second.release())
+            assert first.state == "held"
+        else:
+            with pytest.raises(pawl.DeadlockDetected):
+                await done(inner(client).acquire())
+        other = connect(colour, own.url)
+        assert await done(outer(other).try_acquire()) is None, "the outer one holds it all the while"
+        await done(first.release())
+        last = await done(outer(other).acquire())
+        assert last.degraded == "local"
+        await done(last.release())
+        await done(client.close())
+        await done(other.close())
+
+    ended = in_thread(lambda: play(colour, scenario))
+    ended.result(30)
+
+
+@each_colour
+def test_permits_of_one_holder_are_counted(own: Server, colour: str) -> None:
+    async def scenario() -> None:
+        own.kill()
+        client = connect(colour, own.url)
+        pool = client.semaphore("n", permits=3, **LOCAL)
+        first = await done(pool.acquire(2))
+        second = await done(pool.acquire(1))
+        with pytest.raises(pawl.DeadlockDetected):
+            await done(pool.acquire(1))
+        # In any order: whoever waits comes after the last of them.
+        await done(first.release())
+        assert shelter._lines
+        await done(second.release())
+        assert not shelter._lines
+        await done(client.close())
+
+    play(colour, scenario)
+
+
+@each_colour
+def test_who_waited_behind_a_degraded_holder_asks_the_server(own: Server, colour: str) -> None:
+    async def scenario() -> None:
+        own.kill()
+        client = connect(colour, own.url)
+        lock = client.lock("job", **LOCAL)
+        holder = await done(lock.acquire())
+        assert holder.degraded == "local"
+        # In a thread of its own, with its own loop: it asks while the server is down, and stands in the line.
+        got: list[Any] = []
+
+        async def behind() -> None:
+            other = connect(colour, own.url)
+            lease = await done(other.lock("job", **LOCAL).acquire(timeout=20))
+            got.append(lease.degraded)
+            await done(lease.release())
+            await done(other.close())
+
+        waiting = in_thread(lambda: play(colour, behind))
+        [line] = shelter._lines.values()
+        eventually(lambda: len(line) == 1, "it waits in the line")
+        own.restart(keep_data=True)
+        rival = connect(colour, own.url)
+        theirs = await done(rival.lock("job", ttl=10).acquire())
+        await mended(colour, client)
+        await done(holder.release())
+        await nap(colour, 0.5)
+        assert not got, "another process has it, and the server says so"
+        await done(theirs.release())
+        waiting.result(20)
+        assert got == [None]
+        await done(rival.close())
+        await done(client.close())
+
+    play(colour, scenario)
+
+
+@each_colour
+def test_a_degraded_holder_keeps_no_name_of_another_server(own: Server, colour: str) -> None:
+    async def scenario() -> None:
+        with Server("valkey") as healthy:
+            own.kill()
+            there, here = connect(colour, own.url), connect(colour, healthy.url)
+            held = await done(there.lock("job", **LOCAL).acquire())
+            assert held.degraded == "local"
+            lease = await done(here.lock("job", **LOCAL).acquire(timeout=5))
+            assert lease.degraded is None
+            await done(lease.release())
+            await done(held.release())
+            await done(here.close())
+            await done(there.close())
+
+    play(colour, scenario)
+
+
+class Stranger:
+    """Something that is no Redis: it says hello in its own way, or asks for TLS."""
+
+    def __init__(self, greeting: bytes) -> None:
+        self._greeting = greeting
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self._open: list[socket.socket] = []
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        with suppress(OSError):
+            while True:
+                here, _ = self._listener.accept()
+                self._open.append(here)
+                with suppress(OSError):
+                    here.recv(1024)
+                    here.sendall(self._greeting)
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._thread.join(10)
+        for sock in self._open:
+            sock.close()
+
+
+@each_colour
+@pytest.mark.parametrize("policy", ["local", "open"])
+@pytest.mark.parametrize("what", ["http", "plain port", "replica"])
+def test_a_mistake_is_no_outage(own: Server, colour: str, policy: str, what: str) -> None:
+    """Whoever names a wrong port, TLS where there is none, or a replica, is told so: a retry would never help."""
+    options: dict[str, Any] = {**LOCAL, "on_unavailable": policy}
+    with ExitStack() as stack:
+        if what == "http":
+            stranger = Stranger(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
+            stack.callback(stranger.close)
+            url = f"redis://127.0.0.1:{stranger.port}/0"
+        elif what == "plain port":
+            url = own.url.replace("redis://", "rediss://")
+        else:
+            own.command("REPLICAOF", "127.0.0.1", "1")
+            url = own.url
+
+        async def scenario() -> None:
+            client = connect(colour, url)
+            with pytest.raises(pawl.PawlError) as caught:
+                await done(client.lock("x", **options).acquire(timeout=5))
+            assert not isinstance(caught.value, pawl.AcquireTimeout)
+            await done(client.close())
+
+        play(colour, scenario)
+
+
+def test_a_degraded_lease_that_a_signal_kept_from_its_caller_is_freed(own: Server) -> None:
+    """Ctrl-C between the grant and the return of acquire: the lease is nobody's, and its name free again."""
+    own.kill()
+    with pawl.connect(own.url) as client:
+        lease = client.lock("x", **LOCAL).acquire()
+        engine = client._engine
+        assert isinstance(engine, Engine)
+        assert isinstance(lease, BaseLease)
+        lease._given = False
+        del lease
+        eventually(lambda: not shelter._lines, "the upkeep frees it")
+        again = client.lock("x", **LOCAL).acquire(timeout=5)
+        assert again.degraded == "local"
+        again.release()
