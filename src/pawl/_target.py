@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Mapping
 from typing import cast
 
@@ -38,7 +39,7 @@ def find_target(
     if target is None:
         if "PAWL_URL" not in environ:
             if reason := embedded.refuse_reason(environ):
-                raise ConfigurationError(
+                return _missing(
                     f"no server was named, and the embedded one is not taken by itself because {reason}: "
                     "set PAWL_URL (embedded:// if a server for this machine alone is what you want)"
                 )
@@ -103,6 +104,18 @@ class _Embedded:
 
     def __call__(self) -> Endpoint:
         return Endpoint("unix", self.shown, {"path": str(embedded.ensure(self._state_dir).socket)})
+
+
+def _missing(text: str) -> Callable[[], Endpoint]:
+    plugin = sys.modules.get("pawl.testing.plugin")
+    if plugin is None or not plugin.collecting:
+        raise ConfigurationError(text)
+
+    # pytest imports the code under test: a fixture will lead the client to the server of the test.
+    def refuse() -> Endpoint:
+        raise ConfigurationError(text)
+
+    return refuse
 
 
 def _nearby(url: str, credentials: Credentials) -> Callable[[], Endpoint] | Place:

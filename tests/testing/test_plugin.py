@@ -122,7 +122,7 @@ def test_lost(pawl_server, pawl_faults, work):
         with pytest.raises(AssertionError, match="is lost"):
             pawl_faults.assert_held(lease)
         assert in_a_thread(next_fence) > lease.fence
-        assert time.monotonic() - began < pace() * 5
+        assert time.monotonic() - began < 30
         with pytest.raises(ValueError, match="not held"):
             pawl_faults.lose(lease)
     with pytest.raises(BaseException) as ended:

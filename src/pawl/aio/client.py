@@ -14,6 +14,7 @@ from pawl._multi import multi_plan
 from pawl._permits import PermitKwargs, plan_of_semaphore, plans_of_rwlock
 from pawl._quorum import check_options, for_loop, probe_for
 from pawl._target import find_target, shown_of
+from pawl._warn import place_of_caller
 from pawl.aio.barrier import AsyncBarrier
 from pawl.aio.election import AsyncElection
 from pawl.aio.latch import AsyncLatch
@@ -62,6 +63,7 @@ class AsyncClient:
         self._settings = Settings(defaults, namespace, may_be_async=True)
         made_with = {"namespace": namespace, "credentials": credentials, "redlock": redlock}
         self._origin = (target, {**made_with, **defaults})
+        self._made_at = place_of_caller()
         self._target = find_target(target, credentials)
         self._settings.redlock = check_options(redlock, self._target, self._settings)
         self._engines: dict[asyncio.AbstractEventLoop, Engine] = {}

@@ -15,7 +15,7 @@ from pawl._multi import multi_plan
 from pawl._permits import PermitKwargs, plan_of_semaphore, plans_of_rwlock
 from pawl._quorum import check_options, for_threads, probe_for
 from pawl._target import find_target, shown_of
-from pawl._warn import warn
+from pawl._warn import place_of_caller, warn
 from pawl.core import admin, endings
 from pawl.core.engine import Engine, doubter
 from pawl.core.history import history, make_engine
@@ -63,6 +63,7 @@ class Client:
         self._settings = Settings(defaults, namespace, may_be_async=False)
         made_with = {"namespace": namespace, "credentials": credentials, "redlock": redlock}
         self._origin = (target, {**made_with, **defaults})
+        self._made_at = place_of_caller()
         found = find_target(target, credentials)
         self._settings.redlock = check_options(redlock, found, self._settings)
         self._runtime = for_threads(found, self._settings)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,6 +16,16 @@ if TYPE_CHECKING:
     from pawl.testing.servers import Server
 
 # The heavy parts are imported by the fixtures: pytest imports this file at each run of each project.
+
+collecting: bool = True
+"""Whether modules of the code under test are being imported: see ``pawl._target``."""
+
+
+def pytest_collection_finish() -> None:
+    """From here on a client without a server is an error where it is made, as it is without pytest."""
+    global collecting  # noqa: PLW0603 - pytest calls plain functions of a module
+    collecting = False
+
 
 __all__ = ["pawl_faults", "pawl_lock_order", "pawl_memory", "pawl_server", "pawl_sim"]
 
@@ -35,25 +46,31 @@ def _pawl_run_server() -> Iterator[Server]:
 @pytest.fixture
 def pawl_server(
     _pawl_run_server: Server, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> Server:
+) -> Iterator[Server]:
     """A real, empty server for this test: a ``pawl.testing.Server``, the same for all tests of the run.
 
-    ``PAWL_URL`` is set to it, so that code which calls ``pawl.connect()`` without an address uses it. A server that
-    the code under test asks for by ``embedded://`` lives in a folder of the run's own. Neither is ever the
-    developer's. Without a server program on this machine the test fails and says what to install.
+    ``PAWL_URL`` is set to it, so that code which calls ``pawl.connect()`` without an address uses it. A client that a
+    module made so when it was imported is led to it for the length of the test; one that was made for another server
+    is refused, with the line that made it. A server that the code under test asks for by ``embedded://`` lives in a
+    folder of the run's own. Without a server program on this machine the test fails and says what to install.
     """
     server = _pawl_run_server.start()
     server.command("FLUSHALL")
-    _lead_to(server.url, tmp_path_factory, monkeypatch)
-    return server
+    with _leading_to(server.url, tmp_path_factory, monkeypatch):
+        yield server
 
 
-def _lead_to(url: str, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let ``pawl.connect()`` find this, and ``embedded://`` a server of the run's own."""
+def _leading_to(
+    url: str, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> ExitStack:
+    """Let ``pawl.connect()`` find this, also where it was called before, and ``embedded://`` one of the run's own."""
+    from pawl.testing.early import lead_to
+
     monkeypatch.setenv("PAWL_URL", url)
     folder = tmp_path_factory.getbasetemp() / "pawl"
     folder.mkdir(mode=0o700, exist_ok=True)
     monkeypatch.setenv("PAWL_STATE_DIR", str(folder))
+    return lead_to(url)
 
 
 @pytest.fixture
@@ -65,8 +82,7 @@ def pawl_memory(
     ``PAWL_URL`` is set to it. It takes leases away, goes down, freezes, and stops a client, as ``pawl_faults`` does
     with a real server; it serves one process. Without lupa the test fails and says what to install.
     """
-    with _opened("Memory") as memory:
-        _lead_to(memory.url, tmp_path_factory, monkeypatch)
+    with _opened("Memory") as memory, _leading_to(memory.url, tmp_path_factory, monkeypatch):
         yield memory
 
 
@@ -76,8 +92,7 @@ def pawl_sim(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monke
 
     Time passes when somebody waits in it: ``pawl_sim.sleep(60)``, an acquire, in asyncio ``asyncio.sleep(60)``.
     """
-    with _opened("Sim") as sim:
-        _lead_to(sim.url, tmp_path_factory, monkeypatch)
+    with _opened("Sim") as sim, _leading_to(sim.url, tmp_path_factory, monkeypatch):
         yield sim
 
 

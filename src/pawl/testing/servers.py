@@ -33,6 +33,7 @@ __all__ = [
     "available",
     "find_binary",
     "free_port",
+    "places",
 ]
 
 Flavour: TypeAlias = Literal["valkey", "redis", "redis-6.2", "valkey-8"]
@@ -74,6 +75,7 @@ class ServerNotInstalledError(FileNotFoundError):
 
 
 _guardians: weakref.WeakSet[subprocess.Popen[str]] = weakref.WeakSet()
+_servers: weakref.WeakSet[Server] = weakref.WeakSet()
 
 
 def available(flavour: Flavour) -> str | None:
@@ -186,6 +188,7 @@ class Server:
         self._pid: int | None = None
         self._guardian: subprocess.Popen[str] | None = None
         self._owner = os.getpid()
+        _servers.add(self)
 
     def __enter__(self) -> Self:
         return self.start()
@@ -432,6 +435,13 @@ class Server:
                     return True
             time.sleep(0.005)
         return False
+
+
+def places() -> list[str]:
+    """Where the servers of this process listen, as far as a URL shows it."""
+    started = [server for server in list(_servers) if server._folder is not None]
+    ports = [f"127.0.0.1:{server._port}/" for server in started if server._port is not None]
+    return [*ports, *(str(server._folder) for server in started)]
 
 
 def free_port() -> int:

@@ -19,6 +19,13 @@ def target_of(client: object) -> Endpoint | Sentinels | ClusterNodes:
         ConfigurationError: It is not such a client, or it is one that leads to replicas.
         NotSupported: A cluster client whose addresses are translated.
     """
+    pool: Any = getattr(client, "connection_pool", None)
+    for cls in (*type(client).__mro__, getattr(pool, "connection_class", object)):
+        if cls.__module__.partition(".")[0] == "fakeredis":
+            raise ConfigurationError(
+                "a fakeredis client has no server that pawl's scripts and messages work on: use pawl_memory, the "
+                "fixture for pytest, or pawl.testing.Memory, which run pawl's own scripts without a server"
+            )
     names = {cls.__name__ for cls in type(client).__mro__}
     if names & {"RedisCluster", "ValkeyCluster"}:
         return _cluster(client)
@@ -26,7 +33,6 @@ def target_of(client: object) -> Endpoint | Sentinels | ClusterNodes:
         raise ConfigurationError(
             'a Sentinel names no service: pass sentinel.master_for("service"), or redis+sentinel://host,host/service'
         )
-    pool: Any = getattr(client, "connection_pool", None)
     if "Sentinel" in type(pool).__name__:
         return _sentinels(pool)
     return endpoint_of(client)
