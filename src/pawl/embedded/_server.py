@@ -13,17 +13,18 @@ import threading
 import time
 from collections.abc import Generator
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 from typing import IO
 
-from pawl.embedded import EmbeddedServer, EmbeddedStatus, ServerInUse, _places, _watch
+from pawl.embedded import EmbeddedServer, EmbeddedStatus, ServerInUse, _data, _places, _watch
 from pawl.errors import BackendUnavailable, ConfigurationError
 
 _log = logging.getLogger("pawl.embedded")
 _noticed = threading.Event()
 _held: set[IO[str]] = set()
 
-_LOG, _PIDFILE = "server.log", "server.pid"
+_LOG = "server.log"
 _IDLE_DEFAULT = 300.0
 # How long a server process that nobody can reach may take to open its socket before it counts as lost.
 _LOST_AFTER = 5.0
@@ -42,6 +43,16 @@ class _Found:
 
 def ensure(state: Path, timeout: float) -> EmbeddedServer:
     """Do the work of `pawl.embedded.ensure`."""
+    try:
+        return _ensure(state, timeout)
+    except OSError as error:  # the folder is read-only, full, or removed by somebody
+        raise BackendUnavailable(
+            f"the embedded server cannot work in {state}: {error.strerror or error}; free or mend it, or name another "
+            "folder by PAWL_STATE_DIR"
+        ) from error
+
+
+def _ensure(state: Path, timeout: float) -> EmbeddedServer:
     state = _places.prepare(state)
     path = _places.socket_path(state)
     deadline = time.monotonic() + timeout
@@ -50,10 +61,14 @@ def ensure(state: Path, timeout: float) -> EmbeddedServer:
     if found is None or (idle > 0 and not _watch.watcher_lives(str(state))):
         with _locked(state, deadline):
             found = _probe(path, deadline) or _lost_and_found(state, path, deadline)
-            if idle > 0 and not _watch.watcher_lives(str(state)):
-                _start_watcher(state, idle)
-            if found is None:
-                found, started = _start(state, path, deadline), True
+            with contextlib.ExitStack() as stack:
+                # Held before the watcher starts: it leaves when nobody holds it, and nobody is about to.
+                alive = None if found else stack.enter_context(_hold_for_child(state / _watch.ALIVE))
+                if idle > 0 and not _watch.watcher_lives(str(state)):
+                    _start_watcher(state, idle)
+                if alive is not None:
+                    found, started = _start(state, path, deadline, alive), True
+            assert found is not None  # noqa: S101
     _notice(state)
     return EmbeddedServer(
         socket=path, pid=found.pid, state_dir=str(state), started=started, binary=found.binary
@@ -64,6 +79,13 @@ def stop(state: Path, *, force: bool) -> bool:
     """Do the work of `pawl.embedded.stop`."""
     if not state.exists():
         return False
+    try:
+        return _stop(state, force=force)
+    except OSError as error:
+        raise BackendUnavailable(f"the embedded server in {state} cannot be stopped: {error}") from error
+
+
+def _stop(state: Path, *, force: bool) -> bool:
     state = _places.check(state)
     path = _places.socket_path(state)
     with _locked(state, time.monotonic() + 10.0):
@@ -179,7 +201,7 @@ def _lost_and_found(state: Path, path: str, deadline: float) -> _Found | None:
 def _end(state: Path, how: signal.Signals, timeout: float = 10.0) -> None:
     """End a server process that cannot be asked to, and wait for that; the caller holds the lock."""
     try:
-        pid = int((state / _PIDFILE).read_text())
+        pid = int((state / _watch.PIDFILE).read_text())
     except (OSError, ValueError) as error:
         raise BackendUnavailable(
             f"a server process works in {state}, but neither answers nor has said its process id"
@@ -207,14 +229,35 @@ def _works_in(pid: int, state: Path) -> bool:
         return False
 
 
-def _start(state: Path, path: str, deadline: float) -> _Found:
-    """Start a server; the caller holds the lock and knows that none lives."""
+def _start(state: Path, path: str, deadline: float, alive: IO[str]) -> _Found:
+    """Start a server; the caller holds the lock and `alive`, and knows that none lives."""
     program = _places.find_program()
-    for leftover in (_watch.SOCKET, _watch.CLOSING, _PIDFILE):
+    _data.refuse_other_product(state, program)
+    if not program.bundled:
+        _log.info("the embedded server is %s, not the one that pawl[embedded] brings", program.path)
+    found, said = _launch(state, path, deadline, program, alive)
+    if found is None and _data.set_aside(state, said):
+        with _hold_for_child(state / _watch.ALIVE) as again:
+            found, said = _launch(state, path, deadline, program, again)
+    if found is not None:
+        _data.note(state, program)
+        return found
+    raise BackendUnavailable(
+        f"the embedded server did not come up; {program.path} says: {_data.why_not(said)} (all of it: {state / _LOG})"
+    )
+
+
+def _launch(
+    state: Path, path: str, deadline: float, program: _places.Program, alive: IO[str]
+) -> tuple[_Found | None, str]:
+    """Start a program once; what it said when it did not come up."""
+    for leftover in (_watch.SOCKET, _watch.CLOSING):
         (state / leftover).unlink(missing_ok=True)
+    # Emptied, not removed: the watcher has it open, and reads there whom to end when the folder is gone.
+    open(state / _watch.PIDFILE, "w", opener=_watch.private).close()
     log = state / _LOG
     log_start = log.stat().st_size if log.exists() else 0
-    with _hold_for_child(state / _watch.ALIVE) as alive, open(log, "ab", opener=_watch.private) as output:
+    with open(log, "ab", opener=_watch.private) as output:
         # Its own session: a Ctrl-C in the terminal of the process that happened to start it is not for it. It
         # turns itself into a daemon, so it is nobody's child to wait for.
         done = subprocess.run(
@@ -229,17 +272,17 @@ def _start(state: Path, path: str, deadline: float) -> _Found:
             umask=0o077,
             check=False,
         )
+    alive.close()  # from now on the server alone holds it
     while done.returncode == 0:
         found = _probe(path, deadline)
         if found is not None:
-            return found
+            return found, ""
         if not _watch.server_lives(str(state)) or time.monotonic() > deadline:
             break
-        time.sleep(0.005)
+        time.sleep(0.002)
     with log.open("rb") as lines:
         lines.seek(log_start)
-        said = lines.read()[-1500:].decode(errors="replace").strip()
-    raise BackendUnavailable(f"the embedded server did not come up; {program.path} said:\n{said}")
+        return None, lines.read()[-4000:].decode(errors="replace").strip()
 
 
 def _options(state: Path) -> list[str]:
@@ -250,11 +293,12 @@ def _options(state: Path) -> list[str]:
         "unixsocket": _watch.SOCKET,
         "unixsocketperm": "700",
         "daemonize": "yes",
-        "pidfile": str(state / _PIDFILE),
+        "pidfile": str(state / _watch.PIDFILE),
         "logfile": str(state / _LOG),
-        # Every reply waits for the disk: a fence that was handed out is never forgotten by a crash.
+        # Each change is in the file before it is answered: a crash of the server forgets nothing. A crash of the
+        # machine ends all holders with it, and fences come from the clock: no reply waits for the disk.
         "appendonly": "yes",
-        "appendfsync": "always",
+        "appendfsync": "no",
         "save": "",
         "auto-aof-rewrite-min-size": "4mb",
         # A lock must not vanish to make room.
@@ -269,9 +313,15 @@ def _start_watcher(state: Path, idle: float) -> None:
     if python is None:
         _log.info("no Python program found to watch the embedded server: it stays until `pawl server stop`")
         return
-    with _hold_for_child(state / _watch.WATCH) as hold:
+    with (
+        _hold_for_child(state / _watch.WATCH) as hold,
+        # Of its own, since a hold goes with the open file. They say who serves also when the folder is gone.
+        open(state / _watch.ALIVE, "a+", opener=_watch.private) as alive,
+        open(state / _watch.PIDFILE, "a+", opener=_watch.private) as pid,
+    ):
+        kept = [file.fileno() for file in (hold, alive, pid)]
         # The folder's name is for people who look at the list of processes: the watcher works in it.
-        arguments = [python, "-I", "-S", _watch.__file__, str(state), str(idle), str(hold.fileno())]
+        arguments = [python, "-I", "-S", *_watch_program(), str(state), str(idle), *map(str, kept)]
         # The shell leaves at once, so the watcher is nobody's child to wait for.
         subprocess.run(
             ["/bin/sh", "-c", '"$@" &', "sh", *arguments],
@@ -280,10 +330,17 @@ def _start_watcher(state: Path, idle: float) -> None:
             stderr=subprocess.DEVNULL,
             cwd=state,
             env=_environment(),
-            pass_fds=(hold.fileno(),),
+            pass_fds=kept,
             start_new_session=True,
             check=True,
         )
+
+
+def _watch_program() -> list[str]:
+    """What a Python runs to be the watcher: its file; in a zip there is none, and it is the text itself."""
+    if Path(_watch.__file__).is_file():
+        return [_watch.__file__]
+    return ["-c", files("pawl.embedded").joinpath("_watch.py").read_text(encoding="utf-8")]
 
 
 def _python() -> str | None:

@@ -36,9 +36,10 @@ if TYPE_CHECKING:
 SOCKET = "pawl.sock"
 # Where the socket is moved while a server is being ended, so that nobody connects any more.
 CLOSING = "pawl.sock.closing"
-LOCK, ALIVE, WATCH = "lock", "alive", "watch"
+LOCK, ALIVE, WATCH, PIDFILE = "lock", "alive", "watch", "server.pid"
 WATCHER_NAME = "pawl-watcher"
 _POLL = 5.0
+_LOST = 10.0
 
 
 class Refused(Exception):
@@ -137,9 +138,12 @@ def try_lock(file: IO[str]) -> bool:
 
 
 @contextlib.contextmanager
-def locked(path: str, timeout: float) -> Generator[IO[str]]:
-    """Hold an flock for the length of a block. Raises TimeoutError; a timeout below 0 waits for ever."""
-    with open(path, "a+", opener=private) as file:
+def locked(path: str, timeout: float, *, make: bool = True) -> Generator[IO[str]]:
+    """Hold an flock for the length of a block. Raises TimeoutError; a timeout below 0 waits for ever.
+
+    A file that is missing is made, unless told otherwise: somebody may be removing the folder just now.
+    """
+    with open(path, "a+" if make else "r+", opener=private) as file:
         deadline = time.monotonic() + timeout
         while not try_lock(file):
             if timeout >= 0 and time.monotonic() > deadline:
@@ -165,12 +169,17 @@ def watcher_lives(state: str) -> bool:
 def _held(path: str) -> bool:
     try:
         with open(path) as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            fcntl.flock(file, fcntl.LOCK_UN)
+            return _is_held(file.fileno())
     except FileNotFoundError:
         return False
+
+
+def _is_held(file: int) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
+    fcntl.flock(file, fcntl.LOCK_UN)
     return False
 
 
@@ -239,9 +248,11 @@ def has_leases(wire: Wire) -> bool:
 class Watcher:
     """Looks at the server in the current folder every few seconds, and ends it after enough idle time."""
 
-    def __init__(self, idle: float, held: int) -> None:
+    def __init__(self, idle: float, held: int, alive: int, pid: int) -> None:
         self._idle = idle
         self._held = held
+        self._alive = alive
+        self._pid = pid
         self._poll = min(_POLL, max(idle / 4, 0.05))
         self._wire: Wire | None = None
         self._connections = ""
@@ -276,16 +287,14 @@ class Watcher:
 
     def _retire(self, wire: Wire) -> None:
         try:
-            with locked(LOCK, 0):
+            with locked(LOCK, 0, make=False):
                 if retire(".", wire, force=False) == 0:
                     self._leave()
         except TimeoutError:
             # Somebody is starting, joining or ending the server, so it is not idle; or it is slow to end.
             return
         except FileNotFoundError:
-            # The folder was removed: nobody can find this server any more, and it cannot end in order.
-            os.kill(int(wire.info("server")["process_id"]), signal.SIGKILL)
-            self._leave()
+            self._leave_without_folder()
 
     def _leave_without_server(self) -> None:
         if self._wire is not None:
@@ -293,12 +302,26 @@ class Watcher:
             self._wire = None
         try:
             # While a server is being started its starter holds the lock, and then there is one.
-            with locked(LOCK, -1):
+            with locked(LOCK, -1, make=False):
                 if not server_lives("."):
                     self._leave()
         except FileNotFoundError:
-            self._leave()
+            self._leave_without_folder()
         time.sleep(min(self._poll, 0.2))
+
+    def _leave_without_folder(self) -> NoReturn:
+        """The folder was removed: nobody can find its server any more, and it cannot end in order.
+
+        It may be coming up, and not have said its process id yet. What it holds says whether it lives.
+        """
+        deadline = time.monotonic() + _LOST
+        while _is_held(self._alive) and time.monotonic() < deadline:
+            said = os.pread(self._pid, 32, 0).strip()
+            if said.isdigit():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(int(said), signal.SIGKILL)
+            time.sleep(0.01)
+        self._leave()
 
     def _leave(self) -> NoReturn:
         """End, holding `lock`; give up `watch` first: no starter may count on a watcher that is leaving."""
@@ -307,9 +330,12 @@ class Watcher:
 
 
 def main() -> None:
-    """Watch over the current folder. Arguments: its name, idle seconds, the descriptor that holds `watch`."""
-    _, idle, held = sys.argv[1:4]
-    Watcher(float(idle), int(held)).run()
+    """Watch over the current folder.
+
+    Arguments: its name, idle seconds, the descriptor that holds `watch`, others of `alive` and the process id.
+    """
+    _, idle, held, alive, pid = sys.argv[1:6]
+    Watcher(float(idle), int(held), int(alive), int(pid)).run()
 
 
 if __name__ == "__main__":
