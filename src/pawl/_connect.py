@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pawl.aio import AsyncClient
-from pawl.core.options import Seconds
-from pawl.core.redlock import RedlockOptions
-from pawl.sync import Client
-from pawl.topology.credentials import CredentialProvider, Credentials
+from pawl.topology.credentials import Credentials
+
+if TYPE_CHECKING:
+    from pawl.aio import AsyncClient
+    from pawl.core.options import Seconds
+    from pawl.core.redlock import RedlockOptions
+    from pawl.sync import Client
+    from pawl.topology.credentials import CredentialProvider
 
 __all__ = ["connect", "connect_async"]
 
@@ -67,6 +70,9 @@ def connect(
         ConfigurationError: A value that can never work; nothing was sent.
         NotSupported: A topology that this version does not have.
     """
+    # Each loads what it needs: half of the time to start is the other one's.
+    from pawl.sync import Client
+
     defaults = {"ttl": ttl, "timeout": timeout, "renew": renew, "max_hold": max_hold, "on_lost": on_lost}
     defaults |= {"deadlock_after": 0.0 if deadlock_after is None else deadlock_after, "fence_ttl": fence_ttl}
     credentials = Credentials(username, password, credential_provider)
@@ -122,6 +128,8 @@ def connect_async(
         ConfigurationError: A value that can never work; nothing was sent.
         NotSupported: A topology that this version does not have.
     """
+    from pawl.aio import AsyncClient
+
     defaults = {"ttl": ttl, "timeout": timeout, "renew": renew, "max_hold": max_hold, "on_lost": on_lost}
     defaults |= {"deadlock_after": 0.0 if deadlock_after is None else deadlock_after, "fence_ttl": fence_ttl}
     credentials = Credentials(username, password, credential_provider)

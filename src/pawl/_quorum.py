@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+from typing import TYPE_CHECKING
 
 from pawl._factory import Settings
 from pawl._warn import warn
@@ -12,18 +12,16 @@ from pawl.core.roster import Roster
 from pawl.core.runtime import Call
 from pawl.errors import ConfigurationError, NotSupported
 from pawl.primitives.probe import probe
-from pawl.primitives.redlock import SCRIPTS as _EXCLUSIVE
-from pawl.primitives.redlock.rwlock import SCRIPTS as _SHARED
-from pawl.runtimes.aio import AsyncioRuntime
 from pawl.runtimes.choice import asyncio_runtime, thread_runtime
-from pawl.runtimes.http import HttpAsyncio, HttpThreads
-from pawl.runtimes.quorum_aio import QuorumAsyncioRuntime
-from pawl.runtimes.quorum_threads import QuorumThreadRuntime
-from pawl.runtimes.threads import ThreadRuntime
 from pawl.topology.endpoint import Masters, Service, Target
 from pawl.topology.redlock import why_poor
 
-SCRIPTS = (*_EXCLUSIVE, *_SHARED)
+if TYPE_CHECKING:
+    import asyncio
+
+    from pawl.core.scripts import Script
+    from pawl.runtimes.aio import AsyncioRuntime
+    from pawl.runtimes.threads import ThreadRuntime
 
 __all__ = ["check_options", "for_loop", "for_threads", "probe_for"]
 
@@ -70,16 +68,27 @@ def _roster(target: Masters, options: RedlockOptions) -> Roster:
     return Roster(tuple(node.shown for node in target.nodes), options.max_ttl, fresh=options.fresh)
 
 
+def _scripts() -> tuple[Script, ...]:
+    from pawl.primitives.redlock import SCRIPTS as EXCLUSIVE
+    from pawl.primitives.redlock.rwlock import SCRIPTS as SHARED
+
+    return (*EXCLUSIVE, *SHARED)
+
+
 def for_threads(target: Target, settings: Settings) -> ThreadRuntime:
     """The runtime of a client for threads."""
     options, prefix = settings.redlock, settings.wake_prefix
     if isinstance(target, Service):
+        from pawl.runtimes.http import HttpThreads
+
         return HttpThreads(target, settings.service_namespace)
     if options is None or not isinstance(target, Masters):
         return thread_runtime(target, prefix)
+    from pawl.runtimes.quorum_threads import QuorumThreadRuntime
+
     roster = _roster(target, options)
     return QuorumThreadRuntime(
-        target.nodes, prefix, roster, probe(settings.namespace), SCRIPTS, options.node_timeout
+        target.nodes, prefix, roster, probe(settings.namespace), _scripts(), options.node_timeout
     )
 
 
@@ -87,10 +96,14 @@ def for_loop(loop: asyncio.AbstractEventLoop, target: Target, settings: Settings
     """The runtime of a client for one event loop."""
     options, prefix = settings.redlock, settings.wake_prefix
     if isinstance(target, Service):
+        from pawl.runtimes.http import HttpAsyncio
+
         return HttpAsyncio(loop, target, settings.service_namespace)
     if options is None or not isinstance(target, Masters):
         return asyncio_runtime(loop, target, prefix)
+    from pawl.runtimes.quorum_aio import QuorumAsyncioRuntime
+
     roster = _roster(target, options)
     return QuorumAsyncioRuntime(
-        loop, target.nodes, prefix, roster, probe(settings.namespace), SCRIPTS, options.node_timeout
+        loop, target.nodes, prefix, roster, probe(settings.namespace), _scripts(), options.node_timeout
     )

@@ -1,16 +1,20 @@
-"""Which runtime serves which topology: chosen once, when a client is made, so that the hot path has no branches."""
+"""Which runtime serves which topology: chosen once, when a client is made, so that the hot path has no branches.
+
+Only the one that is chosen is loaded: all of them would take as long to load as the rest of pawl.
+"""
 
 from __future__ import annotations
 
-import asyncio
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from pawl.errors import NotSupported
-from pawl.runtimes.aio import AsyncioRuntime
-from pawl.runtimes.cluster import ClusterAsyncio, ClusterThreads
-from pawl.runtimes.sentinel import SentinelAsyncio, SentinelThreads
-from pawl.runtimes.threads import ThreadRuntime
 from pawl.topology.endpoint import ClusterNodes, Place, Sentinels, Target
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from pawl.runtimes.aio import AsyncioRuntime
+    from pawl.runtimes.threads import ThreadRuntime
 
 __all__ = ["asyncio_runtime", "thread_runtime"]
 
@@ -22,12 +26,18 @@ def thread_runtime(target: Target, wake_prefix: str) -> ThreadRuntime:
         NotSupported: They are that.
     """
     if isinstance(target, Sentinels):
+        from pawl.runtimes.sentinel import SentinelThreads
+
         return SentinelThreads(target, wake_prefix)
     if isinstance(target, ClusterNodes):
+        from pawl.runtimes.cluster import ClusterThreads
+
         return ClusterThreads(target, wake_prefix)
     if isinstance(target, Place):
         return cast("ThreadRuntime", target.threads(wake_prefix))
     if callable(target):
+        from pawl.runtimes.threads import ThreadRuntime
+
         return ThreadRuntime(target, wake_prefix)
     raise NotSupported(f"{target.shown} is not served by one node at a time")
 
@@ -35,11 +45,17 @@ def thread_runtime(target: Target, wake_prefix: str) -> ThreadRuntime:
 def asyncio_runtime(loop: asyncio.AbstractEventLoop, target: Target, wake_prefix: str) -> AsyncioRuntime:
     """A runtime of asyncio for what a client connects to; otherwise as ``thread_runtime``."""
     if isinstance(target, Sentinels):
+        from pawl.runtimes.sentinel import SentinelAsyncio
+
         return SentinelAsyncio(loop, target, wake_prefix)
     if isinstance(target, ClusterNodes):
+        from pawl.runtimes.cluster import ClusterAsyncio
+
         return ClusterAsyncio(loop, target, wake_prefix)
     if isinstance(target, Place):
         return cast("AsyncioRuntime", target.tasks(loop, wake_prefix))
     if callable(target):
+        from pawl.runtimes.aio import AsyncioRuntime
+
         return AsyncioRuntime(loop, target, wake_prefix)
     raise NotSupported(f"{target.shown} is not served by one node at a time")

@@ -1,0 +1,73 @@
+"""What a command loads before it works: counted, since a clock would judge the machine."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.cli.conftest import environment
+
+SHOW = """
+import json, sys
+sys.argv = ["pawl", *json.loads(sys.argv[1])]
+import atexit
+atexit.register(lambda: sys.stderr.write("\\nLOADED " + json.dumps(sorted(sys.modules))))
+from pawl.__main__ import main
+sys.exit(main())
+"""
+
+HEAVY = (
+    "rich", "pawl.aio", "pawl.testing", "pawl.service", "pawl.metrics", "pawl.fencing", "pawl.runtimes.aio",
+    "pawl.runtimes.cluster", "pawl.runtimes.sentinel", "pawl.runtimes.http", "pawl.runtimes.quorum_aio",
+    "pawl.runtimes.quorum_threads", "sqlalchemy", "prometheus_client", "pytest",
+)  # fmt: skip
+"""What no command of one server needs, and what takes long to load."""
+
+
+def loaded(*arguments: str, **variables: str) -> set[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", SHOW, json.dumps(arguments)],
+        env=environment(**variables),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    found = done.stderr.rpartition("\nLOADED ")[2]
+    assert found.startswith("["), done.stderr
+    return set(json.loads(found))
+
+
+def own(modules: set[str]) -> set[str]:
+    return {name for name in modules if name.partition(".")[0] == "pawl"}
+
+
+def test_help_loads_next_to_nothing() -> None:
+    modules = loaded("--help")
+    assert own(modules) == {"pawl", "pawl.__main__", "pawl.cli", "pawl.cli.verbs"}
+    assert not modules & {"click", "redis", "asyncio", "socket"}
+    plain = subprocess.run(
+        [sys.executable, "-c", "import sys, json, logging, atexit; print(len(sys.modules))"],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert len(modules) < int(plain.stdout) + 16
+
+
+def test_the_help_of_a_verb_needs_no_client() -> None:
+    assert not loaded("run", "--help") & {"redis", "asyncio", "pawl.sync", "pawl.core.engine"}
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs process groups and signals")
+def test_a_command_loads_what_one_server_needs() -> None:
+    for arguments in (["run", "-n", "job", "--", "true"], ["acquire", "-n", "job"], ["ls"]):
+        modules = loaded(*arguments, PAWL_URL="redis://127.0.0.1:1", PAWL_TIMEOUT="0")
+        assert "pawl.sync.client" in modules
+        heavy = {name for name in modules if any(name == one or name.startswith(f"{one}.") for one in HEAVY)}
+        assert not heavy
+        assert len(own(modules)) < 145, "each costs a millisecond: load it where it is needed"
