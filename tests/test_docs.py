@@ -21,6 +21,7 @@ from pathlib import Path
 import pytest
 
 import pawl
+from pawl._doctor import acl_rules
 from pawl.testing.servers import Server
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -126,8 +127,9 @@ def test_every_example_is_marked_python_and_none_is_left_out(page: Path) -> None
 def test_the_account_of_the_security_page_has_the_rights_that_pawl_needs(own_server: Server) -> None:
     page = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
     (rule,) = [line for line in page.splitlines() if line.startswith("ACL SETUSER")]
+    assert rule == acl_rules("pawl", command=True).strip(), "take over what `pawl doctor --acl` prints"
     own_server.command(*rule.split())
-    url = own_server.url.replace("redis://", "redis://locks:secret@")
+    url = own_server.url.replace("redis://", "redis://pawl:CHANGE-THIS-PASSWORD@")
     with pawl.connect(url) as client, pawl.connect(url) as other, ThreadPoolExecutor(1) as pool:
         held = client.lock("a {{name}}").acquire(timeout=5)
         waiting = pool.submit(other.lock("a {{name}}").acquire, timeout=5)
@@ -148,7 +150,12 @@ def test_the_account_of_the_security_page_has_the_rights_that_pawl_needs(own_ser
         with client.rwlock("book").write as writer:
             writer.downgrade()
             other.rwlock("book").read.acquire().release()
-    assert own_server.command("ACL", "LOG") == []
+        client.force_release("a {{name}}", reason="a test")
+        assert client.audit()
+    # redis-py tells its name when it connects, and does not mind a refusal.
+    refused = own_server.command("ACL", "LOG")
+    assert isinstance(refused, list)
+    assert [entry for entry in refused if "client|setinfo" not in str(entry)] == []
 
 
 def test_blocks_are_found_indented_and_at_their_lines() -> None:

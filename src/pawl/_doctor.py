@@ -13,10 +13,13 @@ from typing import Any, TypeGuard
 
 import redis
 
+from pawl._factory import Settings
 from pawl._target import find_target
+from pawl.core.names import wake_prefix
 from pawl.core.preflight import Facts, Finding, Severity, facts_of_info, fields_of, judge
 from pawl.core.preflight_group import judge_masters, judge_sentinels
 from pawl.core.runtime import Fault
+from pawl.errors import ConfigurationError
 from pawl.runtimes.shared import now
 from pawl.topology.endpoint import ClusterNodes, Endpoint, Masters, Sentinels
 from pawl.topology.redlock import why_poor
@@ -50,21 +53,23 @@ class Report:
         return max((finding.severity for finding in self.findings), key=order.index, default=Severity.OK)
 
 
-def examine(target: object, *, ttl: float = 30.0) -> list[Report]:
+def examine(target: object, *, ttl: float = 30.0, namespace: str | None = None) -> list[Report]:
     """Look at every server that a target names.
 
     Args:
         target: As for ``pawl.connect``.
         ttl: The ttl that leases will have, in seconds.
+        namespace: As for ``pawl.connect``: the rights that it needs are looked at.
 
     Raises:
         ConfigurationError: It names nothing that could be connected to.
     """
+    space = Settings({}, namespace, may_be_async=False).namespace
     found: Any = find_target(target)
     if isinstance(found, Sentinels):
-        return _by_sentinels(found, ttl)
+        return _by_sentinels(found, ttl, space)
     nodes = list(found.nodes) if isinstance(found, (ClusterNodes, Masters)) else [found()]
-    looks = [_look(endpoint, ttl) for endpoint in nodes]
+    looks = [_look(endpoint, ttl, space) for endpoint in nodes]
     reports = [report for report, _ in looks]
     if isinstance(found, Masters):
         shown, facts = [report.server for report in reports], [facts for _, facts in looks]
@@ -73,13 +78,13 @@ def examine(target: object, *, ttl: float = 30.0) -> list[Report]:
     return reports
 
 
-def _by_sentinels(target: Sentinels, ttl: float) -> list[Report]:
+def _by_sentinels(target: Sentinels, ttl: float, namespace: str) -> list[Report]:
     told = [(node.shown, *_master_by(node, target.service)) for node in target.sentinels]
     reports = [Report(target.shown, tuple(judge_sentinels(target.service, told)))]
     masters = sorted({master for _, master, _ in told if master is not None})
     for master in masters:
         host, _, port = master.rpartition(":")
-        reports.append(_look(target.master.at(host.strip("[]"), int(port)), ttl)[0])
+        reports.append(_look(target.master.at(host.strip("[]"), int(port)), ttl, namespace)[0])
     return reports
 
 
@@ -96,12 +101,12 @@ def _master_by(sentinel: Endpoint, service: str) -> tuple[str | None, str]:
     return f"[{view.host}]:{view.port}" if ":" in view.host else f"{view.host}:{view.port}", ""
 
 
-def _look(endpoint: Endpoint, ttl: float) -> tuple[Report, Facts | None]:
+def _look(endpoint: Endpoint, ttl: float, namespace: str) -> tuple[Report, Facts | None]:
     """What is found at one server, and what is known of it."""
     connection = make_sync(endpoint, _TIMEOUT)
     try:
         connection.connect()
-        facts = replace(_facts(connection), wanted=endpoint.mode)
+        facts = replace(_facts(connection, namespace), wanted=endpoint.mode)
     except (redis.RedisError, OSError) as error:
         fault: Fault = fault_of(error, endpoint.shown)
         cure = "check the address, the network, the password and that the server runs"
@@ -138,7 +143,7 @@ def _try(connection: Any, *words: str) -> Any:
         return None
 
 
-def _facts(connection: Any) -> Facts:
+def _facts(connection: Any, namespace: str) -> Facts:
     info = _info(connection)
     facts = facts_of_info(info)
     fsync = _config(connection, "appendfsync")
@@ -155,8 +160,10 @@ def _facts(connection: Any) -> Facts:
         clock_rate=rate,
         round_trips=_round_trips(connection),
         scripts=_runs_scripts(connection),
-        listens=_listens(connection),
-        denied=_denied(connection),
+        denied=_denied(connection, namespace),
+        # Last: nothing but the end of the connection takes the subscription back, which needs no right.
+        listens=_listens(connection, wake_prefix(namespace)),
+        channels=wake_prefix(namespace),
     )
 
 
@@ -224,26 +231,25 @@ def _runs_scripts(connection: Any) -> bool:
     return bool(_try(connection, "EVAL", "return 1", "0") == 1)
 
 
-def _listens(connection: Any) -> bool:
-    if _try(connection, "PUBLISH", "pawl:wake:doctor", "") is None:
+def _listens(connection: Any, channels: str) -> bool:
+    channel = f"{channels}doctor"
+    if _try(connection, "PUBLISH", channel, "") is None:
         return False
     try:
-        connection.send_command("SUBSCRIBE", "pawl:wake:doctor")
-        connection.read_response(push_request=True)
-        connection.send_command("UNSUBSCRIBE", "pawl:wake:doctor")
+        connection.send_command("SUBSCRIBE", channel)
         connection.read_response(push_request=True)
     except redis.ResponseError:
         return False
     return True
 
 
-def _denied(connection: Any) -> list[str] | None:
+def _denied(connection: Any, namespace: str) -> list[str] | None:
     """Commands that this user may not use; by dry run where the server has it, else not known."""
     user = _try(connection, "ACL", "WHOAMI")
     if not isinstance(user, bytes):
         return None
     denied: list[str] = []
-    for command, words in needed_commands().items():
+    for command, words in needed_commands(namespace).items():
         answer = _try(connection, "ACL", "DRYRUN", user.decode(), command, *words)
         if answer is None:
             return None
@@ -252,15 +258,43 @@ def _denied(connection: Any) -> list[str] | None:
     return denied
 
 
-def acl_rules() -> str:
-    """The rules of a user that may do what pawl does in the namespace ``pawl``, and nothing else."""
-    return files("pawl").joinpath("pawl.acl").read_text(encoding="ascii")
+def acl_rules(namespace: str | None = None, *, command: bool = False) -> str:
+    """The rules of a user that may do what pawl does in a namespace, and nothing else.
+
+    Args:
+        namespace: As for ``pawl.connect``; the user is called as the keys begin.
+        command: True for the command that makes the user, False for the line of an ACL file.
+
+    Raises:
+        ConfigurationError: It is ``""``: the keys are the names then, and only their users know how these begin.
+    """
+    space = Settings({}, namespace, may_be_async=False).namespace
+    if not space:
+        raise ConfigurationError(
+            "without a namespace the keys are the names: take the rules of another one, and for names that begin "
+            "with jobs- replace its patterns by ~jobs-* ~{jobs-* &pawl:wake:*"
+        )
+    rules = files("pawl").joinpath("pawl.acl").read_text(encoding="ascii")
+    for begin in ("user ", "~", "~{", "&"):
+        rules = re.sub(rf"{re.escape(begin)}pawl(?=[ :}}])", lambda found: f"{found[0][:-4]}{space}", rules)
+    return rules.replace("user ", "ACL SETUSER ", 1) if command else rules
 
 
-def needed_commands() -> dict[str, tuple[str, ...]]:
-    """Each command that pawl sends or its scripts run, with arguments for a dry run."""
-    named = re.findall(r"\+([a-z]+)(?:\||\b)", acl_rules())
-    return {name.upper(): _SAMPLES.get(name.upper(), (_KEY,)) for name in named}
+def needed_commands(namespace: str = "pawl") -> dict[str, tuple[str, ...]]:
+    """Each command that pawl sends or its scripts run, with arguments for a dry run.
+
+    Args:
+        namespace: What ``check_namespace`` returned.
+    """
+    there = {
+        _KEY: f"{namespace}:doctor" if namespace else "doctor",
+        _CHANNEL: f"{wake_prefix(namespace)}doctor",
+    }
+    named = re.findall(r"\+([a-z]+)(?:\||\b)", acl_rules("pawl"))
+    return {
+        name.upper(): tuple(there.get(word, word) for word in _SAMPLES.get(name.upper(), (_KEY,)))
+        for name in named
+    }
 
 
 _KEY = "pawl:doctor"

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import cast
+from urllib.parse import quote
 
 import pytest
 
 import pawl
-from pawl._doctor import acl_rules, needed_commands
+from pawl._doctor import acl_rules, examine, needed_commands
 from pawl.testing import ClusterGroup, SentinelGroup
 from pawl.testing.servers import FLAVOURS, Flavour, Server, available
 from tests.edges.helpers import eventually
@@ -68,9 +72,9 @@ def guarded(request: pytest.FixtureRequest) -> Iterator[tuple[Server, str]]:
         yield server, as_user(server.url)
 
 
-def use_everything(url: str) -> None:
+def use_everything(url: str, namespace: str = "pawl") -> None:
     """Each primitive once, with a waiter where there can be one."""
-    with pawl.connect(url, ttl=5, history=10) as client:
+    with pawl.connect(url, ttl=5, history=10, namespace=namespace) as client:
         for lock in (
             client.lock("a"), client.rlock("b"), client.rlock("c", owner="job"), client.fair_lock("d"),
             client.semaphore("e", permits=2), client.rwlock("f").read, client.rwlock("f").write,
@@ -97,7 +101,7 @@ def use_everything(url: str) -> None:
         client.adopt(ticket).release()
 
     async def tasks() -> None:
-        async with pawl.connect_async(url) as aclient, aclient.lock("z"):
+        async with pawl.connect_async(url, namespace=namespace) as aclient, aclient.lock("z"):
             pass
 
     asyncio.run(tasks())
@@ -113,6 +117,42 @@ def test_everything_works_under_the_rules(guarded: tuple[Server, str]) -> None:
     server.command("ACL", "LOG", "RESET")
     use_everything(url)
     assert not refusals(server)
+
+
+@pytest.mark.parametrize("namespace", ["billing", "a b*:é%"])
+def test_each_namespace_has_its_rules(own_server: Server, namespace: str) -> None:
+    """For the library, and for every command of an operator with the account's URL."""
+    rules = acl_rules(namespace, command=True).replace("CHANGE-THIS-PASSWORD", "secret").split()
+    own_server.command(*rules)
+    user = quote(rules[2], safe="")
+    url = own_server.url.replace("://", f"://{user}:secret@")
+    own_server.command("ACL", "LOG", "RESET")
+    use_everything(url, namespace)
+    env = {**os.environ, "PAWL_URL": url, "PAWL_NAMESPACE": namespace}
+    for command in (
+        ["run", "n", "--", "true"], ["elect", "n", "--", "true"], ["ls"], ["show", "a"], ["audit"],
+        ["top", "-n", "1"], ["watch", "-n", "1", "a"], ["force-release", "--yes", "--reason", "r", "a"],
+    ):  # fmt: skip
+        done = subprocess.run(
+            [sys.executable, "-m", "pawl", *command], env=env, capture_output=True, check=False
+        )
+        assert done.returncode == 0, (command, done)
+    assert not refusals(own_server)
+    found = {one.check: one for one in examine(url, namespace=namespace)[0].findings}
+    assert (found["rights"].severity, found["wake-ups"].severity) == ("unknown", "ok")
+    own_server.command(*rules[:3], "+acl|whoami", "+acl|dryrun")
+    found = {one.check: one for one in examine(url, namespace=namespace)[0].findings}
+    assert (found["rights"].severity, found["wake-ups"].severity) == ("ok", "ok")
+    other = {one.check: one for one in examine(url, namespace="other")[0].findings}
+    assert (other["rights"].severity, other["wake-ups"].severity) == ("error", "warning")
+    assert "other:wake:*" in other["wake-ups"].cure
+    with pawl.connect(url, namespace="other") as client, pytest.raises(pawl.BackendDenied):
+        client.lock("a").acquire()
+
+
+def test_bare_names_have_no_rules_of_ours() -> None:
+    with pytest.raises(pawl.ConfigurationError, match="keys are the names"):
+        acl_rules("")
 
 
 def test_a_cluster_works_under_the_rules_while_its_slots_move() -> None:

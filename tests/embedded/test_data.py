@@ -97,7 +97,7 @@ def other_product(folder: Path, name: str, version: str) -> Path:
         ("redis 6.2.0", "Redis server v=7.0.15 sha=0", False),
     ],
 )
-def test_who_opens_whose_data(tmp_path: Path, wrote: str, opens: str, refused: bool) -> None:
+def test_who_opens_whose_data(tmp_path: Path, wrote: str, opens: str, *, refused: bool) -> None:
     (tmp_path / "appendonlydir").mkdir()
     product, version = wrote.split()
     told = {"product": product, "version": version, "boot": "b"}
@@ -105,7 +105,8 @@ def test_who_opens_whose_data(tmp_path: Path, wrote: str, opens: str, refused: b
     program = _places._inspect(str(other_product(tmp_path, "server", opens)))
     assert isinstance(program, _places.Program)
     if not refused:
-        return _data.refuse_other_product(tmp_path, program)
+        _data.refuse_other_product(tmp_path, program)
+        return
     with pytest.raises(
         ConfigurationError, match=f"were written by {product.capitalize()} {version}, and .*cannot read"
     ):
@@ -235,7 +236,7 @@ def test_a_folder_that_takes_no_files_is_explained(state: Path, file: str) -> No
     """A read-only or full file system, or a folder in the place of a file: never a bare ``OSError``."""
     (state / file).mkdir(parents=True)
     state.chmod(0o700)
-    with pytest.raises(BackendUnavailable, match="cannot work in .*PAWL_STATE_DIR"):
+    with pytest.raises(BackendUnavailable, match=r"cannot work in .*PAWL_STATE_DIR"):
         embedded.ensure(state)
     with pytest.raises(pawl.PawlError), pawl.connect(f"embedded://{state}") as client:
         client.lock("job", unavailable_after=1).acquire(timeout=1)

@@ -22,7 +22,9 @@ Examples:
   pawl doctor redis://localhost:6379/0
   pawl doctor redlock://a,b,c                      each of several masters, and all of them together
   pawl doctor --json redis://db | jq '.[].findings[] | select(.severity == "error")'
+  pawl doctor --namespace billing                  what the account of that namespace may do
   pawl doctor --acl >> users.acl                   the rules of a user that may do what pawl does, and no more
+  pawl doctor --acl --namespace billing            the same for another namespace
 
 \b
 Exit codes:
@@ -47,17 +49,25 @@ _CODES = {Severity.WARNING: 1, Severity.ERROR: 2}
 @click.option(
     "--ttl", type=float, default=30.0, show_default=True, help="The ttl of your leases, in seconds."
 )
+@click.option(
+    "--namespace", metavar="TEXT", help="What the keys of the locks begin with (PAWL_NAMESPACE, else pawl)."
+)
+@click.option("--url", "named", metavar="URL", help="The same as URL.")
 @click.option("--acl", is_flag=True, help="Print the ACL rules that pawl needs, and exit.")
-def doctor(*, url: str | None, as_json: bool, ttl: float, acl: bool) -> int:
+def doctor(
+    *, url: str | None, as_json: bool, ttl: float, namespace: str | None, named: str | None, acl: bool
+) -> int:
     """Look at a server for what would break a lock's promises, and say what to do about it.
 
     Reads version, role, eviction, persistence, replicas, clock, latency and rights. It takes about a second, for
     the clock, and changes nothing.
     """
     if acl:
-        click.echo(acl_rules(), nl=False)
+        click.echo(acl_rules(namespace), nl=False)
         return Exit.OK
-    reports = examine(url, ttl=check_ttl(ttl))
+    if url and named and url != named:
+        raise click.UsageError("give one URL")
+    reports = examine(url or named, ttl=check_ttl(ttl), namespace=namespace)
     if as_json:
         click.echo(json.dumps([dataclasses.asdict(report) for report in reports], indent=2))
     else:

@@ -97,6 +97,7 @@ class Facts:
         round_trips: Measured round trips, in seconds.
         scripts: Whether scripts run.
         listens: Whether this user may subscribe and publish.
+        channels: What the channels of wake-ups begin with.
         denied: Commands that pawl needs and this user may not use.
     """
 
@@ -119,6 +120,7 @@ class Facts:
     round_trips: Sequence[float] = ()
     scripts: bool | None = None
     listens: bool | None = None
+    channels: str = "pawl:wake:"
     denied: Sequence[str] | None = None
 
 
@@ -272,6 +274,15 @@ def _replicas(facts: Facts, _: float) -> Finding:
     return Finding("replication", Severity.NOTE, text, promise, cure)
 
 
+def _apart(offset: float) -> str:
+    """How far a clock is from ours, as precisely as anybody wants to know."""
+    seconds = abs(offset)
+    if seconds < 0.001:
+        return "within 1 ms of ours"
+    length = f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:,.1f} s"
+    return f"{length} {'ahead of' if offset > 0 else 'behind'} ours"
+
+
 def _clock(facts: Facts, _: float) -> Finding:
     if facts.clock_offset is None:
         return _unknown("clock", "its time")
@@ -281,7 +292,7 @@ def _clock(facts: Facts, _: float) -> Finding:
         )
         cure = "repair time keeping (NTP that slews, no manual steps) there or here"
         return Finding("clock", Severity.ERROR, text, "validity", cure)
-    shown = f"{abs(facts.clock_offset):.3g} s {'ahead of' if facts.clock_offset > 0 else 'behind'} ours"
+    shown = _apart(facts.clock_offset)
     if abs(facts.clock_offset) > APART:
         text = f"its wall clock is {shown}: no lease depends on that, but fences after a failover do"
         return Finding("clock", Severity.NOTE, text, "fences over a failover", "run NTP on all servers")
@@ -314,7 +325,7 @@ def _listening(facts: Facts, _: float) -> Finding:
         return _unknown("wake-ups", "whether it delivers messages")
     if not facts.listens:
         text = "no SUBSCRIBE or PUBLISH: waiters ask 20 times a second each, and are woken up to 50 ms late"
-        cure = "allow SUBSCRIBE, PUBLISH and the channels pawl:wake:* to this user"
+        cure = f"allow SUBSCRIBE, PUBLISH and the channels {facts.channels}* to this user"
         return Finding("wake-ups", Severity.WARNING, text, "no thundering herd", cure)
     return Finding("wake-ups", Severity.OK, "a release wakes its waiter")
 

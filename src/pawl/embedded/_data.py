@@ -120,7 +120,8 @@ def set_aside(state: Path, said: str) -> bool:
             aside = f"{name}.damaged-{time.time_ns()}"
             (state / name).rename(state / aside)
             _log.warning(
-                "the embedded server's data in %s were damaged when the machine went down, and are now in %s: it begins anew",
+                "the embedded server's data in %s were damaged when the machine went down, and are now in %s: "
+                "it begins anew",
                 state,
                 aside,
             )
