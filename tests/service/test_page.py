@@ -1,22 +1,25 @@
 """The live page in a real browser: find a stuck lock, see who waits, take it away, see the audit entry."""
 
 import os
+import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 import pawl
+from pawl.service.watch import Holds
 from pawl.testing.servers import Server
 from tests.service.browser import PROGRAM, Browser
 from tests.service.rig import Instance
 
-pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no Chromium (apt-get install chromium)")
+in_browser = pytest.mark.skipif(PROGRAM is None, reason="no Chromium (apt-get install chromium)")
 NUMBER_OF_FOCUSED = "[...document.querySelectorAll('#rows a')].indexOf(document.activeElement)"
 LOGIN = """document.getElementById('token').value = %r;
 document.getElementById('login').requestSubmit(); true"""
 
 
+@in_browser
 def test_a_stuck_lock_is_found_and_taken_away(service: Instance, tmp_path: Path) -> None:
     stuck = service.acquire("order:42", ttl=300, holder="worker-3")
     for number in range(12):
@@ -61,6 +64,7 @@ def test_a_stuck_lock_is_found_and_taken_away(service: Instance, tmp_path: Path)
     assert released.status == 409
 
 
+@in_browser
 def test_who_may_only_read_sees_no_button(service: Instance, tmp_path: Path) -> None:
     service.tokens.add("reader", roles=["read"])
     service.acquire("a", ttl=60)
@@ -72,6 +76,7 @@ def test_who_may_only_read_sees_no_button(service: Instance, tmp_path: Path) -> 
         assert page.run("document.getElementById('force').hidden") is True
 
 
+@in_browser
 def test_with_the_keyboard_alone(service: Instance, server: Server, tmp_path: Path) -> None:
     """Search, step through the names, look at one, take it away, read what was done, and go back."""
     with pawl.connect(server.url, history=20) as client, Browser(tmp_path / "profile") as page:
@@ -122,6 +127,76 @@ def test_with_the_keyboard_alone(service: Instance, server: Server, tmp_path: Pa
         stuck.lost.wait(5)
         for lease in held:
             lease.release()
+
+
+SNAPSHOT = """(() => { stream.abort();
+const now = Date.now() / 1000, minute = Math.floor(now / 60) * 60;
+const one = (name, age, usual, stuck) => ({name, kind: 'lock', held: true, holder: 'vm:1/worker', foreign: false,
+  ttl_left: 20, fence: 7, count: 1, queue_length: stuck ? 3 : 0, waiters: [], host: 'vm', pid: 1, since: now - age,
+  used: null, limit: null, owner: null, holders: [], seen_since: now - age, usual, stuck});
+const locks = [one('daily-report', 5, 4, false), one('import', 1200, 2, true),
+  one('evil\u202egnp.exe', 4, null, false)];
+const hour = Array.from({length: 60}, (_, i) => [minute - (59 - i) * 60, i % 7 + 1, i % 5]);
+audit = [{at: now, name: 'import', action: 'force_release', outcome: 'released', holder: '', text: 'why'}];
+take('event: snapshot\\ndata: ' + JSON.stringify({locks, recent: [], hour, now})); return true; })()"""
+
+
+@in_browser
+def test_what_is_stuck_comes_first_and_names_are_read_by_themselves(
+    service: Instance, tmp_path: Path
+) -> None:
+    other = service.ask("POST", "/v1/ns/billing/lock/invoice/acquire", {"ttl": 60})
+    assert other.status == 200
+    with Browser(tmp_path / "profile") as page:
+        page.shape("light")
+        page.open(service.address)
+        page.run(LOGIN % service.tokens.secrets["admin"])
+        page.until("document.getElementById('state').textContent.startsWith('live')")
+        page.until("document.getElementById('audit').textContent === 'nothing'")
+        page.run(SNAPSHOT)
+        page.until("document.querySelectorAll('#rows tr').length === 3")
+        first = page.run("document.querySelector('#rows tr').textContent")
+        assert "import" in first
+        assert "stuck" in first
+        assert page.run("document.querySelectorAll('#rows tr.stuck').length") == 1
+        assert "1 stuck" in page.run("document.getElementById('count').textContent")
+        assert page.run("getComputedStyle(document.querySelector('#rows bdi')).unicodeBidi") == "isolate"
+        text = page.run("document.body.innerText")
+        assert "\u202e" not in text
+        assert "evil⟨U+202E⟩gnp.exe" in text
+        assert "?" not in page.run("document.getElementById('audit').innerText")
+        assert page.run("document.getElementById('hour-held').getAttribute('points').split(' ').length") == 60
+        assert "AM" not in text
+        assert re.search(r"Since \d\d:\d\d:\d\d \S+\.", text)
+        for scheme in ("light", "dark"):
+            page.shape(scheme)
+            _keep(page, f"stuck-{scheme}")
+        page.run(
+            "const to = document.getElementById('space'); to.value = 'billing'; "
+            "to.dispatchEvent(new Event('change')); true"
+        )
+        page.until("document.getElementById('rows').textContent.includes('invoice')")
+        page.run("document.querySelector('#rows a').click(); true")
+        page.until("document.getElementById('facts').textContent.includes('Usually')")
+        assert page.run("document.getElementById('nobody').hidden") is False
+        assert page.run("document.getElementById('queue').hidden") is True
+
+
+def test_a_hold_is_stuck_when_it_lasts_far_longer_than_is_usual_for_its_name() -> None:
+    holds = Holds()
+    assert holds.judge("lock\0a", 600) == (None, False)
+    assert holds.judge("lock\0a", 3601) == (None, True)
+    for seconds in (10, 20, 11, 9, 12):
+        holds.ended("lock\0a", seconds)
+    assert holds.judge("lock\0a", 100) == (11, False)
+    assert holds.judge("lock\0a", 111) == (11, True)
+    assert holds.judge("lock\0b", 111) == (11, True), "what is usual of the kind"
+    assert holds.judge("semaphore\0b", 111) == (None, False)
+    for _ in range(50):
+        holds.ended("lock\0a", 0.5)
+    assert holds.judge("lock\0a", 59) == (0.5, False)
+    assert holds.judge("lock\0a", 60) == (0.5, True)
+    assert holds.judge("lock\0a", None) == (0.5, False)
 
 
 def _keep(page: Browser, scheme: str) -> None:

@@ -14,7 +14,7 @@ from pawl.service import schemas
 from pawl.service.access import ROLES
 from pawl.service.requests import State, answer, plain
 
-__all__ = ["index", "router", "script", "style", "whoami"]
+__all__ = ["favicon", "index", "router", "script", "style", "whoami"]
 
 router: APIRouter = APIRouter()
 
@@ -42,6 +42,13 @@ async def style() -> Response:
     return Response(_read("page.css"), media_type="text/css")
 
 
+@router.get("/favicon.svg", include_in_schema=False)
+@router.get("/favicon.ico", include_in_schema=False)
+async def favicon() -> Response:
+    """Its sign."""
+    return Response(_read("favicon.svg"), media_type="image/svg+xml")
+
+
 @router.get(
     "/v1/whoami",
     tags=["looks"],
@@ -52,8 +59,13 @@ async def whoami(request: Request) -> Response:
     """What the token may do in a namespace: query ``namespace``, default ``pawl``."""
     state: State = request.app.state.pawl
     who = state.access.who(request.headers.get("authorization"))
+    request.scope["pawl.who"] = who.id
     state.access.spend(who)
     namespace = plain(request.query_params.get("namespace", "pawl"))
     check_namespace(namespace)
     may = [role for role in ROLES if who.may(role, namespace)]
-    return answer({"id": who.id, "namespace": namespace, "may": may, "expires": who.expires})
+    # Those that its token names, and those in use here that it may read.
+    named = [pattern for pattern in who.namespaces if "*" not in pattern and who.may("read", pattern)]
+    spaces = sorted({*named, *state.spaces.known_to(who)})
+    told = {"id": who.id, "namespace": namespace, "may": may, "expires": who.expires, "namespaces": spaces}
+    return answer(told)

@@ -8,8 +8,10 @@ let recent = [];
 let paused = false;
 let stream = null;
 let audit = [];
+let hour = [];
+// How far this machine's clock is from the service's, in seconds.
+let ahead = 0;
 const SHOWN = 120;
-const points = [];
 // Of each name that had waiters lately: how many, at each picture.
 const crowds = new Map();
 // What clients that keep a history noted of the name that is looked at; asked for when its fence has changed.
@@ -56,8 +58,20 @@ function duration(seconds) {
   if (seconds < 3600) return `${Math.floor(seconds / 60)} min ${Math.floor(seconds % 60)} s`;
   return `${Math.floor(seconds / 3600)} h ${Math.floor((seconds % 3600) / 60)} min`;
 }
-const clock = (moment) => new Date(moment * 1000).toLocaleTimeString();
-const ageOf = (lock) => (lock.since === null ? null : Math.max(0, Date.now() / 1000 - lock.since));
+const clock = (moment) => new Date(moment * 1000).toLocaleTimeString(undefined, { hour12: false, timeZoneName: "short" });
+const ageOf = (lock) => {
+  const since = lock.since ?? lock.seen_since ?? null;
+  return since === null ? null : Math.max(0, Date.now() / 1000 - ahead - since);
+};
+// A name is anybody's text: what would turn the reading order is shown, and each name is read by itself.
+const TURNS = /[\u061c\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]/g;
+const visible = (text) => String(text ?? "").replace(TURNS, (c) => `⟨U+${c.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`);
+const own = (text) => element("bdi", visible(text));
+function item(...parts) {
+  const one = element("li");
+  one.append(...parts.filter((part) => part !== ""));
+  return one;
+}
 // The ttl itself is not known from outside: the longest that was seen stands for it.
 const longest = new Map();
 function lifeOf(lock) {
@@ -67,17 +81,20 @@ function lifeOf(lock) {
   return most ? (lock.ttl_left || 0) / most : 0;
 }
 
+// How many times longer than usual it is held.
+const overdue = (lock) => (ageOf(lock) || 0) / Math.max(1, lock.usual ?? 360);
 function chosen() {
   const search = view().get("search") || "";
   const found = locks.filter((lock) => (lock.name.includes(search) || lock.holder.includes(search))
     && (!view().get("contended") || lock.queue_length > 0));
   const orders = {
+    stuck: (a, b) => (Number(b.stuck || 0) - Number(a.stuck || 0)) || overdue(b) - overdue(a),
     age: (a, b) => (a.since ?? Infinity) - (b.since ?? Infinity),
     name: (a, b) => (a.name < b.name ? -1 : 1),
     waiters: (a, b) => b.queue_length - a.queue_length,
     ttl: (a, b) => (a.ttl_left ?? Infinity) - (b.ttl_left ?? Infinity),
   };
-  return found.sort(orders[view().get("sort")] || orders.age);
+  return found.sort(orders[view().get("sort")] || orders.stuck);
 }
 
 function meterOf(lock) {
@@ -87,8 +104,9 @@ function meterOf(lock) {
   return cell;
 }
 function row(lock) {
-  const line = element("tr");
-  const link = element("a", lock.name, { href: `/?kind=${lock.kind}&name=${encodeURIComponent(lock.name)}` });
+  const line = element("tr", null, lock.stuck ? { class: "stuck" } : {});
+  const link = element("a", null, { href: `/?kind=${lock.kind}&name=${encodeURIComponent(lock.name)}` });
+  link.append(own(lock.name));
   link.addEventListener("click", (event) => {
     event.preventDefault();
     setView({ kind: lock.kind, name: lock.name }, true);
@@ -97,15 +115,21 @@ function row(lock) {
   name.append(link);
   if (lock.kind !== "lock") name.append(` (${lock.kind})`);
   const who = lock.foreign ? "not pawl's" : lock.holder || lock.holders.map((one) => one.holder).join(", ");
+  const holder = element("td", null, { "data-what": "Holder" });
+  holder.append(own(who));
+  const age = element("td", duration(ageOf(lock)), { "data-what": "Age", class: "number" });
+  if (lock.stuck) age.append(" ", element("strong", "stuck", { class: "mark" }));
   line.append(
-    name, element("td", who, { "data-what": "Holder" }), element("td", lock.host, { "data-what": "Host" }),
-    element("td", duration(ageOf(lock)), { "data-what": "Age", class: "number" }), meterOf(lock),
+    name, holder, element("td", lock.host, { "data-what": "Host" }), age,
+    element("td", duration(lock.usual), { "data-what": "Usually", class: "number" }), meterOf(lock),
     element("td", lock.fence, { "data-what": "Fence", class: "number" }),
     element("td", lock.queue_length, { "data-what": "Waiters", class: "number" }),
   );
   return line;
 }
-const changeLine = (one) => element("li", `${clock(one.at)}  ${one.name}: ${one.what}, ${one.holder || "?"}, fence ${one.fence}`);
+const changeLine = (one) => item(
+  `${clock(one.at)}  `, own(one.name), `: ${one.what}`, one.holder ? ", " : "", one.holder ? own(one.holder) : "",
+  one.fence === null ? "" : `, fence ${one.fence}`);
 
 function drawAll() {
   const found = chosen();
@@ -114,10 +138,21 @@ function drawAll() {
   if (focused) {
     for (const link of at("rows").querySelectorAll("a")) if (link.getAttribute("href") === focused) link.focus();
   }
-  at("count").textContent = `${found.length} of ${locks.length} held in ${namespace}`;
+  const stuck = locks.filter((lock) => lock.stuck).length;
+  at("count").textContent = `${found.length} of ${locks.length} held in ${visible(namespace)}${stuck ? `, ${stuck} stuck` : ""}`;
   at("recent").replaceChildren(...recent.slice(-20).reverse().map(changeLine));
-  plot("line", "peak", points);
+  plotHour();
   tellAudit("audit", audit);
+}
+function plotHour() {
+  const last = Math.floor((Date.now() / 1000 - ahead) / 60) * 60;
+  const most = Math.max(1, ...hour.map((one) => Math.max(one[1], one[2])));
+  for (const [id, which] of [["hour-held", 1], ["hour-waiters", 2]]) {
+    at(id).setAttribute("points", hour.map((one) => `${600 - (last - one[0]) / 6},${78 - (one[which] / most) * 74}`).join(" "));
+  }
+  const waiting = locks.reduce((sum, lock) => sum + lock.queue_length, 0);
+  at("peak").textContent = hour.length ? `Held: ${locks.length} now, at most ${Math.max(...hour.map((one) => one[1]))}. `
+    + `Waiting: ${waiting} now, at most ${Math.max(...hour.map((one) => one[2]))}. Since ${clock(hour[0][0])}.` : "";
 }
 function plot(line, peak, counts) {
   const most = Math.max(1, ...counts);
@@ -144,7 +179,7 @@ async function pastOf(kind, name, fence) {
   }
   return past.entries;
 }
-const pastLine = (one) => element("li", `${clock(one.granted)}  ${one.who}, ${one.how}${
+const pastLine = (one) => item(`${clock(one.granted)}  `, own(one.who), `, ${one.how}${
   one.ended === null ? "" : ` after ${duration(one.ended - one.granted)}`}, fence ${one.fence}`);
 
 async function drawOne(kind, name) {
@@ -152,23 +187,26 @@ async function drawOne(kind, name) {
   let lock = listed;
   try {
     lock = { ...(listed || {}), ...(await (await ask(pathOf({ kind, name }))).json()), kind };
-    if (listed) lock.since = listed.since;
+    if (listed) for (const what of ["since", "seen_since", "usual", "stuck"]) lock[what] = listed[what];
   } catch (error) {
     at("state").textContent = error.message;
     return;
   }
   const noted = await pastOf(kind, name, lock.fence).catch(() => []);
   if (view().get("name") !== name) return;
-  at("title").textContent = name;
+  at("title").replaceChildren(own(name));
   const facts = {
     Kind: kind, State: lock.held ? "held" : "free", Holder: lock.holder || "–", Host: lock.host || "–",
-    Since: lock.since ? `${clock(lock.since)} (${duration(ageOf(lock))})` : "–", "Ttl left": duration(lock.ttl_left),
+    Since: ageOf(lock) === null || !lock.held ? "–"
+      : `${clock(lock.since ?? lock.seen_since)} (${duration(ageOf(lock))}${lock.stuck ? ", stuck" : ""})`,
+    Usually: lock.usual === null || lock.usual === undefined ? "not known yet" : duration(lock.usual), "Ttl left": duration(lock.ttl_left),
     Fence: lock.fence ?? "–", Waiters: lock.queue_length,
   };
-  at("facts").replaceChildren(...Object.entries(facts).flatMap(([key, value]) => [element("dt", key), element("dd", value)]));
+  at("facts").replaceChildren(...Object.entries(facts).flatMap(([key, value]) => [element("dt", key), element("dd", visible(value))]));
   at("life").value = lock.held ? lifeOf(lock) : 0;
-  const queue = lock.waiters.map((one) => element("li", `${one.holder}, waits ${duration(one.age)}`));
-  at("queue").replaceChildren(...(queue.length ? queue : [element("li", "nobody waits")]));
+  at("queue").replaceChildren(...lock.waiters.map((one) => item(own(one.holder), `, waits ${duration(one.age)}`)));
+  at("queue").hidden = !lock.waiters.length;
+  at("nobody").hidden = Boolean(lock.waiters.length);
   const known = new Set(noted.map((one) => one.fence));
   const seen = recent.filter((one) => one.name === name && one.kind === kind && !known.has(one.fence)).reverse();
   at("history").replaceChildren(...seen.map(changeLine), ...noted.map(pastLine));
@@ -181,10 +219,11 @@ function draw() {
   const in_ = Boolean(token);
   at("login").hidden = in_;
   at("leave").hidden = !in_;
+  at("spaces").hidden = !in_;
   at("all").hidden = !in_ || Boolean(name);
   at("one").hidden = !in_ || !name;
   at("search").value === (view().get("search") || "") || (at("search").value = view().get("search") || "");
-  at("sort").value = view().get("sort") || "age";
+  at("sort").value = view().get("sort") || "stuck";
   at("contended").checked = Boolean(view().get("contended"));
   if (!in_) return;
   if (name) drawOne(view().get("kind") || "lock", name); else drawAll();
@@ -195,8 +234,9 @@ async function drawAudit() {
   draw();
 }
 function tellAudit(id, entries) {
-  const lines = entries.slice(0, 20).map((one) => element(
-    "li", `${clock(one.at)}  ${one.name}: ${one.action}, ${one.outcome}, was ${one.holder || "?"}: ${one.text}`));
+  const lines = entries.slice(0, 20).map((one) => item(
+    `${clock(one.at)}  `, own(one.name), `: ${one.action}, ${one.outcome}`,
+    one.holder ? ", was " : "", one.holder ? own(one.holder) : "", ": ", own(one.text)));
   at(id).replaceChildren(...(lines.length ? lines : [element("li", "nothing")]));
 }
 
@@ -236,8 +276,8 @@ function take(part) {
     return;
   }
   if (paused) return;
-  ({ locks, recent } = told);
-  note(points, locks.reduce((sum, lock) => sum + lock.queue_length, 0));
+  ({ locks, recent, hour } = told);
+  ahead = Date.now() / 1000 - told.now;
   noteCrowds();
   draw();
 }
@@ -249,15 +289,21 @@ function forget(why) {
   draw();
 }
 
-at("login").addEventListener("submit", async (event) => {
-  event.preventDefault();
-  token = at("token").value.trim();
-  namespace = at("namespace").value;
-  at("token").value = "";
+async function enter(wanted) {
+  namespace = wanted;
+  locks = [];
+  recent = [];
+  hour = [];
+  audit = [];
+  crowds.clear();
+  longest.clear();
   try {
-    may = (await (await ask(`/v1/whoami?namespace=${encodeURIComponent(namespace)}`)).json()).may;
-    if (may.includes("admin")) may = ["read", "acquire", "force", "admin"];
+    const told = await (await ask(`/v1/whoami?namespace=${encodeURIComponent(namespace)}`)).json();
+    may = told.may.includes("admin") ? ["read", "acquire", "force", "admin"] : told.may;
     if (!may.includes("read")) throw new Error(`this token may not read ${namespace}`);
+    const known = [...new Set([namespace, ...told.namespaces])].sort();
+    at("space").replaceChildren(...known.map((one) => element("option", visible(one), { value: one })));
+    at("space").value = namespace;
   } catch (error) {
     forget(error.message);
     return;
@@ -266,6 +312,16 @@ at("login").addEventListener("submit", async (event) => {
   draw();
   follow();
   drawAudit().catch((error) => { at("state").textContent = error.message; });
+}
+at("login").addEventListener("submit", (event) => {
+  event.preventDefault();
+  token = at("token").value.trim();
+  at("token").value = "";
+  enter(at("namespace").value);
+});
+at("space").addEventListener("change", () => {
+  setView({ kind: "", name: "", search: "" }, true);
+  enter(at("space").value);
 });
 at("leave").addEventListener("click", () => forget(""));
 at("search").addEventListener("input", () => setView({ search: at("search").value }));
