@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from pawl.cli.exits import Exit, say
 from pawl.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from pawl.service.access import Access
 
 __all__ = ["serve"]
 
@@ -56,6 +60,13 @@ Exit codes:
     default=0,
     metavar="N",
     help="Remember the last N grants of each name (0: none).",
+)
+@click.option(
+    "--log",
+    type=click.Choice(["none", "audit", "requests"]),
+    default="audit",
+    show_default=True,
+    help="Write to stderr, a line of JSON for each: what was refused and forced; or every request, too.",
 )
 @click.option("--insecure-http", is_flag=True, help="Listen beyond this machine without TLS, behind a proxy.")
 @click.option("--drain-delay", default=0.0, metavar="S", help="Seconds between 'not ready' and the end.")
@@ -109,9 +120,9 @@ def _run(
     *,
     url: str | None, host: str, port: int, tokens: Path | None, certificate: str | None, key: str | None,
     client_ca: str | None, insecure_http: bool, drain_delay: float, probe_port: int | None,
-    as_json: bool, history: int, **_: Any,
+    as_json: bool, history: int, log: str, **_: Any,
 ) -> int:  # fmt: skip
-    from pawl.service.access import Access, entry_for, new_secret
+    from pawl.service.access import Access
     from pawl.service.app import create_app
     from pawl.service.config import Limits
     from pawl.service.requests import State
@@ -120,36 +131,64 @@ def _run(
     from pawl.service.spaces import Spaces
 
     _check_reach(host, tokens, certificate, client_ca, insecure_http=insecure_http)
-    access = Access(Limits(), tokens)
-    access.load()
-    state = State(Spaces(url, history), access)
+    state = State(Spaces(url, history), Access(Limits(), tokens))
+    state.access.load()
     # Made now, so that what can never work is said now.
     state.spaces.of("pawl")
-    secret = None
-    if tokens is None:
-        secret = new_secret()
-        access.add(entry_for("this-run", secret, ["*"], ["admin"], None))
-        if not as_json:
-            say("a token for this run, which is kept nowhere:")
-            click.echo(secret, err=True)
-    listening = Listening(
-        host, port, certificate=certificate, key=key, client_ca=client_ca, drain_delay=drain_delay,
-        probe_port=probe_port,
-    )  # fmt: skip
+    try:
+        listening = Listening(
+            host, port, certificate=certificate, key=key, client_ca=client_ca, drain_delay=drain_delay,
+            probe_port=probe_port,
+        )  # fmt: skip
+    except OSError as error:
+        say(error.strerror or str(error), colour="red")
+        return Exit.UNAVAILABLE
+    _log_to_stderr(log)
+    secret = _token_for_this_run(state.access, as_json=as_json) if tokens is None else None
 
     def tell(bound: int, probed: int | None) -> None:
-        scheme, shown = "https" if certificate else "http", f"[{host}]" if ":" in host else host
+        shown = f"[{host}]" if ":" in host else host
         probes = None if probed is None else f"http://{shown}:{probed}"
-        _tell(f"{scheme}://{shown}:{bound}", probes, secret, as_json=as_json)
+        _tell("https" if certificate else "http", f"{shown}:{bound}", probes, secret, as_json=as_json)
 
     return Exit.OK if listen(create_app(state), state, listening, tell) else Exit.UNAVAILABLE
 
 
-def _tell(listening: str, probes: str | None, secret: str | None, *, as_json: bool) -> None:
+def _token_for_this_run(access: Access, *, as_json: bool) -> str:
+    from pawl.service.access import entry_for, new_secret
+
+    secret = new_secret()
+    access.add(entry_for("this-run", secret, ["*"], ["admin"], None))
+    if not as_json:
+        say("a token for this run, which is kept nowhere:")
+        click.echo(secret, err=True)
+    return secret
+
+
+def _log_to_stderr(which: str) -> None:
+    """Write what happens as lines of JSON."""
+    from pawl.service.journal import JsonLines
+
+    lines = JsonLines(lambda line: click.echo(line, err=True))
+    shown = {"none": (), "audit": ("audit",), "requests": ("audit", "access")}[which]
+    for name in ("audit", "access"):
+        logger = logging.getLogger(f"pawl.service.{name}")
+        logger.propagate = False
+        logger.setLevel(logging.INFO if name in shown else logging.CRITICAL)
+        logger.addHandler(lines)
+    # What goes wrong is always told.
+    service = logging.getLogger("pawl.service")
+    service.setLevel(logging.WARNING)
+    service.addHandler(lines)
+
+
+def _tell(scheme: str, where: str, probes: str | None, secret: str | None, *, as_json: bool) -> None:
+    listening, url = f"{scheme}://{where}", f"{scheme}+pawl://{where}"
     if as_json:
-        click.echo(json.dumps({"listening": listening, "probes": probes, "token": secret}))
+        click.echo(json.dumps({"listening": listening, "url": url, "probes": probes, "token": secret}))
         return
     say(f"listening on {listening}")
+    say(f"clients of pawl connect to {scheme}+pawl://<token>@{where}")
     if probes is not None:
         say(f"probes are answered at {probes}")
 

@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from fnmatch import fnmatchcase
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -57,7 +57,13 @@ class Principal:
         """Whether it may do this there."""
         if role not in self.roles and "admin" not in self.roles:
             return False
-        return any(fnmatchcase(namespace, pattern) for pattern in self.namespaces)
+        return any(_fits(namespace, pattern) for pattern in self.namespaces)
+
+
+@lru_cache(maxsize=4096)
+def _fits(namespace: str, pattern: str) -> bool:
+    # Only `*` has a meaning: a `?` or `[` in a namespace must not let anybody into its neighbours.
+    return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), namespace, re.DOTALL) is not None
 
 
 def new_secret() -> str:
@@ -216,6 +222,10 @@ class Access:
     def go(self, who: Principal) -> None:
         """Count one less."""
         self._bucket(who).waiters -= 1
+
+    def used(self, what: str) -> float:
+        """How many there are now of all clients: ``waiters`` or ``streams``."""
+        return float(sum(getattr(bucket, what) for bucket in self._buckets.values()))
 
     def look_on(self, who: Principal) -> None:
         """Count one stream of events.

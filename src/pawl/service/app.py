@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -16,6 +17,7 @@ from starlette.types import Message, Receive, Scope, Send
 import pawl
 from pawl.errors import PawlError
 from pawl.service import calls, gates, health, looks, page, routes, schemas, several, watch
+from pawl.service.journal import Journal
 from pawl.service.problems import Problem, answer_problem, response_of
 from pawl.service.requests import GONE, State
 
@@ -54,7 +56,10 @@ def _find_step(scope: Scope) -> Callable[[Request], Awaitable[Response]] | None:
     if len(parts) != 7 or parts[1] != "v1" or parts[2] != "ns" or not (parts[3] and parts[4] and parts[5]):
         return None
     scope["path_params"] = {"namespace": parts[3], "kind": parts[4], "name": parts[5]}
-    return _STEPS.get(parts[6])
+    found = _STEPS.get(parts[6])
+    if found is not None:
+        scope["pawl.operation"] = parts[6]
+    return found
 
 
 class Door:
@@ -69,6 +74,7 @@ class Door:
 
     def __init__(self, app: FastAPI) -> None:
         self.app: FastAPI = app
+        self._journal: Journal = app.state.journal
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -78,6 +84,21 @@ class Door:
         # A path that is decoded before it is split would make "a/b" of "a%2Fb", and another name of it.
         raw = scope.get("raw_path") or scope["path"].encode()
         scope = {**scope, "path": raw.decode("latin-1")}
+        began = time.monotonic()
+        status = GONE
+
+        async def noted(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self._answer(scope, receive, noted)
+        finally:
+            self._journal.note(scope, status, time.monotonic() - began)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         step = _find_step(scope)
         if step is None:
             await self._pass(scope, receive, send)
@@ -167,6 +188,16 @@ def create_app(state: State) -> Door:
         description="Distributed locks over HTTP.",
     )  # fmt: skip
     app.state.pawl = state
+    app.state.journal = Journal(
+        {
+            ("pawl_http_waiting", "Requests that wait now."): lambda: state.access.used("waiters"),
+            ("pawl_http_streams", "Streams of events that are open now."): lambda: state.access.used(
+                "streams"
+            ),
+            ("pawl_http_namespaces", "Namespaces in use."): lambda: len(state.spaces),
+            ("pawl_http_draining", "1 once it was told to end."): lambda: float(state.draining),
+        }
+    )
     app.state.watches = watches
     state.at_end.append(send_away)
     # Before the others: one path segment of theirs could be its name.
@@ -195,3 +226,14 @@ def _add_health(app: FastAPI, state: State) -> None:
     async def readyz() -> Response:
         """200 while it takes requests and the server behind it answers, else 503."""
         return await health.ready(state)
+
+    @app.get("/metrics", include_in_schema=False)
+    async def metrics(request: Request) -> Response:
+        """For Prometheus; needs a token with the role `read` of any namespace. No names are in it."""
+        who = state.access.who(request.headers.get("authorization"))
+        request.scope["pawl.who"] = who.id
+        state.access.spend(who)
+        if not who.roles & {"read", "admin"}:
+            raise Problem(403, "FORBIDDEN", f"the token {who.id!r} may not read")
+        text, kind = app.state.journal.metrics()
+        return Response(text, headers={"Content-Type": kind})

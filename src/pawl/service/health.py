@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from http import HTTPStatus
 
 from starlette.responses import Response
@@ -30,8 +31,7 @@ async def ready(state: State) -> Response:
     """200 while it takes requests and the server behind it answers.
 
     Raises:
-        Problem: It is about to end.
-        PawlError: The server does not answer.
+        Problem: It is about to end, or the server does not answer.
     """
     if state.draining:
         raise Problem(503, "DRAINING", "about to end")
@@ -39,7 +39,7 @@ async def ready(state: State) -> Response:
     # Once, within a second: who asks this asks again soon.
     (outcome,) = await space.engine.runtime.call_many((space.store.listed(0, 1),), 1.0)
     if isinstance(outcome, Fault):
-        raise to_error(outcome, "pawl", "look at the server")
+        raise problem_of(to_error(outcome, "pawl", "look at the server"))
     return answer({"ready": True})
 
 
@@ -58,13 +58,12 @@ async def _told(state: State, head: bytes) -> Response:
     return response_of(Problem(404, "NO_SUCH_ROUTE", "this port answers GET /healthz and GET /readyz alone"))
 
 
-async def open_probes(state: State, host: str, port: int) -> asyncio.Server:
+async def open_probes(state: State, listener: socket.socket) -> asyncio.Server:
     """Answer ``/healthz`` and ``/readyz`` in plain HTTP on a port of their own: no token, no certificate, nothing else.
 
     Args:
         state: The instance.
-        host: The address.
-        port: The port; 0 takes a free one.
+        listener: A socket that is bound.
     """
     room = asyncio.Semaphore(_MOST_AT_ONCE)
 
@@ -80,4 +79,4 @@ async def open_probes(state: State, host: str, port: int) -> asyncio.Server:
                 await writer.drain()
         writer.close()
 
-    return await asyncio.start_server(serve, host, port, limit=_LONGEST)
+    return await asyncio.start_server(serve, sock=listener, limit=_LONGEST)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+import time
 from http import HTTPStatus
 from typing import Any
 
@@ -46,6 +47,31 @@ STATUS: dict[type[PawlError], int] = {
 }
 """The status of each error; a class that is not listed has its parent's."""
 
+CURES: dict[type[PawlError], str] = {
+    errors.AcquireTimeout: "Ask again, with a longer wait, or make whoever holds it hold it for less time.",
+    errors.QueueFull: "Ask again later: more clients wait for this name than it can serve.",
+    errors.DeadlockDetected: "Take the names in one order everywhere, or all at once at multi_lock.",
+    errors.ClientClosed: "Ask another instance, with the same Idempotency-Key.",
+    errors.NotReplicated: "Ask again; if it stays so, whoever runs the service must look at the replicas.",
+    errors.QuorumNotReached: "Ask again; if it stays so, whoever runs the service must look at its servers.",
+    errors.NotAcquired: "Ask again later, or wait longer.",
+    errors.NotHeld: "Send the token that acquire gave, of this kind and name, and release once; renew in time.",
+    errors.LeaseLost: "Stop the work, and take the name anew.",
+    errors.StaleFence: "Give up this attempt: a later holder has written.",
+    errors.ClockDrift: "Ask with a longer ttl; whoever runs the service must look at its server and clocks.",
+    errors.BackendUnavailable: "Ask again after Retry-After, with the same Idempotency-Key.",
+    errors.BackendOutOfMemory: "Ask again later; what you hold can be renewed and released. Its server needs memory.",
+    errors.BackendReadOnly: "Ask again in some seconds: a failover may be under way.",
+    errors.BackendDenied: "Whoever runs the service must fix its rights on its server.",
+    errors.ScriptError: "Whoever runs the service must look at the detail; one version of pawl for one name.",
+    errors.WrongKey: "Take another name: this one is another program's.",
+    errors.LimitMismatch: "Send one number for one name everywhere, and no more permits than there are.",
+    errors.NotSupported: "Take another kind.",
+    errors.ConfigurationError: "Send what the detail asks for.",
+    PawlError: "Whoever runs the service must look at the detail.",
+}
+"""What who sends requests can do about each; a class that is not listed has its parent's."""
+
 _SENTENCES = re.compile(r"Cause:(?P<cause>.*?)(?:Solution:(?P<cure>.*))?$", re.DOTALL)
 _AGAIN = {423, 429, 503}
 
@@ -84,7 +110,7 @@ class Problem(Exception):
 def problem_of(error: PawlError) -> Problem:
     """The problem that an error of the library stands for."""
     status = next(STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)
-    more: dict[str, Any] = dict(_explained(type(error)))
+    more: dict[str, Any] = {"cause": _explained(type(error)), "cure": _cure_of(type(error))}
     for name in ("holder", "waited", "position", "reason", "limit", "cycle"):
         value = getattr(error, name, None)
         if value not in (None, (), ""):
@@ -92,16 +118,35 @@ def problem_of(error: PawlError) -> Problem:
     if error.name is not None:
         more["name"] = error.name
     retry = 1 if status in _AGAIN else None
-    return Problem(status, error.code, str(error), retry_after=retry, **more)
+    detail = str(error).replace("`", "")
+    if isinstance(error, errors.BackendUnavailable):
+        # Its address is nobody's business out here.
+        _say_unavailable(error)
+        detail = "the server with the locks did not answer; the log of this instance says more"
+    return Problem(status, error.code, detail, retry_after=retry, **more)
 
 
-def _explained(kind: type[PawlError]) -> dict[str, str]:
-    text = (kind.__doc__ or "").partition("\n    Attributes:")[0]
-    found = _SENTENCES.search(text)
-    if found is None:
-        return {}
-    parts = {"cause": found["cause"], "cure": found["cure"]}
-    return {key: " ".join(text.split()) for key, text in parts.items() if text}
+_said_at = 0.0
+
+
+def _say_unavailable(error: PawlError) -> None:
+    global _said_at  # noqa: PLW0603 - one line a second, whoever asks
+    now = time.monotonic()
+    if now - _said_at >= 1:
+        _said_at = now
+        log.warning("%s", error)
+
+
+def _cure_of(kind: type[PawlError]) -> str:
+    return next(CURES[one] for one in kind.__mro__ if one in CURES)
+
+
+def _explained(kind: type[PawlError]) -> str:
+    for one in kind.__mro__:
+        text = (one.__doc__ or "").partition("\n    Attributes:")[0]
+        if (found := _SENTENCES.search(text)) is not None:
+            return " ".join(found["cause"].replace("`", "").split())
+    return "see the detail."
 
 
 def response_of(problem: Problem) -> Response:
@@ -117,15 +162,19 @@ def response_of(problem: Problem) -> Response:
     headers: dict[str, str] = {}
     if problem.retry_after is not None:
         headers["Retry-After"] = str(problem.retry_after)
+    if problem.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
+        # What follows is not read.
+        headers["Connection"] = "close"
     if problem.challenge:
         headers["WWW-Authenticate"] = 'Bearer realm="pawl"'
     return Response(json.dumps(body), problem.status, headers, TYPE)
 
 
-async def answer_problem(_: Request, error: Exception) -> Response:
+async def answer_problem(request: Request, error: Exception) -> Response:
     """FastAPI's handler for all of them."""
-    if isinstance(error, Problem):
-        return response_of(error)
     if isinstance(error, PawlError):
-        return response_of(problem_of(error))
+        error = problem_of(error)
+    if isinstance(error, Problem):
+        request.scope["pawl.code"] = error.code
+        return response_of(error)
     raise error

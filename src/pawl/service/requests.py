@@ -126,6 +126,7 @@ class Asked:
         # Of a header that comes twice, the first one.
         self._headers: dict[bytes, bytes] = dict(request.scope["headers"][::-1])
         self.who: Principal = self.state.access.who(self.header(b"authorization"))
+        request.scope["pawl.who"] = self.who.id
         self.state.access.spend(self.who)
         named = segment(request.path_params["namespace"]) if namespace is None else namespace
         if not self.who.may(role, named):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import socket
 import ssl
 from collections.abc import Callable
 from types import FrameType
@@ -17,6 +18,9 @@ from pawl.service.requests import State
 from pawl.service.wire import Connection
 
 __all__ = ["Listening", "serve"]
+
+
+_BACKLOG = 4096
 
 
 class _Server(uvicorn.Server):
@@ -68,6 +72,9 @@ class Listening:
         drain_delay: Seconds between "not ready" and closing the port.
         probe_port: A port for probes, in plain HTTP; 0 takes a free one, None: none.
         connections: How many at once.
+
+    Raises:
+        OSError: An address that cannot be listened on; its text says which.
     """
 
     def __init__(
@@ -82,21 +89,19 @@ class Listening:
         probe_port: int | None = None,
         connections: int = 20_000,
     ) -> None:
-        self.host = host
-        self.port = port
+        # Bound at once: whoever starts it is told of a port in use before anything else is said.
+        self.listeners: list[socket.socket] = _bind(host, port)
+        self.probes: list[socket.socket] = [] if probe_port is None else _bind(host, probe_port)[:1]
         self.certificate = certificate
         self.key = key
         self.client_ca = client_ca
         self.drain_delay = drain_delay
-        self.probe_port = probe_port
         self.connections = connections
 
     def config(self, app: ASGIApp) -> uvicorn.Config:
         """As uvicorn takes it."""
         return uvicorn.Config(
             app,
-            host=self.host,
-            port=self.port,
             http=Connection,
             ws="none",
             log_level="warning",
@@ -106,7 +111,7 @@ class Listening:
             timeout_keep_alive=75,
             timeout_graceful_shutdown=10,
             limit_concurrency=self.connections,
-            backlog=4096,
+            backlog=_BACKLOG,
             ssl_certfile=self.certificate,
             ssl_keyfile=self.key,
             ssl_ca_certs=self.client_ca,
@@ -135,17 +140,34 @@ def serve(
         await begin(sockets)
         if not server.started:
             return
-        probe_port = listening.probe_port
-        if probe_port is not None:
-            server.probes = await open_probes(state, listening.host, probe_port)
-            probe_port = _port_of(server.probes, probe_port)
-        started(_port_of(server.servers[0], listening.port), probe_port)
+        probe_port = None
+        for listener in listening.probes:
+            server.probes = await open_probes(state, listener)
+            probe_port = _port_of(listener)
+        started(_port_of(listening.listeners[0]), probe_port)
 
     server.startup = startup  # type: ignore[method-assign]
-    server.run()
+    server.run(sockets=listening.listeners)
     return server.started
 
 
-def _port_of(server: asyncio.AbstractServer, asked: int) -> int:
-    found = [one.getsockname()[1] for one in getattr(server, "sockets", ())]
-    return found[0] if found else asked
+def _bind(host: str, port: int) -> list[socket.socket]:
+    """A socket for each address of a host, all of one port."""
+    found: list[socket.socket] = []
+    try:
+        known = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for family, _, _, _, address in dict.fromkeys(known):
+            where = (address[0], port or (_port_of(found[0]) if found else 0))
+            one = socket.create_server(where, family=family, backlog=_BACKLOG)
+            one.setblocking(False)
+            found.append(one)
+    except OSError as error:
+        for one in found:
+            one.close()
+        why = error.strerror or str(error)
+        raise OSError(error.errno, f"cannot listen on {host} port {port}: {why}") from error
+    return found
+
+
+def _port_of(listener: socket.socket) -> int:
+    return int(listener.getsockname()[1])

@@ -333,7 +333,16 @@ def stream() -> dict[str, Any]:
 
 def whoami() -> dict[str, Any]:
     """The operation that tells what a token may do: it is asked of no namespace."""
-    told = operation(None, gives={"id": "text", "namespace": "text", "may": "texts", "expires": "number?"})
+    told = operation(
+        None,
+        gives={
+            "id": "text",
+            "namespace": "text",
+            "may": "texts",
+            "expires": "number?",
+            "namespaces": "texts",
+        },
+    )
     told["parameters"] = [{"name": "namespace", "in": "query", "schema": _WORD}]
     return told
 

@@ -237,6 +237,17 @@ class Spaces:
         self._spaces.move_to_end(namespace)
         return space
 
+    def has(self, space: Space) -> bool:
+        """Whether this one is in use."""
+        return self._spaces.get(space.namespace) is space
+
+    def known_to(self, who: Principal) -> list[str]:
+        """The namespaces in use that a client may read."""
+        return sorted(name for name in self._spaces if who.may("read", name))
+
+    def __len__(self) -> int:
+        return len(self._spaces)
+
     def _make_room(self, who: Principal | None) -> None:
         """Close what was not asked for the longest; whoever asks for it again has it made again."""
         mine = [one for one in self._spaces.values() if who is not None and one.opened_by == who.id]

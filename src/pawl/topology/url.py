@@ -92,6 +92,8 @@ def _split(url: str) -> SplitResult:
     )
     if parts.scheme not in known:
         what = f"unknown scheme {parts.scheme[:20]!r}" if "://" in url else "the URL has no scheme"
+        if parts.scheme in ("http", "https"):
+            what += f" (a pawl service is {parts.scheme}+pawl://)"
         raise ConfigurationError(f"{what}: use {_WELL_KNOWN}")
     return parts
 

@@ -1,0 +1,152 @@
+"""What an instance tells of its requests: counters for Prometheus, and two logs of one record for each request.
+
+``pawl.service.audit`` has what was refused and what was forced, ``pawl.service.access`` every request. Neither has a
+token of any kind.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from pawl.service.problems import Problem
+
+__all__ = ["Journal", "JsonLines"]
+
+access_log: logging.Logger = logging.getLogger("pawl.service.access")
+audit_log: logging.Logger = logging.getLogger("pawl.service.audit")
+
+_REFUSED = (401, 403, 429, 431)
+_REFUSED_A_SECOND = 20
+_KNOWN_METHODS = {"GET", "POST", "DELETE", "HEAD"}
+
+
+class Journal:
+    """Counts and logs the requests of one instance.
+
+    Args:
+        gauges: What is counted at the moment of a question: name and help of each, and how to get it.
+    """
+
+    def __init__(self, gauges: Mapping[tuple[str, str], Callable[[], float]]) -> None:
+        self._second = 0
+        self._refused = 0
+        self._unlogged = 0
+        self._registry: Any = None
+        self._requests: Any = None
+        self._seconds: Any = None
+        try:
+            import prometheus_client as prometheus
+        except ImportError:
+            return
+        self._registry = prometheus.CollectorRegistry()
+        labels = ("method", "operation", "status")
+        self._requests = prometheus.Counter(
+            "pawl_http_requests", "Requests that were answered.", labels, registry=self._registry
+        )
+        self._seconds = prometheus.Histogram(
+            "pawl_http_request_seconds", "How long they took, waiting included.", ("operation",),
+            registry=self._registry,
+        )  # fmt: skip
+        for (name, what), value in gauges.items():
+            prometheus.Gauge(name, what, registry=self._registry).set_function(value)
+        # There before the first event: increase() of a series that is born at 1 would be 0.
+        for status in _REFUSED:
+            self._requests.labels("POST", "acquire", str(status))
+
+    def metrics(self) -> tuple[bytes, str]:
+        """All of it as Prometheus reads it, and the media type of that.
+
+        Raises:
+            Problem: The library for it is not installed.
+        """
+        if self._registry is None:
+            raise Problem(
+                501, "NOT_SUPPORTED", "no metrics here: install prometheus-client beside the service"
+            )
+        from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+        return generate_latest(self._registry), CONTENT_TYPE_LATEST
+
+    def note(self, scope: Mapping[str, Any], status: int, seconds: float) -> None:
+        """Note one request that was answered.
+
+        Args:
+            scope: The request, with what was noted of it under ``pawl.…``.
+            status: The status of its answer.
+            seconds: How long it took.
+        """
+        operation = scope.get("pawl.operation") or _operation_of(scope)
+        if self._requests is not None:
+            method = scope["method"] if scope["method"] in _KNOWN_METHODS else "other"
+            self._requests.labels(method, operation, str(status)).inc()
+            self._seconds.labels(operation).observe(seconds)
+        if access_log.isEnabledFor(logging.INFO):
+            access_log.info("request", extra=_fields("request", scope, status, seconds))
+        if status in _REFUSED:
+            self._note_refused(scope, status, seconds)
+        elif operation == "force-release" and audit_log.isEnabledFor(logging.WARNING):
+            audit_log.warning("forced", extra=_fields("forced", scope, status, seconds))
+
+    def _note_refused(self, scope: Mapping[str, Any], status: int, seconds: float) -> None:
+        # Who has no token must not be able to fill a disk.
+        second = int(time.monotonic())
+        if second != self._second:
+            self._second, self._refused = second, 0
+        self._refused += 1
+        if self._refused > _REFUSED_A_SECOND:
+            self._unlogged += 1
+            return
+        fields = _fields("refused", scope, status, seconds)
+        if self._unlogged:
+            fields["pawl_unlogged"], self._unlogged = self._unlogged, 0
+        audit_log.warning("refused", extra=fields)
+
+
+def _operation_of(scope: Mapping[str, Any]) -> str:
+    """The last words of its route: never what a client may choose."""
+    route = getattr(scope.get("route"), "path", None)
+    if route is None:
+        return "other"
+    words = [
+        word for word in route.split("/") if word and not word.startswith("{") and word not in ("v1", "ns")
+    ]
+    return "/".join(words) or "look"
+
+
+def _fields(event: str, scope: Mapping[str, Any], status: int, seconds: float) -> dict[str, Any]:
+    client = scope.get("client")
+    return {
+        "pawl_event": event,
+        "pawl_client": scope.get("pawl.who"),
+        "pawl_address": client[0] if client else None,
+        "pawl_method": scope["method"],
+        "pawl_path": scope["path"][:600],
+        "pawl_status": status,
+        "pawl_code": scope.get("pawl.code"),
+        "pawl_seconds": round(seconds, 4),
+    }
+
+
+class JsonLines(logging.Handler):
+    """Writes each record as one line of JSON.
+
+    Args:
+        write: Takes a line.
+    """
+
+    def __init__(self, write: Callable[[str], object]) -> None:
+        super().__init__()
+        self._write = write
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """See ``logging.Handler``."""
+        at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        fields = {key[5:]: value for key, value in vars(record).items() if key.startswith("pawl_")}
+        if "event" not in fields:
+            fields = {"event": record.levelname.lower(), "text": self.format(record), **fields}
+        self._write(json.dumps({"at": at, **fields}, default=str))
