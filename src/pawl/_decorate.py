@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import logging
 from collections.abc import Callable, Coroutine, Mapping
 from contextvars import ContextVar
 from typing import Any, ParamSpec, TypeVar, cast
@@ -18,6 +19,8 @@ from pawl.core.template import Template, escape, make, plain
 from pawl.errors import ConfigurationError, NotHeld
 
 __all__ = ["current_lease", "decorated", "decorated_async"]
+
+log: logging.Logger = logging.getLogger("pawl.acquire")
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -67,6 +70,7 @@ def decorated(lock: Any, options: LockOptions, function: Callable[P, R]) -> Call
             else chosen.acquire(timeout=options.timeout)
         )
         if lease is None:
+            _skipped(chosen.name, function)
             return cast("R", None)
         with lease:
             before = _current.set(lease)
@@ -107,6 +111,7 @@ def decorated_async(
         else:
             lease = await chosen.acquire(timeout=options.timeout)
         if lease is None:
+            _skipped(chosen.name, function)
             return cast("R", None)
         async with lease:
             before = _current.set(lease)
@@ -116,6 +121,12 @@ def decorated_async(
                 _current.reset(before)
 
     return call
+
+
+def _skipped(name: str, function: Callable[..., Any]) -> None:
+    """Say that a call was skipped: its result, None, does not."""
+    text = "%r is held by somebody else: the call of %s is skipped"
+    log.info(text, name, _word(function), extra={"pawl_name": name})
 
 
 def _chooser(lock: Any, function: Callable[..., Any]) -> Callable[[tuple[Any, ...], Mapping[str, Any]], Any]:

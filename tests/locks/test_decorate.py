@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import logging
 import threading
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 import pawl
+from pawl.metrics.prometheus import instrument
 from pawl.testing.servers import Server
 from tests.refusal import refused
 
@@ -138,6 +141,39 @@ def test_on_contended(client: pawl.Client, valkey: Server, kind: str) -> None:
             assert caught.value.code == "LOCK_TIMEOUT"
         assert skip(2) == 2
     assert calls == [1, 1, 1, 2]
+
+
+def test_a_call_that_is_skipped_is_logged_and_counted(
+    client: pawl.Client, valkey: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    registry = CollectorRegistry()
+
+    @client.lock("job:{number}", on_contended="skip")
+    def work(number: int) -> int:
+        return number
+
+    async def main() -> None:
+        async with pawl.connect_async(valkey.url) as aclient:
+            instrument(aclient, registry)
+
+            @aclient.lock("job:{number}", on_contended="skip")
+            async def awaited(number: int) -> int:
+                return number
+
+            assert await awaited(1) is None
+            assert await awaited(2) == 2
+
+    instrument(client, registry)
+    caplog.set_level(logging.INFO, "pawl.acquire")
+    with pawl.connect(valkey.url) as other, other.lock("job:1"):
+        assert work(1) is None
+        assert work(2) == 2
+        asyncio.run(main())
+    said = [(record.levelname, getattr(record, "pawl_name", None)) for record in caplog.records]
+    assert said == [("INFO", "job:1")] * 2
+    assert "awaited is skipped" in caplog.records[1].getMessage()
+    labels = {"kind": "lock", "outcome": "busy"}
+    assert registry.get_sample_value("pawl_lock_acquisitions_total", labels) == 2
 
 
 def test_skip_and_raise_do_not_wait_elsewhere_either(client: pawl.Client, valkey: Server) -> None:
