@@ -111,8 +111,12 @@ def test_each_alert_has_its_section() -> None:
     sections = re.findall(r"^## (Pawl\w+)$", page, re.MULTILINE)
     assert sections == [alert for alert, _ in rules()]
     text = RULES.read_text(encoding="utf-8")
+    site = re.findall(
+        r"^site_url: (https://\S+/)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE
+    )
     for alert in sections:
-        assert f'runbook: "how-to/alerts/#{alert.lower()}"' in text
+        assert f'runbook_url: "{site[0]}how-to/alerts/#{alert.lower()}"' in text
+    assert text.count("runbook") == len(sections)
 
 
 def test_prometheus_takes_the_rules() -> None:

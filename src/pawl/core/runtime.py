@@ -229,7 +229,7 @@ class Runtime(Protocol):
         ...
 
     def mutex(self) -> AbstractContextManager[object]:
-        """A new short-lived guard for shared state; costs nothing where only one thread runs."""
+        """A new guard for shared state, held for short: other threads look at an event loop's, too."""
         ...
 
     def parker(self) -> Parker:

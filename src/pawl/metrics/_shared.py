@@ -10,8 +10,9 @@ from fnmatch import translate
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from pawl.core.runtime import FaultKind
 from pawl.errors import ConfigurationError
-from pawl.model import LeaseState
+from pawl.model import LeaseState, LossReason
 
 if TYPE_CHECKING:
     from pawl.aio.client import AsyncClient
@@ -20,9 +21,15 @@ if TYPE_CHECKING:
     from pawl.sync.client import Client
 
 __all__ = [
+    "ACQUISITIONS",
+    "FAULTS",
     "HOLD_BUCKETS",
+    "KINDS",
+    "LOSSES",
     "OTHER",
+    "POLICIES",
     "QUEUE_BUCKETS",
+    "RELEASES",
     "REQUEST_BUCKETS",
     "WAIT_BUCKETS",
     "Classes",
@@ -36,12 +43,19 @@ HOLD_BUCKETS = (*WAIT_BUCKETS, 300.0, 1800.0)
 REQUEST_BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 QUEUE_BUCKETS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 10000.0)
 
+# A series that begins at its first event has no increase: what is counted starts at 0, before anything happened.
+KINDS = ("lock", "rlock", "fair_lock", "semaphore", "rwlock.read", "rwlock.write", "election")
+ACQUISITIONS = ("acquired", "busy", "timeout", "refused", "error", "closed", "cancelled")
+RELEASES = ("released", "lost", "unknown", "background", "detached", "abandoned")
+LOSSES: tuple[str, ...] = tuple(map(str, LossReason))
+POLICIES = ("local", "open")
+FAULTS: tuple[str, ...] = tuple(map(str, FaultKind))
+
 OTHER = "other"
 """The class of every name that no pattern fits."""
 
 _MOST_CLASSES = 50
 _CLASS = re.compile(r"[a-zA-Z][a-zA-Z0-9_.-]{0,49}")
-_TRIES = 100
 
 
 class Classes:
@@ -71,6 +85,11 @@ class Classes:
 
     def __bool__(self) -> bool:
         return bool(self._compiled)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All that ``of`` may answer."""
+        return (*self.patterns, OTHER)
 
     def of(self, name: str) -> str:
         """The class of a name."""
@@ -114,17 +133,8 @@ def look(clients: Iterable[Client | AsyncClient], classes: Classes) -> Look:
 
 
 def _held(engine: Engine) -> list[Tenure]:
-    for _ in range(_TRIES):
-        try:
-            scheduled = engine.schedule.all()
-            break
-        except RuntimeError:
-            # An event loop's schedule has no guard against other threads, such as the one that looks: it changed.
-            continue
-    else:
-        raise RuntimeError("the leases changed all the time while they were counted")
     # What is degraded may be in no schedule.
-    found = dict.fromkeys(scheduled)
+    found = dict.fromkeys(engine.schedule.all())
     found.update(dict.fromkeys(t for t in tuple(engine.held.values()) if t.live))
     return list(found)
 

@@ -17,8 +17,14 @@ except ImportError as _missing:
 
 from pawl.errors import ConfigurationError
 from pawl.metrics._shared import (
+    ACQUISITIONS,
+    FAULTS,
     HOLD_BUCKETS,
+    KINDS,
+    LOSSES,
+    POLICIES,
     QUEUE_BUCKETS,
+    RELEASES,
     REQUEST_BUCKETS,
     WAIT_BUCKETS,
     Classes,
@@ -77,7 +83,23 @@ class _Exporter:
             "pawl.backend.faults", "{request}", "Without an answer of their script."
         )
         self.outages = meter.create_counter("pawl.backend.outages", "{outage}", "A client gave a server up.")
+        self._begin()
         self._gauges(meter)
+
+    def _begin(self) -> None:
+        for fault in FAULTS:
+            self.faults.add(0, {"fault": fault})
+        for kind in KINDS:
+            for found in self.classes.names:
+                self._ends_at_zero(self._attributes(kind, found))
+
+    def _ends_at_zero(self, of: dict[str, str]) -> None:
+        for reason in LOSSES:
+            self.losses.add(0, {**of, "reason": reason})
+        for outcome in RELEASES:
+            self.releases.add(0, {**of, _OUTCOME: outcome})
+        for policy in POLICIES:
+            self.degraded.add(0, {**of, "policy": policy})
 
     def _gauges(self, meter: metrics.Meter) -> None:
         def told(found: Mapping[tuple[str, str], int]) -> Iterable[Observation]:
@@ -106,8 +128,14 @@ class _Exporter:
     def of(self, kind: str, name: str) -> dict[str, str]:
         """The attributes of a name in metrics."""
         found = self.classes.of(name)
-        self.known.add((kind, found))
-        return self._attributes(kind, found)
+        of = self._attributes(kind, found)
+        if (kind, found) not in self.known:
+            self.known.add((kind, found))
+            self._ends_at_zero(of)
+            self.contended.add(0, of)
+            for outcome in ACQUISITIONS:
+                self.acquisitions.add(0, {**of, _OUTCOME: outcome})
+        return of
 
     def span(self, what: str, kind: str, name: str, seconds: float, **more: str) -> Span:
         """A span of so many seconds up to now, which its caller ends; below the present one."""

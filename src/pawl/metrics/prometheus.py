@@ -15,12 +15,21 @@ except ImportError as _missing:
     raise ImportError('pawl.metrics.prometheus: run pip install "pawlock[prometheus]"') from _missing
 
 from pawl.errors import ConfigurationError
+from pawl.metrics._multiprocess import SharedGauges, multiprocess
 from pawl.metrics._shared import (
+    ACQUISITIONS,
+    FAULTS,
     HOLD_BUCKETS,
+    KINDS,
+    LOSSES,
+    OTHER,
+    POLICIES,
     QUEUE_BUCKETS,
+    RELEASES,
     REQUEST_BUCKETS,
     WAIT_BUCKETS,
     Classes,
+    Look,
     look,
     version,
 )
@@ -45,7 +54,13 @@ class _Exporter:
         self.known: set[tuple[str, ...]] = set()
         self._histograms(registry, self.labels)
         self._counters(registry, self.labels)
-        registry.register(_Gauges(self))
+        for kind in KINDS:
+            for found in classes.names:
+                self._ends_at_zero((kind, found)[: len(self.labels)])
+        if multiprocess():
+            self.shared = SharedGauges(registry, self.labels, self.standing, version())
+        else:
+            registry.register(_Gauges(self))
 
     def _histograms(self, registry: CollectorRegistry, of: tuple[str, ...]) -> None:
         def histogram(name: str, text: str, labels: tuple[str, ...], buckets: tuple[float, ...]) -> Histogram:
@@ -85,12 +100,36 @@ class _Exporter:
         self.outages = counter("pawl_backend_outages", "Times that a client gave a server up.", ())
         for outcome in _COUNTED.values():
             self.renewals.labels(outcome)
+        for fault in FAULTS:
+            self.faults.labels(fault)
+
+    def _ends_at_zero(self, of: tuple[str, ...]) -> None:
+        for reason in LOSSES:
+            self.losses.labels(*of, reason)
+        for outcome in RELEASES:
+            self.releases.labels(*of, outcome)
+        for policy in POLICIES:
+            self.degraded.labels(*of, policy)
 
     def of(self, kind: str, name: str) -> tuple[str, ...]:
         """The labels of a name."""
         of = (kind, self.classes.of(name)) if self.classes else (kind,)
-        self.known.add(of)
+        if of not in self.known:
+            self.known.add(of)
+            self._ends_at_zero(of)
+            self.contended.labels(*of)
+            for outcome in ACQUISITIONS:
+                self.acquisitions.labels(*of, outcome)
         return of
+
+    def standing(self) -> Look:
+        """How the clients stand; what was ever seen goes on being shown, with 0."""
+        found = look(list(self.clients), self.classes)
+        for of in tuple(self.known):
+            place = of[0], of[1] if self.classes else OTHER
+            found.held.setdefault(place, 0)
+            found.waiting.setdefault(place, 0)
+        return found
 
     # As an Observer ---------------------------------------------------------------------------------------------
 
@@ -152,17 +191,14 @@ class _Gauges(Collector):
     def collect(self) -> Iterable[Metric]:
         """The gauges as they stand now."""
         exporter = self._exporter
-        found = look(list(exporter.clients), exporter.classes)
+        found = exporter.standing()
         for name, text, values in (
             ("pawl_locks_held", "Leases that are held now.", found.held),
             ("pawl_lock_waiters", "Threads and tasks that wait now.", found.waiting),
         ):
             gauge = GaugeMetricFamily(name, text, labels=exporter.labels)
-            # What was ever seen goes on being told of, with 0.
-            now = dict.fromkeys(tuple(exporter.known), 0)
-            now.update({of[: len(exporter.labels)]: value for of, value in values.items()})
-            for of, value in now.items():
-                gauge.add_metric(of, value)
+            for of, value in values.items():
+                gauge.add_metric(of[: len(exporter.labels)], value)
             yield gauge
         states = GaugeMetricFamily(
             "pawl_backend_clients", "Clients by how their server stands.", labels=["state"]
