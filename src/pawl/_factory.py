@@ -39,6 +39,7 @@ from pawl.primitives.session import SessionKeys
 if TYPE_CHECKING:
     from pawl.core.primitive import Primitive
     from pawl.core.redlock import RedlockOptions
+    from pawl.core.roster import Lives
 
 __all__ = [
     "LockKwargs",
@@ -145,6 +146,7 @@ class Settings:
         self.remote: bool = False
         self.wake_prefix = wake_prefix(self.namespace)
         self.redlock: RedlockOptions | None = None
+        self.lives: Lives | None = None
         self.session_keys = SessionKeys(self.namespace)
 
     @property

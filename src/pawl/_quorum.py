@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING
 
 from pawl._factory import Settings
 from pawl._warn import warn
 from pawl.core.options import DAY_MS
 from pawl.core.redlock import RedlockOptions
-from pawl.core.roster import Roster
+from pawl.core.roster import Lives, Roster
 from pawl.core.runtime import Call
 from pawl.errors import ConfigurationError, NotSupported
 from pawl.primitives.probe import probe
@@ -64,8 +65,18 @@ def probe_for(settings: Settings) -> Call | None:
     return None if settings.remote else probe(settings.namespace)
 
 
-def _roster(target: Masters, options: RedlockOptions) -> Roster:
-    return Roster(tuple(node.shown for node in target.nodes), options.max_ttl, fresh=options.fresh)
+def _roster(target: Masters, options: RedlockOptions, settings: Settings) -> Roster:
+    lives = settings.lives
+    if lives is None:
+        # One for the client: what one of its threads or loops learns of a restart, the others know as well.
+        lives = settings.lives = Lives(
+            tuple(node.shown for node in target.nodes),
+            options.max_ttl,
+            fresh=options.fresh,
+            guard=threading.RLock(),
+            node_timeout=options.node_timeout,
+        )
+    return Roster(lives)
 
 
 def _scripts() -> tuple[Script, ...]:
@@ -86,10 +97,8 @@ def for_threads(target: Target, settings: Settings) -> ThreadRuntime:
         return thread_runtime(target, prefix)
     from pawl.runtimes.quorum_threads import QuorumThreadRuntime
 
-    roster = _roster(target, options)
-    return QuorumThreadRuntime(
-        target.nodes, prefix, roster, probe(settings.namespace), _scripts(), options.node_timeout
-    )
+    roster = _roster(target, options, settings)
+    return QuorumThreadRuntime(target.nodes, prefix, roster, probe(settings.namespace), _scripts())
 
 
 def for_loop(loop: asyncio.AbstractEventLoop, target: Target, settings: Settings) -> AsyncioRuntime:
@@ -103,7 +112,5 @@ def for_loop(loop: asyncio.AbstractEventLoop, target: Target, settings: Settings
         return asyncio_runtime(loop, target, prefix)
     from pawl.runtimes.quorum_aio import QuorumAsyncioRuntime
 
-    roster = _roster(target, options)
-    return QuorumAsyncioRuntime(
-        loop, target.nodes, prefix, roster, probe(settings.namespace), _scripts(), options.node_timeout
-    )
+    roster = _roster(target, options, settings)
+    return QuorumAsyncioRuntime(loop, target.nodes, prefix, roster, probe(settings.namespace), _scripts())

@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
+from pawl.core.ballots import GrantVotes
 from pawl.core.candidate import question_of
 from pawl.core.options import LockOptions
-from pawl.core.quorum import GrantVotes, QuorumCall
+from pawl.core.quorum import QuorumCall
 from pawl.core.runtime import Fault, FaultKind
 from pawl.primitives.redlock import QuorumMutex
 from pawl.testing.servers import Server, available

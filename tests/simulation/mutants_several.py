@@ -8,8 +8,8 @@ from typing import Any
 from unittest.mock import patch
 
 from pawl.core import claim, engine, redlock
+from pawl.core.ballots import GrantVotes
 from pawl.core.multi_lease import BaseMultiLease
-from pawl.core.quorum import GrantVotes
 from pawl.core.redlock import RedlockOptions
 from pawl.core.roster import Roster
 from pawl.core.runtime import Fault

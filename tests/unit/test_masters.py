@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from math import inf
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from pawl.core.ballots import GrantVotes
 from pawl.core.candidate import _CLOCK_FOR, learn_clock, question_of
+from pawl.core.faults import passes
 from pawl.core.options import LockOptions
-from pawl.core.redlock import _Attempt
-from pawl.core.roster import Node, Roster
+from pawl.core.roster import Life, Lives, Node, Roster
 from pawl.core.runtime import Fault, FaultKind
 
 DOWN = Fault(FaultKind.UNREACHABLE, "gone")
@@ -24,13 +26,19 @@ def told(run_id: str, uptime: int) -> str:
 
 
 def roster(*, fresh: bool = False) -> Roster:
-    return Roster(("a", "b", "c"), 60.0, fresh=fresh)
+    return Roster(Lives(("a", "b", "c"), 60.0, fresh=fresh, guard=nullcontext()))
+
+
+def counts_from(masters: Roster, index: int) -> float:
+    life = masters.lives.present[index]
+    assert life is not None
+    return life.counts_from
 
 
 def test_a_node_that_fails_is_looked_at_again_after_a_pause_that_grows() -> None:
     node = Node("a")
     node.failed(DOWN, 100.0, 0.0)
-    assert node.retry_at == pytest.approx(100.05)
+    assert node.retry_at == 100.0, "a connection may end although the node is there"
     node.failed(DOWN, 100.0, 1.0)
     assert node.retry_at == pytest.approx(100.05 + 0.1)
     for _ in range(20):
@@ -41,11 +49,15 @@ def test_a_node_that_fails_is_looked_at_again_after_a_pause_that_grows() -> None
 def test_a_master_counts_once_what_it_may_have_forgotten_is_over() -> None:
     masters = roster()
     # Of the whole seconds that it tells, one may not be over yet.
-    assert masters.met(0, told("x", 21), 1000.0) is None
-    assert masters.nodes[0].counts_from == 1040.0
-    assert masters.met(1, told("y", 61), 1000.0) is None
-    assert masters.nodes[1].counts_from == -inf
-    assert roster(fresh=True).met(0, told("x", 1), 1000.0) is None
+    life = masters.met(0, told("x", 21), 1000.0)
+    assert life == Life("x", 1040.0, 1000.0)
+    assert masters.objection(0, 1039.0) is not None
+    assert masters.objection(0, 1040.0) is None
+    masters.met(1, told("y", 61), 1000.0)
+    assert counts_from(masters, 1) == -inf
+    young = roster(fresh=True)
+    young.met(0, told("x", 1), 1000.0)
+    assert young.objection(0, 1000.0) is None
 
 
 @pytest.mark.parametrize(
@@ -59,21 +71,58 @@ def test_a_restart_is_never_believed_to_be_older_than_it_can_be(
     masters = roster(fresh=True)
     masters.met(0, told("x", 1000), 1000.0)
     masters.met(0, told("z", uptime), 1000.0 + heard)
-    assert masters.nodes[0].counts_from == pytest.approx(1000.0 + heard + left)
-    assert masters.nodes[0].run_id == "z"
+    assert counts_from(masters, 0) == pytest.approx(1000.0 + heard + left)
+
+
+def test_it_cannot_be_older_than_the_last_answer_of_the_one_before() -> None:
+    masters = roster(fresh=True)
+    life = masters.met(0, told("x", 1000), 1000.0)
+    assert isinstance(life, Life)
+    masters.lives.heard(0, life, 4000.0)
+    masters.met(0, told("z", 500), 4010.0)
+    assert counts_from(masters, 0) == pytest.approx(4010.0 + 60.0 - 10.0)
+
+
+def test_what_one_loop_learns_of_a_restart_the_others_know() -> None:
+    """Each event loop of a client has connections of its own; a master that restarted is nobody's first sight."""
+    first = roster(fresh=True)
+    second = Roster(first.lives)
+    first.met(0, told("x", 1000), 1000.0)
+    life = second.met(0, told("z", 1), 1010.0)
+    assert isinstance(life, Life)
+    assert life.objection(1010.0) is not None
+    assert first.objection(0, 1010.0) is not None
+
+
+def test_a_timeout_follows_the_slowest_node_within_bounds() -> None:
+    lives = roster().lives
+    assert lives.timeout == 0.05
+    lives.took(0, 0.001)
+    assert lives.timeout == 0.05
+    lives.took(1, 0.2)
+    assert lives.timeout == pytest.approx(0.8)
+    lives.took(2, 30.0)
+    assert lives.timeout == 2.0
+    for _ in range(200):
+        lives.took(2, 0.001)
+        lives.took(1, 0.001)
+    assert lives.timeout == 0.05
+    fixed = Lives(("a",), 60.0, fresh=True, guard=nullcontext(), node_timeout=0.3)
+    fixed.took(0, 5.0)
+    assert fixed.timeout == 0.3
 
 
 def test_one_server_under_two_addresses_has_one_vote() -> None:
     masters = roster()
-    assert masters.met(0, told("x", 100), 1000.0) is None
+    assert isinstance(masters.met(0, told("x", 100), 1000.0), Life)
     fault = masters.met(1, told("x", 100), 1000.0)
-    assert fault is not None
+    assert isinstance(fault, Fault)
     assert fault.final
-    assert masters.nodes[1].run_id is None
-    assert masters.met(0, told("x", 100), 1001.0) is None, "of itself it is no copy"
-    assert masters.met(1, "nothing", 1000.0) is None
-    assert masters.met(2, "nothing", 1000.0) is None, "two that say nothing may be two"
-    assert not masters.remembers()
+    assert masters.lives.present[1] is None
+    assert isinstance(masters.met(0, told("x", 100), 1001.0), Life), "of itself it is no copy"
+    assert isinstance(masters.met(1, "nothing", 1000.0), Life)
+    assert isinstance(masters.met(2, "nothing", 1000.0), Life), "two that say nothing may be two"
+    assert not masters.lives.remembers()
 
 
 @pytest.mark.parametrize(
@@ -138,5 +187,6 @@ def test_nothing_is_learnt_from_nobody() -> None:
     ],
 )
 def test_it_gives_up_once_no_majority_can_be_left(outcomes: list[Any], refused: Fault | None) -> None:
-    attempt = SimpleNamespace(votes=SimpleNamespace(outcomes=outcomes, nodes=3, needed=2))
-    assert _Attempt._finally_refused(cast("Any", attempt)) is refused
+    votes = GrantVotes(3)
+    votes.outcomes = outcomes
+    assert votes.refused_for_good(passes) is refused

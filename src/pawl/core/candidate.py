@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
+from pawl.core.ballots import EachVote, GrantVotes, LeaveVotes
 from pawl.core.claim import TOMB_MS
-from pawl.core.quorum import GrantVotes, QuorumCall, QuorumRuntime, SpreadCall
+from pawl.core.duties import duty_of
+from pawl.core.quorum import QuorumCall, QuorumRuntime, SpreadCall
 from pawl.core.runtime import Call, Fault, Reply
 from pawl.core.validity import valid_until
 from pawl.model import NodeVote, QuorumInfo
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from pawl.core.engine import Engine
     from pawl.core.options import LockOptions
@@ -26,6 +29,7 @@ __all__ = [
     "is_open",
     "learn_clock",
     "leave_call",
+    "leave_votes",
     "question_of",
     "validity_of",
     "word_of",
@@ -72,9 +76,13 @@ class Granted:
         nodes: The nodes' addresses.
         drift: Seconds that were taken off.
         validity: Seconds that were left at the grant.
+        since: When they were counted.
+
+    Attributes:
+        renewed: What the nodes said to the last renewal.
     """
 
-    __slots__ = ("drift", "nodes", "sender", "validity", "votes")
+    __slots__ = ("_again", "_since", "drift", "nodes", "renewed", "sender", "validity", "votes")
 
     def __init__(
         self,
@@ -83,12 +91,33 @@ class Granted:
         nodes: tuple[str, ...],
         drift: float,
         validity: float,
+        since: float,
     ) -> None:
         self.votes: GrantVotes = votes
         self.sender: tuple[object, int] = sender
         self.nodes: tuple[str, ...] = nodes
         self.drift: float = drift
         self.validity: float = validity
+        self.renewed: EachVote | None = None
+        self._since = since
+        self._again: dict[int, float] | None = None
+
+    def voted_since(self, index: int, met_at: float) -> bool:
+        """Whether a node voted in the life that was first met then."""
+        outcome = self.votes.outcomes[index]
+        since = self._since if self._again is None else self._again.get(index, self._since)
+        return isinstance(outcome, list) and outcome[0] == b"H" and met_at <= since
+
+    def ask_again(self, indices: Sequence[int]) -> None:
+        """Nodes without a vote are asked again, over other connections: from here on each may have the token."""
+        self.sender = None, 0
+        for index in indices:
+            self.votes.outcomes[index] = None
+
+    def won_back(self, index: int, outcome: Reply, now: float) -> None:
+        """A node gave its vote again."""
+        self.votes.outcomes[index] = outcome
+        self._again = {**(self._again or {}), index: now}
 
     def info(self) -> QuorumInfo:
         """The same for users."""
@@ -104,12 +133,20 @@ def granted(engine: Engine, votes: GrantVotes, valid: float, ttl_ms: int) -> Gra
     nodes = cast("QuorumRuntime", engine.runtime)
     ttl = min(votes.left_ms, ttl_ms) / 1000
     drift = 0.0 if engine.quorum is None else engine.quorum.drift(ttl)
-    return Granted(votes, nodes.sender(), nodes.nodes, drift, max(0.0, valid - engine.runtime.now()))
+    now = engine.runtime.now()
+    return Granted(votes, nodes.sender(), nodes.nodes, drift, max(0.0, valid - now), now)
 
 
 def is_open(outcome: Reply | Fault | None) -> bool:
     """Whether a vote that was asked for may still be given, unseen."""
     return outcome is None or (isinstance(outcome, Fault) and outcome.maybe_applied)
+
+
+def leave_votes(engine: Engine, tenure: Tenure) -> LeaveVotes:
+    """Counts the answers to a release; what a node does not answer it is told again in the background."""
+    nodes = cast("QuorumRuntime", engine.runtime)
+    voted = None if tenure.quorum is None else tenure.quorum.votes.outcomes
+    return LeaveVotes(len(nodes.nodes), partial(duty_of, engine, tenure.primitive, tenure.token), voted)
 
 
 def leave_call(

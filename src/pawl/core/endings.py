@@ -9,18 +9,20 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+from pawl.core.ballots import Duty
 from pawl.core.bearing import bear, rest
 from pawl.core.candidate import leave_call, validity_of
 from pawl.core.claim import TOMB_MS, Claim
-from pawl.core.durable import confirm, renew_durably
+from pawl.core.durable import confirm
 from pawl.core.faults import to_error
 from pawl.core.lease import BaseLease
 from pawl.core.names import WIRE_VERSION
-from pawl.core.quick import end, hand_on
+from pawl.core.quick import end, give_back, hand_on
 from pawl.core.runs import disband
 from pawl.core.runtime import Call, Fault, Reply
 from pawl.core.tenure import Tenure, loss_from
 from pawl.core.validity import to_ms, valid_until
+from pawl.core.votes import ask_to_leave, renew_one
 from pawl.errors import BackendUnavailable, ConfigurationError, LeaseLost, NotHeld, NotSupported, PawlError
 from pawl.model import LeaseState, LossReason, Release
 
@@ -49,6 +51,8 @@ __all__ = [
 log: logging.Logger = logging.getLogger("pawl.lease")
 
 _CLOSING_STEP = 0.002
+_LAST_WORDS = 2
+"""So often a node of several masters that cannot be reached is told what it has to know before the client closes."""
 
 
 async def release(engine: Engine, lease: BaseLease) -> Release:
@@ -66,7 +70,7 @@ async def release(engine: Engine, lease: BaseLease) -> Release:
         else:
             answer: Reply | Fault
             try:
-                asked = line.ask(call, tenure.options.request_timeout)
+                asked = give_back(engine, tenure, line, call)
                 answer = asked if isinstance(asked, list) else await asked
                 if answer[0] == b"R":
                     return Release.RELEASED
@@ -200,7 +204,7 @@ async def leave(engine: Engine, tenure: Tenure, answer: Reply | Fault | None = N
                 if answer is None:
                     tomb_ms = TOMB_MS if unanswered or tenure.unanswered else 0
                     call = leave_call(engine, tenure, tomb_ms, close_ms)
-                    answer = await runtime.call(call, options.request_timeout)
+                    answer = await ask_to_leave(engine, tenure, call)
                 reply = answer
                 return (
                     Release.RELEASED
@@ -296,7 +300,7 @@ async def _raise_life(engine: Engine, lease: BaseLease, ttl: float, doing: str) 
         call = tenure.primitive.renew(tenure.token, to_ms(ttl) + tenure.options.delay_ms, to_ms(ttl), "")
         sent_at = runtime.now()
         try:
-            reply = await renew_durably(engine, tenure, call, tenure.options.request_timeout)
+            reply = await renew_one(engine, tenure, call)
         except Fault as fault:
             pause = bear(engine, fault, tenure.options, claim, tenure.valid_until, attempt, doing, lease.name)
             await rest(engine, pause, lease.name, doing)
@@ -481,7 +485,8 @@ async def close(engine: Engine, interrupt: Callable[[], object], timeout: float)
             engine.lose(tenure, LossReason.CLOSED)
         if engine.history is not None:
             engine.history.leave(engine)
-        leaving = engine.upkeep_runs and (engine.departures or engine.departing)
+        waits = [not isinstance(d, Duty) or d.attempt < _LAST_WORDS for d in tuple(engine.departures)]
+        leaving = engine.upkeep_runs and (engine.departing or any(waits))
         if not (busy or leaving) or runtime.now() >= end:
             break
         runtime.nudge()

@@ -10,9 +10,11 @@ from math import inf
 from typing import TYPE_CHECKING, cast
 from weakref import WeakMethod, ref
 
+from pawl.core.ballots import Duty
 from pawl.core.breaker import Breaker
 from pawl.core.candidate import barred, leave_call, validity_of
 from pawl.core.claim import TOMB_MS, Claim
+from pawl.core.duties import DEPARTURE_FOR, post_to_all
 from pawl.core.handover import Places, Turn
 from pawl.core.lease import Told
 from pawl.core.renewal import upkeep
@@ -38,7 +40,6 @@ __all__ = ["Departure", "Engine", "doubter"]
 
 log: logging.Logger = logging.getLogger("pawl.lease")
 
-_DEPARTURE_FOR = 60.0
 _CONFIRM_AFTER, _LOOK_AFTER = 0.02, 1.0
 
 
@@ -103,7 +104,7 @@ class Engine:
         self.rows: dict[str, Tenure] = {}
         self.waits: dict[Claim | Sleeper, tuple[Primitive, object, float]] = {}
         self.book: Book | None = None if setup is None else Book(self, setup)
-        self.departures: deque[Departure] = deque()
+        self.departures: deque[Departure | Duty] = deque()
         self.abandoned: deque[Tenure] = deque()
         self.undelivered: deque[tuple[Tenure, int]] = deque()
         self.counters: Counter[str] = Counter()
@@ -361,13 +362,16 @@ class Engine:
         """Leave a token in the background; sent at once where a connection lives, and again until it is answered."""
         self.post(primitive.leave(token, tomb_ms, close_ms))
 
-    def post(self, call: Call, seconds: float = _DEPARTURE_FOR) -> None:
+    def post(self, call: Call, seconds: float = DEPARTURE_FOR) -> None:
         """Send a call that may run twice in the background: at once where a connection lives, until it is answered.
 
         Args:
             call: What to send.
             seconds: For how long to try.
         """
+        if self.quorum is not None:
+            post_to_all(self, call)
+            return
         self.departures.append(Departure(call, self.runtime.now() + seconds))
         self.runtime.cast(call)
         if not self.upkeep_runs:

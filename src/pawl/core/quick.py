@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from pawl.core.candidate import Granted, is_open, question_of
+from pawl.core.ballots import GrantVotes
+from pawl.core.candidate import Granted, is_open, leave_votes, question_of
 from pawl.core.claim import Claim, patience
 from pawl.core.handover import Place, Sleeper
-from pawl.core.quorum import GrantVotes
 from pawl.core.runs import disperse
 from pawl.core.runs import hand_on as next_in_run
 from pawl.core.runtime import behind_subscribe
@@ -29,10 +29,9 @@ if TYPE_CHECKING:
     from pawl.core.lease import BaseLease
     from pawl.core.operations import NewLease, Plan
     from pawl.core.quorum import QuorumLine, QuorumPrimitive, QuorumRuntime
-    from pawl.core.redlock import RedlockOptions
-    from pawl.core.runtime import Call, Fault, Reply
+    from pawl.core.runtime import Call, Fault, Line, Reply
 
-__all__ = ["ask", "begin", "claim_of", "cut_short", "end", "hand_on", "settle", "void"]
+__all__ = ["ask", "begin", "claim_of", "cut_short", "end", "give_back", "hand_on", "settle", "void"]
 
 
 def begin(engine: Engine, plan: Plan) -> Tenure | None:
@@ -70,7 +69,7 @@ def ask(
         return None
     options = tenure.options
     if engine.quorum is not None:
-        return _ask_all(engine, tenure, cast("QuorumLine", line), sent_at, until)
+        return _ask_all(engine, tenure, cast("QuorumLine", line), sent_at)
     call = tenure.primitive.acquire(
         tenure.token, options.life_ms, options.ticket_ms,
         wait=True, block=options.block, channel=line.channel, max_waiters=options.max_waiters,
@@ -78,17 +77,11 @@ def ask(
     return line.ask(call, options.request_timeout if until is None else patience(sent_at, options, until))
 
 
-def _ask_all(
-    engine: Engine, tenure: Tenure, line: QuorumLine, sent_at: float, until: float | None
-) -> Reply | Awaitable[Reply]:
-    options, settings = tenure.options, cast("RedlockOptions", engine.quorum)
+def _ask_all(engine: Engine, tenure: Tenure, line: QuorumLine, sent_at: float) -> Reply | Awaitable[Reply]:
     nodes = cast("QuorumRuntime", engine.runtime)
     primitive = cast("QuorumPrimitive", tenure.primitive)
-    call = question_of(nodes, primitive, tenure.token, options, sent_at, wait=True)
-    budget = settings.node_timeout
-    if until is not None:
-        budget = min(budget, patience(sent_at, options, until))
-    return line.vote(call, GrantVotes(len(nodes.nodes), call.plain), budget)
+    call = question_of(nodes, primitive, tenure.token, tenure.options, sent_at, wait=True)
+    return line.vote(call, GrantVotes(len(nodes.nodes), call.plain), nodes.node_timeout)
 
 
 def settle(
@@ -111,7 +104,7 @@ def settle(
         until = settings.valid_until(sent_at, reply[3] - options.delay_ms, options.ttl_ms)
         nodes = cast("QuorumRuntime", engine.runtime)
         drift = settings.drift(options.ttl)
-        tenure.quorum = Granted(reply[4], nodes.sender(), nodes.nodes, drift, until - now)
+        tenure.quorum = Granted(reply[4], nodes.sender(), nodes.nodes, drift, until - now, now)
     if until <= now:
         return None
     tenure.fence = reply[2]
@@ -211,13 +204,20 @@ def cut_short(engine: Engine, lease: BaseLease, error: BaseException) -> None:
         engine.finish_release(lease)
 
 
+def give_back(engine: Engine, tenure: Tenure, line: Line, call: Call) -> Reply | Awaitable[Reply]:
+    """Send what ``end`` gave."""
+    timeout = tenure.options.request_timeout
+    if tenure.quorum is None:
+        return line.ask(call, timeout)
+    timeout = max(timeout, cast("QuorumRuntime", engine.runtime).node_timeout)
+    return cast("QuorumLine", line).vote(call, leave_votes(engine, tenure), timeout)
+
+
 def end(engine: Engine, lease: BaseLease) -> Call | None:
     """End a lease that nobody of this client waits for; None if this is not the straight way, and nothing was done."""
     tenure = lease._tenure
     place = tenure.place
     row = tenure.row
-    if tenure.quorum is not None and _may_come_late(engine, tenure.quorum):
-        return None
     if (
         row is None
         or tenure.unanswered
@@ -234,6 +234,8 @@ def end(engine: Engine, lease: BaseLease) -> Call | None:
             or engine.runtime.now() >= tenure.valid_until
             or lease._levels != 1
             or (place is not None and (place.sleepers or place.turn != tenure.turn))
+            # Read in the step that takes the tenure: see ``redlock.renew_votes``.
+            or (tenure.quorum is not None and _may_come_late(engine, tenure.quorum))
         ):
             return None
         lease._released = True

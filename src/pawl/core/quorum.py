@@ -1,20 +1,8 @@
-"""Votes of several independent masters: majorities, and what is decided by them. Pure arithmetic.
-
-The algorithm is Redlock (https://redis.io/docs/latest/develop/use/patterns/distributed-locks/), with fences. Its
-safety rests on one sentence: any two majorities have a node in common, and a node gives a name to one token at a time.
-
-The fence. Each node mints its own number; the candidate takes the largest of its majority. That alone can fall: the
-next majority may lack the node that had it. So the number counts only once a majority of nodes *that hold this very
-token* knows it. Either they said it themselves (the candidate's wish was above what each of them knew), or it is
-written back to them, by a script that writes only where it finds the token. The next grant's majority then shares a
-node with these, and that node mints above it. This holds while nodes keep their memory; see ``restarted`` nodes in
-``runtimes``.
-"""
+"""What several independent masters are asked, and what their runtimes and primitives must offer."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from pawl.core.primitive import Primitive
@@ -22,28 +10,16 @@ from pawl.core.runtime import Call, Fault, FaultKind, Reply
 
 __all__ = [
     "NOT_ASKED",
-    "AllVotes",
     "Ballot",
-    "GrantVotes",
-    "MergedVotes",
     "Question",
     "QuorumCall",
     "QuorumLine",
     "QuorumPrimitive",
     "QuorumRuntime",
-    "RatifyVotes",
     "SpreadCall",
     "majority",
-    "merge_holders",
-    "merge_inspect",
     "spread",
 ]
-
-_BARE = 2
-"""So long is the answer of a node that granted exactly what it was asked for: yes, and the request id."""
-
-_PLAIN_LOOK = 11
-"""So long is what a node shows of a name with one holder."""
 
 NOT_ASKED = Fault(FaultKind.UNREACHABLE, "not asked")
 """What counts as the answer of a node that a question did not go to."""
@@ -144,6 +120,19 @@ class QuorumRuntime(Protocol):
     ahead_at: float
     """When that was learned."""
 
+    @property
+    def node_timeout(self) -> float:
+        """Seconds that one node may take to answer now."""
+        ...
+
+    async def meet(self, timeout: float) -> None:
+        """Make the first connections, if none were made yet: to all nodes at once, within ``timeout`` seconds."""
+        ...
+
+    def met_at(self, index: int) -> float:
+        """When this client first met the present life of a node, on its clock."""
+        ...
+
     async def ask(self, questions: Sequence[Question], timeout: float) -> None:
         """Send each node its calls in one write, and return once every question is decided or answered by all.
 
@@ -156,8 +145,13 @@ class QuorumRuntime(Protocol):
         """Whether every node told its run id, so that a restart is noticed."""
         ...
 
-    def send(self, calls: Sequence[Call | None]) -> None:
-        """Send without waiting, behind what was sent before, where a connection lives."""
+    def send(self, calls: Sequence[Call | None], ballot: Ballot) -> None:
+        """Send without waiting, behind what was sent before, where a connection lives.
+
+        Args:
+            calls: One call for each node; None: that node is not asked.
+            ballot: Is told of each answer, and of each node that will not give one.
+        """
         ...
 
     def sender(self, *, background: bool = False) -> tuple[object, int]:
@@ -169,265 +163,3 @@ class QuorumRuntime(Protocol):
             background: True to tell those over which the upkeep sends what the caller leaves to it.
         """
         ...
-
-
-class GrantVotes:
-    """The votes for one token. No vote is counted any more once a majority gave theirs.
-
-    Args:
-        nodes: How many nodes there are.
-        plain: What a node means that says yes and no more: it granted what it was asked for; None: none may.
-
-    Attributes:
-        nodes: How many nodes there are.
-        needed: The majority.
-        outcomes: What each node answered; None: nothing yet.
-        granted: How many gave their vote.
-        fence: The largest fence of the votes.
-        left_ms: How long each of them lives at least.
-    """
-
-    __slots__ = ("_plain", "_same", "fence", "granted", "left_ms", "needed", "nodes", "outcomes", "refused")
-
-    def __init__(self, nodes: int, plain: Reply | None = None) -> None:
-        self.nodes: int = nodes
-        self.needed: int = nodes // 2 + 1
-        self.outcomes: list[Reply | Fault | None] = [None] * nodes
-        self.granted: int = 0
-        self.refused: int = 0
-        self.fence: int = 0
-        self.left_ms: int = 0
-        self._same = 0
-        self._plain = plain
-
-    def add(self, index: int, outcome: Reply | Fault) -> bool:
-        """Decided by a majority of yes, or when so many said no that none can come."""
-        if type(outcome) is list and outcome[0] == b"H":
-            outcome = self.outcomes[index] = outcome if len(outcome) > _BARE else self._meant(outcome)
-            fence: int = outcome[2]
-            if fence > 0:
-                if fence == self.fence:
-                    self._same += 1
-                elif fence > self.fence:
-                    self.fence, self._same = fence, 1
-                if not self.granted or outcome[3] < self.left_ms:
-                    self.left_ms = outcome[3]
-                self.granted += 1
-                return self.granted >= self.needed
-        self.outcomes[index] = outcome
-        self.refused += 1
-        return self.refused > self.nodes - self.needed
-
-    def late(self, index: int, outcome: Reply | Fault) -> None:
-        """Kept for the record."""
-        bare = type(outcome) is list and outcome[0] == b"H" and len(outcome) == _BARE
-        self.outcomes[index] = self._meant(outcome) if bare else outcome
-
-    def _meant(self, bare: Reply | Fault) -> Reply:
-        if self._plain is None:
-            raise ValueError(f"a node granted what nobody wished for: {bare!r:.80}")
-        return self._plain
-
-    def reply(self) -> Reply:
-        """``H`` with fence and life where the majority knows the fence, else ``V``; the votes themselves come last."""
-        if self._same >= self.needed:
-            return [b"H", b"", self.fence, self.left_ms, self]
-        return [b"V", b"", self]
-
-    @property
-    def won(self) -> bool:
-        """Whether a majority gave its vote."""
-        return self.granted >= self.needed
-
-    @property
-    def agreed(self) -> bool:
-        """Whether a majority minted the same, largest number itself, so that nothing needs to be written back."""
-        return self._same >= self.needed
-
-    @property
-    def given(self) -> int:
-        """How many nodes gave their vote, late ones included."""
-        return sum(isinstance(o, list) and o[0] == b"H" for o in self.outcomes)
-
-    @property
-    def held(self) -> int:
-        """How many nodes said that somebody else holds the name."""
-        return sum(isinstance(o, list) and o[0] == b"B" for o in self.outcomes)
-
-    @property
-    def failed(self) -> int:
-        """How many nodes gave no answer that counts."""
-        return sum(o is None or isinstance(o, Fault) for o in self.outcomes)
-
-    @property
-    def holder(self) -> str | None:
-        """Who holds the name, as most of the nodes that said so know it."""
-        names = [o[4].decode(errors="replace") for o in self.outcomes if isinstance(o, list) and o[0] == b"B"]
-        found = [name for name in names if name]
-        return max(found, key=found.count) if found else None
-
-
-@dataclass(slots=True)
-class RatifyVotes:
-    """The answers to a write-back: it counts on nodes that still hold the token, and know the fence from then on."""
-
-    nodes: int
-    needed: int
-    held: int = 0
-    refused: int = 0
-
-    def add(self, index: int, outcome: Reply | Fault) -> bool:  # noqa: ARG002 - all nodes count alike
-        """Decided by a majority, or when none can come."""
-        if isinstance(outcome, list) and outcome[0] == b"H":
-            self.held += 1
-        else:
-            self.refused += 1
-        return self.held >= self.needed or self.refused > self.nodes - self.needed
-
-    def late(self, index: int, outcome: Reply | Fault) -> None:
-        """Nothing depends on it."""
-
-    def reply(self) -> Reply:
-        """How many know the fence."""
-        return [b"N", b"", self.held]
-
-
-class AllVotes:
-    """Waits for everybody: what an undo needs."""
-
-    def add(self, index: int, outcome: Reply | Fault) -> bool:  # noqa: ARG002 - no answer decides
-        """Never decided early."""
-        return False
-
-    def late(self, index: int, outcome: Reply | Fault) -> None:
-        """Nothing depends on it."""
-
-    def reply(self) -> Reply:
-        """Nothing is made of the answers."""
-        return [b"N", b"", 0]
-
-
-class MergedVotes:
-    """The answers of all nodes to a renewal, a release or a look, as one reply such as a single master's.
-
-    - A majority of yes (``H``, ``R``) is yes; the life is that of the majority's shortest.
-    - A release that a majority answered and that at least one node carried out is done: no majority of the token is
-      left.
-    - A majority of no is no. Otherwise too few answered, and the outcome is not known: a ``Fault``.
-    """
-
-    __slots__ = ("_leading", "_same", "needed", "nodes", "outcomes")
-
-    def __init__(self, nodes: int) -> None:
-        self.nodes: int = nodes
-        self.needed: int = majority(nodes)
-        self.outcomes: list[Reply | Fault | None] = [None] * nodes
-        self._leading: object = None
-        self._same: int = 0
-
-    def add(self, index: int, outcome: Reply | Fault) -> bool:
-        """Decided once a majority agrees."""
-        self.outcomes[index] = outcome
-        if type(outcome) is not list:
-            return False
-        if outcome[0] == b"I":
-            return self._seen_by_majority(outcome)
-        if outcome[0] == self._leading:
-            self._same += 1
-        elif self._leading is None:
-            self._leading, self._same = outcome[0], 1
-        else:
-            return len(self._like(outcome[0])) >= self.needed
-        return self._same >= self.needed
-
-    def _seen_by_majority(self, look: Reply) -> bool:
-        """Whether enough looks say the same of one holder, or of nobody; of many holders all nodes are to tell."""
-        if len(look) > _PLAIN_LOOK:
-            return False
-        looks = self._like(b"I")
-        same = [other for other in looks if other[2] == look[2] and (other[3] == -2) is (look[3] == -2)]
-        return len(same) >= self.needed
-
-    def late(self, index: int, outcome: Reply | Fault) -> None:
-        """Nothing depends on it."""
-
-    def _like(self, status: bytes) -> list[Reply]:
-        return [o for o in self.outcomes if isinstance(o, list) and o[0] == status]
-
-    def reply(self) -> Reply:
-        """The one reply. Raises ``Fault`` if too few answered."""
-        if self._leading == b"R":
-            for outcome in self.outcomes:
-                if type(outcome) is list and outcome[0] == b"R" and self._same >= self.needed:
-                    return outcome
-        result = self.result()
-        if isinstance(result, Fault):
-            raise result
-        return result
-
-    def result(self) -> Reply | Fault:
-        """The one reply, or why there is none."""
-        answered = [o for o in self.outcomes if isinstance(o, list)]
-        held = self._like(b"H")
-        if len(held) >= self.needed:
-            held.sort(key=lambda reply: int(reply[3]), reverse=True)
-            return held[self.needed - 1]
-        if len(answered) >= self.needed:
-            if found := self._like(b"R"):
-                return found[0]
-            if looks := self._like(b"I"):
-                merge = merge_inspect if len(looks[0]) == _PLAIN_LOOK else merge_holders
-                return merge(looks, self.needed)
-            if not held or len(answered) - len(held) > self.nodes - self.needed:
-                return next(reply for reply in answered if reply[0] != b"H")
-        return self._too_few(len(answered))
-
-    def _too_few(self, answered: int) -> Fault:
-        faults = [o for o in self.outcomes if isinstance(o, Fault)]
-        text = f"{answered} of {self.nodes} nodes answered; {self.needed} are needed"
-        if faults:
-            text += f" ({faults[0].text})"
-            if all(fault.final for fault in faults) and len(faults) > self.nodes - self.needed:
-                return Fault(faults[0].kind, text, final=True)
-        return Fault(FaultKind.UNANSWERED, text, maybe_applied=True)
-
-
-def merge_inspect(looks: Sequence[Reply], needed: int) -> Reply:
-    """What a majority of the nodes says of a name; free where no holder has a majority."""
-    holders = [reply[2] for reply in looks if reply[3] != -2]
-    top = max(holders, key=holders.count) if holders else b""
-    same = [reply for reply in looks if reply[3] != -2 and reply[2] == top]
-    fence, last = max(int(reply[4]) for reply in looks), max(int(reply[5]) for reply in looks)
-    if len(same) < needed:
-        return ["I", looks[0][1], b"", -2, fence, last, looks[0][6], 0, 0, 0, []]
-    # A vote that came after the decision may have a number of its own, which is nobody's fence.
-    fences = [int(reply[4]) for reply in same]
-    fence = max(fences, key=fences.count)
-    same.sort(key=lambda reply: int(reply[3]), reverse=True)
-    return [*same[needed - 1][:4], fence, last, *same[needed - 1][6:]]
-
-
-def merge_holders(looks: Sequence[Reply], needed: int) -> Reply:
-    """The same of a name that many may hold: whoever a majority of the nodes lists holds it."""
-    listed: dict[tuple[bytes, bytes], list[list[int]]] = {}
-    for look in looks:
-        here: dict[tuple[bytes, bytes], list[int]] = {}
-        holders = look[13]
-        for mode, who, expiry in zip(holders[::3], holders[1::3], holders[2::3], strict=True):
-            here.setdefault((mode, who), []).append(int(expiry) - int(look[6]))
-        for key, lives in here.items():
-            listed.setdefault(key, []).append(sorted(lives, reverse=True))
-    now_ms = int(looks[0][6])
-    # Two leases may show the same words: as many count as a majority lists, each with the life that a majority gives.
-    found: list[tuple[int, bytes, bytes]] = []
-    for (mode, who), nodes in listed.items():
-        for place in range(max(map(len, nodes))):
-            lives = sorted([lives[place] for lives in nodes if len(lives) > place], reverse=True)
-            if len(lives) >= needed:
-                found.append((lives[needed - 1], mode, who))
-    found.sort()
-    fence, last = max(int(look[4]) for look in looks), max(int(look[5]) for look in looks)
-    holders = [word for left, mode, who in found for word in (mode, who, now_ms + left)]
-    longest = found[-1][0] if found else -2
-    first = found[0][2] if found else b""
-    return ["I", looks[0][1], first, longest, fence, last, now_ms, 0, len(found), 0, [], 0, 0, holders]

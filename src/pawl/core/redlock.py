@@ -4,25 +4,33 @@ Rules:
 
 1. Every attempt has a token of its own. A vote of an attempt that failed is taken back on the connection that asked
    for it, behind the question: there it cannot come too late. A token that was taken back is never used again.
-2. Validity is counted from before the first question was sent, and checked again when the fence is known to a
+2. To take a vote back is a duty (``ballots.Duty``): it is repeated for each node, with a tombstone, until that node has
+   answered or the token is over by itself. Nobody waits for it but the upkeep.
+3. Validity is counted from before the first question was sent, and checked again when the fence is known to a
    majority.
-3. A grant counts once a majority that holds the token knows its fence (see ``quorum``).
-4. A candidate that was refused waits for a random time, so that split votes do not split again.
+4. A grant counts once a majority that holds the token knows its fence (see ``ballots``).
+5. What an attempt came to is decided by the answers that came in time, before anything is taken back. "Held by another"
+   is only said where a node said so, and "too few answered" only where failures alone leave no majority.
+6. A candidate that was refused waits for a random time, so that split votes do not split again.
+7. A lease wins votes back (``votes.renew_votes``): a node that has no vote for anybody is asked with each renewal.
 """
 
 from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from pawl.core.backoff import full_jitter
+from pawl.core.ballots import Duty, GrantVotes, LeaveVotes, RatifyVotes, may_hold
 from pawl.core.bearing import rest
 from pawl.core.candidate import barred, granted, learn_clock, question_of, word_of
-from pawl.core.claim import TOMB_MS, check_stop, patience
+from pawl.core.claim import TOMB_MS, check_stop
+from pawl.core.duties import duty_of
 from pawl.core.faults import passes, to_error
 from pawl.core.options import DAY_MS, MAX_TTL, check_count, seconds
-from pawl.core.quorum import AllVotes, GrantVotes, MergedVotes, QuorumRuntime, RatifyVotes, spread
+from pawl.core.quorum import QuorumRuntime, spread
 from pawl.core.runtime import Fault, Reply
 from pawl.errors import ClockDrift, ConfigurationError, QuorumNotReached
 from pawl.model import Grant
@@ -32,7 +40,6 @@ if TYPE_CHECKING:
     from pawl.core.engine import Engine
     from pawl.core.options import LockOptions
     from pawl.core.quorum import QuorumPrimitive
-    from pawl.core.runtime import Call
 
 __all__ = ["RedlockOptions", "win"]
 
@@ -43,6 +50,13 @@ _LONGEST_PAUSE = 0.4
 _LAST_TRY = 0.01
 _DOUBLINGS = 4
 
+_TRIES_AT_ONCE = 4
+"""So many attempts a caller makes who does not wait, where neither "held" nor "failed" is sure: votes were split, or
+connections had ended while nobody used them."""
+
+_MEETING = 2.0
+"""Seconds within which the first caller of a client expects a majority to greet it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedlockOptions:
@@ -51,7 +65,8 @@ class RedlockOptions:
     Attributes:
         retry_delay: The bound of the random pause after the first refusal; doubled up to sixteenfold.
         retry_count: How many more tries an acquisition makes after the first; None: as many as fit in its time.
-        node_timeout: How long one node may take to answer before its vote counts as missing.
+        node_timeout: How long one node may take to answer before its vote counts as missing; None: four times what the
+            slowest of them takes for a round trip, from 0.05 to 2 seconds.
         drift_factor: The part of the ttl by which clocks may differ in rate while it lasts.
         drift_floor: What is taken off every validity besides.
         max_ttl: The longest ttl of any client of these nodes: a node that restarted is not asked for that long.
@@ -60,7 +75,7 @@ class RedlockOptions:
 
     retry_delay: float = 0.02
     retry_count: int | None = None
-    node_timeout: float = 0.05
+    node_timeout: float | None = None
     drift_factor: float = 0.01
     drift_floor: float = 0.002
     max_ttl: float = 60.0
@@ -71,7 +86,8 @@ class RedlockOptions:
         put(self, "retry_delay", _within(self.retry_delay, "retry_delay", 0.001, 60.0))
         if self.retry_count is not None:
             check_count(self.retry_count, "retry_count", 0, 1_000_000)
-        put(self, "node_timeout", _within(self.node_timeout, "node_timeout", 0.001, 60.0))
+        if self.node_timeout is not None:
+            put(self, "node_timeout", _within(self.node_timeout, "node_timeout", 0.001, 60.0))
         put(self, "drift_factor", _within(self.drift_factor, "drift_factor", 0.0, 0.5))
         put(self, "drift_floor", _within(self.drift_floor, "drift_floor", 0.0, 60.0))
         put(self, "max_ttl", _within(self.max_ttl, "max_ttl", 0.05, MAX_TTL))
@@ -151,23 +167,29 @@ async def win(
         QuorumNotReached: Too few nodes answered, for ``unavailable_after`` or until the time was up.
         ClockDrift: Grants came, but too late to be of use.
     """
+    nodes = cast("QuorumRuntime", engine.runtime)
+    most = _MEETING if until is None or not wait else max(0.0, min(_MEETING, until - engine.runtime.now()))
+    await nodes.meet(most)
+    if not wait:
+        # What counts is how long the nodes take, not how long it took to meet them.
+        until = None
     if claim.old is not None:
         await _leave_old(engine, primitive, claim, claim.old)
     attempt = _Attempt(engine, primitive, options, claim, wait=wait)
     tries = 0
     while True:
         if claim.answer is None:
-            grant = await attempt.run(until)
+            grant = await attempt.run()
         else:
             asked, claim.answer = claim.answer, None
-            grant = await attempt.resume(*asked, until)
+            grant = await attempt.resume(*asked)
         if grant is not None:
             return grant
         check_stop(claim.stop, primitive.name)
         tries += 1
         pause = attempt.pause(tries, until)
         if pause is None:
-            await attempt.settle()
+            await attempt.settle(until)
             attempt.tell()
             return None
         await rest(engine, pause, primitive.name, "acquire")
@@ -177,15 +199,15 @@ async def win(
 async def _leave_old(engine: Engine, primitive: QuorumPrimitive, claim: Claim, old: str) -> None:
     """Give back what the owner before was told is released; asked, since this thread may have no connection yet."""
     nodes = cast("QuorumRuntime", engine.runtime)
-    votes = MergedVotes(len(nodes.nodes))
+    kept = claim.old_votes
     call = primitive.leave(old, TOMB_MS if claim.old_unanswered else 0, 0)
-    if claim.old_votes is not None and not claim.old_unanswered:
-        call = barred(engine, claim.old_votes, call, primitive, old)
-    node_timeout = (engine.quorum or RedlockOptions()).node_timeout
-    await nodes.ask([(spread(call, len(nodes.nodes)), votes)], node_timeout)
+    if kept is not None and not claim.old_unanswered:
+        call = barred(engine, kept, call, primitive, old)
+    count = len(nodes.nodes)
+    voted = None if kept is None else kept.votes.outcomes
+    votes = LeaveVotes(count, partial(duty_of, engine, primitive, old), voted)
+    await nodes.ask([(spread(call, count), votes)], nodes.node_timeout)
     claim.old = claim.old_votes = None
-    if isinstance(votes.result(), Fault):
-        engine.depart(primitive, old, TOMB_MS)
 
 
 class _Attempt:
@@ -201,98 +223,106 @@ class _Attempt:
         self.claim = claim
         self.wait = wait
         self.settings: RedlockOptions = engine.quorum or RedlockOptions()
-        self.votes = GrantVotes(len(self.nodes.nodes))
+        self.votes = self.asked = GrantVotes(len(self.nodes.nodes))
+        self.undo: Duty | None = None
         self.drifted = 0
         self.late = False
+        self.lacking = False
         self.failing_since: float | None = None
 
-    async def run(self, until: float | None) -> Grant | None:
+    async def run(self) -> Grant | None:
         """One try: ask all, write the fence back where that is needed, check the time; or take all of it back."""
         runtime, claim = self.engine.runtime, self.claim
         count = len(self.nodes.nodes)
-        self.late = False
         claim.sent = True
         sent_at = runtime.now()
         call = question_of(self.nodes, self.primitive, claim.token, self.options, sent_at, wait=self.wait)
         self.votes = votes = GrantVotes(count, call.plain)
-        budget = min(self.settings.node_timeout, patience(sent_at, self.options, until))
+        budget = self.nodes.node_timeout
         await self.nodes.ask([([call] * count, votes)], budget)
         return await self._judge(sent_at, budget)
 
-    async def resume(self, reply: Reply, sent_at: float, until: float | None) -> Grant | None:
+    async def resume(self, reply: Reply, sent_at: float) -> Grant | None:
         """The rest of a try whose question was asked already, by the straight way."""
         self.votes = reply[-1]
         self.claim.sent = True
-        runtime = self.engine.runtime
-        budget = min(self.settings.node_timeout, patience(runtime.now(), self.options, until))
-        return await self._judge(sent_at, budget)
+        return await self._judge(sent_at, self.nodes.node_timeout)
 
     async def _judge(self, sent_at: float, budget: float) -> Grant | None:
-        runtime, votes, block = self.engine.runtime, self.votes, self.options.block
+        runtime, votes = self.engine.runtime, self.votes
         learn_clock(self.nodes, votes, sent_at)
+        written: RatifyVotes | None = None
+        self.late = False
         if votes.won:
-            fence = votes.fence
             left_ms = votes.left_ms - self.options.delay_ms
             valid = self.settings.valid_until(sent_at, left_ms, self.options.ttl_ms)
-            known = valid > runtime.now() and (votes.agreed or await self._ratify(fence, block, budget))
+            if valid > runtime.now() and not votes.agreed:
+                written = await self._ratify(votes.fence, self.options.block, budget)
             self.late = valid <= runtime.now()
-            if known and not self.late:
-                return Grant(fence, valid, True, 1, granted(self.engine, votes, valid, self.options.ttl_ms))
+            if not self.late and (written is None or written.held >= written.needed):
+                kept = granted(self.engine, votes, valid, self.options.ttl_ms)
+                return Grant(votes.fence, valid, True, 1, kept)
             self.drifted += self.late
-        self.failing_since = (self.failing_since or sent_at) if self._lacking() else None
+        # What comes from here on changes nothing of what this try came to; it may be told for a person to read.
+        self.asked, self.votes = votes, votes.copy()
+        self.lacking = votes.lacking or (written is not None and written.lacking)
+        self.failing_since = (self.failing_since or sent_at) if self.lacking else None
         self._take_back()
         return None
 
-    async def _ratify(self, fence: int, block: int, budget: float) -> bool:
+    async def _ratify(self, fence: int, block: int, budget: float) -> RatifyVotes:
         call = self.primitive.ratify(self.claim.token, fence, block)
         votes = RatifyVotes(self.votes.nodes, self.votes.needed)
-        asked: list[Call | None] = [
-            call if not isinstance(outcome, Fault) and (outcome is None or outcome[0] == b"H") else None
-            for outcome in self.votes.outcomes
-        ]
-        await self.nodes.ask([(asked, votes)], budget)
-        return votes.held >= votes.needed
-
-    def _undo(self) -> list[Call | None]:
-        leave = self.primitive.leave(self.claim.token, 0, 0)
-        return [None if _is_no(outcome) else leave for outcome in self.votes.outcomes]
+        await self.nodes.ask([([call if may_hold(o) else None for o in self.votes.outcomes], votes)], budget)
+        return votes
 
     def _take_back(self) -> None:
         """Undo what may have been granted, behind the questions themselves."""
-        self.nodes.send(self._undo())
+        leave = self.primitive.leave(self.claim.token, 0, 0)
+        calls = [leave if may_hold(outcome) else None for outcome in self.votes.outcomes]
+        self.undo = duty_of(self.engine, self.primitive, self.claim.token, calls)
+        self.nodes.send(calls, self.undo)
         self.claim.sent = False
 
-    async def settle(self) -> None:
-        """Wait until the nodes that answer have nothing of the last try any more."""
-        await self.nodes.ask([(self._undo(), AllVotes())], self.settings.node_timeout)
-
-    def _lacking(self) -> bool:
-        """Whether it failed for want of answers, and not because of another holder or a split vote."""
-        votes = self.votes
-        if votes.won or not votes.failed:
-            return False
-        return votes.given + votes.failed >= votes.needed
+    async def settle(self, until: float | None) -> None:
+        """Wait until the nodes that answer have nothing of the last try any more: for one node's time at most."""
+        left = self.nodes.node_timeout
+        if until is not None:
+            left = min(left, until + left - self.engine.runtime.now())
+        if self.undo is not None and not self.undo.done and left > 0:
+            await self.nodes.ask([(list(self.undo.calls), self.undo)], left)
 
     def pause(self, tries: int, until: float | None) -> float | None:
         """How long to rest before the next try; None: there is none."""
         runtime, settings = self.engine.runtime, self.settings
         now = runtime.now()
-        if self.drifted > _DRIFTED_TRIES or self._finally_refused() is not None:
+        if self.drifted > _DRIFTED_TRIES or self._refused_for_good() is not None:
             return None
         bound = settings.retry_delay * (1 << min(tries - 1, _DOUBLINGS))
         pause = full_jitter(0, runtime.random(), base=min(bound, _LONGEST_PAUSE))
+        if settings.retry_count is not None and tries > settings.retry_count:
+            return None
+        if not self.wait:
+            return self._pause_at_once(tries, pause)
         limit = until
         if self.failing_since is not None:
             limit = self.failing_since + self.options.unavailable_after
             limit = limit if until is None else min(limit, until)
-        out_of_tries = settings.retry_count is not None and tries > settings.retry_count
-        if not self.wait or out_of_tries:
-            return None
         if limit is None or now + pause < limit:
             return pause
         # The last try is made when the time is nearly up, and not given up before.
         left = limit - now - _LAST_TRY
         return left if left > 0 else None
+
+    def _pause_at_once(self, tries: int, pause: float) -> float | None:
+        """The same for a caller who does not wait, where it is not sure that somebody else has the name."""
+        votes = self.votes
+        if tries >= _TRIES_AT_ONCE or votes.held >= votes.needed:
+            return None
+        return max(pause, self.nodes.node_timeout) if votes.failed else pause
+
+    def _refused_for_good(self) -> Fault | None:
+        return self.votes.refused_for_good(passes)
 
     def tell(self) -> None:
         """Say why there is no grant: on return, because somebody else holds the name.
@@ -300,44 +330,27 @@ class _Attempt:
         Raises:
             PawlError: It is for another reason.
         """
-        name = self.primitive.name
+        name, votes = self.primitive.name, self.votes
+        late = self.asked.outcomes
+        heard = [late[index] if outcome is None else outcome for index, outcome in enumerate(votes.outcomes)]
+        words = {node: word_of(o) for node, o in zip(self.nodes.nodes, heard, strict=True)}
+        told = "; ".join(f"{node}: {word}" for node, word in words.items())
         if self.late:
             text = (
                 f"acquire {name!r}: {self.drifted} grants had no validity left when a majority had answered"
             )
-            raise ClockDrift(text, name=name, outcomes=self.outcomes())
-        fault = self._finally_refused()
+            raise ClockDrift(text, name=name, outcomes=words)
+        fault = self._refused_for_good()
         if fault is not None:
             error = to_error(fault, name, "acquire")
-            error.add_note("; ".join(f"{node}: {word}" for node, word in self.outcomes().items()))
+            error.add_note(told)
             raise error
-        if self._lacking():
-            raise self._not_reached()
-        self.claim.holder = self.votes.holder
-        self.claim.outcomes = self.outcomes()
-
-    def _finally_refused(self) -> Fault | None:
-        """The first of so many refusals that cannot pass that no majority is left; None: there are not so many."""
-        votes = self.votes
-        final = [o for o in votes.outcomes if isinstance(o, Fault) and (o.final or not passes(o.kind))]
-        return final[0] if len(final) > votes.nodes - votes.needed else None
-
-    def _not_reached(self) -> QuorumNotReached:
-        votes = self.votes
-        told = "; ".join(f"{node}: {word}" for node, word in self.outcomes().items())
-        text = (
-            f"acquire {self.primitive.name!r}: {votes.given} of {votes.nodes} nodes gave their vote, "
-            f"{votes.needed} are needed, and {votes.failed} did not answer ({told})"
-        )
-        return QuorumNotReached(text, name=self.primitive.name, outcomes=self.outcomes())
-
-    def outcomes(self) -> dict[str, str]:
-        """What each node answered in the last try, in words."""
-        return {node: word_of(o) for node, o in zip(self.nodes.nodes, self.votes.outcomes, strict=True)}
-
-
-def _is_no(outcome: Reply | Fault | None) -> bool:
-    """Whether a node surely gave nothing to the token, and never will."""
-    if isinstance(outcome, Fault):
-        return not outcome.maybe_applied
-    return outcome is not None and outcome[0] in (b"B", b"X")
+        if self.lacking or not votes.held:
+            given = sum(word == "granted" for word in words.values())
+            text = (
+                f"acquire {name!r}: {given} of {votes.nodes} nodes gave their vote, "
+                f"{votes.needed} are needed, and {votes.failed} did not answer ({told})"
+            )
+            raise QuorumNotReached(text, name=name, outcomes=words)
+        self.claim.holder = votes.holder
+        self.claim.outcomes = words

@@ -9,9 +9,10 @@ from __future__ import annotations
 import logging
 from contextlib import suppress
 from math import inf
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from pawl.core.backoff import full_jitter
+from pawl.core.ballots import Duty
 from pawl.core.candidate import validity_of
 from pawl.core.deadlock import look_for_cycles
 from pawl.core.durable import check_renewals
@@ -21,11 +22,13 @@ from pawl.core.renewing import each_of, may_share, share, shared_call
 from pawl.core.runtime import Fault, FaultKind, Reply
 from pawl.core.tenure import loss_from
 from pawl.core.validity import to_ms
+from pawl.core.votes import renew_votes, tell_again
 from pawl.model import LeaseState
 
 if TYPE_CHECKING:
     from pawl.core.engine import Departure, Engine
     from pawl.core.history import Page
+    from pawl.core.quorum import QuorumRuntime
     from pawl.core.runtime import Call
     from pawl.core.sessions import Book
     from pawl.core.tenure import Tenure
@@ -76,7 +79,11 @@ async def _serve(engine: Engine) -> None:
             if due or record or pages:
                 await _renew(engine, due, record, pages)
             if leaving:
-                await _depart(engine, leaving)
+                await (
+                    _depart(engine, leaving)
+                    if engine.quorum is None
+                    else tell_again(engine, leaving, until_next_need(engine, engine.runtime.now()))
+                )
         except BaseException:
             _put_back(engine, due, leaving)
             raise
@@ -116,7 +123,7 @@ async def _look_around(engine: Engine, now: float) -> None:
         await look_for_cycles(engine, engine.book, until_next_need(engine, engine.runtime.now()))
 
 
-def _put_back(engine: Engine, due: list[Tenure], leaving: list[Departure]) -> None:
+def _put_back(engine: Engine, due: list[Tenure], leaving: list[Departure | Duty]) -> None:
     """Serve again what was in hand when something went wrong: it may be done by now, and twice does no harm."""
     soon = engine.runtime.now() + _LEAST_PATIENCE
     for tenure in due:
@@ -139,7 +146,11 @@ async def _renew(engine: Engine, due: list[Tenure], record: Call | None, pages: 
         calls.append(record)
     calls += [page.call for page in pages]
     sent_at = engine.runtime.now()
-    outcomes = await engine.runtime.call_many(calls, _patience(engine, batch, sent_at))
+    patience = _patience(engine, batch, sent_at)
+    if engine.quorum is None:
+        outcomes = await engine.runtime.call_many(calls, patience)
+    else:
+        outcomes = await renew_votes(engine, batch, calls, patience)
     _told(engine, record, pages, outcomes)
     first, last = len(groups), len(groups) + len(single)
     each = list(zip(single, calls[first:last], outcomes[first:last], strict=True))
@@ -204,8 +215,10 @@ async def _ask_further(
 
 
 def _patience(engine: Engine, batch: list[Tenure], now: float) -> float:
+    several = None if engine.quorum is None else cast("QuorumRuntime", engine.runtime).node_timeout
     patience = min(
-        (min(t.options.request_timeout, t.valid_until - now) for t in batch), default=_RECORD_PATIENCE
+        (min(several or t.options.request_timeout, t.valid_until - now) for t in batch),
+        default=_RECORD_PATIENCE,
     )
     return max(_LEAST_PATIENCE, min(patience, until_next_need(engine, now)))
 
@@ -322,8 +335,8 @@ def _failed(engine: Engine, tenure: Tenure, fault: Fault) -> None:
         engine.runtime.nudge()
 
 
-def _leaving(engine: Engine, now: float) -> list[Departure]:
-    taken: list[Departure] = []
+def _leaving(engine: Engine, now: float) -> list[Departure | Duty]:
+    taken: list[Departure | Duty] = []
     # The end of a close empties it from another thread.
     with suppress(IndexError):
         for _ in range(len(engine.departures)):
@@ -336,11 +349,12 @@ def _leaving(engine: Engine, now: float) -> list[Departure]:
     return taken
 
 
-async def _depart(engine: Engine, leaving: list[Departure]) -> None:
+async def _depart(engine: Engine, leaving: list[Departure | Duty]) -> None:
+    departures = [departure for departure in leaving if not isinstance(departure, Duty)]
     patience = min(_DEPARTURE_PATIENCE, until_next_need(engine, engine.runtime.now()))
-    outcomes = await engine.runtime.call_many([d.call for d in leaving], patience)
+    outcomes = await engine.runtime.call_many([d.call for d in departures], patience)
     now = engine.runtime.now()
-    for departure, outcome in zip(leaving, outcomes, strict=True):
+    for departure, outcome in zip(departures, outcomes, strict=True):
         if not isinstance(outcome, Fault):
             engine.count("departed")
             continue

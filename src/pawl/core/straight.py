@@ -14,7 +14,7 @@ from pawl.core.endings import leave, tell_block
 from pawl.core.endings import release as release_anyhow
 from pawl.core.lease import BaseLease
 from pawl.core.operations import acquire, go_on
-from pawl.core.quick import ask, begin, claim_of, end, settle, void
+from pawl.core.quick import ask, begin, claim_of, end, give_back, settle, void
 from pawl.core.runtime import Fault, run
 from pawl.errors import PawlError
 from pawl.model import Release
@@ -83,7 +83,7 @@ def release(engine: Engine, lease: BaseLease) -> Release:
             return run(release_anyhow(engine, lease))
         answer: Any
         try:
-            answer = line.ask(call, tenure.options.request_timeout)
+            answer = give_back(engine, tenure, line, call)
             if answer[0] == b"R":
                 return Release.RELEASED
         except Fault as fault:

@@ -7,18 +7,22 @@ import contextlib
 import threading
 from collections.abc import Sequence
 
-from pawl.core.quorum import MergedVotes, Question, spread
+from pawl.core.ballots import MergedVotes
+from pawl.core.quorum import NOT_ASKED, Ballot, Question, majority, spread
 from pawl.core.roster import Roster
 from pawl.core.runtime import DEAF, Call, Fault, FaultKind, Reply
 from pawl.core.scripts import Script
 from pawl.runtimes.aio import AsyncioRuntime
 from pawl.topology.endpoint import Endpoint
+from pawl.transport.fan import GONE
 from pawl.transport.loop_fan import LoopFan
 from pawl.transport.node import NodeLink, meet
 
 __all__ = ["QuorumAsyncioRuntime"]
 
-_GREETING = 0.25
+_GREETING = 1.0
+_FIRST_LOOK = 0.5
+_LEAST_GREETING = 0.25
 _GRACE = 0.05
 _LAST_WORD_WITHIN = 1.0
 
@@ -33,7 +37,6 @@ class QuorumAsyncioRuntime(AsyncioRuntime):
         roster: What is known of the nodes.
         probe: What to ask a node before its votes count.
         scripts: What a node is to know before it is asked.
-        node_timeout: Seconds that one node may take.
     """
 
     def __init__(
@@ -44,7 +47,6 @@ class QuorumAsyncioRuntime(AsyncioRuntime):
         roster: Roster,
         probe: Call,
         scripts: Sequence[Script],
-        node_timeout: float,
     ) -> None:
         super().__init__(loop, lambda: endpoints[0], prefix)
         self.nodes: tuple[str, ...] = tuple(node.shown for node in roster.nodes)
@@ -52,9 +54,9 @@ class QuorumAsyncioRuntime(AsyncioRuntime):
         self.ahead_at: float = 0.0
         self._endpoints = endpoints
         self._roster = roster
+        self._lives = roster.lives
         self._probe = probe
         self._scripts = scripts
-        self._node_timeout = node_timeout
         self._fan = LoopFan(loop, len(endpoints), self._link_of, self._lost, self.now)
         self._met: list[NodeLink | None] = [None] * len(endpoints)
         self._looks: dict[int, asyncio.Future[None]] = {}
@@ -62,7 +64,16 @@ class QuorumAsyncioRuntime(AsyncioRuntime):
 
     def remembers(self) -> bool:
         """See ``QuorumRuntime``."""
-        return self._roster.remembers()
+        return self._lives.remembers()
+
+    @property
+    def node_timeout(self) -> float:
+        """See ``QuorumRuntime``."""
+        return self._lives.timeout
+
+    def met_at(self, index: int) -> float:
+        """See ``QuorumRuntime``."""
+        return self._lives.met_at(index)
 
     def channel(self) -> str:
         """See ``Runtime``: nobody is woken here, since nobody queues."""
@@ -74,13 +85,19 @@ class QuorumAsyncioRuntime(AsyncioRuntime):
         return None if looked is None or self._ending or not looked.done() else self._fan
 
     async def ready(self, timeout: float) -> None:
-        """See ``Runtime``: the first call of a loop meets the nodes, and its other callers wait with it."""
+        """See ``Runtime``."""
+        await self.meet(max(timeout, _FIRST_LOOK))
+
+    async def meet(self, timeout: float) -> None:
+        """See ``QuorumRuntime``: the first call of a loop meets the nodes, and its other callers wait with it."""
+        if self._ending:
+            return
         if self._looked is None:
-            self._looked = self.loop.create_task(
-                self._look_around(max(timeout, _GREETING)), name="pawl-meet-all"
-            )
+            self._looked = self.loop.create_task(self._look_around(_GREETING * 2), name="pawl-meet-all")
         if not self._looked.done():
-            await asyncio.shield(self._looked)
+            await asyncio.wait((self._looked,), timeout=timeout)
+        else:
+            await self._equip(timeout)
 
     # Questions --------------------------------------------------------------------------------------------------
 
@@ -90,20 +107,23 @@ class QuorumAsyncioRuntime(AsyncioRuntime):
             raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
         if self._looked is None or not self._looked.done():
             await self.ready(timeout)
+        else:
+            await self._equip(max(timeout, _LEAST_GREETING))
         await self._fan.ask_all(questions, timeout)
+        for index, seconds in self._fan.trips():
+            self._lives.took(index, seconds)
 
-    def send(self, calls: Sequence[Call | None]) -> None:
+    def send(self, calls: Sequence[Call | None], ballot: Ballot) -> None:
         """See ``QuorumRuntime``."""
         if threading.get_ident() == self._thread and not self.loop.is_closed():
-            self._fan.cast(calls)
+            self._fan.cast(calls, ballot, self.node_timeout)
+            return
+        for index, call in enumerate(calls):
+            ballot.add(index, NOT_ASKED if call is None else GONE)
 
     def sender(self, *, background: bool = False) -> tuple[object, int]:  # noqa: ARG002 - all go one way
         """See ``QuorumRuntime``."""
         return self._fan, self._fan.drops
-
-    def cast(self, call: Call) -> None:
-        """See ``Runtime``."""
-        self.send(spread(call, len(self.nodes)))
 
     async def call(self, call: Call, timeout: float) -> Reply:
         """See ``Runtime``: all nodes are asked; the answer is the majority's."""
@@ -131,13 +151,40 @@ class QuorumAsyncioRuntime(AsyncioRuntime):
         made = self._met[index]
         if (made is None or made.dead) and now >= node.retry_at:
             self._look_at(index)
-        objection = node.objection(now)
+        objection = self._roster.objection(index, now)
         if objection is not None:
             return objection
         if made is None or made.dead:
             return Fault(FaultKind.UNREACHABLE, "not connected yet")
+        # Only its own greeting told which life of the node it leads to.
+        objection = made.life.objection(now)
+        if objection is not None:
+            return objection
         self._met[index] = None
         return made
+
+    async def _equip(self, timeout: float) -> None:
+        """Where a majority of the connections ended, wait until there are enough again."""
+        if len(self._missing()) < majority(len(self.nodes)):
+            return
+        now, nodes = self.now(), self._roster.nodes
+        looks = {self._look_at(index) for index in self._missing() if now >= nodes[index].retry_at}
+        looks |= {look for index, look in self._looks.items() if nodes[index].fault is None}
+        await self._await_majority(looks, timeout)
+
+    def _missing(self) -> list[int]:
+        """The nodes that have no connection, and for which none is ready."""
+        return [index for index in self._fan.missing() if (met := self._met[index]) is None or met.dead]
+
+    async def _await_majority(self, looks: set[asyncio.Future[None]], timeout: float) -> None:
+        """Wait for what makes connections until there are enough, and a moment longer for the others."""
+        end = self.loop.time() + timeout
+        enough = False
+        while looks and (left := end - self.loop.time()) > 0:
+            _, looks = await asyncio.wait(looks, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            if not enough and len(self._missing()) < majority(len(self.nodes)):
+                enough = True
+                end = min(end, self.loop.time() + _GRACE)
 
     def _look_at(self, index: int) -> asyncio.Future[None]:
         """See whether a node is there, in a thread: the loop does not wait for a handshake."""
@@ -148,8 +195,8 @@ class QuorumAsyncioRuntime(AsyncioRuntime):
         return look
 
     def _visit(self, index: int, look: asyncio.Future[None]) -> None:
-        timeout = max(self._node_timeout, _GREETING)
-        first = self._roster.nodes[index].run_id is None
+        timeout = max(self.node_timeout, _GREETING)
+        first = self._lives.present[index] is None
         found: tuple[NodeLink, str] | Fault
         try:
             found = meet(self._endpoints[index], index, self._probe, self._scripts, timeout, first=first)
@@ -167,28 +214,32 @@ class QuorumAsyncioRuntime(AsyncioRuntime):
     def _came(self, index: int, look: asyncio.Future[None], found: tuple[NodeLink, str] | Fault) -> None:
         if not isinstance(found, Fault):
             link, info = found
-            never = self._roster.met(index, info, self.now())
-            if never is None and not self._ending:
-                self._met[index] = link
-            else:
+            life = self._roster.met(index, info, self.now())
+            if isinstance(life, Fault) or self._ending:
                 link.close()
-                found = never or Fault(FaultKind.CLOSED, "the client is closed", final=True)
+                found = (
+                    life
+                    if isinstance(life, Fault)
+                    else Fault(FaultKind.CLOSED, "the client is closed", final=True)
+                )
+            else:
+                link.life = life
+                link.heard_at = self.now()
+                self._lives.took(index, link.slowest)
+                link.slowest = 0.0
+                self._met[index] = link
         if isinstance(found, Fault):
             self._lost(index, found)
         if not look.done():
             look.set_result(None)
 
-    def _lost(self, index: int, fault: Fault) -> None:
+    def _lost(self, index: int, fault: Fault, link: NodeLink | None = None) -> None:
+        if link is not None:
+            self._lives.heard(index, link.life, link.heard_at)
         self._roster.nodes[index].failed(fault, self.now(), self.random())
 
     async def _look_around(self, timeout: float) -> None:
-        looks = {self._look_at(index) for index in range(len(self.nodes))}
-        end = self.loop.time() + timeout * 2
-        needed = len(self.nodes) // 2 + 1
-        while looks and (left := end - self.loop.time()) > 0:
-            done, looks = await asyncio.wait(looks, timeout=left, return_when=asyncio.FIRST_COMPLETED)
-            if done and sum(link is not None for link in self._met) >= needed:
-                end = min(end, self.loop.time() + _GRACE)
+        await self._await_majority({self._look_at(index) for index in range(len(self.nodes))}, timeout)
 
     # The end ----------------------------------------------------------------------------------------------------
 
@@ -215,5 +266,6 @@ class QuorumAsyncioRuntime(AsyncioRuntime):
     def after_fork(self) -> None:
         """See ``AsyncioRuntime``."""
         super().after_fork()
+        self._lives.guard = threading.RLock()
         self._fan.abandon()
         self._met = [None] * len(self._endpoints)

@@ -8,19 +8,26 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from weakref import WeakSet
 
-from pawl.core.quorum import MergedVotes, Question, spread
+from pawl.core.ballots import MergedVotes
+from pawl.core.quorum import NOT_ASKED, Ballot, Question, majority, spread
 from pawl.core.roster import Roster
 from pawl.core.runtime import DEAF, FIRST_RID, Call, Fault, FaultKind, Reply
 from pawl.core.scripts import Script
 from pawl.runtimes.threads import ThreadRuntime
 from pawl.topology.endpoint import Endpoint
-from pawl.transport.fan import READING, ThreadFan
+from pawl.transport.fan import GONE, READING, ThreadFan
 from pawl.transport.node import NodeLink, meet
 
 __all__ = ["QuorumThreadRuntime"]
 
-_GREETING = 0.25
+_GREETING = 1.0
 """Seconds for a handshake, at least: a script answers sooner, but a busy machine needs this to log somebody in."""
+
+_LEAST_GREETING = 0.25
+"""The same where a caller waits for one node, which the client has met before."""
+
+_FIRST_LOOK = 0.5
+"""Seconds that the first call of a client waits for the nodes at least, where nobody waited for them before."""
 
 _GRACE = 0.05
 """Seconds by which the first call waits for nodes beyond the majority."""
@@ -69,7 +76,6 @@ class QuorumThreadRuntime(ThreadRuntime):
         roster: What is known of the nodes.
         probe: What to ask a node before its votes count.
         scripts: What a node is to know before it is asked.
-        node_timeout: Seconds that one node may take.
     """
 
     def __init__(
@@ -79,7 +85,6 @@ class QuorumThreadRuntime(ThreadRuntime):
         roster: Roster,
         probe: Call,
         scripts: Sequence[Script],
-        node_timeout: float,
     ) -> None:
         super().__init__(lambda: endpoints[0], wake_prefix)
         self.nodes: tuple[str, ...] = tuple(node.shown for node in roster.nodes)
@@ -87,9 +92,9 @@ class QuorumThreadRuntime(ThreadRuntime):
         self.ahead_at: float = 0.0
         self._endpoints = endpoints
         self._roster = roster
+        self._lives = roster.lives
         self._probe = probe
         self._scripts = scripts
-        self._node_timeout = node_timeout
         self._fans = _Fans()
         self._spares: list[list[NodeLink]] = [[] for _ in endpoints]
         self._looked = threading.Event()
@@ -101,7 +106,16 @@ class QuorumThreadRuntime(ThreadRuntime):
 
     def remembers(self) -> bool:
         """See ``QuorumRuntime``."""
-        return self._roster.remembers()
+        return self._lives.remembers()
+
+    @property
+    def node_timeout(self) -> float:
+        """See ``QuorumRuntime``."""
+        return self._lives.timeout
+
+    def met_at(self, index: int) -> float:
+        """See ``QuorumRuntime``."""
+        return self._lives.met_at(index)
 
     def channel(self) -> str:
         """See ``Runtime``: nobody is woken here, since nobody queues."""
@@ -116,11 +130,18 @@ class QuorumThreadRuntime(ThreadRuntime):
     async def ready(self, timeout: float) -> None:
         """See ``Runtime``: there is nothing to subscribe to."""
 
+    async def meet(self, timeout: float) -> None:
+        """See ``QuorumRuntime``."""
+        if not self._looked.is_set() and not self._ending:
+            self._look_around(timeout)
+        self._equip(self._fan(timeout), timeout)
+
     # Questions --------------------------------------------------------------------------------------------------
 
     async def ask(self, questions: Sequence[Question], timeout: float) -> None:
         """See ``QuorumRuntime``."""
         fan = self._fan(timeout)
+        self._equip(fan, max(timeout, _LEAST_GREETING))
         if not fan.lock.acquire(timeout=READING):
             # A signal handler on top of a call of the same thread: never mix two questions on one link.
             spare = self._new_fan()
@@ -131,6 +152,8 @@ class QuorumThreadRuntime(ThreadRuntime):
             return
         try:
             fan.ask_all(questions, timeout)
+            for index, seconds in fan.trips():
+                self._lives.took(index, seconds)
         except BaseException:
             # Interrupted in the middle of a read or write: the links are not to be trusted.
             fan.close()
@@ -138,14 +161,17 @@ class QuorumThreadRuntime(ThreadRuntime):
         finally:
             fan.lock.release()
 
-    def send(self, calls: Sequence[Call | None]) -> None:
+    def send(self, calls: Sequence[Call | None], ballot: Ballot) -> None:
         """See ``QuorumRuntime``."""
         fan = self._fans.fan
         if fan is not None and not fan.dead and fan.lock.acquire(False):
             try:
-                fan.cast(calls)
+                fan.cast(calls, ballot, self.node_timeout)
             finally:
                 fan.lock.release()
+            return
+        for index, call in enumerate(calls):
+            ballot.add(index, NOT_ASKED if call is None else GONE)
 
     def sender(self, *, background: bool = False) -> tuple[object, int]:
         """See ``QuorumRuntime``."""
@@ -174,7 +200,7 @@ class QuorumThreadRuntime(ThreadRuntime):
         if self._ending:
             raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
         if not self._looked.is_set():
-            self._look_around(max(timeout, _GREETING))
+            self._look_around(max(timeout, _FIRST_LOOK))
         fan = self._fans.fan
         if fan is None or fan.dead:
             fan = self._new_fan()
@@ -202,47 +228,89 @@ class QuorumThreadRuntime(ThreadRuntime):
         now = self.now()
         if node.fault is not None and now >= node.retry_at:
             self._look_at(index)
-        objection = node.objection(now)
+        objection = self._roster.objection(index, now)
         if objection is not None:
             return objection
+        link = self._spare(index)
+        if link is None:
+            return Fault(FaultKind.UNREACHABLE, "not connected yet")
+        # Only its own greeting told which life of the node it leads to.
+        objection = link.life.objection(now)
+        if objection is not None:
+            self._spares[index].append(link)
+            return objection
+        return link
+
+    def _equip(self, fan: ThreadFan, timeout: float) -> None:
+        """Connections for a thread that has none: to all nodes at once, and a majority of them is waited for."""
+        missing = fan.missing()
+        if not missing:
+            return
+        now = self.now()
+        for index in missing:
+            node = self._roster.nodes[index]
+            if node.fault is not None and now >= node.retry_at:
+                self._look_at(index)
+        wanted = [index for index in missing if not self._spares[index]]
+        free = [index for index in wanted if self._roster.objection(index, now) is None]
+        threads = [self._spawn(index) for index in free]
+        if not self._there(fan):
+            self._await_majority(threads, timeout, lambda: self._there(fan))
+
+    def _there(self, fan: ThreadFan) -> bool:
+        """Whether a thread has, or can have, connections to a majority."""
+        missing = [index for index in fan.missing() if not self._spares[index]]
+        return len(missing) < majority(len(self.nodes))
+
+    def _await_majority(
+        self, threads: Sequence[threading.Thread | None], timeout: float, there: Callable[[], bool]
+    ) -> None:
+        """Wait for what makes connections until there are enough, and a moment longer for the others."""
+        end = self.now() + timeout
+        enough = False
+        for thread in threads:
+            while thread is not None and thread.is_alive() and self.now() < end:
+                thread.join(0.005)
+                if not enough and there():
+                    enough = True
+                    end = min(end, self.now() + _GRACE)
+
+    def _spare(self, index: int) -> NodeLink | None:
         with contextlib.suppress(IndexError):
-            spare = self._spares[index].pop()
-            if not spare.dead:
-                return spare
-        try:
-            return self._meet(index, self._node_timeout)
-        except Fault as fault:
-            self._lost(index, fault)
-            return fault
+            while True:
+                spare = self._spares[index].pop()
+                if not spare.dead:
+                    return spare
+        return None
 
     def _meet(self, index: int, timeout: float) -> NodeLink:
         """Connect to a node and learn what it is. Raises ``Fault``."""
         self._make_room()
-        first = self._roster.nodes[index].run_id is None
+        first = self._lives.present[index] is None
         link, info = meet(self._endpoints[index], index, self._probe, self._scripts, timeout, first=first)
-        with self._meeting_guard:
-            never = self._roster.met(index, info, self.now())
-        if never is not None:
+        life = self._roster.met(index, info, self.now())
+        if isinstance(life, Fault):
             link.close()
-            raise never
+            raise life
+        link.life = life
+        link.heard_at = self.now()
+        self._lives.took(index, link.slowest)
+        link.slowest = 0.0
         with self._links_guard:
             self._links.add(link)
         return link
 
-    def _lost(self, index: int, fault: Fault) -> None:
+    def _lost(self, index: int, fault: Fault, link: NodeLink | None = None) -> None:
+        if link is not None:
+            self._lives.heard(index, link.life, link.heard_at)
         self._roster.nodes[index].failed(fault, self.now(), self.random())
 
     def _look_around(self, timeout: float) -> None:
         """Meet all nodes at once, for the first call; a node that hangs is waited for a little, if it is not needed."""
         threads = [self._look_at(index) for index in range(len(self.nodes))]
-        end = self.now() + timeout * 2
-        needed = len(self.nodes) // 2 + 1
-        for thread in threads:
-            while thread is not None and thread.is_alive() and self.now() < end:
-                thread.join(0.005)
-                met = sum(node.fault is None for node in self._roster.nodes)
-                if met >= needed:
-                    end = min(end, self.now() + _GRACE)
+        needed = majority(len(self.nodes))
+        nodes = self._roster.nodes
+        self._await_majority(threads, timeout, lambda: sum(node.fault is None for node in nodes) >= needed)
         self._looked.set()
 
     def _look_at(self, index: int) -> threading.Thread | None:
@@ -252,19 +320,25 @@ class QuorumThreadRuntime(ThreadRuntime):
             if node.meeting or self._ending:
                 return None
             node.meeting = True
+        thread = self._spawn(index)
+        if thread is None:
+            node.meeting = False
+        return thread
+
+    def _spawn(self, index: int) -> threading.Thread | None:
+        """Make a connection in the background."""
         thread = threading.Thread(target=self._visit, args=(index,), name="pawl-meet", daemon=True)
         try:
             thread.start()
         except RuntimeError:
             # While the interpreter ends it allows no new thread.
-            node.meeting = False
             return None
         return thread
 
     def _visit(self, index: int) -> None:
         node = self._roster.nodes[index]
         try:
-            self._spares[index].append(self._meet(index, max(self._node_timeout, _GREETING)))
+            self._spares[index].append(self._meet(index, max(self.node_timeout, _GREETING)))
         except Fault as fault:
             self._lost(index, fault)
         finally:
@@ -319,4 +393,5 @@ class QuorumThreadRuntime(ThreadRuntime):
         self._looked = threading.Event()
         self._meeting_guard = threading.RLock()
         self._all = WeakSet()
+        self._lives.guard = threading.RLock()
         self._roster.forget()

@@ -8,12 +8,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 
-from pawl.core.quorum import NOT_ASKED, Ballot, MergedVotes, QuorumCall
+from pawl.core.ballots import MergedVotes
+from pawl.core.quorum import NOT_ASKED, Ballot, QuorumCall
 from pawl.core.quorum import Question as Asked
 from pawl.core.runtime import DEAF, FIRST_RID, Call, Fault, FaultKind, Reply
 from pawl.transport.node import WOULD_BLOCK, Form, NodeLink, Question, form_of
 
-__all__ = ["READING", "Fan", "ThreadFan"]
+__all__ = ["GONE", "READING", "Fan", "ThreadFan"]
+
+GONE = Fault(FaultKind.UNREACHABLE, "there is no connection")
+"""What counts as the answer of a node that cannot be sent anything at this moment."""
 
 _WRITABLE = select.POLLOUT
 
@@ -44,7 +48,7 @@ class Fan(ABC):
         self,
         nodes: int,
         link_of: Callable[[int], NodeLink | Fault],
-        lost: Callable[[int, Fault], object],
+        lost: Callable[[int, Fault, NodeLink], object],
         clock: Callable[[], float],
         numbers: Iterator[int] | None = None,
     ) -> None:
@@ -124,14 +128,22 @@ class Fan(ABC):
                 continue
             self._post(usable, call, question, rid, forms)
 
-    def cast(self, calls: Sequence[Call | None]) -> None:
+    def cast(self, calls: Sequence[Call | None], ballot: Ballot, timeout: float) -> None:
         """Send without waiting, only where a link lives."""
-        now = self._now()
+        question = self._unawaited(ballot, timeout)
         rid = next(self._numbers)
         forms: dict[tuple[int, object], Form] = {}
-        for link, call in zip(self._links, calls, strict=True):
-            if call is not None and link is not None and not link.dead:
-                self._post(link, call, Question(None, 1, now, 1.0), rid, forms)
+        for index, (link, call) in enumerate(zip(self._links, calls, strict=True)):
+            if call is None:
+                question.take(index, NOT_ASKED)
+            elif link is None or link.dead:
+                question.take(index, GONE)
+            else:
+                self._post(link, call, question, rid, forms)
+
+    def _unawaited(self, ballot: Ballot, timeout: float) -> Question:
+        """A question that nobody waits for."""
+        return Question(ballot, self._count, self._now(), timeout)
 
     def _post(
         self, link: NodeLink, call: Call, question: Question, rid: int, forms: dict[tuple[int, object], Form]
@@ -153,6 +165,17 @@ class Fan(ABC):
         now = self._now()
         links = [link for link in self._links if link is not None and not link.dead]
         return any(link.pending and not link.silent_since(now) for link in links)
+
+    def missing(self) -> list[int]:
+        """The nodes without a connection."""
+        return [index for index, link in enumerate(self._links) if link is None or link.dead]
+
+    def trips(self) -> Iterator[tuple[int, float]]:
+        """The longest that each node took for an answer since this was last asked for, where that is known."""
+        for link in self._links:
+            if link is not None and link.slowest:
+                yield link.index, link.slowest
+                link.slowest = 0.0
 
     def close(self) -> None:
         """Close every link; what is under way is not answered any more."""
@@ -202,7 +225,7 @@ class Fan(ABC):
             self._release(link)
         fault = Fault(FaultKind.UNANSWERED, text, maybe_applied=True)
         link.fail(fault)
-        self._lost(link.index, fault)
+        self._lost(link.index, fault, link)
 
     def _give_up(self, question: Question) -> None:
         """Whoever has not answered in time counts as a fault; the answers, if they come, as late."""
@@ -212,8 +235,11 @@ class Fan(ABC):
         for index, link in enumerate(self._links):
             if question.decided or ballot is None:
                 return
-            if link is not None and link.unanswered(question) and ballot.add(index, late):
-                break
+            if link is not None and link.unanswered(question):
+                # It may be slow, and not gone: the next time it has twice as long.
+                link.slowest = max(link.slowest, span / 2)
+                if ballot.add(index, late):
+                    break
         if not question.decided:
             question.decided = True
             question.tell()
@@ -226,7 +252,7 @@ class ThreadFan(Fan):
         self,
         nodes: int,
         link_of: Callable[[int], NodeLink | Fault],
-        lost: Callable[[int, Fault], object],
+        lost: Callable[[int, Fault, NodeLink], object],
         clock: Callable[[], float],
         numbers: Iterator[int] | None = None,
     ) -> None:
@@ -297,9 +323,12 @@ class ThreadFan(Fan):
         if not self.lock.acquire(False):
             return True
         try:
+            now = self._now()
             for link in self._links:
                 if link is not None and not link.dead and link.pending:
                     self._pull(link)
+                    if self._links[link.index] is link and link.pending and link.silent_since(now):
+                        self._drop(link, "no answer within its time")
             return self.owed
         finally:
             self.lock.release()

@@ -7,7 +7,8 @@ import select
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pawl.core.quorum import Ballot, MergedVotes
+from pawl.core.ballots import MergedVotes
+from pawl.core.quorum import Ballot
 from pawl.core.quorum import Question as Asked
 from pawl.core.runtime import Call, Fault, Reply
 from pawl.transport.answer import Answer
@@ -49,7 +50,7 @@ class LoopFan(Fan):
         loop: asyncio.AbstractEventLoop,
         nodes: int,
         link_of: Callable[[int], NodeLink | Fault],
-        lost: Callable[[int, Fault], object],
+        lost: Callable[[int, Fault, NodeLink], object],
         clock: Callable[[], float],
     ) -> None:
         super().__init__(nodes, link_of, lost, clock)
@@ -92,6 +93,12 @@ class LoopFan(Fan):
             except Fault:
                 # What that means, whoever asked reads from the ballot.
                 continue
+
+    def _unawaited(self, ballot: Ballot, timeout: float) -> Question:
+        question = _Question(self, ballot, self._count, self._now(), timeout)
+        # Whoever does not answer in time is told again: so the time is watched, although no task waits.
+        self._await(question)
+        return question
 
     def _await(self, question: _Question) -> None:
         self._open.add(question)

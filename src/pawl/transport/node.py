@@ -13,11 +13,13 @@ import ssl
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count
+from math import inf
 from time import monotonic
 from typing import Any
 
 from pawl.core.faults import classify
 from pawl.core.quorum import Ballot, QuorumCall
+from pawl.core.roster import Life
 from pawl.core.runtime import FIRST_RID, Call, Fault, FaultKind, Reply
 from pawl.core.scripts import Script, pack_words
 from pawl.topology.endpoint import Endpoint
@@ -42,6 +44,8 @@ _NATIVES = (
 )
 """How servers that can delete a key if it has a value want to be told: before the key, and before the value."""
 
+
+_UNKNOWN = Life("", -inf)
 
 _NO_PLAIN: Reply = []
 
@@ -110,6 +114,8 @@ class NodeLink(Link):
         numbers: Where numbers of requests come from, each above all before; the links of a caller share them.
         unsent: What the socket did not take yet.
         heard_at: When anything came last.
+        life: Which life of the node it leads to.
+        slowest: The longest that an answer took, in seconds, since that was last asked for.
     """
 
     def __init__(self, endpoint: Endpoint, channel: str, timeout: float, *, first: bool, index: int) -> None:
@@ -120,6 +126,8 @@ class NodeLink(Link):
         self.unsent: bytes = b""
         self.heard_at: float = 0.0
         self.numbers: Iterator[int] = count(FIRST_RID + 1)
+        self.life: Life = _UNKNOWN
+        self.slowest: float = 0.0
         self._half: Any = None
         self._whole = True
         # Bound once: these are the steps of every request.
@@ -189,6 +197,9 @@ class NodeLink(Link):
                 return
             self.heard_at = now
             pending = self.pending
+            if pending and not pending[0][2].decided:
+                took = now - pending[0][2].sent_at
+                self.slowest = max(self.slowest, took)
             if chunk and pending and chunk == pending[0][4] and self._whole:
                 # Nearly always this is it: one answer, and the one that was known beforehand.
                 question = pending.popleft()[2]
@@ -243,6 +254,10 @@ class NodeLink(Link):
         if text.startswith("NOSCRIPT") and (gives_back or not self.pending):
             # A vote only while nothing was sent behind it: that may be its undo, which must not go ahead.
             self._resend(call, question)
+        elif text.startswith("NOSCRIPT"):
+            # For the next vote; this one is not given.
+            self.push(b"*3\r\n" + pack_words(b"SCRIPT", b"LOAD", call.script.source))
+            question.take(self.index, Fault(FaultKind.NOT_READY, "it had forgotten the script"))
         else:
             fault = classify(text)
             # With others under way it is not quite sure whose it is: so the vote is taken back.
@@ -320,7 +335,9 @@ def meet(
     link = NodeLink(endpoint, "", timeout, first=first, index=index)
     try:
         info: bytes = link.ask(probe, timeout)[2]
-        link.learn(scripts, probe.words()[0], monotonic() + timeout)
+        asked_at = monotonic()
+        link.learn(scripts, probe.words()[0], asked_at + timeout)
+        link.slowest = monotonic() - asked_at
         link.stop_blocking()
     except OSError as error:
         link.close()
