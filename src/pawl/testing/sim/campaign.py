@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from pawl.testing.sim.drawing import draw
-from pawl.testing.sim.plan import BY_MESSAGE, FAULTS, OPERATIONS, TOPOLOGIES, Plan
+from pawl.testing.sim.plan import BY_MESSAGE, FAULTS, MASTERS, OPERATIONS, TOPOLOGIES, Plan
 from pawl.testing.sim.shrink import shrink
 from pawl.testing.sim.simulation import Result, quiet, run
 
@@ -17,6 +17,7 @@ __all__ = ["Finding", "Report", "may_meet", "simulate"]
 
 _ALL_EVERY = 100
 _SENDS_NOTHING = ("hold",)
+_NOT_ON_MASTERS = ("pass_on", "upgrade", "observe", "count", "wait", "reset")
 
 
 @dataclass(frozen=True)
@@ -117,6 +118,8 @@ def may_meet(fault: str, operation: str) -> bool:
     """Whether a fault can strike an operation at all."""
     if fault == "message_loss":
         return operation == "acquire"
+    if fault in MASTERS and operation in _NOT_ON_MASTERS:
+        return False
     return fault not in BY_MESSAGE or operation not in _SENDS_NOTHING
 
 

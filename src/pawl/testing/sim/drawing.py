@@ -68,6 +68,8 @@ def draw(
         if own.random() < _CLUSTERS or topology == "cluster":
             rng, topology = own, "cluster"
     ttl = rng.choice((0.3, 1.0, 1.0, 3.0, 3.0, 3.0))
+    many = Random(f"masters of {seed}")  # noqa: S311 - repeatable, on purpose; a generator of its own, as above
+    ttl = many.choice((0.3, 1.0, 3.0, 30.0, 30.0)) if topology.startswith("redlock") else ttl
     locks = draw_locks(rng, family, topology, ttl)
     span = rng.choice((1.0, 3.0, 6.0))
     clients = _clients(rng, locks, span)
@@ -80,7 +82,7 @@ def draw(
         drawn.append(_fault(rng, kinds[0], span, len(clients), aims))
     if seed % _LOSES == _LOSES - 1 and not only and family not in ("latch", "barrier"):
         drawn += _losses(seed, len(clients), ttl, span)
-    return Plan(
+    plan = Plan(
         seed,
         locks,
         clients,
@@ -92,6 +94,32 @@ def draw(
         primitive=family,
         topology=topology,
     )
+    return _of_masters(many, plan, span, ttl, aims, only) if topology.startswith("redlock") else plan
+
+
+def _of_masters(
+    rng: Random, plan: Plan, span: float, ttl: float, aims: Sequence[str], only: Sequence[str]
+) -> Plan:
+    """What only several independent masters have: distances, loops of one client, and faults of their own."""
+    count = int(plan.topology.removeprefix("redlock"))
+    # A lease that is over before a round trip is of no use to anybody.
+    near, far = (0.0,) * count, min(rng.choice((0.02, 0.04, 0.08, 0.2)), ttl / 100)
+    drawn = rng.choice((near, near, (far,) * count, tuple(rng.choice((0.0, far)) for _ in range(count))))
+    clients = tuple(
+        replace(client, loops=client.colour == "tasks" and len(client.workers) > 1 and rng.random() < 0.5)
+        for client in plan.clients
+    )
+    own = rng.choices(("break", "slow", "new_threads"), k=rng.choice((0, 1, 2, 3)))
+    more = [_fault(rng, kind, span, len(plan.clients), aims) for kind in ([] if only else own)]
+    if ttl <= 1.0 and not only and rng.random() < 0.15:
+        more.append(Fault("rolling", round(rng.random() * span / 4, 4), 0.05))
+    fresh = not only and rng.random() < 0.5
+    if fresh or rng.random() < 0.3:
+        # Few faults at once: with many, nothing can be said of how long anything takes.
+        keep = rng.choice((0, 1))
+        plan = replace(plan, faults=plan.faults[:keep] if more else plan.faults[: keep + 1])
+    faults = tuple(sorted((*plan.faults, *more), key=lambda fault: fault.at))
+    return replace(plan, clients=clients, far=drawn, fresh=fresh, faults=faults)
 
 
 def _kinds(rng: Random, only: Sequence[str], topology: str) -> list[str]:
@@ -189,6 +217,10 @@ def _fault(rng: Random, kind: str, span: float, clients: int, aims: Sequence[str
         amount = round(rng.uniform(0.001, 0.5), 4)
     elif kind == "delay":
         amount = rng.choice((10.0, 100.0, 1000.0))
+    elif kind == "slow":
+        amount = rng.choice((0.03, 0.1, 0.4))
+    elif kind == "break":
+        amount = rng.choice((0.3, 1.0))
     elif kind == "cancel":
         amount = float(rng.randrange(6))
     elif kind == "failover_synced":

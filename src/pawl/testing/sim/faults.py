@@ -64,10 +64,27 @@ def _strike(sim: Simulation, fault: Fault, kept: list[Any]) -> None:
     world = sim.world
     world.note("fault", fault.kind, fault.last, -1 if fault.client is None else fault.client, fault.amount)
     sim.strike(fault)
+    _note_trouble(sim, fault)
     if fault.kind in NETWORK and fault.kind not in ("delay", "reset"):
         _impair(sim, fault)
     else:
         _DONE[fault.kind](sim, fault, kept)
+
+
+_ONE_NODE = frozenset(
+    {"stall", "crash_keep", "loading", "no_memory", "read_only", "no_scripts", "reset", "slow", "break"}
+)
+_FORGETS = frozenset({"crash_empty", "crash_tail"})
+
+
+def _note_trouble(sim: Simulation, fault: Fault) -> None:
+    """Note what may keep independent masters from doing their work."""
+    node = _node(sim, fault)
+    if fault.kind in _FORGETS or fault.kind == "crash_keep":
+        # Clients cannot tell what a master that restarted still knows.
+        sim.liveness.barred(node, fault.last)
+    elif fault.kind != "rolling":
+        sim.liveness.trouble(fault.last, node if fault.kind in _ONE_NODE else None)
 
 
 def _impair(sim: Simulation, fault: Fault) -> None:
@@ -261,6 +278,42 @@ def _close(sim: Simulation, fault: Fault, _: list[Any]) -> None:
     sim.close(fault.client or 0, restart_after=fault.last)
 
 
+def _break_off(sim: Simulation, fault: Fault, _: list[Any]) -> None:
+    """Connections to a master break, before or after what was sent on them was done."""
+    node = _node(sim, fault)
+    node.breaks = fault.amount
+    sim.world.at(sim.world.now + fault.last, lambda _: setattr(node, "breaks", 0.0))
+
+
+def _slow(sim: Simulation, fault: Fault, _: list[Any]) -> None:
+    node = _node(sim, fault)
+    far = sim.plan.far[sim.fleet.nodes.index(node)] if sim.plan.far else 0.0
+    node.far = far + fault.amount
+    sim.world.at(sim.world.now + fault.last, lambda _: setattr(node, "far", far))
+
+
+def _new_threads(sim: Simulation, fault: Fault, _: list[Any]) -> None:
+    """The threads of a client end, and others go on with their work: with no connection of their own yet."""
+    for member in sim.members if fault.client is None else [sim.members[fault.client]]:
+        if member.process.alive:
+            for runtime in member.runtimes:
+                runtime.new_threads()
+
+
+def _rolling(sim: Simulation, fault: Fault, _: list[Any]) -> None:
+    """All masters restart without their data, one after the other, as far apart as it has to be."""
+    gap = 2.5 * sim.plan.longest_ttl() + 3.0
+    for number, node in enumerate(sim.fleet.nodes):
+        one = Fault("crash_empty", 0.0, fault.last, node=number)
+
+        def restart(_: object, one: Fault = one, node: Node = node) -> None:
+            sim.liveness.barred(node, one.last)
+            _crash_empty(sim, one, [])
+
+        sim.world.at(sim.world.now + number * gap, restart)
+    sim.world.at(sim.world.now + len(sim.fleet.nodes) * gap, lambda _: sim.rolled())
+
+
 def _slot_move(sim: Simulation, fault: Fault, _: list[Any]) -> None:
     """A slot is another master's at once, as servers that move slots whole do it."""
     cluster = sim.fleet.cluster
@@ -331,6 +384,10 @@ _DONE: dict[str, Callable[[Simulation, Fault, list[Any]], None]] = {
     "kill": _kill,
     "cancel": _cancel,
     "close": _close,
+    "break": _break_off,
+    "slow": _slow,
+    "new_threads": _new_threads,
+    "rolling": _rolling,
     "slot_move": _slot_move,
     "slot_half": _slot_half,
     "shard_failover": _shard_failover,

@@ -47,6 +47,7 @@ class Fleet:
             if self.masters:
                 # They keep no common time, and differ by less than any quarantine.
                 node.shift_us += 7_000.0 * number
+                node.far = plan.far[number] if plan.far else 0.0
             else:
                 node.rate = plan.node_rate
         self.pair: Pair | None = Pair(world, self.nodes) if plan.topology == "pair" else None

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from pawl.core import endings, multi
-from pawl.core.engine import doubter
+from pawl.core.engine import Engine, doubter
 from pawl.core.lease import BaseLease
-from pawl.core.multi_lease import BaseMultiLease
+from pawl.core.multi_lease import BaseMultiLease, MultiPlan
 from pawl.core.redlock import RedlockOptions
+from pawl.core.roster import Lives
 from pawl.core.validity import drift
 from pawl.errors import (
     BackendOutOfMemory,
@@ -20,11 +22,12 @@ from pawl.errors import (
     ScriptError,
     WrongKey,
 )
-from pawl.model import LeaseState
+from pawl.model import LeaseState, LossReason
 from pawl.primitives.registry import REGISTRY
 from pawl.testing.sim import acts
 from pawl.testing.sim.beliefs import Belief
 from pawl.testing.sim.client import SimClient
+from pawl.testing.sim.liveness import Attempt
 from pawl.testing.sim.plan import Client, Operation
 from pawl.testing.sim.quorum import QuorumSimRuntime
 from pawl.testing.sim.routed import RoutedSimRuntime
@@ -37,6 +40,40 @@ if TYPE_CHECKING:
 __all__ = ["Member"]
 
 _NEVER = (ScriptError, WrongKey, ConfigurationError, DeadlockDetected)
+
+
+class _Unit:
+    """One runtime of a client, with the engine, the client and the locks that are made on it."""
+
+    def __init__(self, member: Member, redlock: RedlockOptions | None, number: int) -> None:
+        sim, process = member.sim, member.process
+        colour, deaf = member.plan.colour, member.plan.deaf
+        self.runtime: SimRuntime
+        if redlock is not None:
+            self.runtime = QuorumSimRuntime(process, sim.network, sim.fleet, colour, member.lives)
+        elif sim.fleet.cluster is not None:
+            self.runtime = RoutedSimRuntime(
+                process, sim.network, sim.fleet, sim.fleet.cluster, colour, deaf=deaf
+            )
+        else:
+            self.runtime = SimRuntime(process, sim.network, sim.fleet, colour, deaf=deaf)
+        # Tokens are random: those of two loops are never the same.
+        self.runtime._tokens = 1_000_000 * number
+        self.runtime._channels = 1_000_000 * number
+        self.runtime.failed = member._upkeep_failed
+        self.client: SimClient = SimClient(self.runtime, redlock, member._lost)
+        self.runtime.on_move = doubter(self.client.engine)
+        self.writers: dict[int, Any] = {}
+        self.locks: list[Any] = [
+            self._make(lock, kind, name, options) for lock, (kind, name, options) in enumerate(sim.plan.locks)
+        ]
+
+    def _make(self, number: int, kind: str, name: str, options: dict[str, Any]) -> Any:
+        if kind == "rwlock_read" and options.get("upgradable"):
+            both = self.client.rwlock(name, **options)
+            self.writers[number] = both.write
+            return both.read
+        return REGISTRY[kind].make(self.client, name, **options)
 
 
 class Member:
@@ -56,33 +93,21 @@ class Member:
         sim = self.sim
         self.process: Process = Process(sim.world, sim.names[self.number], self.clock, self.life)
         self.life += 1
-        redlock: RedlockOptions | None = None
-        if sim.fleet.masters:
-            redlock = RedlockOptions(max_ttl=sim.plan.longest_ttl())
-            self.runtime: SimRuntime = QuorumSimRuntime(
-                self.process, sim.network, sim.fleet, self.plan.colour, redlock
-            )
-        elif sim.fleet.cluster is not None:
-            self.runtime = RoutedSimRuntime(
-                self.process,
-                sim.network,
-                sim.fleet,
-                sim.fleet.cluster,
-                self.plan.colour,
-                deaf=self.plan.deaf,
-            )
-        else:
-            self.runtime = SimRuntime(
-                self.process, sim.network, sim.fleet, self.plan.colour, deaf=self.plan.deaf
-            )
-        self.runtime.failed = self._upkeep_failed
-        self.client: SimClient = SimClient(self.runtime, redlock, self._lost)
-        self.runtime.on_move = doubter(self.client.engine)
-        self.writers: dict[int, Any] = {}
-        self.locks: list[Any] = [
-            self._make(number, kind, name, options)
-            for number, (kind, name, options) in enumerate(sim.plan.locks)
-        ]
+        self.born: float = sim.world.now
+        loops = len(self.plan.workers) if self.plan.loops else 1
+        # Of several masters: what one client knows of them, in all its threads and loops.
+        redlock = self._redlock()
+        names = tuple(node.name for node in sim.fleet.nodes)
+        fresh = redlock is not None and redlock.fresh
+        self.lives: Lives = Lives(names, sim.plan.longest_ttl(), fresh=fresh, guard=nullcontext())
+        self.units: list[_Unit] = [_Unit(self, redlock, number) for number in range(loops)]
+        self.runtime: SimRuntime = self.units[0].runtime
+        self.client: SimClient = self.units[0].client
+        self.writers: dict[int, Any] = self.units[0].writers
+        self.locks: list[Any] = self.units[0].locks
+        if redlock is not None and redlock.fresh:
+            # It sees every master before anything breaks.
+            Task(self.process, "first", self.runtime.ready(1.0), _started)
         self.tasks: list[Task] = []
         self.closing = False
         for index, steps in enumerate(self.plan.workers):
@@ -91,12 +116,32 @@ class Member:
                 self.tasks.append(task)
                 sim.working += 1
 
-    def _make(self, number: int, kind: str, name: str, options: dict[str, Any]) -> Any:
-        if kind == "rwlock_read" and options.get("upgradable"):
-            both = self.client.rwlock(name, **options)
-            self.writers[number] = both.write
-            return both.read
-        return REGISTRY[kind].make(self.client, name, **options)
+    def _redlock(self) -> RedlockOptions | None:
+        if not self.sim.fleet.masters:
+            return None
+        # Who comes later cannot know whether a young master restarted.
+        return RedlockOptions(
+            max_ttl=self.sim.plan.longest_ttl(), fresh=self.sim.plan.fresh and self.life == 1
+        )
+
+    @property
+    def runtimes(self) -> list[SimRuntime]:
+        """Its runtimes: one, or one for each event loop."""
+        return [unit.runtime for unit in self.units]
+
+    @property
+    def engines(self) -> list[Engine]:
+        """Their engines."""
+        return [unit.client.engine for unit in self.units]
+
+    def unit(self, index: int) -> _Unit:
+        """Where a worker runs."""
+        return self.units[index % len(self.units)]
+
+    async def end(self, timeout: float) -> None:
+        """What ``close`` does."""
+        for unit in self.units:
+            await unit.client.end(timeout / len(self.units))
 
     def _upkeep_failed(self, error: BaseException) -> None:
         self.sim.world.fail(f"the upkeep of {self.process.name} failed: {error!r}")
@@ -107,6 +152,8 @@ class Member:
             tenure = one._tenure
             if tenure.reason is not None:
                 sim.world.note(self.process.name, "lost", one.token, str(tenure.reason))
+                if sim.fleet.masters and tenure.reason not in (LossReason.CLOSED, LossReason.MAX_HOLD):
+                    sim.liveness.lost(one, self.process.name)
                 sim.oracle.told(tenure.primitive.key, one, self.process)
                 sim.recorder.lost(one)
 
@@ -127,16 +174,17 @@ class Member:
         self.sim.recorder.died(self.process)
         self.process.alive = False
         # What is left of it in this interpreter must neither send nor warn.
-        self.client.engine.closed = True
-        self.runtime.ending = True
+        for unit in self.units:
+            unit.client.engine.closed = True
+            unit.runtime.ending = True
         self.sim.killed.add(f"@{self.process.name}:{self.process.life}/")
         for task in self.tasks:
             if not task.done:
                 self.sim.working -= 1
                 task.kill()
-        upkeep = self.runtime._upkeep
-        if upkeep is not None:
-            upkeep.kill()
+        for runtime in self.runtimes:
+            if runtime._upkeep is not None:
+                runtime._upkeep.kill()
         for node in self.sim.fleet.nodes:
             for link in list(node.links.values()):
                 if link.process is self.process:
@@ -154,7 +202,7 @@ class Member:
             self.at[index] += 1
             began = self.sim.world.now
             try:
-                await self._step(task, step)
+                await self._step(task, step, self.unit(index))
                 self._do(task, "")
                 if step.rest:
                     await self.runtime.pause(step.rest)
@@ -189,8 +237,8 @@ class Member:
         if doing:
             self.sim.began(self.process, doing)
 
-    async def _step(self, task: Task, step: Operation) -> None:
-        lock: Any = self.locks[step.lock]
+    async def _step(self, task: Task, step: Operation, unit: _Unit) -> None:
+        lock: Any = unit.locks[step.lock]
         if self.sim.tickets:
             await self._adopt(task)
             return
@@ -199,6 +247,9 @@ class Member:
         if step.how not in ("acquire", "try"):
             await acts.DONE[step.how](self, step, lock)
             return
+        if self.sim.fleet.masters:
+            await self._of_masters(task, step, lock, since)
+            return
         lease = await self._take(step, lock)
         if lease is None:
             self._note(task, "busy")
@@ -206,6 +257,34 @@ class Member:
         self._check_life(step, lease, asked_at)
         self._granted(task, step.lock, lease, since=since)
         await self._hold(task, step, lock, lease)
+
+    async def _of_masters(self, task: Task, step: Operation, lock: Any, since: float) -> None:
+        """The same with several masters, which must also do it in time."""
+        sim, where = self.sim, f"{self.process.name}/{task.name}"
+        attempt = Attempt(_keys_of(lock), (self.number, self.life, task.name), since, exclusive=True)
+        timeout = 0.0 if step.how == "try" else step.timeout
+        sim.liveness.asks(attempt)
+        lives = 0.0
+        try:
+            try:
+                lease = await self._take(step, lock)
+            except PawlError as error:
+                sim.liveness.refused(attempt, where, error, timeout, self.born)
+                raise
+            if lease is None:
+                sim.liveness.refused(attempt, where, None, timeout, self.born)
+                self._note(task, "busy")
+                return
+            sim.liveness.granted(attempt, where)
+            self._granted(task, step.lock, lease, since=since)
+            lives = 2.2 * sim.plan.longest_ttl() if step.end == "drop" else 0.0
+            await self._hold(task, step, lock, lease)
+        except GeneratorExit:
+            # Killed: what it left is over by itself.
+            lives = 2.2 * sim.plan.longest_ttl() + 1.0
+            raise
+        finally:
+            sim.liveness.ends(attempt, lives=lives)
 
     async def _take(self, step: Operation, lock: Any) -> Any:
         kind = self.sim.plan.locks[step.lock][0]
@@ -326,3 +405,14 @@ class Member:
 def _parts(lease: BaseLease | BaseMultiLease) -> tuple[BaseLease, ...]:
     """The leases of single names that a lease is made of."""
     return lease._leases if isinstance(lease, BaseMultiLease) else (lease,)
+
+
+def _keys_of(lock: Any) -> tuple[str, ...]:
+    """The keys of a lock."""
+    plan = lock._plan
+    return tuple(one.primitive.key for one in (plan.members if isinstance(plan, MultiPlan) else (plan,)))
+
+
+def _started(task: Task, error: BaseException | None) -> None:
+    if error is not None:
+        raise AssertionError(f"{task.name} ended") from error

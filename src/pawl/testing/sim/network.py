@@ -101,6 +101,10 @@ class Network:
             if random() >= self.tail:
                 return delay
 
+    def delay_of(self, node: Node) -> float:
+        """How long one message to or from a server takes."""
+        return self.delay() + (node.far * (0.5 + self._draw()) if node.far else 0.0)
+
     def struck(self, fault: str, process: str, operation: str) -> bool:
         """Whether a fault that is on strikes a message of this process."""
         on = self.faults.get(fault)
@@ -185,7 +189,7 @@ class Link:
     def _depart(self, request: Request, rid: int) -> None:
         """Have a request arrive once, after the usual delay."""
         world = self.network.world
-        when = world.now + self.network.delay()
+        when = world.now + self.network.delay_of(self.node)
         if when < self._there_at:
             when = self._there_at
         else:
@@ -230,7 +234,7 @@ class Link:
             "loss", self.process.name, "connect"
         ):
             return
-        network.world.at(self._after(2 * network.delay()), self._greeted, answered)
+        network.world.at(self._after(2 * network.delay_of(self.node)), self._greeted, answered)
 
     def _greeted(self, answered: Callable[[Fault | None], object]) -> None:
         node, network = self.node, self.network
@@ -249,7 +253,7 @@ class Link:
             node.links[self.channel] = self
         if network.struck("cut_in", self.process.name, "connect"):
             return
-        self.process.deliver(self._before(network.delay()), answered, fault)
+        self.process.deliver(self._before(network.delay_of(node)), answered, fault)
 
     # At the server ----------------------------------------------------------------------------------------------
 
@@ -265,6 +269,10 @@ class Link:
                     self._before(self.network.delay()), self._reset, "the server closed the connection"
                 )
             return
+        breaks = node.breaks and world.random.random() < node.breaks
+        if breaks and world.random.random() < 0.5:
+            self._break()
+            return
         pair = node.pair
         if request.wait and pair is not None:
             pair.wait(node, self.written, request.wait, partial(self._waited, request, rid))
@@ -272,8 +280,16 @@ class Link:
         reply = node.execute(self.process.name, request.call, rid, by_text=by_text)
         if pair is not None and node.changed:
             self.written = pair.offset
-        if not mute:
+        if breaks:
+            self._break()
+        elif not mute:
             self._reply(request, rid, reply)
+
+    def _break(self) -> None:
+        """The connection breaks just now; the client hears no more."""
+        self.run = -2
+        self.node.links.pop(self.channel, None)
+        self.process.deliver(self._before(self.network.delay_of(self.node)), self._reset, "reset by peer")
 
     def _waited(self, request: Request, rid: int, count: int) -> None:
         if self.node.up and self.run == self.node.run:
@@ -289,7 +305,7 @@ class Link:
                 network.muddled.add(token_of(request.call))
             return
         world = network.world
-        when = world.now + network.delay()
+        when = world.now + network.delay_of(self.node)
         if when < self._back_at:
             when = self._back_at
         else:

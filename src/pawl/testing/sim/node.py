@@ -50,6 +50,8 @@ class Node:
         started_us: What its wall clock read when it started.
         pair: The master and replica that it is one of, or None.
         wrote: Told of the keys that a script may have changed; None: of all keys.
+        far: By how many seconds a message takes longer, one way, to or from it; each by a chance of its own.
+        breaks: The chance that a connection breaks in place of a reply, or of the request.
     """
 
     def __init__(self, world: World, name: str, *, rate: float = 1.0, moving_us: int = 0) -> None:
@@ -73,6 +75,8 @@ class Node:
         self.judge: Judge = _no_judge
         self.refused: Callable[[str, str], object] = _deaf
         self.changed: bool = False
+        self.far: float = 0.0
+        self.breaks: float = 0.0
         self.messages: list[tuple[bytes, bytes]] = []
         self.edit: Callable[[str, bytes], bytes] | None = None
         self._interpreter = Interpreter.shared()

@@ -16,6 +16,7 @@ __all__ = [
     "CLUSTER",
     "EVERYWHERE",
     "FAULTS",
+    "MASTERS",
     "MEMORY",
     "MOVES",
     "NETWORK",
@@ -38,10 +39,14 @@ CLIENT = ("pause", "suspend", "wall_jump", "kill", "cancel", "close")
 
 CLUSTER = ("slot_move", "slot_half", "shard_failover", "cluster_down")
 
+MASTERS = ("break", "slow", "new_threads", "rolling")
+"""What several independent masters have beside: connections that break with the outcome unknown, a slow master, threads
+that end, and a restart of all masters, one after the other and without their data."""
+
 EVERYWHERE: tuple[str, ...] = (*NETWORK, *SERVER, *CLIENT)
 """Every kind of fault that any servers may have."""
 
-FAULTS: tuple[str, ...] = (*EVERYWHERE, *CLUSTER)
+FAULTS: tuple[str, ...] = (*EVERYWHERE, *CLUSTER, *MASTERS)
 """Every kind of fault."""
 
 MOVES = frozenset({"slot_move", "slot_half"})
@@ -114,12 +119,14 @@ class Client:
         rate: Seconds of its clock per true second.
         deaf: Whether it may not subscribe.
         workers: What each of its threads or tasks does.
+        loops: Whether each worker runs in an event loop of its own, with connections of its own.
     """
 
     colour: str
     rate: float
     deaf: bool
     workers: tuple[tuple[Operation, ...], ...]
+    loops: bool = False
 
 
 @dataclass(frozen=True)
@@ -160,6 +167,8 @@ class Plan:
         moving_us: How far the server's clock may move within a script.
         primitive: What it is about, in one word.
         topology: One of ``TOPOLOGIES``.
+        far: By how many seconds a message to each of several masters takes longer, one way.
+        fresh: Whether masters that are young count when a client of several first sees them.
     """
 
     seed: int
@@ -172,6 +181,8 @@ class Plan:
     moving_us: int = 0
     primitive: str = field(default="lock")
     topology: str = "single"
+    far: tuple[float, ...] = ()
+    fresh: bool = False
 
     def to_json(self) -> str:
         """The plan as text."""
@@ -185,12 +196,14 @@ class Plan:
             Client(
                 one["colour"], one["rate"], one["deaf"],
                 tuple(tuple(_operation(step) for step in worker) for worker in one["workers"]),
+                one.get("loops", False),
             )
             for one in raw.pop("clients")
         )  # fmt: skip
         faults = tuple(Fault(**one) for one in raw.pop("faults"))
         locks = tuple((kind, name, options) for kind, name, options in raw.pop("locks"))
-        return Plan(clients=clients, faults=faults, locks=locks, **raw)
+        far = tuple(raw.pop("far", ()))
+        return Plan(clients=clients, faults=faults, locks=locks, far=far, **raw)
 
     def with_seed(self, seed: int) -> Plan:
         """The same plan, with other luck in what it leaves open."""

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pawl.core.quorum import NOT_ASKED, Ballot, MergedVotes, Question, spread
-from pawl.core.roster import Roster
+from pawl._quorum import SCRIPTS
+from pawl.core.ballots import MergedVotes
+from pawl.core.quorum import NOT_ASKED, Ballot, Question, majority, spread
+from pawl.core.roster import Life, Lives, Roster
 from pawl.core.runtime import DEAF, Call, Fault, FaultKind, Reply
 from pawl.primitives.probe import probe
 from pawl.testing.sim.network import Link, Network, Request
@@ -16,27 +18,34 @@ from pawl.testing.sim.waits import Sleep
 from pawl.testing.sim.world import Process, Task, suspend
 
 if TYPE_CHECKING:
-    from pawl.core.redlock import RedlockOptions
     from pawl.testing.sim.fleet import Fleet
 
 __all__ = ["QuorumSimRuntime"]
 
-_GREETING = 0.25
+_GREETING = 1.0
+_LEAST_GREETING = 0.25
+_FIRST_LOOK = 0.5
 _GRACE = 0.05
 _LOOK = 0.005
+_SPARES = 4
+_GONE = Fault(FaultKind.UNREACHABLE, "there is no connection")
 _NOT_YET = Fault(FaultKind.UNREACHABLE, "not connected yet")
 
 
 class _Asked:
     """A question under way: counts the answers, and wakes its asker once."""
 
-    __slots__ = ("ballot", "done", "missing", "tell")
+    __slots__ = ("ballot", "done", "lives", "missing", "sent_at", "tell")
 
-    def __init__(self, ballot: Ballot, missing: int, tell: _Tell) -> None:
+    def __init__(
+        self, ballot: Ballot, missing: int, tell: _Tell | None, lives: Lives, sent_at: float
+    ) -> None:
         self.ballot = ballot
         self.missing = missing
         self.done = False
         self.tell = tell
+        self.lives = lives
+        self.sent_at = sent_at
 
     def take(self, index: int, outcome: Any) -> None:
         self.missing -= 1
@@ -44,7 +53,8 @@ class _Asked:
             self.ballot.late(index, outcome)
         elif self.ballot.add(index, outcome) or not self.missing:
             self.done = True
-            self.tell.one_done()
+            if self.tell is not None:
+                self.tell.one_done()
 
 
 class _Tell:
@@ -63,6 +73,40 @@ class _Tell:
             self.task.wake(self.step)
 
 
+class _NodeLink(Link):
+    """A connection to one of several masters: behind a vote its undo may be on its way, so it is not sent again."""
+
+    def _turned_down(self, request: Request, reply: str) -> None:
+        if self.pending and reply.startswith("NOSCRIPT") and request.call.script.name != "leave":
+            # It is taught the script for the next vote.
+            self.node.scripts.add(request.call.script.sha)
+            request.end(Fault(FaultKind.NOT_READY, "it had forgotten the script"))
+        else:
+            super()._turned_down(request, reply)
+
+
+class _ThreadLink(_NodeLink):
+    """A connection that nobody looks at while nothing is awaited on it: that it broke is seen at its next use."""
+
+    broken: str = ""
+
+    def send(self, request: Request) -> None:
+        """See ``Link``."""
+        if self.broken and not self.dead:
+            super().close(
+                Fault(FaultKind.UNANSWERED, f"the connection broke: {self.broken}", maybe_applied=True)
+            )
+            request.end(Fault(FaultKind.UNANSWERED, "the connection broke", maybe_applied=True))
+            return
+        super().send(request)
+
+    def _reset(self, text: str) -> None:
+        if any(request.answered is not None for request in self.pending.values()):
+            super()._reset(text)
+        else:
+            self.broken = text
+
+
 class QuorumSimRuntime(SimRuntime):
     """See ``pawl.core.runtime.Runtime`` and ``pawl.core.quorum.QuorumRuntime``.
 
@@ -71,27 +115,37 @@ class QuorumSimRuntime(SimRuntime):
         network: What its connections run through.
         fleet: The masters.
         colour: ``"threads"`` or ``"tasks"``.
-        options: How they are treated.
+        lives: What the client knows of them, in all its loops.
     """
 
-    def __init__(
-        self, process: Process, network: Network, fleet: Fleet, colour: str, options: RedlockOptions
-    ) -> None:
+    def __init__(self, process: Process, network: Network, fleet: Fleet, colour: str, lives: Lives) -> None:
         super().__init__(process, network, fleet, colour)
         self.nodes: tuple[str, ...] = tuple(node.name for node in fleet.nodes)
         self.ahead_us: float = 0.0
         self.ahead_at: float = 0.0
         self._drops = 0
-        self._roster = Roster(self.nodes, options.max_ttl, fresh=options.fresh)
+        self._lives = lives
+        self._roster = Roster(lives)
         self._probe = probe("sim")
-        self._node_timeout = options.node_timeout
+        self._life: dict[Link, Life] = {}
         self._held: dict[tuple[Task | None, int], Link] = {}
+        self._left: list[list[Link]] = [[] for _ in self.nodes]
         self._looked = False
         self._looking = False
+        self._wished = 0
 
     def remembers(self) -> bool:
         """See ``QuorumRuntime``."""
-        return self._roster.remembers()
+        return self._lives.remembers()
+
+    @property
+    def node_timeout(self) -> float:
+        """See ``QuorumRuntime``."""
+        return self._lives.timeout
+
+    def met_at(self, index: int) -> float:
+        """See ``QuorumRuntime``."""
+        return self._lives.met_at(index)
 
     def channel(self) -> str:
         """See ``Runtime``: nobody is woken here, since nobody queues."""
@@ -101,12 +155,19 @@ class QuorumSimRuntime(SimRuntime):
         """See ``Runtime``: there is not one."""
 
     async def ready(self, timeout: float) -> None:
-        """See ``Runtime``: the first call meets the nodes, and other callers wait with it."""
+        """See ``Runtime``."""
+        await self.meet(max(timeout, _FIRST_LOOK))
+
+    async def meet(self, timeout: float) -> None:
+        """See ``QuorumRuntime``: the first call meets the nodes, and other callers wait with it."""
         if not self._looking:
             self._looking = True
-            Task(self._process, "connect", self._look_around(max(timeout, _GREETING)), _ended)
-        while not self._looked and not self.ending:
+            Task(self._process, "connect", self._look_around(_GREETING * 2), _ended)
+        end = self.now() + timeout
+        while not self._looked and not self.ending and self.now() < end:
             await Sleep(self._process).park(_LOOK)
+        if self._looked:
+            await self._equip(timeout)
 
     # Questions --------------------------------------------------------------------------------------------------
 
@@ -119,11 +180,14 @@ class QuorumSimRuntime(SimRuntime):
             raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
         if not self._looked:
             await self.ready(timeout)
-        links = [await self._link_to(index) for index in range(len(self.nodes))]
+        await self._equip(max(timeout, _LEAST_GREETING))
+        links = [self._link_to(index) for index in range(len(self.nodes))]
         tell = _Tell(self._me(), len(questions))
+        now = self.now()
         for calls, ballot in questions:
-            self._pose(calls, _Asked(ballot, len(calls), tell), links, timeout)
-        await suspend()
+            self._pose(calls, _Asked(ballot, len(calls), tell, self._lives, now), links, timeout)
+        if questions:
+            await suspend()
 
     def _pose(
         self, calls: Sequence[Call | None], question: _Asked, links: Sequence[Link | Fault], timeout: float
@@ -136,24 +200,21 @@ class QuorumSimRuntime(SimRuntime):
             else:
                 self._post(link, call, timeout, question.take, index)
 
-    def send(self, calls: Sequence[Call | None]) -> None:
+    def send(self, calls: Sequence[Call | None], ballot: Ballot) -> None:
         """See ``QuorumRuntime``."""
         owner = self._owner()
-        for index, call in enumerate(calls):
-            link = self._held.get((owner, index))
-            if call is not None and link is not None and not link.dead and self._process.alive:
-                self._post(link, call, 1.0, _dropped)
+        if self._threads and owner is None:
+            found: list[Link | None] = [None] * len(calls)
+        else:
+            found = [self._held.get((owner, index)) for index in range(len(calls))]
+        links = [_GONE if link is None or link.dead or not self._process.alive else link for link in found]
+        self._pose(calls, _Asked(ballot, len(calls), None, self._lives, self.now()), links, self.node_timeout)
 
     def sender(self, *, background: bool = False) -> tuple[object, int]:
         """See ``QuorumRuntime``."""
         if background and self._threads:
             return None, 0
         return self._owner() or self, self._drops
-
-    def cast(self, call: Call) -> None:
-        """See ``Runtime``."""
-        if self._world.current is not None or not self._threads:
-            self.send(spread(call, len(self.nodes)))
 
     async def call(self, call: Call, timeout: float) -> Reply:  # type: ignore[override]
         """See ``Runtime``: all nodes are asked; the answer is the majority's."""
@@ -173,20 +234,88 @@ class QuorumSimRuntime(SimRuntime):
 
     # Nodes ------------------------------------------------------------------------------------------------------
 
-    async def _link_to(self, index: int) -> Link | Fault:
+    async def _equip(self, timeout: float) -> None:
+        """Connections for a caller that has none: to all nodes at once, and a majority of them is waited for."""
+        if self._missing() and self._threads:
+            for index in self._missing():
+                self._wish(index)
+        elif len(self._missing()) < majority(len(self.nodes)):
+            return
+        else:
+            for index in self._missing():
+                if self.now() >= self._roster.nodes[index].retry_at:
+                    self._look_at(index)
+        end = self.now() + timeout
+        while len(self._missing()) >= majority(len(self.nodes)) and self.now() < end and not self.ending:
+            if not self._wished and not any(node.meeting for node in self._roster.nodes):
+                return
+            await Sleep(self._process).park(_LOOK)
+
+    def _missing(self) -> list[int]:
+        owner = self._owner()
+        held = [self._held.get((owner, index)) for index in range(len(self.nodes))]
+        spares = self._left if self._threads else [[] for _ in held]
+        return [i for i, link in enumerate(held) if (link is None or link.dead) and not spares[i]]
+
+    def _wish(self, index: int) -> None:
+        node = self._roster.nodes[index]
+        if node.fault is not None and self.now() >= node.retry_at:
+            self._look_at(index)
+        elif self._roster.objection(index, self.now()) is None:
+            self._wished += 1
+            Task(self._process, "connect", self._visit(index), self._granted_wish)
+
+    def _granted_wish(self, task: Task, error: BaseException | None) -> None:
+        self._wished -= 1
+        _ended(task, error)
+
+    def _link_to(self, index: int) -> Link | Fault:
         """The caller's connection to a node, made anew where a node is back; a node that is gone costs nothing."""
         node, key = self._roster.nodes[index], (self._owner(), index)
         link = self._held.get(key)
+        if (
+            link is not None
+            and not link.dead
+            and (self._threads or self._life[link].objection(self.now()) is None)
+        ):
+            return link
         now = self.now()
-        if (link is None or link.dead) and node.fault is not None and now >= node.retry_at:
+        if node.fault is not None and now >= node.retry_at:
             self._look_at(index)
-        objection = node.objection(now)
+        objection = self._roster.objection(index, now)
         if objection is not None:
             return objection
-        if (link is None or link.dead) and self._threads:
+        if self._threads:
             # Another thread met it already: this one needs a connection of its own.
-            link = await self._meet(index, self._me(), self._node_timeout)
-        return _NOT_YET if link is None or link.dead else link
+            link = self._spare(index)
+        if link is None or link.dead:
+            return _NOT_YET
+        # Only its own greeting told which life of the node it leads to.
+        objection = self._life[link].objection(self.now())
+        if objection is not None:
+            if self._threads:
+                self._left[index].append(self._held.pop(key))
+            return objection
+        return link
+
+    def _spare(self, index: int) -> Link | None:
+        while self._left[index]:
+            link = self._left[index].pop()
+            if not link.dead:
+                self._held[self._me(), index] = link
+                return link
+        return None
+
+    def new_threads(self) -> None:
+        """See ``SimRuntime``: some of the connections of those that ended are kept for others."""
+        if self._threads:
+            for (owner, index), link in list(self._held.items()):
+                if owner is not None and not link.pending:
+                    del self._held[owner, index]
+                    if len(self._left[index]) < _SPARES and self.random() < 0.5:
+                        self._left[index].append(link)
+                    else:
+                        link.close(Fault(FaultKind.CLOSED, "its thread ended"))
 
     def _look_at(self, index: int) -> None:
         node = self._roster.nodes[index]
@@ -196,9 +325,10 @@ class QuorumSimRuntime(SimRuntime):
 
     async def _visit(self, index: int) -> None:
         try:
-            link = await self._meet(index, None, max(self._node_timeout, _GREETING))
+            link = await self._meet(index, None, max(self.node_timeout, _GREETING))
             if link is not None and self._threads:
-                link.close(Fault(FaultKind.CLOSED, "looked"))
+                del self._held[None, index]
+                self._left[index].append(link)
         finally:
             self._roster.nodes[index].meeting = False
 
@@ -207,19 +337,24 @@ class QuorumSimRuntime(SimRuntime):
         self._channels += 1
         channel = f"wake:{self._process.name}:{self._process.life}:{self._channels}"
         node = self.servers[index]
-        link = Link(self._network, self._process, node, channel, self._woken, partial(self._node_gone, index))
+        kind = _ThreadLink if self._threads else _NodeLink
+        link = kind(self._network, self._process, node, channel, self._woken, partial(self._node_gone, index))
         task = self._me()
         step = task.step
         link.greet(lambda fault: task.wake(step, fault or link))
         task.over_in(timeout)
         outcome = await suspend()
+        asked_at = self.now()
         if outcome is link:
             self._post(link, self._probe, timeout, task.wake, task.step)
             outcome = await suspend()
         if isinstance(outcome, list):
             outcome = self._roster.met(index, outcome[2].decode(), self.now())  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType] - a reply, so of anything
-            if outcome is None and not self.ending:
+            if isinstance(outcome, Life) and not self.ending:
+                self._lives.took(index, self.now() - asked_at)
+                self._life[link] = outcome
                 self._held[owner, index] = link
+                node.scripts.update(script.sha for script in SCRIPTS)
                 return link
         fault = outcome if isinstance(outcome, Fault) else Fault(FaultKind.UNREACHABLE, "no connection")
         self._failed(index, fault)
@@ -231,6 +366,9 @@ class QuorumSimRuntime(SimRuntime):
 
     def _node_gone(self, index: int, link: Link) -> None:
         self._drops += 1
+        life = self._life.pop(link, None)
+        if life is not None:
+            self._lives.heard(index, life, self.now() - (self._world.now - max(0.0, link.heard_at)))
         for key, held in list(self._held.items()):
             if held is link:
                 del self._held[key]
@@ -239,6 +377,8 @@ class QuorumSimRuntime(SimRuntime):
 
     def _overdue(self, link: Link, request: Request) -> bool:
         """Give up a request; one that stays silent condemns its connection."""
+        if link.node in self.servers and self._life.get(link) is not None:
+            self._lives.took(self.servers.index(link.node), (self._world.now - request.sent_at) / 2)
         request.end(Fault(FaultKind.UNANSWERED, "no answer in time", maybe_applied=True))
         if link.heard_at < request.sent_at:
             link.silent += 1
@@ -250,7 +390,7 @@ class QuorumSimRuntime(SimRuntime):
     async def _look_around(self, timeout: float) -> None:
         for index in range(len(self.nodes)):
             self._look_at(index)
-        end = self.now() + timeout * 2
+        end = self.now() + timeout
         needed = len(self.nodes) // 2 + 1
         while self.now() < end and any(node.meeting for node in self._roster.nodes):
             await Sleep(self._process).park(_LOOK)
@@ -263,7 +403,8 @@ class QuorumSimRuntime(SimRuntime):
     def shut_down(self) -> None:
         """See ``SimRuntime``."""
         super().shut_down()
-        for link in list(self._held.values()):
+        spares = [link for left in self._left for link in left]
+        for link in [*self._held.values(), *spares]:
             link.close(Fault(FaultKind.CLOSED, "the client is closed", final=True))
 
 

@@ -464,6 +464,9 @@ class SimRuntime:
         """See ``Runtime``."""
         self._process.soon(lambda _: callback())
 
+    def new_threads(self) -> None:
+        """Other threads go on with the work; here they keep their connections."""
+
     # The end ----------------------------------------------------------------------------------------------------
 
     def interrupt_waiters(self) -> None:

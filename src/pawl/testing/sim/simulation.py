@@ -14,6 +14,7 @@ from pawl.core.multi_lease import MultiPlan
 from pawl.core.operations import Plan as LockPlan
 from pawl.testing.sim.faults import plant, strike
 from pawl.testing.sim.fleet import Fleet
+from pawl.testing.sim.liveness import GRACE, Liveness
 from pawl.testing.sim.member import Member
 from pawl.testing.sim.network import Network
 from pawl.testing.sim.oracle import Oracle
@@ -60,6 +61,8 @@ class Simulation:
         self.network: Network = Network(self.world, plan.base, plan.tail)
         self.fleet: Fleet = Fleet(self.world, plan, edit)
         self.oracle: Oracle = Oracle(self.world, self.fleet, plan.longest_ttl())
+        self.liveness: Liveness = Liveness(self.world, self.fleet, plan.longest_ttl())
+        self.liveness.patient = not any(options.get("unavailable_after") for _, _, options in plan.locks)
         self.network.count = self._struck
         if self.fleet.pair is not None:
             self.fleet.pair.network = self.network
@@ -112,12 +115,14 @@ class Simulation:
                 for task in member.tasks:
                     if counted and task.doing:
                         self._struck(fault.kind, task.doing)
-                upkeep = member.runtime._upkeep
-                if counted and upkeep is not None:
+                if counted and any(runtime._upkeep is not None for runtime in member.runtimes):
                     self._struck(fault.kind, "upkeep")
         if counted and fault.last:
             self._windows.append((self.world.now + fault.last, fault.kind, whom))
         self.settle()
+
+    def rolled(self) -> None:
+        """A restart of all masters, one after the other, is over."""
 
     def healed_at(self) -> float:
         """When all is well again; never, as long as a fault is still to come."""
@@ -186,7 +191,7 @@ class Simulation:
             # Whoever was asking something is told within the time of a connection's attempt.
             self.world.at(self.world.now + _CLOSED_WITHIN, lambda _: self._close_rest(member, restart_after))
 
-        self.closers.append(Task(member.process, "close", member.client.end(5.0), ended))
+        self.closers.append(Task(member.process, "close", member.end(5.0), ended))
 
     def _close_rest(self, member: Member, restart_after: float) -> None:
         self.working -= 1
@@ -231,13 +236,19 @@ class Simulation:
         if self.fleet.forgot_at() < 0 and (wrong := self.recorder.judge(linear=self.plan.seed % 4 == 0)):
             world.fail(f"history: {wrong}")
 
+    def _pass(self, seconds: float) -> None:
+        """Let time pass with nothing to do."""
+        self.world.done = False
+        self.world.run(self.world.now + seconds, lambda: False)
+
     def _drain(self) -> None:
         world = self.world
         for _ in range(140):
             if not any(
-                m.client.engine.departures or m.client.engine.departing
+                engine.departures or engine.departing
                 for m in self.members
                 if m.process.alive
+                for engine in m.engines
             ):
                 return
             world.done = False
@@ -247,27 +258,29 @@ class Simulation:
     def _check_rest(self) -> None:
         kinds = {fault.kind for fault in self.plan.faults}
         for member in self.members:
-            engine = member.client.engine
-            if member.process.alive and (engine.underway or len(engine.places) > len(self.loose)):
-                self.world.fail(
-                    f"{member.process.name} still has {engine.underway} under way, {len(engine.places)} queues"
-                )
+            for engine in member.engines if member.process.alive else ():
+                if engine.underway or len(engine.places) > len(self.loose):
+                    name, queues = member.process.name, len(engine.places)
+                    self.world.fail(f"{name} still has {engine.underway} under way, {queues} queues")
         if self.fleet.cluster is not None and (astray := self.fleet.cluster.astray()):
             self.world.fail(f"cluster: nobody looks for {', '.join(astray)}")
-        if kinds & _RESURRECT:
-            return
         everything = kinds <= _LOSE_NOTHING
-        if self.fleet.masters:
-            # The undo of a vote goes out in the background; where it, or the vote, was late, the ttl ends it.
-            self.world.done = False
-            pause = 1.0 if everything else _LATEST + 1.1 * self.plan.longest_ttl()
-            self.world.run(self.world.now + pause, lambda: False)
+        if self.fleet.masters and not kinds & _RETURNS:
+            # The undo of a vote is repeated on each master until it is answered: far sooner than its ttl is over.
+            everything = True
+            self._pass(GRACE + 2.0 if self._healed_at <= self.world.now else self._healed_at + GRACE)
+        elif kinds & _RESURRECT:
+            return
+        elif self.fleet.masters:
+            self._pass(_LATEST + 1.1 * self.plan.longest_ttl())
         for token, name in self.oracle.left(everything=everything).items():
             if token in self.loose or any(mark in token for mark in self.killed):
                 continue
             self.world.fail(f"orphan: nobody knows of {token}, which holds or waits for {name}")
 
 
+_RETURNS = (MEMORY - {"crash_empty", "admin_delete"}) | {"late_copy"}
+"""What brings votes back, or has a request come so late that its tombstone may be gone."""
 # With the tombstones gone, or out of date, a late copy may bring a token back; its ttl ends it.
 _LATEST = 15.0
 _LOSE_NOTHING = frozenset({"double", "pause", "suspend", "wall_jump", "no_scripts", "cancel"})
