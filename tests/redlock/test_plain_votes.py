@@ -183,7 +183,7 @@ class _Link:
             question.take(self.index, question.plain)
 
 
-def _unheard(index: int, fault: Fault) -> None:
+def _unheard(index: int, fault: Fault, link: object) -> None:
     raise AssertionError(f"node {index}: {fault}")
 
 

@@ -4,14 +4,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from typing import Any
 from unittest.mock import patch
 
-from pawl.core import claim, engine, redlock
-from pawl.core.ballots import GrantVotes
+from pawl.core import claim, duties, engine, redlock, votes
+from pawl.core.ballots import EachVote, GrantVotes, LeaveVotes
 from pawl.core.multi_lease import BaseMultiLease
 from pawl.core.redlock import RedlockOptions
-from pawl.core.roster import Roster
+from pawl.core.roster import Life, Lives, Roster
 from pawl.core.runtime import Fault
 from pawl.primitives.mutex import Mutex
 from pawl.testing.sim.runtime import SimRuntime
@@ -41,16 +42,36 @@ async def _counts_at_once(self: Any, fence: int, block: int, budget: float) -> b
 
 
 def _only_acknowledged(outcome: Any) -> bool:
-    return outcome is None or isinstance(outcome, Fault) or outcome[0] != b"H"
+    return isinstance(outcome, list) and outcome[0] == b"H"
 
 
-def _never_quarantined(self: Roster, index: int, info: str, now: float) -> Any:
-    found = _met(self, index, info, now)
-    self.nodes[index].counts_from = -1e9
-    return found
+def _knows_before_it_greets(self: Lives, index: int, info: str, now: float) -> Any:
+    life = _met(self, index, info, now)
+    return life._replace(counts_from=-inf) if isinstance(life, Life) else life
 
 
-_met = Roster.met
+_met = Lives.met
+
+
+def _of_its_own(self: Roster, lives: Lives) -> None:
+    own = Lives(lives.shown, lives._max_ttl, fresh=lives._fresh, guard=lives.guard)
+    _roster(self, own)
+
+
+_roster = Roster.__init__
+
+
+def _counts_the_silent(self: GrantVotes) -> int:
+    return sum(outcome is None or isinstance(outcome, Fault) for outcome in self.outcomes)
+
+
+def _waits_for_all(self: EachVote, index: int, outcome: Any) -> bool:
+    self.outcomes[index] = outcome
+    return False
+
+
+def _nothing(*_: Any) -> None:
+    """Does nothing."""
 
 
 def _from_the_reply(self: RedlockOptions, sent_at: float, left_ms: int, asked_ms: int) -> float:
@@ -90,8 +111,25 @@ CLIENTS: dict[str, Callable[[], list[Any]]] = {
     "the fence of a majority is not written back": lambda: [
         patch.object(redlock._Attempt, "_ratify", _counts_at_once)
     ],
-    "only acknowledged votes are taken back": lambda: [patch.object(redlock, "_is_no", _only_acknowledged)],
-    "a master that restarted counts at once": lambda: [patch.object(Roster, "met", _never_quarantined)],
+    "only acknowledged votes are taken back": lambda: [patch.object(redlock, "may_hold", _only_acknowledged)],
+    "a master that restarted counts at once": lambda: [patch.object(Lives, "_counts_from", lambda *_: -inf)],
+    "a restart is looked for before the greeting alone": lambda: [
+        patch.object(Lives, "met", _knows_before_it_greets)
+    ],
+    "each loop knows of restarts by itself": lambda: [patch.object(Roster, "__init__", _of_its_own)],
+    "an undo is sent once": lambda: [patch.object(duties, "_owe", _nothing)],
+    "a release by a majority is done": lambda: [patch.object(LeaveVotes, "late", _nothing)],
+    "late votes decide": lambda: [patch.object(GrantVotes, "copy", lambda self: self)],
+    "a slow master is another holder": lambda: [
+        patch.object(GrantVotes, "held", property(_counts_the_silent)),
+        patch.object(GrantVotes, "lacking", property(lambda _: False)),
+    ],
+    "who is not waited for has failed": lambda: [
+        patch.object(GrantVotes, "failed", property(_counts_the_silent))
+    ],
+    "no vote is won back": lambda: [patch.object(votes, "_regain", _nothing)],
+    "a renewal waits for every master": lambda: [patch.object(EachVote, "add", _waits_for_all)],
+    "a far master has no more time than a near one": lambda: [patch.object(Lives, "took", _nothing)],
     "no look at the time after the quorum": lambda: [
         watching_time(),
         patch.object(RedlockOptions, "valid_until", _from_the_reply),
@@ -112,6 +150,7 @@ CLIENTS: dict[str, Callable[[], list[Any]]] = {
         patch.object(engine, "TOMB_MS", 0),
         patch("pawl.core.endings.TOMB_MS", 0),
         patch("pawl.core.claim.TOMB_MS", 0),
+        patch("pawl.core.duties.TOMB_MS", 0),
     ],
 }
 
@@ -210,7 +249,11 @@ WHERE: dict[str, Where] = {
             "only acknowledged votes are taken back", "a master that restarted counts at once",
             "no look at the time after the quorum", "S4 a write-back counts on any master",
             "a vote is given without a look", "renewing a vote takes a name that is free",
-            "a vote's fence is the wish alone",
+            "a vote's fence is the wish alone", "a restart is looked for before the greeting alone",
+            "each loop knows of restarts by itself", "an undo is sent once", "a release by a majority is done",
+            "late votes decide", "a slow master is another holder", "who is not waited for has failed",
+            "no vote is won back", "a renewal waits for every master",
+            "a far master has no more time than a near one",
         ),
         _MASTERS,
     ),
@@ -243,6 +286,8 @@ FAULTS: dict[str, tuple[str, ...]] = {
     "multi: takes tickets from the first queue": ("kill", "pause"),
     "multi: grants to a waiter at the first name's key": ("kill", "pause"),
     "a master that restarted counts at once": ("crash_empty", "kill"),
+    "a restart is looked for before the greeting alone": ("crash_empty", "new_threads"),
+    "each loop knows of restarts by itself": ("crash_empty",),
     "the fence of a majority is not written back": ("stall", "delay", "crash_keep"),
     "only acknowledged votes are taken back": ("pause", "double"),
     "no look at the time after the quorum": ("pause", "suspend"),

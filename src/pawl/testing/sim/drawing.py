@@ -111,9 +111,9 @@ def _of_masters(
     )
     own = rng.choices(("break", "slow", "new_threads"), k=rng.choice((0, 1, 2, 3)))
     more = [_fault(rng, kind, span, len(plan.clients), aims) for kind in ([] if only else own)]
-    if ttl <= 1.0 and not only and rng.random() < 0.15:
+    if ttl <= 1.0 and not only and rng.random() < 0.4:
         more.append(Fault("rolling", round(rng.random() * span / 4, 4), 0.05))
-    fresh = not only and rng.random() < 0.5
+    fresh = rng.random() < 0.5
     if fresh or rng.random() < 0.3:
         # Few faults at once: with many, nothing can be said of how long anything takes.
         keep = rng.choice((0, 1))

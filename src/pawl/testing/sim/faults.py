@@ -74,15 +74,19 @@ def _strike(sim: Simulation, fault: Fault, kept: list[Any]) -> None:
 _ONE_NODE = frozenset(
     {"stall", "crash_keep", "loading", "no_memory", "read_only", "no_scripts", "reset", "slow", "break"}
 )
-_FORGETS = frozenset({"crash_empty", "crash_tail"})
+_FORGETS = frozenset(
+    {"crash_keep", "crash_empty", "crash_tail", "clock_forward", "clock_back", "flush", "evict"}
+)
 
 
 def _note_trouble(sim: Simulation, fault: Fault) -> None:
     """Note what may keep independent masters from doing their work."""
     node = _node(sim, fault)
-    if fault.kind in _FORGETS or fault.kind == "crash_keep":
-        # Clients cannot tell what a master that restarted still knows.
+    if fault.kind in _FORGETS:
+        # Clients cannot tell what a master that restarted still knows; and one may forget, or count, by itself.
         sim.liveness.barred(node, fault.last)
+    elif fault.kind == "admin_delete":
+        sim.liveness.trouble(1.1 * sim.plan.longest_ttl())
     elif fault.kind != "rolling":
         sim.liveness.trouble(fault.last, node if fault.kind in _ONE_NODE else None)
 

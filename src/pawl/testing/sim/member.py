@@ -323,7 +323,9 @@ class Member:
         for one in _parts(lease):
             belief = Belief(one, self.process, group)
             key = one._tenure.primitive.key
-            self.sim.oracle.granted(key, belief, may_repeat=repeats or bool(entry.identity))
+            # Who dropped a lease and asks again before that is noticed goes on with it.
+            dropped = one._tenure.token in self.sim.loose
+            self.sim.oracle.granted(key, belief, may_repeat=repeats or dropped or bool(entry.identity))
             if not repeats:
                 self.sim.recorder.granted(key, belief, self.sim.world.now if since is None else since)
 

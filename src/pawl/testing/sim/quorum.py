@@ -254,7 +254,8 @@ class QuorumSimRuntime(SimRuntime):
     def _missing(self) -> list[int]:
         owner = self._owner()
         held = [self._held.get((owner, index)) for index in range(len(self.nodes))]
-        spares = self._left if self._threads else [[] for _ in held]
+        none: list[list[Link]] = [[] for _ in held]
+        spares = self._left if self._threads else none
         return [i for i, link in enumerate(held) if (link is None or link.dead) and not spares[i]]
 
     def _wish(self, index: int) -> None:
@@ -406,10 +407,6 @@ class QuorumSimRuntime(SimRuntime):
         spares = [link for left in self._left for link in left]
         for link in [*self._held.values(), *spares]:
             link.close(Fault(FaultKind.CLOSED, "the client is closed", final=True))
-
-
-def _dropped(*_: object) -> None:
-    """Nobody waits for the reply."""
 
 
 def _ended(task: Task, error: BaseException | None) -> None:
