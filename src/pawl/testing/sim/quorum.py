@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pawl._quorum import SCRIPTS
 from pawl.core.ballots import MergedVotes
 from pawl.core.quorum import NOT_ASKED, Ballot, Question, majority, spread
 from pawl.core.roster import Life, Lives, Roster
 from pawl.core.runtime import DEAF, Call, Fault, FaultKind, Reply
 from pawl.primitives.probe import probe
+from pawl.primitives.redlock import SCRIPTS as EXCLUSIVE
+from pawl.primitives.redlock.rwlock import SCRIPTS as SHARED
 from pawl.testing.sim.network import Link, Network, Request
 from pawl.testing.sim.runtime import SimRuntime
 from pawl.testing.sim.waits import Sleep
@@ -355,7 +356,7 @@ class QuorumSimRuntime(SimRuntime):
                 self._lives.took(index, self.now() - asked_at)
                 self._life[link] = outcome
                 self._held[owner, index] = link
-                node.scripts.update(script.sha for script in SCRIPTS)
+                node.scripts.update(script.sha for script in (*EXCLUSIVE, *SHARED))
                 return link
         fault = outcome if isinstance(outcome, Fault) else Fault(FaultKind.UNREACHABLE, "no connection")
         self._failed(index, fault)
