@@ -106,7 +106,9 @@ def types_of(function: Callable[..., Any]) -> dict[str, str]:
     written = {
         name: str(kind) for name, kind in inspect.get_annotations(function).items() if name != "return"
     }
-    return {name: re.sub(r"\b(Base)?Async(?=[A-Z])", r"\1", kind) for name, kind in written.items()}
+    # A function that pawl calls is a coroutine function in asyncio.
+    plain = {name: re.sub(r"\bAwaitable\[(\w+)\]", r"\1", kind) for name, kind in written.items()}
+    return {name: re.sub(r"\b(Base)?Async(?=[A-Z])", r"\1", kind) for name, kind in plain.items()}
 
 
 @pytest.mark.parametrize(("plain", "coloured"), PAIRS, ids=lambda cls: cls.__name__)

@@ -51,6 +51,7 @@ __all__ = [
     "name_and_key",
     "plan_of",
     "plan_of_key",
+    "plan_of_service",
     "refuse_on_quorum",
     "revive",
     "shared_client",

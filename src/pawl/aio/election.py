@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeVar, overload
 
 from pawl._coordinate import Described, Guarding, Skipping, guard_async
+from pawl._standing import POLL, Standing
 from pawl._unset import UNSET, Unset
 from pawl.aio.lease import AsyncLease
 from pawl.aio.lock import Acquiring
 from pawl.core import election
 from pawl.core.claim import StopSignal
 from pawl.core.options import Seconds, check_timeout
+from pawl.errors import BackendError, ClientClosed, DeadlockDetected, LeaseLost, NotAcquired
 from pawl.model import Leader
 
 if TYPE_CHECKING:
@@ -96,6 +99,103 @@ class AsyncElection(Described):
         wait = self._plan.options.timeout if isinstance(timeout, Unset) else check_timeout(timeout)
         engine = self._client._engine()
         return Acquiring(election.campaign(engine, self._plan, self._seat, AsyncLease, wait, stop))
+
+    async def run(
+        self,
+        function: Callable[[AsyncLease], Awaitable[R]],
+        *,
+        stop: StopSignal | None = None,
+        backoff: tuple[Seconds, Seconds] = (1.0, 60.0),
+    ) -> R | None:
+        """Run a function while leading, again and again: the whole loop of a candidate.
+
+        It stands for election and calls the function once elected. When the lead is lost it stands again. When the
+        function raises, it resigns, logs the error (``pawl.election``) and stands again after a pause, so that another
+        candidate can lead meanwhile. While the server is away it keeps trying. It ends when the function returns, when
+        ``stop`` is set or the client is closed; it then has resigned.
+
+        Args:
+            function: What the leader does with its lease. In asyncio it is a coroutine function, cancelled at its next
+                await when the lead is lost, when ``stop`` is set or when this call is cancelled; this resigns after it
+                has ended. A function of threads is not interrupted: it calls ``lease.check()`` before each step that
+                must not happen late, or waits with ``lease.lost.wait(seconds)`` between steps.
+            stop: An event. Once it is set, a wait for election ends within 0.05 s, and so does a coroutine function; a
+                function of threads has to watch it too.
+            backoff: Seconds of the pause after the first failure of the function, and of the longest: it doubles from
+                failure to failure, with jitter, and starts anew after a leadership that was longer than the longest.
+                Default 1 and 60; at least 0.05. While the server is away the pause is always the first.
+
+        Returns:
+            What the function returned; None if ``stop`` or ``close()`` ended it.
+
+        Raises:
+            DeadlockDetected: This task leads already.
+            ConfigurationError: ``backoff`` can never work.
+        """
+        standing = Standing(self.name, stop, backoff)
+        clock = asyncio.get_running_loop().time
+        while not standing.stopped() and not self._client._closed:
+            try:
+                lease = await self.campaign(None, stop=stop)
+            except ClientClosed:
+                break
+            except DeadlockDetected:
+                raise
+            except (BackendError, NotAcquired) as error:
+                if not standing.stopped():
+                    await self._rest(standing, standing.unavailable(error))
+                continue
+            began = clock()
+            try:
+                async with lease:
+                    return await self._lead(standing, function, lease)
+            except Exception as error:  # noqa: BLE001 - whatever the function raises, it stands again
+                standing.led(clock() - began)
+                if isinstance(error, LeaseLost) and lease.lost:
+                    standing.lost(error)
+                elif not standing.stopped():
+                    await self._rest(standing, standing.failed(error))
+        return None
+
+    async def _lead(
+        self, standing: Standing, function: Callable[[AsyncLease], Awaitable[R]], lease: AsyncLease
+    ) -> R | None:
+        """Run the function in a task of its own, so that ``stop`` can end it without ending the caller's task."""
+
+        async def work() -> R:
+            return await function(lease)
+
+        task = asyncio.create_task(work())
+        try:
+            while not task.done() and not standing.stopped():
+                await asyncio.wait([task], timeout=POLL if standing.stoppable else None)
+            return task.result() if task.done() else None
+        finally:
+            # Lost, stopped or cancelled: the function has ended before the name is released.
+            await self._end(standing, task)
+
+    async def _end(self, standing: Standing, task: asyncio.Task[R]) -> None:
+        """Cancel the function and wait until it has ended, also where this task is cancelled meanwhile."""
+        if task.done():
+            return
+        cancelled: asyncio.CancelledError | None = None
+        while not task.done():
+            task.cancel()
+            try:
+                await asyncio.wait([task])
+            except asyncio.CancelledError as again:
+                cancelled = again
+        if not task.cancelled() and (error := task.exception()) is not None:
+            standing.failed_at_end(error)
+        if cancelled is not None:
+            raise cancelled
+
+    async def _rest(self, standing: Standing, seconds: float) -> None:
+        """Pause, unless it is to end."""
+        clock = asyncio.get_running_loop().time
+        until = clock() + seconds
+        while (left := until - clock()) > 0 and not standing.stopped() and not self._client._closed:  # noqa: ASYNC110
+            await asyncio.sleep(min(POLL, left))
 
     async def resign(self) -> None:
         """Give up leading; the next candidate leads at once.

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeVar, overload
 
 from pawl._coordinate import Described, Guarding, Skipping, guard
+from pawl._standing import POLL, Standing
 from pawl._unset import UNSET, Unset
 from pawl.core import election
 from pawl.core.claim import StopSignal
 from pawl.core.options import Seconds, check_timeout
+from pawl.errors import BackendError, ClientClosed, DeadlockDetected, LeaseLost, NotAcquired
 from pawl.model import Leader
 from pawl.runtimes.threads import run
 from pawl.sync.lease import Lease
@@ -93,6 +96,68 @@ class Election(Described):
         client = self._client
         plan = client._prepare(self._plan, None)
         return run(election.campaign(client._engine, plan, self._seat, Lease, wait, stop))
+
+    def run(
+        self,
+        function: Callable[[Lease], R],
+        *,
+        stop: StopSignal | None = None,
+        backoff: tuple[Seconds, Seconds] = (1.0, 60.0),
+    ) -> R | None:
+        """Run a function while leading, again and again: the whole loop of a candidate.
+
+        It stands for election and calls the function once elected. When the lead is lost it stands again. When the
+        function raises, it resigns, logs the error (``pawl.election``) and stands again after a pause, so that another
+        candidate can lead meanwhile. While the server is away it keeps trying. It ends when the function returns, when
+        ``stop`` is set or the client is closed; it then has resigned.
+
+        Args:
+            function: What the leader does with its lease. In asyncio it is a coroutine function, cancelled at its next
+                await when the lead is lost, when ``stop`` is set or when this call is cancelled; this resigns after it
+                has ended. A function of threads is not interrupted: it calls ``lease.check()`` before each step that
+                must not happen late, or waits with ``lease.lost.wait(seconds)`` between steps.
+            stop: An event. Once it is set, a wait for election ends within 0.05 s, and so does a coroutine function; a
+                function of threads has to watch it too.
+            backoff: Seconds of the pause after the first failure of the function, and of the longest: it doubles from
+                failure to failure, with jitter, and starts anew after a leadership that was longer than the longest.
+                Default 1 and 60; at least 0.05. While the server is away the pause is always the first.
+
+        Returns:
+            What the function returned; None if ``stop`` or ``close()`` ended it.
+
+        Raises:
+            DeadlockDetected: This thread leads already.
+            ConfigurationError: ``backoff`` can never work.
+        """
+        standing = Standing(self.name, stop, backoff)
+        while not standing.stopped() and not self._client._closed:
+            try:
+                lease = self.campaign(None, stop=stop)
+            except ClientClosed:
+                break
+            except DeadlockDetected:
+                raise
+            except (BackendError, NotAcquired) as error:
+                if not standing.stopped():
+                    self._rest(standing, standing.unavailable(error))
+                continue
+            began = time.monotonic()
+            try:
+                with lease:
+                    return function(lease)
+            except Exception as error:  # noqa: BLE001 - whatever the function raises, it stands again
+                standing.led(time.monotonic() - began)
+                if isinstance(error, LeaseLost) and lease.lost:
+                    standing.lost(error)
+                elif not standing.stopped():
+                    self._rest(standing, standing.failed(error))
+        return None
+
+    def _rest(self, standing: Standing, seconds: float) -> None:
+        """Pause, unless it is to end."""
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0 and not standing.stopped() and not self._client._closed:
+            time.sleep(min(POLL, left))
 
     def resign(self) -> None:
         """Give up leading; the next candidate leads at once.

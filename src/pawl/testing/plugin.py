@@ -27,7 +27,14 @@ def pytest_collection_finish() -> None:
     collecting = False
 
 
-__all__ = ["pawl_faults", "pawl_lock_order", "pawl_memory", "pawl_server", "pawl_sim"]
+__all__ = [
+    "pawl_faults",
+    "pawl_lock_order",
+    "pawl_memory",
+    "pawl_server",
+    "pawl_sim",
+    "pytest_collection_finish",
+]
 
 
 @pytest.fixture(scope="session")
