@@ -185,9 +185,9 @@ CLIENT_CLOCKS = (
 
 ARITHMETIC = (
     Edit(
-        "if waiting then\n  remove({token})\n",
+        "if waiting then\n  gone[#gone + 1] = token\n",
         """if waiting then
-  remove({token})
+  gone[#gone + 1] = token
   for _, other in ipairs(call('HKEYS', TICKETS)) do
     local expiry, ttl, block, channel, owner = parse(call('HGET', TICKETS, other))
     write_ticket(other, math.max(1, expiry - 60000), ttl, block, channel, owner)

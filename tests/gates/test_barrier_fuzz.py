@@ -179,7 +179,7 @@ MUTANTS: dict[str, tuple[str, str]] = {
         "if barrier.passed then\n  return {'P', RID, barrier.index, barrier.passed}\nend\nlocal expiry_ms",
         "local expiry_ms",
     ),
-    "the dead are counted": ("sweep()\nlocal arrived", "local arrived"),
+    "the dead are counted": ("call('ZCARD', WAITING) - #lapsed + 1", "call('ZCARD', WAITING) + 1"),
     "the tombstone is not asked for": ("if call('EXISTS', DEAD) == 1 then", "if false then"),
     "a withdrawal leaves no tombstone": ("if tomb_ms > 0 then", "if false then"),
     "a withdrawal takes nothing back": ("drop(WAITING, {token})", "local _ = drop"),

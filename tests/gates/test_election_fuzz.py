@@ -61,7 +61,7 @@ class ElectionRig(Rig):
 
 MUTANTS: dict[str, tuple[str, str]] = {
     "observers are not told": ("    wake(call('ZRANGE', OBSERVERS, 0, -1), 0, now_ms)\n", ""),
-    "observers are told each time": ("if call('GET', NAME) ~= leader_before then", "if true then"),
+    "observers are told each time": ("if redis.pcall('GET', NAME) ~= leader_before then", "if true then"),
     "who led before is read too late": (
         "local leader_before = call('GET', NAME)\n",
         "local leader_before = false\n",

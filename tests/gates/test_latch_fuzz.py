@@ -206,7 +206,7 @@ MUTANTS: dict[str, tuple[str, str]] = {
     "a late reset is done again": ("if is_seen(token, '') then", "if false then"),
     "requests are forgotten at once": ("digits(now_ms + remember_ms), token", "digits(now_ms + 1), token"),
     "it counts below 0": ("math.max(0, latch.left - n)", "latch.left - n"),
-    "who waits is not woken": ("waiters = call('ZRANGE', WAITERS, 0, -1)", "waiters = {}"),
+    "who waits is not woken": ("opens and call('ZRANGE', WAITERS, 0, -1) or {}", "{}"),
     "a reset opens": (
         "call('HSET', LATCH, 'count', digits(count), 'left', digits(count), 'round', digits(round))",
         "call('HSET', LATCH, 'left', digits(count), 'round', digits(round), 'opened', digits(round))",
@@ -220,8 +220,8 @@ MUTANTS: dict[str, tuple[str, str]] = {
         "if latch.opened >= round and latch.opened == latch.round then\n  return {'O', RID, latch.opened}",
     ),
     "it is open while something is left": (
-        "if latch.left == 0 and latch.opened < latch.round then",
-        "if latch.left <= 1 and latch.opened < latch.round then",
+        "local opens = latch.left == 0 and latch.opened < latch.round",
+        "local opens = latch.left <= 1 and latch.opened < latch.round",
     ),
     "the latch is cut short": (
         "local expiry_ms = math.max(now_ms + ttl_ms, latch.expiry_ms)",

@@ -30,8 +30,8 @@ MUTANTS: dict[str, tuple[str, str]] = {
     "readers enter beside a writer": ("  if state.exclusive then\n    return false\n  end\n", ""),
     "a writer is seen only when alone": ("state.count > 0 and state.count < 3", "state.count == 1"),
     "two may upgrade": ("return not upgrader(state)", "return true"),
-    "an upgrade waits behind the others": ("local at = front and 0 or -1", "local at = -1"),
-    "an upgrade takes no notice of its reader": ("return not may_upgrade(beside)", "return false"),
+    "an upgrade waits behind the others": ("local at = front and #gone or -1", "local at = -1"),
+    "an upgrade takes no notice of its reader": ("return not may_upgrade(beside, state)", "return false"),
     "an upgrade does not wait for other readers": (
         "return state.count == (beside and 1 or 0)",
         "return beside and not state.exclusive or state.count == 0",
@@ -76,15 +76,18 @@ MUTANTS: dict[str, tuple[str, str]] = {
         "local found = {drop = {}, grants = {}, refused = {}}",
     ),
     "leave does not serve the queue": (
-        "settle(state, plan(state), fence)",
-        "settle(state, {drop = {}, grants = {}, refused = {}}, fence)",
+        "local found, dropped = plan(state, token, 0), false",
+        "local found, dropped = {drop = {}, grants = {}, refused = {}}, false",
     ),
-    "leave keeps the ticket": ("if waiting then\n  remove({token})\nend\n", ""),
+    "leave keeps the ticket": ("if waiting and not dropped then\n", "if false then\n"),
     "leave looks only for the mode it was told": (
         "if not expiry and (mode == '1' or mode == 'x') then",
         "if not expiry and mode == 'x' then",
     ),
-    "leave frees somebody": ("call('ZREM', NAME, had .. ':' .. token)", "call('ZPOPMIN', NAME)"),
+    "leave frees somebody": (
+        "  state.dead[#state.dead + 1] = member\n",
+        "  call('ZPOPMIN', NAME)\n",
+    ),
     "leave sets no tombstone": ("if tomb_ms > 0 then", "if false then"),
     "acquire ignores the tombstone": ("call('EXISTS', DEAD) == 1", "false"),
     "the quick grant ignores the tombstone": (
@@ -123,13 +126,19 @@ MUTANTS: dict[str, tuple[str, str]] = {
         "local members = few and call('ZRANGEBYSCORE', NAME, now, '+inf') or {}",
         "local members = few and call('ZRANGE', NAME, 0, -1) or {}",
     ),
-    "the dead leave their fences": ("    call('HDEL', HOLDS, unpack(tokens))\n", ""),
-    "a lost set leaves its fences": ("    call('DEL', HOLDS)\n", ""),
+    "the dead leave their fences": (
+        "      stale[#stale + 1] = token\n    end\n  end\n  for",
+        "    end\n  end\n  for",
+    ),
+    "a lost set leaves its fences": ("state.count == #grants and call('HKEYS', HOLDS) or {}", "{}"),
     "a hand-off raises to the full ttl": (
         "call('ZADD', NAME, digits(one.expiry), one.mode",
         "call('ZADD', NAME, digits(one.expiry + 700), one.mode",
     ),
-    "a granted ticket stays": ("  remove(found.drop)\n  for", "  for"),
+    "a granted ticket stays": (
+        "bury_holders(state, found, stale)\nremove(found.drop)\n",
+        "bury_holders(state, found, stale)\n",
+    ),
     "who can never be served stays": (
         "        if hopeless(mode, beside, state) then\n",
         "        if false then\n",

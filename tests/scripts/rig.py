@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -93,7 +94,8 @@ Edit = Callable[[str, str], str]
 
 def token(text: str) -> str:
     """A server token whose public part is `host:1/<text>`."""
-    return f"{text:x<24}@host:1/{text}"
+    secret = re.sub("[^0-9A-Za-z]", "x", text)
+    return f"{secret:x<24}@host:1/{text}"
 
 
 def owner(text: str) -> str:

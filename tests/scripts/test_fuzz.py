@@ -30,13 +30,13 @@ MUTANTS: dict[str, tuple[str, str]] = {
     ),
     "renew creates a ticket": (
         "  reply = {'U', RID, present(value)}\n",
-        "  reply = enqueue(token, ttl_ms, ticket_ttl_ms, 1, 'c', '-', 99, value or found and found.value)\n",
+        "  reply = enqueue(token, ttl_ms, ticket_ttl_ms, 1, 'c', '-', 99, value or found and found.value, nil, {})\n",
     ),
     "last is the start of the block": (
         "cur + math.max(block, 1) - 1",
         "cur",
     ),
-    "leave does not pump": ("if found then\n  pump(found, fence)\nend\n", ""),
+    "leave does not pump": ("local serves = head and", "local serves = false and"),
     "leave does not compare": ("local holding = value == token", "local holding = value and true"),
     "own_leave does not compare": (
         "local holding = value == owner and holds.live[token] ~= nil",
@@ -67,7 +67,7 @@ MUTANTS: dict[str, tuple[str, str]] = {
     ),
     "the quick ticket replaces an older one": ("call('HSETNX', TICKETS", "1 + call('HSET', TICKETS"),
     "the quick ticket goes before the others": ("math.max(now_us, tail + 1)", "tail - 1"),
-    "the quick ticket is for who holds": ("if value and value ~= token and waiters", "if value and waiters"),
+    "the quick ticket is for who holds": (" and #chance > 21 and value ~= token\n", " and #chance > 21\n"),
     "the quick fence of a free name is the clock alone": ("math.max((fence[1] or 0) + 1, now_us)", "now_us"),
     "the quick fence is the clock alone": ("math.max((last or 0) + 1, now_us)", "now_us"),
     "the quick hand-off grants a dead head": (
@@ -92,7 +92,10 @@ MUTANTS: dict[str, tuple[str, str]] = {
         "head and {head} or call('ZRANGE', QUEUE, 0, 0)",
         "call('ZRANGE', QUEUE, 0, 0, 'REV')",
     ),
-    "a granted ticket stays": ("  remove(found.drop)\n  if not found.token", "  if not found.token"),
+    "a granted ticket stays": (
+        "pump(found, fence, token)\n  remove(found.drop)",
+        "pump(found, fence, token)",
+    ),
     "acquire again lowers its ticket": ("    if expiry > had then\n", "    if true then had = 0\n"),
     "renew lowers a ticket": (
         "mine and math.max(parse(ticket), now_ms + ticket_ttl_ms)",
@@ -106,7 +109,7 @@ MUTANTS: dict[str, tuple[str, str]] = {
         "if call('PTTL', key) < expiry_ms - now_ms then\n    call('PEXPIREAT', key, digits(expiry_ms + S",
         "if true then\n    call('PEXPIREAT', key, digits(expiry_ms + 0 * S",
     ),
-    "leave keeps the ticket": ("if waiting then\n  remove({token})\nend\n", ""),
+    "leave keeps the ticket": ("if waiting then\n  gone[#gone + 1] = token\nend\n", ""),
     "swap passes the queue by": (
         "local found = head and free and plan(head, old, 0) or {drop = {}}",
         "local found = {drop = {}}",

@@ -24,7 +24,8 @@ MUTANTS: dict[str, tuple[str, str]] = {
     "takes what it can": (
         "    busy = busy or index\n  end\n",
         """    busy = busy or index
-  elseif not one.value then
+  elseif not value then
+    turn_to(index)
     one.value = one.token
     grant(one.token, now_ms + one.ttl_ms, 1, one.fence)
   end
@@ -32,15 +33,15 @@ MUTANTS: dict[str, tuple[str, str]] = {
     ),
     "ignores tombstones": ("call('EXISTS', dead) == 1", "false"),
     "passes the queue by": ("  one.found = head and plan(head)\n", ""),
-    "pumps and goes on": ("    one.value = one.found.value\n", ""),
-    "tells nobody": ("mail[#mail + 1], outbox = outbox, nil", "outbox = nil"),
+    "pumps and goes on": ("one.value or (one.found and one.found.value)", "one.value"),
+    "tells nobody": ("mail[#mail + 1], outbox = outbox, {}", "outbox = {}"),
     "tells the last one only": (
-        "    mail[#mail + 1], outbox = outbox, nil\n",
-        "    mail[1], outbox = outbox, nil\n",
+        "      mail[#mail + 1], outbox = outbox, {}\n",
+        "      mail[1], outbox = outbox, {}\n",
     ),
     "takes its own for another's": (
-        "one.value and one.value ~= one.token then\n    busy",
-        "one.value then\n    busy",
+        "if value and value ~= one.token then\n    busy",
+        "if value then\n    busy",
     ),
     "grants again what it holds": ("if one.value == one.token then\n      curs", "if false then\n      curs"),
     "keeps one fence for all": ("KEYS[at + 2]", "KEYS[2]"),
@@ -48,8 +49,8 @@ MUTANTS: dict[str, tuple[str, str]] = {
     "gives all the first ttl": ("tonumber(ARGV[at + 2])", "tonumber(ARGV[2])"),
     "buries with the first name's tombstone": ("return KEYS[at + 5]", "return KEYS[5]"),
     "grants to a waiter at the first name's key": (
-        "  turn_to(index)\n  if one.found",
-        "  turn_to(1)\n  if one.found",
+        "turn_to(index)\n    if one.found",
+        "turn_to(1)\n    if one.found",
     ),
 }
 

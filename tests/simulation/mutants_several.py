@@ -154,7 +154,7 @@ CLIENTS: dict[str, Callable[[], list[Any]]] = {
     ],
 }
 
-_LEAVE_HOLDS = "if holding then\n  call('DEL', NAME)\nend\nif closing"
+_LEAVE_HOLDS = "if holding and not closing and not found.token then\n"
 
 _BARRED = "first[1] and (mode == 'x' or string.sub(first[1], 1, 2) == 'x:')"
 
@@ -196,13 +196,13 @@ SCRIPTS: dict[str, tuple[str, str]] = {
     ),
     "the waiter is told before the name is free": (
         _LEAVE_HOLDS,
-        "if holding and waiting == nil then\n  call('DEL', NAME)\nend\nif closing",
+        "if holding and waiting == nil then\n",
     ),
     "a release writes before it deletes": (
-        "local waiting = has_ticket(token)\nif #gone",
+        "local waiting = has_ticket(token)\nlocal closing",
         (
             "if tomb_ms > 0 then\n  call('SET', DEAD, '1', 'PXAT', digits(now_ms + tomb_ms))\nend\n"
-            "local waiting = has_ticket(token)\nif #gone"
+            "local waiting = has_ticket(token)\nlocal closing"
         ),
     ),
     "all readers share one ttl": (

@@ -67,6 +67,13 @@ _HINTS: dict[FaultKind, tuple[type[PawlError], str]] = {
     FaultKind.CLOSED: (ClientClosed, "the client is closed"),
 }
 
+# What a script is told of a key that is elsewhere or on its way, and of a cluster that is down. The servers of each
+# version word it a little differently. Scripts meet it before they have written anything, so it is worth another try.
+_ON_ITS_WAY = re.compile(
+    r"access a non local key|undeclared keys were accessed during rehashing|access a slot not served"
+    r"|while the cluster is down"
+)
+
 _INNER = re.compile(r"\b(WRONGTYPE|OOM|NOPERM|READONLY|NOREPLICAS|MISCONF|PAWLWIRE)\b")
 
 
@@ -79,6 +86,8 @@ def classify(text: str) -> Fault:
     prefix = text.split(" ", 1)[0].rstrip(":")
     kind = _BY_PREFIX.get(prefix)
     if kind is None and "max number of clients" in text:
+        kind = FaultKind.NOT_READY
+    if kind is None and _ON_ITS_WAY.search(text):
         kind = FaultKind.NOT_READY
     if kind is None and "ACL failure" in text:
         # How Redis 7 and Valkey word the refusal of a command inside a script.

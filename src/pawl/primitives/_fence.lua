@@ -61,7 +61,7 @@ local function mint(block, fence, lease_ms)
 end
 
 -- Keeps the record of a lease that goes on, or of somebody who waits (lease_ms 0). One that the server lost is not
--- made again. PEXPIREAT first: the server then lets HSET pass when it is out of memory.
+-- made again. HDEL of nothing first: a server without memory then lets HSET pass.
 local function keep_fence(fence, lease_ms)
   if not fence[2] then
     return
@@ -71,6 +71,7 @@ local function keep_fence(fence, lease_ms)
     prolong(fence, until_ms)
   end
   if due then
+    call('HDEL', FENCE, '')
     call('HSET', FENCE, 'x', digits(promised))
     fence[3] = digits(promised)
   end

@@ -22,19 +22,30 @@ local function outlive(key, expiry_ms)
   end
 end
 
--- Notes whom to wake, instead of the same one under a channel that it had before. Refused if too many are noted.
+-- Until when a token is noted under a channel; 0: it is not.
+local function noted_until(key, token, channel)
+  local score = channel ~= '' and tonumber(call('ZSCORE', key, token .. ' ' .. channel) or '0') or 0
+  return score > now_ms and score or 0
+end
+
+-- Notes whom to wake, instead of the same one under a channel that it had before. Refused if too many are noted; by a
+-- server without memory too, unless the script wrote something that such a server lets pass. What goes is taken out once
+-- the rest is written: a key that loses its last member is gone.
 local function note(key, token, channel, former, expiry_ms, most)
-  call('ZREMRANGEBYSCORE', key, '-inf', digits(now_ms))
-  if former ~= '' and former ~= channel then
-    call('ZREM', key, token .. ' ' .. former)
+  local had, before = noted_until(key, token, channel), 0
+  if former ~= channel then
+    before = noted_until(key, token, former)
   end
-  local member = token .. ' ' .. channel
-  local had = call('ZSCORE', key, member)
-  if not had and call('ZCARD', key) >= most then
+  local others = call('ZCOUNT', key, '(' .. digits(now_ms), '+inf') - (before > 0 and 1 or 0)
+  if had == 0 and others >= most then
     return false
   end
-  call('ZADD', key, digits(math.max(expiry_ms, tonumber(had or '0'))), member)
+  call('ZADD', key, digits(math.max(expiry_ms, had)), token .. ' ' .. channel)
   outlive(key, expiry_ms)
+  call('ZREMRANGEBYSCORE', key, '-inf', digits(now_ms))
+  if before > 0 then
+    call('ZREM', key, token .. ' ' .. former)
+  end
   return true
 end
 

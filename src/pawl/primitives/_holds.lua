@@ -19,21 +19,23 @@ local function read_holds()
 end
 
 -- Adds a hold to the owner's, or raises it; the name's own expiry only rises. `name_expiry_ms` (never below the
--- true one) stands in for holds the server lost. PEXPIREAT first, for a server out of memory.
+-- true one) stands in for holds the server lost. HSET first: a server without memory refuses a new hold, and the dead
+-- go when the key has a live one.
 local function put_hold(token, expiry_ms, holds, name_expiry_ms)
   local longest = math.max(holds.longest, expiry_ms)
   if holds.count == 0 then
     longest = math.max(longest, name_expiry_ms)
   end
+  call('HSET', HOLDS, token, digits(expiry_ms))
+  call('PEXPIREAT', HOLDS, digits(longest))
   if longest > holds.longest then
     call('PEXPIREAT', NAME, digits(longest))
   end
-  call('PEXPIREAT', HOLDS, digits(longest))
-  if #holds.dead > 0 then
-    call('HDEL', HOLDS, unpack(holds.dead, 1, math.min(#holds.dead, 1000)))
+  for at = 1, math.min(#holds.dead, 1000) do
+    if holds.dead[at] ~= token then
+      call('HDEL', HOLDS, holds.dead[at])
+    end
   end
-  call('HSET', HOLDS, token, digits(expiry_ms))
-  call('PEXPIREAT', HOLDS, digits(longest))
   if not holds.live[token] then
     holds.count = holds.count + 1
   end
@@ -41,11 +43,12 @@ local function put_hold(token, expiry_ms, holds, name_expiry_ms)
 end
 
 -- The first hold of an owner: whatever an owner before left behind goes.
-local function grant_hold(token, owner, expiry_ms, block, fence)
+local function grant_hold(token, owner, expiry_ms, block, fence, holds)
   local cur = grant(owner, expiry_ms, block, fence)
-  call('DEL', HOLDS)
-  call('HSET', HOLDS, token, digits(expiry_ms))
-  call('PEXPIREAT', HOLDS, digits(expiry_ms))
+  for field in pairs(holds.live) do
+    holds.dead[#holds.dead + 1] = field
+  end
+  first_hold(token, expiry_ms, holds.dead)
   return cur
 end
 

@@ -1,7 +1,6 @@
 -- The queue of a mutex: the pump, the replies that need it. Included after the short ways out of a script, so
 -- that an uncontended call does not pay for building these functions.
 --@include _tickets
-local CLOSED = 'closed@min_hold'
 
 -- Who is there instead of the caller.
 local function present(value)
@@ -13,9 +12,12 @@ end
 
 -- Reads the queue up to its first live ticket and writes nothing, so that a key of a wrong type stops the script
 -- before its first write. `head` is the first in the queue, where the caller knows it: mostly it is live, and
--- nobody else is looked at. The ticket of `own` counts as one that expires at `own_expiry_ms`.
-local function plan(head, own, own_expiry_ms)
+-- nobody else is looked at. The ticket of `own` counts as one that expires at `own_expiry_ms`, and those that are keys
+-- of `gone` as dead.
+local function plan(head, own, own_expiry_ms, gone)
   local found, from = {drop = {}}, 0
+  call('ZCARD', QUEUE)
+  call('HLEN', TICKETS)
   local members = head and {head} or call('ZRANGE', QUEUE, 0, 0)
   while #members > 0 do
     local tickets = call('HMGET', TICKETS, unpack(members))
@@ -24,13 +26,16 @@ local function plan(head, own, own_expiry_ms)
       if member == own and own_expiry_ms and expiry > 0 then
         expiry = own_expiry_ms
       end
+      if gone and gone[member] then
+        expiry = 0
+      end
       found.drop[#found.drop + 1] = member
       if expiry > now_ms then
         found.token, found.expiry, found.block, found.channel = member, expiry, tonumber(block), channel
         found.owned = owner ~= '-'
         found.value = found.owned and owner or member
         if found.owned then
-          call('HLEN', HOLDS)
+          found.stale = call('HKEYS', HOLDS)
         end
         return found
       end
@@ -41,18 +46,30 @@ local function plan(head, own, own_expiry_ms)
   return found
 end
 
--- Carries out a plan while the name is free: drops the dead heads and gives the name to the first live ticket.
+-- Puts an owner's first hold in the place of whatever an owner before left behind: written before that goes, since a
+-- key without a field is gone.
+local function first_hold(token, expiry_ms, stale)
+  call('HSET', HOLDS, token, digits(expiry_ms))
+  call('PEXPIREAT', HOLDS, digits(expiry_ms))
+  for _, field in ipairs(stale) do
+    if field ~= token then
+      call('HDEL', HOLDS, field)
+    end
+  end
+end
+
+-- Carries out a plan while the name is free, or its holder goes: gives the name to the first live ticket. Whoever calls
+-- it takes `found.drop` out of the queue afterwards. Its first write is SET, which a server without memory refuses.
 -- A hand-off changes the role of a lease, never its expiry: the holder's expiry is the ticket's.
 local function pump(found, fence, own)
-  remove(found.drop)
   if not found.token then
     return
   end
   found.cur = grant(found.value, found.expiry, found.block, fence)
   if found.owned then
-    call('DEL', HOLDS)
-    call('HSET', HOLDS, found.token, digits(found.expiry))
-    call('PEXPIREAT', HOLDS, digits(found.expiry))
+    -- `plan` has read it.
+    --@knows HOLDS hash
+    first_hold(found.token, found.expiry, found.stale)
   end
   if found.token ~= own and found.channel ~= '-' then
     local words = {found.token, digits(found.cur), digits(found.expiry), digits(now_ms)}

@@ -3,16 +3,18 @@
 local BATCH, CHUNK, SLACK_MS, SAMPLE = 16, 1000, 10000, 64
 local outbox, queued_reply = {}, nil
 
-local function is_foreign(value)
-  return (value and not string.find(value, '@', 1, true)) and 1 or 0
+--@include _foreign
+-- What may be shown of a token: never its secret part.
+local function shown(token)
+  return string.match(token, '@(.*)$') or ''
 end
 
--- What may be shown of a value: never the secret part of a token.
+-- What may be shown of a name's value.
 local function public(value)
   if not value or is_foreign(value) == 1 then
     return ''
   end
-  return string.match(value, '^(owner=.*)@shared$') or string.match(value, '@(.*)$')
+  return string.match(value, '^(owner=.*)@shared$') or shown(value)
 end
 
 -- expiry_ms, ttl_ms, block, channel, owner; expiry 0 (dead) for a ticket that is missing.
@@ -33,7 +35,12 @@ local function outlive(key, expiry_ms)
   end
 end
 
+-- Takes members out of the queue: among the last that a script writes, since a key that loses its last member is gone,
+-- and in a slot that moves to another node of a cluster it cannot be written anew.
 local function remove(members)
+  -- They come from both.
+  --@knows QUEUE zset
+  --@knows TICKETS hash
   for from = 1, #members, CHUNK do
     local to = math.min(from + CHUNK - 1, #members)
     call('ZREM', QUEUE, unpack(members, from, to))
@@ -53,55 +60,85 @@ local function announce()
   end
 end
 
--- Bars a late copy of the token's acquire. DEL first: the server then lets SET pass when it is out of memory.
+-- Lets what follows pass on a server without memory, which judges a script by its first write: this one takes nothing
+-- away, as no field has no name. Not for a script that gives something new, which such a server is to refuse.
+local function go_on()
+  call('HDEL', FENCE, '')
+end
+
+-- Bars a late copy of the token's acquire.
 local function bury(key, tomb_ms)
   if tomb_ms > 0 then
-    redis.pcall('DEL', key)
+    redis.pcall('HDEL', FENCE, '')
     redis.pcall('SET', key, '1', 'PXAT', digits(now_ms + tomb_ms))
   end
 end
 
--- Room for a waiter? Dead tickets behind a live head are found by sampling, so that a full queue stays cheap.
-local function waiters_after_sweep(max_waiters)
-  local waiters = call('ZCARD', QUEUE)
-  if waiters < max_waiters or waiters == 0 then
-    return waiters
+-- The refusal of a channel that no ticket can hold; to be looked at before the first write.
+local function bad_channel(channel)
+  return string.find(channel, '%s') and redis.error_reply('PAWLARG a channel must not contain white space')
+end
+
+-- Dead tickets behind a live head, found by sampling, so that a full queue stays cheap, and how many of them have an
+-- entry in the queue. Those in `gone` are not looked for.
+local function sampled_dead(gone)
+  local sample, dead, entries, known = call('HRANDFIELD', TICKETS, SAMPLE, 'WITHVALUES'), {}, 0, {}
+  for _, member in ipairs(gone) do
+    known[member] = true
   end
-  local sample, dead = call('HRANDFIELD', TICKETS, SAMPLE, 'WITHVALUES'), {}
   for i = 1, #sample, 2 do
-    if parse(sample[i + 1]) <= now_ms then
+    if not known[sample[i]] and parse(sample[i + 1]) <= now_ms then
       dead[#dead + 1] = sample[i]
+      entries = entries + (call('ZSCORE', QUEUE, sample[i]) and 1 or 0)
     end
   end
-  remove(dead)
-  return call('ZCARD', QUEUE)
+  return dead, entries
 end
 
 -- Queues `token`, or raises the expiry of its ticket: of a ticket that stands, a late copy changes nothing else.
--- `front`: before all others.
-local function enqueue(token, ttl_ms, ticket_ttl_ms, block, channel, owner, max_waiters, value, front)
-  local ticket = call('HGET', TICKETS, token)
+-- `front`: before all others. `gone`: queue entries that go; they are taken out once the token is in, so that the keys
+-- of the queue never are without a member. Its first write is HSET or ZADD, which a server without memory refuses.
+local function enqueue(token, ttl_ms, ticket_ttl_ms, block, channel, owner, max_waiters, value, front, gone)
+  local ticket, others = call('HGET', TICKETS, token), {}
   local rank = ticket and call('ZRANK', QUEUE, token)
   local expiry = now_ms + ticket_ttl_ms
+  for _, member in ipairs(gone) do
+    if member == token then
+      -- Its ticket had run out: it gets a new one, behind the others.
+      rank = nil
+    else
+      others[#others + 1] = member
+    end
+  end
   if ticket and rank then
+    --@knows QUEUE zset
     local had, ticket_ttl, ticket_block, ticket_channel, ticket_owner = parse(ticket)
     if expiry > had then
+      write_ticket(token, expiry, ticket_ttl, ticket_block, ticket_channel, ticket_owner)
       outlive(QUEUE, expiry)
       outlive(TICKETS, expiry)
-      write_ticket(token, expiry, ticket_ttl, ticket_block, ticket_channel, ticket_owner)
     end
-    return queued_reply(rank, math.max(expiry, had), value)
+    -- The token's own ticket stays: neither key loses its last member.
+    --@keeps QUEUE TICKETS
+    remove(others)
+    return queued_reply(call('ZRANK', QUEUE, token), math.max(expiry, had), value)
   end
   channel = channel == '' and '-' or channel
-  if string.find(channel, '%s') then
-    return redis.error_reply('PAWLARG a channel must not contain white space')
+  local entries, dead = call('ZCARD', QUEUE), {}
+  local waiters = entries - #gone
+  if waiters >= max_waiters and waiters > 0 then
+    local dead_entries
+    dead, dead_entries = sampled_dead(gone)
+    waiters = waiters - dead_entries
   end
-  local waiters = waiters_after_sweep(max_waiters)
   if waiters >= max_waiters then
+    remove(gone)
+    remove(dead)
     return {'F', RID, waiters}
   end
-  local at = front and 0 or -1
-  local next_to, number = call('ZRANGE', QUEUE, at, at, 'WITHSCORES'), now_us
+  -- Those that go are the first.
+  local at = front and #gone or -1
+  local next_to, number = entries > #gone and call('ZRANGE', QUEUE, at, at, 'WITHSCORES') or {}, now_us
   if front and next_to[2] then
     number = tonumber(next_to[2]) - 1
   elseif next_to[2] then
@@ -112,6 +149,8 @@ local function enqueue(token, ttl_ms, ticket_ttl_ms, block, channel, owner, max_
   write_ticket(token, expiry, digits(ttl_ms), digits(block), channel, owner)
   outlive(QUEUE, expiry)
   outlive(TICKETS, expiry)
+  remove(others)
+  remove(dead)
   return queued_reply(added and waiters or call('ZRANK', QUEUE, token), expiry, value)
 end
 

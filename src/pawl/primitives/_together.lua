@@ -5,6 +5,10 @@ local function with_others(reply, tokens, ticket_ttl_ms)
   if reply[1] ~= 'Q' then
     return reply
   end
+  -- Who still waits keeps its ticket: the queue is there.
+  --@keeps QUEUE TICKETS
+  --@knows QUEUE zset
+  --@knows TICKETS hash
   local others, ranks, raised = {}, {}, {}
   for token in string.gmatch(tokens, '%S+') do
     others[#others + 1] = token

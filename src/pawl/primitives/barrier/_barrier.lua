@@ -24,7 +24,8 @@ local function drop(key, tokens)
   end
 end
 
--- Forgets tickets that lapsed, and who passed long ago.
+-- Forgets tickets that lapsed, and who passed long ago. Once all else is written: a key that loses its last member is
+-- gone.
 local function sweep()
   for _, key in ipairs({WAITING, PASSED}) do
     drop(key, call('ZRANGEBYSCORE', key, '-inf', digits(now_ms)))

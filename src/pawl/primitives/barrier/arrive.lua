@@ -40,8 +40,8 @@ end
 if call('EXISTS', DEAD) == 1 then
   return {'X', RID}
 end
-sweep()
-local arrived = call('ZCARD', WAITING) + 1
+local lapsed = call('ZRANGEBYSCORE', WAITING, '-inf', digits(now_ms))
+local arrived = call('ZCARD', WAITING) - #lapsed + 1
 -- 0: the server lost that key alone.
 if arrived > 1 and barrier.parties > 0 and barrier.parties ~= parties then
   return {'C', RID, barrier.parties}
@@ -50,9 +50,12 @@ local number = barrier.number + 1
 if barrier.round == 0 then
   round = now_us
 end
+-- First: a server without memory refuses who comes anew.
 call('HSET', BARRIER, 'v', WIRE, 'parties', digits(parties), 'round', digits(round), 'number', digits(number))
 stay(number)
+drop(WAITING, lapsed)
 if arrived < parties then
+  sweep()
   return {'W', RID, arrived, round, expiry_ms}
 end
 -- All are there. The first that came gets the highest index, this one 0.
@@ -67,7 +70,6 @@ end
 table.sort(came, function(a, b)
   return a.number > b.number
 end)
-call('DEL', WAITING)
 for i, one in ipairs(came) do
   call('ZADD', PASSED, digits(now_ms + keep_ms), one.token)
   call('HSET', TICKETS_OF, one.token, 'p ' .. digits(i - 1) .. ' ' .. digits(round))
@@ -76,6 +78,9 @@ call('HSET', BARRIER, 'round', digits(math.max(round + 1, now_us)), 'number', '0
 for _, key in ipairs({BARRIER, PASSED, TICKETS_OF}) do
   outlive(key, now_ms + keep_ms)
 end
+-- Last: a key that loses its last member is gone.
+drop(PASSED, call('ZRANGEBYSCORE', PASSED, '-inf', digits(now_ms)))
+call('DEL', WAITING)
 for i, one in ipairs(came) do
   if one.token ~= token then
     wake({one.token .. ' ' .. one.channel}, i - 1, round)

@@ -15,8 +15,8 @@ if not barrier.passed then
   drop(WAITING, {token})
 end
 if tomb_ms > 0 then
-  -- DEL first: the server then lets SET pass when it is out of memory.
-  redis.pcall('DEL', DEAD)
+  -- PEXPIREAT first: a server without memory then lets SET pass.
+  redis.pcall('PEXPIREAT', DEAD, digits(now_ms + tomb_ms))
   redis.pcall('SET', DEAD, '1', 'PXAT', digits(now_ms + tomb_ms))
 end
 if barrier.passed then

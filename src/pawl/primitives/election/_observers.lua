@@ -4,9 +4,10 @@ local OBSERVERS = KEYS[#KEYS - 1]
 call('ZCARD', OBSERVERS)
 local leader_before = call('GET', NAME)
 
--- Wakes the observers if somebody else leads now, or nobody.
+-- Wakes the observers if somebody else leads now, or nobody: in a slot that moves to another node of a cluster, a name
+-- that was deleted in this run cannot even be read.
 local function tell(reply)
-  if call('GET', NAME) ~= leader_before then
+  if redis.pcall('GET', NAME) ~= leader_before then
     if not now_ms then
 --@include _clock
     end

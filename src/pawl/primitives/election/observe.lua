@@ -16,6 +16,10 @@ if refusal then
   return refusal
 end
 call('ZCARD', OBSERVERS)
+-- Who observes already goes on on a server without memory; who comes anew is refused.
+if ticket_ttl_ms > 0 and noted_until(OBSERVERS, token, channel) + noted_until(OBSERVERS, token, former) > 0 then
+  call('ZREM', OBSERVERS, '')
+end
 if ticket_ttl_ms > 0 and not note(OBSERVERS, token, channel, former, now_ms + ticket_ttl_ms, max_observers) then
   return {'F', RID, call('ZCARD', OBSERVERS)}
 end

@@ -35,10 +35,11 @@ local function is_seen(token, part)
 end
 
 local function remember(latch, token, part, remember_ms)
-  call('ZREMRANGEBYSCORE', SEEN, '-inf', digits(now_ms))
   call('ZADD', SEEN, digits(now_ms + remember_ms), token)
   if part ~= '' then
     call('ZADD', SEEN, '+inf', '=' .. part)
   end
   outlive(SEEN, math.max(latch.expiry_ms, now_ms + remember_ms))
+  -- Last: a key that loses its last member is gone.
+  call('ZREMRANGEBYSCORE', SEEN, '-inf', digits(now_ms))
 end

@@ -20,12 +20,14 @@ if latch.there and latch.count ~= count then
 end
 keep(latch, count, ttl_ms)
 latch.left = math.max(0, latch.left - n)
-call('HSET', LATCH, 'left', digits(latch.left))
+local opens = latch.left == 0 and latch.opened < latch.round
+local waiters = opens and call('ZRANGE', WAITERS, 0, -1) or {}
+if opens then
+  latch.opened = latch.round
+end
+call('HSET', LATCH, 'left', digits(latch.left), 'opened', digits(latch.opened))
 remember(latch, token, part, remember_ms)
-local waiters = {}
-if latch.left == 0 and latch.opened < latch.round then
-  call('HSET', LATCH, 'opened', digits(latch.round))
-  waiters = call('ZRANGE', WAITERS, 0, -1)
+if opens then
   call('DEL', WAITERS)
 end
 wake(waiters, latch.round, now_ms)

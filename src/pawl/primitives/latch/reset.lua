@@ -19,7 +19,9 @@ keep(latch, count, ttl_ms)
 if was_there then
   local round = math.max(latch.round + 1, now_us)
   call('HSET', LATCH, 'count', digits(count), 'left', digits(count), 'round', digits(round))
-  call('ZREMRANGEBYSCORE', SEEN, '+inf', '+inf')
 end
 remember(latch, token, '', remember_ms)
+if was_there then
+  call('ZREMRANGEBYSCORE', SEEN, '+inf', '+inf')
+end
 return {'R', RID, count}

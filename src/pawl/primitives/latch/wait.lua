@@ -31,9 +31,16 @@ end
 if latch.opened >= round then
   return {'O', RID, latch.opened}
 end
-keep(latch, count, ttl_ms)
+-- Who waits already goes on waiting on a server without memory; who comes anew is refused.
+local waits = noted_until(WAITERS, token, channel) > 0 or noted_until(WAITERS, token, former) > 0
+if waits then
+  keep(latch, count, ttl_ms)
+end
 local expiry_ms = now_ms + ticket_ttl_ms
 if not note(WAITERS, token, channel, former, expiry_ms, max_waiters) then
   return {'F', RID, call('ZCARD', WAITERS)}
+end
+if not waits then
+  keep(latch, count, ttl_ms)
 end
 return {'W', RID, latch.left, latch.round, expiry_ms}

@@ -29,7 +29,10 @@ if call('EXISTS', NAME, QUEUE, DEAD) == 0 then
 elseif mode == '1' then
   -- Others wait already: what `enqueue` does, with the fewest calls and before any function is built.
   local value, waiters = call('GET', NAME), call('ZCARD', QUEUE)
-  if value and value ~= token and waiters > 0 and waiters < tonumber(ARGV[7]) and call('EXISTS', DEAD) == 0 then
+  -- A value that is plainly a token; any other goes the long way.
+  local chance = value and string.match(value, '^([0-9A-Za-z]+)@')
+  local token_there = chance and #chance > 21 and value ~= token
+  if token_there and waiters > 0 and waiters < tonumber(ARGV[7]) and call('EXISTS', DEAD) == 0 then
     local left, least_ms = call('PTTL', NAME), tonumber(ARGV[3]) + 1000
     local outlived = call('PTTL', QUEUE) < least_ms or call('PTTL', TICKETS) < least_ms
     local tail, fence = call('ZRANGE', QUEUE, -1, -1, 'WITHSCORES')[2], call('HMGET', FENCE, 'v', 'x')
@@ -41,10 +44,12 @@ elseif mode == '1' then
       and call('HSETNX', TICKETS, token, ticket) == 1 then
       local number = math.max(now_us, tail + 1)
       local rank = call('ZADD', QUEUE, number, token) == 1 and waiters or call('ZRANK', QUEUE, token)
-      return {'Q', RID, rank, left, tonumber(expiry), now_ms, string.find(value, '@', 1, true) and 0 or 1}
+      return {'Q', RID, rank, left, tonumber(expiry), now_ms, 0}
     end
   end
 end
+-- HSETNX has written nothing, if it was asked.
+--@clean
 --@include _clock
 --@include _fence
 local value = call('GET', NAME)
@@ -63,23 +68,31 @@ if not value and not queued then
   return {'H', RID, grant(token, now_ms + ttl_ms, block, fence), ttl_ms, now_ms}
 end
 --@include _queue
+refusal = bad_channel(ARGV[6])
+if refusal then
+  return refusal
+end
+local gone = {}
 if not value then
   local found = plan(queued)
   pump(found, fence, token)
-  if found.token == token then
-    return {'H', RID, found.cur, found.expiry - now_ms, now_ms}
-  end
+  gone, value = found.drop, found.value
+  local cur = found.token == token and found.cur
   if not found.token then
-    return {'H', RID, grant(token, now_ms + ttl_ms, block, fence), ttl_ms, now_ms}
+    found.expiry, cur = now_ms + ttl_ms, grant(token, now_ms + ttl_ms, block, fence)
   end
-  value = found.value
+  if cur then
+    remove(gone)
+    return {'H', RID, cur, found.expiry - now_ms, now_ms}
+  end
 end
 local reply
 if mode == '1' then
   local ticket_ttl_ms, channel, max_waiters = tonumber(ARGV[3]), ARGV[6], tonumber(ARGV[7])
-  reply = enqueue(token, ttl_ms, ticket_ttl_ms, block, channel, '-', max_waiters, value)
+  reply = enqueue(token, ttl_ms, ticket_ttl_ms, block, channel, '-', max_waiters, value, nil, gone)
   keep_fence(fence, 0)
 else
+  remove(gone)
   reply = {'B', RID, call('PTTL', NAME), is_foreign(value), public(value)}
 end
 announce()

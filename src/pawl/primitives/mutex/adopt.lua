@@ -21,15 +21,17 @@ if call('EXISTS', DEAD) == 1 then
   return {'X', RID}
 end
 if not value then
-  pump(plan(), fence)
+  local found = plan()
+  go_on()
+  pump(found, fence)
+  remove(found.drop)
   announce()
 end
 if value ~= old and value ~= token then
   return {'U', RID, present(value)}
 end
 left = math.max(left, ttl_ms)
--- DEL first: the server then lets SET pass when it is out of memory.
-call('DEL', NAME)
+go_on()
 call('SET', NAME, token, 'PXAT', digits(now_ms + left))
 keep_fence(fence, now_ms + left)
 return {'H', RID, present_fence(fence), left, now_ms}

@@ -20,12 +20,19 @@ if value ~= expected then
   end
   return {'A', RID, public(value), present(value)}
 end
-local found = head and plan(head)
-call('DEL', NAME, HOLDS)
+call('HLEN', TICKETS)
+call('HLEN', HOLDS)
+local found = head and plan(head) or {drop = {}}
+go_on()
 local last = mint(1, fence, now_ms + tomb_ms)
-if found then
-  pump(found, (read_fence()))
+pump(found, fence)
+if not found.token then
+  call('DEL', NAME)
 end
+if not found.owned then
+  call('DEL', HOLDS)
+end
+remove(found.drop)
 bury(DEAD, tomb_ms)
 if channel ~= '' then
   redis.pcall('PUBLISH', channel, expected .. ' 0 0 0')

@@ -22,7 +22,7 @@ if value and string.find(value, '^owner=') then
       count = count + 1
       if count <= MOST_HOLDERS then
         holders[#holders + 1] = 'o'
-        holders[#holders + 1] = public(holds[i])
+        holders[#holders + 1] = shown(holds[i])
         holders[#holders + 1] = tonumber(holds[i + 1])
       end
     end
@@ -40,7 +40,7 @@ for from = 0, limit - 1, CHUNK do
   end
   local tickets = call('HMGET', TICKETS, unpack(tokens))
   for i, member in ipairs(tokens) do
-    waiters[#waiters + 1] = public(member)
+    waiters[#waiters + 1] = shown(member)
     waiters[#waiters + 1] = tonumber(page[2 * i])
     waiters[#waiters + 1] = parse(tickets[i])
   end

@@ -77,25 +77,32 @@ if refusal and head then
   return refusal
 end
 local waiting = has_ticket(token)
-if #gone > 0 then
-  remove(gone)
-  head = call('ZRANGE', QUEUE, 0, 0)[1]
-end
 local closing = holding and close_ms > 0
-local found = head and not closing and (holding or not value) and plan(head, token, 0)
-if holding then
-  call('DEL', NAME)
+local serves = head and not closing and (holding or not value)
+local found = serves and plan(#gone == 0 and head, token, 0, gone) or {drop = {}}
+local dropped = {}
+for _, member in ipairs(found.drop) do
+  dropped[member] = true
 end
+if waiting then
+  gone[#gone + 1] = token
+end
+for _, member in ipairs(gone) do
+  if not dropped[member] then
+    dropped[member] = true
+    found.drop[#found.drop + 1] = member
+  end
+end
+go_on()
 if closing then
   call('SET', NAME, CLOSED, 'PXAT', digits(now_ms + close_ms))
 end
-if waiting then
-  remove({token})
+pump(found, fence)
+if holding and not closing and not found.token then
+  call('DEL', NAME)
 end
-if found then
-  pump(found, fence)
-end
-if not refusal and not closing and (holding or not value) and not (found and found.token) then
+remove(found.drop)
+if not refusal and not closing and (holding or not value) and not found.token then
   trim_fence(fence)
 end
 bury(DEAD, tomb_ms)

@@ -43,20 +43,27 @@ end
 if barred then
   return {'X', RID, barred}
 end
-local busy, mail = nil, {}
+--@knows FENCE hash
+--@knows QUEUE zset
+--@knows TICKETS hash
+local busy = nil
 for index, one in ipairs(names) do
-  turn_to(index)
-  if one.found then
-    pump(one.found, one.fence)
-    one.value = one.found.value
-    mail[#mail + 1], outbox = outbox, nil
-  end
-  if one.value and one.value ~= one.token then
+  local value = one.value or (one.found and one.found.value)
+  if value and value ~= one.token then
     busy = busy or index
   end
 end
-local reply
+local mail, reply = {}, nil
 if busy then
+  -- What is free goes to whoever waits for it.
+  for index, one in ipairs(names) do
+    turn_to(index)
+    if one.found then
+      pump(one.found, one.fence)
+      one.value = one.found.value
+      mail[#mail + 1], outbox = outbox, {}
+    end
+  end
   turn_to(busy)
   local value = names[busy].value
   reply = {'B', RID, busy, call('PTTL', NAME), is_foreign(value), public(value)}
@@ -71,6 +78,12 @@ else
     end
   end
   reply = {'H', RID, curs, lefts, now_ms}
+end
+for index, one in ipairs(names) do
+  turn_to(index)
+  if one.found then
+    remove(one.found.drop)
+  end
 end
 for _, message in ipairs(mail) do
   outbox = message

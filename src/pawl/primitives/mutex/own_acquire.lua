@@ -30,16 +30,25 @@ end
 if call('EXISTS', DEAD) == 1 then
   return {'X', RID}
 end
+refusal = bad_channel(channel)
+if refusal then
+  return refusal
+end
 local ticket, head = call('HGET', TICKETS, token), call('ZRANGE', QUEUE, 0, 0)[1]
 local cur, expiry = present_fence(fence), now_ms + ttl_ms
+local gone = {}
 if not value then
   local found = mode ~= '2' and plan(head) or {drop = {}}
+  gone = found.drop
+  if not found.token then
+    local first = grant_hold(token, owner, expiry, block, fence, holds)
+    remove(gone)
+    return held_reply(first, expiry, 1)
+  end
   pump(found, fence, token)
   if found.token == token then
+    remove(gone)
     return held_reply(found.cur, found.expiry, 1)
-  end
-  if not found.token then
-    return held_reply(grant_hold(token, owner, expiry, block, fence), expiry, 1)
   end
   value, cur = found.value, found.cur
   if value == owner then
@@ -51,13 +60,15 @@ if value == owner then
   put_hold(token, math.max(expiry, (parse(ticket))), holds, now_ms + name_left)
   keep_fence(fence, holds.longest)
   if ticket then
-    remove({token})
+    gone[#gone + 1] = token
   end
+  remove(gone)
   reply = held_reply(cur > 0 and cur or shared_fence(fence, holds.longest), holds.live[token], holds.count)
 elseif mode == '1' then
-  reply = enqueue(token, ttl_ms, ticket_ttl_ms, block, channel, owner, max_waiters, value)
+  reply = enqueue(token, ttl_ms, ticket_ttl_ms, block, channel, owner, max_waiters, value, nil, gone)
   keep_fence(fence, 0)
 else
+  remove(gone)
   reply = {'B', RID, call('PTTL', NAME), is_foreign(value), public(value)}
 end
 announce()

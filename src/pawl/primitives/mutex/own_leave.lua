@@ -35,13 +35,15 @@ if holding then
 end
 local last = holding and count_left == 0
 local closing = last and close_ms > 0
-local found = head and not closing and (last or not value) and plan(head, token, 0)
-if last then
-  call('DEL', NAME, HOLDS)
-elseif value == owner then
-  -- A hold that is past its expiry goes too: a clock that is set back must not bring it back.
-  call('HDEL', HOLDS, token)
+local found = head and not closing and (last or not value) and plan(head, token, 0) or {drop = {}}
+local gone, known = found.drop, false
+for _, member in ipairs(gone) do
+  known = known or member == token
 end
+if waiting and not known then
+  gone[#gone + 1] = token
+end
+go_on()
 if holding and not last then
   call('PEXPIREAT', NAME, digits(longest))
   call('PEXPIREAT', HOLDS, digits(longest))
@@ -49,13 +51,20 @@ end
 if closing then
   call('SET', NAME, CLOSED, 'PXAT', digits(now_ms + close_ms))
 end
-if waiting then
-  remove({token})
+pump(found, fence)
+if last then
+  if not closing and not found.token then
+    call('DEL', NAME)
+  end
+  if not found.owned then
+    call('DEL', HOLDS)
+  end
+elseif value == owner then
+  -- A hold that is past its expiry goes too: a clock that is set back must not bring it back.
+  call('HDEL', HOLDS, token)
 end
-if found then
-  pump(found, fence)
-end
-if not closing and (last or not value) and not (found and found.token) then
+remove(gone)
+if not closing and (last or not value) and not found.token then
   trim_fence(fence)
 end
 bury(DEAD, tomb_ms)

@@ -29,12 +29,15 @@ local cur, reply = present_fence(fence), nil
 if found and found.token == token then
   found.expiry = math.max(ticket_expiry, now_ms + ttl_ms)
 end
+local gone = found and found.drop or {}
+go_on()
 if found and mine and found.value ~= owner then
   raise_ticket(token, ticket_expiry, now_ms + queue_left, ttl_ms, channel, ticket)
 end
 if found then
   pump(found, fence, token)
   if found.token == token then
+    remove(gone)
     return held_reply(found.cur, found.expiry, 1)
   end
   if found.value == owner then
@@ -47,15 +50,19 @@ if holder == owner and (holds.live[token] or mine) then
   put_hold(token, math.max(had, now_ms + ttl_ms), holds, now_ms + name_left)
   keep_fence(fence, holds.longest)
   if ticket then
-    remove({token})
+    gone[#gone + 1] = token
   end
+  remove(gone)
   reply = held_reply(cur > 0 and cur or shared_fence(fence, holds.longest), holds.live[token], holds.count)
 elseif mine then
   if not found then
     raise_ticket(token, ticket_expiry, now_ms + queue_left, ttl_ms, channel, ticket)
   end
-  reply = queued_reply(call('ZRANK', QUEUE, token), ticket_expiry, holder)
+  remove(gone)
+  -- Those that go were before it.
+  reply = queued_reply(rank - #gone, ticket_expiry, holder)
 else
+  remove(gone)
   reply = {'U', RID, present(value)}
 end
 announce()

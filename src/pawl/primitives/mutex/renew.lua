@@ -39,19 +39,28 @@ local expiry = mine and math.max(parse(ticket), now_ms + ticket_ttl_ms)
 local found = not value and plan(nil, token, expiry)
 if found and found.token == token then
   found.expiry = math.max(expiry, now_ms + ttl_ms)
+  go_on()
   pump(found, fence, token)
+  remove(found.drop)
   return {'H', RID, found.cur, found.expiry - now_ms, now_ms}
 end
+local gone = found and found.drop or {}
 if mine then
+  -- The token's own ticket stays: neither key loses its last member.
+  --@keeps QUEUE TICKETS
   raise_ticket(token, expiry, now_ms + queue_left, ttl_ms, channel, ticket)
   keep_fence(fence, 0)
+else
+  go_on()
 end
 if found then
   pump(found, fence, token)
 end
+remove(gone)
 local reply
 if mine then
-  reply = queued_reply(call('ZRANK', QUEUE, token), expiry, found and found.value or value)
+  -- Those that go were before it.
+  reply = queued_reply(rank - #gone, expiry, found and found.value or value)
 else
   reply = {'U', RID, present(value)}
 end

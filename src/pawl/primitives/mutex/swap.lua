@@ -14,8 +14,8 @@ local DEAD_OLD, DEAD_NEW = KEYS[5], KEYS[6]
 if is_guessable(token) or is_guessable(old) then
   return redis.error_reply(GUESSABLE)
 end
--- Nobody else is there: what `grant` does, with the fewest calls and before any function is built. DEL first: the
--- server then lets SET pass when it is out of memory.
+-- Nobody else is there: what `grant` does, with the fewest calls and before any function is built. PEXPIREAT first: a
+-- server without memory then lets SET pass.
 if tomb_ms == 0 and call('GET', NAME) == old and call('EXISTS', QUEUE, TICKETS, DEAD_NEW) == 0 then
   local last, version, lives_ms = unpack(call('HMGET', FENCE, 'last', 'v', 'x'))
 --@include _clock
@@ -23,7 +23,7 @@ if tomb_ms == 0 and call('GET', NAME) == old and call('EXISTS', QUEUE, TICKETS, 
   last = cur + math.max(block, 1) - 1
   local least_ms = math.max(now_ms, math.ceil(last / 1000))
   if version == '1' and (lives_ms or 0) - math.max(ttl_ms, ARGV[9] * 23 / 24) >= least_ms then
-    call('DEL', NAME)
+    call('PEXPIREAT', NAME, now_ms + ttl_ms)
     call('SET', NAME, token, 'PXAT', now_ms + ttl_ms)
     call('HSET', FENCE, 'last', last, 'cur', cur)
     return {'H', RID, cur, ttl_ms, now_ms}
@@ -41,32 +41,46 @@ if value == token then
   return {'H', RID, present_fence(fence), call('PTTL', NAME), now_ms}
 end
 --@include _queue
+refusal = bad_channel(channel)
+if refusal then
+  return refusal
+end
 local barred = call('EXISTS', DEAD_NEW) == 1
-local waiting = has_ticket(old)
+call('HLEN', TICKETS)
 local holding = value == old
 local free = holding or not value
 local found = head and free and plan(head, old, 0) or {drop = {}}
-if holding then
-  call('DEL', NAME)
+local gone, known = found.drop, false
+for _, member in ipairs(gone) do
+  known = known or member == old
 end
-if waiting then
-  remove({old})
+if not known and call('ZSCORE', QUEUE, old) then
+  gone[#gone + 1], known = old, true
 end
+if holding or known then
+  -- A place is passed on. Who gives none up takes something new.
+  go_on()
+end
+pump(found, fence, token)
 if free then
-  pump(found, fence, token)
   value = found.value
 end
 local reply
 if value == token then
   reply = {'H', RID, found.cur, found.expiry - now_ms, now_ms}
+elseif not value and not barred then
+  reply = {'H', RID, grant(token, now_ms + ttl_ms, block, fence), ttl_ms, now_ms}
 elseif barred then
   reply = {'X', RID}
-elseif not value then
-  reply = {'H', RID, grant(token, now_ms + ttl_ms, block, fence), ttl_ms, now_ms}
+  if holding and not value then
+    call('DEL', NAME)
+  end
 else
-  reply = enqueue(token, ttl_ms, ticket_ttl_ms, block, channel, '-', max_waiters, value)
+  reply = enqueue(token, ttl_ms, ticket_ttl_ms, block, channel, '-', max_waiters, value, nil, gone)
+  gone = {}
   keep_fence(fence, 0)
 end
+remove(gone)
 bury(DEAD_OLD, tomb_ms)
 announce()
 return reply

@@ -37,19 +37,24 @@ local function keep_limit(limit, declared, fence, lease_ms)
 end
 
 -- Who holds, as far as it decides who else may: writes nothing. As for the server's own keys, the last millisecond
--- counts. Weights are added up only where there is a limit.
-local function survey(limit)
+-- counts. Weights are added up only where there is a limit. `leaving`: a member that goes, and counts no more.
+local function survey(limit, leaving)
   local now = digits(now_ms)
-  local state = {limit = limit, weight = 0, dead = call('ZRANGEBYSCORE', NAME, '-inf', '(' .. now)}
+  local state = {limit = limit, weight = 0, leaving = leaving, dead = call('ZRANGEBYSCORE', NAME, '-inf', '(' .. now)}
   state.count = call('ZCARD', NAME) - #state.dead
+  if leaving and tonumber(call('ZSCORE', NAME, leaving) or '-1') >= now_ms then
+    state.count = state.count - 1
+  end
   local few = limit > 0 or (state.count > 0 and state.count < 3)
   local members = few and call('ZRANGEBYSCORE', NAME, now, '+inf') or {}
   for _, member in ipairs(members) do
-    -- A writer is alone, or beside the reader that it was before an upgrade.
-    if string.sub(member, 1, 2) == 'x:' then
-      state.exclusive = true
+    if member ~= leaving then
+      -- A writer is alone, or beside the reader that it was before an upgrade.
+      if string.sub(member, 1, 2) == 'x:' then
+        state.exclusive = true
+      end
+      state.weight = state.weight + tonumber(string.match(member, '^(%d+):') or '0')
     end
-    state.weight = state.weight + tonumber(string.match(member, '^(%d+):') or '0')
   end
   return state
 end
@@ -58,7 +63,7 @@ local function upgrader(state)
   if state.upgrader == nil then
     state.upgrader = false
     for _, member in ipairs(call('ZRANGEBYSCORE', NAME, digits(now_ms), '+inf')) do
-      if string.sub(member, 1, 2) == 'u:' then
+      if member ~= state.leaving and string.sub(member, 1, 2) == 'u:' then
         state.upgrader = true
       end
     end
@@ -67,8 +72,8 @@ local function upgrader(state)
 end
 
 -- Whether `token` is the reader that may upgrade.
-local function may_upgrade(token)
-  return tonumber(call('ZSCORE', NAME, 'u:' .. token) or '0') >= now_ms
+local function may_upgrade(token, state)
+  return state.leaving ~= 'u:' .. token and tonumber(call('ZSCORE', NAME, 'u:' .. token) or '0') >= now_ms
 end
 
 -- `beside`: the caller's own upgradable reader, the only one beside whom a writer may stand.
@@ -96,7 +101,7 @@ end
 -- Whether nothing that others do can ever let it in.
 local function hopeless(mode, beside, state)
   if beside then
-    return not may_upgrade(beside)
+    return not may_upgrade(beside, state)
   end
   return state.limit > 0 and tonumber(mode) > state.limit
 end
@@ -152,32 +157,26 @@ local function tell(channel, token, fence, expiry_ms)
   end
 end
 
--- Carries out a plan: the dead go, holders and waiters; those that can never be served are told so; the others
--- hold. A hand-off changes the role of a lease, never its expiry: the holder's expiry is the ticket's.
+-- Carries out a plan, but for who goes: those that can never be served are told so; the others hold. A hand-off changes
+-- the role of a lease, never its expiry: the holder's expiry is the ticket's. Its first write is HSET, which a server
+-- without memory refuses. Returns what is left in HOLDS of holders that the server forgot with the set.
 local function settle(state, found, fence, own)
-  for from = 1, #state.dead, CHUNK do
-    local to, tokens = math.min(from + CHUNK - 1, #state.dead), {}
-    for i = from, to do
-      tokens[#tokens + 1] = string.match(state.dead[i], '^%w+:(.*)$')
-    end
-    call('ZREM', NAME, unpack(state.dead, from, to))
-    call('HDEL', HOLDS, unpack(tokens))
-  end
-  remove(found.drop)
   for _, one in ipairs(found.refused) do
     tell(one.channel, one.token, 0, 0)
   end
-  local grants = found.grants
+  local grants, stale, granted = found.grants, {}, {}
   if #grants == 0 then
-    return
-  end
-  if state.count == #grants then
-    -- Nobody held: what is left of holders that the server forgot with the set goes too.
-    call('DEL', HOLDS)
+    return stale
   end
   local longest = 0
   for _, one in ipairs(grants) do
-    longest = math.max(longest, one.expiry)
+    longest, granted[one.token] = math.max(longest, one.expiry), true
+  end
+  -- Nobody held.
+  for _, token in ipairs(state.count == #grants and call('HKEYS', HOLDS) or {}) do
+    if not granted[token] then
+      stale[#stale + 1] = token
+    end
   end
   local cur = mint(#grants, fence, longest)
   for i, one in ipairs(grants) do
@@ -190,12 +189,37 @@ local function settle(state, found, fence, own)
   end
   outlive(NAME, longest)
   outlive(HOLDS, longest)
+  return stale
+end
+
+-- Takes out the dead, and what `settle` found of others. After all else is written, and read: a key that loses its last
+-- member is gone. Who holds again by now stays.
+local function bury_holders(state, found, stale)
+  local members, granted = {}, {}
+  for _, one in ipairs(found.grants) do
+    granted[one.token], granted[one.mode .. ':' .. one.token] = true, true
+  end
+  for _, member in ipairs(state.dead) do
+    local token = string.match(member, '^%w+:(.*)$')
+    if not granted[member] then
+      members[#members + 1] = member
+    end
+    if not granted[token] then
+      stale[#stale + 1] = token
+    end
+  end
+  for from = 1, #members, CHUNK do
+    call('ZREM', NAME, unpack(members, from, math.min(from + CHUNK - 1, #members)))
+  end
+  for from = 1, #stale, CHUNK do
+    call('HDEL', HOLDS, unpack(stale, from, math.min(from + CHUNK - 1, #stale)))
+  end
 end
 
 -- The first who will be gone: its expiry and its public part.
 local function first_end()
-  local first = call('ZRANGE', NAME, 0, 0, 'WITHSCORES')
-  return tonumber(first[2]), first[1] and public(first[1])
+  local first = call('ZRANGEBYSCORE', NAME, digits(now_ms), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+  return tonumber(first[2]), first[1] and shown(first[1])
 end
 
 local function held_reply(one)

@@ -24,6 +24,7 @@ if ARGV[3] == '' and call('EXISTS', NAME, QUEUE, DEAD, HOLDS) == 0 then
     local keep_ms = math.max(ttl_ms, fence_ttl_ms * 23 / 24)
     if (kept[3] or 0) - keep_ms >= math.max(now_ms, math.ceil(cur / 1000)) then
       local fence, expiry = string.format('%.0f', cur), string.format('%.0f', now_ms + ttl_ms)
+      --@knows HOLDS hash
       call('ZADD', NAME, expiry, mode .. ':' .. token)
       call('PEXPIREAT', NAME, expiry)
       call('HSET', FENCE, 'last', fence, 'cur', fence)
@@ -58,6 +59,10 @@ local state = survey(limit)
 if hopeless(mode, beside, state) then
   return {'N', RID, beside and 'reader' or 'weight', limit, declared}
 end
+refusal = bad_channel(ARGV[8])
+if refusal then
+  return refusal
+end
 local at_once = {token = token, mode = mode, expiry = now_ms + ttl_ms}
 -- An upgrade waits for nobody who waits: they wait for its reader.
 local upgraded = beside and fits(mode, beside, state)
@@ -76,17 +81,20 @@ end
 if unknown then
   keep_limit(limit, declared, fence, now_ms + ttl_ms)
 end
-settle(state, found, fence, token)
+local stale = settle(state, found, fence, token)
 local reply
 if found.mine then
   reply = held_reply(found.mine)
+  remove(found.drop)
 elseif ARGV[7] == '1' then
   local word = word_of(mode, beside)
-  reply = enqueue(token, ttl_ms, tonumber(ARGV[6]), 1, ARGV[8], word, tonumber(ARGV[9]), nil, beside)
+  reply = enqueue(token, ttl_ms, tonumber(ARGV[6]), 1, ARGV[8], word, tonumber(ARGV[9]), nil, beside, found.drop)
   keep_fence(fence, 0)
 else
   local ends, holder = first_end()
   reply = {'B', RID, ends and math.max(0, ends - now_ms) or -2, 0, holder or ''}
+  remove(found.drop)
 end
+bury_holders(state, found, stale)
 announce()
 return reply

@@ -19,7 +19,7 @@ local holders, waiters, fences, asking = {}, {}, {}, {}
 local live = call('ZRANGEBYSCORE', NAME, digits(now_ms), '+inf', 'WITHSCORES', 'LIMIT', 0, math.max(1, most))
 for i = 1, #live, 2 do
   holders[#holders + 1] = string.match(live[i], '^%w+')
-  holders[#holders + 1] = public(live[i])
+  holders[#holders + 1] = shown(live[i])
   holders[#holders + 1] = tonumber(live[i + 1])
   fences[#fences + 1] = tonumber(call('HGET', HOLDS, string.match(live[i], '^%w+:(.*)$')) or '0')
 end
@@ -35,7 +35,7 @@ for from = 0, most - 1, CHUNK do
   end
   local tickets = call('HMGET', TICKETS, unpack(tokens))
   for i, member in ipairs(tokens) do
-    waiters[#waiters + 1] = public(member)
+    waiters[#waiters + 1] = shown(member)
     waiters[#waiters + 1] = tonumber(page[2 * i])
     local expiry_ms, _, _, _, word = parse(tickets[i])
     waiters[#waiters + 1] = expiry_ms

@@ -30,22 +30,33 @@ if refusal and call('ZCARD', QUEUE) > 0 then
 end
 local limit = read_limit(permits)
 local waiting = has_ticket(token)
-call('ZCARD', QUEUE)
+local waiters = call('ZCARD', QUEUE)
 call('HLEN', HOLDS)
-if holding then
-  call('HDEL', HOLDS, token)
-  call('ZREM', NAME, had .. ':' .. token)
+local member = holding and had .. ':' .. token
+local closing = holding and close_ms > 0
+local state = survey(limit, member)
+if closing then
+  admit(had, state)
 end
-if holding and close_ms > 0 then
+local found, dropped = plan(state, token, 0), false
+for _, one in ipairs(found.drop) do
+  dropped = dropped or one == token
+end
+if waiting and not dropped then
+  found.drop[#found.drop + 1] = token
+end
+go_on()
+local stale = settle(state, found, fence)
+if closing then
   call('ZADD', NAME, digits(now_ms + close_ms), had .. ':closed.' .. token)
   outlive(NAME, now_ms + close_ms)
 end
-if waiting then
-  remove({token})
+if holding then
+  state.dead[#state.dead + 1] = member
 end
-local state = survey(limit)
-settle(state, plan(state), fence)
-if not refusal and state.count == 0 and call('ZCARD', QUEUE) == 0 then
+bury_holders(state, found, stale)
+remove(found.drop)
+if not refusal and state.count == 0 and waiters <= #found.drop then
   trim_fence(fence)
 end
 bury(DEAD, tomb_ms)

@@ -33,9 +33,8 @@ if held then
   call('PEXPIREAT', NAME, lives)
   if had == 'x' and mode == '1' then
     held.mode = mode
-    call('ZREM', NAME, 'x:' .. token)
     call('ZADD', NAME, digits(held.expiry), '1:' .. token)
-    call('PEXPIREAT', NAME, lives)
+    call('ZREM', NAME, 'x:' .. token)
   else
     call('ZADD', NAME, digits(held.expiry), had .. ':' .. token)
   end
@@ -60,15 +59,20 @@ end
 if mine and not held then
   raise_ticket(token, own_expiry, now_ms + queue_left, ttl_ms, channel, ticket)
   keep_fence(fence, 0)
+else
+  go_on()
 end
-settle(state, found, fence, token)
+local stale = settle(state, found, fence, token)
 local reply
 if held then
   reply = held_reply(held)
 elseif mine then
-  reply = queued_reply(call('ZRANK', QUEUE, token), own_expiry)
+  -- Those that go were before it.
+  reply = queued_reply(rank - #found.drop, own_expiry)
 else
   reply = {'U', RID, 'none'}
 end
+bury_holders(state, found, stale)
+remove(found.drop)
 announce()
 return reply

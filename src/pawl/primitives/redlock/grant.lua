@@ -39,7 +39,8 @@ if barred then
   return {'X', RID, now_us}
 end
 if value then
-  local foreign = string.find(value, '@', 1, true) and 0 or 1
+--@include _foreign
+  local foreign = is_foreign(value)
   return {'B', RID, left_ms, foreign, foreign == 0 and string.match(value, '@(.*)$') or '', now_us}
 end
 -- A wish from far ahead of this clock comes from a clock that is wrong: it would drag every later fence along.

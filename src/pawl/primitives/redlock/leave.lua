@@ -12,18 +12,21 @@ local value = call('GET', NAME)
 if tomb_ms > 0 or close_ms > 0 then
 --@include _clock
 end
-if value == token then
-  -- First of all writes: DEL passes on a server that is out of memory, and lets the others pass after it.
+-- PEXPIREAT before SET: it passes on a server that is out of memory, and lets SET pass after it.
+if value == token and close_ms > 0 then
+  local closed_until = string.format('%.0f', now_ms + close_ms)
+  call('PEXPIREAT', NAME, closed_until)
+  call('SET', NAME, 'closed@min_hold', 'PXAT', closed_until)
+elseif value == token then
   call('DEL', NAME)
-  if close_ms > 0 then
-    call('SET', NAME, 'closed@min_hold', 'PXAT', string.format('%.0f', now_ms + close_ms))
-  end
 end
 if tomb_ms > 0 then
-  redis.pcall('DEL', DEAD)
-  redis.pcall('SET', DEAD, '1', 'PXAT', string.format('%.0f', now_ms + tomb_ms))
+  local dead_until = string.format('%.0f', now_ms + tomb_ms)
+  redis.pcall('PEXPIREAT', DEAD, dead_until)
+  redis.pcall('SET', DEAD, '1', 'PXAT', dead_until)
 end
 if value == token then
   return {'R', RID}
 end
-return {'A', RID, not value and 'none' or string.find(value, '@', 1, true) and 'other' or 'foreign'}
+--@include _foreign
+return {'A', RID, not value and 'none' or is_foreign(value) == 1 and 'foreign' or 'other'}

@@ -17,7 +17,8 @@ if refusal then
   return refusal
 end
 if value ~= token then
-  return {'U', RID, not value and 'none' or string.find(value, '@', 1, true) and 'other' or 'foreign', now_us}
+--@include _foreign
+  return {'U', RID, not value and 'none' or is_foreign(value) == 1 and 'foreign' or 'other', now_us}
 end
 if left_ms < ttl_ms then
   -- PEXPIREAT first and alone: it passes on a server that is out of memory.

@@ -39,13 +39,6 @@ if barred or intent then
   return {'B', RID, left_ms, 0, first[1] and string.match(first[1], '@(.*)$') or '', now_us}
 end
 local dead = call('ZRANGEBYSCORE', NAME, '-inf', '(' .. now, 'LIMIT', 0, 64)
-for _, member in ipairs(dead) do
-  call('ZREM', NAME, member)
-  call('HDEL', HELD, string.match(member, '^%w+:(.*)$'))
-end
-if mode == 'x' then
-  call('DEL', INTENT)
-end
 -- A wish from far ahead of this clock comes from a clock that is wrong: it would drag every later fence along.
 if hint > now_us and hint <= now_us + HOUR_MS * 1000 then
   fence[1] = math.max(tonumber(fence[1] or '0'), hint - 1)
@@ -58,5 +51,18 @@ for _, key in ipairs({NAME, HELD}) do
   if call('PTTL', key) < ttl_ms then
     call('PEXPIREAT', key, digits(expiry + SLACK_MS))
   end
+end
+-- The dead go last: a key that loses its last member is gone. The token may hold again what it held before.
+for _, member in ipairs(dead) do
+  local former = string.match(member, '^%w+:(.*)$')
+  if member ~= mode .. ':' .. token then
+    call('ZREM', NAME, member)
+  end
+  if former ~= token then
+    call('HDEL', HELD, former)
+  end
+end
+if mode == 'x' then
+  call('DEL', INTENT)
 end
 return {'H', RID, cur, ttl_ms, now_us}

@@ -3,6 +3,8 @@
 -- args: id, rid
 -- returns: {'D', rid}
 -- invariant: nothing of another session is touched, and doing it twice changes nothing.
+call('ZCARD', KEYS[2])
+call('ZCARD', KEYS[3])
 call('DEL', KEYS[1])
 call('ZREM', KEYS[2], ARGV[1])
 call('ZREM', KEYS[3], ARGV[1])

@@ -15,10 +15,6 @@ local dead = call('ZRANGEBYSCORE', SESSIONS, '-inf', string.format('%.0f', now_m
 if before and tonumber(string.match(before, '^%d+ (%d+) ') or '0') >= number then
   return {'P', RID, now_ms, taken}
 end
-if #dead > 0 then
-  call('ZREM', SESSIONS, unpack(dead))
-  call('ZREM', ORDER, unpack(dead))
-end
 local expiry = string.format('%.0f', now_ms + ttl_ms)
 call('SET', RECORD, string.format('%.0f %.0f ', now_ms, number) .. ARGV[4], 'PXAT', expiry)
 call('ZADD', SESSIONS, expiry, id)
@@ -28,5 +24,12 @@ if left < ttl_ms then
 end
 if order_left < ttl_ms then
   call('PEXPIREAT', ORDER, expiry)
+end
+-- Last: a key that loses its last member is gone. This session may be one whose time was over.
+for _, other in ipairs(dead) do
+  if other ~= id then
+    call('ZREM', SESSIONS, other)
+    call('ZREM', ORDER, other)
+  end
 end
 return {'P', RID, now_ms, taken}

@@ -30,17 +30,18 @@ for fence, granted, ended, how, kind, tag, who in
     end
   end
   if known and known < weight(how) or not known and not blind then
+    -- Before the other goes: a key that loses its last member is gone.
+    call('ZADD', HISTORY, fence, table.concat({fence, since, ago(ended), how, kind, tag, who}, ' '))
     if before then
       call('ZREM', HISTORY, before)
     end
-    call('ZADD', HISTORY, fence, table.concat({fence, since, ago(ended), how, kind, tag, who}, ' '))
   end
+end
+if left < life_ms then
+  call('PEXPIREAT', HISTORY, string.format('%.0f', now_ms + life_ms))
 end
 local surplus = call('ZCARD', HISTORY) - limit
 if surplus > 0 then
   call('ZREM', HISTORY, unpack(call('ZRANGE', HISTORY, 0, surplus - 1)))
-end
-if left < life_ms then
-  call('PEXPIREAT', HISTORY, string.format('%.0f', now_ms + life_ms))
 end
 return {'N', RID, now_ms}

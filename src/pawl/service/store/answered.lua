@@ -21,6 +21,8 @@ if status == '' then
   call('DEL', KEYS[1])
   return {'A', RID, 1}
 end
+-- Takes nothing away: a server without memory then lets the rest pass.
+call('HDEL', KEYS[1], '')
 if left < life_ms then
   call('PEXPIREAT', KEYS[1], string.format('%.0f', now_ms + life_ms))
 end

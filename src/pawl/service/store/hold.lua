@@ -20,12 +20,6 @@ if not call('ZSCORE', MINE, token) and count >= most then
   return {'L', RID, count}
 end
 local expiry = string.format('%.0f', now_ms + life_ms)
-if #ended > 0 then
-  call('ZREM', MINE, unpack(ended))
-end
-if #old > 0 then
-  call('ZREM', INDEX, unpack(old))
-end
 call('ZADD', MINE, 'GT', expiry, token)
 call('ZADD', INDEX, 'GT', expiry, what)
 if mine_left < life_ms then
@@ -36,5 +30,16 @@ if index_left < life_ms then
 end
 if bound then
   call('HSET', SESSION, token, what)
+end
+-- Last: a key that loses its last member is gone. What is noted may be what had ended.
+for _, other in ipairs(ended) do
+  if other ~= token then
+    call('ZREM', MINE, other)
+  end
+end
+for _, other in ipairs(old) do
+  if other ~= what then
+    call('ZREM', INDEX, other)
+  end
 end
 return {'G', RID, now_ms}

@@ -2,8 +2,8 @@
 -- keys: session, sessions (of one client)
 -- args: id, rid
 -- returns: {'K', rid, now_ms, ttl_ms, {token, what, ...}} | {'S', rid} (there is no such session)
--- invariant: a session that ended is never opened again, and no expiry falls. Its first write is PEXPIREAT, which the
---   server lets pass when it is out of memory.
+-- invariant: a session that ended is never opened again, and no expiry falls. Its first write takes nothing away: a server
+--   without memory then lets the rest pass.
 local id = ARGV[1]
 local SESSION, SESSIONS = KEYS[1], KEYS[2]
 local held = call('HGETALL', SESSION)
@@ -23,6 +23,7 @@ if not ttl_ms then
   return {'S', RID}
 end
 local expiry = string.format('%.0f', now_ms + ttl_ms)
+call('HDEL', SESSION, '')
 if left < ttl_ms then
   call('PEXPIREAT', SESSION, expiry)
 end

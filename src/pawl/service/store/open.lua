@@ -14,9 +14,6 @@ local count = call('ZCOUNT', SESSIONS, '(' .. now, '+inf')
 if not call('ZSCORE', SESSIONS, id) and count >= most then
   return {'L', RID, count}
 end
-if #ended > 0 then
-  call('ZREM', SESSIONS, unpack(ended))
-end
 call('HSET', SESSION, 'ttl_ms', string.format('%.0f', ttl_ms))
 if left < ttl_ms then
   call('PEXPIREAT', SESSION, expiry)
@@ -24,5 +21,11 @@ end
 call('ZADD', SESSIONS, 'GT', expiry, id)
 if all_left < ttl_ms then
   call('PEXPIREAT', SESSIONS, expiry)
+end
+-- Last: a key that loses its last member is gone. This session may be one that had ended.
+for _, other in ipairs(ended) do
+  if other ~= id then
+    call('ZREM', SESSIONS, other)
+  end
 end
 return {'O', RID, now_ms}

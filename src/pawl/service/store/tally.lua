@@ -10,6 +10,8 @@ local mine_left, index_left = call('PTTL', MINE), call('PTTL', INDEX)
 call('ZCARD', MINE)
 call('ZCARD', INDEX)
 local there = call('HEXISTS', SESSION, 'ttl_ms')
+-- Takes nothing away: a server without memory then lets the rest pass.
+call('HDEL', SESSION, '')
 local expiry = string.format('%.0f', now_ms + life_ms)
 if #renewed > 0 and mine_left > 0 and mine_left < life_ms then
   call('PEXPIREAT', MINE, expiry)
@@ -17,12 +19,13 @@ end
 if #renewed > 0 and index_left > 0 and index_left < life_ms then
   call('PEXPIREAT', INDEX, expiry)
 end
-for _, token in ipairs(over) do
-  call('ZREM', MINE, token)
-  call('HDEL', SESSION, token)
-end
 for _, one in ipairs(renewed) do
   call('ZADD', MINE, 'XX', 'GT', expiry, one[1])
   call('ZADD', INDEX, 'XX', 'GT', expiry, one[2])
+end
+-- Last: a key that loses its last member is gone.
+for from = 1, #over, 1000 do
+  call('ZREM', MINE, unpack(over, from, math.min(from + 999, #over)))
+  call('HDEL', SESSION, unpack(over, from, math.min(from + 999, #over)))
 end
 return {'T', RID, now_ms, there}
