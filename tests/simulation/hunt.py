@@ -52,7 +52,7 @@ def _mutant(name: str, patches: Callable[[], list[Any]], change: Edit | None) ->
 
 def _all() -> dict[str, Mutant]:
     clients = {**of_one.CLIENTS, **of_several.CLIENTS, **of_cluster.CLIENTS}
-    scripts = {**of_one.SCRIPTS, **FUZZED, **of_several.SCRIPTS}
+    scripts = {**of_one.SCRIPTS, **FUZZED, **of_several.SCRIPTS, **of_cluster.SCRIPTS}
     unseen = {*of_one.UNSEEN, *of_several.UNSEEN}
     found = {name: _mutant(name, patches, None) for name, patches in clients.items()}
     found |= {

@@ -14,7 +14,7 @@ from pawl.testing.sim.network import token_of
 from pawl.topology.cluster import Address, read_ranges
 from pawl.transport.routing import Router
 
-__all__ = ["CLIENTS", "FAULTS", "WHERE"]
+__all__ = ["CLIENTS", "FAULTS", "SCRIPTS", "WHERE"]
 
 
 async def _loads_once(self: Router, timeout: float) -> None:
@@ -84,7 +84,33 @@ CLIENTS: dict[str, Callable[[], list[Any]]] = {
 }
 """Wrong clients and nodes: each a list of patches."""
 
+SCRIPTS: dict[str, tuple[str, str]] = {
+    "a downgrade takes the writer out before the reader is in": (
+        "    call('ZADD', NAME, digits(held.expiry), '1:' .. token)\n    call('ZREM', NAME, 'x:' .. token)\n",
+        "    call('ZREM', NAME, 'x:' .. token)\n    call('ZADD', NAME, digits(held.expiry), '1:' .. token)\n",
+    ),
+    "requests are forgotten before one is remembered": (
+        "  call('ZADD', SEEN, digits(now_ms + remember_ms), token)\n",
+        (
+            "  call('ZREMRANGEBYSCORE', SEEN, '-inf', digits(now_ms))\n"
+            "  call('ZADD', SEEN, digits(now_ms + remember_ms), token)\n"
+        ),
+    ),
+    "dead holders go before others are in": (
+        "  local cur = mint(#grants, fence, longest)\n",
+        (
+            "  for _, member in ipairs(state.dead) do\n    call('ZREM', NAME, member)\n  end\n"
+            "  local cur = mint(#grants, fence, longest)\n"
+        ),
+    ),
+}
+"""Scripts that a slot on its way stops after their first write."""
+
 WHERE: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = dict.fromkeys(CLIENTS, (("mutex",), ("cluster",)))
+WHERE |= {
+    name: ((family,), ("cluster",))
+    for name, family in zip(SCRIPTS, ("rwlock", "latch", "rwlock"), strict=True)
+}
 
 FAULTS: dict[str, tuple[str, ...]] = {
     "a redirected acquire is a new one": ("slot_move",),
@@ -92,5 +118,6 @@ FAULTS: dict[str, tuple[str, ...]] = {
     "a slot on its way is taken for a broken script": ("slot_half",),
     "a master serves what it gave away": ("slot_move",),
     "a node runs scripts on half of the keys": ("slot_half",),
+    **dict.fromkeys(SCRIPTS, ("slot_half",)),
 }
 """Which faults show it soonest."""

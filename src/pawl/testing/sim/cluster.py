@@ -17,7 +17,7 @@ from pawl.core.runtime import Call, Reply
 from pawl.testing.sim.node import Node
 from pawl.testing.sim.pair import Pair
 from pawl.testing.sim.store import Store
-from pawl.topology.cluster import SLOTS, Address, slot_of
+from pawl.topology.cluster import SLOTS, Address, first_key, slot_of
 from pawl.topology.endpoint import ClusterNodes, Endpoint
 from pawl.transport.routing import Asking
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["Cluster", "ClusterNode", "Shard"]
 
 PORT = 6379
+LEAVES, ARRIVES = 1, 2
 _SHARDS = 3
 _FAILOVERS = frozenset({"failover_synced", "failover_lagging", "shard_failover"})
 _RETRY = 0.05
@@ -51,7 +52,11 @@ class ClusterNode(Node):
             self.changed = False
             self.world.note(self.name, who, call.script.name, refusal)
             return refusal
-        return super().execute(who, call, rid, by_text=by_text)
+        self.store.moving = self.cluster.way_of(self, call)
+        try:
+            return super().execute(who, call, rid, by_text=by_text)
+        finally:
+            self.store.moving = 0
 
     def _publish(self, channel: bytes, text: bytes) -> int:
         got = super()._publish(channel, text)
@@ -195,6 +200,13 @@ class Cluster:
         elif self.shards[self.shard_of(slot)].master is node:
             return ""
         return f"MOVED {slot} {self._told(node, slot)}:{PORT}"
+
+    def way_of(self, node: Node, call: Call) -> int:
+        """Whether the slot of a call that a node serves leaves it (1), arrives there (2), or neither (0)."""
+        ends = self.moving.get(_slot_of(first_key(call.body)))
+        if ends is None:
+            return 0
+        return LEAVES if node is self.shards[ends[0]].master else ARRIVES
 
     def _half(self, node: Node, keys: Sequence[bytes], slot: int, target: Node) -> str:
         store = node.store

@@ -40,6 +40,9 @@ _TOPOLOGIES: dict[str, dict[str, float]] = {
 }
 """What the servers may be to each other, for each family."""
 
+_FORGETS = 160.0
+"""Seconds after which a latch has forgotten every request."""
+
 _CLUSTERS = 0.12
 """The share of the seeds with one server that have a cluster instead."""
 
@@ -94,13 +97,15 @@ def draw(
         primitive=family,
         topology=topology,
     )
-    return _of_masters(many, plan, span, ttl, aims, only) if topology.startswith("redlock") else plan
+    return _of_topology(many, plan, span, ttl, aims, only)
 
 
-def _of_masters(
+def _of_topology(
     rng: Random, plan: Plan, span: float, ttl: float, aims: Sequence[str], only: Sequence[str]
 ) -> Plan:
-    """What only several independent masters have: distances, loops of one client, and faults of their own."""
+    """What several masters have: distances, loops of one client, faults of their own; or what a cluster has."""
+    if not plan.topology.startswith("redlock"):
+        return _paused(plan, span)
     count = int(plan.topology.removeprefix("redlock"))
     # A lease that is over before a round trip is of no use to anybody.
     near, far = (0.0,) * count, min(rng.choice((0.02, 0.04, 0.08, 0.2)), ttl / 100)
@@ -120,6 +125,31 @@ def _of_masters(
         plan = replace(plan, faults=plan.faults[:keep] if more else plan.faults[: keep + 1])
     faults = tuple(sorted((*plan.faults, *more), key=lambda fault: fault.at))
     return replace(plan, clients=clients, far=drawn, fresh=fresh, faults=faults)
+
+
+def _paused(plan: Plan, span: float) -> Plan:
+    """In some runs, a time in the middle in which nobody does anything, until what is remembered of requests lapsed."""
+    # A generator of its own: what else the seed decides stays as it is.
+    rng = Random(f"pause of {plan.seed}")  # noqa: S311 - repeatable, on purpose
+    if (plan.topology, plan.primitive) != ("cluster", "latch") or rng.random() < 1 / 3:
+        return plan
+    seconds = round(_FORGETS + rng.random(), 3)
+    clients = tuple(
+        replace(
+            client,
+            workers=tuple(
+                (*steps[:half], replace(steps[half], rest=seconds + steps[half].rest), *steps[half + 1 :])
+                for steps in client.workers
+                if (half := rng.randrange(max(1, len(steps) // 2))) < len(steps)
+            ),
+        )
+        for client in plan.clients
+    )
+    later = [
+        replace(fault, at=round(fault.at % 1 * span / 2 + seconds, 4)) if rng.random() < 0.8 else fault
+        for fault in plan.faults
+    ]
+    return replace(plan, clients=clients, faults=tuple(sorted(later, key=lambda fault: fault.at)))
 
 
 def _kinds(rng: Random, only: Sequence[str], topology: str) -> list[str]:

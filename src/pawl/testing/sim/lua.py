@@ -105,8 +105,9 @@ class Interpreter:
         self._host.store = store
         try:
             found = self._run(
-                script, numkeys, home, store.now_us, store.drift_us, store.replica, store.no_memory, *words
-            )
+                script, numkeys, home, store.now_us, store.drift_us, store.replica, store.no_memory,
+                store.moving, *words,
+            )  # fmt: skip
         finally:
             self._host.store = None
         return self._done(store, found)
@@ -116,7 +117,9 @@ class Interpreter:
         home = self._home(store)
         self._host.store = store
         try:
-            found = self._command(home, store.now_us, store.drift_us, store.replica, store.no_memory, *words)
+            found = self._command(
+                home, store.now_us, store.drift_us, store.replica, store.no_memory, store.moving, *words
+            )
         finally:
             self._host.store = None
         return self._done(store, found)

@@ -180,6 +180,8 @@ class Node:
             text = str(refused.args[0])
             world.note(self.name, who, script.name, text)
             self.refused(script.name, text)
+            if store.changes != changes:
+                world.fail(f"{self.name} stopped {script.name} after its first write: {text}")
             return text
         except Unsupported as error:
             world.fail(f"{self.name} ran {script.name}: the node in memory does not have {error}")

@@ -110,7 +110,7 @@ class SimRuntime:
         self._tokens += 1
         task = self._world.current
         name = task.name if task is not None else "loop"
-        return f"{self._tokens}@{self._process.name}:{self._process.life}/{name}"
+        return f"{self._tokens:022}@{self._process.name}:{self._process.life}/{name}"
 
     def comer(self) -> tuple[Hashable, str]:
         """See ``Runtime``."""

@@ -43,6 +43,8 @@ class Store:
         changes: How many commands that may write were run.
         no_memory: True while the server is at its ``maxmemory``.
         replica: True while it refuses writes.
+        moving: Whether the present script's keys are in a slot that leaves this node of a cluster (1), arrives (2), or
+            neither (0). In a slot that leaves a command may only name keys that are there.
         home: The same keys as Lua has them, once a script ran.
         stale: Keys of which Lua does not know yet what happened to them.
         touched: Keys that were changed since somebody who takes note of changes looked at them, and took them out.
@@ -65,6 +67,7 @@ class Store:
         self.changes: int = 0
         self.no_memory: bool = False
         self.replica: bool = False
+        self.moving: int = 0
         self.home: Any = None
         self.stale: set[bytes] = set()
         self.touched: set[bytes] = set()

@@ -14,10 +14,11 @@ end
 local floor, format, upper, sub, match, huge = math.floor, string.format, string.upper, string.sub, string.match, math.huge
 local OK = {ok = 'OK'}
 local NO_MEMORY = "OOM command not allowed when used memory > 'maxmemory'."
+local NOT_HERE = 'ERR Script attempted to access a non local key in a cluster node'
 local READ_ONLY = "READONLY You can't write against a read only replica."
 
 -- Of the present script or command: the keys, its time, and what it may do.
-local data, expires, now_us, now_ms, slip_us, drift_us, replica, no_memory
+local data, expires, now_us, now_ms, slip_us, drift_us, replica, no_memory, moving
 local declared, dirty, changes, failure
 local out, noted
 

@@ -46,11 +46,34 @@ local WRITES = {
   HINCRBY = 'fills', HSET = 'fills', HSETNX = 'fills', LPUSH = 'fills', SET = 'fills', ZADD = 'fills',
 }
 
+-- Commands that have no key, and those whose arguments all are keys; of the others the first one is.
+local KEYLESS, ALL_KEYS = {TIME = true, INFO = true, PUBLISH = true}, {DEL = true, EXISTS = true}
+
+-- The rule of a node of a cluster whose slot is on its way. From where it goes (1), a command may name only keys that are
+-- there, also to read them, and also if this very script deleted them: whoever asks for another is sent on. Where it goes
+-- to (2), that holds for commands that name several.
+local function check_place(name, ...)
+  if KEYLESS[name] then
+    return
+  end
+  local count = ALL_KEYS[name] and select('#', ...) or 1
+  for i = 1, count do
+    local key = text((select(i, ...)))
+    local gone = not data[key] or (expires[key] and expires[key] < now_ms)
+    if gone and (moving == 1 or count > 1) then
+      refuse(NOT_HERE)
+    end
+  end
+end
+
 local function call(name, ...)
   local command = C[name]
   if not command then
     name = upper(name)
     command = C[name] or unsupported('the command ' .. name)
+  end
+  if moving ~= 0 then
+    check_place(name, ...)
   end
   local writes = WRITES[name]
   if writes then
@@ -116,16 +139,16 @@ local function answered(ok, reply)
   return unpack(head, 1, words + 2)
 end
 
-local function begin(home, at_us, drift, is_replica, is_full)
+local function begin(home, at_us, drift, is_replica, is_full, on_its_way)
   data, expires = home.data, home.expires
   now_us, now_ms, slip_us, drift_us = at_us, floor(at_us / 1000), -drift, drift
-  replica, no_memory = is_replica, is_full
+  replica, no_memory, moving = is_replica, is_full, on_its_way
   dirty, changes, failure = false, 0, nil
   out, noted = {false, false}, 2
 end
 
-local function run(script, numkeys, home, at_us, drift, is_replica, is_full, ...)
-  begin(home, at_us, drift, is_replica, is_full)
+local function run(script, numkeys, home, at_us, drift, is_replica, is_full, on_its_way, ...)
+  begin(home, at_us, drift, is_replica, is_full, on_its_way)
   local keys, args, words = {}, {}, {...}
   declared = {}
   for i = 1, numkeys do
@@ -139,8 +162,8 @@ local function run(script, numkeys, home, at_us, drift, is_replica, is_full, ...
 end
 
 -- One command that no script runs.
-local function command(home, at_us, drift, is_replica, is_full, ...)
-  begin(home, at_us, drift, is_replica, is_full)
+local function command(home, at_us, drift, is_replica, is_full, on_its_way, ...)
+  begin(home, at_us, drift, is_replica, is_full, on_its_way)
   declared = nil
   return answered(pcall(call, ...))
 end
