@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import pawl
+from pawl.core.faults import classify, to_error
 from pawl.testing import Server
 from tests.faults.rig import Colour
 from tests.pace import pace
@@ -154,3 +155,34 @@ def test_a_db_that_the_server_does_not_have(server: Server, colour: Colour) -> N
     client = colour.connect(f"redis://127.0.0.1:{server.port}/9999")
     with pytest.raises(pawl.NotSupported, match=r"(?i)db index"):
         client.lock().acquire(2)
+
+
+def test_a_server_that_says_ok_to_everything(stub: Callable[..., Stub], colour: Colour) -> None:
+    polite = stub(lambda data: b"+OK\r\n" * data.count(b"*"))
+    text = refused(colour, f"redis://127.0.0.1:{polite.port}", pawl.BackendUnavailable)
+    assert "does not speak the Redis protocol" in text
+    assert "object has no attribute" not in text
+
+
+REFUSALS = [
+    "LOADING Redis is loading the dataset in memory",
+    "BUSY Redis is busy running a script",
+    "MASTERDOWN Link with MASTER is down",
+    "CLUSTERDOWN The cluster is down",
+    "TRYAGAIN Multiple keys request during rehashing of slot",
+    "READONLY You can't write against a read only replica.",
+    "OOM command not allowed when used memory > 'maxmemory'.",
+    "NOPERM this user has no permissions to run the 'hello' command",
+    "ERR max number of clients reached",
+]
+
+
+@pytest.mark.parametrize("words", REFUSALS)
+def test_a_refusal_means_the_same_in_the_greeting(
+    words: str, stub: Callable[..., Stub], colour: Colour
+) -> None:
+    """Also a moment that passes is one there: it is not told at once as an error of a script."""
+    busy = stub(lambda data: f"-{words}\r\n".encode() * data.count(b"*"))
+    client = colour.connect(f"redis://127.0.0.1:{busy.port}")
+    with pytest.raises(type(to_error(classify(words), "n", "acquire"))):
+        client.lock(unavailable_after=0.2).acquire(5)

@@ -10,6 +10,7 @@ import pytest
 import pawl
 from pawl.core.claim import TOMB_MS
 from pawl.core.endings import end_block, extend, release_or_raise
+from pawl.core.faults import passes, to_error
 from pawl.core.runtime import Fault, FaultKind, Reply
 from pawl.model import LeaseState, Release
 from tests.unit.scripted import (
@@ -280,3 +281,12 @@ def test_beats_far_from_the_end_cost_nothing() -> None:
     rig.upkeep(held())
     assert rig.sent == ["acquire", "renew"], "in the ordinary rhythm"
     assert lease.valid_until == pytest.approx(START + 10.0 + 30.0 - 0.302)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in FaultKind if not passes(kind) and kind != "closed"])
+def test_a_release_that_was_refused_names_the_cause(kind: FaultKind) -> None:
+    fault = Fault(kind, "so says the server")
+    rig = Rig(held(), fault)
+    with pytest.raises(type(to_error(fault, "n", "release")), match="so says the server") as caught:
+        run(release_or_raise(rig.engine, rig.acquire()))
+    assert "is free within 30 s" in str(caught.value)

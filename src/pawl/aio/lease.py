@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import TracebackType
 from typing import Self
 
@@ -10,6 +11,7 @@ from pawl.core import endings
 from pawl.core.lease import BaseLease, LossSignal
 from pawl.core.options import Seconds, check_ttl
 from pawl.core.quick import hand_on
+from pawl.errors import NotSupported
 from pawl.model import Release
 
 __all__ = ["AsyncLease", "AsyncLost", "AsyncWriteLease"]
@@ -32,13 +34,21 @@ class AsyncLost(LossSignal):
         return await self._wait(timeout)
 
 
+def _check_home(lease: BaseLease, doing: str) -> None:
+    """Raise ``NotSupported`` in another event loop than the lease's: what it would wait for belongs to that one."""
+    home = getattr(lease._engine.runtime, "loop", None)
+    if home is not None and home is not asyncio.get_running_loop():
+        text = "it was acquired in another event loop; do that there (asyncio.run_coroutine_threadsafe)"
+        raise NotSupported(f"{doing} {lease.name!r}: {text}", name=lease.name)
+
+
 class AsyncLease(BaseLease):
     """A grant that its owner may rely on until ``valid_until``; an async context manager that releases at its end.
 
     While a task is inside ``async with``, a loss cancels it at its next await, and the block raises ``LeaseLost``.
     """
 
-    __slots__ = ("_scopes",)
+    __slots__ = ()
 
     @property
     def lost(self) -> AsyncLost:
@@ -56,7 +66,9 @@ class AsyncLease(BaseLease):
             NotHeld: It is lost or released.
             ConfigurationError: ttl can never work.
             BackendError: The server could not be asked.
+            NotSupported: This is another event loop than that which acquired it.
         """
+        _check_home(self, "extend")
         await endings.extend(self._engine, self, check_ttl(ttl))
 
     async def release(self) -> None:
@@ -64,8 +76,10 @@ class AsyncLease(BaseLease):
 
         Raises:
             NotHeld: It was lost or released before; nothing was touched.
-            BackendUnavailable: The server did not answer; the ttl frees the name at the latest.
+            BackendError: The server did not answer, or refused; the ttl frees the name at the latest.
+            NotSupported: This is another event loop than that which acquired it; nothing was touched.
         """
+        _check_home(self, "release")
         place = self._tenure.place
         if (self._tenure.behind if place is None else place.sleepers) and hand_on(self._engine, self):
             return

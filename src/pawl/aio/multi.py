@@ -56,7 +56,7 @@ class AsyncMultiLease(BaseMultiLease):
 
         Raises:
             NotHeld: One was lost, or all were released before.
-            BackendUnavailable: The server did not answer for one; its ttl frees the name at the latest.
+            BackendError: The server did not answer for one, or refused; its ttl frees the name at the latest.
         """
         await multi.release_all_or_raise(self._engine, self)
 

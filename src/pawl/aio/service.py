@@ -87,7 +87,7 @@ class AsyncLockService:
 
         Raises:
             NotHeld: It holds nothing of the name here, or lost it; nothing was touched.
-            BackendUnavailable: The server did not answer; the ttl frees the name at the latest.
+            BackendError: The server did not answer, or refused; the ttl frees the name at the latest.
         """
         await self._book.take(name, identifier).release()
 

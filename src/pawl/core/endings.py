@@ -23,7 +23,7 @@ from pawl.core.runtime import Call, Fault, Reply
 from pawl.core.tenure import Tenure, loss_from
 from pawl.core.validity import to_ms, valid_until
 from pawl.core.votes import ask_to_leave, renew_one
-from pawl.errors import BackendUnavailable, ConfigurationError, LeaseLost, NotHeld, NotSupported, PawlError
+from pawl.errors import ConfigurationError, LeaseLost, NotHeld, NotSupported, PawlError
 from pawl.model import LeaseState, LossReason, Release
 
 if TYPE_CHECKING:
@@ -146,13 +146,14 @@ def tell(lease: BaseLease, outcome: Release) -> None:
 
     Raises:
         NotHeld: It was lost or released before.
-        BackendUnavailable: The server did not answer; the ttl frees the name at the latest.
+        BackendError: The server did not answer, or refused; the ttl frees the name at the latest.
     """
     if outcome is Release.LOST:
         raise NotHeld(f"release {lease.name!r}: {lease._loss()}", name=lease.name)
     if outcome is Release.UNKNOWN:
-        text = f"release {lease.name!r}: the server did not answer; the name is free within {lease.ttl:g} s"
-        raise BackendUnavailable(text, name=lease.name)
+        cls, why = lease._tenure.unsure
+        text = why or f"release {lease.name!r}: the server did not answer"
+        raise cls(f"{text}; the name is free within {lease.ttl:g} s", name=lease.name)
 
 
 async def end_block(engine: Engine, lease: BaseLease, error: BaseException | None) -> None:
@@ -234,6 +235,7 @@ def _unknown(engine: Engine, tenure: Tenure, error: Exception) -> Release:
     log.warning(
         "release of %r: outcome unknown (%s); its ttl frees it", name, error, extra={"pawl_name": name}
     )
+    tenure.doubt(error)
     engine.depart_from(tenure, barred=True)
     return Release.UNKNOWN
 

@@ -27,7 +27,6 @@ from pawl.core.runtime import Call, Fault, Reply
 from pawl.core.validity import valid_until
 from pawl.errors import (
     AcquireTimeout,
-    BackendUnavailable,
     LeaseLost,
     NotAcquired,
     NotHeld,
@@ -311,7 +310,7 @@ async def release_all_or_raise(engine: Engine, multi: BaseMultiLease) -> None:
 
     Raises:
         NotHeld: One was lost, or all were released before.
-        BackendUnavailable: The server did not answer for one; its ttl frees the name at the latest.
+        BackendError: The server did not answer for one, or refused; its ttl frees the name at the latest.
     """
     outcomes = await release_all(engine, multi)
     for lease, outcome in outcomes:
@@ -319,8 +318,9 @@ async def release_all_or_raise(engine: Engine, multi: BaseMultiLease) -> None:
             raise NotHeld(f"release {multi.name!r}: {lease._loss()}", name=lease.name)
     for lease, outcome in outcomes:
         if outcome is Release.UNKNOWN:
-            text = f"release {multi.name!r}: the server did not answer; {lease.name!r} is free within {lease.ttl:g} s"
-            raise BackendUnavailable(text, name=lease.name)
+            cls, why = lease._tenure.unsure
+            text = why or f"release {multi.name!r}: the server did not answer"
+            raise cls(f"{text}; {lease.name!r} is free within {lease.ttl:g} s", name=lease.name)
 
 
 async def end_all(engine: Engine, multi: BaseMultiLease, error: BaseException | None) -> None:

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
+from pawl.errors import BackendError, BackendUnavailable, NotSupported
 from pawl.model import LeaseState, LossReason
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from pawl.core.options import LockOptions
     from pawl.core.primitive import OrderedPrimitive, Primitive
     from pawl.core.runtime import Call, Reply
+    from pawl.errors import PawlError
 
 __all__ = ["Tenure", "loss_from"]
 
@@ -62,6 +64,7 @@ class Tenure:
         spot: Which claims may follow it in strict order (see ``runs``); ``""``: none.
         behind: Whose tickets stand directly behind it in strict order.
         spent: Whose tickets were served from it, and are still queued on the server.
+        unsure: Why nobody knows whether its release came to the server: an error's class and words, if it had any.
         degraded: What it is instead of a lease of the server: ``"local"``, ``"open"``; ``""``: it is one.
     """
 
@@ -82,6 +85,7 @@ class Tenure:
     unanswered: bool = False
     quorum: Granted | None = None
     seen: tuple[object, ...] = ()
+    unsure: tuple[type[PawlError], str] = (BackendUnavailable, "")
     degraded: str = ""
     spot: str = ""
     behind: deque[str] | None = None
@@ -130,6 +134,11 @@ class Tenure:
         self.valid_until = max(self.valid_until, valid_until)
         self.state = LeaseState.HELD
         self.failures = 0
+
+    def doubt(self, error: Exception) -> None:
+        """Keep what its release ended with, without the frames that an error keeps."""
+        kind = type(error) if isinstance(error, (BackendError, NotSupported)) else BackendUnavailable
+        self.unsure = kind, str(error)
 
     def leave(self, tomb_ms: int, close_ms: int, look: int = 0) -> Call:
         """The call that gives it back, with all that was served from it.

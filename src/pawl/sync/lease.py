@@ -62,7 +62,7 @@ class Lease(BaseLease):
 
         Raises:
             NotHeld: It was lost or released before; nothing was touched.
-            BackendUnavailable: The server did not answer; the ttl frees the name at the latest.
+            BackendError: The server did not answer, or refused; the ttl frees the name at the latest.
         """
         try:
             place = self._tenure.place

@@ -50,7 +50,7 @@ class MultiLease(BaseMultiLease):
 
         Raises:
             NotHeld: One was lost, or all were released before.
-            BackendUnavailable: The server did not answer for one; its ttl frees the name at the latest.
+            BackendError: The server did not answer for one, or refused; its ttl frees the name at the latest.
         """
         run(multi.release_all_or_raise(self._engine, self))
 

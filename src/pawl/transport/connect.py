@@ -240,6 +240,29 @@ def asks_again(endpoint: Endpoint, fault: Fault) -> bool:
     return fault.kind is FaultKind.DENIED and "credential_provider" in endpoint.settings
 
 
+_NOT_READ = (AttributeError, TypeError, KeyError, IndexError)
+"""What redis-py raises when it looks for something in an answer that is none of a Redis."""
+
+_WORDS: tuple[tuple[type[Exception], str], ...] = (
+    (redis.exceptions.MasterDownError, "MASTERDOWN"),
+    (redis.exceptions.ClusterDownError, "CLUSTERDOWN"),
+    (redis.exceptions.TryAgainError, "TRYAGAIN"),
+    (redis.exceptions.MovedError, "MOVED"),
+    (redis.exceptions.AskError, "ASK"),
+    (redis.exceptions.OutOfMemoryError, "OOM"),
+    (redis.ReadOnlyError, "READONLY"),
+)
+"""Errors of redis-py whose text lacks the first word of the server's."""
+
+
+def _words_of(error: BaseException) -> str:
+    """The server's own words, as far as redis-py leaves them."""
+    if isinstance(error, _NOT_READ):
+        return "its answers are not those of a Redis server"
+    word = next((f"{word} " for cls, word in _WORDS if isinstance(error, cls)), "")
+    return word + (str(error) or type(error).__name__)
+
+
 def fault_of(error: BaseException, shown: str) -> Fault:  # noqa: PLR0911 - one return for each cause
     """What an error of the connect or handshake means.
 
@@ -247,11 +270,12 @@ def fault_of(error: BaseException, shown: str) -> Fault:  # noqa: PLR0911 - one 
         error: What redis-py, the system or TLS raised.
         shown: The address, without credentials.
     """
-    text = str(error) or type(error).__name__
+    text = _words_of(error)
     where = f"{shown}: {text}"
     if isinstance(error, (redis.AuthenticationError, NoPermissionError)):
         return Fault(FaultKind.DENIED, where, final=True)
-    if isinstance(error, redis.InvalidResponse) or "Protocol error" in text or "Protocol Error" in text:
+    garbled = isinstance(error, (redis.InvalidResponse, *_NOT_READ))
+    if garbled or "Protocol error" in text or "Protocol Error" in text:
         return Fault(FaultKind.NOT_REDIS, where, final=True)
     if _has_cause(error, ssl.SSLError) or "SSL" in text:
         hint = "TLS failed (is the port plain, or the certificate unknown?)"

@@ -101,6 +101,8 @@ class Greeting:
             if fault.kind is FaultKind.DENIED:
                 return
             raise fault
+        if not (_is_map(reply) or _is_list(reply)):
+            raise Fault(FaultKind.NOT_REDIS, f"{self.shown}: it answers HELLO with {reply!r:.40}", final=True)
         facts = _facts(reply)
         version = facts.get("version", "")
         found = re.match(r"(\d+)\.(\d+)", version)
