@@ -16,7 +16,15 @@ import redis.asyncio
 from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
 from redis.credentials import CredentialProvider
-from redis.exceptions import NoPermissionError
+from redis.exceptions import (
+    AskError,
+    ClusterDownError,
+    MasterDownError,
+    MovedError,
+    NoPermissionError,
+    OutOfMemoryError,
+    TryAgainError,
+)
 from redis.retry import Retry
 
 from pawl.core.faults import classify
@@ -244,12 +252,12 @@ _NOT_READ = (AttributeError, TypeError, KeyError, IndexError)
 """What redis-py raises when it looks for something in an answer that is none of a Redis."""
 
 _WORDS: tuple[tuple[type[Exception], str], ...] = (
-    (redis.exceptions.MasterDownError, "MASTERDOWN"),
-    (redis.exceptions.ClusterDownError, "CLUSTERDOWN"),
-    (redis.exceptions.TryAgainError, "TRYAGAIN"),
-    (redis.exceptions.MovedError, "MOVED"),
-    (redis.exceptions.AskError, "ASK"),
-    (redis.exceptions.OutOfMemoryError, "OOM"),
+    (MasterDownError, "MASTERDOWN"),
+    (ClusterDownError, "CLUSTERDOWN"),
+    (TryAgainError, "TRYAGAIN"),
+    (MovedError, "MOVED"),
+    (AskError, "ASK"),
+    (OutOfMemoryError, "OOM"),
     (redis.ReadOnlyError, "READONLY"),
 )
 """Errors of redis-py whose text lacks the first word of the server's."""

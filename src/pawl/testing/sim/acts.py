@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from pawl.core import election
+from pawl.errors import AcquireTimeout
 from pawl.model import Leader
 from pawl.testing.sim.world import Cancelled
 
@@ -51,9 +52,33 @@ async def inside(member: Member, task: Task, act: str, number: int, lock: Any, l
         await writer.release()
         if error is not None:
             raise error
+    elif act.startswith("cross:"):
+        await _cross(member, task, act, number, lease)
     elif act.startswith("extend:"):
         member._do(task, "extend")
         await lease.extend(float(act[7:]))
+
+
+async def _cross(member: Member, task: Task, act: str, number: int, lease: Any) -> None:
+    """Take another lock inside of one, which somebody else may do the other way round."""
+    _, other, seconds = act.split(":")
+    oracle, waiting = member.sim.oracle, (member.process, task)
+    oracle.crossing[waiting] = lease, number, int(other), member.sim.world.now
+    try:
+        inner = await member.locks[int(other)].acquire(float(seconds))
+    except AcquireTimeout:
+        oracle.no_circle(waiting)
+        raise
+    finally:
+        del oracle.crossing[waiting]
+    member._granted(task, int(other), inner)
+    member.sim.recorder.ended(inner)
+    await inner.release()
+
+
+async def _force(member: Member, step: Operation, _: Any) -> None:
+    _, name, _ = member.sim.plan.locks[step.lock]
+    await member.client.force_release(name, reason="an operator of the simulator")
 
 
 async def _inspect(member: Member, step: Operation, lock: Any) -> None:
@@ -101,6 +126,7 @@ async def _reset(_: Member, __: Operation, lock: Any) -> None:
 
 
 DONE: dict[str, Callable[[Member, Operation, Any], Awaitable[None]]] = {
+    "force": _force,
     "inspect": _inspect,
     "observe": _observe,
     "count": _count,

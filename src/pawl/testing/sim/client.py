@@ -70,16 +70,20 @@ class SimClient(AsyncClient):
         runtime: The runtime.
         redlock: How several independent masters are treated; None with one server.
         on_lost: Told of each loss.
+        sessions: Seconds after which a waiter looks for a cycle; 0: it publishes no session.
     """
 
-    def __init__(self, runtime: SimRuntime, redlock: RedlockOptions | None, on_lost: Told) -> None:
+    def __init__(
+        self, runtime: SimRuntime, redlock: RedlockOptions | None, on_lost: Told, sessions: float = 0.0
+    ) -> None:
         self.__dict__.update(_like(tuple(node.name for node in runtime.servers), redlock).__dict__)
         self._engines = {}
         self._observers = []
         self._book = Book()
         self.on_lost: Told = on_lost
         self.runtime: SimRuntime = runtime
-        self.engine: Engine = Engine(runtime, self)
+        setup = self._settings.setup if sessions else None
+        self.engine: Engine = Engine(runtime, self, setup and setup._replace(deadlock_after=sessions))
         self.engine.quorum = redlock
 
     def _engine(self) -> Engine:

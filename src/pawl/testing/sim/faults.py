@@ -364,7 +364,13 @@ def _cluster_down(sim: Simulation, fault: Fault, _: list[Any]) -> None:
         cluster.down_until = max(cluster.down_until, sim.world.now + fault.last)
 
 
+def _one_reply(sim: Simulation, fault: Fault, _: list[Any]) -> None:
+    name = sim.names[fault.client or 0]
+    sim.network.swallow[name] = sim.network.swallow.get(name, 0) + 1
+
+
 _DONE: dict[str, Callable[[Simulation, Fault, list[Any]], None]] = {
+    "one_reply": _one_reply,
     "delay": _delay,
     "reset": _reset,
     "stall": _stall,

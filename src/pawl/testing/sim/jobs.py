@@ -14,15 +14,16 @@ from pathlib import Path
 from typing import Any
 
 from pawl.testing.sim.campaign import Report, simulate
-from pawl.testing.sim.plan import FAULTS, OPERATIONS
+from pawl.testing.sim.drawing import draw
+from pawl.testing.sim.plan import FAULTS, OPERATIONS, Plan
 
 __all__ = ["add_to_file", "simulate_in_parts"]
 
 _PART = 250
 
 
-def _part(seeds: range, smallest: bool) -> Report:  # noqa: FBT001 - sent to another process
-    return simulate(seeds, smallest=smallest)
+def _part(seeds: range, smallest: bool, drawn: Callable[[int], Plan]) -> Report:  # noqa: FBT001 - sent to another process
+    return simulate(seeds, smallest=smallest, drawn=drawn)
 
 
 def _end_at_interrupt() -> None:
@@ -50,6 +51,7 @@ def simulate_in_parts(
     smallest: bool = True,
     most_findings: int = 5,
     progress: Callable[[Report], object] | None = None,
+    drawn: Callable[[int], Plan] = draw,
 ) -> Report:
     """Run seeds in several processes; each seed gives what it gives in one.
 
@@ -59,6 +61,7 @@ def simulate_in_parts(
         smallest: Whether to look for the smallest plan of each that fails; default True.
         most_findings: After how many that fail to begin nothing more; default 5.
         progress: Told of the report now and then.
+        drawn: Makes a plan of a seed; a function of a module.
 
     Returns:
         The report, by number of the seeds that failed; its seconds are those of all processes together.
@@ -71,7 +74,7 @@ def simulate_in_parts(
         )
         with _interrupts_ignored():
             parts = range(0, len(seeds), size)
-            under_way = [pool.submit(_part, seeds[at : at + size], smallest) for at in parts]
+            under_way = [pool.submit(_part, seeds[at : at + size], smallest, drawn) for at in parts]
         held.callback(pool.shutdown, wait=False, cancel_futures=True)
         for done in as_completed(under_way):
             report.merge(done.result())

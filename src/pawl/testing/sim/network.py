@@ -73,6 +73,7 @@ class Network:
         faults: Faults that are on: name to (process or "" for all, chance).
         count: Told of each fault that struck a request: its name and the operation that it struck.
         refused: Told of each reply "not yours" that reached its client: process and call.
+        swallow: How many replies of a process are to be lost, the next ones.
         muddled: Tokens that were given back by requests that came twice, and of which a reply was lost: the sender
             sees one request and one reply, and cannot tell the first from the second.
     """
@@ -87,6 +88,7 @@ class Network:
         self.count: Callable[[str, str], object] = _deaf
         self.refused: Callable[[Process, Call], object] = _deaf
         self.muddled: set[str] = set()
+        self.swallow: dict[str, int] = {}
 
     def delay(self) -> float:
         """How long one message takes."""
@@ -297,6 +299,11 @@ class Link:
 
     def _reply(self, request: Request, rid: int, reply: Any) -> None:
         network, name = self.network, self.process.name
+        if network.swallow.get(name):
+            network.swallow[name] -= 1
+            network.count("one_reply", request.operation)
+            network.world.note(name, "lost the reply to", request.call.script.name, token_of(request.call))
+            return
         if network.faults and (
             network.struck("reply_loss", name, request.operation)
             or network.struck("cut_in", name, request.operation)

@@ -31,6 +31,13 @@ _TOLD_WITHIN = (
     0.6  # a thread that makes a connection cannot do anything else for a quarter of a second, or two
 )
 _TOLD_AGAIN = 1.5
+_TAKEN_WITHIN = 1.75
+"""A session tells of a hold once it is a second old, and the answer brings the word of an operator."""
+
+_ASKED_AGAIN = 2.0
+"""Where that very answer may be lost."""
+
+_CIRCLE_WITHIN = 3.0
 _REPLICAS_ANSWER = (
     1.0  # what is asked together with replicas is heard once they have answered, too, or not in time
 )
@@ -46,9 +53,10 @@ class Oracle:
         world: The run.
         fleet: The servers.
         longest: The longest life in seconds that any lease of the run asks for.
+        lone: Whether nothing breaks but single replies that are lost, seldom enough: then no lease is lost.
     """
 
-    def __init__(self, world: World, fleet: Fleet, longest: float) -> None:
+    def __init__(self, world: World, fleet: Fleet, longest: float, *, lone: bool = False) -> None:
         self.world = world
         self.fleet = fleet
         self.beliefs: dict[str, list[Belief]] = {}
@@ -57,11 +65,15 @@ class Oracle:
         self.counts: Counter[str] = Counter()
         self.lost: dict[str, Owner] = {}
         self.muddled: set[str] = set()
+        self.lone = lone
+        self.taken: set[str] = set()
         self._longest = longest
+        self.crossing: dict[tuple[Process, Any], tuple[BaseLease, int, int, float]] = {}
         self.watches: dict[Node, Watch] = {}
         for node in fleet.nodes:
             watch = self.watches[node] = self._watch(node)
             node.judge, node.refused = watch.ran, watch.refused
+            watch.forced = self.forced
 
     def _watch(self, node: Node) -> Watch:
         touched, cluster = self.fleet.asks_replicas, self.fleet.cluster
@@ -170,6 +182,8 @@ class Oracle:
 
     def told(self, key: str, lease: BaseLease, process: Process) -> None:
         """Judge a loss at the moment in which its owner is told."""
+        if self.lone and lease._tenure.token not in self.taken:
+            self.world.fail(f"lone: {_told_lease(lease)} of {key!r} was lost, and one reply at a time was")
         self.lost[key] = _owner(lease, process)
         self.counts["lost"] += 1
         late = process.clock.boot() - lease._tenure.valid_until
@@ -189,6 +203,37 @@ class Oracle:
             for belief in beliefs:
                 if belief.process is process and belief.lease._tenure.token == token and belief.holds():
                     self.world.fail(f"loss: {_told(belief)} of {key!r} goes on although the server said no")
+
+    def forced(self, token: str) -> None:
+        """An operator took a name from a token: whoever relies on it for a second from here on hears of it."""
+        self.counts["taken by an operator"] += 1
+        self.taken.add(token)
+        within = _TAKEN_WITHIN + (_ASKED_AGAIN if self.lone else 0.0)
+        for times in (1, 2, 4):
+            self.world.at(self.world.now + times * within, self._still_relied_on, (token, within))
+
+    def _still_relied_on(self, item: tuple[str, float]) -> None:
+        token, within = item
+        for key, beliefs in self.beliefs.items():
+            for belief in beliefs:
+                tenure = belief.lease._tenure
+                since = belief.process.clock.boot() - tenure.granted_at
+                if tenure.token == token and belief.holds() and since > within:
+                    self.world.fail(
+                        f"force: {_told(belief)} of {key!r} goes on after {since:.3f} s of its own, though an operator"
+                        " took the name"
+                    )
+
+    def no_circle(self, waiting: tuple[Process, Any]) -> None:
+        """Somebody waited in vain: judge whether it was for somebody that waited for it all the time."""
+        lease, held, wanted, since = self.crossing[waiting]
+        for other, (its_lease, its_own, its_wish, its_since) in self.crossing.items():
+            both = (its_own, its_wish) == (wanted, held) and lease._tenure.live and its_lease._tenure.live
+            if both and self.world.now - max(since, its_since) > _CIRCLE_WITHIN:
+                self.world.fail(
+                    f"deadlock: {waiting[0].name}/{waiting[1].name} and {other[0].name}/{other[1].name} wait for each"
+                    f" other since {max(since, its_since):.3f} s, and neither was told"
+                )
 
     def ended(self, lease: BaseLease, error: BaseException) -> None:
         """Judge the end of a lease that its owner is told was no release: O4, a resent release is still one."""

@@ -82,11 +82,11 @@ class Operation:
     Attributes:
         lock: Which lock of the plan.
         how: ``acquire``, ``try`` or ``inspect``; ``observe`` an election; ``count`` down, ``wait`` at or ``reset`` a
-            latch or barrier.
+            latch or barrier; ``force``: take a name from its holder, as an operator.
         timeout: Seconds to wait; None for ever.
         hold: Seconds of the body.
         body: What the body does besides: ``extend:<ttl>``, ``again`` (re-entry), ``downgrade``, ``upgrade``, ``blind``
-            (it does not look at the lease until its end).
+            (it does not look at the lease until its end), ``cross:<lock>:<seconds>`` (it takes another lock inside).
         end: ``release``, ``block`` (the end of a ``with``), ``drop`` (the lease is garbage) or ``pass_on`` (detached,
             then adopted by whoever comes first).
         rest: Seconds before the next step.
@@ -169,6 +169,7 @@ class Plan:
         topology: One of ``TOPOLOGIES``.
         far: By how many seconds a message to each of several masters takes longer, one way.
         fresh: Whether masters that are young count when a client of several first sees them.
+        sessions: Seconds after which a waiter looks for a cycle; 0: clients publish no sessions.
     """
 
     seed: int
@@ -183,6 +184,7 @@ class Plan:
     topology: str = "single"
     far: tuple[float, ...] = ()
     fresh: bool = False
+    sessions: float = 0.0
 
     def to_json(self) -> str:
         """The plan as text."""

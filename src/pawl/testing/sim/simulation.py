@@ -60,7 +60,10 @@ class Simulation:
         self.world: World = World(plan.seed)
         self.network: Network = Network(self.world, plan.base, plan.tail)
         self.fleet: Fleet = Fleet(self.world, plan, edit)
-        self.oracle: Oracle = Oracle(self.world, self.fleet, plan.longest_ttl())
+        lone = all(fault.kind == "one_reply" for fault in plan.faults)
+        self.oracle: Oracle = Oracle(
+            self.world, self.fleet, plan.longest_ttl(), lone=lone and plan.sessions > 0
+        )
         self.liveness: Liveness = Liveness(self.world, self.fleet, plan.longest_ttl())
         self.liveness.patient = not any(options.get("unavailable_after") for _, _, options in plan.locks)
         self.network.count = self._struck

@@ -100,6 +100,7 @@ class Watch:
         self._votes: dict[bytes, tuple[tuple[bytes, ...], Vote]] = {}
         self._gone: dict[str, int] = {}
         self.freed: set[str] = set()
+        self.forced: Callable[[str], object] = str
 
     def ran(self, call: Call, words: list[bytes], reply: Reply, *, changed: bool) -> None:
         """Judge one script run."""
@@ -122,10 +123,22 @@ class Watch:
         elif family == "share":
             self._share(script.name, keys, args, reply)
         else:
-            self._expiring(keys)
-            if script.name == "touch" and keys[0] in self._mutexes:
-                parts = self._mutexes[keys[0]][0]
-                self._mutexes[keys[0]] = parts, take_mutex(self._store_of(keys[0]), parts)
+            self._other(script.name, keys, args, reply, changed=changed)
+
+    def _other(
+        self, script: str, keys: tuple[bytes, ...], args: list[bytes], reply: Reply, *, changed: bool
+    ) -> None:
+        if script == "force":
+            if reply[0] == b"R" and changed:
+                # What its holder believes is out of date, as after a key that was deleted.
+                self.node.lost_memory_at = self.world.now
+                self.refresh()
+                self.forced(args[0].decode())
+            return
+        self._expiring(keys)
+        if script == "touch" and keys[0] in self._mutexes:
+            parts = self._mutexes[keys[0]][0]
+            self._mutexes[keys[0]] = parts, take_mutex(self._store_of(keys[0]), parts)
 
     def refused(self, script: str, text: str) -> None:
         """Judge a script that the server refused: what renews or ends a lease passes without memory."""

@@ -1,0 +1,62 @@
+"""Crowds: an operator's word and a circle of waiters at every place of a local run, and single lost replies."""
+
+from __future__ import annotations
+
+import pytest
+
+from pawl.core.handover import Place
+from pawl.core.schedule import Schedule
+from pawl.testing.sim import Plan, run, simulate
+from pawl.testing.sim.command import story
+from pawl.testing.sim.crowd import draw_crowd
+from pawl.testing.sim.simulation import quiet
+
+SEEDS = 120
+
+
+def test_no_crowd_breaks_a_promise() -> None:
+    report = simulate(range(SEEDS), drawn=draw_crowd)
+    for finding in report.findings:
+        print(story(finding.result.trace, 60))
+        pytest.fail(f"crowd {finding.seed}: {finding.result.violation}\n{finding.smallest.to_json()}")
+    assert report.counts["taken by an operator"] >= SEEDS / 2
+    assert report.counts["circle found"] >= SEEDS / 3
+    assert report.counts["one_reply", "upkeep"] >= SEEDS / 3
+
+
+def test_a_crowd_is_the_same_each_time_and_as_text() -> None:
+    plan = draw_crowd(1)
+    assert plan == draw_crowd(1)
+    assert Plan.from_json(plan.to_json()) == plan
+    with quiet():
+        first, second = run(plan), run(plan)
+    # Not its digest: the records of sessions name threads by their addresses.
+    assert (first.seconds, first.counts) == (second.seconds, second.counts)
+
+
+def test_a_lease_that_is_known_by_another_fence_after_many_owners_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hand_to = Place.hand_to
+
+    def shifted(place: Place, sleeper: object, tenure: object, *rest: object) -> None:
+        hand_to(place, sleeper, tenure, *rest)  # type: ignore[arg-type]  # as it was called
+        if tenure.used == 10:  # type: ignore[attr-defined]  # a tenure
+            tenure.fence += 100  # type: ignore[attr-defined]  # a tenure
+
+    monkeypatch.setattr(Place, "hand_to", shifted)
+    report = simulate(range(50, 90), drawn=draw_crowd, smallest=False, most_findings=30)
+    found = {finding.result.violation.split(" ")[2] for finding in report.findings}
+    assert {"force:", "deadlock:"} <= found
+
+
+def test_a_wait_that_leaves_no_time_for_other_renewals_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pawl.core.renewal._DEPARTURE_PATIENCE", 60.0)
+    monkeypatch.setattr("pawl.core.renewal._RECORD_PATIENCE", 60.0)
+
+    def never(_: Schedule) -> float:
+        return 1e9
+
+    monkeypatch.setattr(Schedule, "first_need", never)
+    report = simulate(range(SEEDS), drawn=draw_crowd, smallest=False, most_findings=1)
+    assert [finding for finding in report.findings if "lone:" in finding.result.violation]
