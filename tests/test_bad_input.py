@@ -337,7 +337,7 @@ def test_defaults_of_a_client(
 
 
 def test_an_unknown_lock_option_names_the_known_ones(client: Client) -> None:
-    assert "ttl" in refused(lambda: client.lock("x", lifetime=30), "known: ")  # type: ignore[call-arg]
+    assert "ttl" in refused(lambda: client.lock("x", lifetime=30), "known: ")  # type: ignore[call-overload]
 
 
 def test_on_lost_of_the_wrong_colour(listener: Listener) -> None:

@@ -45,6 +45,7 @@ __all__ = [
     "LockKwargs",
     "Origin",
     "Settings",
+    "SkipKwargs",
     "check_for_quorum",
     "description",
     "live_clients",
@@ -61,8 +62,8 @@ __all__ = [
 ]
 
 
-class LockKwargs(TypedDict, total=False):
-    """The options of a lock as keyword arguments; see ``LockOptions``."""
+class SkipKwargs(TypedDict, total=False):
+    """The options of a lock beside ``on_contended="skip"``, which changes what a decorated function returns."""
 
     ttl: Seconds
     renew: bool
@@ -81,6 +82,11 @@ class LockKwargs(TypedDict, total=False):
     on_lost: Callable[[Any], object] | None
     on_exit: str
     on_unavailable: str
+
+
+class LockKwargs(SkipKwargs, total=False):
+    """The options of a lock as keyword arguments; see ``LockOptions``."""
+
     on_contended: str
 
 

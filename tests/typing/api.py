@@ -74,8 +74,20 @@ def threads(client: pawl.Client) -> None:
         assert_type(pawl.current_lease().fence, int)
         return number * 1.5
 
-    assert_type(work(3, text="a"), float)
+    assert_type(work(3, text="a"), float | None)
     work("3")  # type: ignore[arg-type]
+
+    @client.rlock("x:{number}", ttl=3, on_contended="raise")
+    def always(number: int) -> float:
+        return number * 1.5
+
+    assert_type(always(3), float)
+
+    @client.fair_lock("x:{number}", ttl=3, on_contended="skip")
+    def fair(number: int) -> float:
+        return number * 1.5
+
+    assert_type(fair(3), float | None)
     records(client.inspect("x", waiters=3))
     assert_type(client.locks(), list[pawl.LockInfo])
     forced = client.force_release("x", reason="it hangs")
@@ -112,6 +124,12 @@ async def tasks(client: pawl.AsyncClient) -> None:
 
     assert_type(await work(3, text="a"), float)
     await work("3")  # type: ignore[arg-type]
+
+    @client.lock("x:{number}", on_contended="skip")
+    async def skipped(number: int) -> float:
+        return number * 1.5
+
+    assert_type(await skipped(3), float | None)
 
     @client.lock("x")  # type: ignore[arg-type]
     def plain() -> None: ...
@@ -257,11 +275,11 @@ def errors(lock: pawl.Lock) -> None:
 
 def wrong(client: pawl.Client, aclient: pawl.AsyncClient) -> None:
     """Each line is refused by the checker: an ignore that is not needed fails the check."""
-    client.lock(b"x")  # type: ignore[arg-type]
-    client.lock("x", ttl="30s")  # type: ignore[arg-type]
-    client.lock("x", tll=30)  # type: ignore[call-arg]
+    client.lock(b"x")  # type: ignore[call-overload]
+    client.lock("x", ttl="30s")  # type: ignore[call-overload]
+    client.lock("x", tll=30)  # type: ignore[call-overload]
     client.lock("x").acquire("5")  # type: ignore[arg-type]
-    client.lock("x", on_exit=None)  # type: ignore[arg-type]
+    client.lock("x", on_exit=None)  # type: ignore[call-overload]
     aclient.lock("x").acquire("5")  # type: ignore[arg-type]
     client.latch("x")  # type: ignore[call-arg]
     client.latch("x", "3")  # type: ignore[arg-type]

@@ -256,4 +256,4 @@ def test_re_entry_and_max_hold_of_a_degraded_lease(own: Server, colour: str) -> 
 @pytest.mark.parametrize("policy", ["", "Raise", "closed", None, True, 1])
 def test_policies_that_are_none(policy: object) -> None:
     with pytest.raises(pawl.ConfigurationError, match="on_unavailable"):
-        pawl.connect("redis://127.0.0.1:1").lock("x", on_unavailable=policy)  # type: ignore[arg-type]
+        pawl.connect("redis://127.0.0.1:1").lock("x", on_unavailable=policy)  # type: ignore[call-overload]

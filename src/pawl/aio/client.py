@@ -6,10 +6,10 @@ import asyncio
 import concurrent.futures
 from collections.abc import Iterable
 from types import TracebackType
-from typing import Any, NoReturn, Self, Unpack, cast
+from typing import Any, Literal, NoReturn, Self, Unpack, cast, overload
 
 from pawl._coordinate import BarrierKwargs, LatchKwargs, barrier_plan, election_plan, latch_plan
-from pawl._factory import LockKwargs, Settings, live_clients, plan_of
+from pawl._factory import LockKwargs, Settings, SkipKwargs, live_clients, plan_of
 from pawl._multi import multi_plan
 from pawl._permits import PermitKwargs, plan_of_semaphore, plans_of_rwlock
 from pawl._quorum import check_options, for_loop, probe_for
@@ -19,7 +19,7 @@ from pawl.aio.barrier import AsyncBarrier
 from pawl.aio.election import AsyncElection
 from pawl.aio.latch import AsyncLatch
 from pawl.aio.lease import AsyncLease
-from pawl.aio.lock import AsyncLock, BaseAsyncLock
+from pawl.aio.lock import AsyncLock, BaseAsyncLock, SkippingAsyncLock
 from pawl.aio.multi import AsyncMultiLock
 from pawl.aio.rwlock import AsyncRWLock
 from pawl.aio.semaphore import AsyncSemaphore
@@ -73,6 +73,13 @@ class AsyncClient:
         self._book: Book[AsyncLease] = Book()
         live_clients.add(self)
 
+    @overload
+    def lock(
+        self, name: str, *, on_contended: Literal["skip"], **options: Unpack[SkipKwargs]
+    ) -> SkippingAsyncLock: ...
+    @overload
+    def lock(self, name: str, **options: Unpack[LockKwargs]) -> AsyncLock: ...
+
     def lock(self, name: str, **options: Unpack[LockKwargs]) -> AsyncLock:
         """A lock that one owner holds at a time.
 
@@ -85,6 +92,18 @@ class AsyncClient:
             ConfigurationError: A name or option that can never work.
         """
         return AsyncLock(self, plan_of(self._settings, "lock", name, options), ("lock", name, options, None))
+
+    @overload
+    def rlock(
+        self,
+        name: str,
+        *,
+        owner: str | None = None,
+        on_contended: Literal["skip"],
+        **options: Unpack[SkipKwargs],
+    ) -> SkippingAsyncLock: ...
+    @overload
+    def rlock(self, name: str, *, owner: str | None = None, **options: Unpack[LockKwargs]) -> AsyncLock: ...
 
     def rlock(self, name: str, *, owner: str | None = None, **options: Unpack[LockKwargs]) -> AsyncLock:
         """A lock that its holder may take again: the name is free after as many releases as acquisitions.
@@ -101,6 +120,13 @@ class AsyncClient:
         return AsyncLock(
             self, plan_of(self._settings, "rlock", name, options, owner), ("rlock", name, options, owner)
         )
+
+    @overload
+    def fair_lock(
+        self, name: str, *, on_contended: Literal["skip"], **options: Unpack[SkipKwargs]
+    ) -> SkippingAsyncLock: ...
+    @overload
+    def fair_lock(self, name: str, **options: Unpack[LockKwargs]) -> AsyncLock: ...
 
     def fair_lock(self, name: str, **options: Unpack[LockKwargs]) -> AsyncLock:
         """A lock that is granted strictly in the order of arrival, over all clients.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pawl.aio.client import AsyncClient
     from pawl.core.operations import Plan
 
-__all__ = ["Acquiring", "AsyncLock", "BaseAsyncLock"]
+__all__ = ["Acquiring", "AsyncLock", "BaseAsyncLock", "SkippingAsyncLock"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -170,3 +170,17 @@ class AsyncLock(BaseAsyncLock):
     async def locked(self) -> bool:
         """Whether anybody holds the name now; old as soon as it is known, so never a reason to go ahead."""
         return (await inspect(self._client._engine(), self._plan.primitive, self._plan.options, 0)).held
+
+
+class SkippingAsyncLock(AsyncLock):
+    """How a type checker sees ``AsyncLock`` with ``on_contended="skip"``: what it decorates may return None."""
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+
+        def __call__(  # type: ignore[override]
+            self, function: Callable[P, Coroutine[Any, Any, R]]
+        ) -> Callable[P, Coroutine[Any, Any, R | None]]:
+            """See ``AsyncLock``; a call that is skipped returns None."""
+            ...

@@ -7,10 +7,10 @@ import atexit
 import contextlib
 from collections.abc import Iterable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn, Self, Unpack, cast
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, Unpack, cast, overload
 
 from pawl._coordinate import BarrierKwargs, LatchKwargs, barrier_plan, election_plan, latch_plan
-from pawl._factory import LockKwargs, Settings, live_clients, plan_of
+from pawl._factory import LockKwargs, Settings, SkipKwargs, live_clients, plan_of
 from pawl._multi import multi_plan
 from pawl._permits import PermitKwargs, plan_of_semaphore, plans_of_rwlock
 from pawl._quorum import check_options, for_threads, probe_for
@@ -31,7 +31,7 @@ from pawl.sync.barrier import Barrier
 from pawl.sync.election import Election
 from pawl.sync.latch import Latch
 from pawl.sync.lease import Lease
-from pawl.sync.lock import BaseLock, Lock
+from pawl.sync.lock import BaseLock, Lock, SkippingLock
 from pawl.sync.multi import MultiLock
 from pawl.sync.rwlock import RWLock
 from pawl.sync.semaphore import Semaphore
@@ -76,6 +76,13 @@ class Client:
         self._book: Book[Lease] = Book()
         live_clients.add(self)
 
+    @overload
+    def lock(
+        self, name: str, *, on_contended: Literal["skip"], **options: Unpack[SkipKwargs]
+    ) -> SkippingLock: ...
+    @overload
+    def lock(self, name: str, **options: Unpack[LockKwargs]) -> Lock: ...
+
     def lock(self, name: str, **options: Unpack[LockKwargs]) -> Lock:
         """A lock that one owner holds at a time.
 
@@ -88,6 +95,18 @@ class Client:
             ConfigurationError: A name or option that can never work.
         """
         return Lock(self, plan_of(self._settings, "lock", name, options), ("lock", name, options, None))
+
+    @overload
+    def rlock(
+        self,
+        name: str,
+        *,
+        owner: str | None = None,
+        on_contended: Literal["skip"],
+        **options: Unpack[SkipKwargs],
+    ) -> SkippingLock: ...
+    @overload
+    def rlock(self, name: str, *, owner: str | None = None, **options: Unpack[LockKwargs]) -> Lock: ...
 
     def rlock(self, name: str, *, owner: str | None = None, **options: Unpack[LockKwargs]) -> Lock:
         """A lock that its holder may take again: the name is free after as many releases as acquisitions.
@@ -104,6 +123,13 @@ class Client:
         return Lock(
             self, plan_of(self._settings, "rlock", name, options, owner), ("rlock", name, options, owner)
         )
+
+    @overload
+    def fair_lock(
+        self, name: str, *, on_contended: Literal["skip"], **options: Unpack[SkipKwargs]
+    ) -> SkippingLock: ...
+    @overload
+    def fair_lock(self, name: str, **options: Unpack[LockKwargs]) -> Lock: ...
 
     def fair_lock(self, name: str, **options: Unpack[LockKwargs]) -> Lock:
         """A lock that is granted strictly in the order of arrival, over all clients.

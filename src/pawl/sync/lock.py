@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pawl.core.operations import Plan
     from pawl.sync.client import Client
 
-__all__ = ["BaseLock", "Lock"]
+__all__ = ["BaseLock", "Lock", "SkippingLock"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -143,3 +143,17 @@ class Lock(BaseLock):
     def locked(self) -> bool:
         """Whether anybody holds the name now; old as soon as it is known, so never a reason to go ahead."""
         return run(inspect(self._client._engine, self._plan.primitive, self._plan.options, 0)).held
+
+
+class SkippingLock(Lock):
+    """How a type checker sees ``Lock`` with ``on_contended="skip"``: what it decorates may return None."""
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+
+        def __call__(  # type: ignore[override]
+            self, function: Callable[P, R]
+        ) -> Callable[P, R | None]:
+            """See ``Lock``; a call that is skipped returns None."""
+            ...
