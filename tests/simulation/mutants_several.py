@@ -61,6 +61,10 @@ def _of_its_own(self: Roster, lives: Lives) -> None:
 _roster = Roster.__init__
 
 
+def _only_unsent(self: redlock._Attempt) -> None:
+    self.claim.sent = False
+
+
 def _counts_the_silent(self: GrantVotes) -> int:
     return sum(outcome is None or isinstance(outcome, Fault) for outcome in self.outcomes)
 
@@ -119,6 +123,9 @@ CLIENTS: dict[str, Callable[[], list[Any]]] = {
     "each loop knows of restarts by itself": lambda: [patch.object(Roster, "__init__", _of_its_own)],
     "an undo is sent once": lambda: [patch.object(duties, "_owe", _nothing)],
     "a release by a majority is done": lambda: [patch.object(LeaveVotes, "late", _nothing)],
+    "a token that was taken back is used by the next": lambda: [
+        patch.object(redlock._Attempt, "_use_no_more", _only_unsent)
+    ],
     "late votes decide": lambda: [patch.object(GrantVotes, "copy", lambda self: self)],
     "a slow master is another holder": lambda: [
         patch.object(GrantVotes, "held", property(_counts_the_silent)),
@@ -250,6 +257,7 @@ WHERE: dict[str, Where] = {
             "no look at the time after the quorum", "S4 a write-back counts on any master",
             "a vote is given without a look", "renewing a vote takes a name that is free",
             "a vote's fence is the wish alone", "a restart is looked for before the greeting alone",
+            "a token that was taken back is used by the next",
             "each loop knows of restarts by itself", "an undo is sent once", "a release by a majority is done",
             "late votes decide", "a slow master is another holder", "who is not waited for has failed",
             "no vote is won back", "a renewal waits for every master",

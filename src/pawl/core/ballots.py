@@ -300,9 +300,13 @@ class MergedVotes:
                 if type(outcome) is list and outcome[0] == b"R" and self._same >= self.needed:
                     return outcome
         result = self.result()
-        if isinstance(result, Fault):
+        if isinstance(result, list):
+            return result
+        try:
             raise result
-        return result
+        finally:
+            # The error's traceback has this frame: the two, and the caller's lease, would keep each other alive.
+            del result
 
     def result(self) -> Reply | Fault:
         """The one reply, or why there is none."""

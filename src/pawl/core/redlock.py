@@ -193,7 +193,6 @@ async def win(
             attempt.tell()
             return None
         await rest(engine, pause, primitive.name, "acquire")
-        claim.token = engine.runtime.new_token()
 
 
 async def _leave_old(engine: Engine, primitive: QuorumPrimitive, claim: Claim, old: str) -> None:
@@ -282,7 +281,12 @@ class _Attempt:
         calls = [leave if may_hold(outcome) else None for outcome in self.votes.outcomes]
         self.undo = duty_of(self.engine, self.primitive, self.claim.token, calls)
         self.nodes.send(calls, self.undo)
+        self._use_no_more()
+
+    def _use_no_more(self) -> None:
+        """The token is dead: whoever goes on with the claim, this caller or another, does so with another."""
         self.claim.sent = False
+        self.claim.token = self.engine.runtime.new_token()
 
     async def settle(self, until: float | None) -> None:
         """Wait until the nodes that answer have nothing of the last try any more: for one node's time at most."""

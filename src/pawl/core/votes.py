@@ -46,9 +46,13 @@ async def renew_one(engine: Engine, tenure: Tenure, call: Call) -> Reply:
         return await renew_durably(engine, tenure, call, tenure.options.request_timeout)
     nodes = cast("QuorumRuntime", engine.runtime)
     (outcome,) = await renew_votes(engine, [tenure], [call], nodes.node_timeout)
-    if isinstance(outcome, Fault):
+    if isinstance(outcome, list):
+        return outcome
+    try:
         raise outcome
-    return outcome
+    finally:
+        # The error's traceback has this frame: the two, and the caller's lease, would keep each other alive.
+        del outcome
 
 
 async def tell_again(engine: Engine, leaving: Sequence[object], most: float) -> None:

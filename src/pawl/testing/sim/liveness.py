@@ -111,7 +111,7 @@ class Liveness:
         free = self._free_since(attempt)
         since = max(free, attempt.began)
         waited = self._world.now - since
-        if waited > _BOUND and self.calm(since - GRACE):
+        if waited > _BOUND and self.patient and self.calm(since - GRACE):
             self._world.fail(f"slow: {where} waited {waited:.3f} s for {attempt.keys}, which nobody had")
 
     def refused(
@@ -144,7 +144,13 @@ class Liveness:
     def lost(self, lease: BaseLease, where: str) -> None:
         """Judge a loss: a lease that is renewed is kept."""
         tenure = lease._tenure
-        if tenure.options.renew and self.calm(self._world.now - 1.5 * tenure.ttl - 1.0):
+        if (
+            tenure.hold_limit is None
+            and self.patient
+            and tenure.ttl >= 1.0
+            and tenure.options.renew
+            and self.calm(self._world.now - 1.5 * tenure.ttl - 1.0)
+        ):
             self._world.fail(
                 f"kept: {where} lost {lease.token} ({tenure.reason}) while a majority could answer"
             )

@@ -104,7 +104,13 @@ class Member:
         redlock = self._redlock()
         names = tuple(node.name for node in sim.fleet.nodes)
         fresh = redlock is not None and redlock.fresh
-        self.lives: Lives = Lives(names, sim.plan.longest_ttl(), fresh=fresh, guard=nullcontext())
+        self.lives: Lives = Lives(
+            names,
+            sim.plan.longest_ttl(),
+            fresh=fresh,
+            guard=nullcontext(),
+            node_timeout=sim.plan.node_timeout or None,
+        )
         self.units: list[_Unit] = [_Unit(self, redlock, number) for number in range(loops)]
         self.runtime: SimRuntime = self.units[0].runtime
         self.client: SimClient = self.units[0].client

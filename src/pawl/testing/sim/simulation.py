@@ -65,7 +65,8 @@ class Simulation:
             self.world, self.fleet, plan.longest_ttl(), lone=lone and plan.sessions > 0
         )
         self.liveness: Liveness = Liveness(self.world, self.fleet, plan.longest_ttl())
-        self.liveness.patient = not any(options.get("unavailable_after") for _, _, options in plan.locks)
+        hurried = plan.node_timeout or any(options.get("unavailable_after") for _, _, options in plan.locks)
+        self.liveness.patient = not hurried
         self.network.count = self._struck
         if self.fleet.pair is not None:
             self.fleet.pair.network = self.network
