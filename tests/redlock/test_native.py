@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import re
 import threading
@@ -263,3 +264,38 @@ def test_the_wish_for_a_fence_follows_the_nodes_clocks(five: Cluster, colour: st
         await done(client.close())
 
     play(colour, scenario)
+
+
+def test_masters_that_forget_their_scripts_are_taught_while_many_ask(five: Cluster) -> None:
+    """A vote with more behind it is not sent again by its text, and what is taught has its own place in the replies."""
+
+    async def pair(client: pawl.AsyncClient, number: int) -> None:
+        for _ in range(5):
+            async with client.lock(f"forgotten{number}").acquire(timeout=10) as lease:
+                lease.check()
+            await client.inspect(f"forgotten{number}")
+
+    async def scenario() -> None:
+        async with five.aclient(redlock=PATIENT) as client:
+            await pairs(client, 2)
+            connected, flushed = [server.command("INFO", "stats") for server in five.servers], 0
+            working = [asyncio.create_task(pair(client, number)) for number in range(20)]
+            while not all(task.done() for task in working):
+                for server in five.servers:
+                    await asyncio.to_thread(server.command, "SCRIPT", "FLUSH")
+                    flushed += 1
+                await asyncio.sleep(0.01)
+            await asyncio.gather(*working)
+            for server, before in zip(five.servers, connected, strict=True):
+                # One more for each question of this test itself: the client kept its own.
+                assert made(server.command("INFO", "stats")) <= made(before) + 2 + flushed // 5
+
+    asyncio.run(scenario())
+
+
+def made(stats: object) -> int:
+    """How many connections a server accepted."""
+    assert isinstance(stats, bytes)
+    found = re.search(rb"total_connections_received:(\d+)", stats)
+    assert found is not None
+    return int(found[1])

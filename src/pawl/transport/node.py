@@ -256,7 +256,7 @@ class NodeLink(Link):
             self._resend(call, question)
         elif text.startswith("NOSCRIPT"):
             # For the next vote; this one is not given.
-            self.push(b"*3\r\n" + pack_words(b"SCRIPT", b"LOAD", call.script.source))
+            self._teach(call, question)
             question.take(self.index, Fault(FaultKind.NOT_READY, "it had forgotten the script"))
         else:
             fault = classify(text)
@@ -271,6 +271,9 @@ class NodeLink(Link):
             return
         half, self._half = self._half, None
         rid, call, question, _, _ = self.pending.popleft()
+        if question.ballot is None and reply == b"%d" % rid:
+            # A script was loaded, or not.
+            return
         if isinstance(reply, ReplyError) or isinstance(half, ReplyError):
             # No longer allowed, say: from now on by the script.
             self.native = None
@@ -281,6 +284,14 @@ class NodeLink(Link):
             return
         # Whose the key is instead, only the script tells; and it changes nothing where the key is not the token's.
         self._resend(call, question)
+
+    def _teach(self, call: Call, question: Question) -> None:
+        """Load a script; like a native command it has two answers."""
+        rid = next(self.numbers)
+        nobody = Question(None, 1, question.sent_at, question.deadline - question.sent_at)
+        self.pending.append((rid, call, nobody, True, b""))
+        load = b"*3\r\n" + pack_words(b"SCRIPT", b"LOAD", call.script.source)
+        self.push(load + _ECHO % rid)
 
     def _resend(self, call: Call, question: Question) -> None:
         rid = next(self.numbers)
