@@ -97,7 +97,7 @@ def row(valkey: Server, clients: list[pawl.Client], short_runs: None) -> _Row:
 def test_who_comes_during_a_run_is_served_in_turn_with_its_answer_unread(row: _Row) -> None:
     row.done += [row.come(f"b{number}") for number in range(2 * RUN)]
     assert row.asleep() == 2 * RUN
-    unread = [link for link in row.client._runtime._links if link._owed is not None]
+    unread = [link for link in row.client._runtime._links.all() if link._owed is not None]
     assert len(unread) == 2 * RUN
     with _quickly():
         assert row.end() == [f"a{n}" for n in range(RUN + 1)] + [f"b{n}" for n in range(2 * RUN)]

@@ -350,9 +350,7 @@ def test_row_12_interrupt_at_every_step_of_an_acquire_with_its_answer_unread(
     @contextlib.contextmanager
     def prepared() -> Iterator[Callable[[], Any]]:
         link = client._runtime._local.link
-        if link is not None and link.lock.locked():
-            # Interrupted with the lock in hand: it is never used again, and each call has one of its own.
-            client._runtime._local.link = None
+        assert link is None or link.dead or link.free, "the connection was taken, and is lost to its thread"
         client.inspect("n")
         with row_of(client, server) as lease:
             timer = threading.Timer(LATE, lease.release)

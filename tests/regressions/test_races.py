@@ -70,7 +70,7 @@ def test_a_renewal_under_way_does_not_revive_a_lease_that_ended_meanwhile(
         else:
             lease.release()
 
-    with between("raise_to", end):
+    with between("validity_of", end):
         engine.applies(tenure, 30_000, 30_000, sent_at)
     assert tenure.state is (LeaseState.LOST if how == "lost" else LeaseState.RELEASED)
 

@@ -9,9 +9,9 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from pawl.core import candidate, claim, endings, multi, quick, renewal, runs
+from pawl.core import candidate, claim, endings, engine, multi, quick, renewal, runs
 from pawl.core.engine import Engine
-from pawl.core.handover import Place
+from pawl.core.handover import Place, Turn
 from pawl.core.runtime import Fault
 from pawl.core.validity import drift, valid_until
 from pawl.errors import BackendUnavailable
@@ -164,25 +164,33 @@ async def _unknown_is_held(
 _win = claim.win
 
 
-def _one_fence_for_all(self: Place, sleeper: Any, tenure: Any, *rest: Any) -> None:
-    _hand_to(self, sleeper, tenure, *rest)
-    sleeper.fence = tenure.fence
+def _one_fence_for_all(self: Place, tenure: Any, *args: Any, **more: Any) -> Turn:
+    first: Any = self.sleepers[0] if self.sleepers else None
+    turn = _hand_over(self, tenure, *args, **more)
+    if first is not None and first.tenure is tenure:
+        first.fence = tenure.fence
+    return turn
 
 
-_hand_to = Place.hand_to
+_hand_over = Place.hand_over
 
 
-def _life_anew(self: Place, sleeper: Any, tenure: Any, now: float, *rest: Any) -> None:
-    _hand_to(self, sleeper, tenure, now, *rest)
-    tenure.valid_until = now + tenure.ttl
+def _life_anew(self: Place, tenure: Any, now: float, *args: Any, **more: Any) -> Turn:
+    turn = _hand_over(self, tenure, now, *args, **more)
+    if turn is Turn.HANDED:
+        tenure.valid_until = now + tenure.ttl
+    return turn
 
 
-def _one_fence_for_the_run(engine: Any, tenure: Any, waiting: Any, now: float) -> None:
-    _serve(engine, tenure, waiting, now)
-    waiting.fence = tenure.fence
+def _one_fence_for_the_run(engine: Any, tenure: Any, *args: Any, **more: Any) -> bool:
+    waiting = engine.lined.get(tenure.behind[0]) if tenure.behind else None
+    passed: bool = _pass_on(engine, tenure, *args, **more)
+    if waiting is not None and waiting.tenure is tenure:
+        waiting.fence = tenure.fence
+    return passed
 
 
-_serve = runs._serve
+_pass_on = runs.pass_on
 
 
 async def _forgets_before_sending(*_: Any) -> Release:
@@ -203,10 +211,10 @@ CLIENTS: dict[str, Callable[[], list[Any]]] = {
         watching_time(),
         patch.object(claim, "_check", _trusting_check),
     ],
-    "S9 local owners share a fence": lambda: [patch.object(Place, "hand_to", _one_fence_for_all)],
-    "S9 a hand-over begins the life anew": lambda: [patch.object(Place, "hand_to", _life_anew)],
+    "S9 local owners share a fence": lambda: [patch.object(Place, "hand_over", _one_fence_for_all)],
+    "S9 a hand-over begins the life anew": lambda: [patch.object(Place, "hand_over", _life_anew)],
     "S9 those who follow in a run share a fence": lambda: [
-        patch.object(runs, "_serve", _one_fence_for_the_run)
+        patch.object(where, "pass_on", _one_fence_for_the_run) for where in (engine, quick)
     ],
     "O4 a resent release is called lost": lambda: [patch.object(endings, "_not_ours", _says_lost)],
     "O5 any answer to a renewal is a yes": lambda: [patch.object(renewal, "_answered", _takes_any_answer)],

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from contextlib import nullcontext
 
 import pytest
 
-from pawl.core import runs
 from pawl.core.claim import Claim
 from pawl.core.lease import BaseLease
-from pawl.core.runs import disband, enlist, hand_on, pass_on
+from pawl.core.quick import hand_on
+from pawl.core.runs import disband, enlist, pass_on
 from pawl.core.tenure import Tenure
 from pawl.model import LeaseState
 from tests.unit.scripted import Rig, held
@@ -87,13 +88,14 @@ def test_an_owner_hands_on_and_holds_it_no_more() -> None:
     assert not hand_on(line.rig.engine, line.lease), "once"
 
 
-def test_an_interrupt_before_anybody_is_chosen_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    line = Line()
-
-    def interrupted(*_: object) -> Claim | None:
+class _Interrupted(nullcontext[None]):
+    def __enter__(self) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(runs, "_next", interrupted)
+
+def test_an_interrupt_before_anybody_is_chosen_changes_nothing() -> None:
+    line = Line()
+    line.rig.engine.guard = _Interrupted()
     with pytest.raises(KeyboardInterrupt):
         line.pass_on()
     with pytest.raises(KeyboardInterrupt):

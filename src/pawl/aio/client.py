@@ -25,6 +25,7 @@ from pawl.aio.rwlock import AsyncRWLock
 from pawl.aio.semaphore import AsyncSemaphore
 from pawl.aio.service import AsyncLockService
 from pawl.core import admin, endings
+from pawl.core.closing import close
 from pawl.core.engine import Engine, doubter
 from pawl.core.history import history, make_engine
 from pawl.core.info import inspect
@@ -458,7 +459,7 @@ class AsyncClient:
 async def _close_engine(engine: Engine, patience: float) -> None:
     runtime = cast("AsyncioRuntime", engine.runtime)
     try:
-        await endings.close(engine, runtime.interrupt_waiters, patience)
+        await close(engine, runtime.interrupt_waiters, patience)
     finally:
         # Also when the loop ends meanwhile and cancels this: its connection must not stay behind.
         await runtime.shut_down()

@@ -99,21 +99,26 @@ def _company(engine: Engine, claim: Claim, half: float) -> list[tuple[str, Claim
     # Other threads come meanwhile: a list of keys is made in one step, with nothing allocated that could set off the
     # garbage collection, and with it a finaliser, in between.
     near = list(lined)[:_SEARCHED]
-    with engine.guard:
-        for token in near:
-            other = lined.get(token)
-            if other is None or other.kin != kin or not other.beat_at or other.unsettled:
+    for token in near:
+        other = lined.get(token)
+        if other is None or other.kin != kin or not other.beat_at or other.unsettled:
+            continue
+        apart = other.channel != claim.channel
+        if apart and other.in_a_row >= _IN_A_ROW:
+            continue
+        with engine.guard:
+            if token not in lined or lined[token] is not other or other.unsettled:
                 continue
-            if other.channel != claim.channel:
-                if other.in_a_row >= _IN_A_ROW:
-                    continue
-                other.in_a_row += 1
             # It is due after all others now.
-            lined[token] = lined.pop(token)
-            other.unsettled, other.beat_at = True, max(other.beat_at, due)
-            found.append((token, other))
-            if len(found) == TOGETHER:
-                break
+            del lined[token]
+            lined[token] = other
+            other.in_a_row += apart
+            other.unsettled = True
+            if other.beat_at < due:  # noqa: PLR1730 - max() is a call
+                other.beat_at = due
+        found.append((token, other))
+        if len(found) == TOGETHER:
+            break
     return found
 
 
@@ -125,24 +130,28 @@ def learn(engine: Engine, claim: Claim, options: LockOptions, reply: Reply, sent
     beat_at = sent_at + _MORE * ticket_ms / 3000
     pause = beat_at - runtime.now()
     until = valid_until(sent_at, ticket_ms, ticket_ms)
-    woken: list[Claim] = []
-    with engine.guard:
-        for index, (token, other) in enumerate(company):
+    lined = engine.lined
+    for index, (token, other) in enumerate(company):
+        rank = ranks[index] if ranks else None
+        expires_ms = reply[5] + ticket_ms if ranks else 0
+        with engine.guard:
             # Who woke up asks by itself, and may stand for another token by now.
-            if engine.lined.get(token) is not other:
+            if token not in lined or lined[token] is not other:
                 continue
             other.unsettled = False
-            if not ranks:
+            if rank is None:
                 continue
-            other.rank = ranks[index]
-            if other.rank > 0:
-                other.valid_until = max(other.valid_until, until)
-                other.expires_ms = max(other.expires_ms, reply[5] + ticket_ms)
-                other.beat_at = max(other.beat_at, beat_at)
-                if beat_at <= other.latest:
-                    runtime.prolong(token, pause)
-            else:
+            other.rank = rank
+            if rank <= 0:
                 other.beat_at = 0.0
-                woken.append(other)
-    for other in woken:
-        other.ring()
+            else:
+                if other.valid_until < until:  # noqa: PLR1730 - max() is a call
+                    other.valid_until = until
+                if other.expires_ms < expires_ms:  # noqa: PLR1730 - max() is a call
+                    other.expires_ms = expires_ms
+                if other.beat_at < beat_at:  # noqa: PLR1730 - max() is a call
+                    other.beat_at = beat_at
+        if rank <= 0:
+            other.ring()
+        elif beat_at <= other.latest:
+            runtime.prolong(token, pause)

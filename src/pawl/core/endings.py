@@ -6,10 +6,8 @@ import base64
 import binascii
 import json
 import logging
-from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from pawl.core.ballots import Duty
 from pawl.core.bearing import bear, rest
 from pawl.core.candidate import leave_call, validity_of
 from pawl.core.claim import TOMB_MS, Claim
@@ -21,6 +19,7 @@ from pawl.core.quick import end, give_back, hand_on
 from pawl.core.runs import disband
 from pawl.core.runtime import Call, Fault, Reply
 from pawl.core.tenure import Tenure, loss_from
+from pawl.core.underway import refuse
 from pawl.core.validity import to_ms, valid_until
 from pawl.core.votes import ask_to_leave, renew_one
 from pawl.errors import ConfigurationError, LeaseLost, NotHeld, NotSupported, PawlError
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
 __all__ = [
     "Ticket",
     "adopt",
-    "close",
     "detach",
     "downgrade",
     "end_block",
@@ -49,10 +47,6 @@ __all__ = [
 ]
 
 log: logging.Logger = logging.getLogger("pawl.lease")
-
-_CLOSING_STEP = 0.002
-_LAST_WORDS = 2
-"""So often a node of several masters that cannot be reached is told what it has to know before the client closes."""
 
 
 async def release(engine: Engine, lease: BaseLease) -> Release:
@@ -100,11 +94,7 @@ async def _release(engine: Engine, lease: BaseLease) -> Release:
     """
     tenure = lease._tenure
     inert = lease._inert()
-    with engine.guard:
-        inner = lease._levels > 1 and not lease._released
-        if inner:
-            lease._levels -= 1
-    if inner:
+    if lease._take_level():
         return Release.RELEASED if lease._mine() else Release.LOST
     if not lease._take_end():
         raise NotHeld(f"release {lease.name!r}: it was released already", name=lease.name)
@@ -199,6 +189,8 @@ async def leave(engine: Engine, tenure: Tenure, answer: Reply | Fault | None = N
     until = max(tenure.valid_until, runtime.now() + options.request_timeout)
     try:
         while True:
+            if tenure.left:
+                return Release.RELEASED
             try:
                 if isinstance(answer, Fault):
                     raise answer
@@ -265,12 +257,19 @@ async def extend(engine: Engine, lease: BaseLease, ttl: float) -> None:
         return  # It has no end but its release.
     engine.detach_place(tenure)
     end = validity_of(engine)(engine.runtime.now(), to_ms(ttl), to_ms(ttl))
-    if end <= tenure.valid_until:
-        tenure.valid_until = end
-    else:
+    shorter = end <= tenure.valid_until
+    if not shorter:
         await _raise_life(engine, lease, ttl, "extend")
-    tenure.ttl = ttl
-    tenure.every = min(tenure.options.renew_every or ttl / 3, ttl / 3)
+    every = min(tenure.options.renew_every or ttl / 3, ttl / 3)
+    with engine.guard:
+        mine = not lease._released
+        # Released meanwhile, it may be another owner's by now.
+        if mine:
+            tenure.ttl, tenure.every = ttl, every
+            if shorter and end < tenure.valid_until:
+                tenure.valid_until = end
+    if not mine:
+        raise NotHeld(f"extend {lease.name!r}: {lease._lost_error()}", name=lease.name)
     engine.replan(tenure)
 
 
@@ -403,13 +402,34 @@ async def _adopt(engine: Engine, plan: Plan, ticket: Ticket, new_lease: NewLease
     began = runtime.now()
     token = runtime.new_token()
     call = plan.primitive.adopt(ticket.token, token, plan.options.life_ms)
+    claim = Claim(token)
+    engine.asking[claim] = plan.primitive, runtime.who()
     try:
         reply, sent_at = await query(engine, call, plan.options, ticket.name, "adopt")
         await _confirm(engine, plan, reply)
+        return _own_adopted(engine, plan, ticket, new_lease, claim, reply, sent_at, began)
+    except NotHeld:
+        raise
     except BaseException:
         # Whether it was adopted is not known: then by nobody, so that the name is not held for nobody.
         engine.depart(plan.primitive, token, TOMB_MS)
         raise
+    finally:
+        if claim in engine.asking:
+            del engine.asking[claim]
+
+
+def _own_adopted(
+    engine: Engine,
+    plan: Plan,
+    ticket: Ticket,
+    new_lease: NewLease,
+    claim: Claim,
+    reply: Reply,
+    sent_at: float,
+    began: float,
+) -> BaseLease:
+    runtime = engine.runtime
     until = (
         valid_until(sent_at, reply[3] - plan.options.delay_ms, plan.options.ttl_ms)
         if reply[0] == b"H"
@@ -420,7 +440,7 @@ async def _adopt(engine: Engine, plan: Plan, ticket: Ticket, new_lease: NewLease
             f"adopt {ticket.name!r}: the lease ran out or was taken before it was adopted", name=ticket.name
         )
     who = runtime.who()
-    tenure = Tenure(plan.primitive, plan.options, token, ticket.fence, until, runtime.now())
+    tenure = Tenure(plan.primitive, plan.options, claim.token, ticket.fence, until, runtime.now())
     tenure.who = who
     lease = new_lease(engine, tenure, ticket.fence, who, 1)
     if not plan.counted:
@@ -428,6 +448,8 @@ async def _adopt(engine: Engine, plan: Plan, ticket: Ticket, new_lease: NewLease
     engine.keep(tenure, confirmed=True)
     if engine.observer is not None:
         engine.observer.acquired(tenure, began, contended=False)
+    if engine.closed:
+        refuse(engine, lease)
     lease._given = True
     return lease
 
@@ -457,42 +479,3 @@ async def query(
             pause = bear(engine, fault, options, claim, None, attempt, doing, name)
         await rest(engine, pause, name, doing)
         attempt += 1
-
-
-# The end of a block and of a client ---------------------------------------------------------------------------------
-
-
-async def close(engine: Engine, interrupt: Callable[[], object], timeout: float) -> None:
-    """Wake all waiters, release all leases, and leave every token that is still to be left.
-
-    Args:
-        engine: The client's engine.
-        interrupt: Wakes what sleeps in the runtime.
-        timeout: Seconds for all of it.
-    """
-    # One that was closed already, or is being closed by another thread or task, still waits for what is left.
-    engine.closed = True
-    runtime = engine.runtime
-    here = runtime.who()
-    end = runtime.now() + timeout
-    engine.places.dismiss()
-    if engine.book is not None and engine.upkeep_runs:
-        engine.book.leave()
-    while True:
-        # Asked before the leases are listed: what an acquisition brings home until then is among them.
-        # A signal handler may close on top of an acquisition of its own thread, which cannot end before.
-        busy = any(who is not here for who in engine.callers())
-        interrupt()
-        for tenure in engine.schedule.all():
-            engine.lose(tenure, LossReason.CLOSED)
-        if engine.history is not None:
-            engine.history.leave(engine)
-        waits = [not isinstance(d, Duty) or d.attempt < _LAST_WORDS for d in tuple(engine.departures)]
-        leaving = engine.upkeep_runs and (engine.departing or any(waits))
-        if not (busy or leaving) or runtime.now() >= end:
-            break
-        runtime.nudge()
-        await runtime.pause(_CLOSING_STEP)
-    engine.departures.clear()
-    engine.departing = 0
-    engine.schedule.clear()

@@ -62,27 +62,25 @@ class Engine:
         runtime: The colour.
         places: The local queues.
         schedule: When each lease is due.
-        guard: Held for each step of a lease from one state to another: of two threads, one takes it. The places and
-            the schedule use the same one, so that the end of a lease is one step for all three.
+        guard: Held for each step of a lease, a queue or the schedule from one state to another; the steps are ruled by
+            "guarded steps" in docs/concepts/architecture.md: **no call and no loop stands in one**.
         held: Which tenure a thread or task holds under a key, for re-entry and self-deadlock.
         lined: The claims that a run may serve now (see ``runs``), by their tokens.
         rows: The tenures behind which a waiter may leave its answer unread (see ``runs``), by their keys.
         waits: What each sleeper, or each claim on the server, waits for; the thread or task, and since when.
         book: The client's session, as far as others are told of it.
         history: What is to be written of the grants that ended; None unless the client keeps histories.
-        departures: Tokens to be left in the background.
-        departing: How many of them are on their way.
-        underway: The threads or tasks of acquisitions and releases that are going on; what these hold is in no
-            schedule.
+        departures, departing: Tokens to be left in the background, and how many of them are on their way.
+        underway: The threads or tasks of acquisitions and releases that are going on, by what they are at; what these
+            hold is in no schedule. See ``closing``.
+        asking: The claims that the server may know, what they want, and for whom they are asked.
         abandoned: Tenures whose lease object was garbage-collected; appended by finalisers, which may do no more.
         undelivered: The same of leases that nobody got: a signal interrupted acquire after the grant. With each, which
             of the tenure's owners it was to be.
-        counters: What happened how often.
-        epoch: Raised by a fork: leases of an older epoch belong to the parent.
+        counters, epoch: What happened how often; raised by a fork, for leases of an older one are the parent's.
         probe: Asks the server what it is, or None.
         server: Its address, without credentials.
-        look_at: When the upkeep is to ask it.
-        looked: Whether it did.
+        look_at, looked: When the upkeep is to ask it, and whether it did.
         strict: True until the server was found to keep every promise, for a client that insists on it.
         breaker: Open while the server is down for long; None while it is not.
         quorum: How several independent masters are treated; None with one server.
@@ -109,6 +107,7 @@ class Engine:
         self.undelivered: deque[tuple[Tenure, int]] = deque()
         self.counters: Counter[str] = Counter()
         self.underway: dict[object, object] = {}
+        self.asking: dict[Claim, tuple[Primitive, object]] = {}
         self.departing: int = 0
         self.epoch: int = 0
         self.closed = False
@@ -212,7 +211,7 @@ class Engine:
     def end(self, tenure: Tenure) -> None:
         """Stop caring for a tenure that is being released: renewal never outlives it."""
         with self.guard:
-            if tenure.live:
+            if tenure.state is LeaseState.HELD or tenure.state is LeaseState.SUSPECT:
                 tenure.state = LeaseState.RELEASED
         self.schedule.discard(tenure)
         if self.rows:
@@ -264,10 +263,9 @@ class Engine:
     def lose(self, tenure: Tenure, reason: LossReason) -> None:
         """Mark a tenure lost, tell whoever must know, and leave its token so that it is never granted again."""
         with self.guard:
-            if not tenure.live:
+            if tenure.state is not LeaseState.HELD and tenure.state is not LeaseState.SUSPECT:
                 return
-            tenure.state = LeaseState.LOST
-            tenure.reason = reason
+            tenure.state, tenure.reason = LeaseState.LOST, reason
         self.schedule.discard(tenure)
         if self.rows:
             disperse(self, tenure)
@@ -427,12 +425,15 @@ class Engine:
     def forget_holder(self, tenure: Tenure, who: object) -> None:
         """The thread or task ``who`` has done with a tenure."""
         spot = (who, tenure.primitive.key)
-        if self.held.get(spot) is tenure:
-            outer = tenure.outer
-            if outer is not None and outer.live:
-                self.held[spot] = outer
+        held, outer = self.held, tenure.outer
+        around = outer if outer is not None and outer.live else None
+        with self.guard:
+            if spot not in held or held[spot] is not tenure:
+                return
+            if around is None:
+                del held[spot]
             else:
-                del self.held[spot]
+                held[spot] = around
 
     def after_fork(self) -> None:
         """In the child: forget what belongs to the parent, without touching the network."""
@@ -447,7 +448,7 @@ class Engine:
             self.book.forget()
         self.departures = deque()
         self.departing = 0
-        self.underway = {}
+        self.underway, self.asking = {}, {}
         self.abandoned = deque()
         self.undelivered = deque()
         self.upkeep_runs = False
@@ -456,10 +457,15 @@ class Engine:
     def applies(self, tenure: Tenure, left_ms: int, asked_ms: int, sent_at: float) -> bool:
         """Take a renewal's yes into account; False if it came after the end, which it cannot undo."""
         until = validity_of(self)(sent_at, left_ms - tenure.options.delay_ms, asked_ms)
+        now = self.runtime.now()
         with self.guard:
-            now = self.runtime.now()
-            if tenure.live and now < tenure.valid_until:
-                tenure.raise_to(until)
+            state = tenure.state
+            if now < tenure.valid_until and (state is LeaseState.HELD or state is LeaseState.SUSPECT):
+                if tenure.hold_limit is not None and until > tenure.hold_limit:
+                    until = tenure.hold_limit
+                if tenure.valid_until < until:  # noqa: PLR1730 - max() is a call
+                    tenure.valid_until = until
+                tenure.state, tenure.failures = LeaseState.HELD, 0
                 return True
         self.expired(tenure, now)
         return False
@@ -467,7 +473,7 @@ class Engine:
     def suspect(self, tenure: Tenure) -> bool:
         """Take a renewal without an answer into account; False if the tenure ended meanwhile."""
         with self.guard:
-            if not tenure.live:
+            if tenure.state is not LeaseState.HELD and tenure.state is not LeaseState.SUSPECT:
                 return False
             tenure.state = LeaseState.SUSPECT
             tenure.failures += 1
@@ -479,7 +485,7 @@ class Engine:
         now = self.runtime.now()
         for tenure in self.schedule.all():
             with self.guard:
-                if not tenure.live:
+                if tenure.state is not LeaseState.HELD and tenure.state is not LeaseState.SUSPECT:
                     continue
                 tenure.state = LeaseState.SUSPECT
             self.schedule.discard(tenure)

@@ -26,6 +26,10 @@ T = TypeVar("T")
 _DEAF_POLL = 0.05
 
 
+def _nothing() -> None:
+    """Nothing was begun."""
+
+
 class Visit:
     """One wait of one thread or task: its token, its deadline, and how the server answers.
 
@@ -59,6 +63,7 @@ class Visit:
         self.claim: Claim = Claim(token or engine.runtime.new_token())
         self.channel: str = ""
         self.former: str = ""
+        self.undo: Callable[[], Call | None] = _nothing
 
     @property
     def token(self) -> str:
@@ -82,7 +87,8 @@ class Visit:
             undo: What takes the ticket back; None if there is none. Sent in the background.
         """
         engine = self.engine
-        engine.underway[id(self)] = engine.runtime.who()
+        self.undo = undo
+        engine.underway[self] = engine.runtime.who()
         try:
             return await wait
         except BaseException as error:
@@ -92,7 +98,12 @@ class Visit:
                 engine.post(call)
             raise
         finally:
-            engine.underway.pop(id(self), None)
+            engine.underway.pop(self, None)
+
+    def end(self) -> Call | None:
+        """See ``closing.Errand``: the ticket is taken back."""
+        self.claim.doubt(BaseException())
+        return self.undo()
 
     async def ask(self, make: Callable[[], Call]) -> Reply:
         """Ask until there is an answer, on a link whose channel is noted in ``channel``.

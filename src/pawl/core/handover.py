@@ -14,8 +14,9 @@ sleep in a queue. A turn passes in one of three ways:
 
 A place whose queue is empty is closed and forgotten; who comes later opens a new one.
 
-Ctrl-C may strike at every call. Each change of a turn is therefore a row of plain assignments with no call among them,
-and turns are numbered: whoever has a turn may pass it on again and again, and only the first time counts.
+Every change of a turn is one guarded step, see ``Engine.guard``: it decides and acts without a call, so neither Ctrl-C
+nor a signal handler that uses the client comes in between. Turns are numbered: whoever has a turn may pass it on again
+and again, and only the first time counts.
 """
 
 from __future__ import annotations
@@ -118,14 +119,6 @@ class Place:
         self.guard: AbstractContextManager[object] = guard
         self.home: dict[Hashable, Place] = home
 
-    def close(self) -> None:
-        """Forget the place, whose queue is empty. Under the guard."""
-        # In this order: a signal handler may run after the call, and a closed place that is still found would have
-        # every comer look for a new one for ever.
-        if self.home.get(self.key) is self:
-            del self.home[self.key]
-        self.closed = True
-
     def pass_claim(self, claim: Claim, turn: int) -> bool:
         """Make the first sleeper the speaker; False if nobody sleeps, and then the place is closed.
 
@@ -135,15 +128,22 @@ class Place:
         """
         sleeper: Sleeper | None = None
         try:
-            with self.guard:
-                if self.turn != turn:
-                    return True
-                if not self.sleepers:
-                    self.close()
-                    return False
-                keeper: ref[Sleeper | Tenure] = ref(self.sleepers[0])
-                sleeper = self.sleepers[0]
-                self._let_speak(sleeper, keeper, claim)
+            while sleeper is None:
+                found = self._first()
+                with self.guard:
+                    if self.turn != turn:
+                        return True
+                    if not self.sleepers:
+                        self.closed = True
+                        if self.key in self.home and self.home[self.key] is self:
+                            del self.home[self.key]
+                        return False
+                    if found is not None and self.sleepers[0] is found[0]:
+                        sleeper, self.keeper = found
+                        self.turn += 1
+                        sleeper.turn = claim.turn = self.turn
+                        sleeper.claim = claim
+                        del self.sleepers[0]
             sleeper.parker.unpark()
         except BaseException:
             if sleeper is not None:
@@ -151,37 +151,56 @@ class Place:
             raise
         return True
 
-    def _let_speak(self, sleeper: Sleeper, keeper: ref[Sleeper | Tenure], claim: Claim) -> None:
-        # No call in here; see the module.
-        self.keeper = keeper
-        self.turn += 1
-        sleeper.turn = claim.turn = self.turn
-        sleeper.claim = claim
-        del self.sleepers[0]
+    def _first(self) -> tuple[Sleeper, ref[Sleeper | Tenure]] | None:
+        """Who sleeps first, and what refers to it; a step must see that it still is the first."""
+        try:
+            first = self.sleepers[0]
+        except IndexError:
+            return None
+        return first, ref(first)
 
-    def hand_over(self, tenure: Tenure, now: float, number: int | None = None) -> Turn:
+    def hand_over(  # noqa: C901 - one guarded step
+        self, tenure: Tenure, now: float, number: int | None = None, lease: BaseLease | None = None
+    ) -> Turn:
         """Pass an owner's tenure to the first sleeper if the rules allow it; the owner must not touch it again.
 
         Args:
             tenure: What is passed on.
             now: The present.
             number: Which of its owners passes it on; None if that is sure.
+            lease: What ends in the same step; then nothing at all is done unless it is handed over.
         """
+        used, streak = tenure.used, self.streak
+        most = self.most if streak else self._room(tenure)
+        may = streak < most and self._may_hand_over(tenure, now)
         sleeper: Sleeper | None = None
         try:
             with self.guard:
-                if self.turn != tenure.turn:
+                ended = lease is not None and (lease._released or lease._levels != 1)
+                if ended or self.turn != tenure.turn:
                     return Turn.GONE
-                if number is not None and tenure.used != number:
+                if tenure.used != (used if number is None else number):
                     return Turn.HANDED
                 if not self.sleepers:
-                    self.close()
+                    if lease is None and self.key in self.home and self.home[self.key] is self:
+                        del self.home[self.key]
+                    self.closed = self.closed or lease is None
                     return Turn.ALONE
-                if not self.may_hand_over(tenure, now):
-                    self.streak = 0
+                if not may or tenure.state is not LeaseState.HELD or tenure.used != used:
+                    if lease is None:
+                        self.streak = 0
                     return Turn.REFUSED
+                if lease is not None:
+                    lease._released, tenure.watchers = True, None
+                if streak == 0:
+                    self.since, self.most = now, most
                 sleeper = self.sleepers[0]
-                self.hand_to(sleeper, tenure, now)
+                self.streak = streak + 1
+                tenure.used = sleeper.number = used + 1
+                sleeper.fence, sleeper.tenure = tenure.fence + tenure.used, tenure
+                # Nobody's, until the one that was woken takes it: whoever had it may wait for something else by then.
+                tenure.granted_at, tenure.who = now, None
+                del self.sleepers[0]
             sleeper.parker.unpark()
         except BaseException:
             if sleeper is not None:
@@ -189,25 +208,25 @@ class Place:
             raise
         return Turn.HANDED
 
-    def hand_to(self, sleeper: Sleeper, tenure: Tenure, now: float, lease: BaseLease | None = None) -> None:
-        """Make the first sleeper the owner, and end ``lease``; who calls must wake it. Under the guard."""
-        # No call in here; see the module.
-        if lease is not None:
-            lease._released = True
-            tenure.watchers = None
-        if self.streak == 0:
-            self.since = now
-        self.streak += 1
-        tenure.used = sleeper.number = tenure.used + 1
-        sleeper.fence = tenure.fence + tenure.used
-        tenure.granted_at = now
-        # Nobody's, until the one that was woken takes it: whoever had it may wait for something else by then.
-        tenure.who = None
-        sleeper.tenure = tenure
-        del self.sleepers[0]
+    def _room(self, tenure: Tenure) -> int:
+        """How many grants a run may have that begins now."""
+        # Who comes back meanwhile waits for the next run, as those do who wait elsewhere.
+        most = tenure.options.handover
+        return most if tenure.lone else min(most, len(self.sleepers))
 
-    def part(self, tenure: Tenure, claim: Claim) -> Sleeper | None:
-        """Let those who sleep go on without a tenure whose last owner of a run has it. Under the guard.
+    def _may_hand_over(self, tenure: Tenure, now: float) -> bool:
+        """Whether the rules allow a hand-over by the present owner; only its state can change while it is the owner."""
+        options = tenure.options
+        return (
+            tenure.used < options.handover
+            and not tenure.failures
+            and not tenure.unanswered
+            and tenure.valid_until - now >= (options.ticket_ttl or options.ttl) / 2
+            and (self.streak == 0 or now - self.since < options.hand_over_for)
+        )
+
+    def part(self, tenure: Tenure, claim: Claim) -> None:
+        """Let those who sleep go on without a tenure whose last owner of a run has it.
 
         The next of them queues on the server while that one is still at it. So the owner gives the name back by itself,
         to somebody else, in one step in which nobody of this client has to wake up first.
@@ -215,68 +234,81 @@ class Place:
         Args:
             tenure: What is held.
             claim: What the first sleeper is to speak for.
-
-        Returns:
-            That sleeper, whom the caller must wake; None: nobody sleeps, and the place is closed.
         """
-        if not self.sleepers:
-            self.close()
-            tenure.place = None
-            return None
-        keeper: ref[Sleeper | Tenure] = ref(self.sleepers[0])
-        heir = self.sleepers[0]
-        # No call from here on; see the module.
-        tenure.place = None
-        self.keeper = keeper
-        self.streak = 0
-        self.turn += 1
-        heir.turn = claim.turn = self.turn
-        heir.claim = claim
-        del self.sleepers[0]
-        return heir
-
-    def may_hand_over(self, tenure: Tenure, now: float) -> bool:
-        """Whether the rules allow a hand-over now to a sleeper that there is. Under the guard."""
-        options = tenure.options
-        if self.streak == 0:
-            # Who comes back meanwhile waits for the next run, as those do who wait elsewhere.
-            self.most = options.handover if tenure.lone else min(options.handover, len(self.sleepers))
-        return bool(self.sleepers) and (
-            tenure.state is LeaseState.HELD
-            and self.streak < self.most
-            and tenure.used < options.handover
-            and tenure.failures == 0
-            and not tenure.unanswered
-            and tenure.valid_until - now >= (options.ticket_ttl or options.ttl) / 2
-            and (self.streak == 0 or now - self.since < options.hand_over_for)
-        )
+        heir: Sleeper | None = None
+        try:
+            while heir is None:
+                found = self._first()
+                with self.guard:
+                    if self.turn != tenure.turn or tenure.place is not self:
+                        return
+                    if not self.sleepers:
+                        self.closed = True
+                        if self.key in self.home and self.home[self.key] is self:
+                            del self.home[self.key]
+                        tenure.place = None
+                        return
+                    if found is not None and self.sleepers[0] is found[0]:
+                        tenure.place = None
+                        heir, self.keeper = found
+                        self.streak = 0
+                        self.turn += 1
+                        heir.turn = claim.turn = self.turn
+                        heir.claim = claim
+                        del self.sleepers[0]
+            heir.parker.unpark()
+        except BaseException:
+            if heir is not None:
+                heir.parker.unpark()
+            raise
 
     def take_orphan(self, sleeper: Sleeper, token: str) -> bool:
         """Become the speaker, with a fresh token, if the keeper is gone and ``sleeper`` is first."""
+        gone = self.keeper
+        if gone() is not None:
+            return False
         claim = Claim(token)
         keeper: ref[Sleeper | Tenure] = ref(sleeper)
         with self.guard:
-            if self.keeper() is not None or not self.sleepers or self.sleepers[0] is not sleeper:
+            if self.keeper is not gone or not self.sleepers or self.sleepers[0] is not sleeper:
                 return False
-            self._let_speak(sleeper, keeper, claim)
+            self.keeper = keeper
+            self.turn += 1
+            sleeper.turn = claim.turn = self.turn
+            sleeper.claim = claim
+            del self.sleepers[0]
         return True
 
     def withdraw(self, sleeper: Sleeper) -> bool:
         """Take a sleeper out of the queue; False if its turn came first, and then it must use it or pass it on."""
-        with self.guard:
-            if sleeper.served:
-                return False
-            if sleeper in self.sleepers:
-                self.sleepers.remove(sleeper)
-            return True
+        while True:
+            sleepers = self.sleepers
+            try:
+                at = sleepers.index(sleeper)
+            except ValueError:
+                at = -1
+            with self.guard:
+                if sleeper.tenure is not None or sleeper.claim is not None:
+                    return False
+                if at < 0:
+                    return True
+                try:
+                    if sleepers[at] is sleeper:
+                        del sleepers[at]
+                        return True
+                except IndexError:
+                    # Others left meanwhile.
+                    continue
 
     def dismiss(self) -> None:
         """Wake every sleeper because the client closes."""
         with self.guard:
-            sleepers = list(self.sleepers)
-            self.sleepers.clear()
-            self.close()
-        for sleeper in sleepers:
+            sleepers = self.sleepers
+            self.sleepers = _NOBODY
+            self.closed = True
+            if self.key in self.home and self.home[self.key] is self:
+                del self.home[self.key]
+        for sleeper in tuple(sleepers):
             sleeper.closed = True
             sleeper.parker.unpark()
 
@@ -320,9 +352,12 @@ class Places:
     @staticmethod
     def _inherit(place: Place, sleeper: Sleeper) -> bool:
         """Take the turn of whoever was interrupted where nothing could be cleaned up."""
+        gone = place.keeper
+        if gone() is not None:
+            return False
         keeper: ref[Sleeper | Tenure] = ref(sleeper)
         with place.guard:
-            if place.closed or place.sleepers or place.keeper() is not None:
+            if place.closed or place.sleepers or place.keeper is not gone:
                 return False
             place.keeper = keeper
             place.turn += 1
@@ -333,15 +368,19 @@ class Places:
     @staticmethod
     def sit_down(place: Place, sleeper: Sleeper, parker: Parker) -> bool:
         """Put a caller at the end of a queue; False if the place is closed, or nobody has its turn."""
+        keeper = place.keeper
+        kept = keeper() is not None
+        seat = (sleeper,)
+        fresh: deque[Sleeper] = deque() if place.sleepers is _NOBODY else _NOBODY
         with place.guard:
-            if place.closed or not (place.sleepers or place.keeper() is not None):
+            if place.closed or not (place.sleepers or (kept and place.keeper is keeper)):
                 return False
             if place.sleepers is _NOBODY:
-                place.sleepers = deque()
+                place.sleepers = fresh
             sleeper.parker = parker
             sleeper.place = place
             sleeper.waits = True
-            place.sleepers.append(sleeper)
+            place.sleepers += seat
         return True
 
     def dismiss(self) -> None:

@@ -164,11 +164,10 @@ class History:
     def _take_lasting(self, engine: Engine, now: float) -> None:
         lasting: set[tuple[str, int, str]] = set()
         for tenure in engine.schedule.all():
-            # One step: a hand-over changes the fence and the owner together.
-            with engine.guard:
-                if not tenure.live or tenure.who is None or tenure.degraded:
-                    continue
-                note = _note_of(tenure, None, "held")
+            # A hand-over changes the fence and the owner together: neither of two of them is half noted.
+            number, note = tenure.used, _note_of(tenure, None, "held")
+            if not tenure.live or tenure.who is None or tenure.degraded or tenure.used != number:
+                continue
             spot = tenure.primitive.key, note.fence, note.tag
             if spot in self._told:
                 lasting.add(spot)

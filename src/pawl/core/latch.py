@@ -106,9 +106,21 @@ async def reset(engine: Engine, latch: LatchCalls, options: LockOptions, token: 
     await _change(engine, latch, options, latch.reset(token or engine.runtime.new_token()), "reset latch")
 
 
+class _Change:
+    """A change that was begun, and is done whatever becomes of its caller; see ``closing.Errand``."""
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+
+    def end(self) -> Call:
+        """Send it once more: it has a token, and counts once."""
+        return self._call
+
+
 async def _change(engine: Engine, latch: LatchCalls, options: LockOptions, call: Call, doing: str) -> None:
     engine.check_open(latch.name)
-    engine.underway[id(call)] = engine.runtime.who()
+    change = _Change(call)
+    engine.underway[change] = engine.runtime.who()
     try:
         reply, _ = await query(engine, call, options, latch.name, doing)
     except (BackendUnavailable, BackendReadOnly):
@@ -121,7 +133,7 @@ async def _change(engine: Engine, latch: LatchCalls, options: LockOptions, call:
         engine.post(call)
         raise
     finally:
-        engine.underway.pop(id(call), None)
+        engine.underway.pop(change, None)
     if reply[0] == b"C":
         raise disagreement("latch", latch.name, "count", reply[2], latch.count)
 

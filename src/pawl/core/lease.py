@@ -56,11 +56,13 @@ class LossSignal:
         runtime = lease._engine.runtime
         parker = runtime.parker()
         end = None if timeout is None else runtime.now() + timeout
+        sleepers = [parker]
         with lease._engine.guard:
             if lease._sleepers is None:
-                lease._sleepers = []
-            sleepers = lease._sleepers
-            sleepers.append(parker)
+                lease._sleepers = sleepers
+            else:
+                lease._sleepers += sleepers
+                sleepers = lease._sleepers
         try:
             while lease.state not in (LeaseState.LOST, LeaseState.RELEASED):
                 pause = max(0.0, lease.valid_until - runtime.now())
@@ -237,11 +239,19 @@ class BaseLease:
         return self.state in (LeaseState.HELD, LeaseState.SUSPECT)
 
     def _take_end(self) -> bool:
-        """Mark the lease as ended by its owner; False if another thread was first."""
+        """Mark the lease as ended by its owner; False if somebody else was first: a thread, a signal handler."""
         with self._engine.guard:
             if self._released:
                 return False
             self._released = True
+            return True
+
+    def _take_level(self) -> bool:
+        """End one level of a re-entered lease; False if it is held once, and all of it is to end."""
+        with self._engine.guard:
+            if self._levels == 1 or self._released:
+                return False
+            self._levels -= 1
             return True
 
     def _watch(self, watcher: Callable[[], object]) -> None:

@@ -73,7 +73,7 @@ def own(
     lease._released = False
     tenure.lease = sleeper.lease
     # In this order: a loss from here on finds the lease.
-    if tenure.state is not LeaseState.HELD or now >= tenure.valid_until:
+    if tenure.state is not LeaseState.HELD or now >= tenure.valid_until or engine.closed:
         lease._released = True
         return False
     lease._given = True

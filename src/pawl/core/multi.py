@@ -262,11 +262,7 @@ async def _give_back(engine: Engine, taken: list[BaseLease]) -> None:
 def _leave_behind(engine: Engine, taken: Sequence[BaseLease]) -> None:
     """Give back in the background, after a cancel or an interrupt; safe to repeat."""
     for lease in taken:
-        with engine.guard:
-            inner = lease._levels > 1 and not lease._released
-            if inner:
-                lease._levels -= 1
-        if not inner:
+        if not lease._take_level():
             if lease._take_end():
                 engine.count_end(lease._tenure, "background")
             engine.finish_release(lease)

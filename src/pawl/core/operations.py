@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -22,7 +21,7 @@ from pawl.core.runs import UNREAD_FOR, line_up, may_defer, read_unread, resign
 from pawl.core.runtime import Fault
 from pawl.core.shelter import sheltered
 from pawl.core.tenure import Tenure
-from pawl.core.underway import counted, told
+from pawl.core.underway import counted, refuse, told
 from pawl.model import Grant
 
 if TYPE_CHECKING:
@@ -34,8 +33,6 @@ if TYPE_CHECKING:
     from pawl.core.runtime import Fetch, Reply, Runtime
 
 __all__ = ["NewLease", "Plan", "acquire", "go_on", "try_acquire"]
-
-log: logging.Logger = logging.getLogger("pawl.acquire")
 
 NewLease = Callable[["Engine", "Tenure | None", int, object, int], BaseLease]
 Window = tuple[float, float | None]
@@ -52,8 +49,8 @@ class Plan:
         reentrant: Whether its thread or task may take it again, counted in the client.
         counted: Whether holds are counted on the server, for an explicit ``owner=``.
         alone: Whether each acquisition stands in the server's queue by itself (``owner=`` and strict order).
-        spot: The key of the local queue: locks that may hand over to each other share it.
-        plain: Whether an acquisition may go the straight way of ``quick``.
+        spot, plain: The key of the local queue, which locks share that may hand over to each other; and whether an
+            acquisition may go the straight way of ``quick``.
         identity: What is shown of its tokens instead of host, process and thread; ``""``: those.
         kin: Whose waiters may say together that they still wait (see ``beats``); ``""``: each by itself.
     """
@@ -172,6 +169,8 @@ async def _acquire_free(
             taken = await go_on(engine, plan, new_lease, tenure, claim, window)
     finally:
         engine.underway.pop(tenure, None)
+    if engine.closed:
+        refuse(engine, taken)
     # No call from here to the caller: no signal handler comes between, and what was not given is taken back.
     taken._given = True
     return taken
@@ -265,6 +264,8 @@ async def _acquire(
         raise
     finally:
         engine.underway.pop(id(note), None)
+    if engine.closed:
+        refuse(engine, lease)
     lease._given = True
     return lease
 
@@ -282,6 +283,8 @@ async def try_acquire(engine: Engine, plan: Plan, new_lease: Callable[..., L]) -
     finally:
         engine.underway.pop(id(note), None)
     if lease is not None:
+        if engine.closed:
+            refuse(engine, lease)
         lease._given = True
     elif engine.observer is not None:
         engine.refused(plan.primitive, began, None)
@@ -417,26 +420,31 @@ async def _speak(
     wait: bool,
     who: object,
 ) -> BaseLease | None:
+    engine.asking[claim] = plan.primitive, who
     claim.busy, claim.spoken, claim.spot, claim.kin = False, True, plan.run, plan.kin
     try:
-        grant = await _strive(engine, plan, claim, window, wait=wait, who=who)
+        try:
+            grant = await _strive(engine, plan, claim, window, wait=wait, who=who)
+            if claim.tenure is not None:
+                lease = take_over(engine, plan, new_lease, claim, who, window[0])
+                if lease is not None:
+                    return lease
+            elif grant is not None:
+                return own_grant(engine, plan, new_lease, place, claim, grant, who, window[0])
+        except BaseException as error:
+            claim.doubt(error)
+            engine.drop_claim(plan.primitive, place, claim)
+            note_outage(engine, plan, claim, window, error)
+            raise
         if claim.tenure is not None:
-            lease = take_over(engine, plan, new_lease, claim, who, window[0])
-            if lease is not None:
-                return lease
-        elif grant is not None:
-            return own_grant(engine, plan, new_lease, place, claim, grant, who, window[0])
-    except BaseException as error:
-        claim.doubt(error)
-        engine.drop_claim(plan.primitive, place, claim)
-        note_outage(engine, plan, claim, window, error)
-        raise
-    if claim.tenure is not None:
-        # Lost between the hand-over and now, with its ticket: stand in line again.
-        again = Claim(_new_token(engine.runtime, plan))
-        again.stop = claim.stop
-        return await _speak(engine, plan, new_lease, place, again, window, wait=wait, who=who)
-    await give_up(engine, plan, place, claim)
+            # Lost between the hand-over and now, with its ticket: stand in line again.
+            again = Claim(_new_token(engine.runtime, plan))
+            again.stop = claim.stop
+            return await _speak(engine, plan, new_lease, place, again, window, wait=wait, who=who)
+        await give_up(engine, plan, place, claim)
+    finally:
+        if claim in engine.asking:
+            del engine.asking[claim]
     if not wait:
         return None
     raise await timed_out(engine, plan, window[0], claim)

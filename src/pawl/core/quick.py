@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, cast
 from pawl.core.ballots import GrantVotes
 from pawl.core.candidate import Granted, is_open, leave_votes, question_of
 from pawl.core.claim import Claim, patience
-from pawl.core.handover import Place, Sleeper
-from pawl.core.runs import disperse
-from pawl.core.runs import hand_on as next_in_run
+from pawl.core.handover import Place, Turn
+from pawl.core.runs import disperse, pass_on
 from pawl.core.runtime import behind_subscribe
 from pawl.core.tenure import Tenure
 from pawl.core.validity import valid_until
@@ -145,54 +144,32 @@ def claim_of(tenure: Tenure, answer: Reply | Fault | None, sent_at: float) -> Cl
 
 
 def hand_on(engine: Engine, lease: BaseLease) -> bool:
-    """Pass a lease to the first local waiter; False if this is not the straight way, and nothing was done."""
+    """Pass a lease to the next who waits here; False if this is not the straight way, and nothing was done."""
     tenure = lease._tenure
     place = tenure.place
-    if place is None:
-        return bool(tenure.behind) and next_in_run(engine, lease)
-    # A history notes who had it before anybody else has.
-    if not place.sleepers or lease._sleepers or engine.history is not None:
+    if not (tenure.behind if place is None else place.sleepers):
         return False
+    # A history notes who had it before anybody else has.
+    if lease._sleepers or engine.history is not None or tenure.epoch != engine.epoch:
+        return False
+    granted_at = tenure.granted_at
     now = engine.runtime.now()
-    sleeper = heir = None
     try:
-        with engine.guard:
-            if (
-                lease._released
-                or lease._levels != 1
-                or tenure.state is not LeaseState.HELD
-                or tenure.epoch != engine.epoch
-                or now >= tenure.valid_until
-                or place.turn != tenure.turn
-                or not place.may_hand_over(tenure, now)
-            ):
+        if place is None:
+            if not pass_on(engine, tenure, now, lease=lease):
                 return False
-            granted_at = tenure.granted_at
-            sleeper = place.sleepers[0]
-            place.hand_to(sleeper, tenure, now, lease)
-            if place.streak >= place.most and not tenure.lone:
-                heir = place.part(tenure, Claim(engine.runtime.new_token()))
-        # As early as can be: the other thread takes a while to wake, and the rest is done meanwhile.
-        sleeper.parker.unpark()
-        if heir is not None:
-            heir.parker.unpark()
+        elif place.hand_over(tenure, now, lease=lease) is not Turn.HANDED:
+            return False
+        elif not tenure.lone and place.streak >= place.most:
+            place.part(tenure, Claim(engine.runtime.new_token()))
         engine.forget_holder(tenure, lease._who)
         if engine.observer is not None:
             engine.observer.released(tenure.primitive, granted_at, "released")
     except BaseException:
-        _hand_on_after_all(engine, lease, place, sleeper)
+        if lease._released:
+            engine.forget_holder(tenure, lease._who)
         raise
     return True
-
-
-def _hand_on_after_all(engine: Engine, lease: BaseLease, place: Place, sleeper: Sleeper | None) -> None:
-    """Ctrl-C in the middle of ``hand_on``: whoever was given something by then is woken."""
-    if sleeper is not None and sleeper.number:
-        sleeper.parker.unpark()
-        engine.forget_holder(lease._tenure, lease._who)
-    heir = place.keeper()
-    if isinstance(heir, Sleeper) and heir.waits:
-        heir.parker.unpark()
 
 
 def cut_short(engine: Engine, lease: BaseLease, error: BaseException) -> None:
@@ -218,31 +195,33 @@ def end(engine: Engine, lease: BaseLease) -> Call | None:
     tenure = lease._tenure
     place = tenure.place
     row = tenure.row
-    if (
-        row is None
-        or tenure.unanswered
-        or tenure.options.min_hold > 0
-        or lease._levels != 1
-        or lease._sleepers
-    ):
+    if row is None or tenure.unanswered or tenure.options.min_hold > 0 or lease._sleepers:
         return None
+    votes = tenure.quorum
+    sender = None if votes is None else votes.sender
+    if votes is not None and sender is not None and (sender[0] is None or _may_come_late(engine, votes)):
+        return None
+    now = engine.runtime.now()
     with engine.guard:
         if (
             lease._released
             or tenure.state is not LeaseState.HELD
             or tenure.epoch != engine.epoch
-            or engine.runtime.now() >= tenure.valid_until
+            or now >= tenure.valid_until
             or lease._levels != 1
             or (place is not None and (place.sleepers or place.turn != tenure.turn))
-            # Read in the step that takes the tenure: see ``redlock.renew_votes``.
-            or (tenure.quorum is not None and _may_come_late(engine, tenure.quorum))
+            # Asked again meanwhile: see ``votes.renew_votes``.
+            or (votes is not None and votes.sender is not sender)
         ):
             return None
         lease._released = True
         if place is not None:
-            place.close()
+            place.closed = True
+            if place.key in place.home and place.home[place.key] is place:
+                del place.home[place.key]
         tenure.state = LeaseState.RELEASED
-        row.pop(tenure, None)
+        if tenure in row:
+            del row[tenure]
     # The tenure may still be seen by the upkeep: its loss is none of this lease's business any more.
     tenure.watchers = None
     engine.forget_holder(tenure, lease._who)

@@ -29,7 +29,7 @@ and leaves the answer unread (``line_up``): it sleeps on a bell alone, and liste
 - An interrupted request may have queued, so its token is left with a tombstone, as any other. The answer is dropped by
   the next request of that connection, and cannot be taken for another: it has an id, or is read in its order.
 
-Ctrl-C may strike at every call, so a turn passes in a row of plain assignments with no call among them.
+A turn passes in one guarded step, see ``Engine.guard``.
 """
 
 from __future__ import annotations
@@ -55,7 +55,6 @@ __all__ = [
     "disband",
     "disperse",
     "enlist",
-    "hand_on",
     "line_up",
     "may_defer",
     "pass_on",
@@ -160,46 +159,15 @@ def enlist(engine: Engine, claim: Claim) -> bool:
 
 def resign(engine: Engine, claim: Claim) -> None:
     """The claim sleeps no more: from here on it is either served by a run or never will be."""
-    # Under the guard: a thread that found it there serves it in the same step.
+    # Guarded: a thread that found it there serves it in the same step.
     with engine.guard:
-        engine.lined.pop(claim.token, None)
+        if claim.token in engine.lined:
+            del engine.lined[claim.token]
 
 
-def hand_on(engine: Engine, lease: BaseLease) -> bool:
-    """Pass a lease to the next in strict order; False if this is not the straight way, and nothing was done."""
-    tenure = lease._tenure
-    now = engine.runtime.now()
-    claim: Claim | None = None
-    try:
-        with engine.guard:
-            if (
-                lease._released
-                or lease._sleepers
-                or lease._levels != 1
-                or tenure.state is not LeaseState.HELD
-                or tenure.epoch != engine.epoch
-                or now >= tenure.valid_until
-                or engine.history is not None
-                or (claim := _next(engine, tenure, now)) is None
-            ):
-                return False
-            granted_at = tenure.granted_at
-            _serve(engine.lined, tenure, claim, now, lease)
-        claim.ring()
-        if tenure.used + 1 >= tenure.options.block:
-            disperse(engine, tenure)
-        engine.forget_holder(tenure, lease._who)
-        if engine.observer is not None:
-            engine.observer.released(tenure.primitive, granted_at, "released")
-    except BaseException:
-        if claim is not None and claim.tenure is tenure:
-            claim.ring()
-            engine.forget_holder(tenure, lease._who)
-        raise
-    return True
-
-
-def pass_on(engine: Engine, tenure: Tenure, now: float, number: int | None = None) -> bool:
+def pass_on(
+    engine: Engine, tenure: Tenure, now: float, number: int | None = None, lease: BaseLease | None = None
+) -> bool:
     """Pass a tenure whose owner has done with it to the next in strict order; False if there is none here.
 
     Args:
@@ -207,71 +175,57 @@ def pass_on(engine: Engine, tenure: Tenure, now: float, number: int | None = Non
         tenure: What is passed on.
         now: The present.
         number: Which of its owners passes it on; None if that is sure.
+        lease: What ends in the same step; then nothing at all is done unless it is passed on.
     """
+    lined, used, behind = engine.lined, tenure.used, tenure.behind
+    token = behind[0] if behind else ""
+    may, served = token and _may_follow(tenure, now), [token]
     claim: Claim | None = None
     try:
         with engine.guard:
-            if number is not None and tenure.used != number:
-                return True
-            claim = _next(engine, tenure, now)
-            if claim is None:
+            if tenure.used != (used if number is None else number):
+                return lease is None
+            ended = lease is not None and (lease._released or lease._levels != 1)
+            # Only who passes it on takes one out, and then another number is in use.
+            if ended or not behind or not may or tenure.used != used or behind is not tenure.behind:
                 return False
-            _serve(engine.lined, tenure, claim, now)
+            if tenure.state is not LeaseState.HELD or token not in lined or lined[token].spot != tenure.spot:
+                # Who is next asks right now, or gave up, or belongs to another client: the server knows.
+                tenure.behind = None
+                return False
+            if lease is not None:
+                lease._released, tenure.watchers = True, None
+            claim = lined[token]
+            tenure.spent = tenure.spent + served if tenure.spent else served
+            del behind[0]
+            del lined[token]
+            tenure.used = claim.number = used + 1
+            # Nobody's, until the one that is woken takes it: whoever had it may wait for something else by then.
+            tenure.granted_at, tenure.who = now, None
+            claim.fence = tenure.fence + tenure.used
+            claim.tenure = tenure
         claim.ring()
-        if tenure.used + 1 >= tenure.options.block:
+        if used + 2 >= tenure.options.block:
             disperse(engine, tenure)
     except BaseException:
-        if claim is not None and claim.tenure is tenure:
+        if claim is not None:
             claim.ring()
         raise
     return True
+
+
+def _may_follow(tenure: Tenure, now: float) -> bool:
+    """Whether the rules allow the next to follow the present owner; only its state can change while it is the owner."""
+    options = tenure.options
+    return (
+        tenure.used + 1 < options.block
+        and not tenure.failures
+        and not tenure.unanswered
+        and tenure.valid_until - now >= (options.ticket_ttl or options.ttl) / 2
+    )
 
 
 def disband(engine: Engine, tenure: Tenure) -> None:
     """A tenure goes on elsewhere: who followed it here leaves its ticket by itself."""
     for token in tenure.spent or ():
         engine.depart(tenure.primitive, token, 0)
-
-
-def _next(engine: Engine, tenure: Tenure, now: float) -> Claim | None:
-    behind, options = tenure.behind, tenure.options
-    if not (
-        behind
-        and tenure.live
-        and tenure.used + 1 < options.block
-        and tenure.failures == 0
-        and not tenure.unanswered
-        and tenure.valid_until - now >= (options.ticket_ttl or options.ttl) / 2
-    ):
-        return None
-    claim = engine.lined.get(behind[0])
-    if claim is None or claim.spot != tenure.spot:
-        # It asks right now, or gave up, or belongs to another client: the server knows.
-        behind.clear()
-        return None
-    return claim
-
-
-def _serve(
-    lined: dict[str, Claim], tenure: Tenure, claim: Claim, now: float, lease: BaseLease | None = None
-) -> None:
-    """Give a tenure to a claim, and end ``lease``; who calls must wake the claim. Under the guard."""
-    # No call in here: Ctrl-C finds all of it done, or nothing.
-    token = claim.token
-    if lease is not None:
-        lease._released = True
-        tenure.watchers = None
-    if tenure.spent is None:
-        tenure.spent = [token]
-    else:
-        tenure.spent += [token]
-    if tenure.behind:
-        del tenure.behind[0]
-    del lined[token]
-    tenure.used += 1
-    tenure.granted_at = now
-    # Nobody's, until the one that is woken takes it: whoever had it may wait for something else by then.
-    tenure.who = None
-    claim.number = tenure.used
-    claim.fence = tenure.fence + tenure.used
-    claim.tenure = tenure

@@ -43,7 +43,7 @@ class _Row(OrderedDict["Tenure", float]):
 class Schedule:
     """The due times of one client's leases. Every method may be called from any thread."""
 
-    __slots__ = ("_guard", "_heap", "_in_hand", "_rows", "_sequence", "_wake_at")
+    __slots__ = ("_guard", "_heap", "_in_hand", "_moves", "_rows", "_sequence", "_wake_at")
 
     def __init__(self, guard: AbstractContextManager[object]) -> None:
         self._guard = guard
@@ -51,6 +51,7 @@ class Schedule:
         self._heap: list[tuple[float, int, Tenure]] = []
         self._in_hand: list[Tenure] = []
         self._sequence = 0
+        self._moves = 0
         self._wake_at = -inf
 
     def add(self, tenure: Tenure, every: float, due: float, *, deadline: bool = False) -> bool:
@@ -65,12 +66,16 @@ class Schedule:
         Returns:
             True if the upkeep sleeps past ``due`` and must be nudged.
         """
+        rows, key = self._rows, (every, deadline)
+        row = rows.get(key)
+        if row is None:
+            row = _Row()
         with self._guard:
-            row = self._rows.get((every, deadline))
-            if row is None:
-                row = self._rows[every, deadline] = _Row()
-            row[tenure] = due
-            row.last_due = due
+            if key in rows:
+                row = rows[key]
+            else:
+                rows[key] = row
+            row[tenure] = row.last_due = due
             tenure.row = row
             return due < self._wake_at
 
@@ -94,16 +99,18 @@ class Schedule:
         """Have a lease served once, out of rhythm; otherwise as ``add``."""
         with self._guard:
             self._sequence += 1
-            heapq.heappush(self._heap, (due, self._sequence, tenure))
+            entry = due, self._sequence, tenure
             tenure.row = None
-            return due < self._wake_at
+        heapq.heappush(self._heap, entry)
+        return due < self._wake_at
 
     def discard(self, tenure: Tenure) -> None:
         """Take a lease out of its row. One in the heap is dropped when its time comes."""
         row = tenure.row
         if row is not None:
             with self._guard:
-                row.pop(tenure, None)
+                if tenure in row:
+                    del row[tenure]
 
     def take_due(self, now: float, most: int) -> list[Tenure]:
         """The leases that are due, at most ``most``; the caller puts back those that go on.
@@ -113,6 +120,7 @@ class Schedule:
         """
         taken: list[Tenure] = []
         with self._guard:
+            self._moves += 1
             self._wake_at = -inf
             self._forget_unused(now)
             for (every, deadline), row in self._rows.items():
@@ -164,11 +172,18 @@ class Schedule:
 
     def all(self) -> list[Tenure]:
         """Every lease that is scheduled or in the upkeep's hands."""
-        with self._guard:
-            found: dict[Tenure, None] = dict.fromkeys(t for row in self._rows.values() for t in row)
-            found.update(dict.fromkeys(entry[2] for entry in self._heap))
+        while True:
+            with self._guard:
+                moves = self._moves
+            # Each list is made in one step of C, so nobody is met in the middle of a change.
+            found: dict[Tenure, None] = {}
+            for row in list(self._rows.values()):
+                found.update(dict.fromkeys(list(row)))
+            found.update(dict.fromkeys(entry[2] for entry in list(self._heap)))
             found.update(dict.fromkeys(self._in_hand))
-        return [tenure for tenure in found if tenure.live]
+            # Otherwise the upkeep took some in hand meanwhile.
+            if moves == self._moves:
+                return [tenure for tenure in found if tenure.live]
 
     def busy(self) -> bool:
         """Whether there is any lease, or was one a rhythm ago."""
@@ -183,7 +198,8 @@ class Schedule:
 
     def clear(self) -> None:
         """Forget all of them."""
+        rows: dict[tuple[float, bool], _Row] = {}
+        heap: list[tuple[float, int, Tenure]] = []
+        nobody: list[Tenure] = []
         with self._guard:
-            self._rows.clear()
-            self._heap.clear()
-            self._in_hand = []
+            self._rows, self._heap, self._in_hand = rows, heap, nobody

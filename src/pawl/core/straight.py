@@ -16,6 +16,7 @@ from pawl.core.lease import BaseLease
 from pawl.core.operations import acquire, go_on
 from pawl.core.quick import ask, begin, claim_of, end, give_back, settle, void
 from pawl.core.runtime import Fault, run
+from pawl.core.underway import refuse
 from pawl.errors import PawlError
 from pawl.model import Release
 
@@ -65,6 +66,8 @@ def take(
         raise
     finally:
         engine.underway.pop(tenure, None)
+    if engine.closed:
+        refuse(engine, lease)
     # No call from here to the caller: no signal handler comes between, and what was not given is taken back.
     lease._given = True
     return lease  # type: ignore[no-any-return]

@@ -65,6 +65,7 @@ class Tenure:
         behind: Whose tickets stand directly behind it in strict order.
         spent: Whose tickets were served from it, and are still queued on the server.
         unsure: Why nobody knows whether its release came to the server: an error's class and words, if it had any.
+        left: True once the end of the client gave it back, on top of a release of its own.
         degraded: What it is instead of a lease of the server: ``"local"``, ``"open"``; ``""``: it is one.
     """
 
@@ -92,6 +93,7 @@ class Tenure:
     spent: list[str] | None = None
     failures: int = 0
     epoch: int = 0
+    left: bool = False
 
     def __init__(
         self,
@@ -126,14 +128,6 @@ class Tenure:
     def live(self) -> bool:
         """True while it is neither lost nor released; says nothing of the clock."""
         return self.state is LeaseState.HELD or self.state is LeaseState.SUSPECT
-
-    def raise_to(self, valid_until: float) -> None:
-        """Take a confirmed renewal into account."""
-        if self.hold_limit is not None and valid_until > self.hold_limit:
-            valid_until = self.hold_limit
-        self.valid_until = max(self.valid_until, valid_until)
-        self.state = LeaseState.HELD
-        self.failures = 0
 
     def doubt(self, error: Exception) -> None:
         """Keep what its release ended with, without the frames that an error keeps."""

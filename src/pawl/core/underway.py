@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeVar
+
+from pawl.errors import ClientClosed
+from pawl.model import LossReason
 
 if TYPE_CHECKING:
     from pawl.core.engine import Engine
     from pawl.core.lease import BaseLease
     from pawl.core.operations import Plan
 
-__all__ = ["counted", "told"]
+__all__ = ["counted", "refuse", "told"]
 
 R = TypeVar("R")
 
@@ -27,6 +30,8 @@ async def counted(
         engine.underway.pop(running, None)
     if lease is None:
         raise AssertionError("a wait ends with a lease or an error")
+    if engine.closed:
+        refuse(engine, lease)
     lease._given = True
     return lease
 
@@ -38,3 +43,16 @@ async def told(engine: Engine, plan: Plan, began: float, taking: Awaitable[R]) -
     except BaseException as error:
         engine.refused(plan.primitive, began, error)
         raise
+
+
+def refuse(engine: Engine, lease: BaseLease) -> NoReturn:
+    """End a lease that was granted while the client was closed: nobody gets it.
+
+    Raises:
+        ClientClosed: Always.
+    """
+    if not lease._take_level():
+        lease._released = True
+        engine.lose(lease._tenure, LossReason.CLOSED)
+        engine.forget_holder(lease._tenure, lease._who)
+    raise ClientClosed("the client was closed meanwhile", name=lease.name)

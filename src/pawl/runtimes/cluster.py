@@ -90,7 +90,7 @@ class ClusterThreads(ThreadRuntime):
     def call_node(self, address: Address, call: Call, timeout: float) -> Reply:
         """Run one script on one node."""
         link = self._link_to(address, timeout)
-        if not link.lock.locked():
+        if link.free:
             return link.ask(call, timeout)
         # A signal handler or finaliser on top of a call of the same thread.
         spare = self._fresh_link(address, timeout)
@@ -103,9 +103,15 @@ class ClusterThreads(ThreadRuntime):
         """Run several scripts on one node in one write."""
         try:
             link = self._link_to(address, timeout)
+            if link.free:
+                return link.call_many(calls, timeout)
+            spare = self._fresh_link(address, timeout)
         except Fault as fault:
             return [fault] * len(calls)
-        return link.call_many(calls, timeout)
+        try:
+            return spare.call_many(calls, timeout)
+        finally:
+            spare.close()
 
     def linked(self, address: Address) -> bool:
         """Whether this thread has a connection to a node."""

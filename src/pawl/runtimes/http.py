@@ -11,10 +11,10 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from typing import Any, cast
 from urllib.parse import quote
-from weakref import WeakSet
 
 from pawl.core.runtime import Call, Fault, FaultKind, Reply, Wakeup
 from pawl.runtimes.aio import AsyncioRuntime
+from pawl.runtimes.shared import Known
 from pawl.runtimes.threads import ThreadRuntime
 from pawl.topology.endpoint import Endpoint, Service
 from pawl.transport.http import AsyncWire, Question, Wire, context_of
@@ -111,7 +111,7 @@ class HttpThreads(ThreadRuntime):
         self._context = context_of(service)
         self._paths = _Paths(namespace)
         self._mine = threading.local()
-        self._wires: WeakSet[Wire] = WeakSet()
+        self._wires: Known[Wire] = Known()
         self._waiting: set[Wire] = set()
 
     def channel(self) -> str:
@@ -136,8 +136,7 @@ class HttpThreads(ThreadRuntime):
             if self._ending:
                 raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
             wire = self._mine.wire = Wire(self._service, self._context, max(timeout, 0.25))
-            with self._links_guard:
-                self._wires.add(wire)
+            self._wires.add(wire)
         return wire
 
     def _ask(self, question: Question, timeout: float) -> Any:
@@ -211,9 +210,7 @@ class HttpThreads(ThreadRuntime):
     def shut_down(self, timeout: float) -> None:
         """See ``ThreadRuntime``."""
         super().shut_down(timeout)
-        with self._links_guard:
-            wires = list(self._wires)
-        for wire in wires:
+        for wire in self._wires.all():
             wire.close()
 
     def after_fork(self) -> None:
@@ -221,7 +218,7 @@ class HttpThreads(ThreadRuntime):
         super().after_fork()
         # The descriptors are shared with the parent: a shutdown here would end its connections too.
         self._mine = threading.local()
-        self._wires = WeakSet()
+        self._wires = Known()
         self._waiting = set()
 
 

@@ -6,13 +6,13 @@ import contextlib
 import threading
 from collections.abc import Callable, Sequence
 from itertools import count
-from weakref import WeakSet
 
 from pawl.core.ballots import MergedVotes
 from pawl.core.quorum import NOT_ASKED, Ballot, Question, majority, spread
 from pawl.core.roster import Roster
 from pawl.core.runtime import DEAF, FIRST_RID, Call, Fault, FaultKind, Reply
 from pawl.core.scripts import Script
+from pawl.runtimes.shared import Known
 from pawl.runtimes.threads import ThreadRuntime
 from pawl.topology.endpoint import Endpoint
 from pawl.transport.fan import GONE, READING, ThreadFan
@@ -100,7 +100,7 @@ class QuorumThreadRuntime(ThreadRuntime):
         self._looked = threading.Event()
         self._meeting_guard = threading.RLock()
         self._numbers = count(FIRST_RID + 1)
-        self._all: WeakSet[ThreadFan] = WeakSet()
+        self._all: Known[ThreadFan] = Known()
 
     # Small things -----------------------------------------------------------------------------------------------
 
@@ -217,8 +217,7 @@ class QuorumThreadRuntime(ThreadRuntime):
 
     def _new_fan(self) -> ThreadFan:
         fan = ThreadFan(len(self.nodes), self._link_of, self._lost, self.now, self._numbers)
-        with self._links_guard:
-            self._all.add(fan)
+        self._all.add(fan)
         return fan
 
     def _link_of(self, index: int) -> NodeLink | Fault:
@@ -296,8 +295,7 @@ class QuorumThreadRuntime(ThreadRuntime):
         link.heard_at = self.now()
         self._lives.took(index, link.slowest)
         link.slowest = 0.0
-        with self._links_guard:
-            self._links.add(link)
+        self._links.add(link)
         return link
 
     def _lost(self, index: int, fault: Fault, link: NodeLink | None = None) -> None:
@@ -356,8 +354,7 @@ class QuorumThreadRuntime(ThreadRuntime):
         return await super().idle(timeout)
 
     def _read_on(self) -> bool:
-        with self._links_guard:
-            fans = list(self._all)
+        fans = self._all.all()
         owed = False
         for fan in fans:
             owed = fan.read_on() or owed
@@ -376,8 +373,7 @@ class QuorumThreadRuntime(ThreadRuntime):
     def _hear_out(self) -> None:
         """See ``ThreadRuntime``: of a release that a majority answered, the others have their part on the way."""
         end = self.now() + _LAST_WORD_WITHIN
-        with self._links_guard:
-            fans = list(self._all)
+        fans = self._all.all()
         for fan in fans:
             fan.hear_out(max(0.0, end - self.now()))
         # And of threads that have ended.
@@ -392,6 +388,6 @@ class QuorumThreadRuntime(ThreadRuntime):
         self._spares = [[] for _ in self._endpoints]
         self._looked = threading.Event()
         self._meeting_guard = threading.RLock()
-        self._all = WeakSet()
+        self._all = Known()
         self._lives.guard = threading.RLock()
         self._roster.forget()

@@ -28,10 +28,14 @@ class SentinelThreads(ThreadRuntime):
     def _locate(self, timeout: float) -> Endpoint:
         endpoint = run(self._finder.find(ask_sync, timeout))
         self._heed(endpoint)
-        with self._links_guard:
-            if self._watch is None and not self._ending:
-                self._watch = MasterWatch(self._finder.target, self._look, lambda: self._ending)
-                self._watch.start()
+        if self._watch is None and not self._ending:
+            watch = MasterWatch(self._finder.target, self._look, lambda: self._ending)
+            with self._starting:
+                mine = self._watch is None
+                if mine:
+                    self._watch = watch
+            if mine:
+                watch.start()
         return endpoint
 
     def _look(self) -> None:
@@ -40,10 +44,11 @@ class SentinelThreads(ThreadRuntime):
 
     def _heed(self, endpoint: Endpoint) -> None:
         """Let go of every connection to another master than this one, and have each lease confirmed."""
-        with self._links_guard:
-            moved = self._master not in ("", endpoint.shown)
-            self._master = endpoint.shown
-            stale = [link for link in self._links if link.shown != endpoint.shown and not link.dead]
+        shown = endpoint.shown
+        with self._starting:
+            before, self._master = self._master, shown
+        moved = before not in ("", shown)
+        stale = [link for link in self._links.all() if link.shown != shown and not link.dead]
         for link in stale:
             link.interrupt()
         if (moved or stale) and self.on_move is not None:

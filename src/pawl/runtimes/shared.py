@@ -9,12 +9,16 @@ import string
 import time
 from collections.abc import Callable
 from functools import partial
+from typing import Generic, TypeVar
+from weakref import ref
 
 from pawl.core.runtime import Fault, FaultKind
 from pawl.errors import ConfigurationError, PawlError
 from pawl.topology.endpoint import Endpoint
 
-__all__ = ["Identity", "locate", "now", "secret", "stock"]
+__all__ = ["Identity", "Known", "locate", "now", "secret", "stock"]
+
+T = TypeVar("T")
 
 _BASE62 = (string.digits + string.ascii_letters).encode()
 # 256 byte values onto 62 digits is a little uneven: 5/256 at most, so 24 digits keep over 136 bits.
@@ -41,6 +45,34 @@ class Identity:
     def suffix(self, part: str) -> str:
         """The public part of a token: ``@host:pid/part``."""
         return f"@{self.host}:{self.pid}/{_UNSAFE.sub('_', part)[:40]}"
+
+
+class Known(Generic[T]):
+    """Objects that are known as long as somebody else has them.
+
+    To add one and to list them is one step of C each, so neither other threads nor signal handlers are in the way; a
+    ``WeakSet`` is written in Python, and would need a lock that a handler could find taken by its own thread.
+    """
+
+    __slots__ = ("_refs",)
+
+    def __init__(self) -> None:
+        self._refs: dict[int, ref[T]] = {}
+
+    def add(self, one: T) -> None:
+        """Know one more."""
+        self._refs[id(one)] = ref(one)
+
+    def all(self) -> list[T]:
+        """Those that somebody has."""
+        found: list[T] = []
+        for number, known in list(self._refs.items()):
+            one = known()
+            if one is not None:
+                found.append(one)
+            elif number in self._refs and self._refs[number] is known:
+                del self._refs[number]
+        return found
 
 
 stock: list[str] = []

@@ -14,14 +14,14 @@ import time
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
-from weakref import WeakSet, ref
+from weakref import ref
 
 from pawl.core.durable import Durable
 from pawl.core.runtime import Call, Fault, FaultKind, Parker, Reply, Wakeup, run
-from pawl.runtimes.shared import Identity, locate, now, secret, stock
+from pawl.runtimes.shared import Identity, Known, locate, now, secret, stock
 from pawl.topology.endpoint import Endpoint
 from pawl.transport.durable import call_on
-from pawl.transport.link import Link
+from pawl.transport.link import FREE, Link
 
 __all__ = ["ThreadRuntime", "run"]
 
@@ -108,8 +108,8 @@ class ThreadRuntime:
         self._wake_prefix = wake_prefix
         self._identity = Identity()
         self._local = _Local()
-        self._links: WeakSet[Link] = WeakSet()
-        self._links_guard = threading.RLock()
+        self._links: Known[Link] = Known()
+        self._starting = threading.RLock()
         self._served = False
         self._bell = threading.Lock()
         self._bell.acquire()
@@ -189,8 +189,7 @@ class ThreadRuntime:
         self._make_room()
         link = Link(endpoint, self._wake_prefix + secret(), timeout, first=not self._served)
         self._served = True
-        with self._links_guard:
-            self._links.add(link)
+        self._links.add(link)
         return link
 
     def _locate(self, timeout: float) -> Endpoint:
@@ -199,16 +198,17 @@ class ThreadRuntime:
         return locate(self._endpoint)
 
     def _make_room(self) -> None:
-        with self._links_guard:
-            live = [link for link in self._links if not link.dead]
+        live = [link for link in self._links.all() if not link.dead]
         if len(live) < MAX_CONNECTIONS:
             return
         for link in live:
-            if link.lock.acquire(blocking=False):
+            if link.free:
                 try:
-                    link.close()
-                finally:
-                    link.lock.release()
+                    link.take()
+                except Fault:
+                    continue
+                # It stays taken: nobody uses it again.
+                link.close()
                 return
         text = f"all {MAX_CONNECTIONS} connections of this client are in use by waiting threads"
         raise Fault(FaultKind.UNREACHABLE, text)
@@ -217,14 +217,14 @@ class ThreadRuntime:
         """See ``Runtime``."""
         link = self._local.here.link
         # Locked by this thread's own call: a signal handler or finaliser came on top of it.
-        return None if link is None or link.dead or link.lock.locked() else link
+        return None if link is None or link.dead or not link.free else link
 
     async def call(self, call: Call, timeout: float) -> Reply:
         """See ``Runtime``."""
         link = self._local.here.link
         if link is None or link.dead:
             link = self._held_link(timeout)
-        if not link.lock.locked():
+        if link.free:
             return link.ask(call, timeout)
         # A signal handler or finaliser on top of a call of the same thread: never mix two calls on one link.
         spare = self._connect(timeout)
@@ -237,7 +237,7 @@ class ThreadRuntime:
         """See ``Runtime``."""
         try:
             link = self._held_link(timeout)
-            if not link.lock.locked():
+            if link.free:
                 return link.call_many(calls, timeout)
             # As in ``call``.
             spare = self._connect(timeout)
@@ -255,12 +255,16 @@ class ThreadRuntime:
     async def _durably(
         self, link: Link, call: Call, durable: Durable, timeout: float
     ) -> tuple[Reply | None, int]:
-        if not link.lock.acquire(False):
-            raise Fault(FaultKind.UNREACHABLE, "the connection is in use by what a signal interrupted")
+        free = link.free
+        try:
+            del free[0]
+        except IndexError:
+            text = "the connection is in use by what a signal interrupted"
+            raise Fault(FaultKind.UNREACHABLE, text) from None
         try:
             return await call_on(link, call, durable, timeout)
         finally:
-            link.lock.release()
+            free += FREE
 
     def streams(self, calls: Sequence[Call]) -> list[list[int]]:
         """See ``DurableRuntime``: there is one server."""
@@ -273,7 +277,7 @@ class ThreadRuntime:
         """See ``Runtime``."""
         link = self._local.link
         # Locked: a signal handler came on top of a wait of this thread, whose bell it is.
-        return None if link is None or link.dead or link.lock.locked() else link.bell()
+        return None if link is None or link.dead or not link.free else link.bell()
 
     def prolong(self, token: str, seconds: float) -> None:
         """See ``Runtime``: each thread sets the end of its own sleep."""
@@ -285,14 +289,17 @@ class ThreadRuntime:
         link = self._local.link
         if link is None or link.dead:
             return None
-        if not link.lock.acquire(False):
+        free = link.free
+        try:
+            del free[0]
+        except IndexError:
             # A signal handler on top of a wait of the same thread: it asks again and again instead of listening.
             time.sleep(min(timeout, _HANDLER_POLL))  # noqa: ASYNC251 - this colour blocks its thread
             return None
         try:
             wakeup = link.wait(token, timeout)
         finally:
-            link.lock.release()
+            free += FREE
         if self._closing.is_set():
             raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
         return wakeup
@@ -310,18 +317,24 @@ class ThreadRuntime:
 
     def spawn_upkeep(self, upkeep: Callable[[], Awaitable[None]]) -> bool:
         """See ``Runtime``."""
-        with self._links_guard:
-            if self._ending or (self._upkeep is not None and self._upkeep.is_alive()):
+        thread = threading.Thread(target=self._serve, args=(upkeep,), name="pawl-upkeep", daemon=True)
+        while True:
+            before = self._upkeep
+            if self._ending or (before is not None and before.is_alive()):
                 return not self._ending
-            self._upkeep = threading.Thread(
-                target=self._serve, args=(upkeep,), name="pawl-upkeep", daemon=True
-            )
-        _start(self._upkeep)
+            with self._starting:
+                mine = self._upkeep is before
+                if mine:
+                    self._upkeep = thread
+            if mine:
+                break
+        _start(thread)
         return True
 
     def _serve(self, upkeep: Callable[[], Any]) -> None:
         _leave_signals_to_main()
-        while not self._ending:
+        # Another one: a signal handler started it in the middle of the start of this one.
+        while not self._ending and threading.current_thread() is self._upkeep:
             try:
                 run(upkeep())
             except Exception:
@@ -339,12 +352,17 @@ class ThreadRuntime:
     def notices(self) -> list[str]:
         """See ``Runtime``: what came on the upkeep's own connection."""
         link = self._local.link
-        if link is None or link.dead or not link.lock.acquire(False):
+        if link is None or link.dead:
+            return []
+        free = link.free
+        try:
+            del free[0]
+        except IndexError:
             return []
         try:
             return link.heard()
         finally:
-            link.lock.release()
+            free += FREE
 
     def nudge(self) -> None:
         """See ``Runtime``. One step in C, so that a finaliser may call it inside any lock."""
@@ -366,9 +384,7 @@ class ThreadRuntime:
     def interrupt_waiters(self) -> None:
         """Wake every thread that sleeps in a call of this client; their calls end with ``Fault`` CLOSED."""
         self._closing.set()
-        with self._links_guard:
-            links = list(self._links)
-        for link in links:
+        for link in self._links.all():
             if link.waiting:
                 link.interrupt()
 
@@ -377,13 +393,11 @@ class ThreadRuntime:
         self._ending = True
         self.nudge()
         upkeep = self._upkeep
-        # Without a number it was never started: Ctrl-C came in between.
-        if upkeep is not None and upkeep.ident is not None and upkeep is not threading.current_thread():
+        # One that a signal interrupted before its start can be waited for as little as one that is over.
+        if upkeep is not None and upkeep.is_alive() and upkeep is not threading.current_thread():
             upkeep.join(timeout)
         self._hear_out()
-        with self._links_guard:
-            links = list(self._links)
-        for link in links:
+        for link in self._links.all():
             link.close()
 
     def _hear_out(self) -> None:
@@ -396,9 +410,9 @@ class ThreadRuntime:
 
     def after_fork(self) -> None:
         """In the child: no thread and no connection of the parent is ours. Closing our copies leaves theirs open."""
-        links = list(self._links)
-        self._links = WeakSet()
-        self._links_guard = threading.RLock()
+        links = self._links.all()
+        self._links = Known()
+        self._starting = threading.RLock()
         self._local = _Local()
         self._bell = threading.Lock()
         self._bell.acquire()

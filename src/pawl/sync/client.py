@@ -17,6 +17,7 @@ from pawl._quorum import check_options, for_threads, probe_for
 from pawl._target import find_target, shown_of
 from pawl._warn import place_of_caller, warn
 from pawl.core import admin, endings
+from pawl.core.closing import close
 from pawl.core.engine import Engine, doubter
 from pawl.core.history import history, make_engine
 from pawl.core.info import inspect
@@ -354,11 +355,7 @@ class Client:
             timeout: Seconds that the releases may take in all; None: 5. Later their ttl frees the names.
         """
         patience = check_timeout(timeout)
-        run(
-            endings.close(
-                self._engine, self._runtime.interrupt_waiters, 5.0 if patience is None else patience
-            )
-        )
+        run(close(self._engine, self._runtime.interrupt_waiters, 5.0 if patience is None else patience))
         self._runtime.shut_down(1.0)
 
     def __enter__(self) -> Self:

@@ -12,7 +12,6 @@ import select
 import socket
 import ssl
 import struct
-import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import inf
@@ -46,8 +45,15 @@ _AT_ONCE = 4096
 """A request below this is taken by the socket in one step: nothing else is unsent."""
 
 
+FREE: tuple[None] = (None,)
+"""What is put back into ``Link.free``."""
+
+
 class Link:
-    """A connected link. Used by one caller at a time, under ``lock``; dead after any failure.
+    """A connected link. Used by one caller at a time; dead after any failure.
+
+    Whoever uses it takes what lies in ``free`` out with ``del``, and puts it back. That is one step and no call, so no
+    signal comes between taking it and the ``try`` that gives it back.
 
     Args:
         endpoint: Where to.
@@ -64,7 +70,7 @@ class Link:
     """Of a batch: up to where it is certain which answer is whose."""
 
     def __init__(self, endpoint: Endpoint, channel: str, timeout: float, *, first: bool) -> None:
-        self.lock: threading.Lock = threading.Lock()
+        self.free: list[None] = [None]
         self.dead: bool = False
         self.waiting: bool = False
         self.shown: str = endpoint.shown
@@ -111,10 +117,20 @@ class Link:
 
     # Requests ---------------------------------------------------------------------------------------------------
 
+    def take(self) -> None:
+        """Take it for good. Raises ``Fault`` if somebody uses it."""
+        try:
+            del self.free[0]
+        except IndexError:
+            raise Fault(FaultKind.UNREACHABLE, "the connection is in use") from None
+
     def ask(self, call: Call, timeout: float) -> Reply:
         """Run one script. Raises ``Fault``; the link is dead afterwards unless the server itself refused."""
-        if not self.lock.acquire(False):
-            raise Fault(FaultKind.UNREACHABLE, "the connection was taken for another thread")
+        free = self.free
+        try:
+            del free[0]
+        except IndexError:
+            raise Fault(FaultKind.UNREACHABLE, "the connection was taken for another thread") from None
         try:
             end = monotonic() + timeout
             if self._owed is not None:
@@ -141,11 +157,14 @@ class Link:
             self._give_up(error, timeout)
             raise
         finally:
-            self.lock.release()
+            free += FREE
 
     def defer(self, call: Call, timeout: float) -> Fetch | None:
         """See ``Line``: sends it behind whatever reply is still owed here, which nobody wants any more."""
-        if not self.lock.acquire(False):
+        free = self.free
+        try:
+            del free[0]
+        except IndexError:
             return None
         try:
             end = monotonic() + timeout
@@ -159,10 +178,13 @@ class Link:
             self._give_up(error, timeout)
             raise
         finally:
-            self.lock.release()
+            free += FREE
 
     def _collect_owed(self, rid: int, timeout: float) -> Reply | None:
-        if not self.lock.acquire(False):
+        free = self.free
+        try:
+            del free[0]
+        except IndexError:
             return None
         try:
             posted = self._owed
@@ -174,7 +196,7 @@ class Link:
             self._give_up(error, timeout)
             raise
         finally:
-            self.lock.release()
+            free += FREE
 
     def _drop_owed(self, end: float) -> None:
         """Read a reply that nobody fetched, before it is taken for another's: a refusal names no request."""
@@ -198,12 +220,15 @@ class Link:
     def call_many(self, calls: Sequence[Call], timeout: float) -> list[Reply | Fault]:
         """Run several scripts in one write; one outcome each."""
         end = monotonic() + timeout
-        if not self.lock.acquire(timeout=timeout):
-            return [Fault(FaultKind.UNREACHABLE, "the connection is in use")] * len(calls)
+        free = self.free
+        try:
+            del free[0]
+        except IndexError:
+            return [Fault(FaultKind.UNREACHABLE, "the connection was taken for another thread")] * len(calls)
         try:
             outcomes = self._exchange(calls, timeout, end)
         finally:
-            self.lock.release()
+            free += FREE
         # None: the server did not know the script; one EVAL teaches it, and the rest run as usual.
         return [self._again(call, end) if o is None else o for call, o in zip(calls, outcomes, strict=True)]
 

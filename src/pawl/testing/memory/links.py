@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
@@ -13,7 +12,7 @@ from pawl.core.runtime import FIRST_RID, Call, Fault, FaultKind, Reply, Wakeup
 from pawl.testing._clock import Clock
 from pawl.testing.memory.node import MemoryNode, Outcome
 from pawl.transport.answer import Answer
-from pawl.transport.link import Link
+from pawl.transport.link import FREE, Link
 from pawl.transport.mux import Mux
 from pawl.transport.wire import ENDING, read_push
 
@@ -44,7 +43,7 @@ class MemoryLink(Link):
     """
 
     def __init__(self, node: MemoryNode, clock: Clock, channel: str) -> None:
-        self.lock: threading.Lock = threading.Lock()
+        self.free: list[None] = [None]
         self.dead: bool = False
         self.waiting: bool = False
         self.shown: str = node.shown
@@ -62,8 +61,11 @@ class MemoryLink(Link):
 
     def ask(self, call: Call, timeout: float) -> Reply:
         """See ``Link``."""
-        if not self.lock.acquire(False):
-            raise Fault(FaultKind.UNREACHABLE, "the connection was taken for another thread")
+        free = self.free
+        try:
+            del free[0]
+        except IndexError:
+            raise Fault(FaultKind.UNREACHABLE, "the connection was taken for another thread") from None
         try:
             outcome = self._ask(call, timeout)
         except Fault:
@@ -72,7 +74,7 @@ class MemoryLink(Link):
             self.close()
             raise
         finally:
-            self.lock.release()
+            free += FREE
         if isinstance(outcome, Fault):
             if outcome.kind in ENDING or outcome.maybe_applied:
                 self.close()

@@ -62,8 +62,7 @@ class MemoryThreads(ThreadRuntime):
         self._make_room()
         link = MemoryLink(self._node, self._clock, self._wake_prefix + secret())
         self._served = True
-        with self._links_guard:
-            self._links.add(link)
+        self._links.add(link)
         return link
 
     async def call_durable(self, call: Call, durable: Durable, timeout: float) -> tuple[Reply | None, int]:
@@ -106,7 +105,7 @@ class MemoryThreads(ThreadRuntime):
 
     def spawn_upkeep(self, upkeep: Callable[[], Awaitable[None]]) -> bool:
         """See ``Runtime``."""
-        with self._links_guard:
+        with self._starting:
             starts = not self._ending and (self._upkeep is None or not self._upkeep.is_alive())
             if starts:
                 self._clock.expect()

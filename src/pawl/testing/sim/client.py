@@ -8,7 +8,7 @@ from typing import Any
 
 from pawl._factory import Settings
 from pawl.aio.client import AsyncClient
-from pawl.core import endings
+from pawl.core import closing
 from pawl.core.engine import Engine
 from pawl.core.lease import BaseLease
 from pawl.core.multi_lease import BaseMultiLease
@@ -91,5 +91,5 @@ class SimClient(AsyncClient):
 
     async def end(self, timeout: float) -> None:
         """What ``close`` does."""
-        await endings.close(self.engine, self.runtime.interrupt_waiters, timeout)
+        await closing.close(self.engine, self.runtime.interrupt_waiters, timeout)
         self.runtime.shut_down()

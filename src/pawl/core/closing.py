@@ -1,0 +1,142 @@
+"""The end of a client.
+
+A signal handler may close the client on top of an acquisition or release of its own thread. That call cannot go on
+before the handler is done, and the process may end in the handler. So the end of the client gives back by itself
+whatever the calls below it may have on the server. A call that goes on afterwards finds every connection closed; what
+it holds by then is over, and it raises ``ClientClosed``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from pawl.core.ballots import Duty
+from pawl.core.candidate import barred, leave_call
+from pawl.core.claim import TOMB_MS, Claim
+from pawl.core.handover import Sleeper
+from pawl.core.lease import BaseLease
+from pawl.core.runtime import Fault
+from pawl.core.tenure import Tenure
+from pawl.model import LeaseState, LossReason
+
+if TYPE_CHECKING:
+    from pawl.core.engine import Engine
+    from pawl.core.primitive import Primitive
+    from pawl.core.runtime import Call
+
+__all__ = ["Errand", "close"]
+
+_CLOSING_STEP = 0.002
+_END_PATIENCE = 1.0
+_LAST_WORDS = 2
+"""So often a node of several masters that cannot be reached is told what it has to know before the client closes."""
+
+
+@runtime_checkable
+class Errand(Protocol):
+    """What a call is at, where it is neither an acquisition nor a release."""
+
+    def end(self) -> Call | None:
+        """What to send so that nothing of it stays undone; None: nothing."""
+        ...
+
+
+async def close(engine: Engine, interrupt: Callable[[], object], timeout: float) -> None:
+    """Wake all waiters, release all leases, and leave every token that is still to be left.
+
+    Args:
+        engine: The client's engine.
+        interrupt: Wakes what sleeps in the runtime.
+        timeout: Seconds for all of it.
+    """
+    # One that was closed already, or is being closed by another thread or task, still waits for what is left.
+    engine.closed = True
+    runtime = engine.runtime
+    here = runtime.who()
+    end = runtime.now() + timeout
+    engine.places.dismiss()
+    for waiter in tuple(engine.waits):
+        # Whoever was served by a call below this one, and not woken by it yet, comes to its end as well.
+        if isinstance(waiter, Sleeper) and waiter.waits:
+            waiter.parker.unpark()
+    await _end_below(engine, here)
+    if engine.book is not None and engine.upkeep_runs:
+        engine.book.leave()
+    while True:
+        # Asked before the leases are listed: what an acquisition brings home until then is among them.
+        # A signal handler may close on top of an acquisition of its own thread, which cannot end before.
+        busy = any(who is not here for who in engine.callers())
+        interrupt()
+        for tenure in engine.schedule.all():
+            engine.lose(tenure, LossReason.CLOSED)
+        if engine.history is not None:
+            engine.history.leave(engine)
+        waits = [not isinstance(d, Duty) or d.attempt < _LAST_WORDS for d in tuple(engine.departures)]
+        leaving = engine.upkeep_runs and (engine.departing or any(waits))
+        if not (busy or leaving) or runtime.now() >= end:
+            break
+        runtime.nudge()
+        await runtime.pause(_CLOSING_STEP)
+    engine.departures.clear()
+    engine.departing = 0
+    engine.schedule.clear()
+
+
+async def _end_below(engine: Engine, here: object) -> None:
+    """Give back what the calls have on the server on top of which a signal handler closes the client.
+
+    At once, and not by the upkeep: such a call may be in the middle of whatever the upkeep waits for.
+    """
+    ends = _ends_of(engine, here)
+    if not ends:
+        return
+    outcomes = await engine.runtime.call_many([call for _, call in ends], _END_PATIENCE)
+    for (tenure, call), outcome in zip(ends, outcomes, strict=True):
+        if isinstance(outcome, Fault):
+            engine.post(call)
+        elif tenure is not None:
+            tenure.left = True
+
+
+def _ends_of(engine: Engine, who: object) -> list[tuple[Tenure | None, Call]]:
+    """What is to be sent so that nothing stays of the calls of a thread, on top of which its client is closed.
+
+    Args:
+        engine: The client's engine, closed.
+        who: The thread.
+
+    Returns:
+        The calls; with each, what a release was giving back.
+    """
+    ends: list[tuple[Tenure | None, Call]] = []
+    claims = [(claim, primitive) for claim, (primitive, by) in tuple(engine.asking.items()) if by is who]
+    for waiter, (primitive, by, _) in tuple(engine.waits.items()):
+        waiting = waiter if isinstance(waiter, Claim) else waiter.claim
+        if by is who and waiting is not None:
+            claims.append((waiting, primitive))
+    for claim, primitive in claims:
+        ends += [(None, call) for call in _of_claim(engine, claim, primitive)]
+    for mark, by in tuple(engine.underway.items()):
+        if by is not who:
+            continue
+        if isinstance(mark, Tenure):
+            ends.append((None, mark.primitive.leave(mark.token, TOMB_MS, 0)))
+        elif isinstance(mark, BaseLease):
+            tenure = mark._tenure
+            if tenure.state is LeaseState.RELEASED and tenure.epoch == engine.epoch:
+                close_ms = tenure.close_ms(engine.runtime.now())
+                ends.append((tenure, leave_call(engine, tenure, TOMB_MS, close_ms, background=True)))
+        elif isinstance(mark, Errand) and (call := mark.end()) is not None:
+            ends.append((None, call))
+    return ends
+
+
+def _of_claim(engine: Engine, claim: Claim, primitive: Primitive) -> list[Call]:
+    calls = [primitive.leave(claim.token, TOMB_MS, 0)]
+    if claim.old is not None:
+        call = primitive.leave(claim.old, TOMB_MS, 0)
+        if claim.old_votes is not None:
+            call = barred(engine, claim.old_votes, call, primitive, claim.old, background=True)
+        calls.append(call)
+    return calls
