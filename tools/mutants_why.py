@@ -22,7 +22,6 @@ SAME: dict[str, str] = {
     "core/waiting.py Knots._in_the_way: None for return set()": (
         "both are taken for nobody, and a ring is looked for among those only who wait for somebody"
     ),
-    "core/tenure.py Tenure.raise_to: GtE in valid_until > self.hold_limit": "it is set to what it is",
     "core/admin.py _records: True negated (2)": STRICT,
     "primitives/permits/leave.lua swapped with the next: call('HDEL', HOLDS, token) (2)": IN_ONE_SCRIPT,
     "primitives/mutex/acquire.lua swapped with the next: call('SET', NAME, token, 'PXAT', now_ms + ttl_ms)": (

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from pawl.core.handover import Place
+from pawl.core.handover import Place, Turn
 from pawl.core.schedule import Schedule
 from pawl.testing.sim import Plan, run, simulate
 from pawl.testing.sim.command import story
@@ -37,14 +39,16 @@ def test_a_crowd_is_the_same_each_time_and_as_text() -> None:
 def test_a_lease_that_is_known_by_another_fence_after_many_owners_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    hand_to = Place.hand_to
+    hand_over = Place.hand_over
 
-    def shifted(place: Place, sleeper: object, tenure: object, *rest: object) -> None:
-        hand_to(place, sleeper, tenure, *rest)  # type: ignore[arg-type]  # as it was called
-        if tenure.used == 10:  # type: ignore[attr-defined]  # a tenure
-            tenure.fence += 100  # type: ignore[attr-defined]  # a tenure
+    def shifted(place: Place, tenure: Any, *args: Any, **more: Any) -> Turn:  # noqa: ANN401 - as it is called
+        before = tenure.used
+        turn = hand_over(place, tenure, *args, **more)
+        if before < tenure.used == 10:
+            tenure.fence += 100
+        return turn
 
-    monkeypatch.setattr(Place, "hand_to", shifted)
+    monkeypatch.setattr(Place, "hand_over", shifted)
     report = simulate(range(50, 90), drawn=draw_crowd, smallest=False, most_findings=30)
     found = {finding.result.violation.split(" ")[2] for finding in report.findings}
     assert {"force:", "deadlock:"} <= found

@@ -99,7 +99,9 @@ async def _end_below(engine: Engine, here: object) -> None:
             tenure.left = True
 
 
-def _ends_of(engine: Engine, who: object) -> list[tuple[Tenure | None, Call]]:
+def _ends_of(  # noqa: C901 - one case for each kind of call
+    engine: Engine, who: object
+) -> list[tuple[Tenure | None, Call]]:
     """What is to be sent so that nothing stays of the calls of a thread, on top of which its client is closed.
 
     Args:
@@ -117,6 +119,9 @@ def _ends_of(engine: Engine, who: object) -> list[tuple[Tenure | None, Call]]:
             claims.append((waiting, primitive))
     for claim, primitive in claims:
         ends += [(None, call) for call in _of_claim(engine, claim, primitive)]
+    for tenure, reason in tuple(engine.losing.items()):
+        if reason is not LossReason.MAX_HOLD:
+            ends.append((None, leave_call(engine, tenure, TOMB_MS, 0, background=True)))
     for mark, by in tuple(engine.underway.items()):
         if by is not who:
             continue

@@ -71,16 +71,14 @@ class Engine:
         book: The client's session, as far as others are told of it.
         history: What is to be written of the grants that ended; None unless the client keeps histories.
         departures, departing: Tokens to be left in the background, and how many of them are on their way.
-        underway: The threads or tasks of acquisitions and releases that are going on, by what they are at; what these
-            hold is in no schedule. See ``closing``.
-        asking: The claims that the server may know, what they want, and for whom they are asked.
+        underway: The threads or tasks of acquisitions and releases by what they are at, which is in no schedule.
+        asking, losing: Claims that the server may know, and who asks; tenures that are lost, and not left yet.
         abandoned: Tenures whose lease object was garbage-collected; appended by finalisers, which may do no more.
         undelivered: The same of leases that nobody got: a signal interrupted acquire after the grant. With each, which
             of the tenure's owners it was to be.
         counters, epoch: What happened how often; raised by a fork, for leases of an older one are the parent's.
-        probe: Asks the server what it is, or None.
+        probe, look_at, looked: What asks the server what it is, or None; when the upkeep is to ask; whether it did.
         server: Its address, without credentials.
-        look_at, looked: When the upkeep is to ask it, and whether it did.
         strict: True until the server was found to keep every promise, for a client that insists on it.
         breaker: Open while the server is down for long; None while it is not.
         quorum: How several independent masters are treated; None with one server.
@@ -107,6 +105,7 @@ class Engine:
         self.undelivered: deque[tuple[Tenure, int]] = deque()
         self.counters: Counter[str] = Counter()
         self.underway: dict[object, object] = {}
+        self.losing: dict[Tenure, LossReason] = {}
         self.asking: dict[Claim, tuple[Primitive, object]] = {}
         self.departing: int = 0
         self.epoch: int = 0
@@ -266,6 +265,7 @@ class Engine:
             if tenure.state is not LeaseState.HELD and tenure.state is not LeaseState.SUSPECT:
                 return
             tenure.state, tenure.reason = LeaseState.LOST, reason
+            self.losing[tenure] = reason
         self.schedule.discard(tenure)
         if self.rows:
             disperse(self, tenure)
@@ -276,12 +276,10 @@ class Engine:
         )
         if reason is not LossReason.MAX_HOLD:
             # After max_hold the owner is told first, and the rest of the ttl is its time to stop.
-            close_ms = (
-                tenure.close_ms(self.runtime.now())
-                if reason is LossReason.CLOSED
-                else tenure.options.delay_ms
-            )
+            closed = reason is LossReason.CLOSED
+            close_ms = tenure.close_ms(self.runtime.now()) if closed else tenure.options.delay_ms
             self.depart_from(tenure, close_ms)
+        self.losing.pop(tenure, None)
         self.detach_place(tenure)
         self._tell(tenure)
 
@@ -441,16 +439,12 @@ class Engine:
         self.guard = self.runtime.mutex()
         self.places.clear(self.guard)
         self.schedule = Schedule(self.guard)
-        self.held = {}
-        self.waits = {}
-        self.lined, self.rows = {}, {}
+        self.held, self.waits, self.lined, self.rows = {}, {}, {}, {}
         if self.book is not None:
             self.book.forget()
-        self.departures = deque()
-        self.departing = 0
-        self.underway, self.asking = {}, {}
-        self.abandoned = deque()
-        self.undelivered = deque()
+        self.departures, self.departing = deque(), 0
+        self.underway, self.asking, self.losing = {}, {}, {}
+        self.abandoned, self.undelivered = deque(), deque()
         self.upkeep_runs = False
         self.breaker = None
 
@@ -475,8 +469,7 @@ class Engine:
         with self.guard:
             if tenure.state is not LeaseState.HELD and tenure.state is not LeaseState.SUSPECT:
                 return False
-            tenure.state = LeaseState.SUSPECT
-            tenure.failures += 1
+            tenure.state, tenure.failures = LeaseState.SUSPECT, tenure.failures + 1
         self.count("renewal_failed")
         return True
 

@@ -193,13 +193,11 @@ def give_back(engine: Engine, tenure: Tenure, line: Line, call: Call) -> Reply |
 def end(engine: Engine, lease: BaseLease) -> Call | None:
     """End a lease that nobody of this client waits for; None if this is not the straight way, and nothing was done."""
     tenure = lease._tenure
-    place = tenure.place
-    row = tenure.row
+    place, row, votes = tenure.place, tenure.row, tenure.quorum
     if row is None or tenure.unanswered or tenure.options.min_hold > 0 or lease._sleepers:
         return None
-    votes = tenure.quorum
     sender = None if votes is None else votes.sender
-    if votes is not None and sender is not None and (sender[0] is None or _may_come_late(engine, votes)):
+    if votes is not None and (votes.sender[0] is None or _may_come_late(engine, votes)):
         return None
     now = engine.runtime.now()
     with engine.guard:

@@ -54,6 +54,41 @@ class _ThreadParker:
             pass
 
 
+class _Closing:
+    """That the client is being closed, for whoever sleeps.
+
+    Not an ``Event``, which has a lock that is not re-entrant: a signal handler that closes the client on top of one of
+    its calls would wait for its own thread.
+    """
+
+    __slots__ = ("_beds", "_closed")
+
+    def __init__(self) -> None:
+        self._closed = False
+        self._beds: dict[int, _ThreadParker] = {}
+
+    def is_set(self) -> bool:
+        """True once it is closed."""
+        return self._closed
+
+    def set(self) -> None:
+        """Wake all that sleep."""
+        self._closed = True
+        for bed in list(self._beds.values()):
+            bed.unpark()
+
+    def wait(self, seconds: float) -> bool:
+        """Sleep; True once it is closed."""
+        bed = _ThreadParker()
+        self._beds[id(bed)] = bed
+        try:
+            if not self._closed:
+                bed.rest(seconds)
+        finally:
+            self._beds.pop(id(bed), None)
+        return self._closed
+
+
 class _Who:
     """One thread, as it holds and waits."""
 
@@ -113,7 +148,7 @@ class ThreadRuntime:
         self._served = False
         self._bell = threading.Lock()
         self._bell.acquire()
-        self._closing = threading.Event()
+        self._closing = _Closing()
         self._ending = False
         self._upkeep: threading.Thread | None = None
         self.look_after: float | None = 1.0
@@ -202,14 +237,13 @@ class ThreadRuntime:
         if len(live) < MAX_CONNECTIONS:
             return
         for link in live:
-            if link.free:
-                try:
-                    link.take()
-                except Fault:
-                    continue
-                # It stays taken: nobody uses it again.
-                link.close()
-                return
+            try:
+                del link.free[0]
+            except IndexError:
+                continue
+            # It stays taken: nobody uses it again.
+            link.close()
+            return
         text = f"all {MAX_CONNECTIONS} connections of this client are in use by waiting threads"
         raise Fault(FaultKind.UNREACHABLE, text)
 
@@ -416,7 +450,7 @@ class ThreadRuntime:
         self._local = _Local()
         self._bell = threading.Lock()
         self._bell.acquire()
-        self._closing = threading.Event()
+        self._closing = _Closing()
         self._upkeep = None
         self._identity = Identity()
         for link in links:

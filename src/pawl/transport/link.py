@@ -43,17 +43,13 @@ _KEPT_MESSAGES = 64
 _SLACK = 0.005
 _AT_ONCE = 4096
 """A request below this is taken by the socket in one step: nothing else is unsent."""
-
-
 FREE: tuple[None] = (None,)
-"""What is put back into ``Link.free``."""
 
 
 class Link:
     """A connected link. Used by one caller at a time; dead after any failure.
 
-    Whoever uses it takes what lies in ``free`` out with ``del``, and puts it back. That is one step and no call, so no
-    signal comes between taking it and the ``try`` that gives it back.
+    Whoever uses it takes what is in ``free`` out by ``del``, which is no call: no signal comes before the ``try``.
 
     Args:
         endpoint: Where to.
@@ -116,13 +112,6 @@ class Link:
         return greeting.check_subscribe(self._next_reply(end, push=True)) if greeting.channel else DEAF
 
     # Requests ---------------------------------------------------------------------------------------------------
-
-    def take(self) -> None:
-        """Take it for good. Raises ``Fault`` if somebody uses it."""
-        try:
-            del self.free[0]
-        except IndexError:
-            raise Fault(FaultKind.UNREACHABLE, "the connection is in use") from None
 
     def ask(self, call: Call, timeout: float) -> Reply:
         """Run one script. Raises ``Fault``; the link is dead afterwards unless the server itself refused."""
