@@ -45,6 +45,7 @@ def hook(name: str) -> ModuleType:
     [
         ("troubleshooting", "how-to/troubleshooting.md", "### StaleFence"),
         ("wire", "reference/wire.md", "**`acquire.lua`**"),
+        ("options", "reference/options.md", "| `unavailable_after` | 10 | `PAWL_UNAVAILABLE_AFTER` |"),
     ],
 )
 def test_a_generated_page_says_what_the_code_says(name: str, page: str, word: str) -> None:

@@ -11,6 +11,7 @@ from datetime import timedelta
 from types import NoneType
 from typing import TYPE_CHECKING, Any, TypedDict, cast
 
+from pawl._environment import from_environment, unknown_options
 from pawl.core import shelter
 from pawl.core.endings import Ticket, read_ticket
 from pawl.core.history import MOST_KEPT
@@ -22,9 +23,6 @@ from pawl.core.options import (
     check_callback,
     check_count,
     check_deadlock_after,
-    check_fence_ttl,
-    check_timeout,
-    check_ttl,
 )
 from pawl.core.service import disguise
 from pawl.core.sessions import Setup
@@ -93,12 +91,9 @@ class LockKwargs(SkipKwargs, total=False):
 _EXCLUSIVE = ("lock", "rlock", "fair_lock")
 """Whoever waits for one of these waits for its one holder, so a circle of such waits never ends."""
 
-_ENVIRONMENT: dict[str, tuple[str, Callable[[object, str], float | None]]] = {
-    "ttl": ("PAWL_TTL", check_ttl),
-    "timeout": ("PAWL_TIMEOUT", check_timeout),
-    "fence_ttl": ("PAWL_FENCE_TTL", check_fence_ttl),
-}
 
+_OF_THE_CLIENT = frozenset({"deadlock_after", "history", "strict"})
+"""Options that only a client has."""
 
 _PLAIN_VALUES = frozenset({float, int, bool, str, NoneType, timedelta})
 _MOST_FOUND = 64
@@ -134,12 +129,13 @@ class Settings:
         environ: Mapping[str, str] = os.environ,
     ) -> None:
         given = {key: value for key, value in defaults.items() if value is not None}
+        unknown = sorted(set(given) - LockOptions.known() - _OF_THE_CLIENT)
+        if unknown:
+            raise unknown_options(unknown, LockOptions.known() | _OF_THE_CLIENT)
+        given = from_environment(given, environ)
         self.deadlock_after = check_deadlock_after(given.pop("deadlock_after", 1.0))
         self.history = check_count(given.pop("history", 0), "history", 0, MOST_KEPT)
         self.strict: bool = _check_strict(given.pop("strict", False))
-        for option, (variable, check) in _ENVIRONMENT.items():
-            if option not in given and environ.get(variable):
-                given[option] = check(_number(environ[variable], variable), variable)
         self.may_be_async = may_be_async
         check_callback(given.get("on_lost"), may_be_async=may_be_async)
         self.options = LockOptions(**given)
@@ -211,8 +207,7 @@ class Settings:
     def _checked(self, given: Mapping[str, Any]) -> LockOptions:
         unknown = sorted(set(given) - LockOptions.known())
         if unknown:
-            known = ", ".join(sorted(LockOptions.known()))
-            raise ConfigurationError(f"unknown option {', '.join(unknown)}; known: {known}")
+            raise unknown_options(unknown, LockOptions.known())
         if "on_lost" in given:
             check_callback(given["on_lost"], may_be_async=self.may_be_async)
         return self.options.but(**given)
@@ -242,13 +237,6 @@ def _check_strict(value: object) -> bool:
     if not isinstance(value, bool):
         raise ConfigurationError(f"strict must be True or False, not {value!r:.40}")
     return value
-
-
-def _number(text: str, variable: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise ConfigurationError(f"{variable} is {text[:40]!r}; give a number of seconds") from None
 
 
 def plan_of(

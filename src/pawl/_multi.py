@@ -35,7 +35,8 @@ def multi_plan(
     if isinstance(members, (str, bytes)) or not isinstance(members, Iterable):
         raise ConfigurationError(f"multi_lock takes a list of names or locks, not {type(members).__name__}")
     options = settings.lock_options(given)
-    for_names = {**given, "on_lost": None}
+    # What the client does for single locks is not given up for the whole, but here nobody asked for it.
+    for_names = {"on_unavailable": "raise", **given, "on_lost": None}
     several: tuple[object, ...] = tuple(cast("Iterable[object]", members))
     plans = [_plan_of_member(settings, client, member, for_names) for member in several]
     if not 1 <= len(plans) <= _MOST_NAMES:

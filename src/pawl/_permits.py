@@ -59,7 +59,7 @@ def plan_of_semaphore(settings: Settings, name: str, permits: int, given: Mappin
     check_permits(permits)
     _refuse_what_is_a_mutexs("semaphore", given)
     refuse_on_quorum(settings, "semaphore")
-    options = settings.lock_options(given)
+    options = settings.lock_options({**_NOT_FOR_PERMITS, **given})
     found = name_and_key(settings, name)
     if found is None:
         return unfilled("semaphore", name, options)
@@ -80,7 +80,7 @@ def plans_of_rwlock(
     if upgradable is not True and upgradable is not False:
         raise ConfigurationError(f"upgradable must be True or False, not {upgradable!r:.40}")
     refuse_on_quorum(settings, "rwlock")
-    options = settings.lock_options(given)
+    options = settings.lock_options({**_NOT_FOR_PERMITS, **given})
     found = name_and_key(settings, name)
     if found is None:
         return unfilled("rwlock.read", name, options), unfilled("rwlock.write", name, options)
@@ -142,6 +142,10 @@ async def change_limit(engine: Engine, plan: Plan, permits: object) -> None:
     primitive = cast("Permits", plan.primitive)
     engine.check_open(primitive.name)
     await query(engine, primitive.limit(limit), plan.options, primitive.name, "set_limit")
+
+
+_NOT_FOR_PERMITS: Mapping[str, Any] = {"handover": 16, "lock_delay": 0.0}
+"""What a client may have for its locks and permits have no use for."""
 
 
 def _refuse_what_is_a_mutexs(kind: str, given: Mapping[str, Any]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from pawl._factory import Settings
+from pawl._factory import Settings, check_for_quorum
 from pawl._warn import warn
 from pawl.core.options import DAY_MS
 from pawl.core.redlock import RedlockOptions
@@ -55,8 +55,7 @@ def check_options(given: object, target: Target, settings: Settings) -> RedlockO
     if poor := why_poor(len(target.nodes)):
         warn(poor)
     options = given or RedlockOptions()
-    options.check_fence_ttl(settings.options.fence_ttl)
-    options.check_ttl(settings.options.ttl)
+    check_for_quorum(options, settings.options)
     return options
 
 

@@ -16,12 +16,12 @@ from pathlib import Path
 
 import pytest
 
+from pawl._environment import VARIABLES
+
 MARK = "PAWL_TEST_RUN"
 SETTINGS = (
+    *VARIABLES.values(),
     "PAWL_URL",
-    "PAWL_TTL",
-    "PAWL_TIMEOUT",
-    "PAWL_FENCE_TTL",
     "PAWL_NAMESPACE",
     "PAWL_STATE_DIR",
     "PAWL_REQUIRE_URL",

@@ -1,0 +1,74 @@
+# ruff: noqa: INP001 - a hook of mkdocs, no package
+"""Keep the table of options equal to what `pawl.LockOptions` says of them, with the variable of each.
+
+A build of the documentation ends with an error where they differ. `python docs/.hooks/options.py` writes the page anew.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+PAGE = "reference/options.md"
+BEGIN, END = "<!-- options: begin -->", "<!-- options: end -->"
+ARGUMENT = re.compile(r"^        (\w+): (.*(?:\n            .*)*)", re.MULTILINE)
+COMPUTED = {"renew_every": "ttl / 3", "ticket_ttl": "3, at most ttl"}
+MORE = {
+    "lock_delay": "../how-to/replicas.md#a-delay-after-a-crash",
+    "fence_ttl": "../concepts/fences.md#how-long-it-is-kept",
+    "replicas": "../how-to/replicas.md",
+    "on_unavailable": "../how-to/server-down.md",
+    "on_contended": "../how-to/decorate.md",
+}
+"""Where more is said."""
+
+
+def spelled(name: str, default: object) -> str:
+    """Write a default as the table has it."""
+    if name in COMPUTED:
+        return COMPUTED[name]
+    if isinstance(default, str):
+        return f'`"{default}"`'
+    if isinstance(default, bool) or default is None:
+        return f"`{default}`"
+    return f"{default:,}" if isinstance(default, int) else f"{default:g}"
+
+
+def generated() -> str:
+    """Write the table."""
+    from pawl._environment import VARIABLES
+    from pawl.core.options import LockOptions
+
+    said = {name: re.sub(r"\s+", " ", text) for name, text in ARGUMENT.findall(LockOptions.__doc__ or "")}
+    lines = [BEGIN, "", "| option | default | environment | meaning |", "|---|---|---|---|"]
+    for field in fields(LockOptions):
+        if field.init:
+            name = field.name
+            meaning = said[name].replace("``", "`").replace("|", "\\|")
+            more = f" [More]({MORE[name]})." if name in MORE else ""
+            variable = f"`{VARIABLES[name]}`" if name in VARIABLES else "–"
+            lines.append(f"| `{name}` | {spelled(name, field.default)} | {variable} | {meaning}{more} |")
+    return "\n".join([*lines, "", END])
+
+
+def renewed(page: str) -> str:
+    """Put the present table into the text of the page."""
+    pattern = re.compile(f"{re.escape(BEGIN)}.*?{re.escape(END)}", re.DOTALL)
+    return pattern.sub(lambda _: generated(), page)
+
+
+def on_page_markdown(markdown: str, *, page: object, **_: object) -> str:
+    """End the build where the page is not what the code says; called by mkdocs for each page."""
+    if getattr(getattr(page, "file", None), "src_uri", "") == PAGE and renewed(markdown) != markdown:
+        # Of the docs group, which a run as a script does without. A warning would be lost in a quiet build.
+        from mkdocs.exceptions import PluginError
+
+        raise PluginError(f"{PAGE} differs from the code: run python {Path(__file__).relative_to(ROOT)}")
+    return markdown
+
+
+if __name__ == "__main__":
+    path = ROOT / "docs" / PAGE
+    path.write_text(renewed(path.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,0 +1,125 @@
+"""The options of a client as the environment gives them: each has a variable, ``PAWL_`` and its name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pawl.core.options import LockOptions, check_fence_ttl, check_timeout, check_ttl
+from pawl.errors import ConfigurationError
+
+__all__ = ["VARIABLES", "from_environment", "unknown_options"]
+
+_WORDS = {
+    "1": True,
+    "true": True,
+    "yes": True,
+    "on": True,
+    "0": False,
+    "false": False,
+    "no": False,
+    "off": False,
+}
+
+
+def _number(text: str, variable: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ConfigurationError(f"{variable} is {text[:40]!r}; give a number of seconds") from None
+
+
+def _count(text: str, variable: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise ConfigurationError(f"{variable} is {text[:40]!r}; give a whole number") from None
+
+
+def _switch(text: str, variable: str) -> bool:
+    if text.lower() not in _WORDS:
+        raise ConfigurationError(f"{variable} is {text[:40]!r}; give 1 or 0")
+    return _WORDS[text.lower()]
+
+
+def _word(text: str, variable: str) -> str:  # noqa: ARG001 - as the others
+    return text
+
+
+_READ: Mapping[str, Callable[[str, str], Any]] = {
+    "ttl": lambda text, variable: check_ttl(_number(text, variable), variable),
+    "renew": _switch,
+    "renew_every": _number,
+    "timeout": lambda text, variable: check_timeout(_number(text, variable), variable),
+    "unavailable_after": _number,
+    "max_hold": _number,
+    "min_hold": _number,
+    "handover": _count,
+    "ticket_ttl": _number,
+    "max_waiters": _count,
+    "lock_delay": _number,
+    "fence_ttl": lambda text, variable: check_fence_ttl(_number(text, variable), variable),
+    "replicas": _count,
+    "replicas_sync": _word,
+    "on_exit": _word,
+    "on_unavailable": _word,
+    "on_contended": _word,
+    "deadlock_after": _number,
+    "history": _count,
+    "strict": _switch,
+}
+
+VARIABLES: Mapping[str, str] = {option: f"PAWL_{option.upper()}" for option in _READ}
+"""The variable of each option. A callback has none."""
+
+_BESIDE = {"renew_every": "ttl", "ticket_ttl": "ttl", "timeout": "on_contended", "on_contended": "timeout"}
+"""What an argument replaces beside itself: a ttl brings its own renewal, who does not wait has no timeout."""
+
+
+def from_environment(given: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:
+    """What ``connect`` was given, with what the environment says of the rest.
+
+    Args:
+        given: The arguments; an argument wins.
+        environ: The process's environment; an empty variable counts as none.
+
+    Raises:
+        ConfigurationError: A value that can never work; the text names the variable.
+    """
+    found: dict[str, Any] = {
+        option: _READ[option](environ[variable], variable)
+        for option, variable in VARIABLES.items()
+        if option not in given and _BESIDE.get(option) not in given and environ.get(variable)
+    }
+    if found:
+        locks = {
+            option: value for option, value in {**found, **given}.items() if option in LockOptions.known()
+        }
+        try:
+            LockOptions(**locks)
+        except ConfigurationError as error:
+            variables = ", ".join(VARIABLES[option] for option in found)
+            raise ConfigurationError(f"{error} (the environment has {variables})") from None
+    return {**found, **given}
+
+
+_ELSEWHERE = {
+    "blocking_timeout": "redis-py's blocking_timeout is timeout",
+    "blocking": "redis-py's blocking=False is try_acquire()",
+    "lock_timeout": "redis-py's timeout, how long the lock lives, is ttl",
+    "expire": "the life of a lock is ttl",
+    "lease_time": "Redisson's leaseTime is ttl, with renew=False",
+    "wait_time": "Redisson's waitTime is timeout",
+    "auto_renewal": "python-redis-lock's auto_renewal is renew, and on by default",
+    "sleep": "pawl does not poll: it is woken",
+    "thread_local": "a lease is an object: it may go from thread to thread",
+    "retry_count": "pawl waits in a queue: give a timeout",
+    "retry_delay": "pawl waits in a queue: give a timeout",
+}
+
+
+def unknown_options(unknown: list[str], known: frozenset[str]) -> ConfigurationError:
+    """The error for options that do not exist; it has pawl's word for what other libraries call otherwise."""
+    text = f"unknown option {', '.join(unknown)}; known: {', '.join(sorted(known))}"
+    hints = [_ELSEWHERE[name] for name in unknown if name in _ELSEWHERE]
+    return ConfigurationError("; ".join([text, *hints]))

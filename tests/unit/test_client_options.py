@@ -1,0 +1,136 @@
+"""Every option of a lock is one of its client, too, sync and async, and has its variable in the environment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+import pawl
+from pawl.core.options import LockOptions
+
+URL = "redis://127.0.0.1:1"  # nothing is sent
+CONNECT = pytest.mark.parametrize("connect", [pawl.connect, pawl.connect_async])
+
+
+def told(lease: object) -> None:
+    """A callback."""
+
+
+VALUES: dict[str, Any] = {
+    "ttl": 21.0,
+    "renew": False,
+    "renew_every": 3.5,
+    "timeout": 4.5,
+    "unavailable_after": 1.5,
+    "max_hold": 77.0,
+    "min_hold": 0.5,
+    "handover": 3,
+    "ticket_ttl": 2.5,
+    "max_waiters": 12,
+    "lock_delay": 6.5,
+    "fence_ttl": 8000.0,
+    "replicas": 2,
+    "replicas_sync": "disk",
+    "on_lost": told,
+    "on_exit": "warn",
+    "on_unavailable": "local",
+    "on_contended": "skip",
+}
+NEEDS: dict[str, dict[str, Any]] = {"replicas_sync": {"replicas": 1}}
+WITH_VARIABLE = [name for name in VALUES if name != "on_lost"]
+
+
+def options_of(client: pawl.Client | pawl.AsyncClient) -> LockOptions:
+    return client.lock("n")._plan.options
+
+
+def test_every_option_is_tried() -> None:
+    assert set(VALUES) == {field.name for field in fields(LockOptions) if field.init}
+    assert all(value != getattr(LockOptions(), name) for name, value in VALUES.items())
+
+
+@CONNECT
+@pytest.mark.parametrize("name", VALUES)
+def test_an_option_of_the_client_is_the_default_of_its_locks(connect: Callable[..., Any], name: str) -> None:
+    client = connect(URL, **NEEDS.get(name, {}), **{name: VALUES[name]})
+    assert getattr(options_of(client), name) == VALUES[name]
+    assert getattr(options_of(client), name) != getattr(options_of(connect(URL)), name)
+
+
+@CONNECT
+@pytest.mark.parametrize("name", WITH_VARIABLE)
+def test_its_variable_does_the_same_and_an_argument_wins(
+    connect: Callable[..., Any], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for option, value in {**NEEDS.get(name, {}), name: VALUES[name]}.items():
+        monkeypatch.setenv(f"PAWL_{option.upper()}", "0" if value is False else str(value))
+    assert getattr(options_of(connect(URL)), name) == VALUES[name]
+    default = getattr(LockOptions(), name)
+    if default is not None:
+        assert getattr(options_of(connect(URL, **{name: default})), name) == default
+
+
+@CONNECT
+@pytest.mark.parametrize("name", WITH_VARIABLE)
+def test_a_variable_that_can_never_work_is_named(
+    connect: Callable[..., Any], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(f"PAWL_{name.upper()}", "-7x")
+    with pytest.raises(pawl.ConfigurationError, match=f"PAWL_{name.upper()}"):
+        connect(URL)
+
+
+@CONNECT
+def test_an_argument_replaces_what_only_fits_the_variable_beside_it(
+    connect: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PAWL_RENEW_EVERY", "9")
+    monkeypatch.setenv("PAWL_TICKET_TTL", "9")
+    assert options_of(connect(URL, ttl=6)).renew_every == 2
+    monkeypatch.setenv("PAWL_ON_CONTENDED", "skip")
+    assert options_of(connect(URL, timeout=6)).on_contended == "wait"
+
+
+@CONNECT
+def test_the_options_of_the_client_itself(
+    connect: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PAWL_DEADLOCK_AFTER", "7")
+    monkeypatch.setenv("PAWL_HISTORY", "5")
+    monkeypatch.setenv("PAWL_STRICT", "yes")
+    settings = connect(URL)._settings
+    assert (settings.deadlock_after, settings.history, settings.strict) == (7, 5, True)
+    settings = connect(URL, deadlock_after=None, history=0, strict=False)._settings
+    assert (settings.deadlock_after, settings.history, settings.strict) == (0, 0, False)
+
+
+@CONNECT
+def test_what_a_primitive_has_no_use_for_is_passed_over(connect: Callable[..., Any]) -> None:
+    client = connect(URL, handover=3, lock_delay=5, on_unavailable="local")
+    assert client.fair_lock("n")._plan.options.handover == 0
+    permits = client.semaphore("n", permits=2)._plan.options
+    assert (permits.lock_delay, permits.on_unavailable) == (0, "local")
+    client.multi_lock(["a", "b"])
+    with pytest.raises(pawl.ConfigurationError, match="on_unavailable"):
+        client.multi_lock(["a", "b"], on_unavailable="local")
+
+
+@CONNECT
+@pytest.mark.parametrize(
+    ("wrong", "word"), [("blocking_timeout", "is timeout"), ("lease_time", "is ttl"), ("nonsense", "known: ")]
+)
+def test_an_unknown_option_names_the_word_for_it(connect: Callable[..., Any], wrong: str, word: str) -> None:
+    for make in (lambda: connect(URL, **{wrong: 1}), lambda: connect(URL).lock("n", **{wrong: 1})):
+        with pytest.raises(pawl.ConfigurationError, match=f"unknown option {wrong}.*{word}"):
+            make()
+
+
+@CONNECT
+def test_what_several_masters_cannot_keep_is_refused_where_it_is_asked_for(
+    connect: Callable[..., Any],
+) -> None:
+    with pytest.raises(pawl.NotSupported, match="replicas"):
+        connect(["redis://127.0.0.1:1", "redis://127.0.0.1:2", "redis://127.0.0.1:3"], replicas=1)
