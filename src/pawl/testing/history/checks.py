@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right, insort
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -227,31 +228,55 @@ def fifo(history: History, overtakes: int = 0, grace: float = 0.05) -> list[Viol
     found: list[Violation] = []
     for name in history.names:
         operations = list(history.of(name, "acquire"))
-        granted = [operation for operation in operations if operation.granted]
-        for waiter in operations:
-            passed = _overtakers(waiter, granted, grace)
+        granted = sorted((op for op in operations if op.granted), key=lambda op: op.start)
+        waiters = sorted(
+            (op for op in operations if op.queued is not None and not op.lapsed),
+            key=lambda op: op.queued or 0.0,
+        )
+        later = _Later()
+        # The last to be queued is the first to be judged: those who came after it came after all before it, too.
+        for waiter in reversed(waiters):
+            while granted and granted[-1].start > (waiter.queued or 0.0):
+                later.add(granted.pop())
+            passed = later.served_before(waiter, grace)
             if len(passed) > overtakes:
                 text = f"{len(passed)} that came later were served before one waiter, {overtakes} allowed"
                 found.append(Violation("fifo", name, text, (waiter, *passed[:5])))
-    return found
+    return found[::-1]
 
 
-def _overtakers(waiter: Operation, granted: list[Operation], grace: float) -> list[Operation]:
-    if waiter.queued is None or waiter.lapsed:
-        return []
-    queued = waiter.queued
-    if waiter.granted:
-        return [
-            op
-            for op in granted
-            if op.start > queued
-            and (_fence(op) < _fence(waiter) if None not in (op.fence, waiter.fence) else op.end < waiter.end)
-        ]
-    if waiter.mode is not Mode.EXCLUSIVE:
-        return []
-    # It never heard of a grant. While it lived and waited, nobody who came later was to be served.
-    until = min(waiter.end - grace, waiter.died)
-    return [op for op in granted if op.start > queued and op.end < until]
+class _Later:
+    """The grants to those who came after a moment, each list in the order of service; the newest service comes first.
+
+    Since they are added from the last to the first, they go to the end of the lists, but for those that overtook.
+    """
+
+    def __init__(self) -> None:
+        self._fenced: list[tuple[float, int, Operation]] = []
+        self._unfenced: list[tuple[float, int, Operation]] = []
+        self._all: list[tuple[float, int, Operation]] = []
+        self._number = 0
+
+    def add(self, operation: Operation) -> None:
+        self._number += 1
+        insort(self._all, (-operation.end, self._number, operation))
+        if operation.fence is None:
+            insort(self._unfenced, (-operation.end, self._number, operation))
+        else:
+            insort(self._fenced, (-operation.fence, self._number, operation))
+
+    def served_before(self, waiter: Operation, grace: float) -> list[Operation]:
+        if not waiter.granted:
+            # It never heard of a grant. While it lived and waited, nobody who came later was to be served.
+            exclusive = waiter.mode is Mode.EXCLUSIVE
+            return self._before(self._all, min(waiter.end - grace, waiter.died)) if exclusive else []
+        if waiter.fence is None:
+            return self._before(self._all, waiter.end)
+        return [*self._before(self._fenced, waiter.fence), *self._before(self._unfenced, waiter.end)]
+
+    def _before(self, served: list[tuple[float, int, Operation]], moment: float) -> list[Operation]:
+        first = bisect_right(served, (-moment, self._number + 1))
+        return [operation for _, _, operation in reversed(served[first:])]
 
 
 # Nobody holds -------------------------------------------------------------------------------------------------------

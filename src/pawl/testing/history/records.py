@@ -242,6 +242,7 @@ class History(_Recording):
 
     def __init__(self) -> None:
         self.operations: dict[str, Operation] = {}
+        self._by_name: dict[str, list[Operation]] = {}
         self._open: dict[str, list[Operation]] = {}
 
     @classmethod
@@ -264,7 +265,7 @@ class History(_Recording):
     @property
     def names(self) -> list[str]:
         """Every name that occurs, sorted."""
-        return sorted({operation.name for operation in self.operations.values()})
+        return sorted(self._by_name)
 
     @property
     def origin(self) -> float:
@@ -273,8 +274,8 @@ class History(_Recording):
 
     def of(self, name: str, action: str = "") -> Iterator[Operation]:
         """The operations on a name, of one action or (default) all, in the order of invocation."""
-        for operation in self.operations.values():
-            if operation.name == name and action in ("", operation.action):
+        for operation in self._by_name.get(name, ()):
+            if action in ("", operation.action):
                 yield operation
 
     def _row(self, what: str, at: float, **values: Any) -> None:
@@ -296,6 +297,7 @@ class History(_Recording):
         if id in self.operations:
             raise ValueError(f"operation {id!r} was invoked twice")
         self.operations[id] = operation
+        self._by_name.setdefault(operation.name, []).append(operation)
         self._open.setdefault(operation.process, []).append(operation)
         if operation.lease and operation.action != "write":
             self.operations[operation.lease].ended_by.append(operation)
