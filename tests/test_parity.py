@@ -65,6 +65,16 @@ ONLY_ASYNC = {
     "Lock.acquire": " Await it, or enter it with ``with``.",
     "Election.campaign": " Await it, or enter it with ``with``.",
     "Election.leader_only": " A loss cancels a coroutine at its next await.",
+    **{
+        f"{kind}.release": (
+            " NotSupported: This is another event loop than that which acquired it; nothing was touched."
+        )
+        for kind in ("Lease", "WriteLease")
+    },
+    **{
+        f"{kind}.extend": " NotSupported: This is another event loop than that which acquired it."
+        for kind in ("Lease", "WriteLease")
+    },
     "MultiLock.acquire": " Await it, or enter it with ``with``.",
     "MultiLease": (
         " While a thread is inside ``with``, a loss of any of them cancels it at its next await, and the block raises"
