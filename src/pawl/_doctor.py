@@ -19,14 +19,14 @@ from pawl.core.names import wake_prefix
 from pawl.core.preflight import Facts, Finding, Severity, facts_of_info, fields_of, judge
 from pawl.core.preflight_group import judge_masters, judge_sentinels
 from pawl.core.runtime import Fault
-from pawl.errors import ConfigurationError
+from pawl.errors import BackendUnavailable, ConfigurationError, NotSupported
 from pawl.runtimes.shared import now
 from pawl.topology.endpoint import ClusterNodes, Endpoint, Masters, Sentinels
 from pawl.topology.redlock import why_poor
 from pawl.topology.sentinel import read_view
 from pawl.transport.connect import fault_of, make_sync
 
-__all__ = ["Report", "acl_rules", "examine", "needed_commands"]
+__all__ = ["Report", "acl_rules", "endpoints_of", "examine", "needed_commands"]
 
 _TIMEOUT = 3.0
 _PINGS = 100
@@ -76,6 +76,30 @@ def examine(target: object, *, ttl: float = 30.0, namespace: str | None = None) 
         together = judge_masters(shown, facts, why_poor(len(nodes)))
         reports.append(Report("all of them", tuple(together)))
     return reports
+
+
+def endpoints_of(target: object) -> list[Endpoint]:
+    """The one server that holds the keys of a target; of Sentinels, the master that they tell.
+
+    Raises:
+        ConfigurationError: It names nothing that could be connected to.
+        NotSupported: It is a pawl service, a cluster or independent masters.
+        BackendUnavailable: No Sentinel tells a master.
+    """
+    found: Any = find_target(target)
+    if isinstance(found, Sentinels):
+        for node in found.sentinels:
+            master, _ = _master_by(node, found.service)
+            if master is not None:
+                host, _, port = master.rpartition(":")
+                return [found.master.at(host.strip("[]"), int(port))]
+        raise BackendUnavailable(f"no Sentinel of {found.shown} tells a master")
+    if callable(found):
+        endpoint: Any = found()
+        return [endpoint]
+    raise NotSupported(
+        f"{found.shown} is not one server whose keys could be looked through: give --namespace"
+    )
 
 
 def _by_sentinels(target: Sentinels, ttl: float, namespace: str) -> list[Report]:

@@ -17,7 +17,7 @@ from pawl.topology.url import parse_target, parse_url
 from pawl.transport.connect import endpoint_of
 from pawl.transport.handed import target_of
 
-__all__ = ["find_target", "shown_of"]
+__all__ = ["find_target", "shown_of", "state_dir_of"]
 
 
 def find_target(
@@ -120,7 +120,7 @@ def _missing(text: str) -> Callable[[], Endpoint]:
 
 def _nearby(url: str, credentials: Credentials) -> Callable[[], Endpoint] | Place:
     if url.startswith("embedded:"):
-        return _embedded(_state_dir(url), credentials)
+        return _embedded(state_dir_of(url), credentials)
     return place_of(url, credentials)
 
 
@@ -135,7 +135,8 @@ def _node(number: int, target: object) -> Endpoint:
         raise ConfigurationError(f"node {number} of the list: {error}") from None
 
 
-def _state_dir(url: str) -> str | None:
+def state_dir_of(url: str) -> str | None:
+    """The folder that an embedded URL names; None for the default."""
     rest = url.removeprefix("embedded:")
     if not rest.startswith("//"):
         raise ConfigurationError("write embedded:// or embedded:///path/to/directory")

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 import pawl as library
-from pawl.cli._view import Contention, View
+from pawl.cli._screen import footer
+from pawl.cli._view import KEYS, Contention, View
 from pawl.model import LockInfo
 from tests.cli.conftest import PAWL, Pawl, eventually
 from tests.cli.screen import Screen, open_screen
@@ -160,6 +161,16 @@ def test_moving_stops_at_both_ends() -> None:
     assert view.press("q")
 
 
+@pytest.mark.parametrize("width", [80, 110, 200])
+def test_all_keys_are_on_the_last_line(width: int) -> None:
+    for order in KEYS.values():
+        for reverse in (False, True):
+            line = footer(View(order=order, reverse=reverse), width)
+            assert len(line) <= width
+            assert order in line
+            assert all(key in line for key in ("q quit", "/ filter", "j k", "reverse"))
+
+
 def test_q_in_the_filter_is_a_letter() -> None:
     view = View()
     view.look([info("queue"), info("other")])
@@ -177,8 +188,7 @@ def test_a_narrow_terminal_still_shows_names() -> None:
     row = [
         "order:" + "x" * 30,
         "lock",
-        "12345/MainThread",
-        "host-1",
+        "web:12345/MainThread",
         "10s",
         "20s",
         "1795267823137511",

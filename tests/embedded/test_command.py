@@ -106,3 +106,19 @@ def test_help_teaches(verb: str) -> None:
     assert shown.returncode == 0
     for word in ("Examples:", f"pawl server {verb}", "Exit codes:", "--state-dir"):
         assert word in shown.stdout
+
+
+def test_the_folder_of_an_embedded_url(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server that `connect()` takes is the one that is looked at, not that of the default folder."""
+    monkeypatch.setenv("PAWL_URL", f"embedded://{state}")
+    assert pawl("server", "start").returncode == 0
+    told = json.loads(pawl("server", "status", "--json").stdout)
+    assert (told["running"], told["state_dir"]) == (True, str(state))
+    monkeypatch.setenv("PAWL_URL", "redis://elsewhere")
+    told = json.loads(pawl("--url", f"embedded://{state}", "server", "status", "--json").stdout)
+    assert told["state_dir"] == str(state)
+    refused = pawl("--url", "redis://elsewhere", "server", "status")
+    assert (refused.returncode, refused.stderr.count("\n")) == (64, 1)
+    monkeypatch.setenv("PAWL_URL", f"embedded://{state}")
+    assert pawl("server", "stop").returncode == 0
+    assert not embedded.status(state).running

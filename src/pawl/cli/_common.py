@@ -7,6 +7,7 @@ import dataclasses
 import errno
 import json
 import math
+import os
 import signal
 import sys
 import time
@@ -37,6 +38,8 @@ __all__ = [
     "record",
     "seconds",
     "server_options",
+    "where",
+    "whole_holder",
     "write",
 ]
 
@@ -112,6 +115,17 @@ def client_of(given: Mapping[str, Any]) -> Generator[Client]:
         client.close(timeout=_CLOSE_FOR)
 
 
+def where(url: str | None) -> str:
+    """The server that is asked, without credentials."""
+    from pawl._target import find_target
+
+    found: Any = find_target(url)
+    shown = getattr(found, "shown", None)
+    if shown is None and (url or os.environ.get("PAWL_URL")):
+        shown = found().shown
+    return str(shown or "embedded://")
+
+
 # Printing -----------------------------------------------------------------------------------------------------------
 
 
@@ -137,6 +151,7 @@ def record(info: LockInfo) -> dict[str, Any]:
     found = dataclasses.asdict(info)
     found["ttl_left"] = info.ttl_left if math.isfinite(info.ttl_left) else None
     found["age"] = age_of(info)
+    found["holder"] = whole_holder(info)
     return found
 
 
@@ -152,18 +167,20 @@ def readable(text: str) -> str:
     return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
 
 
+def whole_holder(info: LockInfo) -> str:
+    """Who holds it, as ``host:pid/thread``: after a local hand-off, the thread or task that has it now."""
+    found = info.holder or (info.holders[0].holder if len(info.holders) == 1 else "")
+    process, slash, thread = found.rpartition("/")
+    return f"{process}/{info.owner or thread}" if slash and process.rpartition(":")[2].isdecimal() else found
+
+
 def holder_of(info: LockInfo) -> str:
-    """Who holds it, without the machine; how many, where that is more than one."""
+    """Who holds it, for a table; how many, where that is more than one."""
     if not info.held:
         return "-"
     if len(info.holders) > 1:
         return f"{len(info.holders)} holders"
-    found = info.holder or (info.holders[0].holder if info.holders else "")
-    if not found:
-        return "not pawl" if info.foreign else "?"
-    process, _, thread = found.rpartition("/")
-    pid = process.rpartition(":")[2]
-    return readable(f"{pid}/{info.owner or thread}" if pid.isdecimal() else found)
+    return readable(whole_holder(info)) or ("not pawl" if info.foreign else "?")
 
 
 def duration(value: float | None) -> str:
@@ -192,12 +209,15 @@ def chosen(info: LockInfo, wanted: str) -> bool:
 
     Args:
         info: The record.
-        wanted: A part of its name or of a holder's host and process; with ``*``, ``?`` or ``[``, a pattern for all
-            of it.
+        wanted: A part of its name or of a holder as it is printed; with ``*``, ``?`` or ``[``, a pattern for all of it.
     """
-    # Without the thread: a name is not meant when MainThread is.
-    holders = (info.holder, *(one.holder for one in info.holders))
-    texts = (info.name, *(one.rpartition("/")[0] or one for one in holders))
+    holders = [whole_holder(info), info.holder, *(one.holder for one in info.holders)]
+    # A pattern for the process alone is one for all of its threads.
+    texts = [
+        info.name,
+        *holders,
+        *(one.rpartition("/")[0] for one in holders if "*" in wanted or "?" in wanted),
+    ]
     if any(mark in wanted for mark in "*?["):
         return any(fnmatchcase(text, wanted) for text in texts)
     return any(wanted in text for text in texts)

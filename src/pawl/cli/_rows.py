@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["COLUMNS", "ORDERS", "cells", "ordered", "table"]
 
-COLUMNS = ("NAME", "KIND", "HOLDER", "HOST", "AGE", "TTL LEFT", "FENCE", "WAITERS")
+COLUMNS = ("NAME", "KIND", "HOLDER", "AGE", "TTL LEFT", "FENCE", "WAITERS")
 _RIGHT = {"AGE", "TTL LEFT", "FENCE", "WAITERS"}
 _WIDEST = 60
 
@@ -39,7 +39,6 @@ def cells(info: LockInfo) -> tuple[str, ...]:
         readable(info.name),
         info.kind,
         holder_of(info),
-        readable(info.host) or "-",
         duration(age_of(info)),
         duration(info.ttl_left),
         "-" if info.fence is None else str(info.fence),
@@ -47,16 +46,16 @@ def cells(info: LockInfo) -> tuple[str, ...]:
     )
 
 
-def table(rows: Sequence[Sequence[str]]) -> list[str]:
+def table(rows: Sequence[Sequence[str]], columns: Sequence[str] = COLUMNS) -> list[str]:
     """Lines with aligned columns under a head; no column is wider than 60 characters, but the first, never cut."""
-    everything = [COLUMNS, *rows]
-    widths = [max(len(row[at]) for row in everything) for at in range(len(COLUMNS))]
+    everything = [columns, *rows]
+    widths = [max(len(row[at]) for row in everything) for at in range(len(columns))]
     widths = [widths[0], *(min(width, _WIDEST) for width in widths[1:])]
     lines: list[str] = []
     for row in everything:
         parts = [
             text.rjust(width) if head in _RIGHT else text.ljust(width)
-            for head, text, width in zip(COLUMNS, row, widths, strict=True)
+            for head, text, width in zip(columns, row, widths, strict=True)
         ]
         lines.append("  ".join(parts).rstrip())
     return lines

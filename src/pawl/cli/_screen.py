@@ -19,13 +19,13 @@ from rich.text import Text
 
 from pawl.cli._common import readable
 from pawl.cli._rows import COLUMNS, cells
-from pawl.cli._view import HELP
+from pawl.cli._view import HELP, SHORT_HELP
 
 if TYPE_CHECKING:
     from pawl import LockInfo
     from pawl.cli._view import View
 
-__all__ = ["HEADS", "Screen", "fitting"]
+__all__ = ["HEADS", "Screen", "fitting", "footer"]
 
 _KEY = re.compile(r"\033\[[0-9;]*[A-Za-z~]|\033O[A-Z]|.", re.DOTALL)
 _AROUND = 4
@@ -34,7 +34,7 @@ _BAR = 10
 _NAME = 40
 """How much of a name is to be seen before any other column is."""
 HEADS = (*COLUMNS, "CONTENTION")
-_LEAST_FIRST = ("FENCE", "KIND", "CONTENTION", "HOST", "AGE", "HOLDER", "TTL LEFT", "WAITERS")
+_LEAST_FIRST = ("FENCE", "KIND", "CONTENTION", "AGE", "HOLDER", "TTL LEFT", "WAITERS")
 _RIGHT = {"AGE", "TTL LEFT", "FENCE", "WAITERS"}
 _LOW = 0.2
 
@@ -54,6 +54,13 @@ def fitting(rows: Sequence[Sequence[str]], width: int) -> list[int]:
             break
         kept.remove(HEADS.index(head))
     return kept
+
+
+def footer(view: View, width: int) -> str:
+    """The last line: by what it is sorted, and the keys, in as many words as fit."""
+    way = ", reversed" if view.reverse else ""
+    wide = f"by {view.order}{way}   {HELP}"
+    return wide if len(wide) <= width else f"by {view.order}{way}  {SHORT_HELP}"
 
 
 class Screen:
@@ -141,8 +148,7 @@ class Screen:
             return Text(status, style="bold red", no_wrap=True, overflow="ellipsis")
         if view.typing:
             return Text(f"/{view.wanted}_   Enter keeps it, Esc clears it", no_wrap=True, overflow="ellipsis")
-        way = " (reversed)" if view.reverse else ""
-        return Text(f"by {view.order}{way}   {HELP}", style="dim", no_wrap=True, overflow="ellipsis")
+        return Text(footer(view, self._console.size.width), style="dim", no_wrap=True, overflow="ellipsis")
 
 
 def _coloured(info: LockInfo) -> list[Text]:
@@ -151,7 +157,7 @@ def _coloured(info: LockInfo) -> list[Text]:
         texts[-1].stylize("yellow")
     age = time.time() - info.since if info.since else 0.0
     if info.ttl_left < _LOW * (age + info.ttl_left) and info.ttl_left < 1:
-        texts[5].stylize("red")
+        texts[4].stylize("red")
     return texts
 
 

@@ -13,12 +13,14 @@ from pawl.cli._rows import ORDERS
 if TYPE_CHECKING:
     from pawl import LockInfo
 
-__all__ = ["HELP", "KEYS", "Contention", "View"]
+__all__ = ["HELP", "KEYS", "SHORT_HELP", "Contention", "View"]
 
 _REMEMBER = 60
 HELP = (
     "sort: n name  a age  t ttl  w waiters  c contention  h holder   r reverse   / filter   j k move   q quit"
 )
+SHORT_HELP = "sort n a t w c h  r reverse  / filter  j k move  q quit"
+"""For a terminal of 80 columns."""
 KEYS = {"n": "name", "a": "age", "t": "ttl", "w": "waiters", "c": "contention", "h": "holder"}
 _UP, _DOWN, _PAGE_UP, _PAGE_DOWN = "\033[A", "\033[B", "\033[5~", "\033[6~"
 _BACKSPACE = ("\x7f", "\x08")

@@ -25,6 +25,13 @@ __all__ = [
 
 _COLOURS = {"red": "31", "yellow": "33", "dim": "2"}
 _CLEAR = "\r\033[K"
+_NOUNS = ("read 'sessions': ", "read 'locks': ", "read 'audit': ")
+_HELPS = {
+    "REDIS_CONNECTION_ERROR": "check the address (--url, PAWL_URL), the network, and that the server runs; "
+    "`pawl doctor` looks at it",
+    "LOCK_TIMEOUT": "wait longer (-w), or look who holds it: `pawl show`",
+}
+"""Where the solution that an error's own documentation tells is one for programs."""
 
 
 class Exit(IntEnum):
@@ -99,10 +106,18 @@ def code_of(error: BaseException) -> int:
 
 
 def explained(error: BaseException) -> str:
-    """Say in one line what happened, its stable code, and what helps, as the error's own documentation has it."""
+    """Say in one line what happened, its stable code, and what helps, in words of the command where it has its own."""
+    from pawl import errors
+
     text = " ".join(str(error).split()) or type(error).__name__
+    for noun in _NOUNS:  # how the library calls a question that is none of a name
+        text = text.removeprefix(noun)
     code = getattr(error, "code", "")
+    if isinstance(error, errors.NotAcquired) and error.holder:
+        return f"{error.name!r} is held by {error.holder} [{code}]"
     said = f"{text} [{code}]" if code else text
+    if code in _HELPS:
+        return f"{said}. What helps: {_HELPS[code]}"
     _, found, cure = (type(error).__doc__ or "").partition("Solution: ")
     if not found:  # the text itself says how to mend it
         return said

@@ -75,8 +75,16 @@ def _show_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
     callback=_show_version,
     help="Show it and exit.",
 )
-def group() -> None:
+@click.option(
+    "--url", metavar="URL", help="The server, for any command (PAWL_URL, else one for this machine)."
+)
+@click.option("--namespace", metavar="TEXT", help="What the keys of the locks begin with (pawl).")
+@click.pass_context
+def group(ctx: click.Context, /, **given: str | None) -> None:
     """Distributed locks on Redis and Valkey."""
+    told = {option: value for option, value in given.items() if value is not None}
+    # What a command is given itself goes before it.
+    ctx.default_map = dict.fromkeys(VERBS, told)
 
 
 def run_command(arguments: Sequence[str]) -> int:

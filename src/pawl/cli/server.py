@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from pathlib import Path
 from urllib.parse import quote
 
 import click
 
 from pawl import embedded
+from pawl._target import state_dir_of
 from pawl.cli.exits import Exit, say
+from pawl.errors import ConfigurationError
 
 __all__ = ["server"]
 
@@ -21,7 +24,8 @@ _STATE_DIR = click.option(
     "--state-dir",
     metavar="DIR",
     type=click.Path(path_type=Path),
-    help="Folder with the server's data and socket (PAWL_STATE_DIR, else ~/.local/state/pawl).",
+    help="Folder with the server's data and socket (that of an embedded:// URL, else PAWL_STATE_DIR, else "
+    "~/.local/state/pawl).",
 )
 
 _START = """
@@ -75,7 +79,7 @@ def server() -> None:
 @click.option("-q", "--quiet", is_flag=True, help="Print its URL only.")
 def start(*, state_dir: Path | None, quiet: bool) -> int:
     """Start it, unless it runs, and print its URL."""
-    found = embedded.ensure(state_dir)
+    found = embedded.ensure(_folder(state_dir))
     click.echo(f"unix://{quote(found.socket)}")
     if not quiet:
         what = "started" if found.started else "runs already"
@@ -88,7 +92,7 @@ def start(*, state_dir: Path | None, quiet: bool) -> int:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def status(*, state_dir: Path | None, as_json: bool) -> int:
     """Say whether it runs, without starting it."""
-    found = embedded.status(state_dir)
+    found = embedded.status(_folder(state_dir))
     if as_json:
         click.echo(json.dumps(dataclasses.asdict(found)))
     elif found.running:
@@ -104,12 +108,31 @@ def status(*, state_dir: Path | None, as_json: bool) -> int:
 def stop(*, state_dir: Path | None, force: bool) -> int:
     """Stop it. Its data stay, and leases go on when it is started again."""
     try:
-        stopped = embedded.stop(state_dir, force=force)
+        stopped = embedded.stop(_folder(state_dir), force=force)
     except embedded.ServerInUse as error:
         say(f"{error}: end them first, or use --force", colour="red")
         return Exit.CONFLICT
     click.echo("stopped" if stopped else "was not running")
     return Exit.OK
+
+
+def _folder(given: Path | None) -> Path | str | None:
+    """The folder that was named: by the option, or by an embedded URL before the command or in PAWL_URL.
+
+    Raises:
+        ConfigurationError: It is no embedded URL that was given before the command, or a wrong one.
+    """
+    if given is not None:
+        return given
+    named = click.get_current_context().find_root().params.get("url")
+    url = named or os.environ.get("PAWL_URL", "")
+    if url.startswith("embedded:"):
+        return state_dir_of(url)
+    if named:
+        raise ConfigurationError(
+            f"`pawl server` is about embedded:// alone, not {url.partition('://')[0]}://"
+        )
+    return None
 
 
 def _described(found: embedded.EmbeddedStatus) -> str:

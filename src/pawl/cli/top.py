@@ -57,7 +57,9 @@ second; it costs the server no scan. On a terminal it goes on while the server i
 
 
 @click.command(epilog=_EXAMPLES, context_settings=SETTINGS)
-@click.option("--filter", "wanted", metavar="TEXT", default="", help="Only names and holders that match.")
+@click.option(
+    "--filter", "wanted", metavar="TEXT", default="", help="Only names and holders, as printed, that match."
+)
 @click.option("--sort", type=click.Choice(sorted(KEYS.values())), default="waiters", help="Order (waiters).")
 @click.option("--reverse", is_flag=True, help="The other way round.")
 @click.option(

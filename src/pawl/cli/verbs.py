@@ -30,14 +30,17 @@ Usage: pawl [OPTIONS] COMMAND [ARGS]...
   Distributed locks on Redis and Valkey.
 
 Options:
-  --version   Show it and exit.
-  -h, --help  Show this message and exit.
+  --url URL         The server, for any command.
+  --namespace TEXT  What the keys of the locks begin with, for any command (pawl).
+  --version         Show it and exit.
+  -h, --help        Show this message and exit.
 
 Commands:
 {}
 
   `pawl COMMAND --help` explains a command with examples. Which server: --url,
-  else PAWL_URL, else one for this machine, started when it is needed.
+  before or behind the command, else PAWL_URL, else one for this machine, started
+  when it is needed.
 """
 
 

@@ -16,11 +16,22 @@ from functools import lru_cache
 
 from pawl.errors import ConfigurationError
 
-__all__ = ["MAX_NAME_BYTES", "WIRE_VERSION", "Key", "check_namespace", "helper_key", "key_of", "wake_prefix"]
+__all__ = [
+    "MAX_NAME_BYTES",
+    "WIRE_VERSION",
+    "Key",
+    "check_namespace",
+    "helper_key",
+    "key_of",
+    "part_of_holder",
+    "wake_prefix",
+]
 
 MAX_NAME_BYTES = 200
 WIRE_VERSION = "1"
 
+_HOLDER_UNSAFE = re.compile(r"[^\w.\-#]")
+_LONGEST_PART = 40
 _UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _NAME_UNSAFE = re.compile("[%{}\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _TAGGED = re.compile("[^{}]*[{][^{}]+[}][^{}]*")
@@ -143,6 +154,11 @@ def helper_key(key: str, suffix: str) -> str:
         # Only without a namespace; braces around braces would mean another slot.
         return f"{key}:pawl:{suffix}"
     return "{" + key + "}:" + suffix
+
+
+def part_of_holder(text: str) -> str:
+    """The name of a thread or task as a token tells it, so that one holder is spelled alike everywhere."""
+    return _HOLDER_UNSAFE.sub("_", text)[:_LONGEST_PART]
 
 
 def wake_prefix(namespace: str) -> str:

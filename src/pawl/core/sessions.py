@@ -24,6 +24,7 @@ from weakref import ref
 
 from pawl.core.claim import Claim
 from pawl.core.handover import Sleeper
+from pawl.core.names import part_of_holder
 from pawl.core.runtime import Fault, FaultKind
 from pawl.errors import DeadlockDetected
 
@@ -70,7 +71,6 @@ _RETRY = 1.0
 _JITTER_MS = 20.0
 _LEAST_PATIENCE = 0.1
 _DENIED_FOR = 60.0
-_LABEL = 40
 
 
 class SessionCalls(Protocol):
@@ -222,9 +222,9 @@ class Wait:
 
 
 def label_of(who: object) -> str:
-    """The name of a thread or task."""
+    """The name of a thread or task, spelled as in its tokens."""
     name: Any = getattr(who, "get_name", None)
-    return str(name())[:_LABEL] if callable(name) else ""
+    return part_of_holder(str(name())) if callable(name) else ""
 
 
 def _key(who: object) -> str:

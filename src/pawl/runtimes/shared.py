@@ -12,6 +12,7 @@ from functools import partial
 from typing import Generic, TypeVar
 from weakref import ref
 
+from pawl.core.names import part_of_holder
 from pawl.core.runtime import Fault, FaultKind
 from pawl.errors import ConfigurationError, PawlError
 from pawl.topology.endpoint import Endpoint
@@ -44,7 +45,7 @@ class Identity:
 
     def suffix(self, part: str) -> str:
         """The public part of a token: ``@host:pid/part``."""
-        return f"@{self.host}:{self.pid}/{_UNSAFE.sub('_', part)[:40]}"
+        return f"@{self.host}:{self.pid}/{part_of_holder(part)}"
 
 
 class Known(Generic[T]):
