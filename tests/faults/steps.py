@@ -25,6 +25,15 @@ def _traced(frame: FrameType) -> bool:
     return name.startswith(_PAWL) and not name.startswith(_LEFT_OUT)
 
 
+def _is_finaliser(frame: FrameType | None) -> bool:
+    """Whether a finaliser is at work: Python 3.11 trips over whatever a profiler does there."""
+    while frame is not None:
+        if frame.f_code.co_name in {"__del__", "_remove"}:
+            return True
+        frame = frame.f_back
+    return False
+
+
 def _is_below(frame: FrameType | None) -> bool:
     while frame is not None and frame.f_code.co_filename.endswith(_BELOW):
         frame = frame.f_back
@@ -62,6 +71,8 @@ class Struck:
             return
         if event == "c_return" and self._raises and function.__name__ == "__exit__":
             # The interpreter would call the lock's end a second time, with the wrong arguments: not what a signal does.
+            return
+        if _is_finaliser(frame):
             return
         self.reached += 1
         if self.reached == self.strike_at:

@@ -68,7 +68,9 @@ async def close(engine: Engine, interrupt: Callable[[], object], timeout: float)
         # A signal handler may close on top of an acquisition of its own thread, which cannot end before.
         busy = any(who is not here for who in engine.callers())
         interrupt()
-        for tenure in engine.schedule.all():
+        # Of a call below, one may be between two places of the schedule.
+        held = [tenure for tenure in tuple(engine.held.values()) if not tenure.degraded]
+        for tenure in engine.schedule.all() + held:
             engine.lose(tenure, LossReason.CLOSED)
         if engine.history is not None:
             engine.history.leave(engine)
