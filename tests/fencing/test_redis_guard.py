@@ -126,6 +126,7 @@ async def test_bad_calls_send_nothing(rig: Rig) -> None:
     with pytest.raises(pawl.StaleFence, match="degraded"):
         await rig(0, "SET", "tea", 1)
     for call in (
+        (5,),
         (5, "SET"),
         (5, "SET", ""),
         (5, "SET", b"tea", 1),
@@ -138,6 +139,35 @@ async def test_bad_calls_send_nothing(rig: Rig) -> None:
         with pytest.raises(pawl.ConfigurationError, match="keep"):
             await rig(5, "SET", "tea", 1, keep=keep)
     assert not rig.plain.keys("*")
+
+
+async def test_a_command_whose_first_word_is_no_key_is_refused(rig: Rig) -> None:
+    known: dict[str, dict[str, Any]] = rig.plain.command()
+    wrong = set[str]()
+    for name, told in known.items():
+        parts = [
+            (told["flags"], told["first_key_pos"]),
+            *[(one[2], one[3]) for one in told.get("subcommands", ())],
+        ]
+        if any("write" in flags and first != 1 for flags, first in parts):
+            wrong.add(name)
+    assert {"bitop", "xgroup", "lmpop", "flushall"} <= wrong
+    rig.plain.set("tea", "ten")
+    for name in sorted(wrong):
+        for spelt in (name, name.upper(), name.encode()):
+            with pytest.raises(pawl.ConfigurationError):
+                await rig(5, spelt, "tea", "tea", "tea")
+    assert rig.plain.keys("*") == ["tea"]
+
+
+def test_a_pipeline_is_refused(server: Server) -> None:
+    # Its answers come later, so that nobody would be told of a late holder.
+    with redis.Redis(unix_socket_path=server.socket_path) as client:
+        pipeline = client.pipeline()
+        with pytest.raises(pawl.ConfigurationError, match="pipeline"):
+            RedisGuard(pipeline)
+    with pytest.raises(pawl.ConfigurationError, match=r"Pipeline"):
+        AsyncRedisGuard(redis.asyncio.Redis(unix_socket_path=server.socket_path).pipeline())
 
 
 def test_a_client_of_the_other_colour_is_refused(server: Server) -> None:

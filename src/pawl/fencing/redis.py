@@ -18,6 +18,15 @@ _Word: TypeAlias = str | bytes | int | float
 _DAY = 86400.0
 # Where a cluster finds the slot: the text between the first brace and the next closing one.
 _TAG = re.compile(r"[^{]*\{[^}]+\}")
+_COMMAND_AND_KEY = 2
+# What stands behind these is no key: an operation, a number of keys, a subcommand.
+_KEY_LATER = frozenset(
+    {
+        "BITOP", "BLMPOP", "BZMPOP", "CLUSTER", "EVAL", "EVALSHA", "EVALSHA_RO", "EVAL_RO", "FCALL", "FCALL_RO",
+        "FLUSHALL", "FLUSHDB", "FUNCTION", "LMPOP", "MEMORY", "MIGRATE", "MSETEX", "OBJECT", "PFDEBUG", "SINTERCARD",
+        "SWAPDB", "XGROUP", "XINFO", "XREAD", "XREADGROUP", "ZDIFF", "ZINTER", "ZINTERCARD", "ZMPOP", "ZUNION",
+    }
+)  # fmt: skip
 
 
 class _Client(Protocol):
@@ -56,13 +65,22 @@ class _BaseGuard:
             wanted = "redis.asyncio.Redis" if self.is_async else "redis.Redis"
             text = f"{type(self).__name__} needs a {wanted}, not {type(client).__module__}.{type(client).__name__}"
             raise ConfigurationError(text)
+        if hasattr(client, "execute"):
+            raise ConfigurationError(
+                f"{type(self).__name__} needs a client, not a pipeline: it must see each answer"
+            )
         self._keep_ms: int = _milliseconds(keep)
         text = files("pawl.fencing").joinpath("guard.lua").read_text(encoding="ascii")
         self._script: Any = client.register_script(text)
 
     def _call(self, lease: Fenced | int, words: tuple[_Word, ...]) -> tuple[str, list[str], list[_Word]]:
-        if len(words) == 1:
+        if len(words) < _COMMAND_AND_KEY:
             raise ConfigurationError("give a command and its key: 'SET', 'order:42', …")
+        name = words[0].decode(errors="replace") if isinstance(words[0], bytes) else str(words[0])
+        if name.upper() in _KEY_LATER:
+            raise ConfigurationError(
+                f"{name} has no key as its first word, so what it writes would not be guarded"
+            )
         key = cast("str", words[1])
         return key, [key, _fence_key(key)], [fence_of(lease), self._keep_ms, words[0], *words[2:]]
 
