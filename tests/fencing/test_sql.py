@@ -233,7 +233,9 @@ def test_a_table_that_can_never_work_is_refused(kwargs: dict[str, Any], word: st
         FencedTable(**{"name": "t", "key": "id", "dialect": "sqlite", **kwargs})
 
 
-@pytest.mark.parametrize("columns", [("fence",), ("id",), ("a", "a"), ("a'b",)])
+@pytest.mark.parametrize(
+    "columns", [("fence",), ("id",), ("a", "a"), ("a'b",), ("FENCE",), ("Id",), ("a", "A")]
+)
 def test_columns_that_can_never_work_are_refused(columns: tuple[str, ...]) -> None:
     table = FencedTable("t", key="id", dialect="sqlite")
     with pytest.raises(pawl.ConfigurationError):
@@ -247,6 +249,27 @@ def test_a_row_without_its_key_is_refused() -> None:
     connection = sqlite3.connect(":memory:")
     with pytest.raises(pawl.ConfigurationError, match="lacks b"):
         table.put(connection.cursor(), 1, a=1, x=2)
+    connection.close()
+
+
+@pytest.mark.parametrize("how", ["put", "claim", "update"])
+def test_a_key_that_is_null_names_no_row_and_is_refused(how: str) -> None:
+    table, connection = FencedTable("t", key=("a", "b"), dialect="sqlite"), sqlite3.connect(":memory:")
+    connection.execute("CREATE TABLE t (a, b, x, fence INTEGER NOT NULL DEFAULT 0, UNIQUE (a, b))")
+    with pytest.raises(pawl.ConfigurationError, match="NULL"):
+        getattr(table, how)(connection.cursor(), 2, a=1, b=None, x=2)
+    assert connection.execute("SELECT * FROM t").fetchall() == []
+    connection.close()
+
+
+@pytest.mark.parametrize("how", ["put", "claim", "update"])
+def test_a_holder_cannot_write_another_fence_than_its_own(how: str) -> None:
+    table, connection = FencedTable("t", key="id", dialect="sqlite"), sqlite3.connect(":memory:")
+    connection.execute("CREATE TABLE t (id PRIMARY KEY, x, fence INTEGER NOT NULL DEFAULT 0)")
+    for column in ("fence", "Fence", "FENCE", "ID"):
+        with pytest.raises(pawl.ConfigurationError, match="fence"):
+            getattr(table, how)(connection.cursor(), 7, **{"id": 1, "x": 2, column: 1})
+    assert connection.execute("SELECT * FROM t").fetchall() == []
     connection.close()
 
 

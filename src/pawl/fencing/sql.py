@@ -7,7 +7,7 @@ alone: from then on nobody who was granted the lock earlier can change the row, 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -272,6 +272,10 @@ class FencedTable:
         missing = [column for column in self.key if column not in values]
         if missing:
             raise ConfigurationError(f"the key of a row of {self.name} lacks {', '.join(missing)}")
+        if any(values[column] is None for column in self.key):
+            raise ConfigurationError(
+                f"the key of a row of {self.name} is NULL, which equals no row: none has its fence"
+            )
         return [column for column in values if column not in self.key]
 
     def _counted(self, cursor: Cursor) -> bool:
@@ -297,10 +301,13 @@ class FencedTable:
         return seen
 
     def _written(self, columns: tuple[str, ...]) -> list[str]:
+        # In PostgreSQL quoted columns that differ in case are two; elsewhere they are one.
+        same: Callable[[str], str] = str if self.dialect == "postgresql" else str.lower
+        own = {same(column) for column in (self.fence, *self.key)}
         for column in columns:
-            if _checked(column, "column") == self.fence or column in self.key:
+            if same(_checked(column, "column")) in own:
                 raise ConfigurationError(f"column {column} is of the key or the fence; it is set anyway")
-        if len(set(columns)) != len(columns):
+        if len({same(column) for column in columns}) != len(columns):
             raise ConfigurationError(f"columns {', '.join(columns)}: one is named twice")
         return list(columns)
 
