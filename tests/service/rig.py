@@ -125,3 +125,9 @@ class Instance:
             self.said += self.process.stderr.read()
             self.process.stderr.close()
         return code
+
+
+def resident(service: Instance) -> int:
+    """How many bytes of memory an instance has."""
+    status = Path(f"/proc/{service.process.pid}/status").read_text()
+    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS")) * 1024

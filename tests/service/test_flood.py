@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.service.rig import Instance, Tokens
+from tests.service.rig import Instance, Tokens, resident
 
 MIB = 1024 * 1024
 HEAD = b"POST /v1/ns/pawl/lock/a/acquire HTTP/1.1\r\nHost: x\r\n"
@@ -65,11 +65,6 @@ JUNK: dict[str, tuple[Callable[[], Iterator[bytes]], int]] = {
     "headers": (_headers, 431), "value": (_value, 431), "line": (_line, 431), "body": (_body, 401),
     "chunks": (_chunks, 401), "trailer": (_trailer, 431), "extension": (_extension, 431), "row": (_row, 401),
 }  # fmt: skip
-
-
-def _resident(service: Instance) -> int:
-    status = Path(f"/proc/{service.process.pid}/status").read_text()
-    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS")) * 1024
 
 
 def _send(service: Instance, make: Callable[[], Iterator[bytes]], most: int) -> tuple[int, bytes]:
@@ -140,13 +135,13 @@ def test_a_head_of_a_usual_size_passes(service: Instance) -> None:
 
 def _flood(service: Instance, connections: int, each: int) -> int:
     """Junk of every kind from so many connections at once; the most memory that it took meanwhile."""
-    usual = _resident(service)
+    usual = resident(service)
     worst, over = 0, threading.Event()
 
     def watch() -> None:
         nonlocal worst
         while not over.wait(0.02):
-            worst = max(worst, _resident(service) - usual)
+            worst = max(worst, resident(service) - usual)
 
     def one(number: int) -> None:
         sent, kinds = 0, list(JUNK)

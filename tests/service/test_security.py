@@ -14,8 +14,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from pawl.core.primitive import Primitive
+from pawl.core.runtime import Call
+from pawl.primitives.mutex import Mutex
+from pawl.primitives.permits import Permits
 from pawl.testing.servers import Server
-from tests.service.rig import Instance, Tokens
+from tests.service.intruder import parse
+from tests.service.rig import Answer, Instance, Tokens, resident
 
 NS = "/v1/ns/pawl"
 
@@ -164,6 +169,56 @@ def test_a_client_has_limits(serve: Callable[..., Instance], tokens: Tokens) -> 
     asked = [service.acquire("r", token="slow") for _ in range(8)]
     assert [one.body["code"] for one in asked if one.status == 429] == ["RATE_LIMIT"] * 4
     assert asked[-1].headers["retry-after"] == "1"
+
+
+def _steps(service: Instance, token: str, *steps: Call) -> Answer:
+    body = {"calls": [{"script": one.script.sha, "words": parse(one)} for one in steps]}
+    return service.ask("POST", f"{NS}/calls", body, token=token)
+
+
+@pytest.mark.parametrize("kind", ["lock", "rwlock"])
+def test_one_client_cannot_fill_the_queue_of_a_name(
+    serve: Callable[..., Instance], tokens: Tokens, kind: str
+) -> None:
+    tokens.add("few", roles=["acquire"], limits={"waiters": 3, "max_ttl": 3000})
+    service = serve()
+    name: Primitive = Mutex("lock", "a", "pawl:a")
+    if kind == "rwlock":
+        name = Permits("rwlock", "a", "pawl:a", "rwlock", "x")
+    held = service.acquire("a", "lock" if kind == "lock" else "rwlock_write")
+    assert held.status == 200
+
+    def queue(number: int, ticket_ms: int) -> Call:
+        token = f"{number:024d}@host:1/few"
+        return name.acquire(
+            token, 3_000_000, ticket_ms, wait=True, block=1, channel="-", max_waiters=10_000_000
+        )
+
+    replies = _steps(service, "few", *[queue(number, 60_000) for number in range(10)]).body["replies"]
+    assert [reply[0] for reply in replies] == ["Q"] * 3 + ["F"] * 7
+    # Nor stay in it for long without a sign of life: a hand-off would grant it the name for as long.
+    refused = _steps(service, "few", queue(99, 60_001))
+    assert (refused.status, refused.body["code"]) == (422, "TTL_LIMIT")
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
+def test_names_of_any_length_leave_its_memory_flat(serve: Callable[..., Instance], tokens: Tokens) -> None:
+    service = serve()
+    head = f"Authorization: Bearer {tokens.secrets['admin']}\r\nHost: x\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", service.port), 20) as one:
+        before = 0
+        for number in range(1500):
+            name = f"{number:06d}" + "x" * 25_000
+            path = f"{NS}/lock/{name}" if number % 2 else f"/v1/ns/{name}/locks"
+            one.sendall(f"GET {path} HTTP/1.1\r\n{head}".encode())
+            answer = b""
+            while not answer.endswith(b"}"):
+                answer += one.recv(65536)
+            assert answer.startswith(b"HTTP/1.1 400 ")
+            assert b"BAD_PATH" in answer
+            assert len(answer) < 2000
+            before = before or resident(service)
+    assert resident(service) - before < 20 * 1024 * 1024
 
 
 def test_every_answer_says_how_it_may_be_used(service: Instance) -> None:

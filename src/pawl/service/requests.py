@@ -29,6 +29,8 @@ __all__ = ["GONE", "Asked", "Attempt", "State", "answer", "plain", "segment"]
 
 _ONCE_FOR_MS = 600_000
 _LONGEST_KEY = 200
+_LONGEST_SEGMENT = 2000
+"""A name has 200 bytes; escaped and not yet normalized it is longer."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _SESSION = re.compile(r"s(\d{4,9})-[A-Za-z0-9]{16,64}")
 GONE = 499
@@ -80,13 +82,21 @@ def answer(content: Any, status: int = 200, headers: dict[str, str] | None = Non
     return Response(json.dumps(content), status, headers, "application/json")
 
 
-@lru_cache(maxsize=4096)
 def segment(raw: str) -> str:
     """A part of a path as text. It is split before it is decoded, so ``%2F`` is part of a name.
 
     Raises:
-        Problem: It is no text, or would mean another path to a proxy.
+        Problem: It is no text, longer than any name, or would mean another path to a proxy.
     """
+    if len(raw) > _LONGEST_SEGMENT:
+        # Before it is remembered, and before an error repeats it.
+        text = f"a part of the path has {len(raw)} characters; a namespace or name has at most 200 bytes"
+        raise Problem(400, "BAD_PATH", text)
+    return _segment(raw)
+
+
+@lru_cache(maxsize=4096)
+def _segment(raw: str) -> str:
     try:
         return plain(unquote_to_bytes(raw).decode())
     except UnicodeDecodeError:

@@ -54,11 +54,17 @@ _NUMBERS = {
     "permits": 1_000_000_000,
     "remember_ms": DAY_MS,
     "round": 10**17,
-    "ticket_ttl_ms": 0,
+    "ticket_ttl_ms": 60_000,
     "tomb_ms": 600_000,
     "ttl_ms": 0,
 }
-"""The largest number of each; 0: the client's longest ttl."""
+"""The largest number of each; 0: the client's longest ttl.
+
+A ticket is not counted among the leases of its client, and a hand-off grants it for its own life: that is short.
+"""
+
+_QUEUES = frozenset({"max_waiters", "max_observers"})
+"""How long a queue may be for one more to join; of others, one client leaves room for those who come after it."""
 
 _LATCH_TTL_MS = 31 * DAY_MS
 _WORD = re.compile(r"[\x21-\x7e]{0,600}")
@@ -229,16 +235,13 @@ def _check_keys(known: _Known, keys: Sequence[str], args: dict[str, str], base: 
 
 
 def _check_args(asked: Asked, args: dict[str, str], known: _Known) -> None:
-    longest = int(asked.who.limits.max_ttl * 1000)
     for name, value in args.items():
         if not (_PART if name == "part" else _WORD).fullmatch(value):
             raise _refuse(f"{name} has characters that no argument has")
         if name in _NUMBERS:
-            if not (value.isascii() and value.isdecimal() and len(value) < 19):
-                raise _refuse(f"{name} must be a number")
-            most = _NUMBERS[name] or (_LATCH_TTL_MS if known.stem == "latch" else longest)
-            if int(value) > most:
-                raise Problem(422, "TTL_LIMIT", f"{name} is {value}; this client may give {most} at most")
+            number = _check_number(asked, name, value, known)
+            if name in _QUEUES:
+                args[name] = str(min(number, asked.who.limits.waiters))
     mode = args.get("mode", "0")
     if args.get("ttl_ms") == "0" or not (
         mode in ("u", "x") or (mode.isascii() and mode.isdecimal() and len(mode) < 11)
@@ -251,3 +254,13 @@ def _check_args(asked: Asked, args: dict[str, str], known: _Known) -> None:
             raise _refuse(f"{name} is no token of an acquisition")
     if not _OWNER.fullmatch(args.get("owner", "owner=-@shared")):
         raise _refuse("owner is none")
+
+
+def _check_number(asked: Asked, name: str, value: str, known: _Known) -> int:
+    if not (value.isascii() and value.isdecimal() and len(value) < 19):
+        raise _refuse(f"{name} must be a number")
+    limits = asked.who.limits
+    most = _NUMBERS[name] or (_LATCH_TTL_MS if known.stem == "latch" else int(limits.max_ttl * 1000))
+    if int(value) > most:
+        raise Problem(422, "TTL_LIMIT", f"{name} is {value}; this client may give {most} at most")
+    return int(value)
