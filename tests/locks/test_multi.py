@@ -480,9 +480,10 @@ def test_an_interrupt_at_every_step_leaves_nothing(valkey: Server, what: str, st
             timer = threading.Timer(0.005, lease.release if lease is not None else int)
             timer.start()
             mine = multi.acquire() if what == "release" else None
-            where, got = interrupted(mine.release if mine is not None else multi.acquire, at)
+            step: Any = multi.acquire if mine is None else mine.release
+            where, got = interrupted(step, at)
             timer.join()
-            got = got or mine
+            got = mine if got is None else got
             if got is not None:
                 # Interrupted before its first step, a release has not begun.
                 with contextlib.suppress(pawl.NotHeld):

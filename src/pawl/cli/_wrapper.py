@@ -419,7 +419,7 @@ class _Wrapper:
             self._keeper.let_go(0.0)
             return False
         lease = self._keeper.lease
-        answered = self._keeper.let_go(lease.remaining() if self._ending and lease else None)
+        answered = self._keeper.let_go(lease.remaining() if self._ending and lease is not None else None)
         error = self._keeper.error
         if not answered or error is not None:
             lost = isinstance(error, NotHeld | LeaseLost)

@@ -114,6 +114,10 @@ class BaseLease:
             self._number = tenure.used
             tenure.lease = mine
 
+    def __bool__(self) -> bool:
+        """True while it is held or suspect, by the local clock; False once it is lost or released. Sends nothing."""
+        return self._mine()
+
     if not TYPE_CHECKING:
 
         @property
@@ -125,7 +129,8 @@ class BaseLease:
             """
             raise _NotAWriter(
                 f"downgrade {self.name!r}: this lease was not taken for writing; only the lease of "
-                "rwlock(name).write can go on as a reader"
+                "rwlock(name).write can go on as a reader",
+                operation="downgrade",
             )
 
     @property

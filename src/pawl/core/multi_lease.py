@@ -87,6 +87,10 @@ class BaseMultiLease:
         for lease in self._leases:
             lease._watch(lambda: _tell(here()))
 
+    def __bool__(self) -> bool:
+        """True while all are held or suspect, by the local clock; False once one is lost or all are released."""
+        return self._mine()
+
     @property
     def name(self) -> str:
         """All names, joined by commas."""
