@@ -39,7 +39,8 @@ def current_lease() -> BaseLease:
     """
     lease = _current.get(None)
     if lease is None:
-        raise NotHeld("current_lease: no function under a pawl decorator is running here")
+        text = "current_lease: no function under a pawl decorator is running here"
+        raise NotHeld(text, operation="look up")
     return cast("BaseLease", lease)
 
 

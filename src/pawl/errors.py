@@ -31,7 +31,7 @@ Each class carries a stable ``code`` for logs and services, keeps its values as 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from types import MappingProxyType
 
 __all__ = [
     "AcquireTimeout",
@@ -67,7 +67,7 @@ class PawlError(Exception):
         name: The name of the lock concerned, or None.
     """
 
-    code: ClassVar[str] = "PAWL_ERROR"
+    code: str = "PAWL_ERROR"
 
     def __init__(self, message: str = "", *, name: str | None = None) -> None:
         super().__init__(message)
@@ -167,18 +167,63 @@ class ClientClosed(PawlError):
     code = "CLIENT_CLOSED"
 
 
+_NOT_HELD: Mapping[str, str] = MappingProxyType(
+    {
+        "release": "UNLOCK_FAILED",
+        "extend": "EXTEND_FAILED",
+        "downgrade": "DOWNGRADE_FAILED",
+        "upgrade": "UPGRADE_FAILED",
+        "detach": "DETACH_FAILED",
+        "adopt": "ADOPT_FAILED",
+        "lead": "NOT_THE_LEADER",
+        "look up": "NO_CURRENT_LEASE",
+    }
+)
+"""The code of each operation that a lease is needed for."""
+
+
 class NotHeld(PawlError):
     """Release or extend of a lease that is not held (any more); nothing on the server was touched.
 
+    The code says what was tried: ``UNLOCK_FAILED`` for a release, ``EXTEND_FAILED`` (also ``renew`` of the service),
+    ``DOWNGRADE_FAILED``, ``UPGRADE_FAILED``, ``DETACH_FAILED``, ``ADOPT_FAILED``, ``NOT_THE_LEADER`` for what only the
+    leader of an election may do, ``NO_CURRENT_LEASE`` where no decorated function runs.
+
     Cause: it was released already, it ran out, or another process took over. Solution: release once; give the work
     a ttl that fits or leave renewal on.
+
+    Attributes:
+        operation: ``release`` | ``extend`` | ``downgrade`` | ``upgrade`` | ``detach`` | ``adopt`` | ``lead`` |
+            ``look up``.
     """
 
-    code = "UNLOCK_FAILED"
+    code: str = "UNLOCK_FAILED"
+
+    def __init__(self, message: str = "", *, name: str | None = None, operation: str = "release") -> None:
+        super().__init__(message, name=name)
+        self.operation = operation
+        self.code = _NOT_HELD.get(operation, type(self).code)
+
+
+_LEASE_LOST: Mapping[str, str] = MappingProxyType(
+    {
+        "expired": "WATCHDOG_RENEWAL_FAILED",
+        "unreachable": "WATCHDOG_RENEWAL_FAILED",
+        "taken": "LEASE_TAKEN",
+        "quorum": "REDLOCK_QUORUM_LOST",
+        "max_hold": "MAX_HOLD_EXCEEDED",
+        "closed": "LEASE_CLOSED",
+    }
+)
+"""The code of each reason for a loss."""
 
 
 class LeaseLost(PawlError):
     """The lease ended while its owner still worked; what it does from here on is not protected.
+
+    The code follows the reason: ``WATCHDOG_RENEWAL_FAILED`` for ``expired`` and ``unreachable``, ``LEASE_TAKEN`` for
+    ``taken``, ``MAX_HOLD_EXCEEDED`` for ``max_hold``, ``REDLOCK_QUORUM_LOST`` for ``quorum``, ``LEASE_CLOSED`` for
+    ``closed``: released already, the client closed, or in a child after a fork.
 
     Cause: see ``reason``. Solution: stop the work and start again under a new lease; guard writes with the fence.
 
@@ -186,11 +231,12 @@ class LeaseLost(PawlError):
         reason: ``expired`` | ``taken`` | ``quorum`` | ``max_hold`` | ``unreachable`` | ``closed``.
     """
 
-    code = "WATCHDOG_RENEWAL_FAILED"
+    code: str = "WATCHDOG_RENEWAL_FAILED"
 
     def __init__(self, message: str = "", *, name: str | None = None, reason: str = "expired") -> None:
         super().__init__(message, name=name)
         self.reason = reason
+        self.code = _LEASE_LOST.get(reason, type(self).code)
 
 
 class StaleFence(PawlError):

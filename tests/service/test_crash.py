@@ -45,7 +45,10 @@ class Client:
         while True:
             try:
                 answer = self.instances[at % 2].ask(method, path, body, headers=key, timeout=10)
-                if answer.status not in (503, 409) or answer.body["code"] == "UNLOCK_FAILED":
+                if answer.status not in (503, 409) or answer.body["code"] in (
+                    "UNLOCK_FAILED",
+                    "EXTEND_FAILED",
+                ):
                     return answer.status, answer.body
             except (OSError, http.client.HTTPException, json.JSONDecodeError):
                 self.retried += 1

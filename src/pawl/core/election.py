@@ -64,7 +64,7 @@ class Seat:
         """
         lease = self.lease()
         if lease is None:
-            raise NotHeld(f"election {self.name!r}: not the leader", name=self.name)
+            raise NotHeld(f"election {self.name!r}: not the leader", name=self.name, operation="lead")
         return lease
 
 

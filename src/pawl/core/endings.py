@@ -252,7 +252,7 @@ async def extend(engine: Engine, lease: BaseLease, ttl: float) -> None:
     if engine.quorum is not None:
         engine.quorum.check_ttl(ttl, tenure.options.lock_delay)
     if not lease._mine():
-        raise NotHeld(f"extend {lease.name!r}: {lease._lost_error()}", name=lease.name)
+        raise NotHeld(f"extend {lease.name!r}: {lease._lost_error()}", name=lease.name, operation="extend")
     if tenure.degraded:
         return  # It has no end but its release.
     engine.detach_place(tenure)
@@ -282,13 +282,17 @@ async def downgrade(engine: Engine, lease: BaseLease) -> None:
     """
     tenure = lease._tenure
     if not lease._mine():
-        raise NotHeld(f"downgrade {lease.name!r}: {lease._lost_error()}", name=lease.name)
+        raise NotHeld(
+            f"downgrade {lease.name!r}: {lease._lost_error()}", name=lease.name, operation="downgrade"
+        )
     if lease._levels > 1:
         text = f"downgrade {lease.name!r}: it is held {lease._levels} times; leave the inner ones"
-        raise NotHeld(text, name=lease.name)
+        raise NotHeld(text, name=lease.name, operation="downgrade")
     lowered = tenure.primitive.lowered()
     if lowered is None:
-        raise NotHeld(f"downgrade {lease.name!r}: it is not held for writing", name=lease.name)
+        raise NotHeld(
+            f"downgrade {lease.name!r}: it is not held for writing", name=lease.name, operation="downgrade"
+        )
     tenure.primitive = lowered
     if not tenure.degraded:
         await _raise_life(engine, lease, tenure.ttl, "downgrade")
@@ -312,7 +316,7 @@ async def _raise_life(engine: Engine, lease: BaseLease, ttl: float, doing: str) 
                 return
         elif tenure.live and not engine.expired(tenure, runtime.now()):
             engine.lose(tenure, loss_from(reply))
-        raise NotHeld(f"{doing} {lease.name!r}: {lease._lost_error()}", name=lease.name)
+        raise NotHeld(f"{doing} {lease.name!r}: {lease._lost_error()}", name=lease.name, operation=doing)
 
 
 # Passing a lease to another process ---------------------------------------------------------------------------------
@@ -344,12 +348,12 @@ def detach(engine: Engine, lease: BaseLease) -> str:
         said = f"such a lease ({kind}) cannot move: take one there, with its owner= if it has one"
         raise NotSupported(f"detach {lease.name!r}: {said}", name=lease.name)
     if not lease._mine():
-        raise NotHeld(f"detach {lease.name!r}: {lease._lost_error()}", name=lease.name)
+        raise NotHeld(f"detach {lease.name!r}: {lease._lost_error()}", name=lease.name, operation="detach")
     if lease._levels > 1:
         times = f"it is held {lease._levels} times; leave the inner ones"
-        raise NotHeld(f"detach {lease.name!r}: {times}", name=lease.name)
+        raise NotHeld(f"detach {lease.name!r}: {times}", name=lease.name, operation="detach")
     if not lease._take_end():
-        raise NotHeld(f"detach {lease.name!r}: {lease._lost_error()}", name=lease.name)
+        raise NotHeld(f"detach {lease.name!r}: {lease._lost_error()}", name=lease.name, operation="detach")
     lease._wake()
     # It goes on elsewhere, and is nobody's here.
     tenure.who = None
@@ -437,7 +441,9 @@ def _own_adopted(
     )
     if until <= runtime.now():
         raise NotHeld(
-            f"adopt {ticket.name!r}: the lease ran out or was taken before it was adopted", name=ticket.name
+            f"adopt {ticket.name!r}: the lease ran out or was taken before it was adopted",
+            name=ticket.name,
+            operation="adopt",
         )
     who = runtime.who()
     tenure = Tenure(plan.primitive, plan.options, claim.token, ticket.fence, until, runtime.now())

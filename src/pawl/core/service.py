@@ -135,7 +135,9 @@ class Book(Generic[L]):
         if not holds:
             self.count(name, "failures")
             raise NotHeld(
-                f"renew {name!r}: nothing of it is held by {disguise(identifier)[1]} here", name=name
+                f"renew {name!r}: nothing of it is held by {disguise(identifier)[1]} here",
+                name=name,
+                operation="extend",
             )
         return holds
 

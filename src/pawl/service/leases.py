@@ -173,7 +173,8 @@ def _ended(told: Told, primitive: Primitive, reply: Reply) -> bool:
 
 def not_held(told: Told, doing: str = "release") -> NotHeld:
     """The error of a token that holds nothing."""
-    return NotHeld(f"{doing} {told.name!r}: this token holds nothing of it (any more)", name=told.name)
+    text = f"{doing} {told.name!r}: this token holds nothing of it (any more)"
+    return NotHeld(text, name=told.name, operation="extend" if doing == "renew" else doing)
 
 
 def _not_held(told: Told, reply: Reply, primitive: Primitive, doing: str) -> Exception:

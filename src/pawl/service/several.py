@@ -209,4 +209,4 @@ async def release_all(request: Request) -> Response:
 def _tell_lost(lost: list[str], doing: str) -> None:
     if lost:
         text = f"{doing}: the tokens of {', '.join(map(repr, lost))} hold nothing (any more)"
-        raise NotHeld(text, name=lost[0])
+        raise NotHeld(text, name=lost[0], operation="extend" if doing == "renew" else doing)

@@ -34,7 +34,7 @@ class LockError(theirs.LockError, pawl.PawlError):
         return f"{type(self).__name__}({self.message!r}, {self.lock_name!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.message, self.lock_name)
+        return type(self), (self.message, self.lock_name), {"code": self.code}
 
 
 class LockNotOwnedError(theirs.LockNotOwnedError, LockError):
@@ -211,7 +211,10 @@ class Settings:
         self.local.lease = self.local.token = None
 
     def _not_owned(self, what: str, error: BaseException) -> LockNotOwnedError:
-        return LockNotOwnedError(f"Cannot {what} a lock that's no longer owned: {error}", self._key)
+        found = LockNotOwnedError(f"Cannot {what} a lock that's no longer owned: {error}", self._key)
+        if what != "release":
+            found.code = "EXTEND_FAILED"
+        return found
 
     @property
     def lease(self) -> Any:

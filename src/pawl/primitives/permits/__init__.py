@@ -184,7 +184,7 @@ class Permits:
         why, limit, declared = reply[2].decode(), reply[3], reply[4]
         if why == "reader":
             text = f"upgrade {self.name!r}: the upgradable read lease is no longer held; start again with a new one"
-            return NotHeld(text, name=self.name)
+            return NotHeld(text, name=self.name, operation="upgrade")
         if why == "weight":
             text = f"acquire {self.name!r}: {self.mode} permits were asked for and the limit is {limit}"
         else:

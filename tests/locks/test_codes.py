@@ -1,0 +1,128 @@
+"""``code`` says what happened: why a lease was lost, and which operation found that it is not held."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import pawl
+from pawl.errors import PawlError
+from pawl.model import LossReason
+from pawl.testing.servers import Server
+from tests.faults.rig import Client, Colour, until
+
+LOST = {
+    "expired": "WATCHDOG_RENEWAL_FAILED",
+    "unreachable": "WATCHDOG_RENEWAL_FAILED",
+    "taken": "LEASE_TAKEN",
+    "quorum": "REDLOCK_QUORUM_LOST",
+    "max_hold": "MAX_HOLD_EXCEEDED",
+    "closed": "LEASE_CLOSED",
+}
+
+
+def test_every_reason_of_a_loss_has_its_code() -> None:
+    assert set(LOST) == {str(reason) for reason in LossReason}
+    for reason in LossReason:
+        error = pawl.LeaseLost("it is gone", name="a", reason=reason)
+        assert error.code == LOST[reason]
+        again = pickle.loads(pickle.dumps(error))
+        assert (again.code, again.reason, again.name, str(again)) == (error.code, reason, "a", "it is gone")
+    assert pawl.LeaseLost.code == "WATCHDOG_RENEWAL_FAILED"
+    assert pawl.LeaseLost("of a newer pawl", reason="moved").code == pawl.LeaseLost.code
+
+
+def test_a_code_survives_pickling() -> None:
+    error = pawl.NotHeld("extend 'a'", name="a", operation="extend")
+    again = pickle.loads(pickle.dumps(error))
+    assert (again.code, again.operation, again.name) == ("EXTEND_FAILED", "extend", "a")
+    assert pawl.NotHeld("release 'a'").code == pawl.NotHeld.code == "UNLOCK_FAILED"
+
+
+def test_the_codes_of_different_errors_differ() -> None:
+    def below(kind: type[PawlError]) -> set[type[PawlError]]:
+        return {kind}.union(*(below(one) for one in kind.__subclasses__()))
+
+    codes = {kind.__name__: kind.code for kind in below(PawlError) if kind.__module__ == "pawl.errors"}
+    assert len(set(codes.values())) == len(codes)
+    more = (set(LOST.values()) - {pawl.LeaseLost.code}) | {
+        pawl.NotHeld(operation=word).code
+        for word in ("extend", "downgrade", "upgrade", "detach", "adopt", "lead")
+    }
+    assert len(more) == 10
+    assert not more & set(codes.values())
+
+
+def failed(colour: Colour, action: Callable[[], Any]) -> tuple[str, str]:
+    with pytest.raises(pawl.NotHeld) as caught:
+        colour.run(action)
+    return caught.value.operation, caught.value.code
+
+
+def test_what_was_tried_is_in_the_code(colour: Colour, pair: list[Client]) -> None:
+    client: Any = pair[0].raw
+    lease = colour.run(client.lock("a").acquire)
+    colour.run(lease.release)
+    assert failed(colour, lease.release) == ("release", "UNLOCK_FAILED")
+    assert failed(colour, lambda: lease.extend(5)) == ("extend", "EXTEND_FAILED")
+
+    async def detach() -> str:
+        return str(lease.detach())
+
+    assert failed(colour, detach if colour.name == "asyncio" else lease.detach) == ("detach", "DETACH_FAILED")
+    writer = colour.run(client.rwlock("b").write.acquire)
+    colour.run(writer.downgrade)
+    assert failed(colour, writer.downgrade) == ("downgrade", "DOWNGRADE_FAILED")
+    colour.run(writer.release)
+    many = colour.run(client.multi_lock(["c", "d"]).acquire)
+    colour.run(many.release)
+    assert failed(colour, many.release) == ("release", "UNLOCK_FAILED")
+    assert failed(colour, lambda: many.extend(5)) == ("extend", "EXTEND_FAILED")
+    assert failed(colour, client.election("e").resign) == ("lead", "NOT_THE_LEADER")
+
+
+def test_a_ticket_that_is_used_twice(colour: Colour, pair: list[Client]) -> None:
+    client: Any = pair[0].raw
+    lease = colour.run(client.lock("a").acquire)
+
+    async def detach() -> str:
+        return str(lease.detach())
+
+    ticket = colour.run(detach if colour.name == "asyncio" else lease.detach)
+    second = colour.run(lambda: client.adopt(ticket))
+    assert failed(colour, lambda: client.adopt(ticket)) == ("adopt", "ADOPT_FAILED")
+    colour.run(second.release)
+
+
+def test_the_service_says_what_was_tried(colour: Colour, pair: list[Client]) -> None:
+    service: Any = pair[0].raw.service()
+    assert failed(colour, lambda: service.renew("a", "nobody")) == ("extend", "EXTEND_FAILED")
+    assert failed(colour, lambda: service.release("a", "nobody")) == ("release", "UNLOCK_FAILED")
+
+
+def test_a_reader_cannot_downgrade(colour: Colour, pair: list[Client]) -> None:
+    lease = colour.run(pair[0].raw.lock("a").acquire)
+    with pytest.raises(pawl.NotHeld) as caught:
+        lease.downgrade  # noqa: B018
+    assert caught.value.code == "DOWNGRADE_FAILED"
+    colour.run(lease.release)
+
+
+def test_the_code_of_a_real_loss(colour: Colour, pair: list[Client], valkey: Server) -> None:
+    client: Any = pair[0].raw
+    lease = colour.run(client.lock("taken", ttl=0.9).acquire)
+    valkey.command("SET", "pawl:taken", "operator@desk:1/sh", "PX", "60000")
+    longest = colour.run(client.lock("long", ttl=0.9, max_hold=0.3).acquire)
+    until(lambda: lease.lost and longest.lost)
+    for lost, code in ((lease, "LEASE_TAKEN"), (longest, "MAX_HOLD_EXCEEDED")):
+        with pytest.raises(pawl.LeaseLost) as caught:
+            lost.check()
+        assert caught.value.code == code
+    released = colour.run(client.lock("b").acquire)
+    colour.run(released.release)
+    with pytest.raises(pawl.LeaseLost) as caught:
+        released.check()
+    assert caught.value.code == "LEASE_CLOSED"
