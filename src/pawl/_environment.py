@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from pawl._hints import words_for
 from pawl.core.options import LockOptions, check_fence_ttl, check_timeout, check_ttl
 from pawl.errors import ConfigurationError
 
@@ -103,23 +104,7 @@ def from_environment(given: Mapping[str, Any], environ: Mapping[str, str]) -> di
     return {**found, **given}
 
 
-_ELSEWHERE = {
-    "blocking_timeout": "redis-py's blocking_timeout is timeout",
-    "blocking": "redis-py's blocking=False is try_acquire()",
-    "lock_timeout": "redis-py's timeout, how long the lock lives, is ttl",
-    "expire": "the life of a lock is ttl",
-    "lease_time": "Redisson's leaseTime is ttl, with renew=False",
-    "wait_time": "Redisson's waitTime is timeout",
-    "auto_renewal": "python-redis-lock's auto_renewal is renew, and on by default",
-    "sleep": "pawl does not poll: it is woken",
-    "thread_local": "a lease is an object: it may go from thread to thread",
-    "retry_count": "pawl waits in a queue: give a timeout",
-    "retry_delay": "pawl waits in a queue: give a timeout",
-}
-
-
 def unknown_options(unknown: list[str], known: frozenset[str]) -> ConfigurationError:
     """The error for options that do not exist; it has pawl's word for what other libraries call otherwise."""
     text = f"unknown option {', '.join(unknown)}; known: {', '.join(sorted(known))}"
-    hints = [_ELSEWHERE[name] for name in unknown if name in _ELSEWHERE]
-    return ConfigurationError("; ".join([text, *hints]))
+    return ConfigurationError("; ".join([text, *words_for(unknown)]))

@@ -6,10 +6,11 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Generator
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Never, ParamSpec, Self, TypeVar, cast
 
 from pawl._decorate import decorated_async
 from pawl._factory import description, revive
+from pawl._hints import Hinting, refuse_words
 from pawl._unset import UNSET, Unset
 from pawl.aio.lease import AsyncLease
 from pawl.core import operations
@@ -65,7 +66,7 @@ class Acquiring(Coroutine[Any, Any, L_co]):
             await self._lease.__aexit__(kind, error, trace)
 
 
-class BaseAsyncLock(ABC):
+class BaseAsyncLock(Hinting, ABC):
     """What can be acquired: immutable, picklable, shared by any number of tasks."""
 
     __slots__ = ("__weakref__", "_client", "_entered", "_plan", "_source")
@@ -140,6 +141,7 @@ class AsyncLock(BaseAsyncLock):
         *,
         ttl: Seconds | None = None,
         stop: StopSignal | None = None,
+        **unknown: Never,
     ) -> Acquiring[AsyncLease]:
         """Take the lock, waiting in its queue if somebody holds it. Await it, or enter it with ``async with``.
 
@@ -147,6 +149,7 @@ class AsyncLock(BaseAsyncLock):
             timeout: Seconds to wait; None for ever, 0 tries once; default: the lock's own ``timeout``.
             ttl: The ttl of this lease in seconds; default: the lock's own.
             stop: An event; once it is set, a wait in the queue ends with ``NotAcquired`` within 0.05 s.
+            unknown: None. Words of other libraries, as ``blocking``, raise a ``TypeError`` that names pawl's.
 
         Raises:
             AcquireTimeout: It was still held at the end of ``timeout``.
@@ -155,6 +158,8 @@ class AsyncLock(BaseAsyncLock):
             BackendError: The server could not be asked, or refused.
             ClientClosed: The client was closed.
         """
+        if unknown:
+            refuse_words("acquire", unknown)
         plan = self._plan if ttl is None else self._client._settings.with_ttl(self._plan, ttl)
         wait = plan.options.timeout if isinstance(timeout, Unset) else check_timeout(timeout)
         return Acquiring(operations.acquire(self._client._engine(), plan, AsyncLease, wait, stop))

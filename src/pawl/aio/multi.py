@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Generator
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Never, Self, cast
 
 from pawl._cancel import CancelScope
+from pawl._hints import Hinting, refuse_words
 from pawl._multi import describe_multi, revive_multi
 from pawl._unset import UNSET, Unset
 from pawl.aio.lease import AsyncLease, AsyncLost
@@ -105,7 +106,7 @@ class MultiAcquiring(Coroutine[Any, Any, AsyncMultiLease]):
             await self._lease.__aexit__(kind, error, trace)
 
 
-class AsyncMultiLock:
+class AsyncMultiLock(Hinting):
     """The description of several locks that are taken together: immutable, picklable, shared by any number of tasks.
 
     ``async with lock as lease:`` takes all of them or none, and releases all; made by ``AsyncClient.multi_lock``.
@@ -135,6 +136,7 @@ class AsyncMultiLock:
         *,
         ttl: Seconds | None = None,
         stop: StopSignal | None = None,
+        **unknown: Never,
     ) -> MultiAcquiring:
         """Take all of them, waiting in the queue of each that is held; on failure all are given back.
 
@@ -144,6 +146,7 @@ class AsyncMultiLock:
             timeout: Seconds to wait for all together; None for ever, 0 tries once; default: the lock's own ``timeout``.
             ttl: The ttl of each in seconds; default: its own.
             stop: An event; once it is set, a wait in a queue ends with ``NotAcquired`` within 0.05 s.
+            unknown: None. Words of other libraries, as ``blocking``, raise a ``TypeError`` that names pawl's.
 
         Raises:
             AcquireTimeout: One was still held at the end of ``timeout``; ``name`` says which.
@@ -153,6 +156,8 @@ class AsyncMultiLock:
             BackendError: The server could not be asked, or refused.
             ClientClosed: The client was closed.
         """
+        if unknown:
+            refuse_words("acquire", unknown)
         plan = self._plan
         if ttl is not None:
             plan = plan.with_members(lambda member: self._client._settings.with_ttl(member, ttl))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Never, Self, cast
 
 from pawl._factory import description, revive
+from pawl._hints import refuse_words
 from pawl._unset import UNSET, Unset
 from pawl.aio.lease import AsyncWriteLease
 from pawl.aio.lock import Acquiring, AsyncLock
@@ -32,6 +33,7 @@ class AsyncWriteLock(AsyncLock):
         *,
         ttl: Seconds | None = None,
         stop: StopSignal | None = None,
+        **unknown: Never,
     ) -> Acquiring[AsyncWriteLease]:
         """Take the lock to write, waiting in its queue until it is alone. Await it, or enter it with ``async with``.
 
@@ -39,6 +41,7 @@ class AsyncWriteLock(AsyncLock):
             timeout: Seconds to wait; None for ever, 0 tries once; default: the lock's own ``timeout``.
             ttl: The ttl of this lease in seconds; default: the lock's own.
             stop: An event; once it is set, a wait in the queue ends with ``NotAcquired`` within 0.05 s.
+            unknown: None. Words of other libraries, as ``blocking``, raise a ``TypeError`` that names pawl's.
 
         Raises:
             AcquireTimeout: It was still held at the end of ``timeout``.
@@ -48,6 +51,8 @@ class AsyncWriteLock(AsyncLock):
             BackendError: The server could not be asked, or refused.
             ClientClosed: The client was closed.
         """
+        if unknown:
+            refuse_words("acquire", unknown)
         plan = self._plan if ttl is None else self._client._settings.with_ttl(self._plan, ttl)
         wait = plan.options.timeout if isinstance(timeout, Unset) else check_timeout(timeout)
         return Acquiring(operations.acquire(self._client._engine(), plan, AsyncWriteLease, wait, stop))

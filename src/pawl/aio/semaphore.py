@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Never, cast
 
+from pawl._hints import refuse_words
 from pawl._permits import change_limit, weighing
 from pawl._unset import UNSET, Unset
 from pawl.aio.lease import AsyncLease
@@ -41,6 +42,7 @@ class AsyncSemaphore(BaseAsyncLock):
         *,
         ttl: Seconds | None = None,
         stop: StopSignal | None = None,
+        **unknown: Never,
     ) -> Acquiring[AsyncLease]:
         """Take permits, waiting in the queue until it is served. Await it, or enter it with ``async with``.
 
@@ -49,6 +51,7 @@ class AsyncSemaphore(BaseAsyncLock):
             timeout: Seconds to wait; None for ever, 0 tries once; default: the semaphore's own ``timeout``.
             ttl: The ttl of this lease in seconds; default: the semaphore's own.
             stop: An event; once it is set, a wait in the queue ends with ``NotAcquired`` within 0.05 s.
+            unknown: None. Words of other libraries, as ``blocking``, raise a ``TypeError`` that names pawl's.
 
         Raises:
             AcquireTimeout: There were not enough at the end of ``timeout``.
@@ -58,6 +61,8 @@ class AsyncSemaphore(BaseAsyncLock):
             BackendError: The server could not be asked, or refused.
             ClientClosed: The client was closed.
         """
+        if unknown:
+            refuse_words("acquire", unknown)
         plan = weighing(self._plan, n)
         plan = plan if ttl is None else self._client._settings.with_ttl(plan, ttl)
         wait = plan.options.timeout if isinstance(timeout, Unset) else check_timeout(timeout)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Never, ParamSpec, Self, TypeVar
 
 from pawl._decorate import decorated
 from pawl._factory import description, revive
+from pawl._hints import Hinting, refuse_words
 from pawl._unset import UNSET, Unset
 from pawl.core import operations
 from pawl.core.claim import StopSignal
@@ -30,7 +31,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class BaseLock(ABC):
+class BaseLock(Hinting, ABC):
     """What can be acquired: immutable, picklable, shared by any number of threads."""
 
     __slots__ = ("__weakref__", "_client", "_entered", "_plan", "_source")
@@ -112,6 +113,7 @@ class Lock(BaseLock):
         *,
         ttl: Seconds | None = None,
         stop: StopSignal | None = None,
+        **unknown: Never,
     ) -> Lease:
         """Take the lock, waiting in its queue if somebody holds it.
 
@@ -119,6 +121,7 @@ class Lock(BaseLock):
             timeout: Seconds to wait; None for ever, 0 tries once; default: the lock's own ``timeout``.
             ttl: The ttl of this lease in seconds; default: the lock's own.
             stop: An event; once it is set, a wait in the queue ends with ``NotAcquired`` within 0.05 s.
+            unknown: None. Words of other libraries, as ``blocking``, raise a ``TypeError`` that names pawl's.
 
         Raises:
             AcquireTimeout: It was still held at the end of ``timeout``.
@@ -127,6 +130,8 @@ class Lock(BaseLock):
             BackendError: The server could not be asked, or refused.
             ClientClosed: The client was closed.
         """
+        if unknown:
+            refuse_words("acquire", unknown)
         plan = self._client._prepare(self._plan, ttl)
         wait = plan.options.timeout if isinstance(timeout, Unset) else check_timeout(timeout)
         return take(self._client._engine, plan, Lease, wait, stop)

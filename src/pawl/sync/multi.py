@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Never, Self
 
+from pawl._hints import Hinting, refuse_words
 from pawl._multi import describe_multi, revive_multi
 from pawl._unset import UNSET, Unset
 from pawl.core import multi
@@ -63,7 +64,7 @@ class MultiLease(BaseMultiLease):
         run(multi.end_all(self._engine, self, error))
 
 
-class MultiLock:
+class MultiLock(Hinting):
     """The description of several locks that are taken together: immutable, picklable, shared by any number of threads.
 
     ``with lock as lease:`` takes all of them or none, and releases all; made by ``Client.multi_lock``.
@@ -93,6 +94,7 @@ class MultiLock:
         *,
         ttl: Seconds | None = None,
         stop: StopSignal | None = None,
+        **unknown: Never,
     ) -> MultiLease:
         """Take all of them, waiting in the queue of each that is held; on failure all are given back.
 
@@ -100,6 +102,7 @@ class MultiLock:
             timeout: Seconds to wait for all together; None for ever, 0 tries once; default: the lock's own ``timeout``.
             ttl: The ttl of each in seconds; default: its own.
             stop: An event; once it is set, a wait in a queue ends with ``NotAcquired`` within 0.05 s.
+            unknown: None. Words of other libraries, as ``blocking``, raise a ``TypeError`` that names pawl's.
 
         Raises:
             AcquireTimeout: One was still held at the end of ``timeout``; ``name`` says which.
@@ -109,6 +112,8 @@ class MultiLock:
             BackendError: The server could not be asked, or refused.
             ClientClosed: The client was closed.
         """
+        if unknown:
+            refuse_words("acquire", unknown)
         plan = self._plan.with_members(lambda member: self._client._prepare(member, ttl))
         wait = plan.options.timeout if isinstance(timeout, Unset) else check_timeout(timeout)
         taking = multi.acquire_all(self._client._engine, plan, Lease, MultiLease, wait, stop)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Never, Self, cast
 
 from pawl._factory import description, revive
+from pawl._hints import refuse_words
 from pawl._unset import UNSET, Unset
 from pawl.core import operations
 from pawl.core.claim import StopSignal
@@ -34,6 +35,7 @@ class WriteLock(Lock):
         *,
         ttl: Seconds | None = None,
         stop: StopSignal | None = None,
+        **unknown: Never,
     ) -> WriteLease:
         """Take the lock to write, waiting in its queue until it is alone.
 
@@ -41,6 +43,7 @@ class WriteLock(Lock):
             timeout: Seconds to wait; None for ever, 0 tries once; default: the lock's own ``timeout``.
             ttl: The ttl of this lease in seconds; default: the lock's own.
             stop: An event; once it is set, a wait in the queue ends with ``NotAcquired`` within 0.05 s.
+            unknown: None. Words of other libraries, as ``blocking``, raise a ``TypeError`` that names pawl's.
 
         Raises:
             AcquireTimeout: It was still held at the end of ``timeout``.
@@ -50,6 +53,8 @@ class WriteLock(Lock):
             BackendError: The server could not be asked, or refused.
             ClientClosed: The client was closed.
         """
+        if unknown:
+            refuse_words("acquire", unknown)
         plan = self._client._prepare(self._plan, ttl)
         wait = plan.options.timeout if isinstance(timeout, Unset) else check_timeout(timeout)
         return take(self._client._engine, plan, WriteLease, wait, stop)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Never, cast
 
+from pawl._hints import refuse_words
 from pawl._permits import change_limit, weighing
 from pawl._unset import UNSET, Unset
 from pawl.core import operations
@@ -42,6 +43,7 @@ class Semaphore(BaseLock):
         *,
         ttl: Seconds | None = None,
         stop: StopSignal | None = None,
+        **unknown: Never,
     ) -> Lease:
         """Take permits, waiting in the queue until it is served.
 
@@ -50,6 +52,7 @@ class Semaphore(BaseLock):
             timeout: Seconds to wait; None for ever, 0 tries once; default: the semaphore's own ``timeout``.
             ttl: The ttl of this lease in seconds; default: the semaphore's own.
             stop: An event; once it is set, a wait in the queue ends with ``NotAcquired`` within 0.05 s.
+            unknown: None. Words of other libraries, as ``blocking``, raise a ``TypeError`` that names pawl's.
 
         Raises:
             AcquireTimeout: There were not enough at the end of ``timeout``.
@@ -59,6 +62,8 @@ class Semaphore(BaseLock):
             BackendError: The server could not be asked, or refused.
             ClientClosed: The client was closed.
         """
+        if unknown:
+            refuse_words("acquire", unknown)
         plan = self._client._prepare(weighing(self._plan, n), ttl)
         wait = plan.options.timeout if isinstance(timeout, Unset) else check_timeout(timeout)
         return take(self._client._engine, plan, Lease, wait, stop)
