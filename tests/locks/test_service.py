@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+import threading
 import time
 from typing import Any
 
@@ -11,7 +13,7 @@ import pytest
 import pawl
 from pawl.core.service import Book
 from pawl.testing.servers import Server
-from tests.faults.rig import Client, Colour, in_thread, remains, until
+from tests.faults.rig import Client, Colour, in_thread, remains, until, waiters
 from tests.pace import pace
 from tests.refusal import refused
 
@@ -243,3 +245,30 @@ def test_who_waits_is_counted_right_beside_very_many_names() -> None:
         assert book.metrics(busy).waiting == 2
     assert book.stats().waiting == 0
     assert book.metrics(busy).waiting == 0
+
+
+def test_a_set_event_ends_the_wait(services: list[Service], colour: Colour, valkey: Server) -> None:
+    mine, other = services
+    identifier = mine.acquire("job")
+    stop = colour.run(asyncio.Event if colour.is_async else threading.Event)
+    waiting = in_thread(lambda: other.acquire("job", {"wait": None, "retry_count": 1000}, stop=stop))
+    until(lambda: waiters(valkey, "job") == 1, what="a waiter")
+    colour.run(stop.set)
+    refused(lambda: waiting.result(10), "stop", pawl.NotAcquired)
+    until(lambda: waiters(valkey, "job") == 0, what="the end of its ticket")
+    mine.release("job", identifier)
+
+
+@pytest.mark.parametrize("word", ["renew_every", "renewal_interval"])
+def test_the_rhythm_of_renewals(services: list[Service], word: str) -> None:
+    mine, _ = services
+    identifier = mine.acquire("job", {"ttl": 30, word: 2.5})
+    (lease,) = mine.raw._book.holds("job", identifier)
+    assert lease._tenure.every == 2.5
+    mine.release("job", identifier)
+    refused(lambda: mine.acquire("job", {"ttl": 3, word: 2}), "renew_every")
+    refused(lambda: mine.acquire("job", {word: -1}), "renew_every")
+
+
+def test_one_word_for_the_rhythm() -> None:
+    refused(lambda: pawl.ServiceOptions(renew_every=1, renewal_interval=1), "same")

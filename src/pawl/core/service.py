@@ -32,6 +32,8 @@ class ServiceOptions:
             name comes in turn; nothing is asked again and again.
         retry_delay: What a caller would let pass between two tries; default 0.2.
         max_hold: The hold is lost this long after its grant; None (default) never.
+        renew_every: How often it is renewed, less than ttl / 2; None (default): each third of the ttl.
+        renewal_interval: The same, by the name that it has in other lock services; give one of the two.
 
     Raises:
         ConfigurationError: A value that can never work.
@@ -42,13 +44,22 @@ class ServiceOptions:
     retry_count: int = 3
     retry_delay: Seconds = 0.2
     max_hold: Seconds | None = None
+    renew_every: Seconds | None = None
+    renewal_interval: Seconds | None = None
 
     def __post_init__(self) -> None:
         check_ttl(self.ttl)
         check_timeout(self.wait, "wait")
         check_count(self.retry_count, "retry_count", 0, 1_000_000)
+        if self.renew_every is not None and self.renewal_interval is not None:
+            raise ConfigurationError("renew_every and renewal_interval are the same; give one of them")
         if not 0 <= seconds(self.retry_delay, "retry_delay") <= 86400:
             raise ConfigurationError(f"retry_delay is {self.retry_delay!r}; give 0 to 86400 seconds")
+
+    @property
+    def rhythm(self) -> Seconds | None:
+        """How often to renew; None for each third of the ttl."""
+        return self.renewal_interval if self.renew_every is None else self.renew_every
 
     @property
     def patience(self) -> float | None:
