@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from types import ModuleType
 
@@ -99,3 +99,28 @@ def test_every_error_is_explained() -> None:
     text = (DOCS / "how-to" / "troubleshooting.md").read_text(encoding="utf-8")
     told = dict(re.findall(r"^### (\w+)\n\nCode `(\w+)`", text, re.MULTILINE))
     assert told == {name: getattr(errors, name).code for name in errors.__all__ if name != "PawlError"}
+
+
+def test_every_public_name_is_on_a_page_of_the_reference() -> None:
+    pages = [path.read_text(encoding="utf-8") for path in (DOCS / "reference").glob("*.md")]
+    shown = {name for page in pages for name in re.findall(r"^::: pawl\.(\w+)$", page, re.MULTILINE)}
+    assert any("::: pawl.errors" in page for page in pages), "all errors at once"
+    missing = set(pawl.__all__) - shown - set(errors.__all__) - {"__version__"}
+    assert not missing
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        one
+        for one in (getattr(pawl, name) for name in pawl.__all__)
+        if isinstance(one, type) and is_dataclass(one)
+    ],
+    ids=lambda one: str(one.__name__),
+)
+def test_the_fields_of_a_record_are_those_that_it_explains(record: type) -> None:
+    text = record.__doc__ or ""
+    listed = re.split(r"\n {4}(?:Attributes|Args):\n", text)
+    assert len(listed) == 2, "one list"
+    explained = re.findall(r"^ {8}(\w+): ", re.split(r"\n {4}\w+:\n", listed[1])[0], re.MULTILINE)
+    assert sorted(explained) == sorted(field.name for field in fields(record) if field.init)

@@ -256,10 +256,13 @@ class StaleFence(PawlError):
 
 
 class ClockDrift(PawlError):
-    """The validity of a grant was used up before its answer arrived; it was given back.
+    """The validity of a grant was used up before its answer arrived, several times in a row; it was given back.
 
-    Cause: a slow server or network, a paused process, or a clock that runs wild. Solution: a longer ttl; check NTP
-    on the servers.
+    A single server that answers late is ``BackendUnavailable``: no request waits as long as the ttl for its answer.
+
+    Cause: the process was paused between a question and its answer each time; with several independent masters, their
+    answers took longer than the ttl, or ``drift_factor`` and ``drift_floor`` leave nothing of it. Solution: a longer
+    ttl, or less drift; look at what pauses the process.
 
     Attributes:
         outcomes: With several independent masters, what each answered, by its address; else empty.

@@ -162,7 +162,7 @@ class LockInfo:
         foreign: True if the key holds a value that pawl did not write.
         ttl_left: Seconds of the holder's lease left; 0 when free, ``inf`` for a key without a ttl.
         fence: The fence of the present or last grant, or None if there was none.
-        holds: Holds counted on the server (1 for an ordinary lock, 0 when free).
+        count: Holds counted on the server (1 for an ordinary lock, 0 when free).
         queue_length: How many waiters stand in the queue.
         waiters: The first of them, in order.
         limit: How many permits a semaphore has; None for what has no limit.

@@ -58,7 +58,7 @@ CURES: dict[type[PawlError], str] = {
     errors.NotHeld: "Send the token that acquire gave, of this kind and name, and release once; renew in time.",
     errors.LeaseLost: "Stop the work, and take the name anew.",
     errors.StaleFence: "Give up this attempt: a later holder has written.",
-    errors.ClockDrift: "Ask with a longer ttl; whoever runs the service must look at its server and clocks.",
+    errors.ClockDrift: "Ask with a longer ttl; whoever runs the service must look at its pauses and servers.",
     errors.BackendUnavailable: "Ask again after Retry-After, with the same Idempotency-Key.",
     errors.BackendOutOfMemory: "Ask again later; what you hold can be renewed and released. Its server needs memory.",
     errors.BackendReadOnly: "Ask again in some seconds: a failover may be under way.",
