@@ -111,6 +111,16 @@ class TestIdle:
         assert eventually(lambda: not Path(f"/proc/{pid}").exists() or zombie(pid))
         assert eventually(lambda: not Path(f"/proc/{watcher}").exists() or zombie(watcher))
 
+    def test_a_removed_folder_ends_a_server_that_is_used(self, state: Path) -> None:
+        # Whoever comes next gets a new server: two of them would grant one name twice.
+        server = embedded.ensure(state)
+        with Wire(server.socket, 5.0) as wire:
+            assert eventually(lambda: _watch.WATCHER_NAME in str(wire.ask("CLIENT", "LIST")))
+            shutil.rmtree(state)
+            assert embedded.ensure(state).pid != server.pid
+            assert eventually(lambda: not Path(f"/proc/{server.pid}").exists() or zombie(server.pid))
+        assert eventually(lambda: not lives(state))
+
     def test_coming_and_going_loses_nothing(self, state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("PAWL_EMBEDDED_IDLE", "0.05")
         end = time.monotonic() + 4

@@ -13,7 +13,7 @@ ends:
 """
 
 # pathlib would add to the start-up and memory of a process that mostly sleeps, so:
-# ruff: noqa: PTH104, PTH108, PTH118, PTH123
+# ruff: noqa: PTH104, PTH116, PTH108, PTH118, PTH123
 from __future__ import annotations
 
 import contextlib
@@ -261,6 +261,9 @@ class Watcher:
     def run(self) -> NoReturn:
         while True:
             try:
+                # Who connects now makes the folder anew, with a server of its own, and shares no lock with those who
+                # are connected to this one.
+                os.stat(LOCK)
                 wire = self._wire = self._wire or self._connect()
                 if self._idle_for(wire) >= self._idle and not has_leases(wire):
                     self._retire(wire)
