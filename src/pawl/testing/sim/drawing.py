@@ -124,8 +124,7 @@ def _of_topology(
         keep = rng.choice((0, 1))
         plan = replace(plan, faults=plan.faults[:keep] if more else plan.faults[: keep + 1])
     faults = tuple(sorted((*plan.faults, *more), key=lambda fault: fault.at))
-    hurried = 0.05 if min(drawn) > 0.02 and rng.random() < 0.2 else 0.0
-    return replace(plan, clients=clients, far=drawn, fresh=fresh, faults=faults, node_timeout=hurried)
+    return replace(plan, clients=clients, far=drawn, fresh=fresh, faults=faults)
 
 
 def _paused(plan: Plan, span: float) -> Plan:

@@ -109,7 +109,6 @@ class Member:
             sim.plan.longest_ttl(),
             fresh=fresh,
             guard=nullcontext(),
-            node_timeout=sim.plan.node_timeout or None,
         )
         self.units: list[_Unit] = [_Unit(self, redlock, number) for number in range(loops)]
         self.runtime: SimRuntime = self.units[0].runtime

@@ -170,7 +170,6 @@ class Plan:
         far: By how many seconds a message to each of several masters takes longer, one way.
         fresh: Whether masters that are young count when a client of several first sees them.
         sessions: Seconds after which a waiter looks for a cycle; 0: clients publish no sessions.
-        node_timeout: Seconds that one of several masters may take; 0: what follows from its distance.
     """
 
     seed: int
@@ -186,7 +185,6 @@ class Plan:
     far: tuple[float, ...] = ()
     fresh: bool = False
     sessions: float = 0.0
-    node_timeout: float = 0.0
 
     def to_json(self) -> str:
         """The plan as text."""

@@ -65,8 +65,7 @@ class Simulation:
             self.world, self.fleet, plan.longest_ttl(), lone=lone and plan.sessions > 0
         )
         self.liveness: Liveness = Liveness(self.world, self.fleet, plan.longest_ttl())
-        hurried = plan.node_timeout or any(options.get("unavailable_after") for _, _, options in plan.locks)
-        self.liveness.patient = not hurried
+        self.liveness.patient = not any(options.get("unavailable_after") for _, _, options in plan.locks)
         self.network.count = self._struck
         if self.fleet.pair is not None:
             self.fleet.pair.network = self.network
