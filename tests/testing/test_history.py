@@ -23,7 +23,7 @@ from pawl.testing.history import (
     resource,
 )
 from tests.testing.stories import BAD, GOOD, two_hold_at_once
-from tests.testing.story import Story
+from tests.testing.story import Story, reader
 
 RULES = Rules(ttl=5.0, slack=1.0, overtakes=0, grace=0.05)
 
@@ -121,3 +121,19 @@ def test_what_never_ended_is_unknown() -> None:
     operation = story.history.operations[lease]
     assert (operation.outcome, operation.end) == (Outcome.INFO, inf)
     assert "..." in operation.describe()
+
+
+def test_readers_that_were_let_in_at_the_same_time_may_share_a_fence() -> None:
+    """Of several masters, each of two may mint the largest number of one reader."""
+    both = Story()
+    both.take("a", 0, 2, fence=7, **reader())
+    both.take("b", 1, 3, fence=7, **reader())
+    assert not fences(both.history)
+    later = Story()
+    later.take("a", 0, 1, fence=7, **reader())
+    later.take("b", 2, 3, fence=7, **reader())
+    assert "two owners have 7" in str(fences(later.history)[0])
+    writer = Story()
+    writer.take("a", 0, 2, fence=7, **reader())
+    writer.take("b", 1, 3, fence=7)
+    assert "two owners have 7" in str(fences(writer.history)[0])
