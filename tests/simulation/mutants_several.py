@@ -169,12 +169,15 @@ SCRIPTS: dict[str, tuple[str, str]] = {
         "if value ~= token then\n  return {'U', RID, value and",
         "if false then\n  return {'U', RID, value and",
     ),
-    "a vote is given without a look": ("if value then\n  local foreign", "if false then\n  local foreign"),
+    "a vote is given without a look": (
+        "  return {'X', RID, now_us}\nend\nif value then",
+        "  return {'X', RID, now_us}\nend\nif false then",
+    ),
     "renewing a vote takes a name that is free": (
-        "if value ~= token then\n  return {'U', RID, not value",
+        "if value ~= token then\nlocal CLOSED",
         (
             "if not value then\n  call('SET', NAME, token, 'PXAT', string.format('%.0f', now_ms + ttl_ms))\n"
-            "  value, left_ms = token, ttl_ms\nend\nif value ~= token then\n  return {'U', RID, not value"
+            "  value, left_ms = token, ttl_ms\nend\nif value ~= token then\nlocal CLOSED"
         ),
     ),
     "a vote's fence is the wish alone": ("hint > last and hint <= last + 3600000000 and", "hint > 0 and"),
