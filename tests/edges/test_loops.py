@@ -5,7 +5,11 @@ from __future__ import annotations
 import asyncio
 import gc
 import importlib.util
+import socket
+import subprocess
+import sys
 import threading
+import time
 import warnings
 from pathlib import Path
 
@@ -14,6 +18,7 @@ import pytest
 import pawl
 from pawl.testing.servers import Server
 from tests.edges.helpers import eventually, free, run_script, started_threads
+from tests.pace import pace
 
 FILES = Path("/proc/self/fd")
 
@@ -217,3 +222,46 @@ async def test_an_acquisition_may_be_made_a_task(valkey: Server) -> None:
             async with await task:
                 pass
         assert not await lock.locked()
+
+
+@left_open
+def test_the_end_of_a_loop_ends_whoever_waits_for_a_connection() -> None:
+    """It cancels the attempt to connect and its callers at once, and each of them only that one time."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"redis://127.0.0.1:{silent.getsockname()[1]}"
+
+        async def main() -> asyncio.Task[pawl.AsyncLease]:
+            client = pawl.connect_async(url)
+            waiting = asyncio.create_task(client.lock("n", unavailable_after=pace() * 30).acquire())
+            await asyncio.sleep(0.1)
+            assert any(task.get_name() == "pawl-connect" for task in asyncio.all_tasks())
+            return waiting
+
+        began = time.monotonic()
+        assert asyncio.run(main()).cancelled()
+        assert time.monotonic() - began < pace() * 15
+
+
+@left_open
+def test_a_loop_ends_after_its_server_has_gone() -> None:
+    """The maintenance task of a client that nobody closed is at the release that could not arrive."""
+    script = """
+import asyncio, sys, pawl
+from pawl.testing import Server
+
+with Server("valkey") as server:
+    client = pawl.connect_async(server.url)
+
+    async def main():
+        try:
+            async with client.lock("n", ttl=0.5, renew=False):
+                server.stop()
+        except pawl.PawlError:
+            pass
+        while not any(task.get_name() == "pawl-connect" for task in asyncio.all_tasks()):
+            await asyncio.sleep(0)
+
+    asyncio.run(main())
+"""
+    done = subprocess.run([sys.executable, "-c", script], timeout=pace() * 30, check=False)
+    assert done.returncode == 0

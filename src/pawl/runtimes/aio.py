@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Hashable, Sequence
 from contextlib import AbstractContextManager
 from functools import lru_cache, partial
 from math import inf
-from typing import Any
+from typing import Any, TypeVar
 
 from pawl.core.durable import Durable
 from pawl.core.runtime import Call, Fault, FaultKind, Parker, Reply, Wakeup
@@ -24,7 +24,9 @@ from pawl.transport.durable import Spares
 from pawl.transport.mux import Mux, open_mux
 from pawl.transport.wire import Greeting
 
-__all__ = ["AsyncioRuntime"]
+__all__ = ["AsyncioRuntime", "shared"]
+
+T = TypeVar("T")
 
 log: logging.Logger = logging.getLogger("pawl.asyncio")
 
@@ -171,12 +173,7 @@ class AsyncioRuntime:
         if self._connecting is None or self._connecting.done():
             self._connecting = self.loop.create_task(self._connect(max(timeout, 0.25)), name="pawl-connect")
             self._connecting.add_done_callback(_retrieve)
-        try:
-            await asyncio.shield(self._connecting)
-        except asyncio.CancelledError:
-            if self._connecting.cancelled():
-                raise Fault(FaultKind.UNREACHABLE, "the attempt to connect was cancelled") from None
-            raise
+        await shared(self._connecting)
 
     async def _connect(self, timeout: float) -> None:
         endpoint = await self._locate(timeout)
@@ -428,6 +425,19 @@ class AsyncioRuntime:
         self._ending = True
         self._spares.abandon()
         self._mux = None
+
+
+async def shared(attempt: asyncio.Task[T]) -> T:
+    """What an attempt to connect comes to that several callers wait for; one that is cancelled leaves it to the others.
+
+    Raises:
+        Fault: It failed, or was cancelled itself.
+    """
+    # `shield` would not say which of the two was cancelled: the end of a loop cancels both at once.
+    await asyncio.wait((attempt,))
+    if attempt.cancelled():
+        raise Fault(FaultKind.UNREACHABLE, "the attempt to connect was cancelled")
+    return attempt.result()
 
 
 def _retrieve(task: asyncio.Future[Any]) -> None:

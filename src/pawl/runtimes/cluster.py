@@ -14,7 +14,7 @@ from weakref import proxy
 
 from pawl.core.durable import Durable
 from pawl.core.runtime import Call, Fault, FaultKind, Reply
-from pawl.runtimes.aio import AsyncioRuntime
+from pawl.runtimes.aio import AsyncioRuntime, shared
 from pawl.runtimes.shared import now, secret
 from pawl.runtimes.threads import ThreadRuntime, run
 from pawl.topology.cluster import Address
@@ -177,12 +177,7 @@ class ClusterAsyncio(AsyncioRuntime):
             opening = self.loop.create_task(self._open(address, max(timeout, 0.25)), name="pawl-connect")
             opening.add_done_callback(_retrieve)
             self._opening[address] = opening
-        try:
-            return await asyncio.shield(opening)
-        except asyncio.CancelledError:
-            if opening.cancelled():
-                raise Fault(FaultKind.UNREACHABLE, "the attempt to connect was cancelled") from None
-            raise
+        return await shared(opening)
 
     async def _open(self, address: Address, timeout: float) -> Mux:
         endpoint: Endpoint = self._router.endpoint(address)
