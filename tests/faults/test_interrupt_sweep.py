@@ -20,6 +20,7 @@ from typing import Any, Self
 import pytest
 
 import pawl
+from pawl.core import shelter
 from pawl.testing import Proxy, Server
 from tests.faults.rig import in_thread, remains, until, waiters
 from tests.pace import pace
@@ -379,6 +380,49 @@ def test_row_12_interrupt_at_every_step_of_connect(
     finally:
         for fresh in clients:
             fresh.close()
+
+
+@pytest.mark.parametrize(
+    "way", ["release", *(pytest.param(way, marks=pytest.mark.slow) for way in ("with", "nested", "wait"))]
+)
+def test_row_12_interrupt_at_every_step_of_a_lock_without_the_server(way: str) -> None:
+    """What nothing but this process keeps has no ttl that would free it."""
+    at, bad, where, kept = 0, [], "begin", []
+    with pawl.connect("redis://127.0.0.1:1") as client, pawl.connect("redis://127.0.0.1:1") as rival:
+        lock = client.rlock("n", on_unavailable="local", unavailable_after=0.02)
+        theirs = rival.lock("n", on_unavailable="local", unavailable_after=0.02)
+
+        def block() -> None:
+            with lock:
+                pass
+
+        def nested() -> None:
+            with lock:
+                block()
+
+        while where:
+            at += 1
+            releasing = None
+            if way == "release":
+                kept.append(lock.acquire(5))
+                where, _ = struck(kept[-1].release, at)
+                # Interrupted before its first step, it has not begun.
+                with contextlib.suppress(pawl.PawlError):
+                    kept[-1].release()
+            else:
+                if way == "wait":
+                    releasing = threading.Timer(LATE, theirs.acquire(5).release)
+                    releasing.start()
+                where, _ = struck(nested if way == "nested" else block, at)
+            if releasing is not None:
+                releasing.join()
+            try:
+                in_thread(lambda: theirs.acquire(5).release()).result(10)
+            except pawl.AcquireTimeout:
+                bad.append(where)
+                shelter.forget_shelters()
+    assert at > 10
+    assert not bad, f"taken for ever after an interrupt at {len(bad)} of {at} steps:\n" + "\n".join(bad)
 
 
 @pytest.mark.parametrize("operation", ["acquire", "acquire queued", "release"])

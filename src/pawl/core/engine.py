@@ -248,7 +248,8 @@ class Engine:
         if tenure.epoch == self.epoch and tenure.used == lease._number:
             self.end(tenure)
             self.detach_place(tenure)
-            self.depart_from(tenure, tenure.close_ms(self.runtime.now()))
+            if not tenure.degraded:
+                self.depart_from(tenure, tenure.close_ms(self.runtime.now()))
 
     def expired(self, tenure: Tenure, now: float) -> bool:
         """Whether the clock has passed the tenure's validity; if so it is lost from here on."""

@@ -61,48 +61,36 @@ guard: _Guard = _Guard()
 class _Turn:
     """One who stands in the line of a key."""
 
-    __slots__ = ("parker", "runtime", "served")
+    __slots__ = ("parker", "runtime", "served", "slot")
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Runtime, slot: _Slot) -> None:
         self.parker: Parker = runtime.parker()
         self.runtime: Runtime = runtime
+        self.slot: _Slot = slot
         self.served: bool = False
 
 
-def _join(spot: _Spot, runtime: Runtime, slot: _Slot) -> _Turn | None:
-    """Stand in the line of a key; None: nobody was there, and the slot has it now."""
+def _join(spot: _Spot, turn: _Turn) -> bool:
+    """Stand in the line of a key; False: nobody was there, and its slot has it now."""
     fresh: deque[_Turn] = deque()
     with guard.mutex:
-        line = _lines.get(spot)
-        if line is None:
+        if spot not in _lines:
             # No call in between: Ctrl-C finds it taken by the slot, or by nobody.
             _lines[spot] = fresh
-            slot.spot = spot
-            return None
-        turn = _Turn(runtime)
-        line.append(turn)
-        return turn
-
-
-def _withdraw(spot: _Spot, turn: _Turn) -> bool:
-    """Leave the line; False: the turn came first."""
-    with guard.mutex:
-        if turn.served:
+            turn.slot.spot = spot
             return False
-        _lines[spot].remove(turn)
+        _lines[spot].append(turn)
         return True
 
 
-def _free(spot: _Spot) -> None:
-    """Give it to the next in line."""
+def _withdraw(spot: _Spot, turn: _Turn) -> bool:
+    """Leave the line; False: the turn came first. Safe to repeat."""
     with guard.mutex:
-        line = _lines.get(spot)
-        if not line:
-            _lines.pop(spot, None)
-            return
-        turn = line.popleft()
-        turn.served = True
-    turn.runtime.at_home(turn.parker.unpark)
+        if turn.served:
+            return False
+        if spot in _lines and turn in _lines[spot]:
+            _lines[spot].remove(turn)
+        return True
 
 
 class _Slot:
@@ -121,14 +109,25 @@ class _Slot:
 
     def end(self, tenure: Tenure | None = None) -> None:
         """One of its leases, or the call, has ended: the last of them frees the line. Safe to repeat."""
+        heir: _Turn | None = None
         with guard.mutex:
             if tenure in self.tenures:
                 self.tenures.remove(tenure)
+            # No call from here on: an interrupted end has freed the line, or is repeated.
             if self._over or self.tenures:
                 return
+            spot = self.spot
+            if spot is not None and spot in _lines:
+                if _lines[spot]:
+                    heir = _lines[spot][0]
+                    heir.served, heir.slot.spot = True, spot
+                    del _lines[spot][0]
+                else:
+                    del _lines[spot]
             self._over = True
-        if self.spot is not None:
-            _free(self.spot)
+        if heir is not None:
+            # Where Ctrl-C prevents that, the heir sees it at its next look.
+            heir.runtime.at_home(heir.parker.unpark)
 
     def has_room(self, plan: Plan, held: Tenure) -> bool:
         """Whether its holder may take the same name once more, as it might on the server."""
@@ -165,8 +164,9 @@ class Shelter(Place):
     ) -> Turn:
         """The end of a release: the server has no part in it."""
         del now, number, lease
-        tenure.used += 1
+        # In this order: a release that was interrupted in between is finished, as long as it did not pass it on.
         self.close()
+        tenure.used += 1
         return Turn.HANDED
 
     def pass_claim(self, claim: Claim, turn: int) -> bool:  # noqa: ARG002 - there is none to pass on
@@ -198,37 +198,62 @@ async def sheltered(
     Returns:
         The lease, or None if somebody else holds it and the time is up.
     """
+    slots: list[_Slot] = []
+    try:
+        return await _take(engine, plan, new_lease, take, (timeout, stop), who, slots)
+    finally:
+        try:
+            _end_all(slots)
+        except BaseException:
+            _end_all(slots)
+            raise
+
+
+async def _take(
+    engine: Engine,
+    plan: Plan,
+    new_lease: NewLease,
+    take: Callable[[float | None], Awaitable[BaseLease | None]],
+    limits: tuple[float | None, StopSignal | None],
+    who: object,
+    slots: list[_Slot],
+) -> BaseLease | None:
+    """See ``sheltered``, which ends the slots."""
     runtime, spot = engine.runtime, _spot(engine, plan)
+    timeout, stop = limits
     began = runtime.now()
     end = None if timeout is None else began + timeout
     local = plan.options.on_unavailable == "local"
     slot: _Slot | None = None if local else _Slot(None)
-    try:
-        # Somebody of this process may hold it without the server: nobody passes him by but himself.
-        if local and spot in _lines and (who, plan.primitive.key) not in engine.held:
+    # Somebody of this process may hold it without the server: nobody passes him by but himself.
+    if local and spot in _lines and (who, plan.primitive.key) not in engine.held:
+        slot = _Slot(None)
+        slots.append(slot)
+        if await _enter(engine, spot, plan, slot, end, stop) is None:
+            return None
+    while True:
+        try:
+            return await take(_left(runtime, end, timeout))
+        except (BackendUnavailable, QuorumNotReached) as error:
+            if _is_lasting(error):
+                raise
+            failure = error
+        slot = slot or _held_slot(engine, plan, who)
+        if slot is None:
             slot = _Slot(None)
-            if await _enter(engine, spot, plan, slot, end, stop) is None:
+            slots.append(slot)
+            waited = await _enter(engine, spot, plan, slot, end, stop)
+            if waited is None:
                 return None
-        while True:
-            try:
-                return await take(_left(runtime, end, timeout))
-            except (BackendUnavailable, QuorumNotReached) as error:
-                if _is_lasting(error):
-                    raise
-                failure = error
-            slot = slot or _held_slot(engine, plan, who)
-            if slot is None:
-                slot = _Slot(None)
-                waited = await _enter(engine, spot, plan, slot, end, stop)
-                if waited is None:
-                    return None
-                if waited:
-                    # That was the answer from before the wait: by now somebody may hold it on the server.
-                    continue
-            return _degrade(engine, plan, new_lease, who, failure, slot, began)
-    finally:
-        if slot is not None:
-            slot.end()
+            if waited:
+                # That was the answer from before the wait: by now somebody may hold it on the server.
+                continue
+        return _degrade(engine, plan, new_lease, who, failure, slot, began)
+
+
+def _end_all(slots: list[_Slot]) -> None:
+    for slot in slots:
+        slot.end()
 
 
 def _spot(engine: Engine, plan: Plan) -> _Spot:
@@ -270,10 +295,10 @@ async def _enter(
 ) -> bool | None:
     """Stand in the local line until the turn comes: True if others were before, None if the time is up first."""
     runtime = engine.runtime
-    turn = _join(spot, runtime, slot)
-    if turn is None:
-        return False
+    turn = _Turn(runtime, slot)
     try:
+        if not _join(spot, turn):
+            return False
         while not turn.served:
             left = _LOOK if end is None else min(_LOOK, end - runtime.now())
             if left <= 0 and _withdraw(spot, turn):
@@ -283,10 +308,9 @@ async def _enter(
                 engine.check_open(plan.primitive.name)
                 check_stop(stop, plan.primitive.name)
     except BaseException:
-        if not _withdraw(spot, turn):
-            _free(spot)
+        # Where its turn came first, the slot has it, and its end frees it.
+        _withdraw(spot, turn)
         raise
-    slot.spot = spot
     return True
 
 
@@ -299,33 +323,43 @@ def _degrade(
     slot: _Slot,
     began: float,
 ) -> BaseLease:
-    runtime, name, policy = engine.runtime, plan.primitive.name, plan.options.on_unavailable
+    runtime, policy = engine.runtime, plan.options.on_unavailable
     now = runtime.now()
     tenure = Tenure(plan.primitive, plan.options, runtime.new_token(), 0, inf, now)
     if slot.tenures:
         # Its own, which it goes on with after this one.
         tenure.outer = engine.held.get((who, plan.primitive.key))
-    tenure.place = Shelter(slot, tenure)
     tenure.degraded = policy
     tenure.who = who
     tenure.epoch = engine.epoch
-    engine.held[who, plan.primitive.key] = tenure
-    lease = new_lease(engine, tenure, 0, who, 1)
+    try:
+        tenure.place = Shelter(slot, tenure)
+        engine.held[who, plan.primitive.key] = tenure
+        lease = new_lease(engine, tenure, 0, who, 1)
+    except BaseException:
+        engine.forget_holder(tenure, who)
+        slot.end(tenure)
+        raise
     if tenure.hold_limit is not None and engine.schedule.add_once(tenure, tenure.hold_limit):
         engine.wake_upkeep()
     engine.count(f"degraded_{policy}")
-    spot = _spot(engine, plan)
-    if (policy, spot) not in _told:
-        if len(_told) >= _MOST_TOLD:
-            _told.clear()
-        _told.add((policy, spot))
-        log.warning(
-            "%r goes on without the server (%s): %s", name, policy, error,
-            extra={"pawl_name": name, "pawl_degraded": policy},
-        )  # fmt: skip
+    _log_once(engine, plan, error)
     if engine.observer is not None:
         engine.observer.acquired(tenure, began, contended=False)
     return lease
+
+
+def _log_once(engine: Engine, plan: Plan, error: Exception) -> None:
+    spot, name, policy = _spot(engine, plan), plan.primitive.name, plan.options.on_unavailable
+    if (policy, spot) in _told:
+        return
+    if len(_told) >= _MOST_TOLD:
+        _told.clear()
+    _told.add((policy, spot))
+    log.warning(
+        "%r goes on without the server (%s): %s", name, policy, error,
+        extra={"pawl_name": name, "pawl_degraded": policy},
+    )  # fmt: skip
 
 
 def forget_shelters() -> None:
