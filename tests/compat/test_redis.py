@@ -7,6 +7,8 @@ import contextlib
 import inspect
 import os
 import pickle
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -23,13 +25,14 @@ import pawl
 from pawl.compat.redis import AsyncLock, AsyncRedisLocks, Lock, LockError, LockNotOwnedError, RedisLocks
 from pawl.testing.servers import Server
 from tests.compat import redis_py
+from tests.pace import pace
 
 
 class Api:
     """Both drop-ins behind one spelling: what a coroutine returns is awaited here."""
 
     def __init__(self, url: str, *, asynchronous: bool) -> None:
-        self.loop = asyncio.new_event_loop() if asynchronous else None
+        self.loop = asyncio.Runner() if asynchronous else None
         self.client: Any = (redis.asyncio if asynchronous else redis).Redis.from_url(url)
         self.lock_class: Any = AsyncLock if asynchronous else Lock
 
@@ -37,7 +40,7 @@ class Api:
         return self.client.lock(name, lock_class=self.lock_class, **options)
 
     def run(self, value: Any) -> Any:  # noqa: ANN401 - whatever the call returns
-        return self.loop.run_until_complete(value) if inspect.isawaitable(value) and self.loop else value
+        return self.loop.run(value) if inspect.iscoroutine(value) and self.loop else value
 
     def close(self) -> None:
         if self.loop:
@@ -157,7 +160,7 @@ def test_the_name_may_be_bytes_and_the_body_error_is_not_hidden(valkey: Server, 
 
     with pytest.raises(ZeroDivisionError) as failed:
         fail()
-    assert any("lost as well" in note for note in failed.value.__notes__)
+    assert any("failed as well" in note for note in failed.value.__notes__)
 
 
 def test_a_thread_sees_what_it_acquired_itself_unless_told_otherwise(theirs: redis.Redis) -> None:
@@ -252,6 +255,104 @@ def test_one_pool_is_one_client_and_a_child_releases_nothing_of_its_parent(
     assert theirs.exists("n0")
     for lock in locks:
         lock.release()
+
+
+def test_a_pool_that_is_gone_leaves_no_client_and_no_thread(valkey: Server) -> None:
+    """Programs make a pool for each task or test; each brought a client, a thread and a connection that stayed."""
+    code = """
+import gc, sys, threading, time, weakref
+import redis
+from pawl.compat.redis import Lock
+
+made = []
+for _ in range(3):
+    client = redis.Redis.from_url(sys.argv[1])
+    with client.lock("job", timeout=10, lock_class=Lock) as lock:
+        made.append(weakref.ref(lock.lease._client))
+    client.close()
+    del client, lock
+gc.collect()
+assert [ref() for ref in made] == [None] * 3
+end = time.monotonic() + float(sys.argv[2])
+while threading.active_count() > 1 and time.monotonic() < end:
+    time.sleep(0.01)
+assert threading.active_count() == 1
+"""
+    run_apart(code, valkey.url, str(pace() * 5))
+
+
+def run_apart(code: str, *arguments: str) -> None:
+    done = subprocess.run([sys.executable, "-c", code, *arguments], timeout=pace() * 20, check=False)
+    assert done.returncode == 0
+
+
+@pytest.mark.parametrize("where", ["child", "handler"])
+def test_the_first_lock_of_a_pool_needs_nothing_that_a_fork_or_a_handler_may_find_taken(
+    where: str, valkey: Server
+) -> None:
+    """A process forks, or a signal comes, while a thread makes the client of another pool, for as long as it likes."""
+    code = """
+import os, signal, sys, threading
+import pawl, redis
+from pawl.compat.redis import Lock
+
+url, where = sys.argv[1:]
+connect, inside, go_on = pawl.connect, threading.Event(), threading.Event()
+
+def take(signum=None, frame=None):
+    taken = redis.Redis.from_url(url).lock("two", timeout=10, lock_class=Lock)
+    assert taken.acquire(blocking_timeout=10)
+    taken.release()
+
+def slow(target, **options):
+    if threading.current_thread() is not threading.main_thread():
+        inside.set()
+        go_on.wait()
+    elif where == "handler" and not inside.is_set():
+        inside.set()
+        signal.raise_signal(signal.SIGUSR1)
+    return connect(target, **options)
+
+pawl.connect = slow
+signal.signal(signal.SIGUSR1, take)
+first = redis.Redis.from_url(url).lock("one", timeout=10, lock_class=Lock)
+if where == "handler":
+    first.acquire()
+else:
+    threading.Thread(target=first.acquire, daemon=True).start()
+    inside.wait()
+    child = os.fork()
+    take()
+    if child == 0:
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    go_on.set()
+"""
+    run_apart(code, valkey.url, where)
+
+
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["threads", "asyncio"])
+def test_a_release_that_fails_at_the_end_of_a_block_hides_no_error_of_its_body(*, asynchronous: bool) -> None:
+    with Server("valkey") as server:
+        api = Api(server.url, asynchronous=asynchronous)
+        lock = api.lock("job", timeout=0.5)
+
+        def fail() -> None:
+            server.stop()
+            raise KeyError("of the body")
+
+        async def enter() -> None:
+            async with lock:
+                fail()
+
+        def block() -> None:
+            with lock:
+                fail()
+
+        with pytest.raises(KeyError) as caught:
+            api.run(enter()) if asynchronous else block()
+        assert "failed as well" in caught.value.__notes__[0]
+        api.close()
 
 
 async def test_a_cancelled_release_can_be_repeated_and_a_cancelled_acquire_leaves_nothing(

@@ -175,14 +175,14 @@ class AsyncLock(Settings, redis.asyncio.lock.Lock):
     ) -> None:
         try:
             await self.release()
-        except redis.exceptions.LockError as lost:
+        except (redis.exceptions.LockError, pawl.BackendError) as failed:
             if error is not None:
                 # The body failed already: its own exception is what the caller has to see.
-                error.add_note(f"the lock {self._key!r} was lost as well: {lost}")
-            elif self.raise_on_release_error:
+                error.add_note(f"the release of the lock {self._key!r} failed as well: {failed}")
+            elif self.raise_on_release_error or isinstance(failed, pawl.BackendError):
                 raise
             else:
-                _log.warning("%s", lost)
+                _log.warning("%s", failed)
 
 
 class AsyncRedisLocks:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import contextlib
 import math
 import threading
-import weakref
 from collections.abc import Callable, Generator
 from types import SimpleNamespace
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 import redis.exceptions as theirs
 
@@ -84,20 +83,20 @@ def translated() -> Generator[None]:
 class Clients(Generic[C]):
     """One pawl client for each pool of redis-py, made when its first lock is used and gone with the pool."""
 
+    _KEPT_AS = "_pawl_client"
+
     def __init__(self, connect: Callable[[Any], C]) -> None:
         self._connect = connect
-        self._found: weakref.WeakKeyDictionary[Any, C] = weakref.WeakKeyDictionary()
-        self._guard = threading.Lock()
 
     def of(self, redis: Any) -> C:
         """The client that leads where this client of redis-py leads."""
         # Libraries make a Redis object for each call around one pool; a cluster client has no such pool.
-        key = getattr(redis, "connection_pool", None) or redis
-        with self._guard:
-            found = self._found.get(key)
-            if found is None:
-                found = self._found[key] = self._connect(redis)
-            return found
+        # Kept by the pool itself: the two refer to each other, and end together. Without a lock, which a fork or a
+        # signal handler could find taken for ever; of two clients made at once, the first is used by both.
+        keeper: object = getattr(redis, "connection_pool", None) or redis
+        kept = cast("dict[str, C]", keeper.__dict__)
+        found = kept.get(self._KEPT_AS)
+        return kept.setdefault(self._KEPT_AS, self._connect(redis)) if found is None else found
 
 
 def seconds(value: object, what: str) -> float:
