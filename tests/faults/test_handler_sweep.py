@@ -444,6 +444,11 @@ def test_row_12_a_handler_at_some_steps(kind: str, situation: str, handler: str,
     sweep(server, kind, situation, handler, first=first, stride=41)
 
 
+def test_row_12_a_release_at_every_step_of_an_extend(server: Server) -> None:
+    """Those who wait here go on by themselves from some step on; whoever releases after it leaves the name itself."""
+    sweep(server, "lock", "extend", "same name")
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("handler", HANDLERS)

@@ -231,10 +231,11 @@ class Engine:
         if tenure.behind and pass_on(self, tenure, now, number):
             return True
         turn = Turn.ALONE if place is None else place.hand_over(tenure, now, number)
-        if turn is Turn.HANDED:
+        if turn is Turn.HANDED or (turn is Turn.GONE and number not in (None, tenure.used)):
             return True
         self.end(tenure)
-        if place is None or turn is Turn.ALONE or tenure.state is LeaseState.LOST:
+        # Gone: those who sleep go on without this tenure, and nobody but its owner leaves it.
+        if place is None or turn is not Turn.REFUSED or tenure.state is LeaseState.LOST:
             return False
         # The sleeper leaves the old token in the script that queues the new one.
         claim = Claim(self.runtime.new_token(), old=tenure.token, old_unanswered=tenure.unanswered)
