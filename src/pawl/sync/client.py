@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
+import os
+from collections import deque
 from collections.abc import Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, Unpack, cast, overload
@@ -27,7 +29,7 @@ from pawl.core.options import Seconds, check_timeout
 from pawl.core.service import Book
 from pawl.errors import PawlError
 from pawl.model import AuditEntry, Forced, HistoryEntry, LockInfo
-from pawl.runtimes.threads import run
+from pawl.runtimes.threads import ThreadRuntime, run
 from pawl.sync.barrier import Barrier
 from pawl.sync.election import Election
 from pawl.sync.latch import Latch
@@ -76,6 +78,7 @@ class Client:
         self._warned = False
         self._book: Book[Lease] = Book()
         live_clients.add(self)
+        _dismiss_settled()
 
     @overload
     def lock(
@@ -376,8 +379,11 @@ class Client:
 
     def __del__(self) -> None:
         # Each lease keeps its client alive: there is none left to serve.
-        runtime = getattr(self, "_runtime", None)
-        if runtime is not None:
+        runtime, engine = getattr(self, "_runtime", None), getattr(self, "_engine", None)
+        if engine is not None and runtime is not None and _owes(engine) and not engine.closed:
+            # A signal ended a call of the last one that used it: what that has on the server is still to be left.
+            _owing.append((engine, runtime))
+        elif runtime is not None:
             runtime.abandon()
 
     @property
@@ -406,11 +412,38 @@ class Client:
         self._engine.after_fork()
 
 
+_owing: deque[tuple[Engine, ThreadRuntime]] = deque()
+"""Of clients that are gone and have something to leave on the server: their upkeep does it, or the process's end."""
+
+
+def _owes(engine: Engine) -> bool:
+    return bool(engine.undelivered or engine.departures or engine.departing)
+
+
+def _dismiss_settled() -> None:
+    """End the upkeep of clients that are gone and have left everything since."""
+    for _ in range(len(_owing)):
+        with contextlib.suppress(IndexError):
+            engine, runtime = _owing.popleft()
+            if _owes(engine):
+                _owing.append((engine, runtime))
+            else:
+                runtime.abandon()
+
+
 def _close_all() -> None:
     for client in list(live_clients):
         if isinstance(client, Client):
             with contextlib.suppress(PawlError):
                 client.close(1.0)
+    while _owing:
+        engine, runtime = _owing.popleft()
+        with contextlib.suppress(PawlError):
+            run(close(engine, runtime.interrupt_waiters, 1.0))
+            runtime.shut_down(1.0)
 
 
 atexit.register(_close_all)
+if hasattr(os, "register_at_fork"):
+    # Whatever is to be left is the parent's to leave.
+    os.register_at_fork(after_in_child=_owing.clear)
