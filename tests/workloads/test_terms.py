@@ -1,0 +1,27 @@
+"""Processes that are ended by a signal at a random moment leave nothing behind; see ``terms``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pawl.testing.servers import Server
+from tests.workloads.terms import Terms
+
+
+@pytest.mark.fault
+@pytest.mark.timeout(300)
+def test_a_few_processes_that_are_ended_leave_nothing(server: Server, tmp_path: Path) -> None:
+    figures = Terms(server, tmp_path, seed=1).run(24)
+    assert not figures.faults, "\n".join(figures.faults)
+    assert len(figures.ended) == 24
+
+
+@pytest.mark.slow
+@pytest.mark.fault
+@pytest.mark.timeout(3600)
+def test_many_processes_that_are_ended_leave_nothing(server: Server, tmp_path: Path) -> None:
+    figures = Terms(server, tmp_path, seed=2).run(2000)
+    assert not figures.faults, "\n".join(figures.faults)
+    assert len(figures.ended) == 2000
