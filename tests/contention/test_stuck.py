@@ -79,7 +79,8 @@ async def test_tasks_at_random(valkey: Server, aclients: list[pawl.AsyncClient])
         if step < 0.2:
             lease = await lock.try_acquire()
         elif step < 0.6:
-            with contextlib.suppress(pawl.AcquireTimeout):
+            # On a busy machine no answer comes within milliseconds: then nobody knows whether the name is free.
+            with contextlib.suppress(pawl.AcquireTimeout, pawl.BackendUnavailable):
                 lease = await lock.acquire(timeout=dice.random() * 0.02)
         else:
             lease = await lock.acquire()

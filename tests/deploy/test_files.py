@@ -239,7 +239,7 @@ def test_it_runs_as_deployed_and_drains_before_it_ends(
     process, address = as_deployed
     ready, alive = (container()[kind]["httpGet"] for kind in ("readinessProbe", "livenessProbe"))
     assert ready["scheme"] == alive["scheme"] == "HTTPS"
-    end = time.monotonic() + 20
+    end = time.monotonic() + 20 * pace()
     while probe(address, ready["path"]) != 200:
         assert process.poll() is None, process.stderr and process.stderr.read()
         assert time.monotonic() < end
@@ -248,8 +248,8 @@ def test_it_runs_as_deployed_and_drains_before_it_ends(
     os.kill(inner(process), signal.SIGTERM)
     begin = time.monotonic()
     while probe(address, ready["path"]) != 503:
-        assert time.monotonic() < begin + 2
+        assert time.monotonic() < begin + 2 * pace()
     assert probe(address, alive["path"]) == 200
-    assert process.wait(20) == 0
+    assert process.wait(20 * pace()) == 0
     delay = options_of(arguments())["drain_delay"]
     assert delay <= time.monotonic() - begin < pace() * (delay + 4)
