@@ -146,6 +146,20 @@ def test_who_gives_up_is_not_counted(clean: Server, colour: Colour) -> None:
     assert make(colour.connect(clean.url), "barrier", "alone", 1).do("wait", 0) == 0
 
 
+def test_who_does_not_wait_is_answered_at_once(clean: Server, colour: Colour) -> None:
+    with Proxy(clean) as proxy:
+        barrier = make(colour.connect(proxy.url), "barrier", "n", 2)
+        waited: list[float] = []
+        for _ in range(4):
+            with pytest.raises(pawl.AcquireTimeout) as caught:
+                barrier.do("wait", 0)
+            waited.append(caught.value.waited)
+        # It arrives and withdraws, and sleeps nowhere in between: for a message it would sleep a second each time.
+        assert len(proxy.requests(runs("barrier", "arrive"))) == 4
+        assert len(proxy.requests(runs("barrier", "leave"))) == 4
+        assert min(waited) < 0.5
+
+
 @pytest.mark.fault
 @pytest.mark.parametrize("fault", ["swallow_reply", "kill_on_reply", "duplicate_request", "reset"])
 @pytest.mark.parametrize("last", [False, True])

@@ -93,7 +93,7 @@ class Visit:
             return await wait
         except BaseException as error:
             self.claim.doubt(error)
-            call = undo()
+            call = self.undo()
             if call is not None:
                 engine.post(call)
             raise
@@ -135,11 +135,13 @@ class Visit:
             attempt += 1
 
     async def listen(self, most: float | None = None) -> Wakeup | None:
-        """Sleep until a message comes; None when it is time to ask, or to give up.
+        """Sleep until a message comes; None when it is time to ask, or to give up: at once for who asks once.
 
         Args:
             most: Seconds after which to ask in any case.
         """
+        if self.once:
+            return None
         runtime = self.engine.runtime
         pause = (self.options.ticket_ttl or self.options.ttl) / 3
         if most is not None:
@@ -164,9 +166,12 @@ class Visit:
             BackendError: That is not known; the ticket is taken back in the background.
         """
         try:
-            return await self.engine.runtime.call(call, self.options.request_timeout)
+            reply = await self.engine.runtime.call(call, self.options.request_timeout)
         except Fault as fault:
             raise to_error(fault, self.name, self.doing) from fault
+        # It is done: once is enough.
+        self.undo = _nothing
+        return reply
 
     def timed_out(self, state: str) -> AcquireTimeout:
         """The error of a wait whose time is up."""
