@@ -54,6 +54,7 @@ _HINTS: dict[FaultKind, tuple[type[PawlError], str]] = {
     FaultKind.UNANSWERED: (BackendUnavailable, "the server did not answer in time"),
     FaultKind.NOT_READY: (BackendUnavailable, "the server is not ready"),
     FaultKind.NOT_REDIS: (BackendUnavailable, "the server does not speak the Redis protocol"),
+    FaultKind.NO_TLS: (BackendUnavailable, "no TLS connection with the server"),
     FaultKind.READ_ONLY: (
         BackendReadOnly,
         "the server takes no writes (a replica? use the master's address)",

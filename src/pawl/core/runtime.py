@@ -136,6 +136,7 @@ class FaultKind(StrEnum):
     SCRIPT = "script"
     UNSUPPORTED = "unsupported"
     NOT_REDIS = "not_redis"
+    NO_TLS = "no_tls"
     REDIRECTED = "redirected"
     CLOSED = "closed"
 

@@ -4,9 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, TypeAlias
 
-__all__ = ["ClusterNodes", "Endpoint", "Masters", "Place", "Sentinels", "Service", "Target"]
+from pawl.errors import ConfigurationError
+
+__all__ = ["ClusterNodes", "Endpoint", "Masters", "Place", "Sentinels", "Service", "Target", "check_files"]
+
+_FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ca", "certificate", "key")
+_FOLDER = "ssl_ca_path"
+
+
+def check_files(settings: Mapping[str, Any]) -> None:
+    """Refuse TLS options that name a file or folder which cannot be read: no later try would find it either.
+
+    Raises:
+        ConfigurationError: Which one, and why.
+    """
+    for option in (*_FILES, _FOLDER):
+        path = settings.get(option)
+        if not path:
+            continue
+        try:
+            if option == _FOLDER:
+                next(Path(path).iterdir(), None)
+            else:
+                Path(path).open("rb").close()
+        except OSError as error:
+            text = f"{option} {str(path)!r} cannot be read: {error.strerror}"
+            raise ConfigurationError(text) from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from pawl.errors import ConfigurationError
-from pawl.topology.endpoint import ClusterNodes, Endpoint, Masters, Sentinels, Service
+from pawl.topology.endpoint import ClusterNodes, Endpoint, Masters, Sentinels, Service, check_files
 from pawl.topology.redlock import is_redlock, masters, split_url
 
 __all__ = ["parse_target", "parse_url"]
@@ -123,6 +123,7 @@ def _service(parts: SplitResult) -> Service:
     secure = parts.scheme == "https+pawl"
     if options and not secure:
         raise ConfigurationError("ca, certificate and key are for https+pawl://")
+    check_files(options)
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     return Service(parts.hostname, port, token, secure, f"{parts.scheme}://{host}:{port}", **options)
 
@@ -277,6 +278,7 @@ def _options(parts: SplitResult, more: frozenset[str]) -> dict[str, Any]:
         if key in settings:
             raise ConfigurationError(f"option {key!r} appears twice in the URL")
         settings[key] = _option(key, value)
+    check_files(settings)
     return settings
 
 

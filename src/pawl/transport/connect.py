@@ -30,7 +30,7 @@ from redis.retry import Retry
 from pawl.core.faults import classify
 from pawl.core.runtime import Fault, FaultKind
 from pawl.errors import ConfigurationError, NotSupported
-from pawl.topology.endpoint import Endpoint
+from pawl.topology.endpoint import Endpoint, check_files
 
 __all__ = [
     "BoundedSocket",
@@ -87,6 +87,7 @@ def endpoint_of(client: object) -> Endpoint:
         raise NotSupported("a client of Sentinel is not one server")
     tls = any("SSL" in cls.__name__ for cls in getattr(pool, "connection_class", object).__mro__)
     kept = kept_settings(cast("dict[str, Any]", found), secure=tls)
+    check_files(kept)
     if "path" in kept:
         return Endpoint("unix", f"unix://{kept['path']}?db={kept.get('db', 0)}", kept)
     scheme = "rediss" if tls else "redis"
@@ -286,8 +287,7 @@ def fault_of(error: BaseException, shown: str) -> Fault:  # noqa: PLR0911 - one 
     if garbled or "Protocol error" in text or "Protocol Error" in text:
         return Fault(FaultKind.NOT_REDIS, where, final=True)
     if _has_cause(error, ssl.SSLError) or "SSL" in text:
-        hint = "TLS failed (is the port plain, or the certificate unknown?)"
-        return Fault(FaultKind.NOT_REDIS, f"{shown}: {hint}: {text}", final=True)
+        return Fault(FaultKind.NO_TLS, f"{shown}: {_tls_hint(error, text)}: {text}", final=True)
     if isinstance(error, redis.ResponseError) and not isinstance(error, redis.ConnectionError):
         if "unknown command" in text.lower() and "hello" in text.lower():
             text = "a server without HELLO: pawl needs Redis 6.2 or Valkey 8, or later"
@@ -302,6 +302,16 @@ def fault_of(error: BaseException, shown: str) -> Fault:  # noqa: PLR0911 - one 
     if shown.startswith("redis://") and _was_cut_off(text):
         where += " (if this port speaks TLS: use rediss://)"
     return Fault(FaultKind.UNREACHABLE, where)
+
+
+def _tls_hint(error: BaseException, text: str) -> str:
+    """What a handshake failed at."""
+    if _has_cause(error, ssl.SSLCertVerificationError) or "CERTIFICATE_VERIFY_FAILED" in text:
+        return "TLS failed: the server's certificate is not accepted"
+    if "certificate required" in text.lower().replace("_", " "):
+        return "TLS failed: the server wants a certificate of this client (ssl_certfile, ssl_keyfile)"
+    # A server that wants one may close before its alert is read.
+    return "TLS failed (is the port plain, or does it want a certificate of this client?)"
 
 
 def _was_cut_off(text: str) -> bool:
