@@ -161,7 +161,7 @@ class LockInfo:
         holder: ``host:pid/thread`` of the holder; ``""`` when free or when the holder is not pawl's.
         foreign: True if the key holds a value that pawl did not write.
         ttl_left: Seconds of the holder's lease left; 0 when free, ``inf`` for a key without a ttl.
-        fence: The fence of the present or last grant, or None if there was none.
+        fence: The fence of the present or last grant; None if there was none, or if the holder is not pawl's.
         count: Holds counted on the server (1 for an ordinary lock, 0 when free).
         queue_length: How many waiters stand in the queue.
         waiters: The first of them, in order.
@@ -173,6 +173,8 @@ class LockInfo:
         pid: The holder's process, None if not known.
         since: When the holder's client got it, in Unix time by the server's clock; None if not known.
         owner: From ``locks()``: the thread or task that has it now; ``""`` elsewhere.
+        held_as: From ``client.inspect()``, of a name that is free as a lock: ``"semaphore"``, ``"rwlock"`` or
+            ``"election"`` if it is held as that; ``""`` elsewhere. These are separate things under one name.
     """
 
     name: str
@@ -192,6 +194,7 @@ class LockInfo:
     pid: int | None = None
     since: float | None = None
     owner: str = ""
+    held_as: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,12 +207,15 @@ class Forced:
         holder: ``host:pid/thread`` of who did; ``""`` when it was free or the holder was not pawl's.
         fence: A fence above all that the holder was given: what is written to can refuse it from now on. None if the
             name was free.
+        held_as: ``"semaphore"``, ``"rwlock"`` or ``"election"`` if nobody held it as a lock, but as that: nothing was
+            taken away. ``""`` elsewhere.
     """
 
     name: str
     released: bool
     holder: str
     fence: int | None
+    held_as: str = ""
 
     def __bool__(self) -> bool:
         return self.released

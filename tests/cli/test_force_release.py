@@ -81,6 +81,18 @@ def test_without_a_terminal_it_never_asks(pawl: Pawl) -> None:
     assert trail(pawl) == []
 
 
+def test_a_name_that_is_held_as_a_semaphore(pawl: Pawl, screens: list[Screen]) -> None:
+    said = "'job' is free as a lock; the semaphore of that name is held, and stays so\n"
+    with library.connect(pawl.server.url) as client, client.semaphore("job", permits=2).acquire() as lease:
+        assert pawl.run("force-release", "-y", "--reason", "x", "job") == (0, said, "")
+        told = json.loads(pawl.run("force-release", "-y", "--reason", "x", "--json", "job")[1])
+        assert (told["released"], told["held_as"]) == (False, "semaphore")
+        screen = open_screen(screens, pawl, *PAWL, "force-release", "job")
+        screen.until("the semaphore of that name is held, and stays so\n")
+        assert screen.end() == 0
+        lease.check()
+
+
 def test_a_free_name(pawl: Pawl, screens: list[Screen]) -> None:
     assert pawl.run("force-release", "-y", "--reason", "x", "job") == (0, "'job' is free\n", "")
     screen = open_screen(screens, pawl, *PAWL, "force-release", "job")

@@ -8,6 +8,8 @@ import signal
 import socket
 import threading
 import time
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -248,6 +250,109 @@ def test_every_kind_of_holder(client: pawl.Client, other: pawl.Client, clean: Se
     assert other.force_release("closed", reason="x")
     with client.lock("closed").acquire(timeout=0):
         pass
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"\xff\xfe\x00\x80",
+        b"\x80@host:1/2",
+        "Grüße".encode("latin-1"),
+        b"\xed\xa0\x80",
+        b"",
+        b"\r\n$1\r\n",
+        b"x" * 70_000,
+    ],
+    ids=repr,
+)
+def test_a_value_of_any_bytes_is_taken_away(
+    client: pawl.Client, other: pawl.Client, clean: Server, value: bytes
+) -> None:
+    client.lock("any").acquire().release()
+    clean.command(b"SET", b"pawl:any", value, b"PX", b"60000")
+    assert client.inspect("any").held
+    forced = other.force_release("any", reason="x")
+    assert (forced.released, forced.holder) == (True, "")
+    assert clean.command("EXISTS", "pawl:any") == 0
+    with client.lock("any").acquire(timeout=0) as lease:
+        assert forced.fence is not None
+        assert lease.fence > forced.fence
+
+
+async def test_a_value_of_any_bytes_is_taken_away_by_a_task(clean: Server) -> None:
+    clean.command(b"SET", b"pawl:any", b"\xff\xfe\x80", b"PX", b"60000")
+    async with pawl.connect_async(clean.url) as client:
+        assert await client.force_release("any", reason="x")
+        assert not (await client.inspect("any")).held
+
+
+NOT_PAWLS = {
+    "ShedLock": "ADDED:2026-11-22T14:00:00.000Z@build-7",
+    "rueidislock, with a byte 64 in it": "Zk3@q9Vw1x",
+    "a host and a number": "vm@4c1b7b0e-37f3-4a53-9d3c-0d1b9f6d7a11",
+    "a word": "somebody@else",
+    "a long word before another @": "0123456789-0123456789-0123456789@vm:1/main",
+}
+
+
+@pytest.mark.parametrize("value", NOT_PAWLS.values(), ids=NOT_PAWLS)
+def test_what_another_program_wrote_is_not_taken_for_pawls(
+    client: pawl.Client, clean: Server, value: str
+) -> None:
+    with client.lock("theirs").acquire() as lease:
+        assert client.inspect("theirs").fence == lease.fence
+    clean.command("SET", "pawl:theirs", value, "PX", "60000")
+    info = client.inspect("theirs")
+    assert (info.held, info.foreign, info.holder, info.host, info.pid) == (True, True, "", "", None)
+    # The last grant was another one, and when this one came is known to nobody.
+    assert (info.fence, info.since) == (None, None)
+
+
+OTHER_KINDS: dict[str, Callable[[Any], Any]] = {
+    "semaphore": lambda client: client.semaphore("n", permits=2).acquire(),
+    "rwlock": lambda client: client.rwlock("n").read.acquire(),
+    "election": lambda client: client.election("n").campaign(),
+}
+
+
+@pytest.mark.parametrize("kind", OTHER_KINDS)
+def test_what_is_held_as_something_else_says_so(client: pawl.Client, other: pawl.Client, kind: str) -> None:
+    assert (client.inspect("n").held, client.inspect("n").held_as) == (False, "")
+    lease = OTHER_KINDS[kind](other)
+    info = client.inspect("n")
+    assert (info.held, info.held_as) == (False, kind)
+    forced = client.force_release("n", reason="x")
+    assert (bool(forced), forced.held_as) == (False, kind)
+    assert client.audit()[0].outcome == "free"
+    lease.check()
+    # As a lock the same name is another thing.
+    with client.lock("n").acquire():
+        assert client.inspect("n").held_as == ""
+    lease.release()
+    assert client.inspect("n").held_as == ""
+
+
+@pytest.mark.parametrize("kind", OTHER_KINDS)
+async def test_what_is_held_as_something_else_says_so_to_a_task(clean: Server, kind: str) -> None:
+    async with pawl.connect_async(clean.url) as client:
+        lease = await OTHER_KINDS[kind](client)
+        assert (await client.inspect("n")).held_as == kind
+        assert (await client.force_release("n", reason="x")).held_as == kind
+        await lease.release()
+
+
+def test_who_may_not_read_the_other_kinds_learns_of_the_lock(own_server: Server) -> None:
+    own_server.command(
+        "ACL", "SETUSER", "narrow", "on", ">pw", "+@all", "&*", "~pawl:n", "~{pawl:n}:fence", "~{pawl:n}:1:[qthd]*"
+    )  # fmt: skip
+    with (
+        pawl.connect(own_server.url) as holder,
+        pawl.connect(own_server.url.replace("//", "//narrow:pw@")) as narrow,
+        holder.rwlock("n").read.acquire(),
+    ):
+        assert narrow.inspect("n").held_as == ""
+        with holder.lock("n").acquire():
+            assert narrow.inspect("n").held
 
 
 def test_a_late_copy_of_the_old_holder_takes_nothing(client: pawl.Client, clean: Server) -> None:

@@ -28,7 +28,6 @@ from pawl.core import admin, endings
 from pawl.core.closing import close
 from pawl.core.engine import Engine, doubter
 from pawl.core.history import history, make_engine
-from pawl.core.info import inspect
 from pawl.core.names import Key
 from pawl.core.observer import Observer, observe
 from pawl.core.options import Seconds, check_timeout
@@ -256,6 +255,8 @@ class AsyncClient:
     async def inspect(self, name: str, *, waiters: int = 100) -> LockInfo:
         """Who holds a name and who waits for it. Changes nothing; a free name gives a record that says free.
 
+        It is the lock of that name; ``held_as`` says whether the name is held as a semaphore, rwlock or election.
+
         Args:
             name: The name.
             waiters: How many waiters to list at most, from 0 to 100,000; default 100.
@@ -266,7 +267,7 @@ class AsyncClient:
             ClientClosed: The client was closed.
         """
         plan = plan_of(self._settings, "lock", name, {})
-        return await inspect(self._engine(), plan.primitive, plan.options, waiters)
+        return await admin.inspect(self._engine(), plan.primitive, plan.options, waiters)
 
     async def locks(self) -> list[LockInfo]:
         """Every name of the namespace that a client has held for a second or more, in order of the names.
@@ -287,6 +288,8 @@ class AsyncClient:
         The fence rises, so what checks fences refuses the old holder from its next holder's first write. The old
         holder is told with ``LossReason.TAKEN``: within a second if it has held for a second, else at its next
         renewal. What it does until then is not undone.
+
+        Of a name that is held as a semaphore, an rwlock or an election nothing is taken; ``held_as`` says what it is.
 
         Args:
             name: The name of a ``lock``, ``rlock`` or ``fair_lock``.

@@ -59,6 +59,7 @@ def force_release(**given: Any) -> int:
         raise click.UsageError("there is no terminal to ask on: add --yes to take it from its holder")
     if not asks and not given["reason"]:
         raise click.UsageError("say why with --reason: it stands in the audit trail")
+    from pawl import Forced
     from pawl.core.template import escape
 
     name = escape(given["name"])
@@ -66,7 +67,8 @@ def force_release(**given: Any) -> int:
         if not given["yes"]:
             info = client.inspect(name, waiters=0)
             if not info.held:
-                return _told({"name": given["name"], "released": False, "holder": "", "fence": None}, given)
+                free = Forced(given["name"], released=False, holder="", fence=None, held_as=info.held_as)
+                return _told(dataclasses.asdict(free), given)
             if _ask(f"{_question(info)} [y/N]: ").lower() not in ("y", "yes"):
                 return _DECLINED
         reason = given["reason"] or _ask("Why: ")
@@ -107,6 +109,9 @@ def _told(forced: dict[str, Any], given: dict[str, Any]) -> int:
     elif forced["released"]:
         holder = readable(forced["holder"]) or "a program that is not pawl"
         write(f"{readable(given['name'])!r} was taken from {holder}; its fence is {forced['fence']} now")
+    elif forced["held_as"]:
+        kind = forced["held_as"]
+        write(f"{readable(given['name'])!r} is free as a lock; the {kind} of that name is held, and stays so")
     else:
         write(f"{readable(given['name'])!r} is free")
     return Exit.OK

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from pawl.core.claim import TOMB_MS
 from pawl.core.endings import query
+from pawl.core.info import inspect as info_of
 from pawl.core.info import read_info, text_of
 from pawl.core.office import office_of
 from pawl.core.options import check_count
 from pawl.core.runtime import Fault
 from pawl.core.sessions import grant_tag, read_record
-from pawl.errors import ConfigurationError, NotSupported
+from pawl.errors import BackendDenied, ConfigurationError, NotSupported
 from pawl.model import AuditEntry, Forced
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from pawl.core.sessions import HoldRow, Record, Setup
     from pawl.model import LockInfo
 
-__all__ = ["announce", "audit", "force_release", "locks", "setup_of", "states"]
+__all__ = ["announce", "audit", "force_release", "inspect", "locks", "setup_of", "states"]
 
 log: logging.Logger = logging.getLogger("pawl.admin")
 
@@ -51,7 +52,7 @@ class _Forceable(Protocol):
         """Read who holds, secret and all."""
         ...
 
-    def force(self, value: str, tomb_ms: int, channel: str) -> Call:
+    def force(self, value: bytes, tomb_ms: int, channel: str) -> Call:
         """Take the name from ``value``."""
         ...
 
@@ -145,6 +146,33 @@ async def states(engine: Engine, primitive: Primitive, options: LockOptions, wai
     return [info for info in infos if info.held or info.queue_length] or infos[:1]
 
 
+async def inspect(engine: Engine, primitive: Primitive, options: LockOptions, waiters: int) -> LockInfo:
+    """What the server knows of a lock's name; if it is free as a lock, also what else it is held as."""
+    info = await info_of(engine, primitive, options, waiters)
+    return info if info.held else replace(info, held_as=await _held_as(engine, primitive, options))
+
+
+async def _held_as(engine: Engine, primitive: Primitive, options: LockOptions) -> str:
+    """The kind of a semaphore, rwlock or election that holds the name; ``""`` if there is none."""
+    if engine.book is None:
+        return ""
+    look = engine.book.setup.look
+    looks = [(kind, found) for kind in _OTHER_KINDS if (found := look(kind, primitive.name)) is not None]
+    outcomes = await engine.runtime.call_many([one.inspect(0) for _, one in looks], options.request_timeout)
+    for (kind, one), outcome in zip(looks, outcomes, strict=True):
+        try:
+            reply = outcome
+            if isinstance(outcome, Fault):
+                # Once more, by itself, as patiently as any other question.
+                reply, _ = await query(engine, one.inspect(0), options, primitive.name, "read")
+        except BackendDenied:
+            # What this user must not read is none of its business.
+            continue
+        if read_info(one, cast("Reply", reply)).held:
+            return kind
+    return ""
+
+
 async def announce(engine: Engine, lease: BaseLease, label: str) -> bool:
     """Have a lease that is about to be detached listed by ``locks`` for as long as it lives without a renewal.
 
@@ -196,20 +224,22 @@ async def force_release(engine: Engine, primitive: Primitive, options: LockOptio
     lock = cast("_Forceable", primitive)
     # A token that is never used: what is random in it only tells lines apart.
     secret, _, who = engine.runtime.new_token().partition("@")
-    entry = {"who": who, "action": "force_release", "name": primitive.name, "text": text}
+    entry: dict[str, object] = {"who": who, "action": "force_release", "name": primitive.name, "text": text}
     # Before: nothing is taken away that nobody will know of.
     await _note(engine, setup, options, f"{secret}:asked", {**entry, "outcome": "asked"})
     forced = Forced(primitive.name, released=False, holder="", fence=None)
     for _ in range(_TRIES):
         reply, _ = await query(engine, lock.peek(), options, primitive.name, "force_release")
-        value, cur = text_of(reply[2]), reply[3]
-        if not value:
+        secret_value, cur, held = reply[2:5]
+        if not held:
+            forced = replace(forced, held_as=await _held_as(engine, primitive, options))
             break
+        value = text_of(secret_value)  # another program's may be any bytes, which go back as they came
         processes = await _processes_of(engine, options, primitive, value)
         heard = await _channels_of(engine, setup, options, primitive, processes, cur)
         # One holder hears it from the script that takes the name.
         alone = heard[0] if len(heard) == 1 and not value.startswith(_OWNER) else ""
-        call = lock.force(value, TOMB_MS, alone)
+        call = lock.force(secret_value, TOMB_MS, alone)
         reply, _ = await query(engine, call, options, primitive.name, "force_release")
         if reply[0] == b"R":
             forced = Forced(primitive.name, released=True, holder=text_of(reply[3]), fence=reply[2])
@@ -223,8 +253,8 @@ async def force_release(engine: Engine, primitive: Primitive, options: LockOptio
             "%r was taken from %s: %s", primitive.name, forced.holder or "a holder that is not pawl's", text,
             extra={"pawl_name": primitive.name},
         )  # fmt: skip
-    done = {**entry, "outcome": outcome, "holder": forced.holder, "fence": forced.fence}
-    await _note(engine, setup, options, f"{secret}:done", done)
+    entry |= {"outcome": outcome, "holder": forced.holder, "fence": forced.fence}
+    await _note(engine, setup, options, f"{secret}:done", entry)
     return forced
 
 

@@ -45,7 +45,7 @@ def read_info(primitive: Primitive, reply: Reply) -> LockInfo:
         holder=text_of(holder),
         foreign=bool(foreign),
         ttl_left=0.0 if left_ms == -2 else inf if left_ms == -1 else left_ms / 1000,
-        fence=cur if last else None,
+        fence=cur if last and not foreign else None,
         count=count,
         queue_length=queue_length,
         waiters=waiters,
@@ -53,7 +53,7 @@ def read_info(primitive: Primitive, reply: Reply) -> LockInfo:
         host=process.rpartition(":")[0],
         pid=int(pid) if pid.isdecimal() else None,
         # A fence is the server's clock in µs at its grant, unless the clock was set back since.
-        since=cur / 1e6 if left_ms != -2 and 0 < cur <= (now_ms + 1) * 1000 else None,
+        since=cur / 1e6 if left_ms != -2 and not foreign and 0 < cur <= (now_ms + 1) * 1000 else None,
     )
     return _with_holders(info, now_ms, *many) if many else info
 

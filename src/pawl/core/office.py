@@ -76,7 +76,7 @@ class Desk:
                 f"{_LONGEST_REASON}"
             )
         told = await self._ask(options, "force_release", {"name": primitive.name}, reason)
-        return Forced(told["name"], told["released"], told["holder"], told["fence"])
+        return Forced(told["name"], told["released"], told["holder"], told["fence"], told.get("held_as", ""))
 
     async def _ask(
         self, options: LockOptions, what: str, about: Mapping[str, str], reason: str = ""

@@ -211,10 +211,13 @@ RECORD: dict[str, str] = {
     "name": "text", "held": "flag", "holder": "text", "foreign": "flag", "ttl_left": "number?", "fence": "integer?",
     "count": "integer", "queue_length": "integer", "waiters": "list", "kind": "text", "host": "text", "pid": "integer?",
     "since": "number?", "used": "integer?", "limit": "integer?", "owner": "text?", "holders": "list",
+    "held_as": "text",
 }  # fmt: skip
 """What is told of a name."""
 
-FORCED: dict[str, str] = {"name": "text", "released": "flag", "holder": "text", "fence": "integer?"}
+FORCED: dict[str, str] = {
+    "name": "text", "released": "flag", "holder": "text", "fence": "integer?", "held_as": "text",
+}  # fmt: skip
 """What became of a name that was to be taken away."""
 
 PROBLEM: dict[str, Any] = {

@@ -185,10 +185,10 @@ class Mutex:
         """Read who holds the name, secret and all; see ``peek.lua``."""
         return Call(_PEEK, self._keys + self._holds)
 
-    def force(self, value: str, tomb_ms: int, channel: str) -> Call:
-        """Take the name from ``value``; see ``force.lua``."""
-        dead = pack_words(self._dead + value.encode())
-        words = (value.encode(), b"%d" % tomb_ms, channel.encode(), b"%d" % self.fence_ms)
+    def force(self, value: bytes, tomb_ms: int, channel: str) -> Call:
+        """Take the name from ``value``, as ``peek`` read it; see ``force.lua``."""
+        dead = pack_words(self._dead + value)
+        words = (value, b"%d" % tomb_ms, channel.encode(), b"%d" % self.fence_ms)
         return Call(_FORCE, self._keys + dead + self._holds + pack_words(*words))
 
     def _with_tomb(self, script: Script, token: str, args: bytes) -> Call:
