@@ -257,6 +257,7 @@ FAULTS: dict[str, tuple[str, ...]] = {
     "leave sets no tombstone": ("late_copy",),
     "the quick grant ignores the tombstone": ("late_copy",),
     "acquire again lowers its ticket": ("clock_back", "late_copy"),
+    "the quick ticket ignores the tombstone": ("late_copy", "cancel"),
     "the quick ticket replaces an older one": ("late_copy", "reply_loss"),
     "the fence is the clock alone": ("clock_back",),
     "the quick fence of a free name is the clock alone": ("clock_back",),
