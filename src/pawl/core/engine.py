@@ -424,8 +424,7 @@ class Engine:
 
     def forget_holder(self, tenure: Tenure, who: object) -> None:
         """The thread or task ``who`` has done with a tenure."""
-        spot = (who, tenure.primitive.key)
-        held, outer = self.held, tenure.outer
+        spot, held, outer = (who, tenure.primitive.key), self.held, tenure.outer
         around = outer if outer is not None and outer.live else None
         with self.guard:
             if spot not in held or held[spot] is not tenure:
