@@ -3,12 +3,12 @@
 ::
 
     PawlError
-    ├── NotAcquired            ordinary: somebody else holds it (.holder)
+    ├── NotAcquired            ordinary: another client holds it (.holder)
     │   ├── AcquireTimeout     also a TimeoutError (.waited, .position)
     │   ├── QueueFull          more waiters than max_waiters
     │   └── DeadlockDetected   waiting could never end (.cycle)
     ├── ClientClosed           the client was closed, before or while waiting
-    ├── NotHeld                release or extend of what is not ours
+    ├── NotHeld                release or extend of a lease that is not held
     ├── LeaseLost              the lease ended under its owner (.reason)
     ├── StaleFence             the protected resource has seen a newer holder
     ├── ClockDrift             validity was used up before the grant arrived
@@ -21,9 +21,9 @@
     │   ├── QuorumNotReached   a majority of several masters did not answer (.outcomes)
     │   ├── ScriptError
     │   └── WrongKey
-    ├── NotSupported           a thing that this server or topology cannot keep safe
-    └── ConfigurationError     also a ValueError; before anything is sent
-        └── LimitMismatch      the server keeps another number (.limit, .permits)
+    ├── NotSupported           not safe on this server or topology
+    └── ConfigurationError     also a ValueError; raised before anything is sent
+        └── LimitMismatch      the server has another number (.limit, .permits)
 
 Each class carries a stable ``code`` for logs and services, keeps its values as attributes, and survives pickling.
 """
@@ -60,10 +60,10 @@ __all__ = [
 
 
 class PawlError(Exception):
-    """The root: catch it to catch everything that pawl raises on purpose.
+    """The base class of all errors that pawl raises on purpose.
 
     Attributes:
-        code: A stable word for logs, services and dashboards.
+        code: A stable identifier for logs, services and dashboards.
         name: The name of the lock concerned, or None.
     """
 
@@ -75,12 +75,13 @@ class PawlError(Exception):
 
 
 class NotAcquired(PawlError):
-    """The lock was not granted, and that is an ordinary outcome: somebody else has it.
+    """The lock was not granted, which is an ordinary outcome: another client holds it.
 
-    Cause: another owner holds the name. Solution: try later, wait longer, or hold it for less time elsewhere.
+    Cause: another owner holds the lock. Solution: retry later, wait longer, or shorten the critical sections of other
+    holders.
 
     Attributes:
-        holder: Who holds it (``host:pid/thread``), or None where that is not known. Never a token.
+        holder: The holder (``host:pid/thread``), or None if it is not known. Never a token.
     """
 
     code = "LOCK_NOT_ACQUIRED"
@@ -91,15 +92,15 @@ class NotAcquired(PawlError):
 
 
 class AcquireTimeout(NotAcquired, TimeoutError):
-    """The wait for the lock took longer than ``timeout``; nothing of it is left on the server.
+    """The wait for the lock took longer than ``timeout``; the waiter has left the queue.
 
-    Cause: the holder kept the name longer than the caller would wait. Solution: a longer ``timeout``, a shorter
-    section, a finer name; ``holder`` says whom to look at.
+    Cause: the lock was held for longer than the caller would wait. Solution: use a longer ``timeout``, shorter
+    critical sections or finer lock names; ``holder`` names the holder to check.
 
     Attributes:
         waited: Seconds waited.
         position: The place in the queue when it gave up (0 is next), or None if it never queued.
-        outcomes: With several independent masters, what each answered last, by its address; else empty.
+        outcomes: With several independent masters, the last answer of each, by its address; else empty.
     """
 
     code = "LOCK_TIMEOUT"
@@ -121,25 +122,25 @@ class AcquireTimeout(NotAcquired, TimeoutError):
 
 
 class QueueFull(NotAcquired):
-    """More waiters than ``max_waiters`` stand in the queue of this name; this one was not added.
+    """The queue of this lock already has ``max_waiters`` waiters; this one was not added.
 
-    Cause: the name is slower than its demand. Solution: shed load, or raise ``max_waiters``.
+    Cause: the lock is requested more often than it is released. Solution: shed load, or raise ``max_waiters``.
     """
 
     code = "LOCK_QUEUE_FULL"
 
 
 class DeadlockDetected(NotAcquired):
-    """Waiting could never end: the caller itself stands in the way.
+    """The wait could never end: the caller waits for itself, or for a waiter that waits for the caller.
 
-    Cause: a plain ``lock`` taken again by the thread or task that holds it, or waiters, also of other
-    processes, that wait for each other (found by ``deadlock_after``). Solution: use ``rlock`` for re-entry, take
-    several names in one order, always give a ``timeout``.
+    Cause: a plain ``lock`` was acquired again by the thread or task that holds it, or waiters, possibly in other
+    processes, wait for each other (detected after ``deadlock_after``). Solution: use ``rlock`` for re-entry, acquire
+    several locks in one order, always pass a ``timeout``.
 
     Attributes:
-        cycle: The names on the cycle in order, from the name that was asked for back to it.
-        waiters: Who waits on it, the caller first: ``host:pid/thread``, the name, and since when (Unix time in
-            seconds). Empty if the caller would wait for itself.
+        cycle: The lock names of the cycle in order, from the requested one back to it.
+        waiters: The waiters of the cycle, the caller first: ``host:pid/thread``, the name, and since when (Unix time in
+            seconds). Empty if the caller waits for itself.
     """
 
     code = "DEADLOCK"
@@ -161,7 +162,7 @@ class DeadlockDetected(NotAcquired):
 class ClientClosed(PawlError):
     """The client was closed, before the call or while it waited.
 
-    Cause: ``close()`` ran, or the ``with`` block of the client ended. Solution: make a new client.
+    Cause: ``close()`` ran, or the ``with`` block of the client ended. Solution: create a new client.
     """
 
     code = "CLIENT_CLOSED"
@@ -183,18 +184,10 @@ _NOT_HELD: Mapping[str, str] = MappingProxyType(
 
 
 class NotHeld(PawlError):
-    """Release or extend of a lease that is not held (any more); nothing on the server was touched.
+    """Release or extend of a lease that is not held, or no longer held; nothing on the server was changed.
 
-    The code says what was tried: ``UNLOCK_FAILED`` for a release, ``EXTEND_FAILED`` (also ``renew`` of the service),
-    ``DOWNGRADE_FAILED``, ``UPGRADE_FAILED``, ``DETACH_FAILED``, ``ADOPT_FAILED``, ``NOT_THE_LEADER`` for what only the
-    leader of an election may do, ``NO_CURRENT_LEASE`` where no decorated function runs.
-
-    Cause: it was released already, it ran out, or another process took over. Solution: release once; give the work
-    a ttl that fits or leave renewal on.
-
-    Attributes:
-        operation: ``release`` | ``extend`` | ``downgrade`` | ``upgrade`` | ``detach`` | ``adopt`` | ``lead`` |
-            ``look up``.
+    Cause: the lease was released already, it expired, or another process adopted it. Solution: release once; leave
+    renewal on, or use a TTL that is longer than the work.
     """
 
     code: str = "UNLOCK_FAILED"
@@ -219,13 +212,10 @@ _LEASE_LOST: Mapping[str, str] = MappingProxyType(
 
 
 class LeaseLost(PawlError):
-    """The lease ended while its owner still worked; what it does from here on is not protected.
+    """The lease ended while its owner was still working; its work is no longer protected.
 
-    The code follows the reason: ``WATCHDOG_RENEWAL_FAILED`` for ``expired`` and ``unreachable``, ``LEASE_TAKEN`` for
-    ``taken``, ``MAX_HOLD_EXCEEDED`` for ``max_hold``, ``REDLOCK_QUORUM_LOST`` for ``quorum``, ``LEASE_CLOSED`` for
-    ``closed``: released already, the client closed, or in a child after a fork.
-
-    Cause: see ``reason``. Solution: stop the work and start again under a new lease; guard writes with the fence.
+    Cause: see ``reason``. Solution: stop the work and start again under a new lease; guard writes with the fencing
+    token.
 
     Attributes:
         reason: ``expired`` | ``taken`` | ``quorum`` | ``max_hold`` | ``unreachable`` | ``closed``.
@@ -240,12 +230,12 @@ class LeaseLost(PawlError):
 
 
 class StaleFence(PawlError):
-    """The protected resource has seen a higher fence: a newer holder was there.
+    """The protected resource has seen a higher fencing token: a newer holder has written to it.
 
-    Cause: this holder was paused past its lease. Solution: give up this attempt; the newer one is right.
+    Cause: this holder was paused past its lease. Solution: abandon this attempt; the newer write is the valid one.
 
     Attributes:
-        fence: The fence that was refused.
+        fence: The fencing token that was refused.
     """
 
     code = "CONCURRENT_MODIFICATION"
@@ -256,16 +246,13 @@ class StaleFence(PawlError):
 
 
 class ClockDrift(PawlError):
-    """The validity of a grant was used up before its answer arrived, several times in a row; it was given back.
+    """The validity of a grant had ended before its answer arrived; the grant was released.
 
-    A single server that answers late is ``BackendUnavailable``: no request waits as long as the ttl for its answer.
-
-    Cause: the process was paused between a question and its answer each time; with several independent masters, their
-    answers took longer than the ttl, or ``drift_factor`` and ``drift_floor`` leave nothing of it. Solution: a longer
-    ttl, or less drift; look at what pauses the process.
+    Cause: a slow server or network, a paused process, or a clock that drifts. Solution: use a longer TTL; check the
+    network, and NTP on the servers.
 
     Attributes:
-        outcomes: With several independent masters, what each answered, by its address; else empty.
+        outcomes: With several independent masters, the answer of each, by its address; else empty.
     """
 
     code = "CLOCK_DRIFT"
@@ -278,16 +265,16 @@ class ClockDrift(PawlError):
 
 
 class BackendError(PawlError):
-    """The server refused the request or could not be asked; this never means "held by somebody else"."""
+    """The server refused the request or could not be asked; this never means "held by another client"."""
 
     code = "REDIS_ERROR"
 
 
 class BackendUnavailable(BackendError):
-    """The server could not be reached, or did not answer, for as long as the caller would bear it.
+    """The server could not be reached, or did not answer, for as long as the caller was willing to retry.
 
-    Cause: network, a restart, a failover, a wrong address. Solution: check the address and the server; raise
-    ``unavailable_after`` so that a failover fits in.
+    Cause: a network fault, a restart, a failover, a wrong address. Solution: check the address and the server; raise
+    ``unavailable_after`` so that it covers a failover.
     """
 
     code = "REDIS_CONNECTION_ERROR"
@@ -296,39 +283,39 @@ class BackendUnavailable(BackendError):
 class BackendOutOfMemory(BackendError):
     """The server is out of memory and refuses new locks; renewal and release still work.
 
-    Cause: ``maxmemory`` is reached with ``noeviction``. Solution: free memory, or give locks a server of their own.
+    Cause: ``maxmemory`` is reached with ``noeviction``. Solution: free memory, or use a separate server for locks.
     """
 
     code = "OOM"
 
 
 class BackendReadOnly(BackendError):
-    """The server is a replica, or does not take writes now.
+    """The server is a replica, or does not accept writes now.
 
-    Cause: the address is of a replica, or a failover demoted it, or too few replicas are connected. Solution: use
-    the master's address.
+    Cause: the address is that of a replica, a failover demoted the server, or too few replicas are connected.
+    Solution: use the master's address; with ``NOREPLICAS``, reconnect the replicas.
     """
 
     code = "REDIS_READONLY"
 
 
 class BackendDenied(BackendError):
-    """The server wants other credentials, or its ACL forbids what pawl needs.
+    """The server refused the credentials, or its ACL forbids a command, key or channel that pawl needs.
 
-    Cause: see the text: it names the command or the key. Solution: mend the password or the ACL rule.
+    Cause: the text names the command or the key. Solution: correct the password or the ACL rule.
     """
 
     code = "REDIS_DENIED"
 
 
 class NotReplicated(BackendError):
-    """Fewer replicas acknowledged the grant than ``replicas=`` asked for; it was taken back.
+    """Fewer replicas acknowledged the grant than ``replicas=`` asked for; the grant was released.
 
-    Cause: replicas are missing or lag. Solution: repair replication, or ask for fewer.
+    Cause: replicas are missing or lag. Solution: repair replication, or require fewer.
 
     Attributes:
-        acknowledged: How many replicas did.
-        wanted: How many were asked for.
+        acknowledged: How many replicas acknowledged.
+        wanted: How many were required.
     """
 
     code = "NOT_REPLICATED"
@@ -344,11 +331,11 @@ class NotReplicated(BackendError):
 class QuorumNotReached(BackendError):
     """Too few of the independent masters granted the lock, and the missing votes are failures.
 
-    Cause: a majority of masters is down, slow, or restarted a short while ago. Solution: see ``outcomes``; bring the
-    masters back.
+    Cause: a majority of the masters is down, slow, or restarted recently. Solution: see ``outcomes``; restore the
+    masters. A master that restarted votes again after ``max_ttl``; for new masters pass ``RedlockOptions(fresh=True)``.
 
     Attributes:
-        outcomes: What each node answered, by its address.
+        outcomes: The answer of each node, by its address.
     """
 
     code = "REDLOCK_QUORUM_NOT_REACHED"
@@ -361,45 +348,45 @@ class QuorumNotReached(BackendError):
 
 
 class ScriptError(BackendError):
-    """A script of pawl failed on the server, or another version of pawl uses this name.
+    """A script of pawl failed on the server, or another wire version of pawl uses this lock.
 
-    Cause: see the text. Solution: one version of pawl per name; else report it.
+    Cause: see the text. Solution: use one wire version for each lock; otherwise report a bug.
     """
 
     code = "LUA_SCRIPT_ERROR"
 
 
 class WrongKey(BackendError):
-    """A key of this name holds something that is not pawl's; it was not touched.
+    """The key of this lock has a value that is not pawl's; it was not changed.
 
-    Cause: another program uses the key. Solution: another name or namespace.
+    Cause: another program uses the key. Solution: use another lock name or namespace.
     """
 
     code = "WRONG_KEY"
 
 
 class NotSupported(PawlError):
-    """A thing that this server, topology or version of pawl cannot keep safe, so it is refused."""
+    """The request is refused because this server, topology or version of pawl cannot do it safely."""
 
     code = "NOT_SUPPORTED"
 
 
 class ConfigurationError(PawlError, ValueError):
-    """A value that can never work. Raised before anything is sent; the text says what, where and how to mend."""
+    """A value that can never work. Raised before anything is sent; the text says what, where and how to fix it."""
 
     code = "CONFIGURATION"
 
 
 class LimitMismatch(ConfigurationError):
-    """The number that this client takes for granted is not the one that the server keeps.
+    """The number that this client was configured with differs from the one on the server.
 
-    Cause: two programs were given different numbers: of permits for one semaphore, to count for one latch, of parties
-    for one barrier; or more permits were asked for at once than there are now. Solution: one number everywhere; to
-    change it while programs run, call ``set_limit()`` of the semaphore or ``reset()`` of the latch.
+    Cause: two programs use different numbers: of permits for one semaphore, the count of one latch, the parties of one
+    barrier; or more permits were requested at once than there are now. Solution: use one number everywhere; to change
+    it while programs run, call ``set_limit()`` of the semaphore or ``reset()`` of the latch.
 
     Attributes:
-        limit: The number that the server keeps, or None.
-        permits: The number that this client was given, or None.
+        limit: The number on the server, or None.
+        permits: The number that this client was configured with, or None.
     """
 
     code = "LIMIT_MISMATCH"
