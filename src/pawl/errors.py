@@ -186,8 +186,16 @@ _NOT_HELD: Mapping[str, str] = MappingProxyType(
 class NotHeld(PawlError):
     """Release or extend of a lease that is not held, or no longer held; nothing on the server was changed.
 
+    The code says what was tried: ``UNLOCK_FAILED`` for a release, ``EXTEND_FAILED`` (also ``renew`` of the service),
+    ``DOWNGRADE_FAILED``, ``UPGRADE_FAILED``, ``DETACH_FAILED``, ``ADOPT_FAILED``, ``NOT_THE_LEADER`` for what only the
+    leader of an election may do, ``NO_CURRENT_LEASE`` when no decorated function runs.
+
     Cause: the lease was released already, it expired, or another process adopted it. Solution: release once; leave
     renewal on, or use a TTL that is longer than the work.
+
+    Attributes:
+        operation: ``release`` | ``extend`` | ``downgrade`` | ``upgrade`` | ``detach`` | ``adopt`` | ``lead`` |
+            ``look up``.
     """
 
     code: str = "UNLOCK_FAILED"
@@ -213,6 +221,10 @@ _LEASE_LOST: Mapping[str, str] = MappingProxyType(
 
 class LeaseLost(PawlError):
     """The lease ended while its owner was still working; its work is no longer protected.
+
+    The code follows the reason: ``WATCHDOG_RENEWAL_FAILED`` for ``expired`` and ``unreachable``, ``LEASE_TAKEN`` for
+    ``taken``, ``MAX_HOLD_EXCEEDED`` for ``max_hold``, ``REDLOCK_QUORUM_LOST`` for ``quorum``, ``LEASE_CLOSED`` for
+    ``closed``: released already, the client closed, or in a child after a fork.
 
     Cause: see ``reason``. Solution: stop the work and start again under a new lease; guard writes with the fencing
     token.
@@ -246,10 +258,13 @@ class StaleFence(PawlError):
 
 
 class ClockDrift(PawlError):
-    """The validity of a grant had ended before its answer arrived; the grant was released.
+    """The validity of a grant was used up before its answer arrived, several times in a row; each was released.
 
-    Cause: a slow server or network, a paused process, or a clock that drifts. Solution: use a longer TTL; check the
-    network, and NTP on the servers.
+    A single server that answers late raises ``BackendUnavailable``: no request waits as long as the TTL for its answer.
+
+    Cause: the process was paused between a request and its answer each time; with several independent masters, their
+    answers took longer than the TTL, or ``drift_factor`` and ``drift_floor`` leave nothing of it. Solution: use a
+    longer TTL, or a smaller drift; find out what pauses the process.
 
     Attributes:
         outcomes: With several independent masters, the answer of each, by its address; else empty.
