@@ -61,9 +61,15 @@ def page(known: dict[str, Any]) -> str:
     return text
 
 
+_LATER = ("new_threads", "slow", "break", "rolling")
+"""Faults of several masters that are younger than the stored campaign; they come in with the next one."""
+
+
 def faults_of(known: dict[str, Any]) -> tuple[str, ...]:
     """The faults that its seeds could draw: a campaign from before there were clusters has none of theirs."""
-    return FAULTS if any(pair.endswith(" cluster") for pair in known["topologies"]) else EVERYWHERE
+    drawn = FAULTS if any(pair.endswith(" cluster") for pair in known["topologies"]) else EVERYWHERE
+    struck = {pair.partition(" ")[0] for pair in known["met"]}
+    return tuple(fault for fault in drawn if fault not in _LATER or fault in struck)
 
 
 def _verdict(known: dict[str, Any]) -> str:

@@ -141,7 +141,7 @@ def test_a_program_from_path_is_named(
     assert [
         record.message
         for record in caplog.records
-        if "not the one that pawl[embedded] brings" in record.message
+        if "not the one that pawlock[embedded] brings" in record.message
     ]
     assert binary in caplog.text
 

@@ -29,7 +29,6 @@ OTHER = {
     # The line of a degraded lock is one of the process, and its steps wait for nothing.
     ("core/shelter.py", "_join"),
     ("core/shelter.py", "_withdraw"),
-    ("core/shelter.py", "_free"),
     ("core/shelter.py", "end"),
     # What is known of several masters; nobody waits for another thread there.
     ("core/roster.py", "met"),

@@ -37,8 +37,8 @@ GOOD: list[tuple[str, dict[str, Any], str]] = [
         "rediss://h:6379/0",
     ),
     (
-        "rediss://h?ssl_check_hostname=false&ssl_ca_certs=/a.pem",
-        {"host": "h", "port": 6379, "ssl_check_hostname": False, "ssl_ca_certs": "/a.pem"},
+        "rediss://h?ssl_check_hostname=false&ssl_ca_certs=/dev/null",
+        {"host": "h", "port": 6379, "ssl_check_hostname": False, "ssl_ca_certs": "/dev/null"},
         "rediss://h:6379/0",
     ),
     ("unix:///run/r.sock", {"path": "/run/r.sock"}, "unix:///run/r.sock?db=0"),
@@ -104,14 +104,14 @@ def test_sentinels(
 
 def test_sentinels_have_a_login_of_their_own() -> None:
     found = parse_target(
-        "rediss+sentinel://u:p@a,b/m?sentinel_username=su&sentinel_password=sp&ssl_ca_certs=/c&client_name=n"
+        "rediss+sentinel://u:p@a,b/m?sentinel_username=su&sentinel_password=sp&ssl_ca_certs=/dev/null&client_name=n"
     )
     assert isinstance(found, Sentinels)
     for sentinel, host in zip(found.sentinels, "ab", strict=True):
         assert sentinel.scheme == "rediss"
-        login = {"username": "su", "password": "sp", "ssl_ca_certs": "/c"}
+        login = {"username": "su", "password": "sp", "ssl_ca_certs": "/dev/null"}
         assert sentinel.settings == {**login, "host": host, "port": 26379}
-    master = {"username": "u", "password": "p", "ssl_ca_certs": "/c", "client_name": "n"}
+    master = {"username": "u", "password": "p", "ssl_ca_certs": "/dev/null", "client_name": "n"}
     assert found.master.settings == master
     assert found.master.scheme == "rediss"
 

