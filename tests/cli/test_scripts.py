@@ -61,7 +61,7 @@ def test_nobody_renews_it(pawl: Pawl) -> None:
     assert pawl.run("acquire", "-n", "-t", "job")[0] == 0
     code, out, err = pawl.run("release", ticket.strip())
     assert (code, out) == (76, "")
-    assert "[UNLOCK_FAILED]" in err
+    assert "[ADOPT_FAILED]" in err
     assert err.count("\n") == 1
     assert pawl.run("acquire", "-n", "job")[0] == 75, "the present holder was disturbed"
 

@@ -47,7 +47,7 @@ def test_it_shows_what_is_held_and_sorts_and_filters(
     screen.type("n")
     screen.until(r"(?s)apple.*?pear.*?plum.*?by name ")
     screen.type("r")
-    screen.until(r"(?s)plum.*?pear.*?apple.*?by name \(reversed\)")
+    screen.until(r"(?s)plum.*?pear.*?apple.*?by name, reversed")
     screen.type("/ea")
     screen.until(r"1 match 'ea'")
     screen.type("\n")
