@@ -258,8 +258,6 @@ with Server("valkey") as server:
                 server.stop()
         except pawl.PawlError:
             pass
-        while not any(task.get_name() == "pawl-connect" for task in asyncio.all_tasks()):
-            await asyncio.sleep(0)
 
     asyncio.run(main())
 """
