@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 import time
 
 import pytest
@@ -251,3 +253,12 @@ def test_asyncio_run_ends_blocks_before_the_loop(valkey: Server) -> None:
         script.process.send_signal(signal.SIGINT)
         assert script.end() == (0, "interrupted\n", "")
     assert free(valkey, "main")
+
+
+def test_a_client_that_goes_with_its_module_says_nothing() -> None:
+    """Its finalizer runs when the names that it would use are gone already."""
+    connect = "client = pawl.connect('redis://localhost:1')"
+    program = f"import pawl.sync.client as at, pawl\n{connect}\ndel at._owes\ndel client"
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stderr == ""

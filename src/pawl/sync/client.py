@@ -7,7 +7,7 @@ import atexit
 import contextlib
 import os
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, Unpack, cast, overload
 
@@ -383,7 +383,9 @@ class Client:
     def __del__(self) -> None:
         # Each lease keeps its client alive: there is none left to serve.
         runtime, engine = getattr(self, "_runtime", None), getattr(self, "_engine", None)
-        if engine is not None and runtime is not None and _owes(engine) and not engine.closed:
+        # At the interpreter's end the names of a module are gone; `atexit` has closed all clients by then.
+        owes: Callable[[Engine], bool] | None = globals().get("_owes")
+        if owes and engine is not None and runtime is not None and owes(engine) and not engine.closed:
             # A signal ended a call of the last one that used it: what that has on the server is still to be left.
             _owing.append((engine, runtime))
         elif runtime is not None:
