@@ -23,6 +23,8 @@ MAKEFLAGS += --no-print-directory
 
 PY := .venv/bin/python
 export PYTHON MAKECMDGOALS
+# Some images set it, and each of the commands that the tests start would compile all of pawl anew.
+unexport PYTHONDONTWRITEBYTECODE
 # More for the program that a target runs: make test ARGS="-k fence"
 ARGS ?=
 

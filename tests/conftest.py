@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from pawl.testing.servers import EVERY_FLAVOUR, FLAVOURS, Flavour, Server, available
+from tests.slow import slow_cases
 
 pytest_plugins = ["tests.plugins.leaks", "tests.plugins.skips"]
 
@@ -27,8 +28,11 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave the second flavour of most tests to the full run: what they test is the client."""
+    """Leave the second flavour of most tests to the full run: what they test is the client; and what slow.txt names."""
+    listed = slow_cases()
     for item in items:
+        if item.nodeid in listed:
+            item.add_marker(pytest.mark.slow)
         flavours = [
             v
             for v in getattr(getattr(item, "callspec", None), "params", {}).values()

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.slow import slow_cases
+
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "pawl"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -306,3 +308,11 @@ def test_a_skip_that_is_not_allowed_fails(tmp_path: Path, allowed: str, code: in
     file.write_text(f"# a comment\n{allowed}", encoding="utf-8")
     done = pytest_on(tmp_path, SKIPPING, f"--allowed-skips={file}")
     assert done.returncode == code, done.stdout + done.stderr
+
+
+def test_what_is_left_to_the_full_run_is_there() -> None:
+    """A case whose test was renamed would run always, and nobody would know why."""
+    for case in sorted(slow_cases()):
+        path, _, name = case.partition("::")
+        function = name.partition("[")[0].rpartition("::")[2]
+        assert f"def {function}(" in (ROOT / path).read_text(encoding="utf-8"), case

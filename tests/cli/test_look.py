@@ -189,7 +189,8 @@ def test_what_a_command_is_given_goes_before_what_stands_before_it(pawl: Pawl) -
 
 
 def test_messages_are_in_words_of_the_command(pawl: Pawl) -> None:
-    code, _, err = pawl.run("ls", "--url", "redis://127.0.0.1:1")
+    impatient = environment(PAWL_URL="redis://127.0.0.1:1", PAWL_UNAVAILABLE_AFTER="1")
+    code, _, err = Command(["ls"], impatient).end()
     assert code == 69
     assert "sessions" not in err
     assert "unavailable_after" not in err
@@ -329,7 +330,8 @@ def test_watch_of_another_kind_tells_its_end(pawl: Pawl, client: library.Client)
     "verb", [("watch", "--interval", "0.05", "job"), ("top", "--json", "--interval", "0.05")]
 )
 def test_the_server_is_killed_in_the_middle(pawl_alone: Pawl, verb: tuple[str, ...]) -> None:
-    command = pawl_alone.start(*verb)
+    command = Command(verb, environment(PAWL_URL=pawl_alone.server.url, PAWL_UNAVAILABLE_AFTER="2"))
+    pawl_alone.commands.append(command)
     command.line()
     pawl_alone.server.kill()
     code, _, err = command.end(40)

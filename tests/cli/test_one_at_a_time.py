@@ -14,7 +14,8 @@ from tests.cli.conftest import PAWL, Command, Pawl, default_signals, environment
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs flock, process groups and signals")
 
-# Takes the witness for as long as it lives; 9 when another command has it. It does not end at TERM.
+# Takes the witness for as long as it lives; 9 when another command has it. It does not end at TERM. Only the first one
+# stays: who is elected after an outage may be the one that led before, and the other one waits for its end.
 WITNESS = """
 import fcntl, os, signal, sys, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -23,8 +24,10 @@ try:
     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 except BlockingIOError:
     sys.exit(9)
+first = os.fstat(file).st_size == 0
+os.write(file, b"x")
 print("in", flush=True)
-time.sleep(float(sys.argv[2]))
+time.sleep(float(sys.argv[2]) if first else 0)
 """
 
 
