@@ -143,7 +143,7 @@ MUTANTS: dict[str, tuple[str, str]] = {
         "        if hopeless(mode, beside, state) then\n",
         "        if false then\n",
     ),
-    "who can never be served is not told": ("    tell(one.channel, one.token, 0, 0)\n", ""),
+    "who can never be served is not told": ("    tell(one.channel, one.token, 0, 1)\n", ""),
     "a change of the limit serves nobody": (
         "local found = plan(state)\nkeep_limit",
         "local found = {drop = {}, grants = {}, refused = {}}\nkeep_limit",

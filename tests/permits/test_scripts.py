@@ -101,7 +101,7 @@ def test_whoever_can_never_be_served_is_taken_out_and_told(rig: PermitRig) -> No
     rig.take(C, "1", permits=4, channel="c")
     rig.mail()
     rig.limit(3, 4)
-    assert rig.mail() == [("b", [B, "0", "0", str(rig.now)])]
+    assert rig.mail() == [("b", [B, "0", "1", str(rig.now)])]
     assert rig.again(B, "4", permits=4) == ("U", "none")
     assert rig.take(B, "4", permits=4) == ("N", "weight", 3, 4)
     rig.give(A, "3", permits=4)

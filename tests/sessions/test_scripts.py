@@ -149,6 +149,7 @@ def test_a_history_keeps_one_entry_for_each_grant_the_one_that_knows_most(node: 
     assert node.state()[HISTORY] == (LIFE, {kept(8, "held", since=-5): 8})
 
 
-def test_a_waiter_is_told_to_look(node: Node) -> None:
-    assert node.run("tell", [SESSIONS], "ch", "tok") == ["T"]
-    assert node.mail == [("ch", "tok 0 0 0")]
+@pytest.mark.parametrize("kind", [0, 1])
+def test_a_message_ends_a_lease_or_wakes_a_waiter(node: Node, kind: int) -> None:
+    assert node.run("tell", [SESSIONS], "ch", "tok", kind) == ["T"]
+    assert node.mail == [("ch", f"tok 0 {kind} 0")]

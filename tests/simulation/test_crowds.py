@@ -8,12 +8,16 @@ import pytest
 
 from pawl.core.handover import Place, Turn
 from pawl.core.schedule import Schedule
+from pawl.primitives.session import SessionKeys
 from pawl.testing.sim import Plan, run, simulate
 from pawl.testing.sim.command import story
-from pawl.testing.sim.crowd import draw_crowd
+from pawl.testing.sim.crowd import draw_crowd, draw_tangle
 from pawl.testing.sim.simulation import quiet
 
 SEEDS = 120
+
+TANGLES = range(217, 229)
+"""Among them is a plan in which a waiter that is being refused is granted the name at the same time."""
 
 
 def test_no_crowd_breaks_a_promise() -> None:
@@ -63,4 +67,20 @@ def test_a_wait_that_leaves_no_time_for_other_renewals_is_noticed(monkeypatch: p
 
     monkeypatch.setattr(Schedule, "first_need", never)
     report = simulate(range(SEEDS), drawn=draw_crowd, smallest=False, most_findings=1)
+    assert [finding for finding in report.findings if "lone:" in finding.result.violation]
+
+
+@pytest.mark.parametrize("seeds", [TANGLES, pytest.param(range(400), marks=pytest.mark.slow)])
+def test_no_lease_is_lost_to_a_deadlock_nearby(seeds: range) -> None:
+    """Workers take locks of every kind in any order: many are refused at once, and each refusal serves others."""
+    report = simulate(seeds, drawn=draw_tangle)
+    for finding in report.findings:
+        print(story(finding.result.trace, 60))
+        pytest.fail(f"tangle {finding.seed}: {finding.result.violation}\n{finding.smallest.to_json()}")
+    assert report.counts["circle found"] >= 5 * len(seeds)
+
+
+def test_a_wake_up_that_ends_a_lease_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SessionKeys, "wake", SessionKeys.tell)
+    report = simulate(TANGLES, drawn=draw_tangle, smallest=False, most_findings=1)
     assert [finding for finding in report.findings if "lone:" in finding.result.violation]

@@ -119,7 +119,7 @@ class Wakeup(NamedTuple):
 
     @property
     def is_notice(self) -> bool:
-        """True: it tells an owner that its token is over. A gate may say 0 in one of the two, never in both."""
+        """True: it reports to an owner that its token is over. Every other message has 0 in one of the two at most."""
         return self.fence == 0 and self.expires_ms == 0
 
 

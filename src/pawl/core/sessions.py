@@ -93,7 +93,11 @@ class SessionCalls(Protocol):
         ...
 
     def tell(self, channel: str, token: str) -> Call:
-        """Wake a waiter of this client."""
+        """Report to a client that the lease of a token is over."""
+        ...
+
+    def wake(self, channel: str, token: str) -> Call:
+        """Wake a waiter, which may hold the name by then."""
         ...
 
     def take(self, tag: str, life_ms: int) -> Call:
@@ -406,7 +410,7 @@ class Book:
         if isinstance(wait.target, Sleeper):
             wait.target.parker.unpark()
         elif wait.channel:
-            call = self.setup.calls.tell(wait.channel, wait.target.token)
+            call = self.setup.calls.wake(wait.channel, wait.target.token)
             # Lost or not: it looks around by itself within a third of its ticket's life.
             await self._engine.runtime.call_many([call], _LEAST_PATIENCE)
 

@@ -157,12 +157,13 @@ local function tell(channel, token, fence, expiry_ms)
   end
 end
 
--- Carries out a plan, but for who goes: those that can never be served are told so; the others hold. A hand-off changes
+-- Carries out a plan, but for who goes: those that can never be served are woken (by no expiry of 0, which ends a lease);
+-- the others hold. A hand-off changes
 -- the role of a lease, never its expiry: the holder's expiry is the ticket's. Its first write is HSET, which a server
 -- without memory refuses. Returns what is left in HOLDS of holders that the server forgot with the set.
 local function settle(state, found, fence, own)
   for _, one in ipairs(found.refused) do
-    tell(one.channel, one.token, 0, 0)
+    tell(one.channel, one.token, 0, 1)
   end
   local grants, stale, granted = found.grants, {}, {}
   if #grants == 0 then

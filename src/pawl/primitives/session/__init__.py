@@ -66,8 +66,12 @@ class SessionKeys:
         return Call(for_several(_READ, len(sessions)), _pack(*[self._prefix + one for one in sessions]))
 
     def tell(self, channel: str, token: str) -> Call:
-        """Wake a waiter; see ``tell.lua``."""
-        return Call(_TELL, self._sessions + _pack(channel, token))
+        """Report to a client that the lease of a token is over; see ``tell.lua``."""
+        return Call(_TELL, self._sessions + _pack(channel, token, 0))
+
+    def wake(self, channel: str, token: str) -> Call:
+        """Wake a waiter, whatever it is by then; see ``tell.lua``."""
+        return Call(_TELL, self._sessions + _pack(channel, token, 1))
 
     def take(self, tag: str, life_ms: int) -> Call:
         """Note that a token was taken from its holder; see ``take.lua``."""

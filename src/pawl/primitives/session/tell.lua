@@ -1,7 +1,8 @@
--- Wakes one waiter of this client: it looks around and asks again.
+-- Sends a client a message about a token: that its lease is over, or that its waiter is to check and ask again.
 -- keys: sessions
--- args: channel, token, rid
+-- args: channel, token, kind (0: its lease is over, 1: ask again), rid
 -- returns: {'T', rid}
--- invariant: it writes nothing, and its message is a hint only: with a fence of 0 it grants nothing.
-redis.pcall('PUBLISH', ARGV[1], ARGV[2] .. ' 0 0 0')
+-- invariant: it writes nothing, and its message grants nothing, as its fence is 0. Only kind 0 ends a lease: a waiter that
+--   is woken may have been granted the name in the meantime.
+redis.pcall('PUBLISH', ARGV[1], table.concat({ARGV[2], '0', ARGV[3], '0'}, ' '))
 return {'T', RID}

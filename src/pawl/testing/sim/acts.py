@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from pawl.core import election
-from pawl.errors import AcquireTimeout
+from pawl.errors import AcquireTimeout, PawlError
 from pawl.model import Leader
-from pawl.testing.sim.world import Cancelled
+from pawl.testing.sim.world import Cancelled, Violation
 
 if TYPE_CHECKING:
     from pawl.testing.sim.member import Member
@@ -54,6 +54,8 @@ async def inside(member: Member, task: Task, act: str, number: int, lock: Any, l
             raise error
     elif act.startswith("cross:"):
         await _cross(member, task, act, number, lease)
+    elif act.startswith("nest:"):
+        await _nest(member, task, act)
     elif act.startswith("extend:"):
         member._do(task, "extend")
         await lease.extend(float(act[7:]))
@@ -74,6 +76,34 @@ async def _cross(member: Member, task: Task, act: str, number: int, lease: Any) 
     member._granted(task, int(other), inner)
     member.sim.recorder.ended(inner)
     await inner.release()
+
+
+async def _nest(member: Member, task: Task, act: str) -> None:
+    """Take other locks, each inside of the one before, which others do in another order."""
+    _, wanted, seconds = act.split(":")
+    first, _, others = wanted.partition(",")
+    number, permits = map(int, first.split("*"))
+    lock, since = member.locks[number], member.sim.world.now
+    try:
+        if member.sim.plan.locks[number][0] == "semaphore":
+            lease = await lock.acquire(permits, float(seconds))
+        else:
+            lease = await lock.acquire(float(seconds))
+    except AcquireTimeout as stuck:
+        # Nobody holds anything for long: it waits in a deadlock, and no waiter of it was refused.
+        where = f"{member.process.name}/{task.name}"
+        raise Violation(f"{member.sim.world.now:.4f} s: deadlock: {where} waits for lock {number}") from stuck
+    member._granted(task, number, lease, since=since)
+    error: BaseException | None = None
+    try:
+        await member.runtime.pause(0.005)
+        if others:
+            await _nest(member, task, f"nest:{others}:{seconds}")
+    except (Cancelled, PawlError) as caught:
+        error = caught
+    await member._end(task, lease, error, explicit=False)
+    if error is not None:
+        raise error
 
 
 async def _force(member: Member, step: Operation, _: Any) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pawl.testing.sim.campaign import Finding, Report, simulate
-from pawl.testing.sim.crowd import draw_crowd
+from pawl.testing.sim.crowd import draw_crowd, draw_tangle
 from pawl.testing.sim.drawing import draw
 from pawl.testing.sim.jobs import add_to_file, simulate_in_parts
 from pawl.testing.sim.oracle import shown
@@ -93,6 +93,11 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="seeds of another kind: many workers of a client, operators, circles",
     )
+    parser.add_argument(
+        "--tangles",
+        action="store_true",
+        help="seeds of another kind: locks of every kind in any order, and many deadlocks",
+    )
     parser.add_argument("--results", type=Path, help="add the numbers to this file, for a campaign in parts")
     return parser
 
@@ -118,7 +123,7 @@ def main(arguments: Sequence[str]) -> int:
 def _run(given: argparse.Namespace) -> int:
     if given.replay is not None:
         return _one(given.replay)
-    drawn = draw_crowd if given.crowds else draw
+    drawn = draw_crowd if given.crowds else draw_tangle if given.tangles else draw
     if given.seed is not None or given.trace:
         return _one(drawn(given.start if given.seed is None else given.seed))
     shown_at = [time.monotonic()]
@@ -135,7 +140,7 @@ def _run(given: argparse.Namespace) -> int:
         add_to_file(given.results, seeds, report)
     for finding in report.findings:
         _tell(finding)
-    return _sum_up(report, faults=not given.crowds)
+    return _sum_up(report, faults=not (given.crowds or given.tangles))
 
 
 def _sum_up(report: Report, *, faults: bool) -> int:

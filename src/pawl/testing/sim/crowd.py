@@ -13,7 +13,7 @@ from random import Random
 from pawl.testing.sim.drawing import draw
 from pawl.testing.sim.plan import Client, Fault, Operation, Plan
 
-__all__ = ["draw_crowd"]
+__all__ = ["draw_crowd", "draw_tangle"]
 
 _FORMS: tuple[tuple[str, dict[str, object]], ...] = (
     ("lock", {}),
@@ -26,6 +26,8 @@ _FORMS: tuple[tuple[str, dict[str, object]], ...] = (
 )
 _LONG = 2.5
 """Seconds of a hold of which the session tells."""
+
+_PERMITS = 3
 
 _PATIENT = 8.0
 """Seconds after which a circle must have been found."""
@@ -65,6 +67,52 @@ def draw_crowd(seed: int) -> Plan:
     return replace(
         plain, locks=locks, clients=tuple(clients), faults=lone, tail=0.0, moving_us=0, sessions=0.2
     )
+
+
+def draw_tangle(seed: int) -> Plan:
+    """The plan of a seed whose workers take locks of every kind in any order, one inside the other.
+
+    Waiters that wait for each other are refused one after the other, and each refusal serves others, among them some
+    that are about to be refused as well.
+
+    Args:
+        seed: The seed.
+    """
+    rng = Random(f"tangle of {seed}")  # noqa: S311 - repeatable, on purpose
+    locks: list[tuple[str, str, dict[str, object]]] = []
+    # Each worker takes the names of one group. Those of all groups are looked at, and refused, together.
+    groups: list[list[list[int]]] = []
+    for group in range(rng.choice((1, 3, 6))):
+        groups.append([])
+        for number in range(rng.choice((3, 4, 5))):
+            kind = rng.choice(("lock", "rwlock", "semaphore"))
+            kinds = ("rwlock_read", "rwlock_write") if kind == "rwlock" else (kind,)
+            options: dict[str, object] = {
+                "ttl": 30.0,
+                **({"permits": _PERMITS} if kind == "semaphore" else {}),
+            }
+            groups[-1].append(list(range(len(locks), len(locks) + len(kinds))))
+            locks += [(one, f"{group}.{number}", options) for one in kinds]
+    clients = tuple(
+        Client(
+            rng.choice(("tasks", "tasks", "threads")), 1.0, deaf=False,
+            workers=tuple(_tangled(rng, group) for group in groups for _ in range(2)),
+        )
+        for _ in range(rng.choice((2, 3)))
+    )  # fmt: skip
+    plain = draw(seed, ["delay"], families=["mutex"], topologies=["single"])
+    return replace(plain, locks=tuple(locks), clients=clients, faults=(), moving_us=0, sessions=0.2)
+
+
+def _tangled(rng: Random, forms: list[list[int]]) -> tuple[Operation, ...]:
+    steps: list[Operation] = []
+    for _ in range(3):
+        first, *others = [rng.choice(one) for one in rng.sample(forms, rng.choice((2, 3)))]
+        inner = ",".join(f"{lock}*{rng.randint(1, _PERMITS)}" for lock in others)
+        body = (f"nest:{inner}:{_PATIENT}",)
+        rest = round(rng.uniform(0, 0.02), 4)
+        steps.append(Operation(first, "acquire", None, 0.0, body, "block", rest, rng.randint(1, _PERMITS)))
+    return tuple(steps)
 
 
 def _worker(rng: Random) -> tuple[Operation, ...]:

@@ -44,7 +44,7 @@ _NEVER = (ScriptError, WrongKey, ConfigurationError, DeadlockDetected)
 
 def _crosses(step: Operation) -> bool:
     """Whether a step may wait in a circle."""
-    return any(act.startswith("cross:") for act in step.body)
+    return any(act.startswith(("cross:", "nest:")) for act in step.body)
 
 
 class _Unit:

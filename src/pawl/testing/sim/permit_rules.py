@@ -325,7 +325,7 @@ def _messages(before: PermitState, after: PermitState, run: PermitRun, mail: Mai
         token: (before.queue[token].channel, after.fences.get(token, 0), after.holders[token][1], after.now)
         for token in new
     }
-    refused = {token for token, (_, *words) in told.items() if words[:2] == [0, 0]}
+    refused = {token for token, (_, *words) in told.items() if words[:2] == [0, 1]}
     limit = run.limit and (after.limit or run.limit)
     live = before.live(but=run.leaving)
     gone = {token for token in live if token not in after.queue and token not in after.holders}

@@ -86,7 +86,8 @@ class Operation:
         timeout: Seconds to wait; None for ever.
         hold: Seconds of the body.
         body: What the body does besides: ``extend:<ttl>``, ``again`` (re-entry), ``downgrade``, ``upgrade``, ``blind``
-            (it does not look at the lease until its end), ``cross:<lock>:<seconds>`` (it takes another lock inside).
+            (it does not look at the lease until its end), ``cross:<lock>:<seconds>`` (it takes another lock inside),
+            ``nest:<lock>*<permits>,<lock>*<permits>:<seconds>`` (it takes others, each inside of the one before).
         end: ``release``, ``block`` (the end of a ``with``), ``drop`` (the lease is garbage) or ``pass_on`` (detached,
             then adopted by whoever comes first).
         rest: Seconds before the next step.
