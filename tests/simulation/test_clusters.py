@@ -28,6 +28,13 @@ def _plan(seed: int, *faults: str, families: tuple[str, ...] = ()) -> Plan:
     return draw(seed, faults, families=families, topologies=("cluster",))
 
 
+@pytest.mark.parametrize("seeds", [range(40), pytest.param(range(600), marks=pytest.mark.slow)])
+def test_a_release_is_retried_until_its_slot_has_arrived(seeds: range) -> None:
+    """Also of a lease that lives shorter than its slot is on its way; the judge of the runs asks for it."""
+    plans = [_plan(seed, "slot_half") for seed in seeds]
+    assert _said(plans)["TRYAGAIN"] > 10 * len(seeds)
+
+
 def _said(plans: list[Plan]) -> Counter[str]:
     """How often the nodes said what, in runs that break nothing."""
     said: Counter[str] = Counter()

@@ -170,6 +170,35 @@ def test_a_slot_on_its_way_is_waited_for(cluster: ClusterGroup, colour: Colour) 
     second.release()
 
 
+@pytest.mark.parametrize("kind", ["lock", "rwlock", "semaphore"])
+def test_a_release_waits_for_a_slot_on_its_way(cluster: ClusterGroup, colour: Colour, kind: str) -> None:
+    """Also for longer than the lease lives, as one does that was handed off there: its owner was done in time."""
+    client, name = colour.connect(cluster.url).raw, f"{kind} on its way"
+    options = {"ttl": 0.4, "renew": False}
+    lock = {
+        "lock": lambda: client.lock(name, **options),
+        "rwlock": lambda: client.rwlock(name, **options).write,
+        "semaphore": lambda: client.semaphore(name, permits=2, **options),
+    }[kind]()
+    slot = cluster.slot_of(key(name))
+    source = cluster.owner(slot)
+    target = next(node for node in cluster.nodes if node is not source)
+    lease = colour.run(lock.acquire)
+    cluster.begin_move(slot, source, target)
+    try:
+        releasing = in_thread(lambda: colour.run(lease.release))
+        time.sleep(0.6)
+        assert not releasing.done()
+        cluster.move_keys(slot, source, target)
+    finally:
+        cluster.end_move(slot, source, target)
+    releasing.result(10.0)
+    with pytest.raises(pawl.NotHeld):
+        colour.run(lease.release)
+    again = colour.run(lambda: lock.acquire(timeout=5.0))
+    colour.run(again.release)
+
+
 def test_an_asked_node_runs_a_script_it_never_saw(cluster: ClusterGroup, colour: Colour) -> None:
     """ASK: ASKING and the script in one go, on a node that does not know it yet."""
     client = colour.connect(cluster.url)

@@ -270,13 +270,13 @@ class Slots:
         group.begin_move(slot, source, target)
         way = ("at once", "late", "half-way", "late and half-way")[number % 4]
         if "late" in way:
-            time.sleep(draw.uniform(0.1, 0.6))
+            time.sleep(draw.uniform(0.5, 1.5))
         if "half-way" in way:
             keys: Any = source.command("CLUSTER", "GETKEYSINSLOT", slot, 100)
             some = [key for key in texts(keys) if draw.random() < 0.5]
             if some:
                 source.command("MIGRATE", "127.0.0.1", target.port, "", 0, 5000, "KEYS", *some)
-            time.sleep(draw.uniform(0.05, 0.3))
+            time.sleep(draw.uniform(0.5, 1.5))
         group.move_keys(slot, source, target)
         time.sleep(draw.choice((0.0, 0.05)))
         group.end_move(slot, source, target)

@@ -17,7 +17,7 @@ from pawl.core.lease import BaseLease
 from pawl.core.names import WIRE_VERSION
 from pawl.core.quick import end, give_back, hand_on
 from pawl.core.runs import disband
-from pawl.core.runtime import Call, Fault, Reply
+from pawl.core.runtime import Call, Fault, FaultKind, Reply
 from pawl.core.tenure import Tenure, loss_from
 from pawl.core.underway import refuse
 from pawl.core.validity import to_ms, valid_until
@@ -180,13 +180,11 @@ async def leave(engine: Engine, tenure: Tenure, answer: Reply | Fault | None = N
         tenure: What is given back.
         answer: What became of the first try, where it was made already.
     """
-    runtime, options = engine.runtime, tenure.options
-    close_ms = tenure.close_ms(runtime.now()) if options.min_hold else 0
+    began, options = engine.runtime.now(), tenure.options
+    close_ms = tenure.close_ms(began) if options.min_hold else 0
     unanswered = False
     claim: Claim | None = None
     attempt = 0
-    # The first try was sent, or at least began, within the lease: later ones only while it would live.
-    until = max(tenure.valid_until, runtime.now() + options.request_timeout)
     try:
         while True:
             if tenure.left:
@@ -198,19 +196,15 @@ async def leave(engine: Engine, tenure: Tenure, answer: Reply | Fault | None = N
                     tomb_ms = TOMB_MS if unanswered or tenure.unanswered else 0
                     call = leave_call(engine, tenure, tomb_ms, close_ms)
                     answer = await ask_to_leave(engine, tenure, call)
-                reply = answer
-                return (
-                    Release.RELEASED
-                    if reply[0] == b"R"
-                    else _not_ours(engine, tenure, reply, unanswered=unanswered)
-                )
+                if answer[0] == b"R":
+                    return Release.RELEASED
+                return _not_ours(engine, tenure, answer, unanswered=unanswered, again=claim is not None)
             except Fault as fault:
                 answer = None
                 unanswered |= fault.maybe_applied
                 claim = claim or Claim(tenure.token)
-                pause = bear(
-                    engine, fault, tenure.options, claim, until, attempt, "release", tenure.primitive.name
-                )
+                until = _until(tenure, began, fault)
+                pause = bear(engine, fault, options, claim, until, attempt, "release", tenure.primitive.name)
             await rest(engine, pause, tenure.primitive.name, "release")
             attempt += 1
     except PawlError as error:
@@ -219,6 +213,15 @@ async def leave(engine: Engine, tenure: Tenure, answer: Reply | Fault | None = N
         # Cancelled or interrupted: the leave goes on without its caller.
         engine.depart_from(tenure, barred=True)
         raise
+
+
+def _until(tenure: Tenure, began: float, fault: Fault) -> float:
+    """Until when to try a release again: while the lease would live, and in any case for as long as one request."""
+    # A server that is not ready answers, and takes a little later what it refuses while the slot moves. A lease that
+    # was handed off there may be shorter: it lives as long as its ticket.
+    patient = fault.kind is FaultKind.NOT_READY
+    least = tenure.options.unavailable_after if patient else tenure.options.request_timeout
+    return max(tenure.valid_until, began + least)
 
 
 def _unknown(engine: Engine, tenure: Tenure, error: Exception) -> Release:
@@ -232,7 +235,10 @@ def _unknown(engine: Engine, tenure: Tenure, error: Exception) -> Release:
     return Release.UNKNOWN
 
 
-def _not_ours(engine: Engine, tenure: Tenure, reply: Reply, *, unanswered: bool) -> Release:
+def _not_ours(engine: Engine, tenure: Tenure, reply: Reply, *, unanswered: bool, again: bool) -> Release:
+    if again and not unanswered and engine.runtime.now() >= tenure.valid_until:
+        # It ran out while the server refused to release it: its owner was done in time.
+        return Release.RELEASED
     if unanswered:
         # An earlier copy may have freed it. Before valid_until nobody else could have taken it away.
         return Release.RELEASED if engine.runtime.now() < tenure.valid_until else Release.UNKNOWN

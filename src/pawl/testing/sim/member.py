@@ -232,7 +232,13 @@ class Member:
     def _check_told(self, task: Task, step: Operation, began: float, error: PawlError) -> None:
         """Whoever asks once all has healed, and has the time, does not hear that nobody answers."""
         sim = self.sim
-        patient = (step.timeout or 10.0) >= 5 and "unavailable_after" not in sim.plan.locks[step.lock][2]
+        bears = "unavailable_after" not in sim.plan.locks[step.lock][2]
+        patient = (step.timeout or 10.0) >= 5 and bears
+        released = isinstance(error, BackendUnavailable) and str(error).startswith("release")
+        if released and bears and sim.only_moves:
+            sim.world.fail(
+                f"moves: {self.process.name}/{task.name} was told {error}, and slots moved, no more"
+            )
         if (
             isinstance(error, (BackendReadOnly, BackendUnavailable))
             and task.doing == "acquire"

@@ -18,7 +18,7 @@ from pawl.testing.sim.liveness import GRACE, Liveness
 from pawl.testing.sim.member import Member
 from pawl.testing.sim.network import Network
 from pawl.testing.sim.oracle import Oracle
-from pawl.testing.sim.plan import BY_MESSAGE, MEMORY, Fault, Plan
+from pawl.testing.sim.plan import BY_MESSAGE, MEMORY, MOVES, Fault, Plan
 from pawl.testing.sim.record import Recorder
 from pawl.testing.sim.world import Process, Task, Violation, World
 
@@ -27,6 +27,7 @@ __all__ = ["Result", "Simulation", "quiet", "run"]
 _PATIENCE = 300.0
 _CLOSED_WITHIN = 5.0
 _HEALS_WITHIN = 2.0
+_MOVED = 8.0
 
 
 class Result(NamedTuple):
@@ -63,6 +64,11 @@ class Simulation:
         lone = all(fault.kind == "one_reply" for fault in plan.faults)
         self.oracle: Oracle = Oracle(
             self.world, self.fleet, plan.longest_ttl(), lone=lone and plan.sessions > 0
+        )
+        # Slots on their way, one after the other at worst, arrive within the time for which a server is asked again.
+        self.only_moves: bool = (
+            all(fault.kind in MOVES for fault in plan.faults)
+            and sum(fault.last for fault in plan.faults) < _MOVED
         )
         self.liveness: Liveness = Liveness(self.world, self.fleet, plan.longest_ttl())
         self.liveness.patient = not any(options.get("unavailable_after") for _, _, options in plan.locks)
