@@ -150,6 +150,17 @@ def test_extend_adds_and_reacquire_sets_back(api: Api, theirs: redis.Redis) -> N
     api.run(lock.release())
 
 
+def test_extend_adds_no_more_than_was_asked_for(api: Api, theirs: redis.Redis) -> None:
+    """In whole milliseconds of the server, as a lock of redis-py that adds on the server itself."""
+    lock = api.lock("job", timeout=10.5)
+    api.run(lock.acquire())
+    for more in (10.5, 0.0105, 1.0009) * 20:
+        before = theirs.pttl("job")
+        api.run(lock.extend(more))
+        assert before - 400 + int(more * 1000 + 1e-6) < theirs.pttl("job") <= before + int(more * 1000 + 1e-6)
+    api.run(lock.release())
+
+
 def test_the_name_may_be_bytes_and_the_body_error_is_not_hidden(valkey: Server, theirs: redis.Redis) -> None:
     lock = Lock(theirs, b"job", timeout=10)
 

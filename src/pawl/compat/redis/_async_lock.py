@@ -11,7 +11,7 @@ import redis.asyncio.lock
 import redis.exceptions
 
 import pawl
-from pawl.compat.redis._shared import Clients, LockError, Settings, life_left, seconds, translated
+from pawl.compat.redis._shared import Clients, LockError, Settings, longer, seconds, translated
 
 if TYPE_CHECKING:
     from pawl import AsyncClient, AsyncLease
@@ -131,7 +131,7 @@ class AsyncLock(Settings, redis.asyncio.lock.Lock):
         """
         lease: AsyncLease = self._held("extend", fixed=True)
         more = seconds(additional_time, "additional_time")
-        return await self._set_life(lease, more if replace_ttl else life_left(lease) + more, "extend")
+        return await self._set_life(lease, more if replace_ttl else longer(lease, more), "extend")
 
     async def reacquire(self) -> Literal[True]:
         """Set the remaining life of a lock back to its ``timeout``.

@@ -15,7 +15,7 @@ from pawl.compat.redis._shared import (
     Clients,
     LockError,
     Settings,
-    life_left,
+    longer,
     seconds,
     translated,
 )
@@ -136,7 +136,7 @@ class Lock(Settings, redis.lock.Lock):
         """
         lease: Lease = self._held("extend", fixed=True)
         more = seconds(additional_time, "additional_time")
-        return self._set_life(lease, more if replace_ttl else life_left(lease) + more, "extend")
+        return self._set_life(lease, more if replace_ttl else longer(lease, more), "extend")
 
     def reacquire(self) -> Literal[True]:
         """Set the remaining life of a lock back to its ``timeout``.

@@ -13,7 +13,7 @@ import redis.exceptions as theirs
 
 import pawl
 
-__all__ = ["Clients", "LockError", "LockNotOwnedError", "Settings", "life_left", "seconds", "translated"]
+__all__ = ["Clients", "LockError", "LockNotOwnedError", "Settings", "longer", "seconds", "translated"]
 
 C = TypeVar("C")
 
@@ -110,10 +110,15 @@ def seconds(value: object, what: str) -> float:
     return float(value)
 
 
-def life_left(lease: Any) -> float:
-    """Seconds of the key's life left on the server, at least: validity ends 1 % of the TTL and 2 ms before it."""
+def longer(lease: Any, more: float) -> float:
+    """The life in seconds that a lease has once ``more`` is added to what is left of its key's.
+
+    Validity ends 1 % of the TTL and 2 ms before the key. In whole milliseconds, rounded down: as with redis-py, which
+    adds on the server, the key never lives longer than its former end and ``more``.
+    """
     left = float(lease.remaining())
-    return left + 0.01 * lease.ttl + 0.002 if left else 0.0
+    life = left + 0.01 * lease.ttl + 0.002 if left else 0.0
+    return (math.floor(life * 1000 + 1e-6) + math.floor(more * 1000 + 1e-6)) / 1000
 
 
 class Settings:
