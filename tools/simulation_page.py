@@ -61,7 +61,7 @@ def page(known: dict[str, Any]) -> str:
     return text
 
 
-_LATER = ("new_threads", "slow", "break", "rolling")
+_LATER = ("new_threads", "slow", "break", "rolling", "all_slow")
 """Faults of several masters that are younger than the stored campaign; they come in with the next one."""
 
 

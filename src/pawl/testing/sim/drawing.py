@@ -76,7 +76,7 @@ def draw(
     locks = draw_locks(rng, family, topology, ttl)
     span = rng.choice((1.0, 3.0, 6.0))
     clients = _clients(rng, locks, span)
-    kinds = _kinds(rng, only, topology)
+    kinds = [kind for kind in _kinds(rng, only, topology) if kind != "all_slow" or ttl >= 1.0] or ["delay"]
     aims = _aims(clients)
     drawn = [
         _fault(rng, rng.choice(kinds), span, len(clients), aims) for _ in range(rng.choice((1, 2, 3, 5)))
@@ -118,6 +118,10 @@ def _of_topology(
     more = [_fault(rng, kind, span, len(plan.clients), aims) for kind in ([] if only else own)]
     if ttl <= 1.0 and not only and rng.random() < 0.4:
         more.append(Fault("rolling", round(rng.random() * span / 4, 4), 0.05))
+    # A generator of its own: what else the seed decides stays as it is.
+    late = Random(f"late masters of {plan.seed}")  # noqa: S311 - repeatable, on purpose
+    if ttl >= 3.0 and late.random() < 0.2 and (not only or "all_slow" in only):
+        more.append(_fault(late, "all_slow", span, len(plan.clients), aims))
     fresh = rng.random() < 0.5
     if fresh or rng.random() < 0.3:
         # Few faults at once: with many, nothing can be said of how long anything takes.
@@ -247,6 +251,8 @@ def _fault(rng: Random, kind: str, span: float, clients: int, aims: Sequence[str
         amount = round(rng.uniform(0.001, 0.5), 4)
     elif kind == "delay":
         amount = rng.choice((10.0, 100.0, 1000.0))
+    elif kind == "all_slow":
+        last, amount = round(60 * last, 4), rng.choice((0.035, 0.075, 0.13))
     elif kind == "slow":
         amount = rng.choice((0.03, 0.1, 0.4))
     elif kind == "break":

@@ -87,7 +87,7 @@ def _note_trouble(sim: Simulation, fault: Fault) -> None:
         sim.liveness.barred(node, fault.last)
     elif fault.kind == "admin_delete":
         sim.liveness.trouble(1.1 * sim.plan.longest_ttl())
-    elif fault.kind != "rolling":
+    elif fault.kind not in ("rolling", "all_slow"):
         sim.liveness.trouble(fault.last, node if fault.kind in _ONE_NODE else None)
 
 
@@ -296,6 +296,17 @@ def _slow(sim: Simulation, fault: Fault, _: list[Any]) -> None:
     sim.world.at(sim.world.now + fault.last, lambda _: setattr(node, "far", far))
 
 
+def _all_slow(sim: Simulation, fault: Fault, _: list[Any]) -> None:
+    """All masters answer later from now on. They do answer: nobody is excused by that."""
+
+    def become(seconds: float) -> None:
+        for number, node in enumerate(sim.fleet.nodes):
+            node.far = (sim.plan.far[number] if sim.plan.far else 0.0) + seconds
+
+    become(fault.amount)
+    sim.world.at(sim.world.now + fault.last, lambda _: become(0.0))
+
+
 def _new_threads(sim: Simulation, fault: Fault, _: list[Any]) -> None:
     """The threads of a client end, and others go on with their work: with no connection of their own yet."""
     for member in sim.members if fault.client is None else [sim.members[fault.client]]:
@@ -396,6 +407,7 @@ _DONE: dict[str, Callable[[Simulation, Fault, list[Any]], None]] = {
     "close": _close,
     "break": _break_off,
     "slow": _slow,
+    "all_slow": _all_slow,
     "new_threads": _new_threads,
     "rolling": _rolling,
     "slot_move": _slot_move,

@@ -56,6 +56,8 @@ class Liveness:
         self._troubles: list[_Trouble] = []
         self._ended: dict[str, dict[object, float]] = {}
         self._closed_until: dict[str, float] = {}
+        self.least: float = 1.0
+        """The shortest ttl in seconds of leases that must be kept."""
         self.patient: bool = True
         """False where somebody bears masters that do not answer for so short a time that a far one takes longer."""
 
@@ -142,12 +144,18 @@ class Liveness:
             self._world.fail(f"unavailable: {where} was told {error} while a majority could answer")
 
     def lost(self, lease: BaseLease, where: str) -> None:
-        """Judge a loss: a lease that is renewed is kept."""
+        """Judge a loss: a lease that is renewed is kept.
+
+        Where single messages take a second now and then, a short lease is as good as without that master meanwhile.
+        """
         tenure = lease._tenure
+        key = tenure.primitive.key
+        # Its votes outlive it by the drift, and until they are taken back.
+        self._closed_until[key] = max(self._closed_until.get(key, 0.0), self._world.now + GRACE)
         if (
             tenure.hold_limit is None
             and self.patient
-            and tenure.ttl >= 1.0
+            and tenure.ttl >= self.least
             and tenure.options.renew
             and self.calm(self._world.now - 1.5 * tenure.ttl - 1.0)
         ):

@@ -76,6 +76,8 @@ class Network:
         swallow: How many replies of a process are to be lost, the next ones.
         muddled: Tokens that were given back by requests that came twice, and of which a reply was lost: the sender
             sees one request and one reply, and cannot tell the first from the second.
+        orderly: Whether a connection brings each request once and in order, so that what comes late comes from one that
+            broke. Several masters rely on that: an undo goes behind the vote on its connection, without a tombstone.
     """
 
     def __init__(self, world: World, base: float, tail: float) -> None:
@@ -89,6 +91,7 @@ class Network:
         self.refused: Callable[[Process, Call], object] = _deaf
         self.muddled: set[str] = set()
         self.swallow: dict[str, int] = {}
+        self.orderly: bool = False
 
     def delay(self) -> float:
         """How long one message takes."""
@@ -211,6 +214,9 @@ class Link:
             self.run = -2
             self.node.links.pop(self.channel, None)
         if network.struck("late_copy", name, request.operation):
+            if network.orderly:
+                self._strand(request, rid)
+                return
             # It is applied, its reply is lost, and it is applied again much later.
             copy = (request, rid, True, request.by_text)
             world.at(world.now + network.random.random() * 15, self._arrive, copy)
@@ -220,6 +226,20 @@ class Link:
             request.doubled = True
             self._depart(request, rid)
         self._depart(request, rid)
+
+    def _strand(self, request: Request, rid: int) -> None:
+        """The connection breaks with a request on its way, which arrives much later."""
+        run, world = self.run, self.network.world
+
+        def arrive(_: object) -> None:
+            node = self.node
+            if node.stalled_until > world.now:
+                world.at(node.stalled_until, arrive)
+            elif node.up and node.run == run:
+                node.execute(self.process.name, request.call, rid, by_text=request.by_text)
+
+        world.at(world.now + self.network.random.random() * 15, arrive)
+        self._break()
 
     def _after(self, delay: float) -> float:
         """When something sent now arrives: never before what was sent earlier."""

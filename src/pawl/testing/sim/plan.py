@@ -39,9 +39,10 @@ CLIENT = ("pause", "suspend", "wall_jump", "kill", "cancel", "close")
 
 CLUSTER = ("slot_move", "slot_half", "shard_failover", "cluster_down")
 
-MASTERS = ("break", "slow", "new_threads", "rolling")
+MASTERS = ("break", "slow", "new_threads", "rolling", "all_slow")
 """What several independent masters have beside: connections that break with the outcome unknown, a slow master, threads
-that end, and a restart of all masters, one after the other and without their data."""
+that end, a restart of all masters, one after the other and without their data, and masters that all answer late from
+one moment on."""
 
 EVERYWHERE: tuple[str, ...] = (*NETWORK, *SERVER, *CLIENT)
 """Every kind of fault that any servers may have."""
