@@ -9,12 +9,13 @@ from typing import Any, cast
 
 import pytest
 
-from pawl.core.ballots import GrantVotes
+from pawl.core.ballots import GrantVotes, MergedVotes, RatifyVotes
 from pawl.core.candidate import _CLOCK_FOR, learn_clock, question_of
 from pawl.core.faults import passes
 from pawl.core.options import LockOptions
 from pawl.core.roster import Life, Lives, Node, Roster
 from pawl.core.runtime import Fault, FaultKind
+from pawl.transport.node import Question
 
 DOWN = Fault(FaultKind.UNREACHABLE, "gone")
 DENIED = Fault(FaultKind.DENIED, "no password")
@@ -110,6 +111,24 @@ def test_a_timeout_follows_the_slowest_node_within_bounds() -> None:
     fixed = Lives(("a",), 60.0, fresh=True, guard=nullcontext(), node_timeout=0.3)
     fixed.took(0, 5.0)
     assert fixed.timeout == 0.3
+    assert fixed.patience == 0.3, "who gives a node's time means it"
+
+
+def test_an_attempt_that_nobody_refused_listens_longer_than_a_node_may_take() -> None:
+    lives = roster().lives
+    assert lives.patience == 1.0
+    lives.took(0, 0.4)
+    assert lives.patience == pytest.approx(1.6)
+    votes = GrantVotes(3, None, lives.patience)
+    votes.add(0, Fault(FaultKind.UNREACHABLE, "gone"))
+    assert votes.patience() == pytest.approx(1.6), "it may be won with the two others"
+    votes.add(1, [b"B", b"1", 100, 0, b"somebody", 0])
+    assert not votes.patience(), "a split vote is given up in time, so that others get on"
+    question = Question(RatifyVotes(3, 2, 0.7), 3, 10.0, 0.1)
+    assert question.listen_on()
+    assert question.deadline == pytest.approx(10.7)
+    assert not question.listen_on(), "once"
+    assert not Question(MergedVotes(3), 3, 10.0, 0.1).listen_on(), "a release is repeated"
 
 
 def test_one_server_under_two_addresses_has_one_vote() -> None:

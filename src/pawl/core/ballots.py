@@ -50,6 +50,7 @@ class GrantVotes:
     Args:
         nodes: How many nodes there are.
         plain: What a node means that says yes and no more: it granted what it was asked for; None: none may.
+        patience: Seconds for which to listen while nobody refused.
 
     Attributes:
         nodes: How many nodes there are.
@@ -60,9 +61,11 @@ class GrantVotes:
         left_ms: How long each of them lives at least.
     """
 
-    __slots__ = ("_plain", "_same", "fence", "granted", "left_ms", "needed", "nodes", "outcomes", "refused")
+    __slots__ = (
+        "_patience", "_plain", "_same", "fence", "granted", "left_ms", "needed", "nodes", "outcomes", "refused"
+    )  # fmt: skip
 
-    def __init__(self, nodes: int, plain: Reply | None = None) -> None:
+    def __init__(self, nodes: int, plain: Reply | None = None, patience: float = 0.0) -> None:
         self.nodes: int = nodes
         self.needed: int = nodes // 2 + 1
         self.outcomes: list[Reply | Fault | None] = [None] * nodes
@@ -72,6 +75,7 @@ class GrantVotes:
         self.left_ms: int = 0
         self._same = 0
         self._plain = plain
+        self._patience = patience
 
     def add(self, index: int, outcome: Reply | Fault) -> bool:
         """Decided by a majority of yes, or when so many said no that none can come."""
@@ -95,6 +99,10 @@ class GrantVotes:
         """Kept for the record."""
         bare = type(outcome) is list and outcome[0] == b"H" and len(outcome) == _BARE
         self.outcomes[index] = self._meant(outcome) if bare else outcome
+
+    def patience(self) -> float:
+        """A split vote is given up in its time, so that the others get on; slow nodes are listened to."""
+        return 0.0 if self.held else self._patience
 
     def _meant(self, bare: Reply | Fault) -> Reply:
         if self._plain is None:
@@ -164,6 +172,7 @@ class RatifyVotes:
 
     nodes: int
     needed: int
+    listens: float = 0.0
     held: int = 0
     refused: int = 0
     failed: int = 0
@@ -179,6 +188,10 @@ class RatifyVotes:
 
     def late(self, index: int, outcome: Reply | Fault) -> None:
         """Nothing depends on it."""
+
+    def patience(self) -> float:
+        """The name is the candidate's already."""
+        return self.listens
 
     @property
     def lacking(self) -> bool:
@@ -241,6 +254,10 @@ class Duty:
         self.calls[index] = self._again()
         self._owed(self)
 
+    def patience(self) -> float:
+        """It is repeated."""
+        return 0.0
+
     def reply(self) -> Reply:
         """Nothing is made of the answers."""
         return [b"N", b"", 0]
@@ -289,6 +306,10 @@ class MergedVotes:
 
     def late(self, index: int, outcome: Reply | Fault) -> None:
         """Nothing depends on it."""
+
+    def patience(self) -> float:
+        """It can be repeated."""
+        return 0.0
 
     def _like(self, status: bytes) -> list[Reply]:
         return [o for o in self.outcomes if isinstance(o, list) and o[0] == status]

@@ -9,7 +9,7 @@ once: a dead server costs microseconds. How long one would wait is ``unavailable
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from pawl.core.backoff import full_jitter
 from pawl.core.faults import to_error
@@ -19,6 +19,7 @@ from pawl.errors import BackendUnavailable, QuorumNotReached
 
 if TYPE_CHECKING:
     from pawl.core.engine import Engine
+    from pawl.core.quorum import QuorumRuntime
     from pawl.core.runtime import Call
 
 __all__ = ["Breaker", "is_outage"]
@@ -78,7 +79,9 @@ class Breaker:
         if runtime.now() < self.due:
             return
         # Another way than `call`: an answer that is an error of the server is an answer too.
-        outcome = (await runtime.call_many([self.probe], min(_PATIENCE, most)))[0]
+        # Far masters have their time to answer, or they would be away for ever.
+        patience = _PATIENCE if engine.quorum is None else cast("QuorumRuntime", runtime).patience
+        outcome = (await runtime.call_many([self.probe], min(patience, most)))[0]
         if not isinstance(outcome, Fault) or not isinstance(to_error(outcome, None, ""), BackendUnavailable):
             engine.mended(self)
             return
@@ -87,13 +90,15 @@ class Breaker:
         self.due = runtime.now() + _LEAST_PAUSE + pause
 
 
-def is_outage(error: BaseException) -> bool:
-    """Whether several masters could not have granted anything, with or without other candidates."""
+def is_outage(error: BaseException, *, late: bool) -> bool:
+    """Whether several masters could not have granted anything, with or without other candidates.
+
+    Args:
+        error: What the caller was told.
+        late: Whether the masters had their time to answer; False where the caller's own ended before.
+    """
     if not isinstance(error, QuorumNotReached):
         return False
-    gone = [
-        word
-        for word in error.outcomes.values()
-        if not word.startswith(("granted", "held by", "given up", "no answer yet"))
-    ]
+    there = ("granted", "held by", "given up", "no answer yet", *(() if late else ("unanswered",)))
+    gone = [word for word in error.outcomes.values() if not word.startswith(there)]
     return len(gone) > len(error.outcomes) - majority(len(error.outcomes))

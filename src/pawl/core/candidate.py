@@ -30,6 +30,7 @@ __all__ = [
     "learn_clock",
     "leave_call",
     "leave_votes",
+    "patience_until",
     "question_of",
     "validity_of",
     "word_of",
@@ -54,6 +55,14 @@ def question_of(
     hint = int(sent_at * 1e6 + ahead + _AHEAD_US) if ahead else 0
     clock = not ahead or sent_at - nodes.ahead_at > _CLOCK_FOR
     return primitive.grant(token, options.life_ms, options.block, hint, clock=clock, wait=wait)
+
+
+def patience_until(nodes: QuorumRuntime, now: float, until: float | None) -> float:
+    """For how long an attempt that begins now may listen: a caller's time is kept within one node's."""
+    patience = nodes.patience
+    if until is None or now + patience <= until:
+        return patience
+    return min(patience, max(0.0, until - now) + nodes.node_timeout)
 
 
 def learn_clock(nodes: QuorumRuntime, votes: GrantVotes, sent_at: float) -> None:

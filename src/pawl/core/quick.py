@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from pawl.core.ballots import GrantVotes
-from pawl.core.candidate import Granted, is_open, leave_votes, question_of
+from pawl.core.candidate import Granted, is_open, leave_votes, patience_until, question_of
 from pawl.core.claim import Claim, patience
 from pawl.core.handover import Place, Turn
 from pawl.core.runs import disperse, pass_on
@@ -68,7 +68,7 @@ def ask(
         return None
     options = tenure.options
     if engine.quorum is not None:
-        return _ask_all(engine, tenure, cast("QuorumLine", line), sent_at)
+        return _ask_all(engine, tenure, cast("QuorumLine", line), sent_at, until)
     call = tenure.primitive.acquire(
         tenure.token, options.life_ms, options.ticket_ms,
         wait=True, block=options.block, channel=line.channel, max_waiters=options.max_waiters,
@@ -76,11 +76,14 @@ def ask(
     return line.ask(call, options.request_timeout if until is None else patience(sent_at, options, until))
 
 
-def _ask_all(engine: Engine, tenure: Tenure, line: QuorumLine, sent_at: float) -> Reply | Awaitable[Reply]:
+def _ask_all(
+    engine: Engine, tenure: Tenure, line: QuorumLine, sent_at: float, until: float | None
+) -> Reply | Awaitable[Reply]:
     nodes = cast("QuorumRuntime", engine.runtime)
     primitive = cast("QuorumPrimitive", tenure.primitive)
     call = question_of(nodes, primitive, tenure.token, tenure.options, sent_at, wait=True)
-    return line.vote(call, GrantVotes(len(nodes.nodes), call.plain), nodes.node_timeout)
+    votes = GrantVotes(len(nodes.nodes), call.plain, patience_until(nodes, sent_at, until))
+    return line.vote(call, votes, nodes.node_timeout)
 
 
 def settle(

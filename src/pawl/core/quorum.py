@@ -70,6 +70,10 @@ class Ballot(Protocol):
         """Take note of an answer that came after the decision, or of one that will not come."""
         ...
 
+    def patience(self) -> float:
+        """Seconds from the question on for which it is worth listening, if its time is up and it is not decided."""
+        ...
+
     def reply(self) -> Reply:
         """What the votes come to, as one reply. Raises ``Fault`` if it is not known."""
         ...
@@ -123,6 +127,11 @@ class QuorumRuntime(Protocol):
     @property
     def node_timeout(self) -> float:
         """Seconds that one node may take to answer now."""
+        ...
+
+    @property
+    def patience(self) -> float:
+        """Seconds for which an attempt listens that nobody refused, and that has no majority yet."""
         ...
 
     async def meet(self, timeout: float) -> None:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, cast
 from pawl.core.backoff import full_jitter
 from pawl.core.ballots import Duty, GrantVotes, LeaveVotes, RatifyVotes, may_hold
 from pawl.core.bearing import rest
-from pawl.core.candidate import barred, granted, learn_clock, question_of, word_of
+from pawl.core.candidate import barred, granted, learn_clock, patience_until, question_of, word_of
 from pawl.core.claim import TOMB_MS, check_stop
 from pawl.core.duties import duty_of
 from pawl.core.faults import passes, to_error
@@ -56,6 +56,12 @@ connections had ended while nobody used them."""
 
 _MEETING = 2.0
 """Seconds within which the first caller of a client expects a majority to greet it."""
+
+_AT_ONCE = 2.0
+"""Seconds after which a caller who does not wait makes no further attempt."""
+
+_MOMENT = 0.1
+"""Seconds for a node to be connected again, at most, before a caller who does not wait makes another attempt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,7 +181,7 @@ async def win(
         until = None
     if claim.old is not None:
         await _leave_old(engine, primitive, claim, claim.old)
-    attempt = _Attempt(engine, primitive, options, claim, wait=wait)
+    attempt = _Attempt(engine, primitive, options, claim, until, wait=wait)
     tries = 0
     while True:
         if claim.answer is None:
@@ -213,14 +219,23 @@ class _Attempt:
     """The tries of one acquisition."""
 
     def __init__(
-        self, engine: Engine, primitive: QuorumPrimitive, options: LockOptions, claim: Claim, *, wait: bool
+        self,
+        engine: Engine,
+        primitive: QuorumPrimitive,
+        options: LockOptions,
+        claim: Claim,
+        until: float | None,
+        *,
+        wait: bool,
     ) -> None:
         self.engine = engine
         self.nodes: QuorumRuntime = cast("QuorumRuntime", engine.runtime)
         self.primitive = primitive
         self.options = options
         self.claim = claim
+        self.until = until
         self.wait = wait
+        self.began = engine.runtime.now()
         self.settings: RedlockOptions = engine.quorum or RedlockOptions()
         self.votes = self.asked = GrantVotes(len(self.nodes.nodes))
         self.undo: Duty | None = None
@@ -236,18 +251,17 @@ class _Attempt:
         claim.sent = True
         sent_at = runtime.now()
         call = question_of(self.nodes, self.primitive, claim.token, self.options, sent_at, wait=self.wait)
-        self.votes = votes = GrantVotes(count, call.plain)
-        budget = self.nodes.node_timeout
-        await self.nodes.ask([([call] * count, votes)], budget)
-        return await self._judge(sent_at, budget)
+        self.votes = votes = GrantVotes(count, call.plain, patience_until(self.nodes, sent_at, self.until))
+        await self.nodes.ask([([call] * count, votes)], self.nodes.node_timeout)
+        return await self._judge(sent_at)
 
     async def resume(self, reply: Reply, sent_at: float) -> Grant | None:
         """The rest of a try whose question was asked already, by the straight way."""
         self.votes = reply[-1]
         self.claim.sent = True
-        return await self._judge(sent_at, self.nodes.node_timeout)
+        return await self._judge(sent_at)
 
-    async def _judge(self, sent_at: float, budget: float) -> Grant | None:
+    async def _judge(self, sent_at: float) -> Grant | None:
         runtime, votes = self.engine.runtime, self.votes
         learn_clock(self.nodes, votes, sent_at)
         written: RatifyVotes | None = None
@@ -256,7 +270,7 @@ class _Attempt:
             left_ms = votes.left_ms - self.options.delay_ms
             valid = self.settings.valid_until(sent_at, left_ms, self.options.ttl_ms)
             if valid > runtime.now() and not votes.agreed:
-                written = await self._ratify(votes.fence, self.options.block, budget)
+                written = await self._ratify(votes.fence, self.options.block)
             self.late = valid <= runtime.now()
             if not self.late and (written is None or written.held >= written.needed):
                 kept = granted(self.engine, votes, valid, self.options.ttl_ms)
@@ -269,10 +283,12 @@ class _Attempt:
         self._take_back()
         return None
 
-    async def _ratify(self, fence: int, block: int, budget: float) -> RatifyVotes:
+    async def _ratify(self, fence: int, block: int) -> RatifyVotes:
         call = self.primitive.ratify(self.claim.token, fence, block)
-        votes = RatifyVotes(self.votes.nodes, self.votes.needed)
-        await self.nodes.ask([([call if may_hold(o) else None for o in self.votes.outcomes], votes)], budget)
+        patience = patience_until(self.nodes, self.engine.runtime.now(), self.until)
+        votes = RatifyVotes(self.votes.nodes, self.votes.needed, patience)
+        calls = [call if may_hold(outcome) else None for outcome in self.votes.outcomes]
+        await self.nodes.ask([(calls, votes)], self.nodes.node_timeout)
         return votes
 
     def _take_back(self) -> None:
@@ -321,9 +337,10 @@ class _Attempt:
     def _pause_at_once(self, tries: int, pause: float) -> float | None:
         """The same for a caller who does not wait, where it is not sure that somebody else has the name."""
         votes = self.votes
-        if tries >= _TRIES_AT_ONCE or votes.held >= votes.needed:
+        late = self.engine.runtime.now() > self.began + _AT_ONCE
+        if late or tries >= _TRIES_AT_ONCE or votes.held >= votes.needed:
             return None
-        return max(pause, self.nodes.node_timeout) if votes.failed else pause
+        return max(pause, min(self.nodes.node_timeout, _MOMENT)) if votes.failed else pause
 
     def _refused_for_good(self) -> Fault | None:
         return self.votes.refused_for_good(passes)
@@ -350,6 +367,7 @@ class _Attempt:
             error.add_note(told)
             raise error
         if self.lacking or not votes.held:
+            self.claim.failing_since = self.failing_since
             given = sum(word == "granted" for word in words.values())
             text = (
                 f"acquire {name!r}: {given} of {votes.nodes} nodes gave their vote, "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from pawl.core.breaker import is_outage
 from pawl.core.claim import ENDLESS, TOMB_MS
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pawl.core.engine import Engine
     from pawl.core.handover import Place
     from pawl.core.operations import Plan
+    from pawl.core.quorum import QuorumRuntime
 
 __all__ = ["give_up", "note_outage", "timed_out"]
 
@@ -60,7 +61,11 @@ def note_outage(
 ) -> None:
     """Nobody need find out anew each time that the server, or a majority of the masters, is gone."""
     if isinstance(error, QuorumNotReached):
-        since = window[0] if plan.options.on_unavailable != "raise" or is_outage(error) else None
+        since: float | None
+        since = began = window[0] if claim.failing_since is None else claim.failing_since
+        late = engine.runtime.now() - began >= cast("QuorumRuntime", engine.runtime).patience
+        if plan.options.on_unavailable == "raise" and not is_outage(error, late=late):
+            since = None
     else:
         since = claim.failing_since if isinstance(error, BackendUnavailable) else None
     if since is not None and isinstance(error, Exception):

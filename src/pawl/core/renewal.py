@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from contextlib import suppress
 from math import inf
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TYPE_CHECKING, TypeAlias
 
 from pawl.core.backoff import full_jitter
 from pawl.core.ballots import Duty
@@ -22,13 +22,12 @@ from pawl.core.renewing import each_of, may_share, share, shared_call
 from pawl.core.runtime import Fault, FaultKind, Reply
 from pawl.core.tenure import loss_from
 from pawl.core.validity import to_ms
-from pawl.core.votes import renew_votes, tell_again
+from pawl.core.votes import renew_votes, renewal_patience, tell_again
 from pawl.model import LeaseState
 
 if TYPE_CHECKING:
     from pawl.core.engine import Departure, Engine
     from pawl.core.history import Page
-    from pawl.core.quorum import QuorumRuntime
     from pawl.core.runtime import Call
     from pawl.core.sessions import Book
     from pawl.core.tenure import Tenure
@@ -215,9 +214,8 @@ async def _ask_further(
 
 
 def _patience(engine: Engine, batch: list[Tenure], now: float) -> float:
-    several = None if engine.quorum is None else cast("QuorumRuntime", engine.runtime).node_timeout
     patience = min(
-        (min(several or t.options.request_timeout, t.valid_until - now) for t in batch),
+        (min(renewal_patience(engine, t, now), t.valid_until - now) for t in batch),
         default=_RECORD_PATIENCE,
     )
     return max(_LEAST_PATIENCE, min(patience, until_next_need(engine, now)))

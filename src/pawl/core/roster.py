@@ -36,6 +36,9 @@ _QUICKEST, _SLOWEST = 0.05, 2.0
 _TIMES = 4.0
 """So many round trips a node may take: a vote is a script, and a busy server has others to run."""
 
+_LISTENS = 1.0
+"""Seconds for which an attempt that nobody refused listens at least: masters may be slow from one moment on."""
+
 _FORGOTTEN = 0.125
 """How much of the difference to a faster answer is taken off what is known of a node's round trip."""
 
@@ -80,6 +83,7 @@ class Lives:
         shown: Their addresses.
         present: The present life of each; None before the first meeting.
         timeout: Seconds that one node may take to answer now.
+        patience: Seconds for which an attempt listens that nobody refused, and that has no majority yet.
         guard: Makes a meeting one step; a child of a fork needs another.
     """
 
@@ -96,6 +100,7 @@ class Lives:
         self.present: list[Life | None] = [None] * len(shown)
         self.timeout: float = _QUICKEST if node_timeout is None else node_timeout
         self._adapts = node_timeout is None
+        self.patience: float = max(_LISTENS, self.timeout) if self._adapts else self.timeout
         self._trips: list[float] = [0.0] * len(shown)
         self._heard_at: list[float] = [-inf] * len(shown)
         self._max_ttl = max_ttl
@@ -153,6 +158,7 @@ class Lives:
         self._trips[index] = trip
         if self._adapts:
             self.timeout = min(_SLOWEST, max(_QUICKEST, _TIMES * max(self._trips)))
+            self.patience = max(_LISTENS, self.timeout)
 
     def remembers(self) -> bool:
         """Whether every node that was met told its run id."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pawl.core.quorum import Question, QuorumPrimitive, QuorumRuntime
     from pawl.core.tenure import Tenure
 
-__all__ = ["ask_to_leave", "renew_one", "renew_votes", "tell_again"]
+__all__ = ["ask_to_leave", "renew_one", "renew_votes", "renewal_patience", "tell_again"]
 
 log: logging.Logger = logging.getLogger("pawl.redlock")
 
@@ -40,12 +40,20 @@ async def ask_to_leave(engine: Engine, tenure: Tenure, call: Call) -> Reply:
     return votes.reply()
 
 
+def renewal_patience(engine: Engine, tenure: Tenure, now: float) -> float:
+    """How long the answers to a renewal are waited for; of several masters half of what is left, if that is more."""
+    if engine.quorum is None:
+        return tenure.options.request_timeout
+    nodes = cast("QuorumRuntime", engine.runtime)
+    return max(nodes.node_timeout, min(nodes.patience, (tenure.valid_until - now) / 2))
+
+
 async def renew_one(engine: Engine, tenure: Tenure, call: Call) -> Reply:
     """Send one renewal. Raises ``Fault``."""
     if engine.quorum is None:
         return await renew_durably(engine, tenure, call, tenure.options.request_timeout)
-    nodes = cast("QuorumRuntime", engine.runtime)
-    (outcome,) = await renew_votes(engine, [tenure], [call], nodes.node_timeout)
+    patience = renewal_patience(engine, tenure, engine.runtime.now())
+    (outcome,) = await renew_votes(engine, [tenure], [call], patience)
     if isinstance(outcome, list):
         return outcome
     try:

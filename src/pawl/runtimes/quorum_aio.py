@@ -71,6 +71,11 @@ class QuorumAsyncioRuntime(AsyncioRuntime):
         """See ``QuorumRuntime``."""
         return self._lives.timeout
 
+    @property
+    def patience(self) -> float:
+        """See ``QuorumRuntime``."""
+        return self._lives.patience
+
     def met_at(self, index: int) -> float:
         """See ``QuorumRuntime``."""
         return self._lives.met_at(index)

@@ -113,6 +113,11 @@ class QuorumThreadRuntime(ThreadRuntime):
         """See ``QuorumRuntime``."""
         return self._lives.timeout
 
+    @property
+    def patience(self) -> float:
+        """See ``QuorumRuntime``."""
+        return self._lives.patience
+
     def met_at(self, index: int) -> float:
         """See ``QuorumRuntime``."""
         return self._lives.met_at(index)

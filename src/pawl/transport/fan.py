@@ -229,6 +229,8 @@ class Fan(ABC):
 
     def _give_up(self, question: Question) -> None:
         """Whoever has not answered in time counts as a fault; the answers, if they come, as late."""
+        if question.listen_on():
+            return
         span = question.deadline - question.sent_at
         late = Fault(FaultKind.UNANSWERED, f"no answer within {span:.3g} s", maybe_applied=True)
         ballot = question.ballot
@@ -342,13 +344,14 @@ class ThreadFan(Fan):
 
     def _look(self, questions: Sequence[Question]) -> None:
         """Sleep until anything comes, and count it; give up on what is overdue."""
-        left = questions[0].deadline - self._now()
+        left = min(question.deadline for question in questions) - self._now()
         arrived = self._poll.poll(int(left * 1000) + 1 if left > 0 else 0)
-        self._hear(arrived, self._now(), questions[0] if len(questions) == 1 else None)
+        now = self._now()
+        self._hear(arrived, now, questions[0] if len(questions) == 1 else None)
         if left <= 0:
             # Only after a look: while this thread was not let run, the answers may have come.
             for question in questions:
-                if not question.decided:
+                if not question.decided and question.deadline <= now:
                     self._give_up(question)
 
     def _hear(self, arrived: list[tuple[int, int]], now: float, sole: Question | None) -> None:

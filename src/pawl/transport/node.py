@@ -84,6 +84,13 @@ class Question:
             self.decided = True
             self.tell()
 
+    def listen_on(self) -> bool:
+        """Whether it has more time, now that what it was given is up."""
+        if self.ballot is None or (end := self.sent_at + self.ballot.patience()) <= self.deadline:
+            return False
+        self.deadline = end
+        return True
+
     def tell(self) -> None:
         """It was decided just now."""
 

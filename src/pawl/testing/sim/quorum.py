@@ -48,6 +48,9 @@ class _Asked:
         self.lives = lives
         self.sent_at = sent_at
 
+    def __call__(self, index: int, outcome: Any) -> None:
+        self.take(index, outcome)
+
     def take(self, index: int, outcome: Any) -> None:
         self.missing -= 1
         if self.done:
@@ -144,6 +147,11 @@ class QuorumSimRuntime(SimRuntime):
         """See ``QuorumRuntime``."""
         return self._lives.timeout
 
+    @property
+    def patience(self) -> float:
+        """See ``QuorumRuntime``."""
+        return self._lives.patience
+
     def met_at(self, index: int) -> float:
         """See ``QuorumRuntime``."""
         return self._lives.met_at(index)
@@ -199,7 +207,7 @@ class QuorumSimRuntime(SimRuntime):
             elif isinstance(link, Fault):
                 question.take(index, link)
             else:
-                self._post(link, call, timeout, question.take, index)
+                self._post(link, call, timeout, question, index)
 
     def send(self, calls: Sequence[Call | None], ballot: Ballot) -> None:
         """See ``QuorumRuntime``."""
@@ -378,7 +386,13 @@ class QuorumSimRuntime(SimRuntime):
                     self._failed(index, Fault(FaultKind.UNREACHABLE, "the connection ended"))
 
     def _overdue(self, link: Link, request: Request) -> bool:
-        """Give up a request; one that stays silent condemns its connection."""
+        """Give up a request, or listen on; one that stays silent condemns its connection."""
+        asked = request.answered
+        if isinstance(asked, _Asked) and not asked.done:
+            end = asked.sent_at + asked.ballot.patience()
+            if end > request.deadline + 1e-9:
+                request.deadline = end
+                return True
         if link.node in self.servers and self._life.get(link) is not None:
             self._lives.took(self.servers.index(link.node), (self._world.now - request.sent_at) / 2)
         request.end(Fault(FaultKind.UNANSWERED, "no answer in time", maybe_applied=True))
