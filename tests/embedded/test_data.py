@@ -207,6 +207,23 @@ def test_a_folder_that_is_removed_early_leaves_nothing_running(
     assert not state.exists(), "somebody made it again"
 
 
+@pytest.mark.parametrize("name", [_watch.ALIVE, _watch.SOCKET, _watch.PIDFILE])
+@pytest.mark.skipif(not Path("/proc/self/cwd").exists(), reason="needs /proc to see who is left")
+def test_a_folder_that_is_removed_bit_by_bit_leaves_nothing_running(
+    state: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Its watcher looks while some of the files are gone and the others are not."""
+    monkeypatch.setenv("PAWL_EMBEDDED_IDLE", "2")
+    embedded.ensure(state)
+    assert processes_of(state)
+    (state / name).unlink()
+    (state / _watch.SOCKET).unlink(missing_ok=True)
+    time.sleep(0.3)
+    while state.exists():
+        shutil.rmtree(state, ignore_errors=True)
+    assert eventually(lambda: not processes_of(state)), processes_of(state)
+
+
 ZIPPED = """
 import sys, time
 sys.path.insert(0, sys.argv[1])

@@ -306,7 +306,8 @@ class Watcher:
         try:
             # While a server is being started its starter holds the lock, and then there is one.
             with locked(LOCK, -1, make=False):
-                if not server_lives("."):
+                # Of the file that was open before: while the folder is being removed, its name may be gone already.
+                if not _is_held(self._alive) and not server_lives("."):
                     self._leave()
         except FileNotFoundError:
             self._leave_without_folder()
