@@ -392,6 +392,32 @@ async def test_a_cancelled_release_can_be_repeated_and_a_cancelled_acquire_leave
     await client.aclose()
 
 
+async def test_closing_the_client_of_redis_py_closes_what_is_behind_it_unless_a_lock_is_held(
+    valkey: Server, theirs: redis.Redis
+) -> None:
+    valkey.command("FLUSHALL")
+    before = len(theirs.client_list())
+    client = redis.asyncio.Redis.from_url(valkey.url)
+    async with client.lock("job", timeout=30, lock_class=AsyncLock):
+        waiter = client.lock("job", timeout=30, lock_class=AsyncLock)
+        waiting = asyncio.ensure_future(waiter.acquire())
+        await asyncio.sleep(0.05)
+        await client.aclose()
+        assert theirs.exists("job"), "redis-py does not release locks at that either"
+    assert await waiting
+    await client.aclose()
+    assert theirs.exists("job")
+    await waiter.release()
+    for _again in range(2):
+        async with client.lock("other", timeout=30, lock_class=AsyncLock):
+            pass
+        await client.aclose()
+    deadline = time.monotonic() + 10
+    while len(theirs.client_list()) > before + 1:
+        assert time.monotonic() < deadline, "a connection was left open"
+        await asyncio.sleep(0.01)
+
+
 def test_waiters_are_woken_by_the_release(theirs: redis.Redis) -> None:
     """With ``sleep=60`` a loop that polls would be a minute late."""
     held = theirs.lock("job", timeout=30, lock_class=Lock)

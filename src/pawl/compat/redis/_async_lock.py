@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import weakref
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -14,12 +15,39 @@ import pawl
 from pawl.compat.redis._shared import Clients, LockError, Settings, longer, seconds, translated
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from pawl import AsyncClient, AsyncLease
 
 __all__ = ["AsyncLock", "AsyncRedisLocks"]
 
 _log = logging.getLogger("pawl.compat")
 _clients: Clients[AsyncClient] = Clients(lambda client: pawl.connect_async(client, namespace=""))
+_in_use: weakref.WeakSet[AsyncLock] = weakref.WeakSet()
+"""Locks that are held or waited for."""
+
+
+def _client_of(redis: Any) -> AsyncClient:
+    """The client behind a pool, closed when the pool disconnects: a connection of asyncio cannot be closed later."""
+    found = _clients.of(redis)
+    keeper = _clients.keeper(redis)
+    name = "disconnect" if hasattr(keeper, "disconnect") else "aclose"
+    if name in keeper.__dict__:
+        return found
+    end: Callable[..., Awaitable[None]] = getattr(keeper, name)
+
+    async def end_both(*args: Any, **options: Any) -> None:
+        try:
+            await end(*args, **options)
+        finally:
+            # redis-py does not release locks at that: whoever holds one, or waits for one, goes on.
+            if not any(_clients.keeper(lock.redis) is keeper for lock in tuple(_in_use)):
+                idle = _clients.forget(keeper)
+                if idle is not None:
+                    await idle.close()
+
+    setattr(keeper, name, end_both)
+    return found
 
 
 class AsyncLock(Settings, redis.asyncio.lock.Lock):
@@ -80,7 +108,15 @@ class AsyncLock(Settings, redis.asyncio.lock.Lock):
         wait, limit = self._wait(blocking, blocking_timeout, token)
         pause = self.sleep if sleep is None else sleep
         until = None if limit is None else asyncio.get_running_loop().time() + limit
-        lock = _clients.of(self.redis).lock(self._key, **self._options)
+        lock = _client_of(self.redis).lock(self._key, **self._options)
+        _in_use.add(self)
+        try:
+            return await self._take(lock, wait=wait, until=until, pause=pause)
+        finally:
+            if self.lease is None:
+                _in_use.discard(self)
+
+    async def _take(self, lock: pawl.AsyncLock, *, wait: bool, until: float | None, pause: float) -> bool:
         while True:
             left = None if until is None else max(0.0, until - asyncio.get_running_loop().time())
             try:
@@ -114,9 +150,11 @@ class AsyncLock(Settings, redis.asyncio.lock.Lock):
                 await lease.release()
         except (pawl.NotHeld, pawl.LeaseLost) as error:
             self._let_go()
+            _in_use.discard(self)
             raise self._not_owned("release", error) from error
         # Only now: after a release that was cancelled half way the caller may release again.
         self._let_go()
+        _in_use.discard(self)
 
     async def extend(self, additional_time: float, replace_ttl: bool = False) -> Literal[True]:  # noqa: FBT001, FBT002
         """Add to the remaining life of a lock with a ``timeout``, or replace it.
@@ -154,7 +192,7 @@ class AsyncLock(Settings, redis.asyncio.lock.Lock):
     async def locked(self) -> bool:
         """Whether anybody holds the lock now."""
         with translated():
-            return await _clients.of(self.redis).lock(self._key).locked()
+            return await _client_of(self.redis).lock(self._key).locked()
 
     async def owned(self) -> bool:
         """Whether this lock holds it now: asked on the server, so a lock that was deleted there is not owned."""
@@ -162,7 +200,7 @@ class AsyncLock(Settings, redis.asyncio.lock.Lock):
         if lease is None or lease.lost:
             return False
         with translated():
-            found = await _clients.of(self.redis).inspect(self._key, waiters=0)
+            found = await _client_of(self.redis).inspect(self._key, waiters=0)
         return found.held and not found.foreign and found.fence == lease.fence
 
     async def __aenter__(self) -> Self:

@@ -88,15 +88,23 @@ class Clients(Generic[C]):
     def __init__(self, connect: Callable[[Any], C]) -> None:
         self._connect = connect
 
+    @staticmethod
+    def keeper(redis: Any) -> Any:
+        """What the client is kept by, and ends with: the pool; a cluster client has none and is it itself."""
+        return getattr(redis, "connection_pool", None) or redis
+
     def of(self, redis: Any) -> C:
         """The client that leads where this client of redis-py leads."""
         # Libraries make a Redis object for each call around one pool; a cluster client has no such pool.
         # Kept by the pool itself: the two refer to each other, and end together. Without a lock, which a fork or a
         # signal handler could find taken for ever; of two clients made at once, the first is used by both.
-        keeper: object = getattr(redis, "connection_pool", None) or redis
-        kept = cast("dict[str, C]", keeper.__dict__)
+        kept = cast("dict[str, C]", self.keeper(redis).__dict__)
         found = kept.get(self._KEPT_AS)
         return kept.setdefault(self._KEPT_AS, self._connect(redis)) if found is None else found
+
+    def forget(self, keeper: Any) -> C | None:
+        """Take away the client that this pool keeps: the next lock makes another one."""
+        return cast("dict[str, C]", keeper.__dict__).pop(self._KEPT_AS, None)
 
 
 def seconds(value: object, what: str) -> float:
