@@ -5,10 +5,12 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 
 import pytest
 
+from pawl.testing._resp import texts
 from pawl.testing.proxy import Proxy
 from pawl.testing.servers import Server
 from tests.edges.helpers import Script, eventually, free, holder_of, run_script
@@ -262,3 +264,114 @@ def test_a_client_that_goes_with_its_module_says_nothing() -> None:
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert done.stderr == ""
+
+
+THREADS = """
+    import sys, time, pawl
+    from concurrent.futures import ThreadPoolExecutor
+    client = pawl.connect(sys.argv[1], ttl=60, ticket_ttl=30)
+    inside = []
+
+    def work(name):
+        with client.lock(name):
+            inside.append(name)
+            time.sleep(0.05)
+
+    pool = ThreadPoolExecutor(6)
+    for name in ["pooled", "other"] * 6:
+        pool.submit(work, name)
+    while not inside:
+        time.sleep(0.001)
+"""
+PROCESSES = """
+    import multiprocessing, sys, time
+    from concurrent.futures import ProcessPoolExecutor
+    from tests.edges.pools import hold, keep
+
+    if __name__ == "__main__":
+        context = multiprocessing.get_context(sys.argv[2])
+        pool = ProcessPoolExecutor(2, mp_context=context, initializer=keep)
+        done = [pool.submit(hold, "pooled", 0.02) for _ in range(4)]
+        done[0].result()
+"""
+
+
+@pytest.mark.parametrize(
+    "end", ["", "sys.exit(0)", "pool.shutdown(wait=False, cancel_futures=True)", "client.close()"]
+)
+def test_a_pool_of_threads_at_the_end(valkey: Server, end: str) -> None:
+    """Its workers hold, and wait for each other: concurrent.futures joins them before the interpreter ends."""
+    with Script(f"{textwrap.dedent(THREADS)}\n{end}", valkey.url) as script:
+        assert script.end() == (0, "", "")
+    assert free(valkey, "pooled")
+    assert free(valkey, "other")
+
+
+@pytest.mark.parametrize(
+    "start", ["fork", *(pytest.param(one, marks=pytest.mark.slow) for one in ("spawn", "forkserver"))]
+)
+def test_a_pool_of_processes_at_the_end(valkey: Server, start: str) -> None:
+    """Also of a lock that an initializer took: a worker ends without `atexit`."""
+    valkey.command("FLUSHALL")
+    with Script(PROCESSES, valkey.url, start, ENDS_URL=valkey.url) as script:
+        assert script.end() == (0, "", "")
+    assert free(valkey, "pooled")
+    eventually(lambda: texts(valkey.command("KEYS", "pawl:worker *")) == [], "the workers' locks are free", 3)
+
+
+@pytest.mark.parametrize("first", ["client", "atexit"])
+def test_a_client_that_atexit_closes(valkey: Server, first: str) -> None:
+    """Before or after what pawl itself does at the end; a thread waits all the while."""
+    text = """
+        import atexit, contextlib, sys, threading, pawl
+        if sys.argv[2] == "atexit":
+            atexit.register(lambda: client.close())
+        client = pawl.connect(sys.argv[1], ttl=60)
+        if sys.argv[2] == "client":
+            atexit.register(client.close)
+        lease = client.lock("closed by atexit").acquire()
+
+        def wait():
+            with contextlib.suppress(pawl.ClientClosed):
+                client.lock("closed by atexit").acquire()
+
+        threading.Thread(target=wait, daemon=True).start()
+    """
+    with Script(text, valkey.url, first) as script:
+        assert script.end() == (0, "", "")
+    assert free(valkey, "closed by atexit")
+
+
+@pytest.mark.parametrize("handler", ["signal.signal", "add_signal_handler"])
+def test_a_handler_that_closes_and_exits_in_asyncio(valkey: Server, handler: str) -> None:
+    """`close()` of the sync client and `sys.exit(0)`, out of the loop in the middle of a block of the async one."""
+    text = """
+        import asyncio, signal, sys, pawl
+        sync = pawl.connect(sys.argv[1], ttl=60)
+
+        def end(*_):
+            sync.close()
+            sys.exit(0)
+
+        async def main():
+            loop = asyncio.get_running_loop()
+            if sys.argv[2] == "signal.signal":
+                signal.signal(signal.SIGTERM, end)
+            else:
+                loop.add_signal_handler(signal.SIGTERM, end)
+            async with pawl.connect_async(sys.argv[1], ttl=60) as client:
+                waiters = [asyncio.create_task(client.lock("task").acquire()) for _ in range(2)]
+                await asyncio.sleep(0)
+                async with client.lock("other task"):
+                    print("inside", flush=True)
+                    await asyncio.sleep(60)
+
+        held = sync.lock("sync").acquire()
+        asyncio.run(main())
+    """
+    with Script(text, valkey.url, handler) as script:
+        assert script.line() == "inside"
+        script.process.send_signal(signal.SIGTERM)
+        status, out, _ = script.end()
+    assert (status, out) == (0, "")
+    assert all(free(valkey, name) for name in ("sync", "task", "other task"))

@@ -6,6 +6,8 @@ import asyncio
 import atexit
 import contextlib
 import os
+import sys
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from types import TracebackType
@@ -448,7 +450,39 @@ def _close_all() -> None:
             runtime.shut_down(1.0)
 
 
+class _Ends:
+    """What `multiprocessing` runs for a worker that was forked, whose end runs nothing of `atexit`."""
+
+    def __init__(self) -> None:
+        self._known = False
+        # The worker of a fork server finds it here: it was forked before it imported anything.
+        self.register()
+
+    def register(self) -> None:
+        """Be called in a worker; children inherit that."""
+        # Whatever `multiprocessing` forks has it. It forgets the finalizers of its parent before it calls this.
+        util: Any = sys.modules.get("multiprocessing.util")
+        if util is not None and not self._known:
+            self._known = True
+            util.register_after_fork(self, _Ends.in_worker)
+
+    def after_fork(self) -> None:
+        """In any forked child: whatever is to be left of the parent is the parent's to leave."""
+        _owing.clear()
+        self.register()
+
+    def in_worker(self) -> None:
+        """In a worker: close all clients at its end, after its own children and finalizers."""
+        util: Any = sys.modules["multiprocessing.util"]
+        util.Finalize(None, self.close, exitpriority=-1000)
+
+    def close(self) -> None:
+        """Close them, unless threads go on for which the worker waits."""
+        if all(thread.daemon or thread is threading.main_thread() for thread in threading.enumerate()):
+            _close_all()
+
+
 atexit.register(_close_all)
+_ends = _Ends()
 if hasattr(os, "register_at_fork"):
-    # Whatever is to be left is the parent's to leave.
-    os.register_at_fork(after_in_child=_owing.clear)
+    os.register_at_fork(after_in_child=_ends.after_fork)
