@@ -65,14 +65,14 @@ def word_of(case: Any) -> str:  # noqa: ANN401 - anything may be given
 # Names ----------------------------------------------------------------------------------------------------------------
 
 BAD_NAMES: list[tuple[object, str]] = [
-    (None, "name must be a str, not NoneType"),
+    (None, "name must be a str, got NoneType"),
     (b"order", "decode"),
-    (7, "name must be a str, not int"),
-    (["order"], "name must be a str, not list"),
-    ("", "empty"),
-    ("x" * 10_000_000, "too long"),
+    (7, "name must be a str, got int"),
+    (["order"], "name must be a str, got list"),
+    ("", "1 to 200 bytes, got an empty"),
+    ("x" * 10_000_000, "at most 200 bytes"),
     ("x" * 201, "200"),
-    ("é" * 101, "202 bytes"),
+    ("é" * 101, "got 202"),
     ("a\ud800b", "surrogate"),
 ]
 
@@ -99,11 +99,11 @@ def test_names_to_force(listener: Listener, name: Any) -> None:  # noqa: ANN401 
 @pytest.mark.parametrize(
     ("reason", "word"),
     [
-        ("", "why"),
-        ("  ", "why"),
-        (None, "why"),
-        (b"x", "why"),
-        ("x" * 501, "too long"),
+        ("", "reason must be text"),
+        ("  ", "reason must be text"),
+        (None, "reason must be text"),
+        (b"x", "reason must be text"),
+        ("x" * 501, "at most 500 characters"),
         ("\ud800", "surrogate"),
     ],
 )
@@ -201,11 +201,11 @@ async def _fields(url: str, kind: str, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["a{}", "a{0}", "{:>3}", "{0.x}", "{7up}"])
 def test_fields_without_a_name(client: Client, name: str) -> None:
-    refused(lambda: client.lock(name), "no argument's name")
+    refused(lambda: client.lock(name), "not an argument name")
 
 
 def test_a_fair_lock_hands_nothing_over(client: Client) -> None:
-    refused(lambda: client.fair_lock("x", handover=3), "no local hand-over")
+    refused(lambda: client.fair_lock("x", handover=3), "no local hand-off")
     assert client.fair_lock("x", handover=0).name == "x"
 
 
@@ -218,7 +218,7 @@ def test_names_that_need_escaping_without_a_namespace(
 
 @pytest.mark.parametrize(
     ("namespace", "word"),
-    [(b"x", "namespace"), (7, "namespace"), ("x" * 201, "too long"), ("\ud800", "surrogate")],
+    [(b"x", "namespace"), (7, "namespace"), ("x" * 201, "at most 200 bytes"), ("\ud800", "surrogate")],
     ids=word_of,
 )
 def test_namespaces(listener: Listener, connect: Connect, namespace: object, word: str) -> None:
@@ -231,80 +231,80 @@ NO_DURATION: list[object] = [True, False, "30s", "30", b"30", [30], {"s": 30}, o
 BAD_OPTIONS: list[tuple[dict[str, Any], str]] = [
     *[({"ttl": value}, "ttl must be a number of seconds or a timedelta") for value in NO_DURATION],
     ({"ttl": None}, "ttl must be a number of seconds"),
-    ({"ttl": 0}, "ttl is 0 s"),
-    ({"ttl": -1}, "ttl is -1 s"),
+    ({"ttl": 0}, "ttl must be at least 0.05 s, got 0"),
+    ({"ttl": -1}, "ttl must be at least 0.05 s, got -1"),
     ({"ttl": 0.01}, "at least 0.05 s"),
     ({"ttl": timedelta(milliseconds=10)}, "at least 0.05 s"),
-    ({"ttl": nan}, "ttl is NaN"),
+    ({"ttl": nan}, "ttl must be a number of seconds, got NaN"),
     ({"ttl": inf}, "at most 366 days"),
     ({"ttl": 1e308}, "at most 366 days"),
     ({"ttl": 10**400}, "ttl is too large"),
     *[({"timeout": value}, "timeout must be a number of seconds") for value in NO_DURATION],
-    ({"timeout": -1}, "timeout is -1 s"),
-    ({"timeout": -inf}, "timeout is -inf"),
-    ({"timeout": nan}, "timeout is NaN"),
-    ({"timeout": timedelta(seconds=-1)}, "timeout is -1 s"),
+    ({"timeout": -1}, "timeout must be >= 0, or None to wait indefinitely, got -1"),
+    ({"timeout": -inf}, "timeout must be >= 0, or None to wait indefinitely, got -inf"),
+    ({"timeout": nan}, "timeout must be a number of seconds, got NaN"),
+    ({"timeout": timedelta(seconds=-1)}, "timeout must be >= 0, or None to wait indefinitely, got -1"),
     ({"renew": 1}, "renew must be True or False"),
     ({"renew": None}, "renew must be True or False"),
     ({"renew": "yes"}, "renew must be True or False"),
-    ({"renew_every": 15.0}, "below half the ttl"),
-    ({"renew_every": 60, "ttl": 60}, "below half the ttl"),
-    ({"renew_every": 0}, "renew_every is 0 s"),
-    ({"renew_every": -1}, "renew_every is -1 s"),
-    ({"renew_every": nan}, "renew_every is NaN"),
-    ({"renew_every": inf}, "renew_every is inf"),
+    ({"renew_every": 15.0}, "below half the TTL"),
+    ({"renew_every": 60, "ttl": 60}, "below half the TTL"),
+    ({"renew_every": 0}, "renew_every must be a finite number of seconds, more than 0, got 0"),
+    ({"renew_every": -1}, "renew_every must be a finite number of seconds, more than 0, got -1"),
+    ({"renew_every": nan}, "renew_every must be a number of seconds, got NaN"),
+    ({"renew_every": inf}, "renew_every must be a finite number of seconds, more than 0, got inf"),
     ({"renew_every": True}, "renew_every must be a number"),
-    ({"max_hold": 60.0, "renew": False}, "renew is off"),
-    ({"max_hold": 0}, "max_hold is 0 s"),
-    ({"max_hold": -5}, "max_hold is -5 s"),
-    ({"max_hold": inf}, "max_hold is inf"),
+    ({"max_hold": 60.0, "renew": False}, "no effect with renew=False"),
+    ({"max_hold": 0}, "max_hold must be a finite number of seconds, more than 0, got 0"),
+    ({"max_hold": -5}, "max_hold must be a finite number of seconds, more than 0, got -5"),
+    ({"max_hold": inf}, "max_hold must be a finite number of seconds, more than 0, got inf"),
     ({"max_hold": "1h"}, "max_hold must be a number"),
-    ({"min_hold": -1}, "min_hold is -1 s"),
-    ({"min_hold": nan}, "min_hold is NaN"),
-    ({"min_hold": inf}, "min_hold is inf"),
+    ({"min_hold": -1}, "min_hold must be a finite number of seconds, 0 or more, got -1"),
+    ({"min_hold": nan}, "min_hold must be a number of seconds, got NaN"),
+    ({"min_hold": inf}, "min_hold must be a finite number of seconds, 0 or more, got inf"),
     ({"min_hold": 400 * 86400}, "at most 366 days"),
     ({"min_hold": None}, "min_hold must be a number"),
-    ({"handover": -1}, "handover is -1"),
+    ({"handover": -1}, "handover must be 0 to 1000, got -1"),
     ({"handover": 1.5}, "handover must be an int"),
     ({"handover": True}, "handover must be an int"),
     ({"handover": None}, "handover must be an int"),
-    ({"handover": 10**9}, "handover is"),
-    ({"max_waiters": 0}, "max_waiters is 0"),
-    ({"max_waiters": -1}, "max_waiters is -1"),
+    ({"handover": 10**9}, "handover must be"),
+    ({"max_waiters": 0}, "max_waiters must be 1 to 10000000, got 0"),
+    ({"max_waiters": -1}, "max_waiters must be 1 to 10000000, got -1"),
     ({"max_waiters": inf}, "max_waiters must be an int"),
-    ({"ticket_ttl": 31.0}, "longer than ttl"),
-    ({"ticket_ttl": 0}, "ticket_ttl is 0 s"),
-    ({"ticket_ttl": nan}, "ticket_ttl is NaN"),
+    ({"ticket_ttl": 31.0}, "at most ttl (30 s)"),
+    ({"ticket_ttl": 0}, "ticket_ttl must be at least 0.05 s, got 0"),
+    ({"ticket_ttl": nan}, "ticket_ttl must be a number of seconds, got NaN"),
     ({"ticket_ttl": "3"}, "ticket_ttl must be a number"),
-    ({"unavailable_after": -1}, "unavailable_after is -1 s"),
+    ({"unavailable_after": -1}, "unavailable_after must be a finite number of seconds, 0 or more, got -1"),
     ({"unavailable_after": None}, "unavailable_after must be a number"),
-    ({"unavailable_after": nan}, "unavailable_after is NaN"),
-    ({"lock_delay": -1}, "lock_delay is -1 s"),
-    ({"lock_delay": inf}, "lock_delay is inf"),
+    ({"unavailable_after": nan}, "unavailable_after must be a number of seconds, got NaN"),
+    ({"lock_delay": -1}, "lock_delay must be a finite number of seconds, 0 or more, got -1"),
+    ({"lock_delay": inf}, "lock_delay must be a finite number of seconds, 0 or more, got inf"),
     ({"lock_delay": "15s"}, "lock_delay must be a number"),
     ({"lock_delay": 400 * 86400}, "at most 366 days"),
-    ({"fence_ttl": -1}, "fence_ttl is -1 s"),
-    ({"fence_ttl": inf}, "fence_ttl is inf"),
-    ({"fence_ttl": nan}, "fence_ttl is NaN"),
+    ({"fence_ttl": -1}, "fence_ttl must be a finite number of seconds, 0 or more, got -1"),
+    ({"fence_ttl": inf}, "fence_ttl must be a finite number of seconds, 0 or more, got inf"),
+    ({"fence_ttl": nan}, "fence_ttl must be a number of seconds, got NaN"),
     ({"fence_ttl": True}, "fence_ttl must be a number"),
     ({"fence_ttl": "1d"}, "fence_ttl must be a number"),
-    ({"fence_ttl": 0.01}, "0 (keep none)"),
+    ({"fence_ttl": 0.01}, "must be 0, or 0.05 s to 366 days"),
     ({"fence_ttl": 367 * 86400}, "366 days"),
-    ({"replicas": -1}, "replicas is -1"),
+    ({"replicas": -1}, "replicas must be 0 to 100, got -1"),
     ({"replicas": 1.0}, "replicas must be an int"),
     ({"replicas": True}, "replicas must be an int"),
-    ({"replicas": 1000}, "replicas is 1000"),
-    ({"replicas_sync": "tape", "replicas": 1}, "replicas_sync is 'tape'"),
-    ({"replicas_sync": "disk"}, "replicas is 0"),
+    ({"replicas": 1000}, "replicas must be 0 to 100, got 1000"),
+    ({"replicas_sync": "tape", "replicas": 1}, "replicas_sync must be 'memory' or 'disk', got 'tape'"),
+    ({"replicas_sync": "disk"}, "needs replicas of 1 or more"),
     ({"on_lost": "page me"}, "on_lost must be callable"),
     ({"on_lost": 7}, "on_lost must be callable"),
-    ({"on_exit": "ignore"}, "on_exit is 'ignore'"),
-    ({"on_exit": None}, "on_exit is None"),
-    ({"on_exit": ["raise"]}, "on_exit is ['raise']"),
-    ({"on_contended": "ignore"}, "on_contended is 'ignore'"),
-    ({"on_contended": None}, "on_contended is None"),
-    ({"on_contended": "skip", "timeout": 3}, "give one of them"),
-    ({"on_contended": "raise", "timeout": 0.5}, "give one of them"),
+    ({"on_exit": "ignore"}, "on_exit must be 'raise' or 'warn', got 'ignore'"),
+    ({"on_exit": None}, "on_exit must be 'raise' or 'warn', got None"),
+    ({"on_exit": ["raise"]}, "on_exit must be 'raise' or 'warn', got ['raise']"),
+    ({"on_contended": "ignore"}, "on_contended must be 'wait', 'raise' or 'skip', got 'ignore'"),
+    ({"on_contended": None}, "on_contended must be 'wait', 'raise' or 'skip', got None"),
+    ({"on_contended": "skip", "timeout": 3}, "remove one"),
+    ({"on_contended": "raise", "timeout": 0.5}, "remove one"),
     ({"tll": 30}, "unknown option tll"),
     ({"expire": 30, "blocking": True}, "unknown option blocking, expire"),
 ]
@@ -363,8 +363,8 @@ def test_on_lost_of_the_wrong_colour(listener: Listener) -> None:
         ("me@home", "'@'"),
         ("me too", "white space"),
         ("me\n", "control"),
-        ("x" * 201, "too long"),
-        ("é" * 101, "too long"),
+        ("x" * 201, "at most 200 bytes"),
+        ("é" * 101, "at most 200 bytes"),
         ("\ud800", "control characters"),
     ],
     ids=word_of,
@@ -374,21 +374,21 @@ def test_owners(client: Client, owner: Any, word: str) -> None:  # noqa: ANN401 
 
 
 BAD_MEMBERS: list[tuple[Any, str]] = [
-    ([], "multi_lock of 0 names"),
-    ((), "multi_lock of 0 names"),
-    ([str(number) for number in range(1001)], "give 1 to 1000"),
+    ([], "1 to 1000 names, got 0"),
+    ((), "1 to 1000 names, got 0"),
+    ([str(number) for number in range(1001)], "1 to 1000 names"),
     (["a", "b", "a"], "'a' twice"),
     (["a{{", "a{"], "'a{' twice"),
     ("abc", "a list of names or locks, not str"),
     (b"abc", "a list of names or locks, not bytes"),
     (None, "a list of names or locks, not NoneType"),
     (7, "a list of names or locks, not int"),
-    ([7], "7 is a int"),
-    ([None], "None is a NoneType"),
-    ([b"a"], "b'a' is a bytes"),
-    (["a", ""], "empty"),
+    ([7], "got int 7"),
+    ([None], "got NoneType None"),
+    ([b"a"], "got bytes b'a'"),
+    (["a", ""], "empty string"),
     (["a", "{field}"], "has fields"),
-    ([["a"]], "['a'] is a list"),
+    ([["a"]], "got list ['a']"),
 ]
 
 
@@ -405,11 +405,11 @@ def test_locks_that_do_not_fit_into_a_multi_lock(listener: Listener, connect: Co
     refused(lambda: client.multi_lock([colour(listener.url).lock("a")]), "another client")
     refused(lambda: client.multi_lock([client.multi_lock(["a"])]), "another multi_lock")
     refused(lambda: client.multi_lock(["a", client.lock("a")]), "'a' twice")
-    refused(lambda: client.multi_lock(["a"], on_unavailable="local"), "on_unavailable is for single locks")
+    refused(lambda: client.multi_lock(["a"], on_unavailable="local"), "on_unavailable is not supported")
     refused(lambda: client.multi_lock([client.lock("a", on_unavailable="open")]), "for single locks")
     refused(lambda: client.multi_lock([client.rlock("a"), client.fair_lock("a")]), "'a' twice")
     refused(lambda: client.multi_lock([client.rlock("a", owner="x"), client.rlock("a")]), "'a' twice")
-    refused(lambda: client.multi_lock(["a"], ttl=0), "ttl is 0 s")
+    refused(lambda: client.multi_lock(["a"], ttl=0), "ttl must be at least 0.05 s, got 0")
     refused(lambda: client.multi_lock(["a"], tll=3), "unknown option tll")
     refused(lambda: client.multi_lock(["a"], on_lost=7), "on_lost must be callable")
 
@@ -417,8 +417,8 @@ def test_locks_that_do_not_fit_into_a_multi_lock(listener: Listener, connect: Co
 # Arguments of calls ---------------------------------------------------------------------------------------------------
 
 BAD_TIMEOUTS: list[tuple[Any, str]] = [
-    (-1, "timeout is -1 s"),
-    (nan, "timeout is NaN"),
+    (-1, "timeout must be >= 0, or None to wait indefinitely, got -1"),
+    (nan, "timeout must be a number of seconds, got NaN"),
     ("5", "timeout must be a number"),
     (True, "timeout must be a number"),
 ]

@@ -13,7 +13,7 @@ def test_releasing_twice(valkey: Server) -> None:
     with pawl.connect(valkey.url) as client:
         lease = client.lock("x").acquire()
         lease.release()
-        refused(lease.release, "released already", pawl.NotHeld)
+        refused(lease.release, "already released", pawl.NotHeld)
         refused(lambda: lease.extend(5.0), "released", pawl.NotHeld)
         refused(lease.detach, "released", pawl.NotHeld)
         refused(lease.check, "was released", pawl.LeaseLost)
@@ -25,7 +25,7 @@ async def test_releasing_twice_in_asyncio(valkey: Server) -> None:
     async with pawl.connect_async(valkey.url) as client:
         lease = await client.lock("x").acquire()
         await lease.release()
-        with pytest.raises(pawl.NotHeld, match="released already"):
+        with pytest.raises(pawl.NotHeld, match="already released"):
             await lease.release()
         with pytest.raises(pawl.NotHeld, match="released"):
             await lease.extend(5.0)

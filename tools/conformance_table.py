@@ -29,7 +29,7 @@ Record = dict[str, dict[str, Any]]
 HEAD = """# What is shown where
 
 One [suite of checks](../how-to/test-a-primitive.md) is carried out for every primitive, on every topology, on every
-server, in both colours. This table is written from its run by `python tools/conformance_table.py`; each number is how
+server, in both APIs. This table is written from its run by `python tools/conformance_table.py`; each number is how
 many checks were carried out, threads and asyncio together, and all of them passed. Checks that have to stand between a
 client and its one server (lost and late replies) run on one server alone, so there are more of them there.
 

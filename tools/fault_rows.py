@@ -48,7 +48,7 @@ ROWS = {
     19: "Blocking code keeps the event loop busy",
     20: "The deadline passes while a renewal is on its way",
     21: "One renewal fails, and the next would not",
-    22: "A renewal is told that somebody else holds the name",
+    22: "A renewal finds that another client holds the lock",
     23: "A renewal meets the release",
     24: "The client's wall clock jumps",
     25: "The machine is suspended",

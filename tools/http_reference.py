@@ -26,7 +26,7 @@ Every request but `/healthz` and `/readyz` has `Authorization: Bearer <token>`. 
 fields are refused. Parts of a path are percent-encoded: a `/` in a name is `%2F`. In place of `{kind}`: `lock`,
 `fair_lock`, `rlock` (with `owner`), `semaphore` (with `permits`), `rwlock_read`, `rwlock_write`, `election`.
 
-What is no success is `application/problem+json` with a stable `code`, and with the cause and the cure where it is an
+What is no success is `application/problem+json` with a stable `code`, and with the cause and the fix where it is an
 [error of the library](errors.md):
 
 """

@@ -50,6 +50,7 @@ CHECKS = (
     Check("types are complete", ("python", "tools/check_types.py", sys.executable), needs="pyright"),
     Check("layers", ("lint-imports", "--no-cache")),
     Check("sizes and words", ("python", "tools/check_sizes.py")),
+    Check("prose", ("python", "tools/check_prose.py")),
 )
 
 

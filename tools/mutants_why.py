@@ -48,7 +48,7 @@ SAME: dict[str, str] = {
     ),
     "primitives/permits/leave.lua QUEUE to HOLDS: "
     "if not refusal and state.count == 0 and call('ZCARD', QUEUE) == 0 then": (
-        "nobody is in: whoever waited first was let in before, so that there is neither a queue nor a hold"
+        "nobody is in: the first waiter was let in before, so that there is neither a queue nor a hold"
     ),
     "primitives/barrier/arrive.lua number plus one: "
     "call('HSET', BARRIER, 'round', digits(math.max(round + 1, now_us)), 'number', '0')": (

@@ -92,7 +92,7 @@ if TYPE_CHECKING:
 # `os.path`, since pathlib is not imported yet and takes longer than all the rest here.
 if _path.exists(_path.join(__path__[0], "linkedin.py")):  # noqa: PTH110, PTH118
     raise ImportError(
-        f"{__path__[0]} has files of another distribution that is called 'pawl' as well; this one is 'pawlock'. "
+        f"{__path__[0]} has files of another distribution that is also called 'pawl'; this one is 'pawlock'. "
         "Run: pip uninstall pawl pawlock; pip install pawlock"
     )
 

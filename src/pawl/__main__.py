@@ -35,7 +35,7 @@ def _main() -> int:
         pawl, "__all__", ()
     ):  # installed later, it has replaced the package's first file
         sys.stderr.write(
-            "pawl: another distribution that is called 'pawl' as well is installed over this one, 'pawlock': "
+            "pawl: another distribution that is also called 'pawl' is installed over this one, 'pawlock': "
             "pip uninstall pawl pawlock; pip install pawlock\n"
         )
         return os.EX_UNAVAILABLE if hasattr(os, "EX_UNAVAILABLE") else 69

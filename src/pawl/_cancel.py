@@ -62,7 +62,7 @@ class CancelScope:
         """Watch a lease for the present task."""
         task = asyncio.current_task()
         if task is None:
-            raise RuntimeError("async with needs a task")
+            raise RuntimeError("async with needs a running asyncio task")
         scope = CancelScope(task)
         _scopes.setdefault(lease, []).append(scope)
         lease._watch(scope.strike)
@@ -77,7 +77,7 @@ class CancelScope:
 
     @staticmethod
     async def leave(lease: Scoped, error: BaseException | None, end: _End = endings.end_block) -> None:
-        """End the block: release (or what else ``end`` does), and tell the loss."""
+        """End the block: release (or what else ``end`` does), and report a lock loss."""
         scopes = _scopes.get(lease)
         task = asyncio.current_task()
         found = [s for s in scopes or () if s._task is task] or scopes or []

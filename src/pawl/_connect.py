@@ -1,4 +1,4 @@
-"""``connect`` and ``connect_async``: one door for each colour, spelled alike."""
+"""``connect`` and ``connect_async``: the entry points of the sync and the async API."""
 
 from __future__ import annotations
 
@@ -49,8 +49,9 @@ def connect(
             as redis-py's providers do. Asked for each connection, so credentials may change while locks are held.
         redlock: How several independent masters are treated; None (default): as ``RedlockOptions()`` says.
         strict: True to refuse a server whose settings break a promise (eviction that removes locks, a replica, a
-            version too old) with ``NotSupported`` at the first acquisition. False (default) only logs what was found, a
-            second after the first use. What a server will not tell is not held against it. Default ``PAWL_STRICT``.
+            version too old) with ``NotSupported`` at the first acquisition. False (default) only logs the findings, a
+            second after the first use. Settings that the server does not disclose are not counted as faults. Default
+            ``PAWL_STRICT``.
         deadlock_after: After how many seconds of waiting a waiter looks for a cycle of waiters, and raises
             ``DeadlockDetected`` if it is the last of one; default ``PAWL_DEADLOCK_AFTER``, else 1; at least 0.02. None
             or 0 never looks.

@@ -1,4 +1,4 @@
-"""What latches, barriers and elections of either colour are made of: no I/O, so one text serves both."""
+"""What latches, barriers and elections are made of: no I/O, so both APIs share it."""
 
 from __future__ import annotations
 
@@ -120,9 +120,7 @@ def election_plan(settings: Settings, name: str, identity: str | None, given: Ma
         ConfigurationError: A name, identity or option that can never work.
     """
     if given.get("handover", 0) != 0:
-        raise ConfigurationError(
-            "an election has no local hand-over: who leads is for all to see; leave it out"
-        )
+        raise ConfigurationError("an election has no local hand-off: omit handover")
     refuse_on_quorum(settings, "election")
     options = settings.lock_options({**given, "handover": 0})
     name, _ = _name_and_key(settings, name)
@@ -135,7 +133,7 @@ def _name_and_key(settings: Settings, name: object) -> tuple[str, str]:
     found = name_and_key(settings, name)
     if found is None:
         raise ConfigurationError(
-            f"name {name!r} has a field, and nothing fills it here; {{{{ stands for a brace"
+            f"name {name!r} has a field, and nothing fills it here: write {{{{ for a literal brace"
         )
     return found
 
@@ -163,7 +161,7 @@ def _check_identity(identity: object) -> str:
             f"identity {identity!r:.40} contains white space or control characters; use letters, digits, '-'"
         )
     if len(identity.encode()) > 200:
-        raise ConfigurationError("identity is too long; at most 200 bytes")
+        raise ConfigurationError("identity must be at most 200 bytes")
     return identity
 
 
@@ -237,7 +235,7 @@ def _guard(
     seat: Seat, function: Callable[..., Any] | None, on_follower: str, call_async: Callable[..., Any]
 ) -> Any:
     if on_follower not in ("raise", "skip"):
-        raise ConfigurationError(f"on_follower is {on_follower!r:.40}; give 'raise' or 'skip'")
+        raise ConfigurationError(f"on_follower must be 'raise' or 'skip', got {on_follower!r:.40}")
     if function is None:
         return functools.partial(_guard, seat, on_follower=on_follower, call_async=call_async)
     _check_function(function)
@@ -270,7 +268,7 @@ def _check_function(function: object) -> None:
     if not callable(function) or isinstance(function, (type, staticmethod, classmethod)):
         raise ConfigurationError(f"leader_only decorates functions and methods, not {kind}")
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        raise ConfigurationError("leader_only cannot watch a generator: its body runs after the call")
+        raise ConfigurationError("leader_only cannot decorate a generator: its body runs after the call")
 
 
 async def _call_checked(

@@ -1,7 +1,7 @@
 """``@client.lock("inventory:{product_id}")``: a function that runs under a lock named by its own arguments.
 
 Works on whatever has ``acquire(timeout=)`` and ``try_acquire()`` and knows what it was made from: each primitive of
-each colour.
+the sync and the async API.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def current_lease() -> BaseLease:
     """
     lease = _current.get(None)
     if lease is None:
-        text = "current_lease: no function under a pawl decorator is running here"
+        text = "current_lease: no function with a pawl decorator is running in this thread or task"
         raise NotHeld(text, operation="look up")
     return cast("BaseLease", lease)
 
@@ -58,7 +58,7 @@ def decorated(lock: Any, options: LockOptions, function: Callable[P, R]) -> Call
     _check_kind(function)
     if _is_coroutine_function(function):
         raise ConfigurationError(
-            f"{_word(function)} is a coroutine function, and this client is of threads: use pawl.connect_async()"
+            f"{_word(function)} is a coroutine function, and this client is sync: use pawl.connect_async()"
         )
     choose = _chooser(lock, function)
 
@@ -99,7 +99,7 @@ def decorated_async(
     _check_kind(function)
     if not _is_coroutine_function(function):
         raise ConfigurationError(
-            f"{_word(function)} is not a coroutine function, and this client is of asyncio: write async def, "
+            f"{_word(function)} is not a coroutine function, and this client is async: write async def, "
             "or use pawl.connect()"
         )
     choose = _chooser(lock, function)
@@ -126,7 +126,7 @@ def decorated_async(
 
 def _skipped(name: str, function: Callable[..., Any]) -> None:
     """Say that a call was skipped: its result, None, does not."""
-    text = "%r is held by somebody else: the call of %s is skipped"
+    text = "%r is held by another client: skipping the call of %s"
     log.info(text, name, _word(function), extra={"pawl_name": name})
 
 
@@ -181,7 +181,7 @@ def _check_kind(function: Any) -> None:
         )
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise ConfigurationError(
-            f"{_word(function)} is a generator function: its body runs after the call. Take the lock inside it"
+            f"{_word(function)} is a generator function: its body runs after the call. Acquire the lock inside it"
         )
 
 

@@ -59,7 +59,7 @@ def examine(target: object, *, ttl: float = 30.0, namespace: str | None = None) 
     Args:
         target: As for ``pawl.connect``.
         ttl: The ttl that leases will have, in seconds.
-        namespace: As for ``pawl.connect``: the rights that it needs are looked at.
+        namespace: As for ``pawl.connect``: the permissions that it needs are checked.
 
     Raises:
         ConfigurationError: It names nothing that could be connected to.
@@ -79,12 +79,12 @@ def examine(target: object, *, ttl: float = 30.0, namespace: str | None = None) 
 
 
 def endpoints_of(target: object) -> list[Endpoint]:
-    """The one server that holds the keys of a target; of Sentinels, the master that they tell.
+    """The one server that holds the keys of a target; of Sentinels, the master that they report.
 
     Raises:
         ConfigurationError: It names nothing that could be connected to.
         NotSupported: It is a pawl service, a cluster or independent masters.
-        BackendUnavailable: No Sentinel tells a master.
+        BackendUnavailable: No Sentinel knows a master.
     """
     found: Any = find_target(target)
     if isinstance(found, Sentinels):
@@ -93,13 +93,11 @@ def endpoints_of(target: object) -> list[Endpoint]:
             if master is not None:
                 host, _, port = master.rpartition(":")
                 return [found.master.at(host.strip("[]"), int(port))]
-        raise BackendUnavailable(f"no Sentinel of {found.shown} tells a master")
+        raise BackendUnavailable(f"no Sentinel of {found.shown} knows a master")
     if callable(found):
         endpoint: Any = found()
         return [endpoint]
-    raise NotSupported(
-        f"{found.shown} is not one server whose keys could be looked through: give --namespace"
-    )
+    raise NotSupported(f"{found.shown} is not a single server whose keys can be listed: pass --namespace")
 
 
 def _by_sentinels(target: Sentinels, ttl: float, namespace: str) -> list[Report]:
@@ -133,8 +131,8 @@ def _look(endpoint: Endpoint, ttl: float, namespace: str) -> tuple[Report, Facts
         facts = replace(_facts(connection, namespace), wanted=endpoint.mode)
     except (redis.RedisError, OSError) as error:
         fault: Fault = fault_of(error, endpoint.shown)
-        cure = "check the address, the network, the password and that the server runs"
-        failed = Finding("reach", Severity.ERROR, fault.text, "explicit failure", cure)
+        fix = "check the address, the network, the password, and that the server is running"
+        failed = Finding("reach", Severity.ERROR, fault.text, "explicit failure", fix)
         return Report(endpoint.shown, (failed,)), None
     finally:
         connection.disconnect()
@@ -295,8 +293,8 @@ def acl_rules(namespace: str | None = None, *, command: bool = False) -> str:
     space = Settings({}, namespace, may_be_async=False).namespace
     if not space:
         raise ConfigurationError(
-            "without a namespace the keys are the names: take the rules of another one, and for names that begin "
-            "with jobs- replace its patterns by ~jobs-* ~{jobs-* &pawl:wake:*"
+            "without a namespace the keys are the lock names: use the rules of another namespace, and for names that "
+            "begin with jobs- replace its patterns with ~jobs-* ~{jobs-* &pawl:wake:*"
         )
     rules = files("pawl").joinpath("pawl.acl").read_text(encoding="ascii")
     for begin in ("user ", "~", "~{", "&"):

@@ -27,19 +27,19 @@ def _number(text: str, variable: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise ConfigurationError(f"{variable} is {text[:40]!r}; give a number of seconds") from None
+        raise ConfigurationError(f"{variable} must be a number of seconds, got {text[:40]!r}") from None
 
 
 def _count(text: str, variable: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise ConfigurationError(f"{variable} is {text[:40]!r}; give a whole number") from None
+        raise ConfigurationError(f"{variable} must be a whole number, got {text[:40]!r}") from None
 
 
 def _switch(text: str, variable: str) -> bool:
     if text.lower() not in _WORDS:
-        raise ConfigurationError(f"{variable} is {text[:40]!r}; give 1 or 0")
+        raise ConfigurationError(f"{variable} must be 1 or 0, got {text[:40]!r}")
     return _WORDS[text.lower()]
 
 
@@ -100,11 +100,11 @@ def from_environment(given: Mapping[str, Any], environ: Mapping[str, str]) -> di
             LockOptions(**locks)
         except ConfigurationError as error:
             variables = ", ".join(VARIABLES[option] for option in found)
-            raise ConfigurationError(f"{error} (the environment has {variables})") from None
+            raise ConfigurationError(f"{error.text} (set in the environment: {variables})") from None
     return {**found, **given}
 
 
 def unknown_options(unknown: list[str], known: frozenset[str]) -> ConfigurationError:
-    """The error for options that do not exist; it has pawl's word for what other libraries call otherwise."""
+    """The error for options that do not exist; it names pawl's option for what other libraries call differently."""
     text = f"unknown option {', '.join(unknown)}; known: {', '.join(sorted(known))}"
     return ConfigurationError("; ".join([text, *words_for(unknown)]))

@@ -1,4 +1,4 @@
-"""What a client of either colour is made of, and what its locks are: no I/O, so one text serves both."""
+"""What a client and its locks are made of: no I/O, so both APIs share it."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class LockKwargs(SkipKwargs, total=False):
 
 
 _EXCLUSIVE = ("lock", "rlock", "fair_lock")
-"""Whoever waits for one of these waits for its one holder, so a circle of such waits never ends."""
+"""A waiter for one of these waits for its one holder, so a cycle of such waits never ends."""
 
 
 _OF_THE_CLIENT = frozenset({"deadlock_after", "history", "strict"})
@@ -154,7 +154,7 @@ class Settings:
 
     @property
     def setup(self) -> Setup | None:
-        """How clients tell of themselves; None where no two see the same record."""
+        """How clients publish their sessions; None where no two see the same record."""
         return (
             None
             if self.redlock or self.remote
@@ -229,13 +229,15 @@ class Settings:
         ticket = read_ticket(text)
         plan = plan_of(self, "lock", escape(ticket.name), {"ttl": ticket.ttl, **given})
         if plan.primitive.key != ticket.key:
-            raise ConfigurationError("the ticket belongs to another namespace than this client's")
+            raise ConfigurationError(
+                "the ticket belongs to another namespace: adopt it with a client of that namespace"
+            )
         return ticket, plan
 
 
 def _check_strict(value: object) -> bool:
     if not isinstance(value, bool):
-        raise ConfigurationError(f"strict must be True or False, not {value!r:.40}")
+        raise ConfigurationError(f"strict must be True or False, got {value!r:.40}")
     return value
 
 
@@ -305,7 +307,9 @@ def refuse_on_quorum(settings: Settings, kind: str) -> None:
         NotSupported: It is such a primitive, and the client has such masters.
     """
     if settings.redlock is not None and kind not in _ON_QUORUM:
-        text = f"{kind} is not safe on several independent masters (Redlock): use one server, Sentinel or Cluster"
+        text = (
+            f"{kind} is not safe on independent masters (Redlock): use a single server, Sentinel or Cluster"
+        )
         raise NotSupported(f"{text}; concepts/redlock.md has the proof")
 
 
@@ -326,7 +330,7 @@ def check_for_quorum(redlock: RedlockOptions, options: LockOptions) -> None:
     redlock.check_ttl(options.ttl, options.lock_delay)
     if options.replicas:
         raise NotSupported(
-            "replicas is for one master; several independent ones (Redlock) have no replicas to ask"
+            "replicas cannot be used with independent masters (Redlock), which have no replicas"
         )
     redlock.check_fence_ttl(options.fence_ttl)
 
@@ -361,9 +365,7 @@ def strict_order(given: Mapping[str, Any]) -> Mapping[str, Any]:
         ConfigurationError: A ``handover`` was given.
     """
     if given.get("handover", 0) != 0:
-        raise ConfigurationError(
-            "a fair_lock has no local hand-over: handover is 0; use lock for another one"
-        )
+        raise ConfigurationError("handover must be 0 for a fair_lock, which has no local hand-off: use lock")
     return {**given, "handover": 0}
 
 
@@ -388,14 +390,14 @@ def _check_owner(owner: object) -> str:
             f"owner {owner!r:.40} contains '@', white space or control characters; use letters, digits, '-'"
         )
     if len(owner.encode()) > 200:
-        raise ConfigurationError("owner is too long; at most 200 bytes")
+        raise ConfigurationError("owner must be at most 200 bytes")
     return owner
 
 
 shelter.guard.mutex = threading.RLock()
 
 live_clients: weakref.WeakSet[Any] = weakref.WeakSet()
-"""Clients that must be told of a fork and of the interpreter's exit."""
+"""Clients that must notice a fork and the exit of the interpreter."""
 
 
 def _tell_of_fork() -> None:
@@ -427,7 +429,9 @@ def description(origin: Origin) -> Origin:
     """
     target, defaults = origin
     if target is not None and not isinstance(target, str):
-        raise _NotPicklable("only a lock of a client that was connected by URL can be pickled")
+        raise _NotPicklable(
+            "cannot pickle this lock: only locks of a client that was connected by URL can be pickled"
+        )
     return target, defaults
 
 

@@ -1,4 +1,4 @@
-"""What a caller is told who uses the words of another lock library."""
+"""Hints for callers that use the names of another lock library."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ _ON_THE_LEASE = frozenset({
 _ELSEWHERE = {
     "do_release": "release the lease that acquire() returned",
     "is_locked": "use locked()",
-    "owned": "ask the lease that acquire() returned: bool(lease)",
+    "owned": "use the truth value of the lease that acquire() returned: bool(lease)",
     "reacquire": "call extend(lease.ttl) of the lease that acquire() returned",
     "refresh": "call extend(ttl) of the lease that acquire() returned",
-    "renew": "a lease is renewed while it is held; extend(ttl) of the lease that acquire() returned sets its life",
+    "renew": "a lease is renewed automatically; extend(ttl) of the lease that acquire() returned sets its TTL",
     "unlock": "release the lease that acquire() returned",
 }
 
 _WORDS = {
     "blocking_timeout": "redis-py's blocking_timeout is timeout",
     "blocking": "redis-py's blocking=False is try_acquire()",
-    "lock_timeout": "redis-py's timeout, how long the lock lives, is ttl",
-    "expire": "the life of a lock is ttl",
+    "lock_timeout": "redis-py's timeout, the TTL of the lock, is ttl",
+    "expire": "the TTL of a lock is ttl",
     "lease_time": "Redisson's leaseTime is ttl, with renew=False",
     "wait_time": "Redisson's waitTime is timeout",
     "auto_renewal": "python-redis-lock's auto_renewal is renew, and on by default",
-    "sleep": "pawl does not poll: it is woken",
-    "thread_local": "a lease is an object: it may go from thread to thread",
-    "retry_count": "pawl waits in a queue: give a timeout",
-    "retry_delay": "pawl waits in a queue: give a timeout",
+    "sleep": "pawl does not poll: remove it",
+    "thread_local": "a lease can be passed from thread to thread: remove it",
+    "retry_count": "pawl waits in a queue: pass timeout",
+    "retry_delay": "pawl waits in a queue: pass timeout",
 }
 
 
@@ -58,7 +58,7 @@ def _where(kind: str, name: str) -> str:
     said = f"{kind!r} object has no attribute {name!r}"
     if name in _ON_THE_LEASE:
         doing = (
-            f"{name} the lease" if name in ("release", "extend", "detach") else f"it is {name} of the lease"
+            f"{name} the lease" if name in ("release", "extend", "detach") else f"call {name} of the lease"
         )
         return f"{said}: {doing} that acquire() returned"
     return f"{said}: {_ELSEWHERE[name]}" if name in _ELSEWHERE else said

@@ -1,4 +1,4 @@
-"""What a multi-lock is made of: names or locks, checked and put in order, for both colours."""
+"""What a multi-lock is made of: names or locks, checked and put in order, for both APIs."""
 
 from __future__ import annotations
 
@@ -40,17 +40,15 @@ def multi_plan(
     several: tuple[object, ...] = tuple(cast("Iterable[object]", members))
     plans = [_plan_of_member(settings, client, member, for_names) for member in several]
     if not 1 <= len(plans) <= _MOST_NAMES:
-        raise ConfigurationError(f"multi_lock of {len(plans)} names: give 1 to {_MOST_NAMES}")
+        raise ConfigurationError(f"multi_lock takes 1 to {_MOST_NAMES} names, got {len(plans)}")
     plans.sort(key=lambda plan: (plan.primitive.key, plan.primitive.kind))
     names = [plan.primitive.name for plan in plans]
     keys = [plan.primitive.key for plan in plans]
     for name, key in zip(names, keys, strict=True):
         if names.count(name) > 1 or keys.count(key) > 1:
-            raise ConfigurationError(f"multi_lock has {name!r} twice: it would wait for itself")
+            raise ConfigurationError(f"multi_lock has {name!r} twice and would wait for itself: remove one")
     if any(plan.options.on_unavailable != "raise" for plan in plans):
-        raise ConfigurationError(
-            "a multi_lock does not go on without the server: on_unavailable is for single locks"
-        )
+        raise ConfigurationError("on_unavailable is not supported for a multi_lock: use it for single locks")
     return MultiPlan(tuple(plans), options, _together(plans)), (several, given)
 
 
@@ -60,11 +58,11 @@ def _plan_of_member(settings: Settings, client: object, member: object, given: M
     if isinstance(member, Key):
         return plan_of_key(settings, member, given)
     if isinstance(getattr(member, "_plan", None), MultiPlan):
-        raise ConfigurationError("a multi_lock cannot hold another multi_lock: give all names to one")
+        raise ConfigurationError("a multi_lock cannot contain another multi_lock: pass all names to one")
     plan = getattr(member, "_plan", None)
     if not isinstance(plan, Plan):
         raise ConfigurationError(
-            f"multi_lock takes names, locks and keys; {member!r:.60} is a {type(member).__name__}"
+            f"multi_lock takes names, locks and keys, got {type(member).__name__} {member!r:.60}"
         )
     if getattr(member, "_client", None) is not client:
         raise ConfigurationError(

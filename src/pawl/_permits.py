@@ -1,4 +1,4 @@
-"""What a semaphore and an rwlock are made of: no I/O, so one text serves both colours."""
+"""What a semaphore and an rwlock are made of: no I/O, so both APIs share it."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def plans_of_rwlock(
     """
     _refuse_what_is_a_mutexs("rwlock", given)
     if upgradable is not True and upgradable is not False:
-        raise ConfigurationError(f"upgradable must be True or False, not {upgradable!r:.40}")
+        raise ConfigurationError(f"upgradable must be True or False, got {upgradable!r:.40}")
     refuse_on_quorum(settings, "rwlock")
     options = settings.lock_options({**_NOT_FOR_PERMITS, **given})
     found = name_and_key(settings, name)
@@ -109,7 +109,9 @@ def _reader(settings: Settings, name: str, key: str, options: LockOptions, *, up
         )
     check_for_quorum(settings.redlock, options)
     if upgradable:
-        text = "rwlock(upgradable=True) is not offered on several independent masters (Redlock): release, then write"
+        text = (
+            "rwlock(upgradable=True) is not supported on independent masters (Redlock): release, then write"
+        )
         raise NotSupported(text, name=name)
     return QuorumRwlock("rwlock.read", name, key, SHARED, options.fence_ms)
 
@@ -150,6 +152,8 @@ _NOT_FOR_PERMITS: Mapping[str, Any] = {"handover": 16, "lock_delay": 0.0}
 
 def _refuse_what_is_a_mutexs(kind: str, given: Mapping[str, Any]) -> None:
     if "handover" in given:
-        raise ConfigurationError(f"a {kind} has no local hand-over: each holder has a lease of its own")
+        raise ConfigurationError(
+            f"a {kind} has no local hand-off, since each holder has its own lease: omit handover"
+        )
     if "lock_delay" in given:
-        raise ConfigurationError(f"a {kind} has no lock_delay: its holders come and go one by one")
+        raise ConfigurationError(f"a {kind} has no lock_delay: omit it")

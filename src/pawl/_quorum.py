@@ -35,23 +35,21 @@ def check_options(given: object, target: Target, settings: Settings) -> RedlockO
         NotSupported: Histories are to be kept, which several masters cannot.
     """
     if given is not None and not isinstance(given, RedlockOptions):
-        raise ConfigurationError(f"redlock must be pawl.RedlockOptions(…), not {given!r:.40}")
+        raise ConfigurationError(f"redlock must be pawl.RedlockOptions(…), got {given!r:.40}")
     if isinstance(target, Service):
         if not settings.namespace:
-            raise ConfigurationError("a pawl service has no names as bare keys: give a namespace")
+            raise ConfigurationError("namespace must not be empty for a pawl service: pass a namespace")
         if settings.options.fence_ms > DAY_MS:
-            raise ConfigurationError(
-                "a pawl service keeps fences for a day (86400 s) at most: give a fence_ttl below"
-            )
+            raise ConfigurationError("fence_ttl must be at most 86400 s (a day) for a pawl service")
         settings.remote = True
     if not isinstance(target, Masters):
         if given is not None:
             raise ConfigurationError(
-                "redlock= is for a list of masters or a redlock:// URL, and this is one server"
+                "redlock= needs a list of masters or a redlock:// URL, and this is a single server"
             )
         return None
     if settings.history:
-        raise NotSupported("history: independent masters (Redlock) keep no common record; leave it 0")
+        raise NotSupported("history is not supported on independent masters (Redlock): leave it 0")
     if poor := why_poor(len(target.nodes)):
         warn(poor)
     options = given or RedlockOptions()

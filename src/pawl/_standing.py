@@ -17,7 +17,7 @@ __all__ = ["POLL", "Standing"]
 _log = logging.getLogger("pawl.election")
 
 POLL = 0.05
-"""Seconds between two looks at an event that cannot be awaited: how late ``stop`` and ``close()`` are noticed."""
+"""Seconds between two checks of an event that cannot be awaited: how late ``stop`` and ``close()`` are noticed."""
 
 _GROWTH = 2.0
 
@@ -58,7 +58,7 @@ class Standing:
 
     def lost(self, error: PawlError) -> None:
         """Log a loss; the next candidacy follows at once."""
-        _log.warning("election %r: the lead was lost, standing again: %s", self.name, error)
+        _log.warning("election %r: lost leadership, standing again: %s", self.name, error)
 
     def failed(self, error: BaseException) -> float:
         """Log that the leader's function failed, and say how long to pause: twice as long each time, with jitter."""
@@ -68,11 +68,11 @@ class Standing:
 
     def failed_at_end(self, error: BaseException) -> None:
         """Log what the leader's function raised when it was cancelled."""
-        _log.warning("election %r: the leader's function failed while it ended", self.name, exc_info=error)
+        _log.warning("election %r: the leader's function failed during shutdown", self.name, exc_info=error)
 
     def unavailable(self, error: PawlError) -> float:
         """Log that it could not stand, and say for how long to pause: always shortly, since waiting asks nobody."""
-        return self._pause(self._first, "it could not stand", error)
+        return self._pause(self._first, "the candidate could not stand", error)
 
     def _pause(self, ceiling: float, what: str, error: BaseException) -> float:
         pause = ceiling * random.uniform(0.5, 1.0)  # noqa: S311 - it spreads candidates, it protects nothing

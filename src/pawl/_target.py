@@ -40,19 +40,19 @@ def find_target(
         if "PAWL_URL" not in environ:
             if reason := embedded.refuse_reason(environ):
                 return _missing(
-                    f"no server was named, and the embedded one is not taken by itself because {reason}: "
-                    "set PAWL_URL (embedded:// if a server for this machine alone is what you want)"
+                    f"no server URL, and the embedded server is not started automatically because {reason}: "
+                    "set PAWL_URL (embedded:// for a server that only this machine uses)"
                 )
             return _embedded(None, credentials)
         target = environ["PAWL_URL"]
         if not target.strip():
             raise ConfigurationError(
-                "PAWL_URL is empty: unset it, or give a URL such as redis://localhost:6379/0"
+                "PAWL_URL is empty: unset it, or set a URL such as redis://localhost:6379/0"
             )
         try:
             return find_target(target, credentials)
         except ConfigurationError as error:
-            raise ConfigurationError(f"PAWL_URL: {error}") from None
+            raise ConfigurationError(f"PAWL_URL: {error.text}") from None
     if isinstance(target, str):
         if target.startswith(("embedded:", "memory:")):
             return _nearby(target, credentials)
@@ -63,7 +63,7 @@ def find_target(
     else:
         found = target_of(target)
         if credentials:
-            raise ConfigurationError("a client brings its own credentials: give them there, or pass a URL")
+            raise ConfigurationError("a Redis client has its own credentials: pass them there, or pass a URL")
     return _Fixed(found) if isinstance(found, Endpoint) else found
 
 
@@ -132,17 +132,17 @@ def _node(number: int, target: object) -> Endpoint:
             raise ConfigurationError(f"{target!r:.40} is not the URL of one master")
         return endpoint_of(target)
     except (ConfigurationError, NotSupported) as error:
-        raise ConfigurationError(f"node {number} of the list: {error}") from None
+        raise ConfigurationError(f"node {number} of the list: {error.text}") from None
 
 
 def state_dir_of(url: str) -> str | None:
     """The folder that an embedded URL names; None for the default."""
     rest = url.removeprefix("embedded:")
     if not rest.startswith("//"):
-        raise ConfigurationError("write embedded:// or embedded:///path/to/directory")
+        raise ConfigurationError("invalid embedded URL: write embedded:// or embedded:///path/to/directory")
     path = rest[2:]
     if path and not path.startswith("/"):
-        raise ConfigurationError("embedded:// takes an absolute directory: embedded:///path/to/directory")
+        raise ConfigurationError("embedded:// needs an absolute path: embedded:///path/to/directory")
     if "?" in path or "#" in path:
         raise ConfigurationError("embedded:// takes no options")
     return path or None
@@ -150,6 +150,8 @@ def state_dir_of(url: str) -> str | None:
 
 def _embedded(state_dir: str | None, credentials: Credentials) -> Callable[[], Endpoint]:
     if credentials:
-        raise ConfigurationError("the embedded server asks for no credentials: its socket is yours alone")
+        raise ConfigurationError(
+            "the embedded server takes no credentials: remove them (only your user can open its socket)"
+        )
 
     return _Embedded(state_dir)

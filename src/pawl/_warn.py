@@ -9,7 +9,7 @@ __all__ = ["place_of_caller", "warn"]
 
 
 def warn(text: str) -> None:
-    """Warn whoever called into pawl.
+    """Warn the code that called into pawl.
 
     Args:
         text: What is wrong and what to do instead.
@@ -21,7 +21,7 @@ def warn(text: str) -> None:
 
 
 def place_of_caller() -> tuple[str, int]:
-    """File and line of whoever called into pawl."""
+    """File and line of the code that called into pawl."""
     frame = sys._getframe(1)
     while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith("pawl."):
         frame = frame.f_back

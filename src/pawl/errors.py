@@ -25,7 +25,8 @@
     └── ConfigurationError     also a ValueError; raised before anything is sent
         └── LimitMismatch      the server has another number (.limit, .permits)
 
-Each class carries a stable ``code`` for logs and services, keeps its values as attributes, and survives pickling.
+Each class carries a stable ``code``, which ends the text of the error (``… [LOCK_TIMEOUT]``), so that a search for it
+finds the right page; keeps its values as attributes; and survives pickling.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ __all__ = [
 
 
 class PawlError(Exception):
-    """The base class of all errors that pawl raises on purpose.
+    """The base class of all errors that pawl raises on purpose. ``str(error)`` is the message and the code.
 
     Attributes:
         code: A stable identifier for logs, services and dashboards.
@@ -72,6 +73,14 @@ class PawlError(Exception):
     def __init__(self, message: str = "", *, name: str | None = None) -> None:
         super().__init__(message)
         self.name = name
+
+    def __str__(self) -> str:
+        return f"{self.text} [{self.code}]".lstrip()
+
+    @property
+    def text(self) -> str:
+        """The text without the code."""
+        return super().__str__()
 
 
 class NotAcquired(PawlError):

@@ -1,4 +1,4 @@
-"""What pawl tells about locks: small frozen records. Imports nothing of pawl."""
+"""What pawl reports about locks: small frozen records. Imports nothing of pawl."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ class LockInfo:
 
 @dataclass(frozen=True, slots=True)
 class Forced:
-    """What became of a name that was to be taken from its holder; true in a condition if it was.
+    """The result of a force release; true in a condition if the lock was released.
 
     Attributes:
         name: The name.
@@ -257,7 +257,7 @@ class HistoryEntry:
         who: ``host:pid/thread`` of who had it; after a hand-over inside a client, the thread or task that took over.
         fence: The fence of the grant.
         granted: When it began, in Unix time by the server's clock.
-        ended: When it ended, by the same clock; None while it lasts, and where nobody lived to tell.
+        ended: When it ended, by the same clock; None while it lasts, and where no client was left to record it.
         how: ``"held"`` (it lasts), ``"released"``, ``"forced"`` (an operator took it), or why it was lost, as in
             ``LossReason``: ``"expired"``, ``"taken"``, ``"unreachable"``, ``"max_hold"``, ``"closed"``.
     """

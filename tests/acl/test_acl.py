@@ -145,13 +145,13 @@ def test_each_namespace_has_its_rules(own_server: Server, namespace: str) -> Non
     assert (found["rights"].severity, found["wake-ups"].severity) == ("ok", "ok")
     other = {one.check: one for one in examine(url, namespace="other")[0].findings}
     assert (other["rights"].severity, other["wake-ups"].severity) == ("error", "warning")
-    assert "other:wake:*" in other["wake-ups"].cure
+    assert "other:wake:*" in other["wake-ups"].fix
     with pawl.connect(url, namespace="other") as client, pytest.raises(pawl.BackendDenied):
         client.lock("a").acquire()
 
 
 def test_bare_names_have_no_rules_of_ours() -> None:
-    with pytest.raises(pawl.ConfigurationError, match="keys are the names"):
+    with pytest.raises(pawl.ConfigurationError, match="keys are the lock names"):
         acl_rules("")
 
 

@@ -46,7 +46,7 @@ def test_severities_and_exit_codes() -> None:
         code, out, _ = doctor(server.url)
         assert code == 1
         assert "! persistence" in out
-        assert "cure: appendonly yes" in out
+        assert "fix: appendonly yes" in out
         server.command("CONFIG", "SET", "maxmemory-policy", "volatile-lru")
         server.command("CONFIG", "SET", "maxmemory", "100mb")
         code, out, _ = doctor(server.url)
@@ -88,7 +88,7 @@ def test_a_user_without_messages_is_told_the_cost() -> None:
         server.command("ACL", "SETUSER", "deaf", "on", ">secret", "~*", "resetchannels", "+@all")
         found = findings(server.url.replace("redis://", "redis://deaf:secret@"))
     assert found["wake-ups"]["severity"] == "warning"
-    assert "PUBLISH" in found["wake-ups"]["cure"]
+    assert "PUBLISH" in found["wake-ups"]["fix"]
     assert found["rights"]["severity"] == "ok", "it can do without"
 
 
@@ -129,13 +129,13 @@ def test_sentinels_are_asked_for_their_master() -> None:
     assert unknown.worst == "error"
     assert "No such master with that name" in unknown.findings[0].text
     role = next(finding for finding in sentinel.findings if finding.check == "role")
-    assert (role.text, role.cure) == ("a Sentinel", "use redis+sentinel://host,host,host/service")
+    assert (role.text, role.fix) == ("a Sentinel", "use redis+sentinel://host,host,host/service")
 
 
 def test_a_node_of_a_cluster_is_no_plain_server() -> None:
     with Server("valkey", unix=False, args=["--cluster-enabled", "yes"]) as node:
         (plain,), (one,) = examine(node.url), examine(node.url.replace("redis://", "redis+cluster://")[:-2])
-    assert "use redis+cluster://" in next(f.cure for f in plain.findings if f.check == "role")
+    assert "use redis+cluster://" in next(f.fix for f in plain.findings if f.check == "role")
     assert "state is fail" in next(f.text for f in one.findings if f.check == "role")
 
 

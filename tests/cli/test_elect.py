@@ -65,7 +65,7 @@ def test_a_lost_lead_ends_the_command_and_it_stands_again(pawl: Pawl) -> None:
     command.send(signal.SIGTERM)
     code, _, err = command.end()
     assert code == 143
-    assert err.count("the lead of 'boss' was lost (") == 2
+    assert err.count("the leadership of 'boss' was lost (") == 2
     assert command.pid == pid
     eventually(lambda: not lives(child))
     assert pawl.left_over() == []
@@ -97,7 +97,8 @@ def test_a_signal_ends_the_wait(pawl: Pawl) -> None:
 
 def test_the_wait_is_over(pawl: Pawl) -> None:
     leads(pawl.start("elect", "--identity", "me", "boss", "--", *LEAD))
-    assert pawl.run("elect", "-w", "0.3", "boss", "--", "true") == (75, "", "pawl: 'boss' is led by me\n")
+    text = "pawl: 'boss' is led by me [LOCK_TIMEOUT]\n"
+    assert pawl.run("elect", "-w", "0.3", "boss", "--", "true") == (75, "", text)
 
 
 @pytest.mark.slow

@@ -43,7 +43,7 @@ def test_the_next_waiter_gets_it(pawl: Pawl) -> None:
 def test_it_asks_and_takes_no_for_an_answer(pawl: Pawl, screens: list[Screen]) -> None:
     holder = pawl.hold("job")
     screen = open_screen(screens, pawl, *PAWL, "force-release", "job")
-    screen.until(rf"'job' is held by \S+:{holder.pid}/\S+ for \S+\. Take it away\? \[y/N\]: ")
+    screen.until(rf"'job' is held by \S+:{holder.pid}/\S+ for \S+\. Force release\? \[y/N\]: ")
     screen.type("\n")
     assert screen.end() == 1
     assert trail(pawl) == []
@@ -55,9 +55,9 @@ def test_it_asks_and_then_why(pawl: Pawl, screens: list[Screen]) -> None:
     screen = open_screen(screens, pawl, *PAWL, "force-release", "job")
     screen.until(r"\[y/N\]: ")
     screen.type("y\n")
-    screen.until("Why: ")
+    screen.until("Reason: ")
     screen.type("it is stuck\n")
-    screen.until("'job' was taken from ")
+    screen.until("'job' was force-released from ")
     assert screen.end() == 0
     assert [entry["text"] for entry in trail(pawl)] == ["it is stuck"]
 
@@ -82,13 +82,13 @@ def test_without_a_terminal_it_never_asks(pawl: Pawl) -> None:
 
 
 def test_a_name_that_is_held_as_a_semaphore(pawl: Pawl, screens: list[Screen]) -> None:
-    said = "'job' is free as a lock; the semaphore of that name is held, and stays so\n"
+    said = "'job' is free as a lock; the semaphore of that name is still held\n"
     with library.connect(pawl.server.url) as client, client.semaphore("job", permits=2).acquire() as lease:
         assert pawl.run("force-release", "-y", "--reason", "x", "job") == (0, said, "")
         told = json.loads(pawl.run("force-release", "-y", "--reason", "x", "--json", "job")[1])
         assert (told["released"], told["held_as"]) == (False, "semaphore")
         screen = open_screen(screens, pawl, *PAWL, "force-release", "job")
-        screen.until("the semaphore of that name is held, and stays so\n")
+        screen.until("the semaphore of that name is still held\n")
         assert screen.end() == 0
         lease.check()
 

@@ -105,7 +105,7 @@ def test_nothing_is_held(pawl: Pawl) -> None:
     assert (code, len(out.splitlines())) == (0, 1)
     assert (
         err
-        == f"pawl: nothing is held in namespace 'pawl' ({pawl.server.url}); --all-namespaces looks everywhere\n"
+        == f"pawl: no lock is held in namespace 'pawl' ({pawl.server.url}); --all-namespaces lists every namespace\n"
     )
 
 
@@ -119,7 +119,7 @@ def test_a_filter_that_fits_nothing_says_so(pawl: Pawl, client: library.Client) 
 
 def test_ls_of_every_namespace(pawl: Pawl) -> None:
     assert pawl.run("ls", "--all-namespaces")[2].startswith(
-        "pawl: nothing is held in any namespace of redis://"
+        "pawl: no lock is held in any namespace of redis://"
     )
     spaces = ["", "a b%", "é:*", "pawl", "shop"]
     with contextlib.ExitStack() as stack:

@@ -86,8 +86,8 @@ TROUBLE: dict[str, tuple[Sequence[str], Callable[[Pawl, Command], None]]] = {
     "the group of the wrapper is stopped": (("--ttl", "3"), stop_the_group),
     "the wrapper is killed": (("--ttl", "3"), kill_the_wrapper),
     "the group of the wrapper is killed": (("--ttl", "3"), kill_the_group),
-    "the server takes no writes": (("--ttl", "3"), refuse_writes),
-    "the server takes no writes, a long time after TERM": (
+    "the server is read-only": (("--ttl", "3"), refuse_writes),
+    "the server is read-only, a long time after TERM": (
         ("--ttl", "3", "--kill-after", "1"),
         refuse_writes,
     ),
@@ -159,7 +159,7 @@ def test_what_would_wait_for_itself_is_refused_at_once(pawl: Pawl, verb: str) ->
     for middle in ([], [*PAWL, outer, "b", "--"]):
         code, out, err = pawl.run(outer, "a", "--", *middle, *inner)
         assert (code, out) == (64, "")
-        assert "it would wait for itself" in err
+        assert "which would wait for itself" in err
         assert err.count("\n") == 1
     assert pawl.left_over() == []
 

@@ -158,7 +158,7 @@ def test_ctrl_z_and_fg(screens: list[Screen], pawl: Pawl) -> None:
     screen.type(f"{shlex.join(PAWL)} run --ttl 20 job -- sh -c {shlex.quote(script)}\n")
     screen.until("begin\n")
     screen.type("\x1a")
-    screen.until(r"pawl: stopped; the lock is lost if this lasts longer than \d+ s")
+    screen.until(r"pawl: stopped; the lock expires if this lasts longer than \d+ s")
     screen.until("Stopped")
     screen.until(r"\$ ")
     screen.type("fg\n")

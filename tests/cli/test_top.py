@@ -100,7 +100,7 @@ def test_it_goes_on_while_the_server_is_away(pawl_alone: Pawl, screens: list[Scr
     screen = open_screen(screens, pawl_alone, *PAWL, "top", "--interval", "0.2", term=TERM)
     screen.until("0 held")
     pawl_alone.server.kill()
-    screen.until(r"the server has not answered for \d+ s|last answer \d+ s ago")
+    screen.until(r"server not responding for \d+ s|last answer \d+ s ago")
     pawl_alone.server.restart(keep_data=False)
     with library.connect(pawl_alone.server.url) as client, client.lock("back"):
         screen.until("back", 30)
@@ -112,7 +112,7 @@ def test_quitting_does_not_wait_for_a_dead_server(pawl_alone: Pawl, screens: lis
     screen = open_screen(screens, pawl_alone, *PAWL, "top", "--interval", "0.2", term=TERM)
     screen.until("0 held")
     pawl_alone.server.kill()
-    screen.until("not answered")
+    screen.until("not responding")
     began = time.monotonic()
     screen.type("q")
     assert screen.end() == 0

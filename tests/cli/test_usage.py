@@ -82,7 +82,7 @@ def test_refused_by_the_server(pawl: Pawl) -> None:
         code, out, err = pawl.run(*verb)
         assert (code, out) == (69, "")
         assert "[WRONG_KEY]" in err
-        assert "What helps: use another lock name or namespace." in err
+        assert "Fix: use another lock name or namespace." in err
         assert err.count("\n") == 1
 
 

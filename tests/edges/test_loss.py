@@ -74,7 +74,7 @@ def test_every_reason_at_every_door(valkey: Server, proxy: Proxy, reason: str) -
         "lost",
         0.0,
     )
-    with pytest.raises(pawl.LeaseLost, match=f"lost.*{reason}.*fence was {lease.fence}") as caught:
+    with pytest.raises(pawl.LeaseLost, match=f"lost.*{reason}.*fencing token {lease.fence}") as caught:
         lease.check()
     assert (caught.value.reason, caught.value.name) == (reason, "lost")
     assert outcome(lambda: lease.extend(5)) == "NotHeld"

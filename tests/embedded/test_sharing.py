@@ -227,7 +227,7 @@ def test_a_stale_pid_file_ends_no_other_process(state: Path, spawn: Spawn) -> No
     bystander = spawn("import time; time.sleep(60)")
     (state / "server.pid").write_text(str(bystander.pid))
     with (
-        pytest.raises(BackendUnavailable, match="does not end"),
+        pytest.raises(BackendUnavailable, match="does not stop"),
         _server._hold_for_child(state / _watch.ALIVE),
     ):
         _server._end(state, signal.SIGKILL, 0.1)
@@ -256,7 +256,7 @@ def test_a_fork_during_the_start_does_not_count_as_a_server(state: Path) -> None
 def test_a_server_that_hangs_is_not_replaced(state: Path) -> None:
     server = embedded.ensure(state)
     os.kill(server.pid, signal.SIGSTOP)
-    with pytest.raises(BackendUnavailable, match="does not answer"):
+    with pytest.raises(BackendUnavailable, match="does not respond"):
         embedded.ensure(state, timeout=0.5)
     assert server_processes(state) == [server.pid]
     os.kill(server.pid, signal.SIGCONT)
@@ -268,7 +268,7 @@ def test_a_server_that_cannot_start_says_why(state: Path) -> None:
     embedded.stop(state)
     manifest = next((state / "appendonlydir").glob("*.manifest"))
     manifest.write_text("nonsense\n")
-    with pytest.raises(BackendUnavailable, match=r"did not come up.*(?s:.*)manifest"):
+    with pytest.raises(BackendUnavailable, match=r"did not start.*(?s:.*)manifest"):
         embedded.ensure(state)
     assert server_processes(state) == []
 

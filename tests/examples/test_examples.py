@@ -15,7 +15,7 @@ from pawl.testing.servers import Server
 ROOT = Path(__file__).resolve().parent.parent.parent
 SAYS = {
     "migration": r"1 of 3 hosts migrated",
-    "inventory": r"refused: .*later than \d+.*\nlate False, sold 11 of 11, left 0",
+    "inventory": r"refused: .*and \d+ is stale.*\nlate False, sold 11 of 11, left 0",
     "daily_job": r"the job ran 1 time on scheduler a",
     "payment": r"statuses \[200, 200, 200, 200, 201\], 1 receipt, charged \[995\], another amount 422",
     "leader": r"3 rounds, fences rise: True",

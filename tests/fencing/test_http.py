@@ -200,7 +200,7 @@ def test_options_that_can_never_work_are_refused() -> None:
     for keep in (0, -1, True, "day"):
         with pytest.raises(pawl.ConfigurationError, match="keep"):
             MemoryFences(keep=keep)  # type: ignore[arg-type]
-    with pytest.raises(pawl.ConfigurationError, match="asyncio"):
+    with pytest.raises(pawl.ConfigurationError, match="is async"):
         WsgiFences(lambda environ, start: [], fences=AsyncRedisGuard(redis.asyncio.Redis()))
 
 

@@ -293,7 +293,7 @@ def concrete_without_a_fence() -> None:
     "define", [joined_from_a_fenced_base, joined_with_a_fence_of_its_own, concrete_without_a_fence]
 )
 def test_a_class_whose_fence_is_not_beside_its_row_is_refused(define: Any) -> None:
-    with pytest.raises(pawl.ConfigurationError, match=r"the fence must lie in one table"):
+    with pytest.raises(pawl.ConfigurationError, match=r"the fence column must be in the same table"):
         define()
 
 

@@ -16,15 +16,15 @@ from tests.test_bad_input import BAD_NAMES, BAD_TIMEOUTS, NO_DURATION, Listener,
 Client = pawl.Client | pawl.AsyncClient
 
 BAD_NUMBERS: list[tuple[object, str]] = [
-    (0, "is 0; give 1 to"),
-    (-1, "is -1; give 1 to"),
-    (10**12, "give 1 to"),
-    (True, "must be an int, not bool"),
-    (False, "must be an int, not bool"),
-    (1.0, "must be an int, not float"),
+    (0, "got 0"),
+    (-1, "got -1"),
+    (10**12, "must be 1 to"),
+    (True, "must be an int, got bool"),
+    (False, "must be an int, got bool"),
+    (1.0, "must be an int, got float"),
     (inf, "must be an int"),
-    ("3", "must be an int, not str"),
-    (None, "must be an int, not NoneType"),
+    ("3", "must be an int, got str"),
+    (None, "must be an int, got NoneType"),
 ]
 
 
@@ -74,21 +74,21 @@ def test_the_largest(client: Client) -> None:
 
 BAD_OPTIONS: list[tuple[dict[str, Any], str]] = [
     *[({"ticket_ttl": value}, "ticket_ttl must be a number of seconds") for value in NO_DURATION],
-    ({"ticket_ttl": 0}, "ticket_ttl is 0 s"),
-    ({"ticket_ttl": nan}, "ticket_ttl is NaN"),
-    ({"timeout": -1}, "timeout is -1 s"),
+    ({"ticket_ttl": 0}, "ticket_ttl must be at least 0.05 s, got 0"),
+    ({"ticket_ttl": nan}, "ticket_ttl must be a number of seconds, got NaN"),
+    ({"timeout": -1}, "timeout must be >= 0, or None to wait indefinitely, got -1"),
     ({"timeout": "5"}, "timeout must be a number"),
-    ({"unavailable_after": -1}, "unavailable_after is -1 s"),
+    ({"unavailable_after": -1}, "unavailable_after must be a finite number of seconds, 0 or more, got -1"),
     ({"renew": False}, "unknown option renew"),
     ({"handover": 3}, "unknown option handover"),
     ({"tll": 3}, "unknown option tll"),
 ]
 LATCH_OPTIONS: list[tuple[dict[str, Any], str]] = [
-    ({"ttl": 0}, "ttl is 0 s"),
+    ({"ttl": 0}, "ttl must be at least 0.05 s, got 0"),
     ({"ttl": inf}, "at most 366 days"),
     ({"ttl": "1d"}, "ttl must be a number"),
-    ({"ttl": 1, "ticket_ttl": 2}, "longer than ttl"),
-    ({"max_waiters": 0}, "max_waiters is 0"),
+    ({"ttl": 1, "ticket_ttl": 2}, "at most ttl"),
+    ({"max_waiters": 0}, "max_waiters must be 1 to 10000000, got 0"),
     ({"max_waiters": True}, "max_waiters must be an int"),
 ]
 
@@ -108,8 +108,8 @@ def test_options_of_a_barrier(client: Client, options: dict[str, Any], word: str
 @pytest.mark.parametrize(
     ("options", "word"),
     [
-        ({"handover": 3}, "no local hand-over"),
-        ({"ttl": 0}, "ttl is 0 s"),
+        ({"handover": 3}, "no local hand-off"),
+        ({"ttl": 0}, "ttl must be at least 0.05 s, got 0"),
         ({"tll": 3}, "unknown option tll"),
         ({"identity": ""}, "identity must be text"),
         ({"identity": 7}, "identity must be text"),
@@ -117,8 +117,8 @@ def test_options_of_a_barrier(client: Client, options: dict[str, Any], word: str
         ({"identity": "me too"}, "white space"),
         ({"identity": "me\n"}, "white space or control"),
         ({"identity": "\ud800"}, "control characters"),
-        ({"identity": "x" * 201}, "too long"),
-        ({"identity": "é" * 101}, "too long"),
+        ({"identity": "x" * 201}, "at most 200 bytes"),
+        ({"identity": "é" * 101}, "at most 200 bytes"),
     ],
     ids=word_of,
 )
@@ -172,4 +172,6 @@ def test_what_only_the_leader_may_do(client: Client) -> None:
     refused(lambda: election.leader_only(int), "not type")
     refused(lambda: election.leader_only(staticmethod(print)), "not staticmethod")
     refused(lambda: election.leader_only(generator), "generator")
-    refused(lambda: election.leader_only(on_follower="wait"), "on_follower is 'wait'")
+    refused(
+        lambda: election.leader_only(on_follower="wait"), "on_follower must be 'raise' or 'skip', got 'wait'"
+    )

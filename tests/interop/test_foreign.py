@@ -127,11 +127,9 @@ def test_a_key_that_never_ends_is_told(
 ) -> None:
     """Nobody knows whether its owner lives: it is waited for, told of once, and never touched."""
     plain.set("stock", "somebody")
-    with pytest.raises(
-        pawl.AcquireTimeout, match="a key without a ttl, which never ends by itself: delete it"
-    ):
+    with pytest.raises(pawl.AcquireTimeout, match="a key without a TTL, which never expires: delete it"):
         client.lock("stock", ttl=0.3).acquire(timeout=0.5)
-    told = [record for record in caplog.records if "without a ttl" in record.getMessage()]
+    told = [record for record in caplog.records if "without a TTL" in record.getMessage()]
     assert [record.levelname for record in told] == ["WARNING"]
     assert client.lock("stock").try_acquire() is None
     assert (plain.get("stock"), plain.ttl("stock")) == (b"somebody", -1)
@@ -144,7 +142,7 @@ def test_a_lease_whose_ttl_was_taken_off_is_told(
     with client.lock("stock", renew=False):
         plain.persist("stock")
         url = f"redis://{_address(plain)}"
-        never = pytest.raises(pawl.AcquireTimeout, match="a key without a ttl")
+        never = pytest.raises(pawl.AcquireTimeout, match="a key without a TTL")
         with pawl.connect(url, namespace="") as other, never:
             other.lock("stock").acquire(timeout=0.2)
     assert plain.get("stock") is None

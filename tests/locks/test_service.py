@@ -210,12 +210,12 @@ def test_closing_gives_everything_back(colour: Colour, pair: list[Client], valke
 
 
 BAD: list[tuple[Any, str]] = [
-    ({"ttl": 0}, "ttl is 0 s"),
-    ({"wait": -1}, "wait is -1 s"),
-    ({"retry_count": -1}, "retry_count is -1"),
+    ({"ttl": 0}, "ttl must be at least 0.05 s, got 0"),
+    ({"wait": -1}, "wait must be >= 0, or None to wait indefinitely, got -1"),
+    ({"retry_count": -1}, "retry_count must be"),
     ({"retry_count": 1.5}, "retry_count must be an int"),
-    ({"retry_delay": -1}, "retry_delay is -1"),
-    ({"max_hold": 0}, "max_hold is 0 s"),
+    ({"retry_delay": -1}, "retry_delay must be"),
+    ({"max_hold": 0}, "max_hold must be a finite number of seconds, more than 0, got 0"),
     ({"timeout": 3}, "unknown option timeout"),
     (7, "ServiceOptions or a mapping"),
     ([], "ServiceOptions or a mapping"),

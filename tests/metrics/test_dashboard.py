@@ -116,7 +116,7 @@ def test_each_alert_has_its_section() -> None:
     )
     for alert in sections:
         assert f'runbook_url: "{site[0]}how-to/alerts/#{alert.lower()}"' in text
-    assert text.count("runbook") == len(sections)
+    assert text.count("runbook_url") == len(sections)
 
 
 def test_prometheus_takes_the_rules() -> None:

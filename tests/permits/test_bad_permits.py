@@ -15,21 +15,21 @@ from tests.test_bad_input import word_of
 NOWHERE = "redis://127.0.0.1:1/0"  # whatever is sent there ends in another error
 
 BAD_PERMITS: list[tuple[object, str]] = [
-    (0, "permits is 0"),
-    (-1, "permits is -1"),
-    (True, "permits must be an int, not bool"),
-    (3.0, "permits must be an int, not float"),
-    ("3", "permits must be an int, not str"),
-    (None, "permits must be an int, not NoneType"),
-    (10**10, "permits is 10000000000"),
+    (0, "got 0"),
+    (-1, "got -1"),
+    (True, "permits must be an int, got bool"),
+    (3.0, "permits must be an int, got float"),
+    ("3", "permits must be an int, got str"),
+    (None, "permits must be an int, got NoneType"),
+    (10**10, "got 10000000000"),
 ]
 BAD_SHARES: list[tuple[object, str]] = [
-    (0, "n is 0"),
-    (-1, "n is -1"),
-    (True, "n must be an int, not bool"),
-    (1.0, "n must be an int, not float"),
-    (4, "n is 4; give 1 to 3"),
-    (None, "n must be an int, not NoneType"),
+    (0, "got 0"),
+    (-1, "got -1"),
+    (True, "n must be an int, got bool"),
+    (1.0, "n must be an int, got float"),
+    (4, "n must be 1 to 3, got 4"),
+    (None, "n must be an int, got NoneType"),
 ]
 
 
@@ -58,7 +58,7 @@ def test_a_new_limit(permits: Any, word: str) -> None:  # noqa: ANN401 - what is
 
 @pytest.mark.parametrize("connect", [pawl.connect, pawl.connect_async])
 def test_permits_are_not_handed_over(connect: Any) -> None:  # noqa: ANN401 - what is wrong
-    for given, word in (({"handover": 4}, "hand-over"), ({"lock_delay": 1}, "lock_delay")):
+    for given, word in (({"handover": 4}, "hand-off"), ({"lock_delay": 1}, "lock_delay")):
         refused(partial(connect(NOWHERE).semaphore, "x", permits=3, **given), word)
         refused(partial(connect(NOWHERE).rwlock, "x", **given), word)
 

@@ -80,7 +80,7 @@ MUTANTS: dict[str, tuple[str, str]] = {
         "local found, dropped = {drop = {}, grants = {}, refused = {}}, false",
     ),
     "leave keeps the ticket": ("if waiting and not dropped then\n", "if false then\n"),
-    "leave looks only for the mode it was told": (
+    "leave checks only the mode it was given": (
         "if not expiry and (mode == '1' or mode == 'x') then",
         "if not expiry and mode == 'x' then",
     ),
@@ -143,7 +143,7 @@ MUTANTS: dict[str, tuple[str, str]] = {
         "        if hopeless(mode, beside, state) then\n",
         "        if false then\n",
     ),
-    "who can never be served is not told": ("    tell(one.channel, one.token, 0, 1)\n", ""),
+    "a waiter that can never be served is not notified": ("    tell(one.channel, one.token, 0, 1)\n", ""),
     "a change of the limit serves nobody": (
         "local found = plan(state)\nkeep_limit",
         "local found = {drop = {}, grants = {}, refused = {}}\nkeep_limit",
@@ -152,7 +152,7 @@ MUTANTS: dict[str, tuple[str, str]] = {
         "tell(one.channel, one.token, one.fence, one.expiry)",
         "tell(one.channel, one.token, one.fence, one.expiry + 300)",
     ),
-    "the first alone is told": (
+    "only the first is notified": (
         "    if one.token ~= own then\n",
         "    if one.token ~= own and i == 1 then\n",
     ),

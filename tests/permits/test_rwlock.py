@@ -139,7 +139,7 @@ def test_downgrade_lets_readers_in_and_nobody_between(client: pawl.Client) -> No
 
 
 def test_a_reader_is_told_that_it_has_nothing_to_downgrade(client: pawl.Client) -> None:
-    with client.rwlock("book").read as reader, pytest.raises(pawl.NotHeld, match="not taken for writing"):
+    with client.rwlock("book").read as reader, pytest.raises(pawl.NotHeld, match="not a write lease"):
         reader.downgrade()  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
     with client.rwlock("book").read as reader:
         assert not hasattr(reader, "downgrade")

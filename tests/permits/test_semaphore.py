@@ -165,7 +165,7 @@ def test_lowering_takes_nothing_and_blocks(client: pawl.Client) -> None:
     # Who declares the old number and who declares the new one agree with the server.
     with pool, pytest.raises(pawl.AcquireTimeout):
         client.semaphore("pool", permits=1).acquire(timeout=0.05)
-    with pytest.raises(pawl.LimitMismatch, match="2 permits were asked for and the limit is 1"):
+    with pytest.raises(pawl.LimitMismatch, match="2 permits were requested, and the limit is 1"):
         pool.acquire(2)
 
 

@@ -21,11 +21,11 @@ THREE = ["redis://127.0.0.1:1", "redis://127.0.0.1:2", "redis://127.0.0.1:3"]
 BAD: list[tuple[Any, str]] = [
     ([], "empty"),
     ((), "empty"),
-    ("redlock://", "names no node"),
-    ("redlock:///0", "names no node"),
+    ("redlock://", "has no host"),
+    ("redlock:///0", "has no host"),
     ([THREE[0], THREE[0], THREE[1]], "twice"),
     ("redlock://127.0.0.1:1,127.0.0.1:1,127.0.0.1:2", "twice"),
-    ([THREE[0], "rediss://127.0.0.1:4", THREE[1]], "some without"),
+    ([THREE[0], "rediss://127.0.0.1:4", THREE[1]], "some do not"),
     ([THREE[0], "redis+sentinel://s/m", THREE[1]], "node 2"),
     ([THREE[0], "redis+cluster://h", THREE[1]], "node 2"),
     ([THREE[0], "redlock://a,b,c", THREE[1]], "node 2"),
@@ -47,7 +47,9 @@ def test_lists_that_are_no_quorum(colour: str, target: Any, word: str) -> None:
 
 
 @pytest.mark.parametrize("colour", COLOURS)
-@pytest.mark.parametrize(("count", "word"), [(1, "no quorum"), (2, "needs both"), (4, "half and half")])
+@pytest.mark.parametrize(
+    ("count", "word"), [(1, "not a quorum"), (2, "both are needed"), (4, "split evenly")]
+)
 def test_a_poor_quorum_is_warned_of_with_the_reason(colour: str, count: int, word: str) -> None:
     urls = [f"redis://127.0.0.1:{port}" for port in range(1, count + 1)]
     with pytest.warns(RuntimeWarning, match=word) as told:
@@ -87,7 +89,7 @@ def test_options_of_the_masters(options: dict[str, Any], word: str) -> None:
 def test_options_and_ttls_that_do_not_fit(colour: str) -> None:
     with pytest.raises(pawl.ConfigurationError, match="RedlockOptions"):
         connect(colour, THREE, redlock={"retry_delay": 1})
-    with pytest.raises(pawl.ConfigurationError, match="one server"):
+    with pytest.raises(pawl.ConfigurationError, match="a single server"):
         connect(colour, THREE[0], redlock=FRESH)
     with pytest.raises(pawl.ConfigurationError, match="max_ttl"):
         connect(colour, THREE, ttl=61)
@@ -143,9 +145,9 @@ def test_one_server_under_two_addresses_is_found_out(
         await done(lease.release())
         # Told aloud, and once: the others go on without it.
         (told,) = [record for record in caplog.records if record.name == "pawl.redlock"]
-        assert re.fullmatch(r"(\S+) has no vote: \1 and \S+ are one server: .*", told.message)
+        assert re.fullmatch(r"(\S+) has no vote: \1 and \S+ are one server, .*", told.message)
         own_three.servers[1].kill()
-        with pytest.raises(pawl.QuorumNotReached, match="one server"):
+        with pytest.raises(pawl.QuorumNotReached, match="a single server"):
             await done(client.lock("x").acquire(timeout=0.3))
         await done(client.close())
 

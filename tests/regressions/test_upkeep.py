@@ -85,7 +85,7 @@ def test_departures_may_be_added_while_the_upkeep_looks_at_them(
     finally:
         sys.setswitchinterval(before)
     engine.departures.clear()
-    assert "the upkeep failed" not in caplog.text
+    assert "background maintenance failed" not in caplog.text
 
 
 async def test_a_cancelled_upkeep_starts_anew_with_the_next_lease(valkey: Server) -> None:

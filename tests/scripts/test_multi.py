@@ -34,8 +34,8 @@ MUTANTS: dict[str, tuple[str, str]] = {
     "ignores tombstones": ("call('EXISTS', dead) == 1", "false"),
     "passes the queue by": ("  one.found = head and plan(head)\n", ""),
     "pumps and goes on": ("one.value or (one.found and one.found.value)", "one.value"),
-    "tells nobody": ("mail[#mail + 1], outbox = outbox, {}", "outbox = {}"),
-    "tells the last one only": (
+    "notifies nobody": ("mail[#mail + 1], outbox = outbox, {}", "outbox = {}"),
+    "notifies only the last one": (
         "      mail[#mail + 1], outbox = outbox, {}\n",
         "      mail[1], outbox = outbox, {}\n",
     ),

@@ -152,7 +152,7 @@ def test_what_a_token_may_not_is_denied_to_an_operator(service: Instance, tokens
     time.sleep(1.1)
     with pawl.connect(url(service, "reader")) as client:
         assert client.locks() == []
-        with pytest.raises(pawl.BackendDenied, match="may not force"):
+        with pytest.raises(pawl.BackendDenied, match="has no role force"):
             client.force_release("a", reason="x")
 
 

@@ -34,7 +34,7 @@ def test_one_acquires_and_the_next_waits_until_it_is_released(service: Instance)
     again = service.ask("POST", path, {"token": first.body["token"]})
     assert again.status == 409
     assert again.body["code"] == "UNLOCK_FAILED"
-    assert again.body["cure"]
+    assert again.body["fix"]
 
 
 def test_the_locks_of_a_client_that_died_go_within_its_sessions_ttl(service: Instance) -> None:

@@ -167,9 +167,9 @@ PYTHON = re.compile(
 @pytest.mark.parametrize("kind", [one for one in _kinds() if one.__module__ == errors.__name__])
 def test_every_problem_has_a_remedy_that_makes_sense_over_http(kind: type[PawlError]) -> None:
     problem = problem_of(kind("what ``happened``", name="a"))
-    assert problem.more["cure"]
+    assert problem.more["fix"]
     assert problem.more["cause"]
-    assert not PYTHON.search(problem.more["cure"])
+    assert not PYTHON.search(problem.more["fix"])
     assert "`" not in problem.detail + problem.more["cause"]
 
 

@@ -40,7 +40,7 @@ def test_without_a_server_it_says_so_soon_and_goes_on_later(own_server: Server, 
     assert time.monotonic() - began < pace() * 3
     assert (answer.status, answer.body["code"]) == (503, "REDIS_CONNECTION_ERROR"), answer.body
     assert answer.headers["retry-after"] == "1"
-    assert answer.body["cure"]
+    assert answer.body["fix"]
     began = time.monotonic()
     ready = service.ask("GET", "/readyz")
     assert ready.status == 503

@@ -29,7 +29,7 @@ def test_a_stuck_lock_is_found_and_taken_away(service: Instance, tmp_path: Path)
         page.shape("light")
         page.open(f"{service.address}/?search=order")
         page.run(LOGIN % "pawl_wrong")
-        page.until("document.getElementById('refused').textContent.includes('not known')")
+        page.until("document.getElementById('refused').textContent.includes('unknown')")
         page.run(LOGIN % service.tokens.secrets["admin"])
         page.until("document.querySelectorAll('#rows tr').length === 1")
         assert "order:42" in page.run("document.getElementById('rows').textContent")
@@ -106,7 +106,7 @@ def test_with_the_keyboard_alone(service: Instance, server: Server, tmp_path: Pa
             page.until("document.getElementById('queue').textContent.includes('web-1')")
             page.until("document.getElementById('history').textContent.includes('released after')")
             page.until("document.getElementById('one-line').getAttribute('points').split(' ').length > 1")
-            assert page.run("document.getElementById('one-peak').textContent") == "now 1, at most 1"
+            assert page.run("document.getElementById('one-peak').textContent") == "current 1, peak 1"
             assert page.run("document.getElementById('one-audit').innerText") == "nothing"
             for scheme in ("light", "dark"):
                 page.shape(scheme)
@@ -177,7 +177,7 @@ def test_what_is_stuck_comes_first_and_names_are_read_by_themselves(
         )
         page.until("document.getElementById('rows').textContent.includes('invoice')")
         page.run("document.querySelector('#rows a').click(); true")
-        page.until("document.getElementById('facts').textContent.includes('Usually')")
+        page.until("document.getElementById('facts').textContent.includes('Typical hold')")
         assert page.run("document.getElementById('nobody').hidden") is False
         assert page.run("document.getElementById('queue').hidden") is True
 

@@ -119,7 +119,7 @@ def probe(port: int, request: bytes) -> bytes:
 def test_probes_have_a_port_of_their_own(serve: Callable[..., Instance], server: Server) -> None:
     one = serve("--probe-port", "0", "--drain-delay", "1")
     end = time.monotonic() + 10
-    while b"probes are answered at" not in one.said:
+    while b"health checks on" not in one.said:
         assert time.monotonic() < end
         assert one.process.stderr is not None
         one.said += os.read(one.process.stderr.fileno(), 4096)

@@ -227,7 +227,7 @@ CLIENTS: dict[str, Callable[[], list[Any]]] = {
     "the watchdog swallows a no": lambda: [
         patch.object(renewal, "_answered", _deaf_to_no(renewal._answered))
     ],
-    "the loss is told after the renewal returns": lambda: [
+    "the loss is reported after the renewal returns": lambda: [
         patch.object(SimRuntime, "call_many", _patient_renewal)
     ],
     "a retry takes a new token": lambda: [patch.object(claim, "_next_call", _new_token_each_time)],
@@ -245,7 +245,7 @@ FAULTS: dict[str, tuple[str, ...]] = {
     "no look at the time after the reply": ("pause",),
     "a clock that stands in a suspend": ("suspend",),
     "the watchdog swallows a no": ("admin_delete", "flush"),
-    "the loss is told after the renewal returns": ("stall", "cut_out"),
+    "the loss is reported after the renewal returns": ("stall", "cut_out"),
     "a retry takes a new token": ("late_copy", "reply_loss"),
     "a cancelled acquire leaves its token": ("cancel",),
     "unknown is taken for busy": ("reply_loss", "cut_in"),

@@ -76,7 +76,7 @@ CLIENTS: dict[str, Callable[[], list[Any]]] = {
     "a slot on its way is taken for a broken script": lambda: [
         patch.object(faults, "_BY_PREFIX", _without("TRYAGAIN"))
     ],
-    "every node may take its time to tell the map": lambda: [
+    "every node may take its time to return the map": lambda: [
         patch.object(Router, "_load", _asks_without_an_end)
     ],
     "a master serves what it gave away": lambda: [patch.object(Cluster, "refusal", _serves_on)],

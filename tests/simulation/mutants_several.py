@@ -169,7 +169,7 @@ SCRIPTS: dict[str, tuple[str, str]] = {
         "if value ~= token then\n  return {'U', RID, value and",
         "if false then\n  return {'U', RID, value and",
     ),
-    "a vote is given without a look": (
+    "a vote is given without a check": (
         "  return {'X', RID, now_us}\nend\nif value then",
         "  return {'X', RID, now_us}\nend\nif false then",
     ),
@@ -194,7 +194,7 @@ SCRIPTS: dict[str, tuple[str, str]] = {
         "      if expiry > now_ms then\n        found.token",
         "      if expiry > now_ms + 1500 then\n        found.token",
     ),
-    "the waiter is told before the name is free": (
+    "the waiter is notified before the name is free": (
         _LEAVE_HOLDS,
         "if holding and waiting == nil then\n",
     ),
@@ -248,7 +248,7 @@ WHERE: dict[str, Where] = {
             "half of the masters are a quorum", "the fence of a majority is not written back",
             "only acknowledged votes are taken back", "a master that restarted counts at once",
             "no look at the time after the quorum", "S4 a write-back counts on any master",
-            "a vote is given without a look", "renewing a vote takes a name that is free",
+            "a vote is given without a check", "renewing a vote takes a name that is free",
             "a vote's fence is the wish alone", "a restart is looked for before the greeting alone",
             "a token that was taken back is used by the next",
             "an undo is sent once", "a release by a majority is done",
@@ -282,8 +282,8 @@ FAULTS: dict[str, tuple[str, ...]] = {
     "permits: an upgrade takes no notice of its reader": ("pause", "suspend"),
     "multi: ignores tombstones": ("late_copy",),
     "multi: takes its own for another's": ("reply_loss", "double"),
-    "multi: tells nobody": ("kill", "pause"),
-    "multi: tells the last one only": ("kill", "pause"),
+    "multi: notifies nobody": ("kill", "pause"),
+    "multi: notifies only the last one": ("kill", "pause"),
     "multi: takes tickets from the first queue": ("kill", "pause"),
     "multi: grants to a waiter at the first name's key": ("kill", "pause"),
     "a master that restarted counts at once": ("crash_empty", "kill"),
@@ -305,18 +305,18 @@ FAULTS: dict[str, tuple[str, ...]] = {
 
 _ASK = "no client of the simulator changes a limit or asks for more than there are"
 _RARE = "pawl's own client makes the calls that show it too seldom"
-_POLLS = "a waiter who is not told asks by itself a moment later"
+_POLLS = "a waiter that is not notified asks by itself a moment later"
 
 UNSEEN: dict[str, str] = {
     "permits: the quick grant asks for no agreement": _ASK,
     "permits: who can never be served stays": _ASK,
-    "permits: who can never be served is not told": _ASK,
+    "permits: a waiter that can never be served is not notified": _ASK,
     "permits: a change of the limit serves nobody": _ASK,
     "permits: an upgrade waits behind the others": _RARE,
     "permits: a late copy of the acquire does not find the reader": _RARE,
     "permits: the quick grant passes the queue by": _RARE,
-    "multi: tells nobody": _POLLS,
-    "multi: tells the last one only": _POLLS,
+    "multi: notifies nobody": _POLLS,
+    "multi: notifies only the last one": _POLLS,
     "multi: gives all the first ttl": "all names of a multi-lock have one ttl here",
     "multi: buries with the first name's tombstone": _RARE,
 }

@@ -64,7 +64,7 @@ def test_a_grant_that_a_repeated_question_finds_lives_as_long_as_it_was_asked_fo
 def test_the_map_of_a_cluster_is_asked_for_within_the_time_of_the_call() -> None:
     """Each node was given the time of the whole, and behind them an upkeep had the end of a lease to tell."""
     plan = Plan.from_json((KEPT_IN / "cluster-map-in-time.json").read_text())
-    with quiet(), wrong(CLIENTS["every node may take its time to tell the map"]()):
+    with quiet(), wrong(CLIENTS["every node may take its time to return the map"]()):
         assert "was told" in run(plan).violation
 
 

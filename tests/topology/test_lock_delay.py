@@ -125,7 +125,7 @@ def test_on_independent_masters_it_counts_to_what_a_restarted_one_may_forget(
     server: Server, colour: Colour
 ) -> None:
     urls = [server.url, "redis://127.0.0.1:1", "redis://127.0.0.1:2"]
-    with pytest.raises(pawl.NotSupported, match="is for one master"):
+    with pytest.raises(pawl.NotSupported, match="cannot be used with independent masters"):
         colour.connect(urls).lock(replicas=1)
     with pytest.raises(pawl.ConfigurationError, match="ttl and lock_delay are 61 s"):
         colour.connect(urls).lock(ttl=30, lock_delay=31)

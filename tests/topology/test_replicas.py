@@ -80,7 +80,7 @@ def test_a_grant_is_on_the_replicas_when_it_comes(pair: Pair, colour: Colour) ->
 def test_too_few_replicas_are_told_at_once(pair: Pair, colour: Colour) -> None:
     client = colour.connect(pair.master.url)
     began = time.monotonic()
-    with pytest.raises(pawl.NotReplicated, match="3 replicas wanted, and the master has 2") as caught:
+    with pytest.raises(pawl.NotReplicated, match="replicas=3, but the master has 2") as caught:
         client.lock(replicas=3, ttl=30.0).acquire()
     assert time.monotonic() - began < pace() * 0.5, "not after the time for their answers"
     assert (caught.value.acknowledged, caught.value.wanted, caught.value.name) == (0, 3, "n")
@@ -92,7 +92,7 @@ def test_a_lagging_replica_refuses_the_grant(pair: Pair, colour: Colour) -> None
     client.lock("warm", replicas=2).acquire().release()
     with pair.replicas[0].paused():
         with pytest.raises(
-            pawl.NotReplicated, match="2 replicas wanted, 1 have it; the grant was undone"
+            pawl.NotReplicated, match="1 of 2 replicas acknowledged; the grant was released"
         ) as caught:
             client.lock(replicas=2, ttl=0.6).acquire()
         assert (caught.value.acknowledged, caught.value.wanted) == (1, 2)
@@ -186,7 +186,7 @@ def test_on_disk(pair: Pair, colour: Colour) -> None:
     client = colour.connect(pair.master.url)
     lease = client.lock(replicas=1, replicas_sync="disk").acquire()
     lease.release()
-    with pytest.raises(pawl.NotReplicated, match="2 replicas wanted, 1 have it on disk"):
+    with pytest.raises(pawl.NotReplicated, match="1 of 2 replicas have it on disk"):
         client.lock(replicas=2, replicas_sync="disk", ttl=0.6).acquire()
 
 
@@ -247,7 +247,7 @@ def test_in_a_cluster(colour: Colour) -> None:
         leases = [client.lock(f"n{i}", replicas=1, ttl=1.5).acquire() for i in range(6)]
         until(lambda: client.counter("renewed") >= 12, what="renewals")
         assert {lease.state for lease in leases} == {"held"}
-        with pytest.raises(pawl.NotReplicated, match="2 replicas wanted, and the master has 1"):
+        with pytest.raises(pawl.NotReplicated, match="replicas=2, but the master has 1"):
             client.lock("n9", replicas=2).acquire()
         for lease in leases:
             lease.release()

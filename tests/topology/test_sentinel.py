@@ -55,14 +55,14 @@ def test_sentinels_that_are_gone_are_passed_over(calm: SentinelGroup, colour: Co
 def test_a_service_that_no_sentinel_knows(calm: SentinelGroup, colour: Colour) -> None:
     client = colour.connect(calm.url.replace("mymaster", "theirmaster"))
     began = time.monotonic()
-    with pytest.raises(pawl.BackendUnavailable, match="know no master named 'theirmaster'"):
+    with pytest.raises(pawl.BackendUnavailable, match="have no master named 'theirmaster'"):
         client.lock().acquire()
     assert time.monotonic() - began < pace() * 2.0, "told at once"
 
 
 def test_a_plain_server_is_no_sentinel(valkey: Server, colour: Colour) -> None:
     client = colour.connect(f"redis+sentinel://127.0.0.1:{valkey.port}/mymaster")
-    with pytest.raises(pawl.NotSupported, match="no Sentinel; for a plain server use redis://"):
+    with pytest.raises(pawl.NotSupported, match="not a Sentinel: for a plain server use redis://"):
         client.lock().acquire()
 
 
@@ -75,7 +75,7 @@ def test_a_sentinel_is_no_plain_server(calm: SentinelGroup, colour: Colour) -> N
 def test_no_sentinel_at_all(colour: Colour) -> None:
     client = colour.connect("redis+sentinel://127.0.0.1:1,127.0.0.1:2/mymaster")
     began = time.monotonic()
-    with pytest.raises(pawl.BackendUnavailable, match="no Sentinel could be asked"):
+    with pytest.raises(pawl.BackendUnavailable, match="no Sentinel answered"):
         client.lock("n", unavailable_after=0.3).acquire()
     assert time.monotonic() - began < pace() * 3.0
 

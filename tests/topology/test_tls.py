@@ -85,12 +85,12 @@ def test_plain_and_tls_swapped_on_all_masters_is_told(
     plain_to_tls = [url.partition("?")[0].replace("rediss", "redis") for url, _ in masters]
 
     async def scenario() -> None:
-        for urls, cure in ((tls_to_plain, "use redis://"), (plain_to_tls, "use rediss://")):
+        for urls, fix in ((tls_to_plain, "use redis://"), (plain_to_tls, "use rediss://")):
             client = connect(colour, urls, redlock=FRESH)
             with pytest.raises((pawl.BackendError, pawl.QuorumNotReached)) as caught:
                 await done(client.lock("t").acquire(timeout=2))
             said = "".join([str(caught.value), *getattr(caught.value, "__notes__", ())])
-            assert cure in said
+            assert fix in said
             await done(client.close())
 
     play(colour, scenario)

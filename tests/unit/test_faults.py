@@ -70,7 +70,7 @@ def test_each_fault_has_an_error_of_its_own_words(kind: FaultKind) -> None:
     told = to_error(Fault(kind, "words"), None, "renew")
     assert type(told) is not pawl.BackendError, "no kind is left to the default"
     assert str(told).startswith("renew: ")
-    assert str(told).endswith(": words")
+    assert str(told).endswith(f": words [{told.code}]")
 
 
 def test_which_faults_pass() -> None:

@@ -127,7 +127,7 @@ def test_helper_keys_without_a_namespace(name: str, other: str, suffix: str, oth
     assert slot_part(helper) == slot_part(key)
     assert (helper == helper_key(other_key, other_suffix)) == ((name, suffix) == (other, other_suffix))
     assert helper != other_key
-    with pytest.raises(pawl.ConfigurationError, match="keeps beside another name"):
+    with pytest.raises(pawl.ConfigurationError, match="helper key of another lock"):
         key_of("", helper)
 
 
@@ -162,5 +162,5 @@ def test_the_longest_name() -> None:
     assert key_of("pawl", "x" * 200)
     assert key_of("pawl", "é" * 100)
     for long in ("x" * 201, "é" * 101, "x" * 10**7):
-        with pytest.raises(pawl.ConfigurationError, match="too long"):
+        with pytest.raises(pawl.ConfigurationError, match="at most 200 bytes"):
             key_of("pawl", long)

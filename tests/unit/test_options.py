@@ -113,18 +113,18 @@ def test_renewal_must_come_twice_in_a_ttl(every: float, ttl: float, good: bool) 
     if good:
         assert LockOptions(ttl=ttl, renew_every=every).renew_every == every
     else:
-        with pytest.raises(pawl.ConfigurationError, match="half the ttl"):
+        with pytest.raises(pawl.ConfigurationError, match="half the TTL"):
             LockOptions(ttl=ttl, renew_every=every)
 
 
 def test_a_ticket_is_a_lease_too() -> None:
-    with pytest.raises(pawl.ConfigurationError, match="longer than ttl"):
+    with pytest.raises(pawl.ConfigurationError, match="at most ttl"):
         LockOptions(ttl=2.0, ticket_ttl=2.1)
     assert LockOptions(ttl=2.0, ticket_ttl=2.0).ticket_ms == 2000
 
 
 def test_max_hold_needs_renewal() -> None:
-    with pytest.raises(pawl.ConfigurationError, match="renew is off"):
+    with pytest.raises(pawl.ConfigurationError, match="renew=False"):
         LockOptions(max_hold=5.0, renew=False)
 
 

@@ -63,7 +63,7 @@ def test_s9_a_second_release_of_the_first_owner_hits_nobody() -> None:
     _, [first] = sleepers(rig, 1)
     rig.release(lease)
     for _ in range(2):
-        with pytest.raises(pawl.NotHeld, match="released already"):
+        with pytest.raises(pawl.NotHeld, match="already released"):
             run(release_or_raise(rig.engine, lease))
     assert first.tenure is not None
     assert first.tenure.state is LeaseState.HELD

@@ -22,9 +22,9 @@ CASES: list[tuple[dict[str, Any], str, Severity, str]] = [
     ({"policy": "volatile-lru", "maxmemory": 1}, "eviction", Severity.ERROR, "volatile-lru"),
     ({"policy": "allkeys-lfu", "maxmemory": 1}, "eviction", Severity.ERROR, "allkeys-lfu"),
     ({"policy": "volatile-ttl", "maxmemory": 0}, "eviction", Severity.NOTE, "maxmemory is 0"),
-    ({"aof": False}, "persistence", Severity.WARNING, "forgotten"),
+    ({"aof": False}, "persistence", Severity.WARNING, "loses every lock"),
     ({"fsync": "everysec"}, "persistence", Severity.NOTE, "everysec"),
-    ({"fsync": None}, "persistence", Severity.OK, "not told"),
+    ({"fsync": None}, "persistence", Severity.OK, "does not disclose"),
     ({"replicas": 2, "lag": 0.0}, "replication", Severity.NOTE, "2 replicas"),
     ({"replicas": 1, "lag": 30.0}, "replication", Severity.WARNING, "30 s behind"),
     ({"clock_rate": 0.02}, "clock", Severity.ERROR, "+2.0%"),
@@ -34,11 +34,11 @@ CASES: list[tuple[dict[str, Any], str, Severity, str]] = [
     ({"scripts": False}, "scripts", Severity.ERROR, "do not run"),
     ({"listens": False}, "wake-ups", Severity.WARNING, "20 times"),
     ({"denied": ["HSET", "PUBLISH"]}, "rights", Severity.ERROR, "HSET, PUBLISH"),
-    ({"denied": ["PUBLISH", "SUBSCRIBE"]}, "rights", Severity.OK, "but for wake-ups"),
+    ({"denied": ["PUBLISH", "SUBSCRIBE"]}, "rights", Severity.OK, "except for wake-ups"),
     ({"mode": "cluster", "wanted": "standalone"}, "role", Severity.ERROR, "a node of a cluster"),
     ({"mode": "standalone", "wanted": "cluster"}, "role", Severity.ERROR, "not part of a cluster"),
     ({"mode": "cluster", "wanted": "cluster", "slots": "fail"}, "role", Severity.ERROR, "state is fail"),
-    ({"mode": "cluster", "wanted": "cluster", "role": "slave"}, "role", Severity.NOTE, "tells the masters"),
+    ({"mode": "cluster", "wanted": "cluster", "role": "slave"}, "role", Severity.NOTE, "finds the masters"),
     ({"mode": "cluster", "wanted": "cluster", "role": "slave", "slots": "fail"}, "role", Severity.ERROR, ""),
     ({"mode": "cluster", "wanted": "standalone", "role": "slave"}, "role", Severity.ERROR, "a node of"),
     ({"denied": ["INFO"]}, "rights", Severity.UNKNOWN, "INFO"),
@@ -52,7 +52,7 @@ def test_each_finding(changed: dict[str, Any], check: str, severity: Severity, w
     assert word in found[check].text
     if severity in (Severity.WARNING, Severity.ERROR):
         assert found[check].promise
-        assert found[check].cure
+        assert found[check].fix
     assert {f.severity for name, f in found.items() if name != check} == {Severity.OK}
 
 

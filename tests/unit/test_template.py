@@ -82,7 +82,7 @@ def test_filling(text: str, name: str) -> None:
         ("{order.rows[3]}", "IndexError"),
         ("{order[3]}", "TypeError"),
         ("{x:%Q}", "ValueError"),
-        ("{nameless}", "a Nameless, which has no text of its own"),
+        ("{nameless}", "a Nameless has no usable text"),
     ],
 )
 def test_what_cannot_be_filled(text: str, word: str) -> None:
@@ -92,5 +92,5 @@ def test_what_cannot_be_filled(text: str, word: str) -> None:
 def test_a_field_needs_a_name() -> None:
     for text in ("{}", "{0}", "{7up}", "a{:x}"):
         assert plain(text) is None
-        with pytest.raises(pawl.ConfigurationError, match="no argument's name"):
+        with pytest.raises(pawl.ConfigurationError, match="not an argument name"):
             Template(text)

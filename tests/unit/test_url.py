@@ -131,5 +131,5 @@ def test_cluster(scheme: str) -> None:
 
 def test_several_nodes_are_not_one_server() -> None:
     for url in ("redis+sentinel://h/m", "redis+cluster://h"):
-        with pytest.raises(ConfigurationError, match="not one server"):
+        with pytest.raises(ConfigurationError, match="not a single server"):
             parse_url(url)

@@ -1,4 +1,4 @@
-"""The colour of asyncio: thin shells; what happens is decided in ``pawl.core``."""
+"""The async API: thin shells; the logic is in ``pawl.core``."""
 
 from pawl.aio.barrier import AsyncBarrier
 from pawl.aio.client import AsyncClient

@@ -62,7 +62,7 @@ class AsyncLeaders:
 
 
 class AsyncElection(Described):
-    """One of many candidates leads, and everybody can know who. Made by ``AsyncClient.election``.
+    """One of several candidates leads, and every client can see which one. Made by ``AsyncClient.election``.
 
     Shared by any number of tasks; ``resign``, ``leading`` and ``leader_only`` are about the leadership that was last
     won through this object.
@@ -82,7 +82,7 @@ class AsyncElection(Described):
         Await it, or enter it with ``async with``.
 
         Args:
-            timeout: Seconds to wait; None for ever, 0 tries once; default: the election's own ``timeout``.
+            timeout: Seconds to wait; None waits indefinitely, 0 tries once; default: the election's own ``timeout``.
             stop: An event; once it is set, the wait ends with ``NotAcquired`` within 0.05 s.
 
         Returns:

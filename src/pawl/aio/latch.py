@@ -11,7 +11,7 @@ __all__ = ["AsyncLatch"]
 
 
 class AsyncLatch(Described):
-    """A count that goes down to 0, and whoever waits for that. Made by ``AsyncClient.latch``.
+    """A count that goes down to 0, and clients that wait for that. Made by ``AsyncClient.latch``.
 
     Immutable, picklable, shared by any number of tasks and processes that give the same name and count.
     """
@@ -30,9 +30,9 @@ class AsyncLatch(Described):
         ``unavailable_after``, or the call is cancelled or interrupted, it is sent on in the background for a minute.
 
         Args:
-            n: By how much, from 1.
-            part: Who or what is done, as 1 to 200 bytes of text. The same part counts once in a round, whoever says
-                it: give it where a worker may be started again, or where you try again after an error.
+            n: How much to count down, from 1.
+            part: What is done, as 1 to 200 bytes of text. The same part counts once per round, even if several
+                callers pass it: use it where a worker may restart, or where you retry after an error.
 
         Raises:
             ConfigurationError: ``n`` or ``part`` can never work.
@@ -48,7 +48,7 @@ class AsyncLatch(Described):
         """Wait until the latch is open: until its count is 0. Returns at once if it is.
 
         Args:
-            timeout: Seconds to wait; None for ever, 0 only asks; default: the latch's own ``timeout``.
+            timeout: Seconds to wait; None waits indefinitely, 0 does not wait; default: the latch's own ``timeout``.
 
         Raises:
             AcquireTimeout: It was still closed at the end of ``timeout``; also a TimeoutError.
@@ -72,7 +72,7 @@ class AsyncLatch(Described):
         return await latch.remaining(self._client._engine(), self._plan.primitive, self._plan.options)
 
     async def reset(self) -> None:
-        """Begin a new round with the full count, also one that others gave differently. Whoever waits goes on waiting.
+        """Start a new round with the full count, also to change the count. Waiters keep waiting.
 
         Raises:
             BackendUnavailable: The server did not answer; it may still be done.

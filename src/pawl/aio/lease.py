@@ -38,7 +38,9 @@ def _check_home(lease: BaseLease, doing: str) -> None:
     """Raise ``NotSupported`` in another event loop than the lease's: what it would wait for belongs to that one."""
     home = getattr(lease._engine.runtime, "loop", None)
     if home is not None and home is not asyncio.get_running_loop():
-        text = "it was acquired in another event loop; do that there (asyncio.run_coroutine_threadsafe)"
+        text = (
+            "the lease was acquired in another event loop: call it there (asyncio.run_coroutine_threadsafe)"
+        )
         raise NotSupported(f"{doing} {lease.name!r}: {text}", name=lease.name)
 
 
@@ -122,10 +124,10 @@ class AsyncWriteLease(AsyncLease):
         return self._tenure.primitive.lowered() is not None
 
     async def downgrade(self) -> None:
-        """Go on as a reader, in one step: no writer comes in between, and waiting readers are let in at once.
+        """Downgrade to a read lease atomically: no writer comes in between, and waiting readers are granted.
 
-        From the call on it is a reader's lease, whatever comes back: renewals go on to tell the server. Its fence
-        stays, and must not be used to write any more.
+        From the call on it is a read lease, whatever the answer: renewals repeat the downgrade if needed. The
+        fencing token stays, and must not be used to write any more.
 
         Raises:
             NotHeld: It is lost, released, a reader's already, or held more than once (leave the inner blocks first).

@@ -143,15 +143,16 @@ class AsyncMultiLock(Hinting):
         Await it, or enter it with ``async with``.
 
         Args:
-            timeout: Seconds to wait for all together; None for ever, 0 tries once; default: the lock's own ``timeout``.
-            ttl: The ttl of each in seconds; default: its own.
+            timeout: Seconds to wait for all together; None waits indefinitely, 0 tries once; default: the lock's
+                own ``timeout``.
+            ttl: The TTL of each lease in seconds; default: its own.
             stop: An event; once it is set, a wait in a queue ends with ``NotAcquired`` within 0.05 s.
             unknown: None. Words of other libraries, as ``blocking``, raise a ``TypeError`` that names pawl's.
 
         Raises:
             AcquireTimeout: One was still held at the end of ``timeout``; ``name`` says which.
             DeadlockDetected: This task holds one of them already.
-            NotAcquired: One was lost while the others were waited for.
+            NotAcquired: One was lost while waiting for the others.
             QueueFull: More than ``max_waiters`` wait for one of them.
             BackendError: The server could not be asked, or refused.
             ClientClosed: The client was closed.

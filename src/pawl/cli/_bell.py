@@ -46,7 +46,7 @@ def readable(files: Sequence[F], patience: float | None) -> list[F]:
 
     Args:
         files: What to wait for.
-        patience: Seconds; None for ever.
+        patience: Seconds; None waits indefinitely.
     """
     poll = select.poll()
     for file in files:

@@ -75,12 +75,12 @@ def _raise(number: int, frame: FrameType | None) -> None:  # noqa: ARG001  # as 
 
 def server_options(function: F) -> F:
     """Add ``--url`` and ``--namespace``."""
-    function = click.option(
-        "--namespace", metavar="TEXT", help="What the keys of the locks begin with (pawl)."
-    )(function)
-    return click.option("--url", metavar="URL", help="The server (PAWL_URL, else one for this machine).")(
+    function = click.option("--namespace", metavar="TEXT", help="Key prefix of the locks (default: pawl).")(
         function
     )
+    return click.option(
+        "--url", metavar="URL", help="Server URL (default: PAWL_URL, else the embedded server)."
+    )(function)
 
 
 def json_option(text: str) -> Callable[[F], F]:
@@ -91,14 +91,14 @@ def json_option(text: str) -> Callable[[F], F]:
 def seconds(ctx: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
     """Refuse what is no duration; the library judges the rest."""
     if value is not None and not 0 <= value < math.inf:
-        raise click.BadParameter("give a number of seconds, 0 or more", ctx, parameter)
+        raise click.BadParameter("must be a number of seconds, 0 or more", ctx, parameter)
     return value
 
 
 def positive(ctx: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
-    """Refuse what is no pause between two looks."""
+    """Refuse an interval that is too short or too long."""
     if value is not None and not 0.05 <= value <= 86400:
-        raise click.BadParameter("give 0.05 to 86400 seconds", ctx, parameter)
+        raise click.BadParameter("must be 0.05 to 86400 seconds", ctx, parameter)
     return value
 
 
@@ -142,7 +142,7 @@ def write(text: str) -> None:
 
 
 def print_json(value: object, *, indent: int | None = None) -> None:
-    """Print a value as JSON, in one line unless told otherwise."""
+    """Print a value as JSON, on one line by default."""
     write(json.dumps(value, ensure_ascii=False, indent=indent, allow_nan=False))
 
 
@@ -163,7 +163,7 @@ def age_of(info: LockInfo, now: float | None = None) -> float | None:
 
 
 def readable(text: str) -> str:
-    """A name as a terminal may see it: others have chosen it, and no control character of theirs gets through."""
+    """A name that is safe to print: other users chose it, so control characters are escaped."""
     return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
 
 
@@ -188,7 +188,7 @@ def duration(value: float | None) -> str:
     if value is None:
         return "-"
     if math.isinf(value):
-        return "no ttl"
+        return "no TTL"
     if value < 10:
         return f"{value:.1f}s"
     minutes, left = divmod(int(value), 60)

@@ -42,7 +42,7 @@ class Wish:
 
 
 class Keeper:
-    """Takes the lock, keeps it until told to let go, and says how each went.
+    """Acquires the lock, keeps it until asked to release it, and records how each went.
 
     Attributes:
         lease: The lease, once it was granted.
@@ -98,7 +98,7 @@ class Keeper:
         """Stop waiting and leave nothing behind: at once, or within seconds when the server is gone.
 
         Returns:
-            False when the server could not be told in time: the ticket lapses by itself.
+            False when the server did not answer in time: the ticket expires by itself.
         """
         with self._guard:
             self._stopped = True

@@ -1,4 +1,4 @@
-"""A command that waits for a lock which its own `pawl run` holds would wait for ever: it is found out at once.
+"""A command that waits for a lock which its own `pawl run` holds would never end: it is refused at once.
 
 Each `pawl run` puts what it holds into the environment of its command, with the fence. A fence is given out once,
 so that a name whose fence is among these is still held by one of those around us, whatever its server and namespace.
@@ -64,6 +64,6 @@ def refuse_nested(client: pawl.Client, kind: str, name: str) -> None:
         return
     if now in fences:
         raise ConfigurationError(
-            f"{name!r} is held by what started this command (fence {now}): it would wait for itself. "
-            "Use another name, or -n"
+            f"{name!r} is held by the `pawl run` around this command (fence {now}), which would wait for itself: "
+            "use another name, or -n"
         )

@@ -147,7 +147,7 @@ class Screen:
         if status:
             return Text(status, style="bold red", no_wrap=True, overflow="ellipsis")
         if view.typing:
-            return Text(f"/{view.wanted}_   Enter keeps it, Esc clears it", no_wrap=True, overflow="ellipsis")
+            return Text(f"/{view.wanted}_   Enter applies, Esc clears", no_wrap=True, overflow="ellipsis")
         return Text(footer(view, self._console.size.width), style="dim", no_wrap=True, overflow="ellipsis")
 
 

@@ -1,4 +1,4 @@
-"""Which namespaces a server has: those whose clients tell of themselves."""
+"""Which namespaces a server has: those whose clients publish sessions."""
 
 from __future__ import annotations
 

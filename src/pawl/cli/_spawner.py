@@ -40,7 +40,7 @@ _FOR_ONE = {getattr(signal, name) for name in ("SIGUSR1", "SIGUSR2") if hasattr(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What the spawner is told before there is a lock.
+    """What the spawner gets before there is a lock.
 
     Attributes:
         command: The child's program and arguments.
@@ -146,7 +146,7 @@ def _serve(link: socket.socket, plan: Plan) -> None:
         _Service(link, plan).run()
         code = 0
     except BaseException as error:  # noqa: BLE001  # whatever it is, it ends here, in this process
-        sys.stderr.write(f"pawl: the process that minds the command failed: {error!r}\n")
+        sys.stderr.write(f"pawl: the supervisor of the command failed: {error!r}\n")
     finally:
         os._exit(code)
 

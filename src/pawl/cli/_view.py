@@ -17,7 +17,7 @@ __all__ = ["HELP", "KEYS", "SHORT_HELP", "Contention", "View"]
 
 _REMEMBER = 60
 HELP = (
-    "sort: n name  a age  t ttl  w waiters  c contention  h holder   r reverse   / filter   j k move   q quit"
+    "sort: n name  a age  t TTL  w waiters  c contention  h holder   r reverse   / filter   j k move   q quit"
 )
 SHORT_HELP = "sort n a t w c h  r reverse  / filter  j k move  q quit"
 """For a terminal of 80 columns."""
@@ -54,7 +54,7 @@ class View:
 
     Attributes:
         order: By what it is sorted.
-        reverse: Whether the other way round.
+        reverse: Whether in reverse order.
         wanted: The filter.
         typing: Whether keys go into the filter now.
         offset: How many rows are above the screen.

@@ -87,7 +87,7 @@ def check_kill_after(kill_after: float | None, ttl: float, *, on_lost: str = "ki
         return min(_KILL_AFTER, ttl / _USUAL_SHARE)
     if on_lost == "kill" and kill_after > ttl / _LARGEST_SHARE:
         raise ConfigurationError(
-            f"--kill-after {kill_after:g} does not fit into a ttl of {ttl:g} s, of which a third is left for it: give "
+            f"--kill-after {kill_after:g} exceeds a third of the TTL ({ttl:g} s): pass "
             f"--ttl {kill_after * _LARGEST_SHARE:g} or more, or --kill-after {ttl / _LARGEST_SHARE:.3g} or less"
         )
     return kill_after
@@ -143,7 +143,7 @@ class _Words(NamedTuple):
 
 
 _HOLDING = _Words("lock", "holding", "held by")
-_LEADING = _Words("lead of", "leading", "led by")
+_LEADING = _Words("leadership of", "leading", "led by")
 
 
 class _Wrapper:
@@ -205,7 +205,7 @@ class _Wrapper:
     def _stop_waiting(self, number: int) -> int:
         clear_status()
         if not self._keeper.give_up():
-            say("the server did not answer in time; what was asked of it lapses by itself", colour="yellow")
+            say("the server did not answer in time; the pending request expires by itself", colour="yellow")
         return ended_by(number)
 
     def _show_waiting(self, seconds: float) -> None:
@@ -220,13 +220,13 @@ class _Wrapper:
         if isinstance(error, NotAcquired) and code_of(error) == Exit.CONFLICT:
             if not self._job.quiet:
                 name, holder = self._job.wish.name, error.holder or self._keeper.holder
-                text = f"{name!r} is {self._words.by} {holder}" if holder else str(error)
+                text = f"{name!r} is {self._words.by} {holder} [{error.code}]" if holder else str(error)
                 say(text, colour="yellow", event="busy", name=name, holder=holder or "")
             return self._job.conflict
         if not isinstance(error, PawlError | OSError):
             if error is not None and self._job.verbose:
                 traceback.print_exception(error)
-            say(f"this is a defect of pawl (-v tells more): {error!r}", colour="red")
+            say(f"internal error, please report it (-v prints the traceback): {error!r}", colour="red")
             return Exit.SOFTWARE
         say(str(error) or repr(error), colour="red")
         return code_of(error)
@@ -301,13 +301,13 @@ class _Wrapper:
             term = kill - self._kill_after
             self._spawner.allow_until(term, kill)
             if now >= term:
-                self._end("is not renewed in time (unreachable): ending the command", "unreachable")
+                self._end("was not renewed in time (unreachable): ending the command", "unreachable")
 
     def _is_lost(self) -> bool:
         lease = self._keeper.lease
         if self._lost_at is None and lease is not None and (lease.remaining() <= 0 or lease.lost):
             self._lost_at = clock()
-            then = "ending the command" if self._kills else "the command goes on without it"
+            then = "ending the command" if self._kills else "the command keeps running without it"
             self._end(f"was lost ({self._reason()}): {then}", self._reason(), kills=self._kills)
         return self._lost_at is not None
 
@@ -350,7 +350,7 @@ class _Wrapper:
                 signal.signal(signal.SIGTSTP, signal.getsignal(signal.SIGCONT))
             return None
         if "powerless" in report:
-            say("the command has become another user: it cannot be ended", colour="red")
+            say("the command runs as another user now: pawl cannot end it", colour="red")
             return None
         if "stopped" in report:
             self._child_stopped(report["stopped"])
@@ -374,7 +374,7 @@ class _Wrapper:
         self._terminal.take_back(self._child)
         lease = self._keeper.lease
         if not self._job.quiet and lease is not None:
-            say(f"stopped; the lock is lost if this lasts longer than {max(0.0, lease.remaining()):.0f} s")
+            say(f"stopped; the lock expires if this lasts longer than {max(0.0, lease.remaining()):.0f} s")
         # The shell shows a job as stopped when all of its group is; a group that nobody could wake is left
         # alone.
         action = signal.signal(signal.SIGTSTP, signal.SIG_DFL)
@@ -429,7 +429,7 @@ class _Wrapper:
                 return False
             if not self._job.quiet and not self._ending:
                 say(
-                    f"the {self._words.it} was not released, it frees itself within its ttl: {why}",
+                    f"the {self._words.it} was not released and will expire within its TTL: {why}",
                     colour="yellow",
                 )
         return True
@@ -442,5 +442,5 @@ class _Wrapper:
             if self._terminal is not None:
                 self._terminal.take_back(self._child)
         self._release()
-        say("the process that minds the command was killed, and the command with it", colour="red")
+        say("the supervisor of the command was killed, and the command with it", colour="red")
         return by_signal(signal.SIGKILL)

@@ -19,42 +19,43 @@ __all__ = ["acquire"]
 
 _EXAMPLES = """\b
 Examples:
-  vars=$(pawl acquire --ttl 600 deploy) || exit     75: somebody else has it
-  eval "$vars"                                      sets PAWL_TICKET, PAWL_FENCE, PAWL_LOCK_NAME
+  vars=$(pawl acquire --ttl 600 deploy) || exit   75: held by another client
+  eval "$vars"                                    sets PAWL_TICKET, PAWL_FENCE, PAWL_LOCK_NAME
   ./deploy.sh --fence "$PAWL_FENCE"
-  pawl release                                      reads PAWL_TICKET
+  pawl release                                    reads PAWL_TICKET
 \b
-  a=$(pawl acquire -t --ttl 60 a)                   the ticket alone, for several locks at a time
+  a=$(pawl acquire -t --ttl 60 a)                 only the ticket, to hold several locks
   b=$(pawl acquire -t --ttl 60 b)
   pawl release "$a"; pawl release "$b"
 
 \b
 Exit codes:
-  0   it is yours                                   69  the server cannot be asked, or refuses
-  75  held by another: -n, or -w is over            64  wrong usage
+  0   lock acquired                       69  the server is unreachable or refused
+  75  still held: -n, or -w has elapsed   64  wrong usage
 
-Nobody renews the lease: it ends after --ttl seconds, done or not. Where the work is one command, `pawl run`
-is better: it renews, and ends the command when the lock is lost. The ticket is as secret as a password.
+The lease is not renewed: it expires after --ttl seconds, whether or not the work is done. To run a single command,
+prefer `pawl run`: it renews the lease, and ends the command if the lock is lost. Keep the ticket as secret as a
+password.
 """
 
 
 @click.command(epilog=_EXAMPLES, context_settings=SETTINGS)
 @click.argument("name", metavar="NAME")
-@click.option("-n", "--nonblock", is_flag=True, help="Do not wait: exit 75 if another holds the lock.")
-@click.option("-w", "--wait", type=float, metavar="S", callback=seconds, help="Wait for at most S seconds.")
-@click.option("--ttl", type=float, metavar="S", callback=seconds, help="The life of the lease (30 seconds).")
-@click.option("-t", "--ticket", "bare", is_flag=True, help="Print the ticket alone.")
+@click.option("-n", "--nonblock", is_flag=True, help="Do not wait: exit 75 if the lock is held.")
+@click.option("-w", "--wait", type=float, metavar="S", callback=seconds, help="Wait at most S seconds.")
+@click.option("--ttl", type=float, metavar="S", callback=seconds, help="Lock TTL in seconds (default: 30).")
+@click.option("-t", "--ticket", "bare", is_flag=True, help="Print only the ticket.")
 @json_option("Print one JSON object.")
 @server_options
 def acquire(**given: Any) -> int:
-    """Take the lock NAME for a script, and print a ticket with which `pawl release` gives it back.
+    """Acquire the lock NAME for a script, and print a ticket for `pawl release`.
 
-    Prints lines for the shell's `eval`, with the fence: a number that only rises from one holder to the next.
+    Prints shell assignments for `eval`, including the fencing token, which increases with every new holder.
     """
     if given["nonblock"] and given["wait"] is not None:
-        raise click.UsageError("-n and -w exclude each other")
+        raise click.UsageError("-n and -w cannot be used together")
     if given["bare"] and given["as_json"]:
-        raise click.UsageError("-t and --json exclude each other")
+        raise click.UsageError("-t and --json cannot be used together")
     from pawl.core.template import escape
 
     timeout = 0.0 if given["nonblock"] else given["wait"]
@@ -87,7 +88,7 @@ def _announce(client: Client, lease: Lease) -> None:
     try:
         run(admin.announce(client._engine, lease, f"pawl acquire, by {os.getppid()}"))
     except BackendDenied as denied:
-        say(f"it is yours, but `pawl ls` will not list it: {denied}", colour="yellow")
+        say(f"lock acquired, but `pawl ls` will not list it: {denied}", colour="yellow")
 
 
 def _print(made: dict[str, Any], given: dict[str, Any]) -> None:

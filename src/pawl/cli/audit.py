@@ -28,19 +28,23 @@ Examples:
 
 \b
 Exit codes:
-  0   also when there is no entry   69  the server cannot be asked, or refuses
+  0   success, even if the audit log is empty   69  the server is unreachable or refused
   64  wrong usage
 """
 
 
 @click.command(epilog=_EXAMPLES, context_settings=SETTINGS)
 @click.option(
-    "--limit", type=click.IntRange(1, 1000), default=100, metavar="N", help="How many entries at most (100)."
+    "--limit",
+    type=click.IntRange(1, 1000),
+    default=100,
+    metavar="N",
+    help="Maximum number of entries (default: 100).",
 )
-@json_option("Print one JSON array, an object for each entry.")
+@json_option("Print a JSON array with one object per entry.")
 @server_options
 def audit(**given: Any) -> int:
-    """Show what operators did to locks: when, who, why, and to whom. The newest is first."""
+    """Show the audit log: which locks operators force-released, when, why, and from whom. Newest first."""
     with client_of(given) as client:
         entries = client.audit(given["limit"])
     if given["as_json"]:

@@ -26,26 +26,32 @@ Examples:
 
 \b
 What it measures:
-  pair       acquire and release of a free lock by one client, one after the other
-  hand-off   from the release by one client to the grant for another that waits
+  pair       one client acquires and releases a free lock
+  hand-off   from the release by one client to the grant to a waiting client
 \b
 Exit codes:
-  0   it ran                         69  the server cannot be asked, or refuses
+  0   success                        69  the server is unreachable or refused
   64  wrong usage                    130 Ctrl-C
 
-A quick look, good for comparing two servers or two networks from one place; other work on either side shows in
-it. It uses two names of its own, whose fences stay on the server for a day.
+This is a quick check, good for comparing two servers or networks from one machine. Other load on the client or the
+server affects the result. The benchmark uses two lock names of its own; their fencing tokens stay on the server for a
+day.
 """
 
 
 @click.command(epilog=_EXAMPLES, context_settings=SETTINGS)
 @click.option(
-    "--seconds", type=float, default=2.0, metavar="S", callback=positive, help="How long each part runs (2)."
+    "--seconds",
+    type=float,
+    default=2.0,
+    metavar="S",
+    callback=positive,
+    help="Seconds for each part (default: 2).",
 )
-@json_option("Print one JSON object.")
+@json_option("Print a JSON object.")
 @server_options
 def bench(**given: Any) -> int:
-    """Measure how long locks take on this server, through pawl: pairs of acquire and release, and hand-offs."""
+    """Measure the latency of locks on this server: acquire and release pairs, and hand-offs."""
     with client_of(given) as client, client_of(given) as other:
         name = f"pawl-bench-{time.time_ns()}"
         pairs = _pairs(client, f"{name}-pair", given["seconds"])
@@ -139,7 +145,7 @@ def _summary(times: list[float]) -> dict[str, float]:
 
 def _show(label: str, found: Mapping[str, float]) -> None:
     if not found["count"]:
-        write(f"{label:<10}{'nothing was measured: more --seconds':>40}")
+        write(f"{label:<10}{'no samples: increase --seconds':>40}")
         return
     numbers = [f"{found[key]:>10,.0f}" for key in ("p50_us", "p99_us", "max_us", "per_s", "count")]
     write(f"{label:<10}{''.join(numbers)}")

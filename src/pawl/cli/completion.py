@@ -13,12 +13,12 @@ __all__ = ["completion"]
 _EXAMPLES = """\b
 Examples:
   pawl completion bash > ~/.local/share/bash-completion/completions/pawl
-  pawl completion zsh  > ~/.zfunc/_pawl             with fpath+=~/.zfunc before compinit
+  pawl completion zsh  > ~/.zfunc/_pawl   with fpath+=~/.zfunc before compinit
   pawl completion fish > ~/.config/fish/completions/pawl.fish
 
 \b
 Exit codes:
-  0   the script is on standard output              64  wrong usage
+  0   success   64  wrong usage
 """
 
 
@@ -26,10 +26,10 @@ Exit codes:
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]), metavar="bash|zsh|fish")
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> int:
-    """Print a script with which the shell completes verbs and options of `pawl`."""
+    """Print a completion script for a shell."""
     found = get_completion_class(shell)
     if found is None:
-        raise click.UsageError(f"click knows no completion for {shell}")
+        raise click.UsageError(f"no completion for {shell}: use bash, zsh or fish")
     script = found(ctx.find_root().command, {}, "pawl", "_PAWL_COMPLETE")
     # Not `source()`: for bash it looks for the version of a bash here, and the script may be for elsewhere.
     write(script.source_template % script.source_vars())

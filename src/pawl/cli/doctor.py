@@ -18,20 +18,21 @@ __all__ = ["doctor"]
 
 _EXAMPLES = """\b
 Examples:
-  pawl doctor                                      the server that PAWL_URL names, or this machine's own
+  pawl doctor                             PAWL_URL, else the embedded server
   pawl doctor redis://localhost:6379/0
-  pawl doctor redlock://a,b,c                      each of several masters, and all of them together
+  pawl doctor redlock://a,b,c             each master, and the masters together
   pawl doctor --json redis://db | jq '.[].findings[] | select(.severity == "error")'
-  pawl doctor --namespace billing                  what the account of that namespace may do
-  pawl doctor --acl >> users.acl                   the rules of a user that may do what pawl does, and no more
-  pawl doctor --acl --namespace billing            the same for another namespace
+  pawl doctor --namespace billing         check the permissions for that namespace
+  pawl doctor --acl >> users.acl          ACL rules with the permissions that pawl needs, and no more
+  pawl doctor --acl --namespace billing   the same for another namespace
 
 \b
 Exit codes:
-  0   nothing worse than a note      2   an error: a promise does not hold there
-  1   a warning                      64  wrong usage
+  0   no warning and no error   2   an error: a guarantee does not hold on this server
+  1   a warning                 64  wrong usage
 
-What a server does not tell (managed ones often forbid INFO, CONFIG and ACL) is "unknown", never a fault.
+Settings that the server does not disclose (managed servers often forbid INFO, CONFIG and ACL) are reported as
+"unknown", never as a fault.
 """
 _MARKS = {
     Severity.OK: ("✓", "32"),
@@ -45,28 +46,26 @@ _CODES = {Severity.WARNING: 1, Severity.ERROR: 2}
 
 @click.command(epilog=_EXAMPLES)
 @click.argument("url", required=False)
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON array, an object for each server.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON array with one object per server.")
+@click.option("--ttl", type=float, default=30.0, show_default=True, help="TTL of your leases, in seconds.")
 @click.option(
-    "--ttl", type=float, default=30.0, show_default=True, help="The ttl of your leases, in seconds."
+    "--namespace", metavar="TEXT", help="Key prefix of the locks (default: PAWL_NAMESPACE, else pawl)."
 )
-@click.option(
-    "--namespace", metavar="TEXT", help="What the keys of the locks begin with (PAWL_NAMESPACE, else pawl)."
-)
-@click.option("--url", "named", metavar="URL", help="The same as URL.")
+@click.option("--url", "named", metavar="URL", help="Same as URL.")
 @click.option("--acl", is_flag=True, help="Print the ACL rules that pawl needs, and exit.")
 def doctor(
     *, url: str | None, as_json: bool, ttl: float, namespace: str | None, named: str | None, acl: bool
 ) -> int:
-    """Look at a server for what would break a lock's promises, and say what to do about it.
+    """Check a server for settings that break the guarantees of locks, and suggest a fix.
 
-    Reads version, role, eviction, persistence, replicas, clock, latency and rights. It takes about a second, for
-    the clock, and changes nothing.
+    Checks version, role, eviction, persistence, replicas, clock, latency and permissions. Takes about a second, to
+    measure the clock, and changes nothing.
     """
     if acl:
         click.echo(acl_rules(namespace), nl=False)
         return Exit.OK
     if url and named and url != named:
-        raise click.UsageError("give one URL")
+        raise click.UsageError("pass only one URL")
     reports = examine(url or named, ttl=check_ttl(ttl), namespace=namespace)
     if as_json:
         click.echo(json.dumps([dataclasses.asdict(report) for report in reports], indent=2))
@@ -88,9 +87,9 @@ def _show(report: Report) -> None:
 
 def _explain(finding: Finding) -> None:
     if finding.promise:
-        click.echo(f"    {'':<12} touches: {finding.promise}")
-    if finding.cure:
-        click.echo(f"    {'':<12} cure: {finding.cure}")
+        click.echo(f"    {'':<12} affects: {finding.promise}")
+    if finding.fix:
+        click.echo(f"    {'':<12} fix: {finding.fix}")
 
 
 def _mark(severity: Severity) -> str:

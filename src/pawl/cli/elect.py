@@ -21,28 +21,28 @@ if TYPE_CHECKING:
 
 __all__ = ["elect"]
 
-_USAGE = "write: pawl elect [OPTIONS] NAME -- COMMAND [ARG…]"
+_USAGE = "usage: pawl elect [OPTIONS] NAME -- COMMAND [ARG…]"
 _PAUSE = 0.2
 _OUTAGE_PAUSE = 2.0
 _EXAMPLES = """\b
 Examples:
-  pawl elect scheduler -- ./scheduler            on three hosts: one of them runs it
-  pawl elect --ttl 5 scheduler -- ./scheduler    another leads 5 seconds after a host died, at most
-  pawl elect -w 60 scheduler -- ./scheduler      stand for a minute at most (exit 75)
+  pawl elect scheduler -- ./scheduler            start it on three hosts: one of them runs it
+  pawl elect --ttl 5 scheduler -- ./scheduler    a new leader at most 5 s after a host dies
+  pawl elect -w 60 scheduler -- ./scheduler      give up after a minute (exit 75)
 
 \b
 Exit codes:
-  0-125  the command's own     75  another led for all of -w
-  126    it is not executable  69  the server cannot be asked, or refuses
-  127    it was not found      64  wrong usage
-  128+n  signal n ended it
+  0-125  exit code of COMMAND       75  not elected within -w
+  126    COMMAND is not executable  69  the server is unreachable or refused
+  127    COMMAND was not found      64  wrong usage
+  128+n  signal n ended COMMAND
 
-When the command ends by itself, the lead is given up, and its exit code is ours. When the lead is lost, the
-command's process group gets TERM, after --kill-after KILL; then `pawl elect` stands for election again, also while
-the server is away, until a signal ends it. Only at the first time is a server that cannot be asked an error.
+When COMMAND exits, `pawl elect` resigns and exits with the same code. When leadership is lost, the process group of
+COMMAND gets SIGTERM, then SIGKILL after --kill-after seconds; `pawl elect` then stands for election again, even while
+the server is unreachable, until a signal ends it. An unreachable server is an error only at the first attempt.
 
-The command sees PAWL_LOCK_NAME, PAWL_FENCE and PAWL_TTL_MS; PAWL_FENCE rises from one leader to the next.
-`pawl show NAME` tells who leads.
+COMMAND sees PAWL_LOCK_NAME, PAWL_FENCE and PAWL_TTL_MS. PAWL_FENCE is the fencing token, which increases with every new
+leader. `pawl show NAME` shows the current leader.
 """
 
 
@@ -53,40 +53,56 @@ class _Elect(_Run):
 @click.command(cls=_Elect, epilog=_EXAMPLES, options_metavar="[OPTIONS]", context_settings=SETTINGS)
 @click.argument("name", metavar="NAME")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND [ARG]...")
-@click.option("--identity", metavar="TEXT", help="What the leader is called (host, process and thread).")
-@click.option("-w", "--wait", type=float, metavar="S", callback=seconds, help="Stand for at most S seconds.")
 @click.option(
-    "--ttl", type=float, metavar="S", callback=seconds, help="How long nobody leads after a crash (30)."
+    "--identity", metavar="TEXT", help="Name of this candidate (default: host, process and thread)."
+)
+@click.option(
+    "-w",
+    "--wait",
+    type=float,
+    metavar="S",
+    callback=seconds,
+    help="Give up after S seconds without being elected.",
+)
+@click.option(
+    "--ttl",
+    type=float,
+    metavar="S",
+    callback=seconds,
+    help="Lease TTL in seconds: how long after a crash a new leader is elected (default: 30).",
 )
 @click.option(
     "--kill-after",
     type=float,
     metavar="S",
     callback=seconds,
-    help="Seconds between TERM and KILL when the lead is lost, a third of the ttl at most (a sixth of it, 5 at most).",
+    help="Seconds between SIGTERM and SIGKILL, at most a third of the TTL (default: a sixth of the TTL, at most 5).",
 )
 @server_options
-@click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors.")
-@click.option("-v", "--verbose", is_flag=True, help="Say what happens.")
+@click.option("-q", "--quiet", is_flag=True, help="Only print errors.")
+@click.option("-v", "--verbose", is_flag=True, help="Print what happens.")
 @click.option(
-    "--json", "as_json", is_flag=True, help="Say what happens as JSON, an object a line, on standard error."
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print what happens to standard error as JSON, one object per line.",
 )
 @click.option("--again", is_flag=True, hidden=True)
 @click.pass_context
 def elect(ctx: click.Context, /, **given: Any) -> int:
-    """Stand for election NAME, and run a command while leading.
+    """Stand for election NAME, and run a command while this host is the leader.
 
-    Several hosts do the same; they lead in the order in which they came. Signals are passed to the command; while
-    another leads, they end the wait.
+    Run the same command on several hosts; they become leader in the order in which they asked. Signals are passed on to
+    the command; before this host is elected, they end the wait.
     """
     if os.name != "posix":
-        say("`pawl elect` needs process groups and signals, which this system does not have", colour="red")
+        say("`pawl elect` needs POSIX process groups and signals: not available here", colour="red")
         return Exit.UNAVAILABLE
     if given["as_json"]:
         speak_json()
     child: list[str] = ctx.obj
     if not child:
-        raise click.UsageError(f"no command; {_USAGE}", ctx)
+        raise click.UsageError(f"no command given; {_USAGE}", ctx)
     trouble = _cannot_run(child[0])
     if trouble:
         return trouble

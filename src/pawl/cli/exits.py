@@ -27,11 +27,11 @@ _COLOURS = {"red": "31", "yellow": "33", "dim": "2"}
 _CLEAR = "\r\033[K"
 _NOUNS = ("read 'sessions': ", "read 'locks': ", "read 'audit': ")
 _HELPS = {
-    "REDIS_CONNECTION_ERROR": "check the address (--url, PAWL_URL), the network, and that the server runs; "
-    "`pawl doctor` looks at it",
-    "LOCK_TIMEOUT": "wait longer (-w), or look who holds it: `pawl show`",
+    "REDIS_CONNECTION_ERROR": "check the address (--url, PAWL_URL), the network and the server, or run "
+    "`pawl doctor`",
+    "LOCK_TIMEOUT": "wait longer (-w), or find the holder with `pawl show`",
 }
-"""Where the solution that an error's own documentation tells is one for programs."""
+"""Fixes in the terms of the command, where the docstring of an error gives one for programs."""
 
 
 class Exit(IntEnum):
@@ -106,23 +106,22 @@ def code_of(error: BaseException) -> int:
 
 
 def explained(error: BaseException) -> str:
-    """Say in one line what happened, its stable code, and what helps, in words of the command where it has its own."""
+    """Say in one line what happened, its stable code, and the fix, in terms of the command where it has its own."""
     from pawl import errors
 
-    text = " ".join(str(error).split()) or type(error).__name__
+    said = " ".join(str(error).split()) or type(error).__name__
     for noun in _NOUNS:  # how the library calls a question that is none of a name
-        text = text.removeprefix(noun)
+        said = said.removeprefix(noun)
     code = getattr(error, "code", "")
     if isinstance(error, errors.NotAcquired) and error.holder:
         return f"{error.name!r} is held by {error.holder} [{code}]"
-    said = f"{text} [{code}]" if code else text
     if code in _HELPS:
-        return f"{said}. What helps: {_HELPS[code]}"
-    _, found, cure = (type(error).__doc__ or "").partition("Solution: ")
-    if not found:  # the text itself says how to mend it
+        return f"{said}. Fix: {_HELPS[code]}"
+    _, found, fix = (type(error).__doc__ or "").partition("Solution: ")
+    if not found:  # the message itself says how to fix it
         return said
-    cure = " ".join(cure.partition("\n\n")[0].split()).replace("``", "`")
-    return f"{said}. What helps: {cure}"
+    fix = " ".join(fix.partition("\n\n")[0].split()).replace("``", "`")
+    return f"{said}. Fix: {fix}"
 
 
 class _Speech:
@@ -136,19 +135,19 @@ def speak_json() -> None:
     _Speech.as_json = True
 
 
-def say(text: str, *, colour: str = "", **told: object) -> None:
+def say(text: str, *, colour: str = "", **fields: object) -> None:
     """Write one line for the user.
 
     Args:
         text: What to say, without the prefix.
         colour: "red", "yellow", "dim" or "" (default); used on a terminal only, and never with NO_COLOR set.
-        told: What a program is told beside the text.
+        fields: Further members of the JSON object.
     """
     if _Speech.as_json:
         import json
 
         level = {"red": "error", "yellow": "warning"}.get(colour, "info")
-        _write(json.dumps({"level": level, **told, "text": text}) + "\n")
+        _write(json.dumps({"level": level, **fields, "text": text}) + "\n")
         return
     prefix = "pawl: "
     if is_terminal():

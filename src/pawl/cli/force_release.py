@@ -1,4 +1,4 @@
-"""`pawl force-release`: take a lock from whoever holds it."""
+"""`pawl force-release`: end the lease of another client."""
 
 from __future__ import annotations
 
@@ -37,28 +37,28 @@ Examples:
 
 \b
 Exit codes:
-  0   it was taken, or nobody held it   69  the server cannot be asked, or refuses
-  1   you said no                       64  wrong usage; without a terminal: no --yes or no --reason
+  0   released, or it was free   69  the server is unreachable or refused
+  1   declined                   64  wrong usage; not a terminal and no --yes or no --reason
   130 Ctrl-C; nothing was done
 
-The fence rises, so what checks fences refuses the old holder. The old holder is told and stops, but what it does
-until then is not undone. Who did it, when and why stands in the audit trail: `pawl audit`.
+The previous holder keeps running until it notices the loss; its fencing token becomes stale, so guarded writes refuse
+it. Writes it already made are not undone. The audit log records who did it, when and why: `pawl audit`.
 """
 
 
 @click.command("force-release", epilog=_EXAMPLES, context_settings=SETTINGS)
 @click.argument("name", metavar="NAME")
-@click.option("--reason", metavar="TEXT", help="Why; for the audit trail. Asked for on a terminal.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("--reason", metavar="TEXT", help="Reason for the audit log; prompted for on a terminal.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @json_option("Print one JSON object.")
 @server_options
 def force_release(**given: Any) -> int:
-    """Take the lock NAME from whoever holds it, and give it to the next waiter."""
+    """End the current lease of the lock NAME, and grant the lock to the next waiter."""
     asks = sys.stdin.isatty() and sys.stderr.isatty()
     if not asks and not given["yes"]:
-        raise click.UsageError("there is no terminal to ask on: add --yes to take it from its holder")
+        raise click.UsageError("not a terminal: pass --yes and --reason to confirm")
     if not asks and not given["reason"]:
-        raise click.UsageError("say why with --reason: it stands in the audit trail")
+        raise click.UsageError("not a terminal: pass --reason, which is recorded in the audit log")
     from pawl import Forced
     from pawl.core.template import escape
 
@@ -71,7 +71,7 @@ def force_release(**given: Any) -> int:
                 return _told(dataclasses.asdict(free), given)
             if _ask(f"{_question(info)} [y/N]: ").lower() not in ("y", "yes"):
                 return _DECLINED
-        reason = given["reason"] or _ask("Why: ")
+        reason = given["reason"] or _ask("Reason: ")
         forced = client.force_release(name, reason=reason)
     return _told(dataclasses.asdict(forced), given)
 
@@ -100,7 +100,7 @@ def _question(info: LockInfo) -> str:
     holder = readable(info.holder) or "a program that is not pawl"
     age = "" if info.since is None else f" for {duration(age_of(info))}"
     waiting = f", {info.queue_length} waiting" if info.queue_length else ""
-    return f"{readable(info.name)!r} is held by {holder}{age}{waiting}. Take it away?"
+    return f"{readable(info.name)!r} is held by {holder}{age}{waiting}. Force release?"
 
 
 def _told(forced: dict[str, Any], given: dict[str, Any]) -> int:
@@ -108,10 +108,12 @@ def _told(forced: dict[str, Any], given: dict[str, Any]) -> int:
         print_json(forced)
     elif forced["released"]:
         holder = readable(forced["holder"]) or "a program that is not pawl"
-        write(f"{readable(given['name'])!r} was taken from {holder}; its fence is {forced['fence']} now")
+        write(
+            f"{readable(given['name'])!r} was force-released from {holder}; its fencing token is now {forced['fence']}"
+        )
     elif forced["held_as"]:
         kind = forced["held_as"]
-        write(f"{readable(given['name'])!r} is free as a lock; the {kind} of that name is held, and stays so")
+        write(f"{readable(given['name'])!r} is free as a lock; the {kind} of that name is still held")
     else:
         write(f"{readable(given['name'])!r} is free")
     return Exit.OK

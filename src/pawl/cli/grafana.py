@@ -12,21 +12,20 @@ __all__ = ["grafana"]
 
 _EXAMPLES = """\b
 Examples:
-  pawl grafana > pawl.json                         then in Grafana: Dashboards, New, Import
-  pawl grafana --alerts > pawl-alerts.yaml         then under rule_files in prometheus.yml
+  pawl grafana > pawl.json                   then in Grafana: Dashboards, New, Import
+  pawl grafana --alerts > pawl-alerts.yaml   then add it to rule_files in prometheus.yml
   pawl grafana --alerts | promtool check rules /dev/stdin
 
-They show what `pawl.metrics.prometheus.instrument(client)` exports.
+The dashboard and the rules use the metrics of `pawl.metrics.prometheus.instrument(client)`.
 """
 
 
 @click.command(epilog=_EXAMPLES)
-@click.option("--alerts", is_flag=True, help="Print the alert rules for Prometheus (YAML) instead.")
+@click.option("--alerts", is_flag=True, help="Print the Prometheus alert rules (YAML) instead.")
 def grafana(*, alerts: bool) -> int:
     """Print the Grafana dashboard for pawl's metrics, as JSON.
 
-    It asks for the data source and the job when it is opened. Each alert has a section in the documentation, under
-    "When an alert fires".
+    The dashboard lets you choose the data source and the job. Each alert has a runbook in the documentation.
     """
     name = "pawl-alerts.yaml" if alerts else "pawl-overview.json"
     # A path below the package, not the package: its metrics may lack their extra.

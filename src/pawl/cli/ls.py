@@ -28,44 +28,48 @@ __all__ = ["ls"]
 
 _EXAMPLES = """\b
 Examples:
-  pawl ls                               every held name, over all clients
-  pawl ls --filter 'order:*'            names (or holders) of a pattern; without * or ?, those that contain it
-  pawl ls --filter web-3:              what a machine holds; also a whole holder, or a part, as it is printed
-  pawl ls --all-namespaces              of every namespace; asks the server for all of its keys, bit by bit
-  pawl ls --sort waiters | head -5      where most wait
+  pawl ls                            all held locks, of all clients
+  pawl ls --filter 'order:*'         names or holders that match a pattern
+  pawl ls --filter web-3:            names or holders that contain a text: all locks of one host
+  pawl ls --all-namespaces           all namespaces; this scans the keys of the server
+  pawl ls --sort waiters | head -5   the most contended locks
   pawl ls --json | jq '.[] | select(.age > 600) | .name'
 
 \b
 Exit codes:
-  0   also when nothing is held     69  the server cannot be asked, or refuses
+  0   success, even if no lock is held   69  the server is unreachable or refused
   64  wrong usage
 
-The list is what clients tell of themselves, so it costs the server no scan. A name appears once it has been
-held for a second. AGE is counted by the clock of this machine. That nothing is held is said on standard error.
+The list comes from the sessions that clients publish, so the server is not scanned. A lock is listed once it has been
+held for a second. AGE uses the clock of this machine. If no lock is held, a note goes to standard error.
 """
 
 
 @click.command(epilog=_EXAMPLES, context_settings=SETTINGS)
 @click.option(
-    "--filter", "wanted", metavar="TEXT", default="", help="Only names and holders, as printed, that match."
+    "--filter",
+    "wanted",
+    metavar="TEXT",
+    default="",
+    help="Only locks whose name or holder, as printed, matches.",
 )
 @click.option(
     "--sort",
     type=click.Choice(sorted(ORDERS)),
     default="name",
-    help="Order: by name, or what is oldest, ends soonest, has most waiters first (name).",
+    help="Sort order: name, or oldest, expiring soonest, most waiters first (default: name).",
 )
-@click.option("--all-namespaces", "everywhere", is_flag=True, help="Those of every namespace of the server.")
-@json_option("Print one JSON array, an object for each name.")
+@click.option("--all-namespaces", "everywhere", is_flag=True, help="List every namespace of the server.")
+@json_option("Print a JSON array with one object per lock.")
 @server_options
 def ls(**given: Any) -> int:
-    """List all held names: who holds each, since when, for how long yet, and how many wait.
+    """List all held locks with their holders, ages and number of waiters.
 
-    Columns: name, kind, holder (host, process and thread), age, what is left of the lease, fence, waiters.
+    Columns: name, kind, holder (host, process and thread), age, remaining TTL, fencing token, waiters.
     """
     if given["everywhere"]:
         if given["namespace"] is not None:
-            raise click.UsageError("--namespace and --all-namespaces exclude each other")
+            raise click.UsageError("--namespace and --all-namespaces cannot be used together")
         return _everywhere(given)
     with client_of(given) as client:
         infos = client.locks()
@@ -79,7 +83,7 @@ def ls(**given: Any) -> int:
     if given["as_json"]:
         return Exit.OK
     if not infos:
-        say(f"nothing is held in {place}; --all-namespaces looks everywhere")
+        say(f"no lock is held in {place}; --all-namespaces lists every namespace")
     elif not found:
         say(f"no name or holder matches {given['wanted']!r}; {len(infos)} are held in {place}")
     return Exit.OK
@@ -104,5 +108,5 @@ def _everywhere(given: dict[str, Any]) -> int:
         ):
             write(line)
     if not rows and not given["as_json"]:
-        say(f"nothing is held in any namespace of {where(given['url'])}")
+        say(f"no lock is held in any namespace of {where(given['url'])}")
     return Exit.OK

@@ -73,12 +73,10 @@ def _show_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
     is_eager=True,
     expose_value=False,
     callback=_show_version,
-    help="Show it and exit.",
+    help="Show the version and exit.",
 )
-@click.option(
-    "--url", metavar="URL", help="The server, for any command (PAWL_URL, else one for this machine)."
-)
-@click.option("--namespace", metavar="TEXT", help="What the keys of the locks begin with (pawl).")
+@click.option("--url", metavar="URL", help="Server URL (default: PAWL_URL, else the embedded server).")
+@click.option("--namespace", metavar="TEXT", help="Key prefix of the locks (default: pawl).")
 @click.pass_context
 def group(ctx: click.Context, /, **given: str | None) -> None:
     """Distributed locks on Redis and Valkey."""
@@ -111,7 +109,7 @@ def run_command(arguments: Sequence[str]) -> int:
         say(explained(error), colour="red")
         return code_of(error)
     except OSError as error:
-        say(f"the system refuses: {error}", colour="red")
+        say(f"system error: {error}", colour="red")
         return Exit.OUTPUT
     return result if isinstance(result, int) else Exit.OK
 

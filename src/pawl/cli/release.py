@@ -1,4 +1,4 @@
-"""`pawl release`: give back what `pawl acquire` took."""
+"""`pawl release`: release a lock that `pawl acquire` acquired."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ __all__ = ["release"]
 
 _EXAMPLES = """\b
 Examples:
-  pawl release                          the ticket in PAWL_TICKET, as `eval` of `pawl acquire` sets it
+  pawl release              the ticket in PAWL_TICKET, set by `eval` of `pawl acquire`
   pawl release "$ticket"
-  pawl release - < ticket               from standard input, which `ps` does not show
+  pawl release - < ticket   from standard input, which `ps` does not show
 
 \b
 Exit codes:
-  0   it was given back                 69  the server cannot be asked, or refuses
-  76  it was not ours any more          64  wrong usage, or no ticket
+  0   released                   69  the server is unreachable or refused
+  76  the lease was lost before  64  wrong usage, or no ticket
 
-A ticket serves once. It may be one that a program got from `lease.detach()`.
+A ticket can be used once. Tickets from `lease.detach()` work as well.
 """
 
 
@@ -33,12 +33,12 @@ A ticket serves once. It may be one that a program got from `lease.detach()`.
 @json_option("Print one JSON object.")
 @server_options
 def release(**given: Any) -> int:
-    """Give back the lock that `pawl acquire` took; its next waiter is served at once."""
+    """Release a lock that `pawl acquire` acquired; the next waiter gets it immediately."""
     ticket = given["ticket"] or os.environ.get("PAWL_TICKET", "")
     if ticket == "-":
         ticket = sys.stdin.read()
     if not ticket.strip():
-        raise click.UsageError("no ticket: give what `pawl acquire` printed, or set PAWL_TICKET")
+        raise click.UsageError("no ticket: pass the ticket that `pawl acquire` printed, or set PAWL_TICKET")
     with client_of(given) as client:
         lease = client.adopt(ticket.strip())
         name, fence = lease.name, lease.fence

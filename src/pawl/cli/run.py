@@ -18,28 +18,27 @@ _USAGE = "write: pawl run [OPTIONS] NAME -- COMMAND [ARG…]"
 _EXAMPLES = """\b
 Examples:
   pawl run backup -- tar czf backup.tgz data   wait for the lock, then run
-  pawl run -n daily-report -- ./report.sh      do nothing if it runs already (exit 75)
-  pawl run -n -E 0 tick -- ./tick.sh           the same from cron, without a failure
-  pawl run -w 30 deploy:web -- make deploy     wait for 30 seconds at most
-  pawl run --min-hold 50 hourly -- ./hourly    also keep the others away who come late
+  pawl run -n daily-report -- ./report.sh      skip this run if it is already running (exit 75)
+  pawl run -n -E 0 tick -- ./tick.sh           the same from cron, with exit code 0
+  pawl run -w 30 deploy:web -- make deploy     wait at most 30 seconds
+  pawl run --min-hold 50 hourly -- ./hourly    also keep out hosts whose cron starts late
   pawl run job -- sh -c 'echo fence $PAWL_FENCE; exec ./job'
 
 \b
 Exit codes:
-  0-125  the command's own     75  held by another: -n, or -w is over (-E sets it)
-  126    it is not executable  76  the lock was lost and the command was ended
-  127    it was not found      69  the server cannot be asked, or refuses
-  128+n  signal n ended it     64  wrong usage
+  0-125  exit code of COMMAND       75  still held: -n, or -w has elapsed (change it with -E)
+  126    COMMAND is not executable  76  the lock was lost and COMMAND was ended
+  127    COMMAND was not found      69  the server is unreachable or refused
+  128+n  signal n ended COMMAND     64  wrong usage
 
-The command sees PAWL_LOCK_NAME, PAWL_FENCE, PAWL_TTL_MS and PAWL_HELD. PAWL_FENCE is a number that only rises from one
-holder to the next: give it to whatever the command writes to, and let that refuse a lower one than it has
-seen.
+COMMAND sees PAWL_LOCK_NAME, PAWL_FENCE, PAWL_TTL_MS and PAWL_HELD. PAWL_FENCE is the fencing token, which increases
+with every new holder: pass it to the store that COMMAND writes to, and let the store refuse lower tokens.
 
-Everything in the command's process group gets TERM, after --kill-after KILL, while the lock is still held: at
---max-hold, and when the lock cannot be renewed (the server is away, this process is stopped). The same happens
-when the key was deleted or taken by force, and when `pawl run` itself is killed, even with -9.
+The process group of COMMAND gets SIGTERM, then SIGKILL after --kill-after seconds, while the lock is still held: at
+--max-hold, and when the lease cannot be renewed (the server is unreachable, this process is stopped). The same happens
+when the key is deleted or the lock is force-released, and when `pawl run` itself is killed, even with SIGKILL.
 
-The lock is held for as long as the command itself lives: what it leaves in the background goes on without it.
+The lock is held until COMMAND exits. Background processes that COMMAND leaves behind run without the lock.
 """
 
 
@@ -68,7 +67,7 @@ class _Run(click.Command):
 def _seconds(ctx: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
     """Refuse what is no duration; the library judges the rest."""
     if value is not None and not 0 <= value < float("inf"):
-        raise click.BadParameter("give a number of seconds, 0 or more", ctx, parameter)
+        raise click.BadParameter("must be a number of seconds, 0 or more", ctx, parameter)
     return value
 
 
@@ -80,8 +79,8 @@ def _seconds(ctx: click.Context, parameter: click.Parameter, value: float | None
 )
 @click.argument("name", metavar="NAME")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND [ARG]...")
-@click.option("-n", "--nonblock", is_flag=True, help="Do not wait: exit 75 if another holds the lock.")
-@click.option("-w", "--wait", type=float, metavar="S", callback=_seconds, help="Wait for at most S seconds.")
+@click.option("-n", "--nonblock", is_flag=True, help="Do not wait: exit 75 if the lock is held.")
+@click.option("-w", "--wait", type=float, metavar="S", callback=_seconds, help="Wait at most S seconds.")
 @click.option(
     "-E",
     "--conflict-exit-code",
@@ -89,67 +88,69 @@ def _seconds(ctx: click.Context, parameter: click.Parameter, value: float | None
     type=click.IntRange(0, 255),
     default=int(Exit.CONFLICT),
     metavar="N",
-    help="Exit code if another holds it (75).",
+    help="Exit code if the lock is held by another client (default: 75).",
 )
 @click.option(
     "--ttl",
     type=float,
     metavar="S",
     callback=_seconds,
-    help="How long the lock outlives a crash of ours (30).",
+    help="Lock TTL in seconds: how long the lock remains if this process crashes (default: 30).",
 )
 @click.option(
     "--max-hold",
     type=float,
     metavar="S",
     callback=_seconds,
-    help="End the command after S seconds (exit 76).",
+    help="End the command after holding the lock for S seconds (exit 76).",
 )
 @click.option(
     "--min-hold",
     type=float,
     metavar="S",
     callback=_seconds,
-    help="Keep others away for at least S seconds, even if the command is done sooner.",
+    help="Keep the lock for at least S seconds, even if the command exits sooner.",
 )
 @click.option(
     "--on-lost",
     type=click.Choice(["kill", "warn"]),
     default="kill",
-    help="When the lock is lost: end the command, or only say so (kill).",
+    help="When the lock is lost: end the command, or only print a warning (default: kill).",
 )
 @click.option(
     "--kill-after",
     type=float,
     metavar="S",
     callback=_seconds,
-    help="Seconds between TERM and KILL, a third of the ttl at most (a sixth of it, 5 at most).",
+    help="Seconds between SIGTERM and SIGKILL, at most a third of the TTL (default: a sixth of the TTL, at most 5).",
 )
-@click.option("--url", metavar="URL", help="The server (PAWL_URL, else one for this machine).")
-@click.option("--namespace", metavar="TEXT", help="What the keys of the locks begin with (pawl).")
-@click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors.")
-@click.option("-v", "--verbose", is_flag=True, help="Say what happens.")
+@click.option("--url", metavar="URL", help="Server URL (default: PAWL_URL, else the embedded server).")
+@click.option("--namespace", metavar="TEXT", help="Key prefix of the locks (default: pawl).")
+@click.option("-q", "--quiet", is_flag=True, help="Only print errors.")
+@click.option("-v", "--verbose", is_flag=True, help="Print what happens.")
 @click.option(
-    "--json", "as_json", is_flag=True, help="Say what happens as JSON, an object a line, on standard error."
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print what happens to standard error as JSON, one object per line.",
 )
 @click.pass_context
 def run(ctx: click.Context, /, **given: Any) -> int:
     """Run a command while holding the lock NAME.
 
-    No shell is involved, standard input goes to the command, and its exit code is passed on. Signals are
-    passed to the command; while the lock is still waited for, they end the wait, and nothing of it is left on
-    the server.
+    No shell is involved. Standard input goes to the command, and its exit code is passed on. Signals are passed on to
+    the command; before the lock is acquired, they end the wait and leave nothing on the server.
     """
     if os.name != "posix":
-        say("`pawl run` needs process groups and signals, which this system does not have", colour="red")
+        say("`pawl run` needs POSIX process groups and signals: not available here", colour="red")
         return Exit.UNAVAILABLE
     if given["as_json"]:
         speak_json()
     child: list[str] = ctx.obj
     if not child:
-        raise click.UsageError(f"no command; {_USAGE}", ctx)
+        raise click.UsageError(f"no command given; {_USAGE}", ctx)
     if given["nonblock"] and given["wait"] is not None:
-        raise click.UsageError("-n and -w exclude each other", ctx)
+        raise click.UsageError("-n and -w cannot be used together", ctx)
     trouble = _cannot_run(child[0])
     if trouble:
         return trouble

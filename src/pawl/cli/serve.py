@@ -24,62 +24,79 @@ _EPILOG = """
 \b
 Examples:
   pawl serve
-  pawl serve --url embedded://     in a container, to try it out
+  pawl serve --url embedded://   to try it out in a container
   pawl serve --make-token web --namespace pawl --role acquire --role read --tokens tokens.json
   pawl serve --tokens tokens.json --host 0.0.0.0 --certificate tls.crt --key tls.key
 \b
 Exit codes:
-   0  it was ended by a signal
-  64  a setting can never work, or pawlock[serve] is not installed
-  69  it could not begin
+   0  stopped by a signal
+  64  invalid setting, or pawlock[serve] is not installed
+  69  startup failed
 """
 
 
 @click.command(epilog=_EPILOG)
-@click.option("--url", metavar="URL", help="The server with the locks (PAWL_URL, else one for this machine).")
-@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
-@click.option("--port", default=8750, show_default=True, type=click.IntRange(0, 65535), help="0: a free one.")
-@click.option("--tokens", type=click.Path(path_type=Path), envvar="PAWL_TOKENS", help="The file of tokens.")
-@click.option("--certificate", metavar="FILE", help="TLS: the certificate chain.")
-@click.option("--key", metavar="FILE", help="TLS: its private key.")
 @click.option(
-    "--client-ca", metavar="FILE", help="Let in only clients with a certificate of these authorities."
+    "--url", metavar="URL", help="Server URL of the locks (default: PAWL_URL, else the embedded server)."
+)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option(
+    "--port",
+    default=8750,
+    show_default=True,
+    type=click.IntRange(0, 65535),
+    help="Port to listen on; 0 picks a free port.",
+)
+@click.option("--tokens", type=click.Path(path_type=Path), envvar="PAWL_TOKENS", help="Token file.")
+@click.option("--certificate", metavar="FILE", help="TLS certificate chain.")
+@click.option("--key", metavar="FILE", help="TLS private key.")
+@click.option(
+    "--client-ca", metavar="FILE", help="Accept only clients with a certificate signed by these CAs."
 )
 @click.option(
     "--probe-port",
     type=click.IntRange(0, 65535),
     metavar="PORT",
-    help="Answer /healthz and /readyz there, too: in plain HTTP, without a certificate, and nothing else.",
+    help="Also serve /healthz and /readyz on this port, in plain HTTP without a client certificate.",
 )
 @click.option(
-    "--json", "as_json", is_flag=True, help="Say where it listens, or what was made, as one JSON object."
+    "--json", "as_json", is_flag=True, help="Print the address, or the new token, as a JSON object."
 )
 @click.option(
     "--history",
     type=click.IntRange(0, 1000),
     default=0,
     metavar="N",
-    help="Remember the last N grants of each name (0: none).",
+    help="Keep the last N grants of each lock (0: none).",
 )
 @click.option(
     "--log",
     type=click.Choice(["none", "audit", "requests"]),
     default="audit",
     show_default=True,
-    help="Write to stderr, a line of JSON for each: what was refused and forced; or every request, too.",
+    help="Log to standard error as JSON lines: refusals and forced releases (audit), all requests, or none.",
 )
-@click.option("--insecure-http", is_flag=True, help="Listen beyond this machine without TLS, behind a proxy.")
-@click.option("--drain-delay", default=0.0, metavar="S", help="Seconds between 'not ready' and the end.")
 @click.option(
-    "--make-token", metavar="ID", help="Make a token, print it, keep its hash in --tokens; serve nothing."
+    "--insecure-http", is_flag=True, help="Allow plain HTTP on a public address, behind a TLS proxy."
 )
-@click.option("--namespace", "namespaces", multiple=True, help="With --make-token: where; * for any text.")
-@click.option("--role", "roles", multiple=True, help="With --make-token: read, acquire, force, admin.")
-@click.option("--expires", metavar="DAYS", type=float, help="With --make-token: after how many days.")
+@click.option(
+    "--drain-delay", default=0.0, metavar="S", help="Seconds to report not ready before shutting down."
+)
+@click.option(
+    "--make-token", metavar="ID", help="Create a token, print it, store its hash in --tokens, and exit."
+)
+@click.option(
+    "--namespace",
+    "namespaces",
+    multiple=True,
+    help="With --make-token: allowed namespace; * matches any text.",
+)
+@click.option("--role", "roles", multiple=True, help="With --make-token: read, acquire, force or admin.")
+@click.option("--expires", metavar="DAYS", type=float, help="With --make-token: expire after this many days.")
 def serve(**given: Any) -> int:
-    """Serve locks over HTTP, to curl and programs in any language.
+    """Serve locks over HTTP, for curl and programs in any language.
 
-    Without --tokens it makes a token for this run, shows it once, and listens on this machine only.
+    Without --tokens, it creates a temporary token, prints it once, and listens on localhost only.
     """
     try:
         # Asked for here so that one line says what is missing.
@@ -103,7 +120,7 @@ def _make_token(
     ends = None if expires is None else time.time() + expires * 86400
     entry = entry_for(make_token, secret, namespaces, roles, ends)
     if tokens is None and not as_json:
-        say("add this to the file of tokens:")
+        say("add this entry to the token file:")
         click.echo(json.dumps(entry), err=True)
     elif tokens is not None:
         try:
@@ -160,7 +177,7 @@ def _token_for_this_run(access: Access, *, as_json: bool) -> str:
     secret = new_secret()
     access.add(entry_for("this-run", secret, ["*"], ["admin"], None))
     if not as_json:
-        say("a token for this run, which is kept nowhere:")
+        say("temporary token (not saved):")
         click.echo(secret, err=True)
     return secret
 
@@ -188,21 +205,21 @@ def _tell(scheme: str, where: str, probes: str | None, secret: str | None, *, as
         click.echo(json.dumps({"listening": listening, "url": url, "probes": probes, "token": secret}))
         return
     say(f"listening on {listening}")
-    say(f"clients of pawl connect to {scheme}+pawl://<token>@{where}")
+    say(f"pawl clients connect to {scheme}+pawl://<token>@{where}")
     if probes is not None:
-        say(f"probes are answered at {probes}")
+        say(f"health checks on {probes}")
 
 
 def _check_reach(
     host: str, tokens: Path | None, certificate: str | None, client_ca: str | None, *, insecure_http: bool
 ) -> None:
     if client_ca and not certificate:
-        raise ConfigurationError("--client-ca needs --certificate")
+        raise ConfigurationError("--client-ca also needs --certificate")
     if host in _LOOPBACK:
         return
     if tokens is None:
-        raise ConfigurationError(f"--host {host}: beyond this machine it needs --tokens")
+        raise ConfigurationError(f"--host {host} is not localhost: pass --tokens")
     if certificate is None and not insecure_http:
         raise ConfigurationError(
-            f"--host {host}: beyond this machine it needs --certificate, or --insecure-http"
+            f"--host {host} is not localhost: pass --certificate and --key, or --insecure-http"
         )

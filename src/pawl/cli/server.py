@@ -35,9 +35,9 @@ Examples:
   PAWL_URL=$(pawl server start --quiet) my-program
 \b
 Exit codes:
-   0  it runs; its URL is on standard output
-  64  the folder or a setting cannot be used, or no server program is installed
-  69  it did not come up
+   0  running; the URL is on standard output
+  64  invalid folder or setting, or no server program is installed
+  69  the server did not start
 """
 
 _STATUS = """
@@ -47,9 +47,9 @@ Examples:
   pawl server status --json | jq .clients
 \b
 Exit codes:
-   0  it runs
-   3  it does not run
-  69  it runs and does not answer
+   0  running
+   3  not running
+  69  running, but not responding
 """
 
 _STOP = """
@@ -59,26 +59,26 @@ Examples:
   pawl server stop --force
 \b
 Exit codes:
-   0  it was stopped, or did not run
-  69  it does not answer, or does not end; --force ends it
+   0  stopped, or was not running
+  69  not responding, or not stopping: use --force
   75  clients are connected
 """
 
 
 @click.group()
 def server() -> None:
-    """Start, stop and look at the embedded server of this machine.
+    """Start, stop and inspect the embedded server of this machine.
 
-    Nobody has to start it: pawl does when it is needed, unless there is a URL. It serves this user on this
-    machine only, keeps its data, and leaves when nobody has used it for PAWL_EMBEDDED_IDLE seconds (300).
+    You do not have to start it: pawl starts it on demand when no URL is set. It serves only this user on this
+    machine, keeps its data, and exits after PAWL_EMBEDDED_IDLE seconds without clients (default: 300).
     """
 
 
 @server.command(epilog=_START)
 @_STATE_DIR
-@click.option("-q", "--quiet", is_flag=True, help="Print its URL only.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only the URL.")
 def start(*, state_dir: Path | None, quiet: bool) -> int:
-    """Start it, unless it runs, and print its URL."""
+    """Start the server unless it is running, and print its URL."""
     found = embedded.ensure(_folder(state_dir))
     click.echo(f"unix://{quote(found.socket)}")
     if not quiet:
@@ -89,9 +89,9 @@ def start(*, state_dir: Path | None, quiet: bool) -> int:
 
 @server.command(epilog=_STATUS)
 @_STATE_DIR
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 def status(*, state_dir: Path | None, as_json: bool) -> int:
-    """Say whether it runs, without starting it."""
+    """Show whether the server is running, without starting it."""
     found = embedded.status(_folder(state_dir))
     if as_json:
         click.echo(json.dumps(dataclasses.asdict(found)))
@@ -104,13 +104,13 @@ def status(*, state_dir: Path | None, as_json: bool) -> int:
 
 @server.command(epilog=_STOP)
 @_STATE_DIR
-@click.option("--force", is_flag=True, help="Cut clients off, and end a server that does not answer.")
+@click.option("--force", is_flag=True, help="Disconnect clients, and kill a server that does not respond.")
 def stop(*, state_dir: Path | None, force: bool) -> int:
-    """Stop it. Its data stay, and leases go on when it is started again."""
+    """Stop the server. It keeps its data: leases are still there when it starts again."""
     try:
         stopped = embedded.stop(_folder(state_dir), force=force)
     except embedded.ServerInUse as error:
-        say(f"{error}: end them first, or use --force", colour="red")
+        say(f"{error.text}: stop them first, or use --force [{error.code}]", colour="red")
         return Exit.CONFLICT
     click.echo("stopped" if stopped else "was not running")
     return Exit.OK
@@ -130,13 +130,13 @@ def _folder(given: Path | None) -> Path | str | None:
         return state_dir_of(url)
     if named:
         raise ConfigurationError(
-            f"`pawl server` is about embedded:// alone, not {url.partition('://')[0]}://"
+            f"`pawl server` works with embedded:// only, not {url.partition('://')[0]}://"
         )
     return None
 
 
 def _described(found: embedded.EmbeddedStatus) -> str:
-    leaving = "leaves when nobody uses it" if found.watched else "stays until it is stopped"
+    leaving = "exits when idle" if found.watched else "runs until it is stopped"
     lines = {
         "server": f"{found.version}, process {found.pid}, up {_duration(found.uptime or 0)}",
         "socket": found.socket,

@@ -30,17 +30,17 @@ __all__ = ["find", "show"]
 _EXAMPLES = """\b
 Examples:
   pawl show order:42
-  pawl show --waiters 0 order:42        without the queue
-  pawl show --history 100 order:42      who had it, if its clients keep a history
+  pawl show --waiters 0 order:42     without the queue
+  pawl show --history 100 order:42   earlier holders, if clients record a history
   pawl show --json order:42 | jq '.locks[0].holder'
 
 \b
 Exit codes:
-  0   also when the name is free    69  the server cannot be asked, or refuses
+  0   success, even if the lock is free   69  the server is unreachable or refused
   64  wrong usage
 
-A lock, a semaphore, a read-write lock and an election of one name are separate things: all that are in use are
-shown, and the lock if none is.
+A lock, a semaphore, a read-write lock and an election with the same name are separate: each one in use is shown, or
+the lock if none is in use.
 """
 
 
@@ -62,19 +62,19 @@ def find(client: Client, name: str, waiters: int) -> list[LockInfo]:
     type=click.IntRange(0, 100_000),
     default=100,
     metavar="N",
-    help="How many waiters to list at most (100).",
+    help="Maximum number of waiters to list (default: 100).",
 )
 @click.option(
     "--history",
     type=click.IntRange(0, 1000),
     default=10,
     metavar="N",
-    help="How many earlier holders to list at most (10); clients with history= note them.",
+    help="Maximum number of earlier holders to list (default: 10); recorded by clients with history=.",
 )
-@json_option("Print one JSON object.")
+@json_option("Print a JSON object.")
 @server_options
 def show(**given: Any) -> int:
-    """Show one name: who holds it, its fence, who waits in which order, who had it, and what operators did to it."""
+    """Show one lock: holder, fencing token, queue, earlier holders and audit log."""
     with client_of(given) as client:
         infos = find(client, given["name"], given["waiters"])
         grants = _grants(client, given["name"], given["history"])
@@ -137,7 +137,7 @@ def _describe(info: LockInfo) -> None:
         if info.since is not None:
             write(f"  {'since':<9} {moment(info.since)}, for {duration(age_of(info))}")
     if info.limit is not None:
-        write(f"  {'permits':<9} {info.used} of {info.limit} are out")
+        write(f"  {'permits':<9} {info.used} of {info.limit} in use")
     write(f"  {'fence':<9} {'none yet' if info.fence is None else info.fence}")
     for one in info.holders:
         # A holder of a semaphore has no mode: how many permits it has is for its client to know.

@@ -36,47 +36,56 @@ _EXAMPLES = """\b
 Examples:
   pawl top
   pawl top --sort age --filter 'order:*'
-  pawl top -n 1 --sort contention       one look, as text; also where output is no terminal
-  pawl top --json --interval 10         an object per look and line, for a log
+  pawl top -n 1 --sort contention   print once, as text; works without a terminal
+  pawl top --json --interval 10     one JSON object per refresh, for a log
 
 \b
 Keys:
-  n a t w c h   sort by name, age, ttl left, waiters, contention, holder; r turns it round
-  /             filter: type, Enter keeps it, Esc clears it
-  j k, arrows, page up and down         move
+  n a t w c h   sort by name, age, TTL left, waiters, contention, holder; r reverses the order
+  /             filter; Enter applies it, Esc clears it
+  j k ↑ ↓ PgUp PgDn   move
   q             quit
 
 \b
 Exit codes:
-  0    q, or -n looks were taken      69  no terminal, and the server cannot be asked
-  130  Ctrl-C                         64  wrong usage
+  0    q, or -n refreshes done   69  the server is unreachable, and output is not a terminal
+  130  Ctrl-C                    64  wrong usage
 
-CONTENTION is how many waited, on average over the last 60 looks. Names appear once they have been held for a
-second; it costs the server no scan. On a terminal it goes on while the server is away, and says so.
+CONTENTION is the average number of waiters over the last 60 refreshes. Locks are listed once they have been held for a
+second; the server is not scanned. On a terminal, `pawl top` keeps running while the server is unreachable, and says so.
 """
 
 
 @click.command(epilog=_EXAMPLES, context_settings=SETTINGS)
 @click.option(
-    "--filter", "wanted", metavar="TEXT", default="", help="Only names and holders, as printed, that match."
+    "--filter",
+    "wanted",
+    metavar="TEXT",
+    default="",
+    help="Only locks whose name or holder, as printed, matches.",
 )
-@click.option("--sort", type=click.Choice(sorted(KEYS.values())), default="waiters", help="Order (waiters).")
-@click.option("--reverse", is_flag=True, help="The other way round.")
+@click.option(
+    "--sort",
+    type=click.Choice(sorted(KEYS.values())),
+    default="waiters",
+    help="Sort order (default: waiters).",
+)
+@click.option("--reverse", is_flag=True, help="Reverse the sort order.")
 @click.option(
     "--interval",
     type=float,
     default=1.0,
     metavar="S",
     callback=positive,
-    help="Seconds between two looks (1).",
+    help="Refresh interval in seconds (default: 1).",
 )
 @click.option(
-    "-n", "--count", type=click.IntRange(1), metavar="N", help="Take N looks, print each as text, and end."
+    "-n", "--count", type=click.IntRange(1), metavar="N", help="Print N refreshes as text, and exit."
 )
-@json_option("Print one JSON object per look, until Ctrl-C or -n.")
+@json_option("Print one JSON object per refresh, until Ctrl-C or -n.")
 @server_options
 def top(**given: Any) -> int:
-    """Show held names live: holders, ages, what is left of each lease, waiters, contention."""
+    """Show held locks live: holders, ages, remaining TTLs, waiters, contention."""
     view = View(order=given["sort"], reverse=given["reverse"], wanted=given["wanted"])
     terminal = os.name == "posix" and sys.stdin.isatty() and sys.stdout.isatty()
     terminal = terminal and os.environ.get("TERM", "dumb") != "dumb"
@@ -93,8 +102,8 @@ def _print(client: Client, view: View, given: Mapping[str, Any], looks: int) -> 
         view.look(client.locks())
         rows = view.rows()
         if given["as_json"]:
-            told = [{**record(info), "contention": round(view.contention.of(info), 2)} for info in rows]
-            print_json({"at": round(time.time(), 3), "locks": told})
+            shown = [{**record(info), "contention": round(view.contention.of(info), 2)} for info in rows]
+            print_json({"at": round(time.time(), 3), "locks": shown})
         else:
             for line in table([cells(info) for info in rows]):
                 write(line)
@@ -175,7 +184,7 @@ class _Display:
         silent = time.monotonic() - self._looker.answered_at
         if self._looker.error:
             return f"{self._looker.error} (last answer {silent:.0f} s ago)"
-        return f"the server has not answered for {silent:.0f} s" if silent > self._late else ""
+        return f"server not responding for {silent:.0f} s" if silent > self._late else ""
 
     def _heard(self) -> int | None:
         for number in self._bell.heard():

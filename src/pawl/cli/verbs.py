@@ -5,22 +5,22 @@ from __future__ import annotations
 __all__ = ["VERBS", "overview"]
 
 VERBS = {
-    "acquire": ("pawl.cli.acquire", "acquire", "Take a lock in a script, and print a ticket for it."),
-    "audit": ("pawl.cli.audit", "audit", "Show what operators did."),
-    "bench": ("pawl.cli.bench", "bench", "Measure how fast a server locks."),
-    "completion": ("pawl.cli.completion", "completion", "Print a script that completes `pawl` in a shell."),
-    "doctor": ("pawl.cli.doctor", "doctor", "Look at a server for what would break a lock's promises."),
-    "elect": ("pawl.cli.elect", "elect", "Run a command while leading an election, again and again."),
-    "force-release": ("pawl.cli.force_release", "force_release", "Take a lock from whoever holds it."),
-    "grafana": ("pawl.cli.grafana", "grafana", "Print the dashboard for Grafana, or the alert rules."),
-    "ls": ("pawl.cli.ls", "ls", "List all held names."),
-    "release": ("pawl.cli.release", "release", "Give back what `acquire` took."),
+    "acquire": ("pawl.cli.acquire", "acquire", "Acquire a lock in a script, and print a ticket for it."),
+    "audit": ("pawl.cli.audit", "audit", "Show the audit log."),
+    "bench": ("pawl.cli.bench", "bench", "Measure the latency of locks on a server."),
+    "completion": ("pawl.cli.completion", "completion", "Print a shell completion script."),
+    "doctor": ("pawl.cli.doctor", "doctor", "Check a server for settings that break locks."),
+    "elect": ("pawl.cli.elect", "elect", "Run a command while this host is the leader."),
+    "force-release": ("pawl.cli.force_release", "force_release", "End the lease of another client."),
+    "grafana": ("pawl.cli.grafana", "grafana", "Print the Grafana dashboard or the alert rules."),
+    "ls": ("pawl.cli.ls", "ls", "List all held locks."),
+    "release": ("pawl.cli.release", "release", "Release a lock that `acquire` acquired."),
     "run": ("pawl.cli.run", "run", "Run a command while holding a lock."),
     "serve": ("pawl.cli.serve", "serve", "Serve locks over HTTP."),
-    "server": ("pawl.cli.server", "server", "Start, stop and look at the embedded server of this machine."),
-    "show": ("pawl.cli.show", "show", "Show one name: its holder, its queue, what operators did."),
-    "top": ("pawl.cli.top", "top", "Show held names live."),
-    "watch": ("pawl.cli.watch", "watch", "Print a line whenever a name changes hands."),
+    "server": ("pawl.cli.server", "server", "Start, stop and inspect the embedded server."),
+    "show": ("pawl.cli.show", "show", "Show one lock: holder, queue, history, audit log."),
+    "top": ("pawl.cli.top", "top", "Show held locks live."),
+    "watch": ("pawl.cli.watch", "watch", "Print a line whenever a lock changes hands."),
 }
 """Module, attribute and what it is for, by verb."""
 
@@ -30,17 +30,17 @@ Usage: pawl [OPTIONS] COMMAND [ARGS]...
   Distributed locks on Redis and Valkey.
 
 Options:
-  --url URL         The server, for any command.
-  --namespace TEXT  What the keys of the locks begin with, for any command (pawl).
-  --version         Show it and exit.
+  --url URL         Server URL (default: PAWL_URL, else the embedded server).
+  --namespace TEXT  Key prefix of the locks (default: pawl).
+  --version         Show the version and exit.
   -h, --help        Show this message and exit.
 
 Commands:
 {}
 
-  `pawl COMMAND --help` explains a command with examples. Which server: --url,
-  before or behind the command, else PAWL_URL, else one for this machine, started
-  when it is needed.
+  `pawl COMMAND --help` explains a command, with examples. --url and --namespace
+  may stand before or after the command. Without --url and PAWL_URL, pawl starts
+  an embedded server for this machine on demand.
 """
 
 

@@ -35,16 +35,17 @@ Examples:
 
 \b
 Events:
-  held    somebody got it; also the first line, if it is held        waiters  more or fewer wait
-  free    nobody has it; also the first line, if it is free
+  held      acquired by a client; also the first line if it is held
+  free      released or expired; also the first line if it is free
+  waiters   the number of waiters changed
 
 \b
 Exit codes:
-  0    --count lines were printed    69  the server does not answer, or refuses
-  130  Ctrl-C                        64  wrong usage
+  0    --count lines printed   69  the server is unreachable or refused
+  130  Ctrl-C                  64  wrong usage
 
-It looks every --interval seconds. What begins and ends between two looks is not seen, but a fence that rose
-tells that somebody had it.
+The lock is checked every --interval seconds. A hold that begins and ends between two checks is not printed, but a
+higher fencing token shows that there was one.
 """
 
 
@@ -56,13 +57,13 @@ tells that somebody had it.
     default=0.5,
     metavar="S",
     callback=positive,
-    help="Seconds between two looks (0.5).",
+    help="Seconds between two checks (default: 0.5).",
 )
-@click.option("-n", "--count", type=click.IntRange(1), metavar="N", help="End after N lines.")
+@click.option("-n", "--count", type=click.IntRange(1), metavar="N", help="Exit after N lines.")
 @json_option("Print one JSON object per line.")
 @server_options
 def watch(**given: Any) -> int:
-    """Print a line whenever a name changes hands or its queue changes, until Ctrl-C."""
+    """Print a line whenever a lock changes hands or its queue changes, until Ctrl-C."""
     printed = 0
     before: dict[str, LockInfo] = {}
     with client_of(given) as client:
@@ -79,7 +80,7 @@ def watch(**given: Any) -> int:
 
 
 def changes(before: dict[str, LockInfo], now: dict[str, LockInfo]) -> list[tuple[str, LockInfo]]:
-    """What is different between two looks.
+    """What changed between two checks.
 
     Args:
         before: What there was, by kind; empty at the first look.

@@ -66,7 +66,7 @@ def setup_of(engine: Engine, what: str) -> Setup:
     engine.check_open()
     if engine.book is None:
         raise NotSupported(
-            f"{what}: independent masters have no common record; ask for one name with inspect()"
+            f"{what}: independent masters (Redlock) have no common record: use inspect() for a single lock"
         )
     return engine.book.setup
 
@@ -204,10 +204,10 @@ async def announce(engine: Engine, lease: BaseLease, label: str) -> bool:
 def _check_reason(reason: object) -> str:
     if not isinstance(reason, str) or not reason.strip():
         raise ConfigurationError(
-            f"reason must say why, in text of 1 to {_LONGEST_REASON} characters, not {reason!r:.40}"
+            f"reason must be text of 1 to {_LONGEST_REASON} characters, got {reason!r:.40}"
         )
     if len(reason) > _LONGEST_REASON:
-        raise ConfigurationError(f"reason is too long: {len(reason)} characters; at most {_LONGEST_REASON}")
+        raise ConfigurationError(f"reason must be at most {_LONGEST_REASON} characters, got {len(reason)}")
     try:
         reason.encode()
     except UnicodeEncodeError:
@@ -250,7 +250,7 @@ async def force_release(engine: Engine, primitive: Primitive, options: LockOptio
     if forced.released:
         engine.count("forced")
         log.warning(
-            "%r was taken from %s: %s", primitive.name, forced.holder or "a holder that is not pawl's", text,
+            "%r was force-released from %s: %s", primitive.name, forced.holder or "a program that is not pawl", text,
             extra={"pawl_name": primitive.name},
         )  # fmt: skip
     entry |= {"outcome": outcome, "holder": forced.holder, "fence": forced.fence}
@@ -295,7 +295,7 @@ async def _note(
     engine: Engine, setup: Setup, options: LockOptions, line: str, data: Mapping[str, object]
 ) -> None:
     call = setup.calls.note(line, json.dumps(data), _AUDIT_LINES, _AUDIT_LIFE_MS)
-    await query(engine, call, options, str(data["name"]), "write the audit trail for")
+    await query(engine, call, options, str(data["name"]), "write the audit log for")
 
 
 async def audit(engine: Engine, options: LockOptions, limit: int) -> list[AuditEntry]:

@@ -106,7 +106,7 @@ class GrantVotes:
 
     def _meant(self, bare: Reply | Fault) -> Reply:
         if self._plain is None:
-            raise ValueError(f"a node granted what nobody wished for: {bare!r:.80}")
+            raise ValueError(f"a node granted what was not requested: {bare!r:.80}")
         return self._plain
 
     def reply(self) -> Reply:
@@ -135,7 +135,7 @@ class GrantVotes:
 
     @property
     def given(self) -> int:
-        """How many nodes gave their vote, late ones included."""
+        """How many nodes granted it, late ones included."""
         return sum(isinstance(o, list) and o[0] == b"H" for o in self.outcomes)
 
     @property
@@ -348,7 +348,7 @@ class MergedVotes:
 
     def _too_few(self, answered: int) -> Fault:
         faults = [o for o in self.outcomes if isinstance(o, Fault)]
-        text = f"{answered} of {self.nodes} nodes answered; {self.needed} are needed"
+        text = f"{answered} of {self.nodes} nodes answered, and {self.needed} are needed"
         if faults:
             text += f" ({faults[0].text})"
             if all(fault.final for fault in faults) and len(faults) > self.nodes - self.needed:

@@ -159,6 +159,6 @@ class _Waiting:
             self.round = 0
             return None
         if status == b"U":
-            text = f"{_WAIT} {name!r}: the ticket lapsed, and whether the others passed with it is not known"
+            text = f"{_WAIT} {name!r}: the ticket expired, and it is unknown whether the others passed"
             raise LeaseLost(text, name=name, reason=LossReason.EXPIRED)
         raise unexpected(reply, _WAIT, name)

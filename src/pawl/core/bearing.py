@@ -19,7 +19,7 @@ __all__ = ["ENDLESS", "bear", "note_endless", "rest"]
 
 log: logging.Logger = logging.getLogger("pawl.acquire")
 
-ENDLESS = "a key without a ttl, which never ends by itself: delete it once its owner is gone"
+ENDLESS = "a key without a TTL, which never expires: delete it once its owner is gone"
 
 
 async def rest(engine: Engine, seconds: float, name: str, doing: str) -> None:
@@ -63,7 +63,7 @@ def bear(
     if now + pause >= limit:
         raise to_error(fault, name, doing) from fault
     log.debug(
-        "%s %r: %s; trying again",
+        "%s %r: %s; retrying",
         doing,
         name,
         fault.kind,

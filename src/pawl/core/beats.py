@@ -36,7 +36,7 @@ TOGETHER = 100
 """So many tickets in one script: it stops the server for about half a millisecond."""
 
 _SEARCHED = 500
-"""Sleepers that are looked at, of all names: who went to sleep first stands first, and is due first."""
+"""Sleepers that are checked, of all names: the one that went to sleep first comes first, and is due first."""
 
 _IN_A_ROW = 30
 """How often a waiter with a connection of its own lets another speak for it: nothing else would keep the connection in

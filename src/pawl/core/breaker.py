@@ -68,7 +68,10 @@ class Breaker:
         """
         # The same time-out is never the same to the last digit.
         if patience <= self.borne * _ABOUT + _MOMENT or now - self.since >= patience:
-            text = f"acquire {name!r}: no answer for {now - self.since:.1f} s, so it was not asked; first: {self.why}"
+            text = (
+                f"acquire {name!r}: circuit breaker open (server unreachable for {now - self.since:.1f} s), "
+                f"request not sent; first error: {self.why}"
+            )
             if self.outcomes is not None:
                 raise QuorumNotReached(text, name=name, outcomes=self.outcomes)
             raise BackendUnavailable(text, name=name)

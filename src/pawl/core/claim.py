@@ -61,7 +61,7 @@ _LEAST_BUDGET = 0.02
 _PLAIN_HELD = 5
 
 STOP_POLL = 0.05
-"""Seconds within which a waiter notices that it was told to stop."""
+"""Seconds within which a waiter notices that it was asked to stop."""
 
 
 class StopSignal(Protocol):
@@ -381,12 +381,12 @@ def _read(
         note_endless(engine, primitive, claim)
         return None
     if status == b"F":
-        text = f"acquire {primitive.name!r}: {reply[2]} waiters in the queue; max_waiters is {options.max_waiters}"
+        text = f"acquire {primitive.name!r}: {reply[2]} waiters in the queue, and max_waiters is {options.max_waiters}"
         raise QueueFull(text, name=primitive.name)
     if status in (b"U", b"X"):
         # The ticket lapsed, or the server lost it: a new token at the tail. The old one must never be granted.
         log.info(
-            "ticket of %r was dropped; queueing again", primitive.name, extra={"pawl_name": primitive.name}
+            "ticket of %r was dropped, queueing again", primitive.name, extra={"pawl_name": primitive.name}
         )
         engine.count("requeued")
         engine.depart(primitive, claim.token, TOMB_MS if claim.unanswered else 0)
@@ -421,7 +421,7 @@ def _held(
         return Grant(reply[2], valid, True, holds)
     claim.drifted += 1
     if claim.drifted > _DRIFTED_TRIES:
-        told = f"{claim.drifted} grants in a row had no validity left when they arrived"
+        told = f"{claim.drifted} grants in a row had expired when they arrived"
         raise ClockDrift(f"acquire {primitive.name!r}: {told}", name=primitive.name)
     return None
 

@@ -30,7 +30,7 @@ __all__ = ["Errand", "close"]
 _CLOSING_STEP = 0.002
 _END_PATIENCE = 1.0
 _LAST_WORDS = 2
-"""So often a node of several masters that cannot be reached is told what it has to know before the client closes."""
+"""How often an unreachable node of several masters is retried before the client closes."""
 
 
 @runtime_checkable

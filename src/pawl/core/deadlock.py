@@ -38,7 +38,7 @@ _MOST_CHECKS = 32
 _MOST_NAMES = 256
 _MOST_SESSIONS = 64
 _MOST_LISTED = 100
-"""Holders and waiters of one name that are looked at: whoever stands behind them is taken to go on."""
+"""Holders and waiters of one name that are checked: those behind them are assumed to make progress."""
 
 _PATIENCE = 0.25
 _POLL = 0.05
@@ -103,7 +103,7 @@ async def _tell(engine: Engine, book: Book, wait: Wait, circle: list[Waiter]) ->
     waiters = tuple((_shown(one), one.name, one.since_ms / 1000) for one in circle)
     chain = ", ".join(f"{who} waits for {name!r}" for who, name, _ in waiters)
     text = (
-        f"acquire {names[0]!r}: it would wait for ever: {chain}; each waits for what the next holds or has queued for,"
+        f"acquire {names[0]!r}: deadlock: {chain}; each waits for what the next one holds or has queued for,"
         " the last for the first"
     )
     holder = waiters[1 % len(waiters)][0]
@@ -234,7 +234,7 @@ class _Reading:
             return replies
         left = self._until - self._engine.runtime.now()
         if left <= 0:
-            raise Fault(FaultKind.UNANSWERED, "the look took too long")
+            raise Fault(FaultKind.UNANSWERED, "the deadlock check took too long")
         for outcome in await self._engine.runtime.call_many(calls, left):
             if isinstance(outcome, Fault):
                 raise outcome

@@ -81,14 +81,16 @@ async def ask_durably(
     runtime = cast("DurableRuntime", engine.runtime)
     reply, count = await runtime.call_durable(call, durable, budget)
     if reply is None:
-        text = f"acquire {primitive.name!r}: {durable.replicas} replicas wanted, and the master has {count}"
+        text = f"acquire {primitive.name!r}: replicas={durable.replicas}, but the master has {count}"
         raise NotReplicated(text, name=primitive.name, acknowledged=0, wanted=durable.replicas)
     if reply[0] != b"H" or count >= durable.replicas:
         return reply
     await _undo(engine, primitive, options, claim)
     engine.count("not_replicated")
-    where = "have it on disk" if durable.disk else "have it"
-    text = f"acquire {primitive.name!r}: {durable.replicas} replicas wanted, {count} {where}; the grant was undone"
+    where = "have it on disk" if durable.disk else "acknowledged"
+    text = (
+        f"acquire {primitive.name!r}: {count} of {durable.replicas} replicas {where}; the grant was released"
+    )
     raise NotReplicated(text, name=primitive.name, acknowledged=count, wanted=durable.replicas)
 
 
@@ -116,7 +118,7 @@ async def confirm(engine: Engine, primitive: Primitive, options: LockOptions) ->
     runtime = cast("DurableRuntime", engine.runtime)
     reply, count = await runtime.call_durable(touch(primitive.key), durable, options.request_timeout)
     if reply is None or count < durable.replicas:
-        text = f"adopt {primitive.name!r}: {durable.replicas} replicas wanted, {count} have it"
+        text = f"adopt {primitive.name!r}: {count} of {durable.replicas} replicas acknowledged"
         raise NotReplicated(text, name=primitive.name, acknowledged=count, wanted=durable.replicas)
 
 

@@ -120,7 +120,7 @@ async def leader(engine: Engine, plan: Plan) -> Leader | None:
 
 def _read(reply: Reply, name: str) -> Leader | None:
     if reply[0] == b"F":
-        raise QueueFull(f"observe election {name!r}: {reply[2]} observe already", name=name)
+        raise QueueFull(f"observe election {name!r}: {reply[2]} clients observe it already", name=name)
     if reply[0] != b"I":
         raise unexpected(reply, "observe election", name)
     identity = reply[2].decode(errors="replace")

@@ -97,7 +97,7 @@ async def _release(engine: Engine, lease: BaseLease) -> Release:
     if lease._take_level():
         return Release.RELEASED if lease._mine() else Release.LOST
     if not lease._take_end():
-        raise NotHeld(f"release {lease.name!r}: it was released already", name=lease.name)
+        raise NotHeld(f"release {lease.name!r}: the lease was already released", name=lease.name)
     if inert:
         raise NotHeld(f"release {lease.name!r}: the lease belongs to the parent process", name=lease.name)
     if lease._sleepers:
@@ -143,7 +143,7 @@ def tell(lease: BaseLease, outcome: Release) -> None:
     if outcome is Release.UNKNOWN:
         cls, why = lease._tenure.unsure
         text = why or f"release {lease.name!r}: the server did not answer"
-        raise cls(f"{text}; the name is free within {lease.ttl:g} s", name=lease.name)
+        raise cls(f"{text}; the lock expires within {lease.ttl:g} s", name=lease.name)
 
 
 async def end_block(engine: Engine, lease: BaseLease, error: BaseException | None) -> None:
@@ -228,7 +228,7 @@ def _unknown(engine: Engine, tenure: Tenure, error: Exception) -> Release:
     name = tenure.primitive.name
     engine.count("release_unknown")
     log.warning(
-        "release of %r: outcome unknown (%s); its ttl frees it", name, error, extra={"pawl_name": name}
+        "release of %r: outcome unknown (%s); it expires by its TTL", name, error, extra={"pawl_name": name}
     )
     tenure.doubt(error)
     engine.depart_from(tenure, barred=True)
@@ -292,7 +292,7 @@ async def downgrade(engine: Engine, lease: BaseLease) -> None:
             f"downgrade {lease.name!r}: {lease._lost_error()}", name=lease.name, operation="downgrade"
         )
     if lease._levels > 1:
-        text = f"downgrade {lease.name!r}: it is held {lease._levels} times; leave the inner ones"
+        text = f"downgrade {lease.name!r}: it is held {lease._levels} times: leave the inner blocks first"
         raise NotHeld(text, name=lease.name, operation="downgrade")
     lowered = tenure.primitive.lowered()
     if lowered is None:
@@ -351,12 +351,12 @@ def detach(engine: Engine, lease: BaseLease) -> str:
     tenure = lease._tenure
     if not tenure.primitive.transferable or tenure.degraded:
         kind = tenure.degraded or tenure.primitive.kind
-        said = f"such a lease ({kind}) cannot move: take one there, with its owner= if it has one"
+        said = f"a {kind} lease cannot be detached: acquire it in the other process, with its owner= if it has one"
         raise NotSupported(f"detach {lease.name!r}: {said}", name=lease.name)
     if not lease._mine():
         raise NotHeld(f"detach {lease.name!r}: {lease._lost_error()}", name=lease.name, operation="detach")
     if lease._levels > 1:
-        times = f"it is held {lease._levels} times; leave the inner ones"
+        times = f"it is held {lease._levels} times: leave the inner blocks first"
         raise NotHeld(f"detach {lease.name!r}: {times}", name=lease.name, operation="detach")
     if not lease._take_end():
         raise NotHeld(f"detach {lease.name!r}: {lease._lost_error()}", name=lease.name, operation="detach")
@@ -380,15 +380,15 @@ def read_ticket(text: object) -> Ticket:
     """
     if not isinstance(text, str) or not text.startswith(_TICKET_PREFIX):
         raise ConfigurationError(
-            "not a ticket of this version of pawl: it must be the text that detach() returned"
+            "invalid ticket: pass the text that detach() of this version of pawl returned"
         )
     body = text[len(_TICKET_PREFIX) :]
     try:
         ticket = Ticket(*json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4))))
     except (ValueError, TypeError, binascii.Error) as error:
-        raise ConfigurationError("the ticket is damaged; pass the text of detach() unchanged") from error
+        raise ConfigurationError("the ticket is damaged: pass the text of detach() unchanged") from error
     if type(ticket.name) is not str:
-        raise ConfigurationError("the ticket is damaged; pass the text of detach() unchanged")
+        raise ConfigurationError("the ticket is damaged: pass the text of detach() unchanged")
     return ticket
 
 

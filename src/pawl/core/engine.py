@@ -123,7 +123,7 @@ class Engine:
     def check_open(self, name: str | None = None) -> None:
         """Raise ``ClientClosed`` if the client was closed."""
         if self.closed:
-            raise ClientClosed("the client is closed; make a new one", name=name)
+            raise ClientClosed("the client is closed: create a new one", name=name)
 
     def gave_up(self, primitive: Primitive, since: float, error: Exception, borne: float) -> None:
         """Somebody bore an unreachable server in vain: who comes later need not find that out again."""
@@ -131,7 +131,7 @@ class Engine:
         if breaker is None:
             breaker = self.breaker = Breaker(primitive.inspect(0), since, error, self.runtime.now())
             self.count("breaker_opened")
-            log.warning("the server does not answer, and is looked at in the background: %s", error)
+            log.warning("lock server not responding, retrying in the background: %s", error)
             self.wake_upkeep()
         breaker.borne = max(breaker.borne, borne)
 
@@ -140,7 +140,7 @@ class Engine:
         if self.breaker is breaker:
             self.breaker = None
             self.count("breaker_closed")
-            log.warning("the server answers again after %.1f s", self.runtime.now() - breaker.since)
+            log.warning("lock server responding again after %.1f s", self.runtime.now() - breaker.since)
 
     def fence_strength(self) -> str:
         """What vouches for the fences of this engine's leases; see ``BaseLease.fence_strength``."""
@@ -418,7 +418,7 @@ class Engine:
                 self.detach_place(tenure)
                 name = tenure.primitive.name
                 log.warning(
-                    "a lease of %r was garbage-collected without release; it runs out by its ttl",
+                    "a lease of %r was garbage-collected without release; it expires by its TTL",
                     name, extra={"pawl_name": name},
                 )  # fmt: skip
 

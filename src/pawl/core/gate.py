@@ -183,9 +183,7 @@ class Visit:
 
 def disagreement(kind: str, name: str, what: str, there: int, here: int) -> LimitMismatch:
     """The error of two programs that call different things by one name."""
-    text = (
-        f"{kind} {name!r} is in use with {what}={there}, and this program says {here}: all must say the same"
-    )
+    text = f"{kind} {name!r} is in use with {what}={there}, and this client has {here}: use one number everywhere"
     return LimitMismatch(text, name=name, limit=there, permits=here)
 
 

@@ -142,7 +142,8 @@ class History:
             if outcome.kind is FaultKind.DENIED and not self._told_of_denial:
                 self._told_of_denial = True
                 log.warning(
-                    "this user may not write histories (%s): locks work, history() does not", outcome.text
+                    "this user has no permission to write histories (%s): locks work, history() does not",
+                    outcome.text,
                 )
             if outcome.final or outcome.kind in (FaultKind.DENIED, FaultKind.WRONG_KEY, FaultKind.SCRIPT):
                 self.dropped += len(page.notes)

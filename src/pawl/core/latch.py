@@ -73,13 +73,13 @@ def check_part(part: object) -> str:
     if part is None:
         return ""
     if not isinstance(part, str) or not part:
-        raise ConfigurationError(f"part must be text of 1 to 200 bytes, not {part!r:.40}")
+        raise ConfigurationError(f"part must be text of 1 to 200 bytes, got {part!r:.40}")
     try:
         size = len(part.encode())
     except UnicodeEncodeError:
         raise ConfigurationError("part is not valid text: it has a lone surrogate") from None
     if size > 200:
-        raise ConfigurationError(f"part is too long: {size} bytes; at most 200")
+        raise ConfigurationError(f"part must be at most 200 bytes, got {size}")
     return part
 
 
@@ -217,8 +217,8 @@ class _Waiting:
         if status == b"C":
             raise disagreement("latch", name, "count", reply[2], self.latch.count)
         if status == b"F":
-            raise QueueFull(f"{_WAIT} {name!r}: {reply[2]} wait already", name=name)
+            raise QueueFull(f"{_WAIT} {name!r}: {reply[2]} clients wait already", name=name)
         if status == b"L":
-            text = f"{_WAIT} {name!r}: the server lost the latch, and with it what was counted"
+            text = f"{_WAIT} {name!r}: the server lost the latch and its count"
             raise LeaseLost(text, name=name, reason=LossReason.EXPIRED)
         raise unexpected(reply, _WAIT, name)

@@ -128,8 +128,8 @@ class BaseLease:
                 NotHeld: Always (an AttributeError too, so that ``hasattr`` says no).
             """
             raise _NotAWriter(
-                f"downgrade {self.name!r}: this lease was not taken for writing; only the lease of "
-                "rwlock(name).write can go on as a reader",
+                f"downgrade {self.name!r}: this is not a write lease; only the lease of "
+                "rwlock(name).write can be downgraded",
                 operation="downgrade",
             )
 
@@ -287,7 +287,7 @@ class BaseLease:
 
     def _loss(self) -> LeaseLost:
         reason = self._tenure.reason or LossReason.EXPIRED
-        text = f"the lease of {self.name!r} is lost ({reason}); its fence was {self._fence}"
+        text = f"the lease of {self.name!r} is lost ({reason}); fencing token {self._fence}"
         return LeaseLost(text, name=self.name, reason=reason)
 
     def _raise_lost(self) -> NoReturn:
@@ -302,7 +302,9 @@ class BaseLease:
         self._tenure.user = self._engine.runtime.who()
 
     def __reduce__(self) -> NoReturn:
-        raise _NotPicklable("a lease cannot be pickled: it belongs to this process; use detach() and adopt()")
+        raise _NotPicklable(
+            "a lease cannot be pickled: use detach() and adopt() to pass it to another process"
+        )
 
     def __copy__(self) -> NoReturn:
         raise _NotPicklable("a lease cannot be copied: it has one owner")
@@ -327,7 +329,7 @@ class BaseLease:
         engine.runtime.nudge()
         if not tenure.live or not self._given:
             return
-        text = f"lease of {self.name!r} was never released; renewal stops and its ttl ends it"
+        text = f"lease of {self.name!r} was never released; renewal stops, and it expires by its TTL"
         warnings.warn(text, ResourceWarning, stacklevel=2, source=self)
 
 

@@ -131,9 +131,7 @@ async def _acquire_all(
 def _timed_out(engine: Engine, plan: MultiPlan, error: AcquireTimeout, began: float) -> AcquireTimeout:
     waited = engine.runtime.now() - began
     by = f" by {error.holder}" if error.holder else ""
-    text = (
-        f"acquire {plan.name!r}: {error.name!r} was still held after {waited:.3g} s{by}; all were given back"
-    )
+    text = f"acquire {plan.name!r}: {error.name!r} was still held after {waited:.3g} s{by}; the others were released"
     return AcquireTimeout(text, name=error.name, holder=error.holder, waited=waited, position=error.position)
 
 
@@ -165,8 +163,8 @@ async def _take_all(
         taken += [lease]
     for lease in taken:
         if not lease._mine():
-            text = f"acquire {plan.name!r}: {lease.name!r} was lost while the others were waited for"
-            raise NotAcquired(f"{text}; all were given back", name=lease.name)
+            text = f"acquire {plan.name!r}: {lease.name!r} was lost while waiting for the others"
+            raise NotAcquired(f"{text}; all were released", name=lease.name)
     return None
 
 
@@ -282,7 +280,7 @@ async def release_all(engine: Engine, multi: BaseMultiLease) -> list[tuple[BaseL
     engine.underway[id(left)] = engine.runtime.who()
     try:
         if not multi._take_end():
-            raise NotHeld(f"release {multi.name!r}: it was released already", name=multi.name)
+            raise NotHeld(f"release {multi.name!r}: the lease was already released", name=multi.name)
         multi._wake()
         while left:
             lease = left[-1]
@@ -316,7 +314,7 @@ async def release_all_or_raise(engine: Engine, multi: BaseMultiLease) -> None:
         if outcome is Release.UNKNOWN:
             cls, why = lease._tenure.unsure
             text = why or f"release {multi.name!r}: the server did not answer"
-            raise cls(f"{text}; {lease.name!r} is free within {lease.ttl:g} s", name=lease.name)
+            raise cls(f"{text}; {lease.name!r} expires within {lease.ttl:g} s", name=lease.name)
 
 
 async def end_all(engine: Engine, multi: BaseMultiLease, error: BaseException | None) -> None:

@@ -48,17 +48,17 @@ def _check_text(value: object, what: str) -> str:
     if not isinstance(value, str):
         kind = type(value).__name__
         hint = " (decode the bytes first)" if isinstance(value, bytes) else ""
-        raise ConfigurationError(f"{what} must be a str, not {kind}{hint}")
+        raise ConfigurationError(f"{what} must be a str, got {kind}{hint}")
     if len(value) > MAX_NAME_BYTES:
         raise ConfigurationError(
-            f"{what} is too long: {len(value)} characters; at most {MAX_NAME_BYTES} bytes"
+            f"{what} must be at most {MAX_NAME_BYTES} bytes, got {len(value)} characters"
         )
     try:
         size = len(value.encode())
     except UnicodeEncodeError as error:
         raise ConfigurationError(f"{what} is not valid text: lone surrogate at {error.start}") from None
     if size > MAX_NAME_BYTES:
-        raise ConfigurationError(f"{what} is too long: {size} bytes in UTF-8; at most {MAX_NAME_BYTES} bytes")
+        raise ConfigurationError(f"{what} must be at most {MAX_NAME_BYTES} bytes in UTF-8, got {size}")
     return value
 
 
@@ -107,7 +107,7 @@ def check_namespace(namespace: object, what: str = "namespace") -> str:
             f"{what} {text[:60]!r} contains the control character {found.group()!r}: remove it"
         )
     if text != text.strip():
-        raise ConfigurationError(f"{what} {text[:60]!r} begins or ends with a blank: remove it")
+        raise ConfigurationError(f"{what} {text[:60]!r} begins or ends with a space: remove it")
     return _NAMESPACE_UNSAFE.sub(_escape_char, text)
 
 
@@ -128,7 +128,7 @@ def key_of(namespace: str, name: object) -> str:
 def _key_of(namespace: str, name: str) -> str:
     _check_text(name, "name")
     if not name:
-        raise ConfigurationError("name is empty: give the lock a name of 1 to 200 bytes")
+        raise ConfigurationError("name must be 1 to 200 bytes, got an empty string")
     if namespace:
         return f"{namespace}:{_NAME_UNSAFE.sub(_escape_char, name)}"
     return _bare(name)
@@ -138,7 +138,7 @@ def _bare(name: str) -> str:
     """The name as its own key."""
     if _RESERVED.search(name):
         raise ConfigurationError(
-            f"name {name[:60]!r} looks like a key that pawl keeps beside another name: use a namespace or another name"
+            f"name {name[:60]!r} looks like a helper key of another lock: use a namespace or another name"
         )
     if found := _NAME_UNSAFE.search(_TAG_BRACES.sub("", name) if _TAGGED.fullmatch(name) else name):
         raise ConfigurationError(

@@ -26,7 +26,7 @@ __all__ = ["Observer", "Observers", "observe"]
 log: logging.Logger = logging.getLogger("pawl.metrics")
 
 _SILENT = frozenset({FaultKind.UNREACHABLE, FaultKind.UNANSWERED, FaultKind.NOT_READY})
-_FAILED = "an observer failed; no lock depends on it"
+_FAILED = "an observer raised an error; locks are not affected"
 
 
 class Observer(Protocol):

@@ -72,8 +72,7 @@ class Desk:
         """See ``Client.force_release``."""
         if len(reason) > _LONGEST_REASON:
             raise ConfigurationError(
-                f"reason has {len(reason)} characters; through a service, which adds whose token it was, it may have "
-                f"{_LONGEST_REASON}"
+                f"reason must be at most {_LONGEST_REASON} characters through a service, got {len(reason)}"
             )
         told = await self._ask(options, "force_release", {"name": primitive.name}, reason)
         return Forced(told["name"], told["released"], told["holder"], told["fence"], told.get("held_as", ""))
@@ -94,7 +93,7 @@ class Desk:
                     told = await office.look_up(what, about, timeout)
                 if isinstance(told, dict):
                     return cast("dict[str, Any]", told)
-                raise Fault(FaultKind.NOT_REDIS, "what answers there is not pawl serve")
+                raise Fault(FaultKind.NOT_REDIS, "the answer does not come from pawl serve")
             except Fault as fault:
                 pause = bear(engine, fault, options, claim, None, attempt, what, name)
             await rest(engine, pause, name, what)

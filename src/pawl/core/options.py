@@ -55,14 +55,14 @@ def seconds(value: object, what: str) -> float:
         return value.total_seconds()
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise ConfigurationError(
-            f"{what} must be a number of seconds or a timedelta, not {type(value).__name__} {value!r:.40}",
+            f"{what} must be a number of seconds or a timedelta, got {type(value).__name__} {value!r:.40}",
         )
     try:
         number = float(value)
     except OverflowError:
         raise ConfigurationError(f"{what} is too large") from None
     if math.isnan(number):
-        raise ConfigurationError(f"{what} is NaN; give a number of seconds")
+        raise ConfigurationError(f"{what} must be a number of seconds, got NaN")
     return number
 
 
@@ -74,14 +74,14 @@ def check_ttl(value: object, what: str = "ttl") -> float:
     """
     ttl = seconds(value, what)
     if ttl < MIN_TTL:
-        raise ConfigurationError(f"{what} is {ttl:g} s; at least {MIN_TTL} s (50 ms), or drift would eat it")
+        raise ConfigurationError(f"{what} must be at least {MIN_TTL} s, got {ttl:g}")
     if ttl > MAX_TTL:
-        raise ConfigurationError(f"{what} is {ttl:g} s; at most 366 days: there is no lock without an end")
+        raise ConfigurationError(f"{what} must be at most 366 days, got {ttl:g} s")
     return ttl
 
 
 def check_timeout(value: object, what: str = "timeout") -> float | None:
-    """A time to wait in seconds; None or infinity waits for ever, 0 tries once.
+    """A time to wait in seconds; None or infinity waits indefinitely, 0 tries once.
 
     Raises:
         ConfigurationError: It is negative, NaN or not a duration.
@@ -90,9 +90,7 @@ def check_timeout(value: object, what: str = "timeout") -> float | None:
         return None
     timeout = seconds(value, what)
     if timeout < 0:
-        raise ConfigurationError(
-            f"{what} is {timeout:g} s; 0 tries once, None waits for ever, negative means nothing"
-        )
+        raise ConfigurationError(f"{what} must be >= 0, or None to wait indefinitely, got {timeout:g}")
     return None if math.isinf(timeout) else timeout
 
 
@@ -106,7 +104,7 @@ def check_deadlock_after(value: object, what: str = "deadlock_after") -> float:
         return 0.0
     after = _positive(value, what, zero=True)
     if 0 < after < _LEAST_DEADLOCK_AFTER:
-        text = f"{what} is {after:g} s; at least {_LEAST_DEADLOCK_AFTER} s, or 0 for never"
+        text = f"{what} must be at least {_LEAST_DEADLOCK_AFTER} s, or 0 for never, got {after:g}"
         raise ConfigurationError(text)
     return after
 
@@ -119,7 +117,7 @@ def check_fence_ttl(value: object, what: str = "fence_ttl") -> float:
     """
     kept = _positive(value, what, zero=True)
     if 0 < kept < MIN_TTL or kept > MAX_TTL:
-        raise ConfigurationError(f"{what} is {kept:g} s; give 0 (keep none), or from {MIN_TTL} s to 366 days")
+        raise ConfigurationError(f"{what} must be 0, or {MIN_TTL} s to 366 days, got {kept:g} s")
     return kept
 
 
@@ -139,12 +137,12 @@ def check_callback(
     if value is None:
         return None
     if not callable(value):
-        raise ConfigurationError(f"{what} must be callable with the lease, not {type(value).__name__}")
+        raise ConfigurationError(f"{what} must be callable with the lease, got {type(value).__name__}")
     if not may_be_async and (
         inspect.iscoroutinefunction(value) or inspect.iscoroutinefunction(getattr(value, "__call__", None))  # noqa: B004
     ):
         raise ConfigurationError(
-            f"{what} is a coroutine function; this client is not async: give a plain function"
+            f"{what} is a coroutine function, and this client is sync: pass a plain function"
         )
     return value
 
@@ -153,7 +151,7 @@ def _positive(value: object, what: str, *, zero: bool) -> float:
     number = seconds(value, what)
     if number < 0 or math.isinf(number) or (number == 0 and not zero):
         least = "0 or more" if zero else "more than 0"
-        raise ConfigurationError(f"{what} is {number:g} s; give a finite number of seconds, {least}")
+        raise ConfigurationError(f"{what} must be a finite number of seconds, {least}, got {number:g}")
     return number
 
 
@@ -164,9 +162,9 @@ def check_count(value: object, what: str, least: int, most: int) -> int:
         ConfigurationError: It is no int, or outside.
     """
     if isinstance(value, bool) or not isinstance(value, int):
-        raise ConfigurationError(f"{what} must be an int, not {type(value).__name__} {value!r:.40}")
+        raise ConfigurationError(f"{what} must be an int, got {type(value).__name__} {value!r:.40}")
     if not least <= value <= most:
-        raise ConfigurationError(f"{what} is {value}; give {least} to {most}")
+        raise ConfigurationError(f"{what} must be {least} to {most}, got {value}")
     return value
 
 
@@ -180,8 +178,8 @@ class LockOptions:
         renew: Whether the lease is renewed while it is held; default True.
         renew_every: The rhythm of renewal; default ttl/3, which leaves two more tries before the end. Must be below
             ttl/2.
-        timeout: How long acquire waits; None (default) waits for ever, 0 tries once.
-        unavailable_after: How long a waiter bears an unreachable server; default 10, so that a failover fits in.
+        timeout: How long acquire waits; None (default) waits indefinitely, 0 tries once.
+        unavailable_after: How long to keep retrying an unreachable server; default 10, long enough for a failover.
         max_hold: The lease is lost this long after the grant (or after the last ``beat()``); None (default) never.
             Needs renewal.
         min_hold: The name stays closed at least this long after the grant, even when released sooner; default 0.
@@ -251,19 +249,17 @@ class LockOptions:
         ttl = check_ttl(self.ttl)
         put(self, "ttl", ttl)
         if self.renew is not True and self.renew is not False:
-            raise ConfigurationError(f"renew must be True or False, not {self.renew!r:.40}")
+            raise ConfigurationError(f"renew must be True or False, got {self.renew!r:.40}")
         put(self, "timeout", check_timeout(self.timeout))
         put(self, "unavailable_after", _positive(self.unavailable_after, "unavailable_after", zero=True))
         put(self, "min_hold", _positive(self.min_hold, "min_hold", zero=True))
         if self.min_hold > MAX_TTL:
-            raise ConfigurationError(f"min_hold is {self.min_hold:g} s; at most 366 days")
+            raise ConfigurationError(f"min_hold must be at most 366 days, got {self.min_hold:g} s")
         put(self, "handover", check_count(self.handover, "handover", 0, _MOST_LOCAL_GRANTS))
         put(self, "max_waiters", check_count(self.max_waiters, "max_waiters", 1, 10_000_000))
         ticket_ttl = min(3.0, ttl) if self.ticket_ttl is None else check_ttl(self.ticket_ttl, "ticket_ttl")
         if ticket_ttl > ttl:
-            raise ConfigurationError(
-                f"ticket_ttl {ticket_ttl:g} s is longer than ttl {ttl:g} s; a ticket is a lease too"
-            )
+            raise ConfigurationError(f"ticket_ttl must be at most ttl ({ttl:g} s), got {ticket_ttl:g}")
         put(self, "ticket_ttl", ticket_ttl)
         self._check_renewal(ttl)
         check_callback(self.on_lost, may_be_async=True)
@@ -276,22 +272,22 @@ class LockOptions:
         # A third of the ticket's life, so that two tries fit in it.
         put(self, "request_timeout", min(1.0, ticket_ttl / 3))
         if self.on_exit not in ("raise", "warn"):
-            raise ConfigurationError(f"on_exit is {self.on_exit!r:.40}; give 'raise' or 'warn'")
+            raise ConfigurationError(f"on_exit must be 'raise' or 'warn', got {self.on_exit!r:.40}")
         self._check_contended()
 
     def _check_safety(self) -> None:
         put = object.__setattr__
         delay = _positive(self.lock_delay, "lock_delay", zero=True)
         if delay > MAX_TTL:
-            raise ConfigurationError(f"lock_delay is {delay:g} s; at most 366 days")
+            raise ConfigurationError(f"lock_delay must be at most 366 days, got {delay:g} s")
         put(self, "lock_delay", delay)
         put(self, "replicas", check_count(self.replicas, "replicas", 0, _MOST_REPLICAS))
         if self.replicas_sync not in ("memory", "disk"):
-            raise ConfigurationError(f"replicas_sync is {self.replicas_sync!r:.40}; give 'memory' or 'disk'")
-        if self.replicas_sync == "disk" and not self.replicas:
             raise ConfigurationError(
-                "replicas_sync is 'disk', and replicas is 0: say how many must have it there"
+                f"replicas_sync must be 'memory' or 'disk', got {self.replicas_sync!r:.40}"
             )
+        if self.replicas_sync == "disk" and not self.replicas:
+            raise ConfigurationError("replicas_sync='disk' needs replicas of 1 or more, got 0")
         put(self, "delay_ms", to_ms(delay))
         put(self, "fence_ttl", check_fence_ttl(self.fence_ttl))
         put(self, "fence_ms", to_ms(self.fence_ttl))
@@ -303,17 +299,17 @@ class LockOptions:
     def _check_contended(self) -> None:
         if self.on_unavailable not in ("raise", "local", "open"):
             raise ConfigurationError(
-                f"on_unavailable is {self.on_unavailable!r:.40}; give 'raise', 'local' or 'open'"
+                f"on_unavailable must be 'raise', 'local' or 'open', got {self.on_unavailable!r:.40}"
             )
         if self.on_contended not in ("wait", "raise", "skip"):
             raise ConfigurationError(
-                f"on_contended is {self.on_contended!r:.40}; give 'wait', 'raise' or 'skip'"
+                f"on_contended must be 'wait', 'raise' or 'skip', got {self.on_contended!r:.40}"
             )
         if self.on_contended == "wait":
             return
         if self.timeout:
             raise ConfigurationError(
-                f"on_contended={self.on_contended!r} does not wait, and timeout is {self.timeout:g} s: give one of them"
+                f"on_contended={self.on_contended!r} does not wait, and timeout is {self.timeout:g} s: remove one"
             )
         object.__setattr__(self, "timeout", 0.0)
 
@@ -325,13 +321,13 @@ class LockOptions:
             every = _positive(self.renew_every, "renew_every", zero=False)
             if every >= ttl / 2:
                 raise ConfigurationError(
-                    f"renew_every {every:g} s is not below half the ttl ({ttl / 2:g} s): one late one would lose it",
+                    f"renew_every must be below half the TTL ({ttl / 2:g} s), got {every:g}",
                 )
             put(self, "renew_every", every)
         if self.max_hold is not None:
             put(self, "max_hold", _positive(self.max_hold, "max_hold", zero=False))
             if not self.renew:
-                raise ConfigurationError("max_hold limits renewal, and renew is off: set the ttl instead")
+                raise ConfigurationError("max_hold has no effect with renew=False: set ttl instead")
 
     @property
     def hands_over(self) -> bool:

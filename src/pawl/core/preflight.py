@@ -56,21 +56,21 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at.
+    """One thing that was checked.
 
     Attributes:
-        check: What was looked at, in a word that does not change.
+        check: What was checked, in a word that does not change.
         severity: How bad it is.
         text: What was found.
-        promise: The promise that it touches, or "".
-        cure: What to do, or "".
+        promise: The guarantee that it affects, or "".
+        fix: What to do, or "".
     """
 
     check: str
     severity: Severity
     text: str
     promise: str = ""
-    cure: str = ""
+    fix: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,7 +186,7 @@ def judge(facts: Facts, *, ttl: float = 30.0) -> list[Finding]:
 
 
 def _unknown(check: str, what: str) -> Finding:
-    return Finding(check, Severity.UNKNOWN, f"the server does not tell {what}")
+    return Finding(check, Severity.UNKNOWN, f"the server does not disclose {what}")
 
 
 def _version(facts: Facts, _: float) -> Finding:
@@ -195,8 +195,8 @@ def _version(facts: Facts, _: float) -> Finding:
     found = re.match(r"(\d+)\.(\d+)", facts.version)
     shown = f"{facts.product} {facts.version}"
     if found and facts.product == "redis" and (int(found[1]), int(found[2])) < _OLDEST:
-        cure = "use Redis 6.2 or Valkey 8, or later"
-        return Finding("version", Severity.ERROR, f"{shown} lacks commands that the scripts use", "all", cure)
+        fix = "use Redis 6.2 or Valkey 8, or later"
+        return Finding("version", Severity.ERROR, f"{shown} lacks commands that the scripts use", "all", fix)
     return Finding("version", Severity.OK, shown)
 
 
@@ -208,14 +208,18 @@ def _role(facts: Facts, _: float) -> Finding:
         return Finding("role", Severity.ERROR, what, "explicit failure", f"use {scheme}")
     if facts.role not in ("master", "primary"):
         if facts.mode == facts.wanted == "cluster" and facts.slots in (None, "ok"):
-            return Finding(
-                "role", Severity.NOTE, "a replica of a cluster: it tells the masters, which are asked"
-            )
-        cure = "give the master's address, or redis+sentinel:// so that it is found"
-        return Finding("role", Severity.ERROR, "a replica: it takes no writes", "explicit failure", cure)
+            return Finding("role", Severity.NOTE, "a replica of a cluster: pawl finds the masters through it")
+        fix = "use the master's address, or redis+sentinel:// to find the master"
+        return Finding("role", Severity.ERROR, "a replica, which accepts no writes", "explicit failure", fix)
     if facts.slots not in (None, "ok"):
         text = f"part of a cluster whose state is {facts.slots}: some slots have no master"
-        return Finding("role", Severity.ERROR, text, "explicit failure", "CLUSTER INFO, CLUSTER SLOTS")
+        return Finding(
+            "role",
+            Severity.ERROR,
+            text,
+            "explicit failure",
+            "check CLUSTER INFO and CLUSTER SLOTS, and restore the missing masters",
+        )
     return Finding(
         "role", Severity.OK, "a master" + (", part of a cluster" if facts.mode == "cluster" else "")
     )
@@ -223,37 +227,39 @@ def _role(facts: Facts, _: float) -> Finding:
 
 _SCHEMES = {
     "standalone": ("not part of a cluster", "redis://"),
-    "cluster": ("a node of a cluster, which has some of the names", "redis+cluster://"),
+    "cluster": ("a node of a cluster, which has only some of the locks", "redis+cluster://"),
     "sentinel": ("a Sentinel", "redis+sentinel://host,host,host/service"),
 }
 
 
 def _eviction(facts: Facts, _: float) -> Finding:
     if facts.policy is None:
-        return _unknown("eviction", "what it does when memory is full")
+        return _unknown("eviction", "its eviction policy")
     if facts.policy == "noeviction":
-        return Finding("eviction", Severity.OK, "noeviction: a lock is never removed to make room")
-    text = f"maxmemory-policy is {facts.policy}: when memory is full the server removes locks that are held"
-    cure = "CONFIG SET maxmemory-policy noeviction, or a server of its own for locks"
+        return Finding("eviction", Severity.OK, "noeviction: locks are never evicted")
+    text = f"maxmemory-policy is {facts.policy}: when memory is full, the server evicts locks that are held"
+    fix = "CONFIG SET maxmemory-policy noeviction, or use a separate server for locks"
     if facts.maxmemory == 0:
-        text += " (maxmemory is 0 now, so that does not happen before somebody sets it)"
-        return Finding("eviction", Severity.NOTE, text, "mutual exclusion", cure)
-    return Finding("eviction", Severity.ERROR, text, "mutual exclusion", cure)
+        text += " (maxmemory is 0, so this cannot happen now)"
+        return Finding("eviction", Severity.NOTE, text, "mutual exclusion", fix)
+    return Finding("eviction", Severity.ERROR, text, "mutual exclusion", fix)
 
 
 def _persistence(facts: Facts, _: float) -> Finding:
     if facts.aof is None:
-        return _unknown("persistence", "whether it keeps its data over a restart")
-    promise = "mutual exclusion over a restart"
-    cure = "appendonly yes and appendfsync always; and check fences at what the locks protect"
+        return _unknown("persistence", "whether it keeps its data across a restart")
+    promise = "mutual exclusion across a restart"
+    fix = "appendonly yes and appendfsync always; guard writes with the fencing token"
     if not facts.aof:
-        text = "no append-only file: after a crash every lock is forgotten, and a second holder can come"
-        return Finding("persistence", Severity.WARNING, text, promise, cure)
+        text = "no append-only file: a crash loses every lock, and a second holder can be granted"
+        return Finding("persistence", Severity.WARNING, text, promise, fix)
     if facts.fsync is None:
-        return Finding("persistence", Severity.OK, "an append-only file; when it is flushed is not told")
+        return Finding(
+            "persistence", Severity.OK, "an append-only file; the server does not disclose appendfsync"
+        )
     if facts.fsync != "always":
-        text = f"appendfsync is {facts.fsync}: a crash of the machine forgets the last moments, and locks of them"
-        return Finding("persistence", Severity.NOTE, text, promise, cure)
+        text = f"appendfsync is {facts.fsync}: a crash of the machine loses the last writes, including locks"
+        return Finding("persistence", Severity.NOTE, text, promise, fix)
     return Finding("persistence", Severity.OK, "an append-only file, flushed at every write")
 
 
@@ -263,51 +269,51 @@ def _replicas(facts: Facts, _: float) -> Finding:
     if facts.replicas == 0:
         return Finding("replication", Severity.OK, "no replicas")
     text = f"{facts.replicas} replicas"
-    promise = "mutual exclusion over a failover"
+    promise = "mutual exclusion across a failover"
     if facts.lag is not None and facts.lag >= _LAG:
-        cure = "find out why it is slow; with replicas= a grant waits for acknowledgements"
-        return Finding(
-            "replication", Severity.WARNING, f"{text}, one {facts.lag:.0f} s behind", promise, cure
-        )
-    cure = "replicas=1 makes a grant wait for an acknowledgement; check fences"
+        fix = "find out why the replica lags; with replicas= a grant waits for acknowledgements"
+        return Finding("replication", Severity.WARNING, f"{text}, one {facts.lag:.0f} s behind", promise, fix)
+    fix = "replicas=1 makes a grant wait for an acknowledgement; guard writes with the fencing token"
     text += ": replication is asynchronous, so a failover can lose the last grants"
-    return Finding("replication", Severity.NOTE, text, promise, cure)
+    return Finding("replication", Severity.NOTE, text, promise, fix)
 
 
 def _apart(offset: float) -> str:
-    """How far a clock is from ours, as precisely as anybody wants to know."""
+    """How far a clock is from this machine's clock, in readable precision."""
     seconds = abs(offset)
     if seconds < 0.001:
-        return "within 1 ms of ours"
+        return "within 1 ms of this machine"
     length = f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:,.1f} s"
-    return f"{length} {'ahead of' if offset > 0 else 'behind'} ours"
+    return f"{length} {'ahead of' if offset > 0 else 'behind'} this machine"
 
 
 def _clock(facts: Facts, _: float) -> Finding:
     if facts.clock_offset is None:
         return _unknown("clock", "its time")
     if facts.clock_rate is not None and abs(facts.clock_rate) > _RATE:
-        text = (
-            f"its clock runs {facts.clock_rate:+.1%} against ours; leases are trusted for clocks within 1 %"
-        )
-        cure = "repair time keeping (NTP that slews, no manual steps) there or here"
-        return Finding("clock", Severity.ERROR, text, "validity", cure)
+        text = f"its clock runs {facts.clock_rate:+.1%} against this machine; leases assume clock rates within 1 %"
+        fix = "fix the clock there or here (NTP that slews, no manual steps)"
+        return Finding("clock", Severity.ERROR, text, "validity", fix)
     shown = _apart(facts.clock_offset)
     if abs(facts.clock_offset) > APART:
-        text = f"its wall clock is {shown}: no lease depends on that, but fences after a failover do"
-        return Finding("clock", Severity.NOTE, text, "fences over a failover", "run NTP on all servers")
+        text = (
+            f"its wall clock is {shown}: leases do not depend on it, but fencing tokens after a failover do"
+        )
+        return Finding(
+            "clock", Severity.NOTE, text, "fencing tokens across a failover", "run NTP on all servers"
+        )
     return Finding("clock", Severity.OK, shown)
 
 
 def _latency(facts: Facts, ttl: float) -> Finding:
     if not facts.round_trips:
-        return _unknown("latency", "anything")
+        return _unknown("latency", "its latency")
     spans = sorted(facts.round_trips)
     p50, p99 = spans[len(spans) // 2], spans[min(len(spans) - 1, int(len(spans) * 0.99))]
     text = f"p50 {p50 * 1000:.2f} ms, p99 {p99 * 1000:.2f} ms, worst {spans[-1] * 1000:.2f} ms"
     if p99 > ttl * _SLOW_PART:
-        cure = "a longer ttl, or a nearer server"
-        return Finding("latency", Severity.WARNING, f"{text}: a renewal may come late", "validity", cure)
+        fix = "use a longer TTL, or a server that is closer"
+        return Finding("latency", Severity.WARNING, f"{text}: renewals may be late", "validity", fix)
     return Finding("latency", Severity.OK, text)
 
 
@@ -315,35 +321,37 @@ def _scripts(facts: Facts, _: float) -> Finding:
     if facts.scripts is None:
         return _unknown("scripts", "whether it runs scripts")
     if not facts.scripts:
-        cure = "allow EVAL and EVALSHA to this user"
-        return Finding("scripts", Severity.ERROR, "scripts do not run here", "all", cure)
+        fix = "allow EVAL and EVALSHA to this user"
+        return Finding("scripts", Severity.ERROR, "scripts do not run", "all", fix)
     return Finding("scripts", Severity.OK, "scripts run")
 
 
 def _listening(facts: Facts, _: float) -> Finding:
     if facts.listens is None:
-        return _unknown("wake-ups", "whether it delivers messages")
+        return _unknown("wake-ups", "whether it delivers pub/sub messages")
     if not facts.listens:
-        text = "no SUBSCRIBE or PUBLISH: waiters ask 20 times a second each, and are woken up to 50 ms late"
-        cure = f"allow SUBSCRIBE, PUBLISH and the channels {facts.channels}* to this user"
-        return Finding("wake-ups", Severity.WARNING, text, "no thundering herd", cure)
-    return Finding("wake-ups", Severity.OK, "a release wakes its waiter")
+        text = "no SUBSCRIBE or PUBLISH: each waiter polls 20 times a second, and wakes up to 50 ms late"
+        fix = f"allow SUBSCRIBE, PUBLISH and the channels {facts.channels}* to this user"
+        return Finding("wake-ups", Severity.WARNING, text, "no thundering herd", fix)
+    return Finding("wake-ups", Severity.OK, "a release wakes the next waiter")
 
 
 def _rights(facts: Facts, _: float) -> Finding:
     if facts.denied is None:
-        return _unknown("rights", "what this user may do")
+        return _unknown("rights", "the permissions of this user")
     if not set(facts.denied) <= _OPTIONAL:
-        text = f"this user may not use {', '.join(facts.denied)}"
+        text = f"this user has no permission for {', '.join(facts.denied)}"
         return Finding(
-            "rights", Severity.ERROR, text, "all", "take over the rules that `pawl doctor --acl` prints"
+            "rights", Severity.ERROR, text, "all", "apply the ACL rules that `pawl doctor --acl` prints"
         )
     if "INFO" in facts.denied:
-        text = "this user may do all that pawl needs, but for INFO: what that tells is not known"
+        text = "this user has all permissions that pawl needs except INFO: its facts are unknown"
         return Finding("rights", Severity.UNKNOWN, text)
     if facts.denied:
-        return Finding("rights", Severity.OK, "this user may do all that pawl needs, but for wake-ups")
-    return Finding("rights", Severity.OK, "this user may do all that pawl does")
+        return Finding(
+            "rights", Severity.OK, "this user has all permissions that pawl needs, except for wake-ups"
+        )
+    return Finding("rights", Severity.OK, "this user has all permissions that pawl needs")
 
 
 async def _broken(engine: Engine, most: float) -> list[Finding] | None:
@@ -359,10 +367,10 @@ async def _broken(engine: Engine, most: float) -> list[Finding] | None:
 
 
 async def look(engine: Engine, most: float) -> None:
-    """Warn of what breaks a promise on the server of this client; for the upkeep, which has ``most`` seconds for it."""
+    """Warn of what breaks a guarantee on the server of this client, in at most ``most`` seconds; for the upkeep."""
     for finding in await _broken(engine, most) or ():
         log.warning(
-            "%s: %s; cure: %s", finding.check, finding.text, finding.cure,
+            "%s: %s; fix: %s", finding.check, finding.text, finding.fix,
             extra={"pawl_check": finding.check, "pawl_promise": finding.promise},
         )  # fmt: skip
 
@@ -378,8 +386,6 @@ async def must_hold(engine: Engine, name: str) -> None:
         # Unreachable: the acquisition itself says so, and the next one looks again.
         return
     for finding in findings:
-        text = (
-            f"acquire {name!r}: strict=True, and this server does not keep {finding.promise}: {finding.text}"
-        )
-        raise NotSupported(f"{text}; {finding.cure}", name=name)
+        text = f"acquire {name!r}: strict=True, and this server does not guarantee {finding.promise}: {finding.text}"
+        raise NotSupported(f"{text}; {finding.fix}", name=name)
     engine.strict = False

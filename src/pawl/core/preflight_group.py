@@ -24,7 +24,9 @@ def judge_masters(shown: Sequence[str], facts: Sequence[Facts | None], poor: str
 def _number(count: int, poor: str | None) -> Finding:
     if poor is None:
         return Finding("number", Severity.OK, f"{count} masters")
-    return Finding("number", Severity.WARNING, poor, "survival of a minority's loss", "use three or five")
+    return Finding(
+        "number", Severity.WARNING, poor, "availability when a minority fails", "use three or five masters"
+    )
 
 
 def _alone(shown: Sequence[str], facts: Sequence[Facts | None]) -> Finding:
@@ -39,14 +41,14 @@ def _alone(shown: Sequence[str], facts: Sequence[Facts | None]) -> Finding:
     if twice:
         listed = "; ".join(" and ".join(pair) for pair in twice)
         text = f"one server under two addresses: {listed}. The second has no vote"
-        cure = "name each master once; several databases of one server are one master"
-        return Finding("independence", Severity.ERROR, text, "survival of a minority's loss", cure)
+        fix = "list each master once; several databases of one server are one master"
+        return Finding("independence", Severity.ERROR, text, "availability when a minority fails", fix)
     if any(fact is not None and fact.run_id is None for fact in facts):
         text = (
-            "not every server tells its run id: one that restarted, or is named twice, would not be noticed"
+            "not every server discloses its run id: a restart, or a server listed twice, would not be noticed"
         )
         return Finding("independence", Severity.UNKNOWN, text)
-    return Finding("independence", Severity.OK, "each is a server of its own")
+    return Finding("independence", Severity.OK, "each is a separate server")
 
 
 def _voters(shown: Sequence[str], facts: Sequence[Facts | None]) -> Finding:
@@ -58,11 +60,11 @@ def _voters(shown: Sequence[str], facts: Sequence[Facts | None]) -> Finding:
         ids |= {fact.run_id} if fact.run_id else set()
         votes += 1
     needed = majority(len(shown))
-    text = f"{votes} of {len(shown)} masters have a vote; {needed} are a majority"
+    text = f"{votes} of {len(shown)} masters have a vote; {needed} are needed"
     if votes == len(shown):
         return Finding("majority", Severity.OK, text)
     severity = Severity.WARNING if votes >= needed else Severity.ERROR
-    return Finding("majority", severity, text, "explicit failure", "see what was found at the others")
+    return Finding("majority", severity, text, "explicit failure", "see the findings of the other masters")
 
 
 def _clocks(shown: Sequence[str], facts: Sequence[Facts | None]) -> Finding:
@@ -72,12 +74,14 @@ def _clocks(shown: Sequence[str], facts: Sequence[Facts | None]) -> Finding:
         if fact is not None and fact.clock_offset is not None
     ]
     if len(known) < 2:
-        return Finding("clocks", Severity.UNKNOWN, "too few servers tell their time to compare them")
+        return Finding("clocks", Severity.UNKNOWN, "too few servers disclose their time to compare them")
     (least, behind), (most, ahead) = min(known), max(known)
-    text = f"their clocks are {most - least:.3g} s apart at most"
+    text = f"their clocks differ by at most {most - least:.3g} s"
     if most - least > APART:
-        text += f" ({ahead} is ahead of {behind}): no lease depends on that, but a clock that is stepped does harm"
-        return Finding("clocks", Severity.NOTE, text, "validity, fences", "run NTP on all servers")
+        text += (
+            f" ({ahead} is ahead of {behind}): leases do not depend on it, but a clock step would be harmful"
+        )
+        return Finding("clocks", Severity.NOTE, text, "validity, fencing tokens", "run NTP on all servers")
     return Finding("clocks", Severity.OK, text)
 
 
@@ -85,26 +89,26 @@ def judge_sentinels(service: str, told: Sequence[tuple[str, str | None, str]]) -
     """What follows for Sentinels.
 
     Args:
-        service: What they are to call the master.
-        told: Of each its address, the master that it told (None: none), and why it told none.
+        service: The name that they use for the master.
+        told: For each its address, the master that it reported (None: none), and why not.
     """
     masters = {master for _, master, _ in told if master is not None}
     silent = [f"{where}: {why}" for where, master, why in told if master is None]
     if not masters:
-        text = f"no Sentinel tells a master named {service!r} ({'; '.join(silent)})"
-        cure = "check the addresses, the login at the Sentinels, and the name: SENTINEL MASTERS lists them"
-        return [Finding("sentinels", Severity.ERROR, text, "explicit failure", cure)]
+        text = f"no Sentinel knows a master named {service!r} ({'; '.join(silent)})"
+        fix = "check the addresses, the Sentinels' credentials, and the name (SENTINEL MASTERS lists them)"
+        return [Finding("sentinels", Severity.ERROR, text, "explicit failure", fix)]
     if len(masters) > 1:
         text = f"they do not agree on the master: {', '.join(sorted(masters))}"
-        cure = "a failover goes on, or some of them are cut off; look again"
-        return [Finding("sentinels", Severity.WARNING, text, "explicit failure", cure)]
-    text = f"{len(told) - len(silent)} of {len(told)} Sentinels tell of the master, {masters.pop()}"
+        fix = "a failover is in progress, or some Sentinels are partitioned; run the check again"
+        return [Finding("sentinels", Severity.WARNING, text, "explicit failure", fix)]
+    text = f"{len(told) - len(silent)} of {len(told)} Sentinels agree on the master, {masters.pop()}"
     if not silent:
         return [Finding("sentinels", Severity.OK, text)]
     severity = Severity.WARNING if len(silent) < majority(len(told)) else Severity.ERROR
-    cure = "a failover needs a majority of them"
+    fix = "restore the Sentinels: a failover needs a majority"
     return [
         Finding(
-            "sentinels", severity, f"{text}; not {'; '.join(silent)}", "survival of the master's loss", cure
+            "sentinels", severity, f"{text}; not {'; '.join(silent)}", "failover when the master fails", fix
         )
     ]

@@ -98,7 +98,7 @@ class RedlockOptions:
         put(self, "drift_floor", _within(self.drift_floor, "drift_floor", 0.0, 60.0))
         put(self, "max_ttl", _within(self.max_ttl, "max_ttl", 0.05, MAX_TTL))
         if self.fresh is not True and self.fresh is not False:
-            raise ConfigurationError(f"fresh must be True or False, not {self.fresh!r:.40}")
+            raise ConfigurationError(f"fresh must be True or False, got {self.fresh!r:.40}")
 
     def drift(self, ttl: float) -> float:
         """Seconds to take off a life of ``ttl`` seconds."""
@@ -122,8 +122,8 @@ class RedlockOptions:
         if ttl + delay > self.max_ttl:
             what = f"ttl and lock_delay are {ttl + delay:g} s" if delay else f"ttl is {ttl:g} s"
             raise ConfigurationError(
-                f"{what}, above max_ttl {self.max_ttl:g} s: a node that restarted is not asked for max_ttl, "
-                "which must be the longest ttl of all clients of these nodes"
+                f"{what}, above max_ttl {self.max_ttl:g} s: a node gets no vote for max_ttl after a restart, "
+                "so max_ttl must be the longest TTL of all clients of these nodes"
             )
 
     def check_fence_ttl(self, fence_ttl: float) -> None:
@@ -135,15 +135,15 @@ class RedlockOptions:
         least = min(self.max_ttl, DAY_MS / 1000)
         if fence_ttl < least:
             raise ConfigurationError(
-                f"fence_ttl is {fence_ttl:g} s; several masters need {least:g} s (max_ttl) at least: clocks differ, "
-                "so fences rise by what a majority remembers"
+                f"fence_ttl must be at least {least:g} s (max_ttl) on independent masters, got {fence_ttl:g}: "
+                "their clocks differ, so fencing tokens depend on what a majority remembers"
             )
 
 
 def _within(value: object, what: str, least: float, most: float) -> float:
     number = seconds(value, what)
     if not least <= number <= most:
-        raise ConfigurationError(f"{what} is {number:g}; give {least:g} to {most:g}")
+        raise ConfigurationError(f"{what} must be {least:g} to {most:g}, got {number:g}")
     return number
 
 
@@ -357,9 +357,7 @@ class _Attempt:
         words = {node: word_of(o) for node, o in zip(self.nodes.nodes, heard, strict=True)}
         told = "; ".join(f"{node}: {word}" for node, word in words.items())
         if self.late:
-            text = (
-                f"acquire {name!r}: {self.drifted} grants had no validity left when a majority had answered"
-            )
+            text = f"acquire {name!r}: {self.drifted} grants had expired by the time a majority had answered"
             raise ClockDrift(text, name=name, outcomes=words)
         fault = self._refused_for_good()
         if fault is not None:
@@ -370,7 +368,7 @@ class _Attempt:
             self.claim.failing_since = self.failing_since
             given = sum(word == "granted" for word in words.values())
             text = (
-                f"acquire {name!r}: {given} of {votes.nodes} nodes gave their vote, "
+                f"acquire {name!r}: {given} of {votes.nodes} nodes granted it, "
                 f"{votes.needed} are needed, and {votes.failed} did not answer ({told})"
             )
             raise QuorumNotReached(text, name=name, outcomes=words)

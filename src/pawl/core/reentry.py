@@ -40,7 +40,7 @@ def taken_again(engine: Engine, plan: Plan, mine: Tenure, *, wait: bool) -> Base
         return replace(plan, primitive=raised)
     if wait:
         raise DeadlockDetected(
-            f"acquire {name!r}: this thread or task holds it and would wait for itself; {plan.primitive.advice}",
+            f"acquire {name!r}: this thread or task holds it and would wait for itself: {plan.primitive.advice}",
             name=name,
             holder=mine.token.partition("@")[2],
             cycle=(name, name),

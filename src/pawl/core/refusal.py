@@ -36,7 +36,7 @@ async def timed_out(engine: Engine, plan: Plan, began: float, claim: Claim | Non
             )
             holder = reply[2].decode(errors="replace") or None
         except Fault as fault:
-            log.debug("the holder of %r could not be asked for: %s", plan.primitive.name, fault.text)
+            log.debug("the holder of %r could not be read: %s", plan.primitive.name, fault.text)
     engine.count("timeouts")
     name = plan.primitive.name
     text = f"acquire {name!r}: still held after {waited:.3g} s" + (f" by {holder}" if holder else "")

@@ -49,8 +49,8 @@ _TOLD_WITHIN = 0.1
 the waits of all renewals before a server a little away can answer, once leases that nobody renews end all the time."""
 
 _LOOK_AGAIN = 1.0
-"""Seconds that the upkeep sleeps at most while anything is to come. The timers of a runtime stand still while the
-machine is suspended, and validity does not: an end that came meanwhile is told within this time of the resume."""
+"""Seconds that the upkeep sleeps at most while anything is to come. The timers of a runtime stop while the machine is
+suspended, and validity does not: an expiry during the suspension is reported within this time after the resume."""
 
 
 async def upkeep(engine: Engine) -> None:
@@ -323,7 +323,7 @@ def _failed(engine: Engine, tenure: Tenure, fault: Fault) -> None:
     name = tenure.primitive.name
     level = logging.WARNING if tenure.failures == 1 else logging.DEBUG
     log.log(
-        level, "renewal of %r failed (%s); %.1f s of the lease are left", name, fault.text, tenure.valid_until - now,
+        level, "renewal of %r failed (%s); the lease expires in %.1f s", name, fault.text, tenure.valid_until - now,
         extra={"pawl_name": name, "pawl_fault": str(fault.kind)},
     )  # fmt: skip
     pause = full_jitter(
@@ -363,5 +363,5 @@ async def _depart(engine: Engine, leaving: list[Departure | Duty]) -> None:
             engine.departures.append(departure)
         else:
             engine.count("departure_given_up")
-            log.warning("a token could not be left (%s); its ttl ends it", outcome.text)
+            log.warning("a lease could not be released (%s); it expires by its TTL", outcome.text)
     engine.departing = 0

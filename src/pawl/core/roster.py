@@ -44,7 +44,7 @@ _FORGOTTEN = 0.125
 
 
 _NOT_AGAIN_WITHIN = 0.5
-"""Seconds within which a second loss of a connection is borne as the loss of the node."""
+"""Seconds within which a second lost connection counts as the loss of the node."""
 
 
 class Life(NamedTuple):
@@ -65,7 +65,7 @@ class Life(NamedTuple):
         if now >= self.counts_from:
             return None
         left = self.counts_from - now
-        text = f"it restarted not long ago and may have forgotten leases; not asked for {left:.1f} s"
+        text = f"restarted recently and may have lost leases; no vote for {left:.1f} s (fresh=True for new masters)"
         return Fault(FaultKind.NOT_READY, text)
 
 
@@ -124,7 +124,7 @@ class Lives:
             for other, life in enumerate(self.present):
                 if run_id and other != index and life is not None and life.run_id == run_id:
                     both = f"{self.shown[index]} and {self.shown[other]}"
-                    text = f"{both} are one server: two votes of it are not two nodes"
+                    text = f"{both} are one server, which has one vote"
                     return Fault(FaultKind.UNSUPPORTED, text, final=True)
             life = self.present[index]
             if life is None or run_id != life.run_id:

@@ -52,9 +52,9 @@ class ServiceOptions:
         check_timeout(self.wait, "wait")
         check_count(self.retry_count, "retry_count", 0, 1_000_000)
         if self.renew_every is not None and self.renewal_interval is not None:
-            raise ConfigurationError("renew_every and renewal_interval are the same; give one of them")
+            raise ConfigurationError("renew_every and renewal_interval are the same option: pass one of them")
         if not 0 <= seconds(self.retry_delay, "retry_delay") <= 86400:
-            raise ConfigurationError(f"retry_delay is {self.retry_delay!r}; give 0 to 86400 seconds")
+            raise ConfigurationError(f"retry_delay must be 0 to 86400 seconds, got {self.retry_delay!r}")
 
     @property
     def rhythm(self) -> Seconds | None:
@@ -80,7 +80,7 @@ def service_options(given: object) -> ServiceOptions:
     if isinstance(given, ServiceOptions):
         return given
     if not isinstance(given, Mapping):
-        raise ConfigurationError(f"options must be ServiceOptions or a mapping, not {type(given).__name__}")
+        raise ConfigurationError(f"options must be ServiceOptions or a mapping, got {type(given).__name__}")
     options = cast("Mapping[str, Any]", given)
     known = ServiceOptions.__dataclass_fields__
     unknown = sorted(str(key) for key in options if key not in known)
@@ -128,9 +128,7 @@ class Book(Generic[L]):
             lease = None
         if lease is None:
             self.count(name, "failures")
-            raise NotHeld(
-                f"release {name!r}: nothing of it is held by {disguise(identifier)[1]} here", name=name
-            )
+            raise NotHeld(f"release {name!r}: {disguise(identifier)[1]} does not hold it", name=name)
         if not holds:
             self._held.pop((name, identifier), None)
         self._totals["released"] += 1
@@ -146,7 +144,7 @@ class Book(Generic[L]):
         if not holds:
             self.count(name, "failures")
             raise NotHeld(
-                f"renew {name!r}: nothing of it is held by {disguise(identifier)[1]} here",
+                f"renew {name!r}: {disguise(identifier)[1]} does not hold it",
                 name=name,
                 operation="extend",
             )

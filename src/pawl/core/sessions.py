@@ -56,8 +56,8 @@ SESSION_TTL_MS = 15_000
 """Life of a record on the server: a client that died is listed no longer than this."""
 
 CARE = 0.0001
-"""Seconds per wait that lie between two looks at all of them: looking costs a little for each, and ten thousand waits
-are to leave the upkeep most of its time."""
+"""Seconds per wait between two checks of all waits: each costs a little, and ten thousand waits must leave the upkeep
+most of its time."""
 
 _REST = 0.004
 """Seconds per hold of a record that it stays as it is while nobody waits: many leases that come and go are to cost the
@@ -402,7 +402,7 @@ class Book:
         self._look_at = now + _DENIED_FOR
         if not self._denied:
             self._denied = True
-            text = "this user may not write session records (%s): locks work, locks() and deadlock detection do not"
+            text = "no permission to write session records (%s): locks work, locks() and deadlock detection do not"
             log.warning(text, outcome.text)
 
     async def wake(self, wait: Wait) -> None:

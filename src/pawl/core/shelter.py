@@ -277,7 +277,7 @@ def _held_slot(engine: Engine, plan: Plan, who: object) -> _Slot | None:
     if held is None or not isinstance(place, Shelter) or not held.live:
         return None
     if not place.slot.has_room(plan, held):
-        text = "this thread or task holds it without the server, which does not answer, and would wait for itself"
+        text = "this thread or task already holds it in degraded mode and would wait for itself"
         raise DeadlockDetected(
             f"acquire {name!r}: {text}", name=name, holder=held.token.partition("@")[2], cycle=(name, name)
         )
@@ -357,7 +357,7 @@ def _log_once(engine: Engine, plan: Plan, error: Exception) -> None:
         _told.clear()
     _told.add((policy, spot))
     log.warning(
-        "%r goes on without the server (%s): %s", name, policy, error,
+        "%r granted in degraded mode, without the server (%s): %s", name, policy, error,
         extra={"pawl_name": name, "pawl_degraded": policy},
     )  # fmt: skip
 

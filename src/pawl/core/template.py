@@ -55,7 +55,7 @@ class Template:
         for field in self.fields:
             if not field.isidentifier():
                 raise ConfigurationError(
-                    f"name {text!r}: field {{{field}}} is no argument's name; write {{product_id}}, or {{{{ for a brace"
+                    f"name {text!r}: field {{{field}}} is not an argument name; {{{{ stands for a brace"
                 )
         pieces: list[str] = []
         end = 0
@@ -91,7 +91,7 @@ class _Formatter(Formatter):
         if nameless and cls.__format__ is object.__format__:
             # Its text would be its address: another lock for each object, which excludes nobody.
             raise ConfigurationError(
-                f"a field is filled with a {cls.__name__}, which has no text of its own: name an attribute of it"
+                f"a {cls.__name__} has no usable text for a field: name one of its attributes"
             )
         return super().format_field(value, format_spec)
 
@@ -118,7 +118,7 @@ class Unfilled:
         if attribute.startswith("__"):
             raise AttributeError(attribute)
         raise ConfigurationError(
-            f"name {self.name!r} has fields, which only the arguments of a decorated function fill: "
+            f"name {self.name!r} has fields, which are filled only by a decorated function: "
             "use an f-string, or write {{ and }} for braces",
             name=self.name,
         )

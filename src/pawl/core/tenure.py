@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
-from pawl.errors import BackendError, BackendUnavailable, NotSupported
+from pawl.errors import BackendError, BackendUnavailable, NotSupported, PawlError
 from pawl.model import LeaseState, LossReason
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from pawl.core.options import LockOptions
     from pawl.core.primitive import OrderedPrimitive, Primitive
     from pawl.core.runtime import Call, Reply
-    from pawl.errors import PawlError
 
 __all__ = ["Tenure", "loss_from"]
 
@@ -132,7 +131,7 @@ class Tenure:
     def doubt(self, error: Exception) -> None:
         """Keep what its release ended with, without the frames that an error keeps."""
         kind = type(error) if isinstance(error, (BackendError, NotSupported)) else BackendUnavailable
-        self.unsure = kind, str(error)
+        self.unsure = kind, error.text if isinstance(error, PawlError) else str(error)
 
     def leave(self, tomb_ms: int, close_ms: int, look: int = 0) -> Call:
         """The call that gives it back, with all that was served from it.

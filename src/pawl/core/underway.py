@@ -55,4 +55,4 @@ def refuse(engine: Engine, lease: BaseLease) -> NoReturn:
         lease._released = True
         engine.lose(lease._tenure, LossReason.CLOSED)
         engine.forget_holder(lease._tenure, lease._who)
-    raise ClientClosed("the client was closed meanwhile", name=lease.name)
+    raise ClientClosed("the client was closed during the call", name=lease.name)

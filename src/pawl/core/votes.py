@@ -26,7 +26,7 @@ __all__ = ["ask_to_leave", "renew_one", "renew_votes", "renewal_patience", "tell
 log: logging.Logger = logging.getLogger("pawl.redlock")
 
 _TOLD_AGAIN_WITHIN = 0.5
-"""Seconds after which, at most, one of several masters is told again what it did not answer."""
+"""Seconds after which, at most, a request that one of several masters did not answer is sent again."""
 
 
 async def ask_to_leave(engine: Engine, tenure: Tenure, call: Call) -> Reply:
@@ -72,7 +72,7 @@ async def tell_again(engine: Engine, leaving: Sequence[object], most: float) -> 
         questions = [(list(duty.calls), duty) for duty in duties if not duty.done]
         await nodes.ask(questions, min(nodes.node_timeout, most))
     except Fault as fault:
-        log.debug("masters could not be told: %s", fault.text)
+        log.debug("masters could not be reached: %s", fault.text)
     now = runtime.now()
     for duty in duties:
         # In this order: whoever adds a node from now on posts it anew.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["Board", "Held", "Knots", "Name", "Queued", "Waiter", "Who"]
 
 Who = tuple[str, str]
-"""A thread or task: its session, and its number there. A ticket of which no record tells is one by itself."""
+"""A thread or task: its session, and its number there. A ticket that is in no record stands for one by itself."""
 
 UNKNOWN = "?"
 
@@ -138,7 +138,7 @@ class Knots:
                 if other not in came:
                     came[other] = one
                     ahead.append(other)
-        raise AssertionError("everybody in a knot is on a circle")
+        raise AssertionError("every waiter of a deadlock is on a cycle")
 
     def proof(self, knot: frozenset[Who]) -> object:
         """What a second reading must find unchanged: these waits, and the grants and tickets that are in their way."""

@@ -26,7 +26,7 @@ _FUNCTION_VARIABLES = ("AWS_LAMBDA_FUNCTION_NAME", "FUNCTION_TARGET", "K_SERVICE
 class ServerInUse(PawlError):
     """The embedded server was not stopped, because clients are connected to it.
 
-    Cause: processes of yours use it. Solution: end them first, or stop it by force: they will start it again.
+    Cause: your processes use it. Solution: stop them first, or stop the server by force: they will start it again.
 
     Attributes:
         clients: How many connections there were.
@@ -183,7 +183,7 @@ def refuse_reason(environ: Mapping[str, str]) -> str | None:
 def _require_posix() -> None:
     if os.name != "posix":
         raise ConfigurationError(
-            "the embedded server needs a POSIX system; give the URL of a server (PAWL_URL)"
+            "the embedded server needs a POSIX system: set PAWL_URL to the URL of a server"
         )
 
 
@@ -197,5 +197,5 @@ def _state_dir(given: str | os.PathLike[str] | None) -> Path:
         return Path(base).expanduser().absolute() / "pawl"
     except RuntimeError as error:
         raise ConfigurationError(
-            "no home folder to keep the embedded server's data in; set PAWL_STATE_DIR"
+            "no home directory for the data of the embedded server: set PAWL_STATE_DIR"
         ) from error

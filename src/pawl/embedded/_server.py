@@ -47,8 +47,8 @@ def ensure(state: Path, timeout: float) -> EmbeddedServer:
         return _ensure(state, timeout)
     except OSError as error:  # the folder is read-only, full, or removed by somebody
         raise BackendUnavailable(
-            f"the embedded server cannot work in {state}: {error.strerror or error}; free or mend it, or name another "
-            "folder by PAWL_STATE_DIR"
+            f"the embedded server cannot use {state}: {error.strerror or error}; fix that, or name another "
+            "folder in PAWL_STATE_DIR"
         ) from error
 
 
@@ -97,12 +97,12 @@ def _stop(state: Path, *, force: bool) -> bool:
         except OSError as error:
             if not force:
                 raise BackendUnavailable(
-                    f"the embedded server in {state} does not answer: {error}"
+                    f"the embedded server in {state} does not respond: {error}"
                 ) from error
             _end(state, signal.SIGKILL)
             clients = 0
     if clients:
-        raise ServerInUse(f"the embedded server in {state} has {clients} client(s)", clients=clients)
+        raise ServerInUse(f"the embedded server in {state} has connected clients: {clients}", clients=clients)
     # So that the folder may be removed: the watcher notices at once, and leaves when it gets the lock.
     patience = time.monotonic() + 1.0
     while _watch.watcher_lives(str(state)) and time.monotonic() < patience:
@@ -123,7 +123,7 @@ def status(state: Path) -> EmbeddedStatus:
     except (FileNotFoundError, ConnectionError):
         return EmbeddedStatus(running=False, state_dir=str(state))
     except (OSError, _watch.Refused) as error:
-        raise BackendUnavailable(f"the embedded server in {state} does not answer: {error}") from error
+        raise BackendUnavailable(f"the embedded server in {state} does not respond: {error}") from error
     valkey = fields.get("valkey_version")
     return EmbeddedStatus(
         running=True,
@@ -157,7 +157,9 @@ def _probe(path: str, deadline: float) -> _Found | None:
         except (TimeoutError, BlockingIOError, _watch.Refused) as error:
             # Refused: it is loading its data. Blocking: too many are connecting at once.
             if time.monotonic() > deadline:
-                raise BackendUnavailable(f"the embedded server at {path} does not answer: {error}") from error
+                raise BackendUnavailable(
+                    f"the embedded server at {path} does not respond: {error}"
+                ) from error
             time.sleep(0.01)
         except OSError as error:
             raise BackendUnavailable(f"the embedded server at {path} cannot be reached: {error}") from error
@@ -172,7 +174,7 @@ def _locked(state: Path, deadline: float) -> Generator[None]:
             )
         except TimeoutError as error:
             raise BackendUnavailable(
-                f"another process has been starting or stopping the embedded server in {state} all the time"
+                f"another process is still starting or stopping the embedded server in {state}"
             ) from error
         yield
 
@@ -191,7 +193,7 @@ def _lost_and_found(state: Path, path: str, deadline: float) -> _Found | None:
         if found is not None:
             return found
         if time.monotonic() > lost:
-            _log.warning("the embedded server in %s had lost its socket; it is started again", state)
+            _log.warning("the embedded server in %s had lost its socket; restarting it", state)
             _end(state, signal.SIGTERM)
             return None
         time.sleep(0.01)
@@ -204,7 +206,7 @@ def _end(state: Path, how: signal.Signals, timeout: float = 10.0) -> None:
         pid = int((state / _watch.PIDFILE).read_text())
     except (OSError, ValueError) as error:
         raise BackendUnavailable(
-            f"a server process works in {state}, but neither answers nor has said its process id"
+            f"a server process is running in {state}, but does not respond and has not written its process id"
         ) from error
     if _works_in(pid, state):
         with contextlib.suppress(ProcessLookupError):
@@ -212,7 +214,7 @@ def _end(state: Path, how: signal.Signals, timeout: float = 10.0) -> None:
     deadline = time.monotonic() + timeout
     while _watch.server_lives(str(state)):
         if time.monotonic() > deadline:
-            raise BackendUnavailable(f"the embedded server in {state} (process {pid}) does not end")
+            raise BackendUnavailable(f"the embedded server in {state} (process {pid}) does not stop")
         time.sleep(0.01)
 
 
@@ -234,7 +236,7 @@ def _start(state: Path, path: str, deadline: float, alive: IO[str]) -> _Found:
     program = _places.find_program()
     _data.refuse_other_product(state, program)
     if not program.bundled:
-        _log.info("the embedded server is %s, not the one that pawlock[embedded] brings", program.path)
+        _log.info("the embedded server is %s, not the one of pawlock[embedded]", program.path)
     found, said = _launch(state, path, deadline, program, alive)
     if found is None and _data.set_aside(state, said):
         with _hold_for_child(state / _watch.ALIVE) as again:
@@ -243,7 +245,7 @@ def _start(state: Path, path: str, deadline: float, alive: IO[str]) -> _Found:
         _data.note(state, program)
         return found
     raise BackendUnavailable(
-        f"the embedded server did not come up; {program.path} says: {_data.why_not(said)} (all of it: {state / _LOG})"
+        f"the embedded server did not start; {program.path} says: {_data.why_not(said)} (full log: {state / _LOG})"
     )
 
 
@@ -311,7 +313,9 @@ def _start_watcher(state: Path, idle: float) -> None:
     """Start the process that ends an idle server; the caller holds the lock and knows that there is none."""
     python = _python()
     if python is None:
-        _log.info("no Python program found to watch the embedded server: it stays until `pawl server stop`")
+        _log.info(
+            "no Python interpreter found to watch the embedded server: it runs until `pawl server stop`"
+        )
         return
     with (
         _hold_for_child(state / _watch.WATCH) as hold,
@@ -391,11 +395,11 @@ def _idle_seconds() -> float:
         return float(given)
     except ValueError as error:
         raise ConfigurationError(
-            f"PAWL_EMBEDDED_IDLE={given}: give the seconds after which an unused server leaves, 0 for never"
+            f"PAWL_EMBEDDED_IDLE must be the idle seconds before the server exits, or 0 for never, got {given}"
         ) from error
 
 
 def _notice(state: Path) -> None:
     if not _noticed.is_set():
         _noticed.set()
-        _log.info("using the embedded server in %s: it serves this machine only", state)
+        _log.info("using the embedded server in %s: it serves only this machine", state)

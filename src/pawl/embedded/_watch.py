@@ -6,7 +6,7 @@ small, and nothing of pawl. The library uses its parts too.
 Three files in the state folder are held with flock(2); the kernel drops a hold with its process, however that
 ends:
 
-- `lock`: by whoever starts or ends a server, meanwhile.
+- `lock`: by the process that starts or stops a server, meanwhile.
 - `alive`: by the server process itself, through a descriptor that it inherits and knows nothing of. So a
   server that is still coming up, or whose socket somebody removed, is never mistaken for no server.
 - `watch`: by the watcher, in the same way.
@@ -47,7 +47,7 @@ class Refused(Exception):
 
 
 class Wire:
-    """A plain connection over a unix socket: a client library's retries would make a look take seconds."""
+    """A plain connection over a unix socket: a client library's retries would make a check take seconds."""
 
     def __init__(self, path: str, timeout: float) -> None:
         self._socket = socket.socket(socket.AF_UNIX)
@@ -124,7 +124,7 @@ class Wire:
 
 
 def private(path: str, flags: int) -> int:
-    """Open a file that nobody else may open: whoever can read a file can hold an flock on it."""
+    """Open a file that nobody else may open: anyone who can read a file can hold an flock on it."""
     return os.open(path, flags, 0o600)
 
 
@@ -139,9 +139,9 @@ def try_lock(file: IO[str]) -> bool:
 
 @contextlib.contextmanager
 def locked(path: str, timeout: float, *, make: bool = True) -> Generator[IO[str]]:
-    """Hold an flock for the length of a block. Raises TimeoutError; a timeout below 0 waits for ever.
+    """Hold an flock for the length of a block. Raises TimeoutError; a timeout below 0 waits indefinitely.
 
-    A file that is missing is made, unless told otherwise: somebody may be removing the folder just now.
+    A missing file is created, unless ``make`` is False: another process may be removing the folder.
     """
     with open(path, "a+" if make else "r+", opener=private) as file:
         deadline = time.monotonic() + timeout
@@ -210,7 +210,7 @@ def retire(state: str, wire: Wire, *, force: bool, timeout: float = 10.0) -> int
     deadline = time.monotonic() + timeout
     while server_lives(state):
         if time.monotonic() > deadline:
-            raise TimeoutError("the server does not end")
+            raise TimeoutError("the server does not stop")
         time.sleep(0.005)
     for leftover in (visible, hidden):
         with contextlib.suppress(FileNotFoundError):

@@ -13,7 +13,7 @@ MOST = 2**63 - 1
 
 
 class Fenced(Protocol):
-    """Whatever carries a fence: a ``Lease`` of either colour."""
+    """Anything that carries a fencing token: a ``Lease`` or ``AsyncLease``."""
 
     @property
     def name(self) -> str:
@@ -42,12 +42,14 @@ def fence_of(lease: Fenced | int) -> int:
     fence: object = lease if isinstance(lease, int) else getattr(lease, "fence", None)
     if isinstance(fence, bool) or not isinstance(fence, int):
         kind = type(lease).__name__
-        raise ConfigurationError(f"a guard needs a lease, or its fence as an int, not {kind} {lease!r:.40}")
+        raise ConfigurationError(
+            f"a guard needs a lease, or its fencing token as an int, got {kind} {lease!r:.40}"
+        )
     if fence == 0:
-        text = "fence 0 writes nothing: the lease is degraded, made without the server"
+        text = "fencing token 0 is refused: the lease was granted in degraded mode, without the server"
         raise StaleFence(text, name=name_of(lease), fence=0)
     if not 0 < fence <= MOST:
-        raise ConfigurationError(f"{fence} is no fence; fences are 1 to 2**63 - 1")
+        raise ConfigurationError(f"a fencing token must be 1 to 2**63 - 1, got {fence}")
     return fence
 
 
@@ -65,5 +67,5 @@ def stale(what: str, lease: Fenced | int, seen: int) -> StaleFence:
         seen: The fence that stands there.
     """
     fence = fence_of(lease)
-    text = f"{what} was written under fence {seen}, later than {fence}: this holder is late"
+    text = f"{what} was already written with fencing token {seen}, and {fence} is stale"
     return StaleFence(text, name=name_of(lease), fence=fence)

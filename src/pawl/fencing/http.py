@@ -61,7 +61,7 @@ def fence_header(lease: Fenced | int) -> dict[str, str]:
 
 def _seconds(value: object, what: str) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
-        raise ConfigurationError(f"{what} is {value!r:.40}; give seconds, not below 0")
+        raise ConfigurationError(f"{what} must be a number of seconds, 0 or more, got {value!r:.40}")
     return value
 
 
@@ -70,7 +70,7 @@ class MemoryFences:
 
     Args:
         keep: How many seconds a fence is remembered after its last use; default 86400, a day, as long as locks
-            remember theirs. Infinite: for ever.
+            remember theirs. Infinite: without a time limit.
 
     Raises:
         ConfigurationError: A ``keep`` that is not above 0.
@@ -81,7 +81,7 @@ class MemoryFences:
     def __init__(self, *, keep: float = _DAY) -> None:
         self._keep: float = _seconds(keep, "keep")
         if self._keep == 0:
-            raise ConfigurationError("keep is 0 s: nothing would be remembered")
+            raise ConfigurationError("keep must be above 0 s, got 0")
         self._lock = threading.Lock()
         self._seen: OrderedDict[str, tuple[int, float]] = OrderedDict()
 
@@ -114,7 +114,7 @@ class _Rules:
     def __init__(self, methods: Collection[str] | None, *, required: bool, ahead: float) -> None:
         if isinstance(methods, str):
             raise ConfigurationError(
-                f"methods is the text {methods!r:.40}; give a collection such as {{'POST'}}"
+                f"methods must be a collection such as {{'POST'}}, got the text {methods!r:.40}"
             )
         self._methods = None if methods is None else frozenset(method.upper() for method in methods)
         self._required: bool = required
@@ -128,27 +128,35 @@ class _Rules:
             writes = upper not in _SAFE if self._methods is None else upper in self._methods
             if not writes or not self._required:
                 return 0
-            text = f"send the fence of the lease under which this is written, as {HEADER}"
+            text = f"send the fencing token of the lease in the header {HEADER}"
             return HTTPStatus.PRECONDITION_REQUIRED, "FENCE_MISSING", text
         if values == ["0"]:
-            text = "fence 0 writes nothing: the lease is degraded, made without the server"
+            text = "fencing token 0 is refused: the lease was granted in degraded mode, without the server"
             return HTTPStatus.PRECONDITION_FAILED, StaleFence.code, text
         if len(values) > 1 or not _DIGITS.fullmatch(values[0]) or int(values[0]) > MOST:
-            return HTTPStatus.BAD_REQUEST, "FENCE_INVALID", f"{HEADER} is one whole number, 1 to 2**63 - 1"
+            return HTTPStatus.BAD_REQUEST, "FENCE_INVALID", f"{HEADER} must be a whole number, 1 to 2**63 - 1"
         fence = int(values[0])
         # Fences are times in microseconds. One that lies far ahead would lock everybody else out.
         if fence > (time.time() + self._ahead) * 1_000_000:
-            return HTTPStatus.BAD_REQUEST, "FENCE_INVALID", f"{HEADER} lies too far ahead to be of a lock"
+            return (
+                HTTPStatus.BAD_REQUEST,
+                "FENCE_INVALID",
+                f"{HEADER} is too far in the future to come from a lock",
+            )
         return fence
 
 
 def _stale(error: StaleFence) -> _Refusal:
-    return HTTPStatus.PRECONDITION_FAILED, error.code, str(error)
+    return HTTPStatus.PRECONDITION_FAILED, error.code, error.text
 
 
 def _unknown(error: Exception) -> _Refusal:
     code = error.code if isinstance(error, PawlError) else "FENCE_UNKNOWN"
-    return HTTPStatus.SERVICE_UNAVAILABLE, code, "the fences could not be looked up, so nothing was written"
+    return (
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        code,
+        "the fencing tokens could not be read, so nothing was written",
+    )
 
 
 def _problem(refusal: _Refusal) -> tuple[bytes, list[tuple[str, str]]]:
@@ -163,7 +171,7 @@ class AsgiFences:
 
     A refusal is a ``problem+json``: 412 with ``CONCURRENT_MODIFICATION`` where a greater fence was seen or the fence is
     0, 428 where it is missing, 400 where it is no fence, 503 where the fences could not be looked up. The application
-    finds the fence at ``scope["pawl.fence"]``, for its own store. Callers must be ones that are trusted: whoever gets
+    finds the fence at ``scope["pawl.fence"]``, for its own store. Callers must be trusted: anyone who gets
     as far as this may send a fence that shuts the others out, up to ``ahead``.
 
     Args:
@@ -279,7 +287,7 @@ class WsgiFences:
         self._app = app
         self._fences: Fences = MemoryFences() if fences is None else fences
         if inspect.iscoroutinefunction(self._fences.claim):
-            raise ConfigurationError("these fences are of asyncio; WSGI takes MemoryFences or RedisGuard")
+            raise ConfigurationError("this guard is async: for WSGI use MemoryFences or RedisGuard")
         self._resource: Callable[[dict[str, Any]], str | None] = resource or _path_info
         self._rules = _Rules(methods, required=required, ahead=ahead)
 

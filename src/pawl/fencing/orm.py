@@ -240,8 +240,8 @@ def _check(mapper: Mapper[Any], cls: type[FencedMixin]) -> None:
     fence = mapper.columns.get("fence")
     if fence is None or list(mapper.tables) != [fence.table]:
         tables = " and ".join(str(table) for table in mapper.tables)
-        where = "without a column of its fence" if fence is None else f"with its fence in {fence.table} alone"
+        where = "without a column of its fence" if fence is None else f"with its fence only in {fence.table}"
         raise ConfigurationError(
-            f"{cls.__name__} has its rows in {tables}, {where}: the fence must lie in one table with all that it "
-            "guards. Joined-table inheritance cannot be guarded; a concrete subclass needs a fence of its own"
+            f"{cls.__name__} has its rows in {tables}, {where}: the fence column must be in the same table as all "
+            "that it guards. Joined-table inheritance cannot be guarded; a concrete subclass needs a fence of its own"
         )

@@ -35,12 +35,12 @@ class _Client(Protocol):
 
 def _fence_key(key: object) -> str:
     if not isinstance(key, str) or not key:
-        raise ConfigurationError(f"a guarded key is text, not {key!r:.40}")
+        raise ConfigurationError(f"a guarded key must be text, got {key!r:.40}")
     if _TAG.match(key):
         return f"{key}:guard"
     if "{" in key or "}" in key:
         raise ConfigurationError(
-            f"key {key!r:.60} has braces that are no hash tag; its fence would lie elsewhere"
+            f"key {key!r:.60} has braces that are not a hash tag: its fence would be in another slot"
         )
     return f"{{{key}}}:guard"
 
@@ -50,7 +50,9 @@ def _milliseconds(keep: object) -> int:
         return 0
     number = keep.total_seconds() if isinstance(keep, timedelta) else keep
     if isinstance(number, bool) or not isinstance(number, (int, float)) or not 0 < number < math.inf:
-        raise ConfigurationError(f"keep is {keep!r:.40}; give seconds above 0, or None for ever")
+        raise ConfigurationError(
+            f"keep must be more than 0 seconds, or None to keep fences without a time limit, got {keep!r:.40}"
+        )
     return math.ceil(number * 1000)
 
 
@@ -67,7 +69,7 @@ class _BaseGuard:
             raise ConfigurationError(text)
         if hasattr(client, "execute"):
             raise ConfigurationError(
-                f"{type(self).__name__} needs a client, not a pipeline: it must see each answer"
+                f"{type(self).__name__} needs a client, not a pipeline: it must read each answer"
             )
         self._keep_ms: int = _milliseconds(keep)
         text = files("pawl.fencing").joinpath("guard.lua").read_text(encoding="ascii")
@@ -75,11 +77,11 @@ class _BaseGuard:
 
     def _call(self, lease: Fenced | int, words: tuple[_Word, ...]) -> tuple[str, list[str], list[_Word]]:
         if len(words) < _COMMAND_AND_KEY:
-            raise ConfigurationError("give a command and its key: 'SET', 'order:42', …")
+            raise ConfigurationError("pass a command and its key: 'SET', 'order:42', …")
         name = words[0].decode(errors="replace") if isinstance(words[0], bytes) else str(words[0])
         if name.upper() in _KEY_LATER:
             raise ConfigurationError(
-                f"{name} has no key as its first word, so what it writes would not be guarded"
+                f"{name} does not have its key as the first argument, so its write would not be guarded"
             )
         key = cast("str", words[1])
         return key, [key, _fence_key(key)], [fence_of(lease), self._keep_ms, words[0], *words[2:]]
@@ -90,7 +92,7 @@ class _BaseGuard:
     @staticmethod
     def _verdict(lease: Fenced | int, key: str, reply: list[Any]) -> Any:
         if reply[0] == -1:
-            raise WrongKey(f"{_fence_key(key)} holds something that is no fence; nothing was written")
+            raise WrongKey(f"{_fence_key(key)} has a value that is not a fencing token; nothing was written")
         if reply[0] == 0:
             raise stale(f"key {key}", lease, int(reply[1]))
         return reply[1] if len(reply) > 1 else None
@@ -109,7 +111,7 @@ class RedisGuard(_BaseGuard):
         client: A ``redis.Redis`` or ``redis.RedisCluster``. Its own retries apply: a command that must not run twice,
             such as ``INCR``, needs a client without them.
         keep: How many seconds a fence is remembered after the last write; default 86400, a day, as long as locks
-            remember theirs; a writer that is late by more is not refused. None: for ever.
+            remember theirs; a writer that is late by more is not refused. None: without a time limit.
 
     Raises:
         ConfigurationError: A client or ``keep`` that can never work.

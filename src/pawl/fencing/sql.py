@@ -45,7 +45,9 @@ class Cursor(Protocol):
 
 def _checked(word: object, what: str) -> str:
     if not isinstance(word, str) or not _WORD.fullmatch(word):
-        raise ConfigurationError(f"{what} {word!r:.60} is no plain identifier: letters, digits, underscores")
+        raise ConfigurationError(
+            f"{what} {word!r:.60} must be a plain identifier: letters, digits, underscores"
+        )
     return word
 
 
@@ -93,15 +95,17 @@ class FencedTable:
         paramstyle: ParamStyle | None = None,
     ) -> None:
         if dialect not in _STYLES:
-            raise ConfigurationError(f"dialect is {dialect!r:.40}; give 'postgresql', 'mysql' or 'sqlite'")
+            raise ConfigurationError(
+                f"dialect must be 'postgresql', 'mysql' or 'sqlite', got {dialect!r:.40}"
+            )
         style = _STYLES[dialect] if paramstyle is None else paramstyle
         if style not in ("named", "pyformat"):
-            raise ConfigurationError(f"paramstyle is {style!r:.40}; give 'named' or 'pyformat'")
+            raise ConfigurationError(f"paramstyle must be 'named' or 'pyformat', got {style!r:.40}")
         for word in str(name).split("."):
             _checked(word, "table")
         keys = (key,) if isinstance(key, str) else tuple(key)
         if not keys:
-            raise ConfigurationError("key is empty: give the column or columns that name a row")
+            raise ConfigurationError("key is empty: pass the column or columns that identify a row")
         for column in keys:
             _checked(column, "key")
         values: dict[str, object] = {"name": name, "key": keys, "dialect": dialect}
@@ -273,9 +277,7 @@ class FencedTable:
         if missing:
             raise ConfigurationError(f"the key of a row of {self.name} lacks {', '.join(missing)}")
         if any(values[column] is None for column in self.key):
-            raise ConfigurationError(
-                f"the key of a row of {self.name} is NULL, which equals no row: none has its fence"
-            )
+            raise ConfigurationError(f"the key of a row of {self.name} is NULL, which matches no row")
         return [column for column in values if column not in self.key]
 
     def _counted(self, cursor: Cursor) -> bool:
@@ -284,7 +286,7 @@ class FencedTable:
         if self.dialect == "mysql" or cursor.rowcount < 1:
             return False
         if cursor.rowcount > 1:
-            text = f"the key of {self.name} named {cursor.rowcount} rows; roll back, and give a unique key"
+            text = f"the key of {self.name} matched {cursor.rowcount} rows: roll back, and pass a unique key"
             raise ConfigurationError(text)
         return True
 
@@ -306,9 +308,11 @@ class FencedTable:
         own = {same(column) for column in (self.fence, *self.key)}
         for column in columns:
             if same(_checked(column, "column")) in own:
-                raise ConfigurationError(f"column {column} is of the key or the fence; it is set anyway")
+                raise ConfigurationError(
+                    f"column {column} belongs to the key or the fence and is set automatically: remove it"
+                )
         if len({same(column) for column in columns}) != len(columns):
-            raise ConfigurationError(f"columns {', '.join(columns)}: one is named twice")
+            raise ConfigurationError(f"columns {', '.join(columns)}: one is listed twice")
         return list(columns)
 
     def _pairs(self, columns: Sequence[str]) -> list[tuple[str, str]]:

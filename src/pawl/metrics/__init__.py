@@ -17,13 +17,13 @@ __all__ = ["Observer", "observe"]
 
 
 def observe(client: Client | AsyncClient, observer: Observer) -> None:
-    """Tell an observer what a client does from now on.
+    """Notify an observer of what a client does from now on.
 
     An observed client sends the same requests, but passes through more of pawl for each; the page on metrics has the
     price.
 
     Args:
-        client: The client, of either colour. Observing it twice with one observer is the same as once.
-        observer: Is told. An error that it raises is logged, and harms no lock.
+        client: The client, sync or async. Observing it twice with one observer is the same as once.
+        observer: Gets the events. An error that it raises is logged, and does not affect locks.
     """
     client._observe(observer)

@@ -1,7 +1,7 @@
 """Gauges where the processes of a program share a folder (``PROMETHEUS_MULTIPROC_DIR``), as under gunicorn.
 
-There, whoever is scraped reads the files of all, and nobody can ask another process how it stands. So each process
-writes it down, every second, from a thread.
+There, the process that is scraped reads the files of all, and cannot ask another process for its state. So each
+process writes its state every second, from a thread.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class SharedGauges:
 
     Args:
         registry: Where they go.
-        labels: What leases are told apart by.
+        labels: The labels of leases.
         standing: How this process stands now.
         version: Of pawl.
     """
@@ -56,9 +56,9 @@ class SharedGauges:
         self._labels: tuple[str, ...] = labels
         self._standing: Callable[[], Look] = standing
         self._version: str = version
-        self._held = gauge("pawl_locks_held", "Leases that are held now.", labels, "livesum")
-        self._waiting = gauge("pawl_lock_waiters", "Threads and tasks that wait now.", labels, "livesum")
-        text = "Clients by how their server stands."
+        self._held = gauge("pawl_locks_held", "Leases held now.", labels, "livesum")
+        self._waiting = gauge("pawl_lock_waiters", "Threads and tasks waiting now.", labels, "livesum")
+        text = "Clients by connection state."
         self._states = gauge("pawl_backend_clients", text, ("state",), "livesum")
         self._children: dict[tuple[Gauge, tuple[str, ...]], Gauge] = {}
         self._build = gauge("pawl_build_info", "The version of pawl.", ("version",), "livemax")
@@ -81,7 +81,7 @@ class SharedGauges:
             self._build.labels(self._version).set(1)
 
     def clear(self) -> None:
-        """Write down that nothing is left: what a process that ends leaves would be counted for ever."""
+        """Write zeros: what an exiting process leaves behind would be counted forever."""
         with _writing:
             for child in self._children.values():
                 child.set(0)
@@ -99,7 +99,7 @@ def _go_on(gauges: ref[SharedGauges]) -> None:
         try:
             found.write()
         except Exception:
-            log.exception("the gauges could not be written; they are tried again")
+            log.exception("the gauges could not be written; retrying")
         del found
         if _over.wait(_EVERY):
             return

@@ -73,7 +73,9 @@ class Classes:
         given: dict[object, object] = dict[object, object]((patterns or {}).items())
         self.patterns: dict[str, str] = {}
         if len(given) > _MOST_CLASSES:
-            raise ConfigurationError(f"{len(given)} classes; at most {_MOST_CLASSES}, each costs many series")
+            raise ConfigurationError(
+                f"at most {_MOST_CLASSES} classes, since each costs many series; got {len(given)}"
+            )
         for name, pattern in given.items():
             if not isinstance(name, str) or not _CLASS.fullmatch(name) or name == OTHER:
                 text = "1 to 50 letters, digits, '_', '.', '-', a letter first, and not 'other'"

@@ -59,30 +59,33 @@ class _Exporter:
         def histogram(name: str, unit: str, text: str, buckets: tuple[float, ...]) -> metrics.Histogram:
             return meter.create_histogram(name, unit, text, explicit_bucket_boundaries_advisory=buckets)
 
-        self.wait = histogram(
-            "pawl.lock.wait_time", "s", "From the wish for a lease to its grant.", WAIT_BUCKETS
-        )
-        self.hold = histogram(
-            "pawl.lock.hold_time", "s", "From the grant to the release or loss.", HOLD_BUCKETS
-        )
-        text = "The server's queue when somebody came to it, that one included."
+        text = "Time from calling acquire to getting the lock."
+        self.wait = histogram("pawl.lock.wait_time", "s", text, WAIT_BUCKETS)
+        text = "Time from the grant to the release or loss."
+        self.hold = histogram("pawl.lock.hold_time", "s", text, HOLD_BUCKETS)
+        text = "Queue length when a waiter joins, including that waiter."
         self.queue = histogram("pawl.lock.queue_length", "{waiter}", text, QUEUE_BUCKETS)
         self.requests = histogram(
-            "pawl.backend.request.duration", "s", "Requests to the server.", REQUEST_BUCKETS
+            "pawl.backend.request.duration", "s", "Duration of requests to the server.", REQUEST_BUCKETS
         )
-        self.acquisitions = meter.create_counter("pawl.lock.acquisitions", "{acquisition}", "How they ended.")
-        self.contended = meter.create_counter(
-            "pawl.lock.contended", "{grant}", "That had to wait for somebody."
+        text = "Acquisitions by outcome."
+        self.acquisitions = meter.create_counter("pawl.lock.acquisitions", "{acquisition}", text)
+        self.contended = meter.create_counter("pawl.lock.contended", "{grant}", "Grants that had to wait.")
+        self.degraded = meter.create_counter(
+            "pawl.lock.degraded", "{grant}", "Grants in degraded mode, without the server."
         )
-        self.degraded = meter.create_counter("pawl.lock.degraded", "{grant}", "Without the server.")
-        self.releases = meter.create_counter("pawl.lock.releases", "{lease}", "How owners' leases ended.")
-        self.losses = meter.create_counter("pawl.lock.lost", "{lease}", "That ended before their release.")
+        self.releases = meter.create_counter("pawl.lock.releases", "{lease}", "Ended leases by outcome.")
+        self.losses = meter.create_counter("pawl.lock.lost", "{lease}", "Leases lost before their release.")
         self.renewals = meter.create_counter("pawl.lock.renewals", "{renewal}", "Renewals.")
-        self.handovers = meter.create_counter("pawl.lock.handovers", "{grant}", "Inside a client.")
-        self.faults = meter.create_counter(
-            "pawl.backend.faults", "{request}", "Without an answer of their script."
+        self.handovers = meter.create_counter(
+            "pawl.lock.handovers", "{grant}", "Local hand-offs inside a client."
         )
-        self.outages = meter.create_counter("pawl.backend.outages", "{outage}", "A client gave a server up.")
+        self.faults = meter.create_counter(
+            "pawl.backend.faults", "{request}", "Requests that failed without a script reply, by fault."
+        )
+        self.outages = meter.create_counter(
+            "pawl.backend.outages", "{outage}", "Times the circuit breaker opened."
+        )
         self._begin()
         self._gauges(meter)
 
@@ -118,9 +121,9 @@ class _Exporter:
             return [Observation(clients, {"state": state}) for state, clients in found.items()]
 
         gauge = meter.create_observable_gauge
-        gauge("pawl.locks.held", [held], "{lease}", "Leases that are held now.")
-        gauge("pawl.lock.waiters", [waiting], "{waiter}", "Threads and tasks that wait now.")
-        gauge("pawl.backend.clients", [states], "{client}", "Clients by how their server stands.")
+        gauge("pawl.locks.held", [held], "{lease}", "Leases held now.")
+        gauge("pawl.lock.waiters", [waiting], "{waiter}", "Threads and tasks waiting now.")
+        gauge("pawl.backend.clients", [states], "{client}", "Clients by connection state.")
 
     def _attributes(self, kind: str, found: str) -> dict[str, str]:
         return {_KIND: kind, _CLASS: found} if self.classes else {_KIND: kind}
@@ -219,7 +222,7 @@ def instrument(
     never do. Instrumenting a client again with the same providers changes nothing.
 
     Args:
-        client: The client, of either colour.
+        client: The client, sync or async.
         meter_provider: Where the metrics go; None: the global one.
         tracer_provider: Where the spans go; None: the global one.
         classes: Which names are counted apart, by patterns as of a shell: ``{"order": "order:*"}`` gives their metrics
@@ -235,7 +238,9 @@ def instrument(
     for exporter in _exporters:
         if exporter.made_for[0] is meters and exporter.made_for[1] is tracers:
             if exporter.classes.patterns != wanted.patterns:
-                raise ConfigurationError("these providers have metrics with other classes: give the same")
+                raise ConfigurationError(
+                    "these providers already have metrics with other classes: pass the same classes"
+                )
             break
     else:
         exporter = _Exporter(meters, tracers, wanted)

@@ -67,18 +67,24 @@ class _Exporter:
             return Histogram(name, text, labels, buckets=buckets, registry=registry)
 
         self.wait = histogram(
-            "pawl_lock_wait_seconds", "From the wish for a lease to its grant.", of, WAIT_BUCKETS
+            "pawl_lock_wait_seconds",
+            "Time from calling acquire to getting the lock, in seconds.",
+            of,
+            WAIT_BUCKETS,
         )
         self.hold = histogram(
-            "pawl_lock_hold_seconds", "From the grant to the release or loss.", of, HOLD_BUCKETS
+            "pawl_lock_hold_seconds",
+            "Time from the grant to the release or loss, in seconds.",
+            of,
+            HOLD_BUCKETS,
         )
         self.queue = histogram(
-            "pawl_lock_queue_length", "The server's queue when somebody came to it, that one included.",
+            "pawl_lock_queue_length", "Queue length when a waiter joins, including that waiter.",
             of, QUEUE_BUCKETS,
         )  # fmt: skip
         self.requests = histogram(
             "pawl_backend_request_duration_seconds",
-            "Requests to the server.",
+            "Duration of requests to the server, in seconds.",
             ("operation",),
             REQUEST_BUCKETS,
         )
@@ -87,17 +93,21 @@ class _Exporter:
         def counter(name: str, text: str, labels: tuple[str, ...]) -> Counter:
             return Counter(name, text, labels, registry=registry)
 
-        self.acquisitions = counter("pawl_lock_acquisitions", "How acquisitions ended.", (*of, "outcome"))
-        self.contended = counter("pawl_lock_contended", "Grants that had to wait for somebody.", of)
-        self.degraded = counter("pawl_lock_degraded", "Grants without the server.", (*of, "policy"))
-        self.releases = counter("pawl_lock_releases", "How owners' leases ended.", (*of, "outcome"))
-        self.losses = counter("pawl_lock_lost", "Leases that ended before their release.", (*of, "reason"))
-        self.renewals = counter("pawl_lock_renewals", "Renewals.", ("outcome",))
-        self.handovers = counter("pawl_lock_handovers", "Grants inside a client, without the server.", ())
-        self.faults = counter(
-            "pawl_backend_faults", "Requests that got no answer of their script.", ("fault",)
+        self.acquisitions = counter("pawl_lock_acquisitions", "Acquisitions by outcome.", (*of, "outcome"))
+        self.contended = counter("pawl_lock_contended", "Grants that had to wait.", of)
+        self.degraded = counter(
+            "pawl_lock_degraded", "Grants in degraded mode, without the server.", (*of, "policy")
         )
-        self.outages = counter("pawl_backend_outages", "Times that a client gave a server up.", ())
+        self.releases = counter("pawl_lock_releases", "Ended leases by outcome.", (*of, "outcome"))
+        self.losses = counter("pawl_lock_lost", "Leases lost before their release.", (*of, "reason"))
+        self.renewals = counter("pawl_lock_renewals", "Renewals.", ("outcome",))
+        self.handovers = counter(
+            "pawl_lock_handovers", "Local hand-offs inside a client, without the server.", ()
+        )
+        self.faults = counter(
+            "pawl_backend_faults", "Requests that failed without a script reply, by fault.", ("fault",)
+        )
+        self.outages = counter("pawl_backend_outages", "Times the circuit breaker opened.", ())
         for outcome in _COUNTED.values():
             self.renewals.labels(outcome)
         for fault in FAULTS:
@@ -193,16 +203,14 @@ class _Gauges(Collector):
         exporter = self._exporter
         found = exporter.standing()
         for name, text, values in (
-            ("pawl_locks_held", "Leases that are held now.", found.held),
-            ("pawl_lock_waiters", "Threads and tasks that wait now.", found.waiting),
+            ("pawl_locks_held", "Leases held now.", found.held),
+            ("pawl_lock_waiters", "Threads and tasks waiting now.", found.waiting),
         ):
             gauge = GaugeMetricFamily(name, text, labels=exporter.labels)
             for of, value in values.items():
                 gauge.add_metric(of[: len(exporter.labels)], value)
             yield gauge
-        states = GaugeMetricFamily(
-            "pawl_backend_clients", "Clients by how their server stands.", labels=["state"]
-        )
+        states = GaugeMetricFamily("pawl_backend_clients", "Clients by connection state.", labels=["state"])
         for state, clients in found.states.items():
             states.add_metric([state], clients)
         yield states
@@ -235,7 +243,7 @@ def instrument(
     All clients of a registry share its metrics. Instrumenting a client again changes nothing.
 
     Args:
-        client: The client, of either colour.
+        client: The client, sync or async.
         registry: Where the metrics go; None: the default registry of prometheus-client.
         classes: Which names are counted apart, by patterns as of a shell: ``{"order": "order:*"}`` gives their metrics
             the label ``class="order"``, and all others ``class="other"``. At most 50; the first that fits counts. None:
@@ -251,7 +259,7 @@ def instrument(
         exporter = _exporters[registry] = _Exporter(registry, wanted)
     elif exporter.classes.patterns != wanted.patterns:
         raise ConfigurationError(
-            "this registry has metrics with other classes: give the same, or another registry"
+            "this registry already has metrics with other classes: pass the same classes, or another registry"
         )
     exporter.clients.add(client)
     client._observe(exporter)

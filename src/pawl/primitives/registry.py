@@ -151,7 +151,7 @@ register(
 register(
     Entry(
         kind="rlock",
-        summary="One owner at a time, who may take it again.",
+        summary="One owner at a time, who may acquire it again.",
         factory="rlock",
         family="mutex",
         handover=True,
@@ -166,7 +166,7 @@ register(
 register(
     Entry(
         kind="rlock_owner",
-        summary="One owner at a time, who may be several processes that give the same owner.",
+        summary="One owner at a time; several processes can share the owner.",
         factory="rlock",
         kwargs={"owner": "sample"},
         identity="owner",
@@ -181,7 +181,7 @@ register(
 register(
     Entry(
         kind="fair_lock",
-        summary="One owner at a time, strictly in the order of coming.",
+        summary="One owner at a time, in strict FIFO order.",
         factory="fair_lock",
         family="mutex",
         adopt=True,
@@ -196,7 +196,7 @@ _PERMITS = "pawl.primitives.permits"
 register(
     Entry(
         kind="semaphore",
-        summary="So many owners at a time.",
+        summary="A limited number of owners at a time.",
         factory="semaphore",
         kwargs={"permits": 3},
         family="semaphore",
@@ -239,7 +239,7 @@ register(
 register(
     Entry(
         kind="latch",
-        summary="A count that goes down to 0, and whoever waits for that.",
+        summary="A count that goes down to 0, and the clients that wait for that.",
         factory="latch",
         args=(3,),
         leases=False,
@@ -254,7 +254,7 @@ register(
 register(
     Entry(
         kind="barrier",
-        summary="Several parties wait until all are there, again and again.",
+        summary="Several parties wait until all have arrived; reusable.",
         factory="barrier",
         args=(3,),
         leases=False,
@@ -269,7 +269,7 @@ register(
 register(
     Entry(
         kind="election",
-        summary="One of many candidates leads, and everybody can know who.",
+        summary="One of several candidates leads, and all can see which one.",
         factory="election",
         leases=False,
         scripts="pawl.primitives.election",
@@ -279,7 +279,7 @@ register(
 register(
     Entry(
         kind="multi_lock",
-        summary="Several names as one lock: all or none.",
+        summary="Several locks as one: all or none.",
         factory="multi_lock",
         names=2,
         family="mutex",

@@ -34,7 +34,7 @@ _KEPT_MESSAGES = 1024
 _LAST_WORD_WITHIN = 0.25
 
 _CARE = 4e-6
-"""Seconds for each waiter that lie between two looks at the ends of all their sleeps."""
+"""Seconds per waiter between two checks of when their sleeps end."""
 
 
 class _Sleep:
@@ -357,7 +357,7 @@ class AsyncioRuntime:
                 await upkeep()
             except Exception:
                 # Leases must go on being renewed, and their ends told, whatever went wrong once.
-                log.exception("the upkeep failed; it goes on")
+                log.exception("background maintenance failed; it continues")
                 await asyncio.sleep(0.1)
 
     async def idle(self, timeout: float | None) -> bool:

@@ -60,7 +60,7 @@ def _packed(calls: Sequence[Call]) -> dict[str, Any]:
             ]
         }
     except UnicodeDecodeError:
-        raise Fault(FaultKind.SCRIPT, "a name that is no text", final=True) from None
+        raise Fault(FaultKind.SCRIPT, "a name that is not text", final=True) from None
 
 
 def _bytes(value: Any) -> Any:
@@ -72,7 +72,7 @@ def _bytes(value: Any) -> Any:
 def _outcomes(content: Any, count: int) -> list[Reply | Fault]:
     replies: Any = cast("dict[str, Any]", content).get("replies") if isinstance(content, dict) else None
     if not isinstance(replies, list) or len(cast("Sized", replies)) != count:
-        raise Fault(FaultKind.NOT_REDIS, "what answers there is not pawl serve")
+        raise Fault(FaultKind.NOT_REDIS, "the answer does not come from pawl serve")
     return [_outcome(one) for one in cast("Iterable[Any]", replies)]
 
 

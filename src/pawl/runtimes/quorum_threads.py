@@ -39,7 +39,7 @@ _LAST_WORD_WITHIN = 1.0
 _MOST_SPARES = 16
 
 _READ_ON = 0.25
-"""Seconds between two looks at answers that nobody waits for any more."""
+"""Seconds between two reads of answers that nobody waits for any more."""
 
 
 class _Held:

@@ -106,4 +106,4 @@ def locate(find: Callable[[], Endpoint]) -> Endpoint:
     try:
         return find()
     except PawlError as error:
-        raise Fault(FaultKind.UNREACHABLE, str(error), final=isinstance(error, ConfigurationError)) from error
+        raise Fault(FaultKind.UNREACHABLE, error.text, final=isinstance(error, ConfigurationError)) from error

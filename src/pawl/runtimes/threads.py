@@ -293,7 +293,7 @@ class ThreadRuntime:
         try:
             del free[0]
         except IndexError:
-            text = "the connection is in use by what a signal interrupted"
+            text = "the connection is in use by a call that a signal interrupted"
             raise Fault(FaultKind.UNREACHABLE, text) from None
         try:
             return await call_on(link, call, durable, timeout)
@@ -373,7 +373,7 @@ class ThreadRuntime:
                 run(upkeep())
             except Exception:
                 # Leases must go on being renewed, and their ends told, whatever went wrong once.
-                log.exception("the upkeep failed; it goes on")
+                log.exception("background maintenance failed; it continues")
                 self._bell.acquire(timeout=0.1)
         self._local.link = None
 
@@ -462,7 +462,7 @@ def _start(thread: threading.Thread) -> None:
         thread.start()
     except RuntimeError as error:
         # While the interpreter ends it allows no new thread; what can be released must still be.
-        log.warning("%s cannot run: %s", thread.name, error)
+        log.warning("%s cannot start: %s", thread.name, error)
 
 
 def _leave_signals_to_main() -> None:

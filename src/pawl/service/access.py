@@ -152,10 +152,10 @@ class Access:
             status = self.path.stat()
             if (status.st_mtime_ns, status.st_size, status.st_ino) != self._stamp:
                 self.load()
-                log.info("tokens were read again", extra={"pawl_tokens": len(self._known)})
+                log.info("token file reloaded", extra={"pawl_tokens": len(self._known)})
         except (OSError, ConfigurationError) as error:
             # Those who are known go on: a file that is being written must not shut everybody out.
-            log.warning("the file of tokens cannot be read; the former ones stay: %s", error)
+            log.warning("cannot read the token file, keeping the previous tokens: %s", error)
 
     def who(self, header: str | None) -> Principal:
         """Who sends this ``Authorization`` header.
@@ -172,13 +172,13 @@ class Access:
             # Looked up by its hash: the time that takes tells nothing of the secret.
             digest = hash_of(secret)
         except UnicodeEncodeError:
-            raise _unknown("the bearer token is not known here") from None
+            raise _unknown("invalid or unknown bearer token") from None
         found = self._own.get(digest) or self._known.get(digest)
         if found is None:
-            raise _unknown("the bearer token is not known here")
+            raise _unknown("invalid or unknown bearer token")
         if found.expires is not None and time.time() >= found.expires:
             raise Problem(
-                401, "TOKEN_EXPIRED", "the bearer token has expired: ask for a new one", challenge=True
+                401, "TOKEN_EXPIRED", "the bearer token has expired: create a new one", challenge=True
             )
         return found
 
@@ -202,7 +202,7 @@ class Access:
         bucket.tokens = min(who.limits.rate * 2, bucket.tokens + (now - bucket.at) * who.limits.rate)
         bucket.at = now
         if bucket.tokens < 1:
-            text = f"more than {who.limits.rate:g} requests a second; wait and ask again"
+            text = f"more than {who.limits.rate:g} requests per second: retry later"
             raise Problem(429, "RATE_LIMIT", text, retry_after=1)
         bucket.tokens -= 1
 
@@ -215,7 +215,10 @@ class Access:
         bucket = self._bucket(who)
         if bucket.waiters >= who.limits.waiters:
             raise Problem(
-                429, "WAITER_LIMIT", f"{bucket.waiters} requests of this client wait already", retry_after=1
+                429,
+                "WAITER_LIMIT",
+                f"this client already has {bucket.waiters} waiting requests",
+                retry_after=1,
             )
         bucket.waiters += 1
 
@@ -235,7 +238,7 @@ class Access:
         """
         bucket = self._bucket(who)
         if bucket.streams >= who.limits.streams:
-            text = f"this client has {bucket.streams} streams of events already; close some"
+            text = f"this client already has {bucket.streams} event streams: close some"
             raise Problem(429, "WATCHER_LIMIT", text, retry_after=5)
         bucket.streams += 1
 
@@ -258,7 +261,7 @@ def _principal(entry: object, limits: Limits, number: int) -> Principal:
     ident = told.get("id")
     if not isinstance(ident, str) or not _ID.fullmatch(ident):
         raise ConfigurationError(
-            f"{where}: id must be 1 to 64 letters, digits, '.', '_' or '-', not {ident!r:.40}"
+            f"{where}: id must be 1 to 64 letters, digits, '.', '_' or '-', got {ident!r:.40}"
         )
     where = f"token {ident!r}"
     if not re.fullmatch(r"sha256:[0-9a-f]{64}", str(told.get("hash"))):
@@ -274,7 +277,9 @@ def _principal(entry: object, limits: Limits, number: int) -> Principal:
 
 def _words(value: object, what: str, allowed: tuple[str, ...] | None) -> tuple[str, ...]:
     if not isinstance(value, (list, tuple)) or not value:
-        raise ConfigurationError(f"{what} must be a list of words; nothing is allowed unless it is said")
+        raise ConfigurationError(
+            f"{what} must be a list of words: everything that it does not list is denied"
+        )
     words = cast("Sequence[object]", value)
     for word in words:
         if not isinstance(word, str) or (allowed is not None and word not in allowed):
@@ -301,10 +306,10 @@ def _moment(value: object, where: str) -> float | None:
         moment = datetime.fromisoformat(str(value))
     except ValueError:
         raise ConfigurationError(
-            f"{where}: expires is {value!r:.40}; write it as 2030-01-31T00:00:00+00:00"
+            f"{where}: expires must look like 2030-01-31T00:00:00+00:00, got {value!r:.40}"
         ) from None
     if moment.tzinfo is None:
-        raise ConfigurationError(f"{where}: expires has no time zone; add +00:00")
+        raise ConfigurationError(f"{where}: expires has no time zone: add +00:00")
     return moment.timestamp()
 
 

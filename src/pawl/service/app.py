@@ -140,7 +140,7 @@ class Door:
 
 
 def _defect() -> Problem:
-    return Problem(500, "INTERNAL", "a defect of the service; its log says more")
+    return Problem(500, "INTERNAL", "internal error: see the log of the service")
 
 
 def _methods_of(request: Request) -> str:
@@ -154,11 +154,11 @@ async def _answer_http(request: Request, error: Exception) -> Response:
     if not isinstance(error, HTTPException):
         raise error
     codes = {404: "NO_SUCH_ROUTE", 405: "METHOD_NOT_ALLOWED"}
-    told = {
-        404: "there is no such path; /openapi.json tells all of them",
-        405: f"no {request.method} here; Allow says what there is",
+    details = {
+        404: "no such path: /openapi.json lists all paths",
+        405: f"{request.method} is not allowed here: the Allow header lists the methods",
     }
-    code, text = codes.get(error.status_code, "HTTP"), told.get(error.status_code, str(error.detail))
+    code, text = codes.get(error.status_code, "HTTP"), details.get(error.status_code, str(error.detail))
     response = response_of(Problem(error.status_code, code, text))
     response.headers.update(error.headers or {})
     if "allow" in response.headers:
@@ -190,12 +190,10 @@ def create_app(state: State) -> Door:
     app.state.pawl = state
     app.state.journal = Journal(
         {
-            ("pawl_http_waiting", "Requests that wait now."): lambda: state.access.used("waiters"),
-            ("pawl_http_streams", "Streams of events that are open now."): lambda: state.access.used(
-                "streams"
-            ),
+            ("pawl_http_waiting", "Requests waiting now."): lambda: state.access.used("waiters"),
+            ("pawl_http_streams", "Open event streams."): lambda: state.access.used("streams"),
             ("pawl_http_namespaces", "Namespaces in use."): lambda: len(state.spaces),
-            ("pawl_http_draining", "1 once it was told to end."): lambda: float(state.draining),
+            ("pawl_http_draining", "1 while shutting down, else 0."): lambda: float(state.draining),
         }
     )
     app.state.watches = watches
@@ -217,12 +215,12 @@ def _add_health(app: FastAPI, state: State) -> None:
     alive = {"responses": schemas.success({"alive": "flag"})}
     ready = {"responses": {**schemas.success({"ready": "flag"}), **schemas.problems(502, 503)}}
 
-    @app.get("/healthz", tags=["health"], summary="Whether the process lives", openapi_extra=alive)
+    @app.get("/healthz", tags=["health"], summary="Liveness check", openapi_extra=alive)
     async def healthz() -> Response:
         """200 as long as the process answers at all."""
         return health.alive()
 
-    @app.get("/readyz", tags=["health"], summary="Whether requests should be sent here", openapi_extra=ready)
+    @app.get("/readyz", tags=["health"], summary="Readiness check", openapi_extra=ready)
     async def readyz() -> Response:
         """200 while it takes requests and the server behind it answers, else 503."""
         return await health.ready(state)
@@ -234,6 +232,6 @@ def _add_health(app: FastAPI, state: State) -> None:
         request.scope["pawl.who"] = who.id
         state.access.spend(who)
         if not who.roles & {"read", "admin"}:
-            raise Problem(403, "FORBIDDEN", f"the token {who.id!r} may not read")
+            raise Problem(403, "FORBIDDEN", f"the token {who.id!r} has no read role")
         text, kind = app.state.journal.metrics()
         return Response(text, headers={"Content-Type": kind})

@@ -1,4 +1,4 @@
-"""What the service is told when it starts: checked once, before anything listens."""
+"""The configuration of the service: checked once, before it listens."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Limits:
             number = seconds(getattr(self, name), f"limits.{name}")
             if not least_seconds <= number <= 366 * 86400 or math.isinf(number):
                 raise ConfigurationError(
-                    f"limits.{name} is {number:g}; give {least_seconds:g} to {366 * 86400}"
+                    f"limits.{name} must be {least_seconds:g} to {366 * 86400}, got {number:g}"
                 )
 
     @classmethod

@@ -14,7 +14,7 @@ from pawl.core.template import escape
 from pawl.runtimes.shared import secret
 from pawl.service import leases, schemas
 from pawl.service.requests import Asked, Attempt, answer, segment
-from pawl.service.spaces import BEARS, BEARS_WAITING
+from pawl.service.spaces import RETRY_FOR, RETRY_WAITING_FOR
 
 __all__ = ["count_down", "look_at_barrier", "look_at_latch", "meet", "reset", "router", "wait"]
 
@@ -22,12 +22,12 @@ router: APIRouter = APIRouter(prefix="/v1/ns/{namespace}")
 _KEY = ("Idempotency-Key",)
 
 
-def _latch(asked: Asked, count: int, bears: float = BEARS) -> AsyncLatch:
-    return asked.space.client.latch(escape(_name(asked)), count, unavailable_after=bears)
+def _latch(asked: Asked, count: int, unavailable_after: float = RETRY_FOR) -> AsyncLatch:
+    return asked.space.client.latch(escape(_name(asked)), count, unavailable_after=unavailable_after)
 
 
-def _barrier(asked: Asked, parties: int, bears: float = BEARS) -> AsyncBarrier:
-    return asked.space.client.barrier(escape(_name(asked)), parties, unavailable_after=bears)
+def _barrier(asked: Asked, parties: int, unavailable_after: float = RETRY_FOR) -> AsyncBarrier:
+    return asked.space.client.barrier(escape(_name(asked)), parties, unavailable_after=unavailable_after)
 
 
 def _name(asked: Asked) -> str:
@@ -61,7 +61,7 @@ async def count_down(request: Request) -> Response:
 @router.post(
     "/latch/{name}/reset",
     tags=["latches"],
-    summary="Begin a new round",
+    summary="Start a new round of a latch",
     openapi_extra=schemas.operation(
         schemas.Reset, "name", headers=_KEY, gives={"name": "text", "reset": "flag"}
     ),
@@ -81,14 +81,14 @@ async def reset(request: Request) -> Response:
 @router.post(
     "/latch/{name}/wait",
     tags=["latches"],
-    summary="Wait until it opens",
+    summary="Wait until a latch opens",
     openapi_extra=schemas.operation(schemas.LatchWait, "name", gives={"name": "text", "open": "flag"}),
 )
 async def wait(request: Request) -> Response:
     """Wait until a latch is open; 423 if it is still closed at the end of the wait."""
     asked = Asked(request, "acquire")
     body = await asked.read(schemas.LatchWait)
-    one = _latch(asked, body.count, BEARS_WAITING)
+    one = _latch(asked, body.count, RETRY_WAITING_FOR)
 
     async def listen() -> dict[str, Any]:
         async with asked.waiting():
@@ -101,7 +101,7 @@ async def wait(request: Request) -> Response:
 @router.get(
     "/latch/{name}",
     tags=["latches"],
-    summary="How much is left",
+    summary="Read the count of a latch",
     openapi_extra=schemas.operation(
         None,
         "name",
@@ -128,7 +128,7 @@ async def look_at_latch(request: Request) -> Response:
 @router.post(
     "/barrier/{name}/wait",
     tags=["barriers"],
-    summary="Arrive, and wait for the others",
+    summary="Arrive at a barrier and wait",
     openapi_extra=schemas.operation(
         schemas.Arrive, "name", headers=_KEY, gives={"name": "text", "missing": "integer"}
     ),
@@ -141,7 +141,7 @@ async def meet(request: Request) -> Response:
     """
     asked = Asked(request, "acquire")
     body = await asked.read(schemas.Arrive)
-    plan = _barrier(asked, body.parties, BEARS_WAITING)._plan
+    plan = _barrier(asked, body.parties, RETRY_WAITING_FOR)._plan
     most = min(body.wait, asked.who.limits.max_wait)
 
     async def arrive(attempt: Attempt) -> dict[str, Any]:
@@ -157,7 +157,7 @@ async def meet(request: Request) -> Response:
 @router.get(
     "/barrier/{name}",
     tags=["barriers"],
-    summary="How many wait",
+    summary="Count the waiters of a barrier",
     openapi_extra=schemas.operation(
         None, "name", gives={"name": "text", "arrived": "integer", "parties": "integer?", "namespace": "text"}
     ),

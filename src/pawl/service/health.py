@@ -34,12 +34,12 @@ async def ready(state: State) -> Response:
         Problem: It is about to end, or the server does not answer.
     """
     if state.draining:
-        raise Problem(503, "DRAINING", "about to end")
+        raise Problem(503, "DRAINING", "shutting down")
     space = state.spaces.of("pawl")
     # Once, within a second: who asks this asks again soon.
     (outcome,) = await space.engine.runtime.call_many((space.store.listed(0, 1),), 1.0)
     if isinstance(outcome, Fault):
-        raise problem_of(to_error(outcome, "pawl", "look at the server"))
+        raise problem_of(to_error(outcome, "pawl", "check the server"))
     return answer({"ready": True})
 
 
@@ -55,7 +55,7 @@ async def _told(state: State, head: bytes) -> Response:
         return response_of(problem)
     except PawlError as error:
         return response_of(problem_of(error))
-    return response_of(Problem(404, "NO_SUCH_ROUTE", "this port answers GET /healthz and GET /readyz alone"))
+    return response_of(Problem(404, "NO_SUCH_ROUTE", "this port serves only GET /healthz and GET /readyz"))
 
 
 async def open_probes(state: State, listener: socket.socket) -> asyncio.Server:

@@ -1,4 +1,4 @@
-"""What an instance tells of its requests: counters for Prometheus, and two logs of one record for each request.
+"""What an instance records of its requests: counters for Prometheus, and two logs of one record for each request.
 
 ``pawl.service.audit`` has what was refused and what was forced, ``pawl.service.access`` every request. Neither has a
 token of any kind.
@@ -46,10 +46,10 @@ class Journal:
         self._registry = prometheus.CollectorRegistry()
         labels = ("method", "operation", "status")
         self._requests = prometheus.Counter(
-            "pawl_http_requests", "Requests that were answered.", labels, registry=self._registry
+            "pawl_http_requests", "Answered requests.", labels, registry=self._registry
         )
         self._seconds = prometheus.Histogram(
-            "pawl_http_request_seconds", "How long they took, waiting included.", ("operation",),
+            "pawl_http_request_seconds", "Duration of requests in seconds, including waiting.", ("operation",),
             registry=self._registry,
         )  # fmt: skip
         for (name, what), value in gauges.items():
@@ -65,9 +65,7 @@ class Journal:
             Problem: The library for it is not installed.
         """
         if self._registry is None:
-            raise Problem(
-                501, "NOT_SUPPORTED", "no metrics here: install prometheus-client beside the service"
-            )
+            raise Problem(501, "NOT_SUPPORTED", "metrics need prometheus-client: install it with the service")
         from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
         return generate_latest(self._registry), CONTENT_TYPE_LATEST

@@ -83,7 +83,7 @@ def session_over() -> Problem:
     return Problem(
         404,
         "SESSION_ENDED",
-        "there is no such session of this client: it ran out or was ended. Open a new one",
+        "no such session of this client: it expired or was ended. Open a new one",
     )
 
 
@@ -173,7 +173,7 @@ def _ended(told: Told, primitive: Primitive, reply: Reply) -> bool:
 
 def not_held(told: Told, doing: str = "release") -> NotHeld:
     """The error of a token that holds nothing."""
-    text = f"{doing} {told.name!r}: this token holds nothing of it (any more)"
+    text = f"{doing} {told.name!r}: this token does not hold it (any more)"
     return NotHeld(text, name=told.name, operation="extend" if doing == "renew" else doing)
 
 
@@ -199,7 +199,7 @@ async def open_session(space: Space, session: str, ttl_ms: int, who: Principal) 
         space, space.store.open(who.id, session, ttl_ms, who.limits.sessions), "open a session"
     )
     if reply[0] == b"L":
-        text = f"this client has {reply[2]} sessions; its limit is {who.limits.sessions}"
+        text = f"this client already has {reply[2]} sessions, and its limit is {who.limits.sessions}"
         raise Problem(429, "SESSION_LIMIT", text, retry_after=1)
 
 

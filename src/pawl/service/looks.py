@@ -42,7 +42,7 @@ def shown(info: LockInfo) -> dict[str, Any]:
 def _limit(request: Request, usual: int, most: int) -> int:
     text = request.query_params.get("limit", str(usual))
     if not (text.isascii() and text.isdecimal() and 1 <= int(text[:9]) <= most):
-        raise Problem(422, "BAD_QUERY", f"limit: give 1 to {most}")
+        raise Problem(422, "BAD_QUERY", f"limit must be 1 to {most}")
     return int(text[:9])
 
 
@@ -50,17 +50,17 @@ def _read_told(request: Request) -> Told:
     params, query = request.path_params, request.query_params
     permits = query.get("permits")
     if permits is not None and not (permits.isascii() and permits.isdecimal() and len(permits) < 11):
-        raise Problem(422, "BAD_QUERY", "permits: give a number")
+        raise Problem(422, "BAD_QUERY", "permits must be a number")
     kind = segment(params["kind"])
     if not is_kind(kind):
-        raise Problem(404, "NO_SUCH_KIND", f"no kind {kind!r:.40}; known: {known_kinds()}")
+        raise Problem(404, "NO_SUCH_KIND", f"unknown kind {kind!r:.40}; known: {known_kinds()}")
     return Told(kind, segment(params["name"]), query.get("owner"), int(permits) if permits else None)
 
 
 @router.get(
     "/{kind}/{name}",
     tags=["looks"],
-    summary="Who holds a name, and who waits",
+    summary="Inspect a lock: holder and queue",
     openapi_extra=schemas.operation(
         None,
         "kind",
@@ -85,7 +85,7 @@ async def look(request: Request) -> Response:
 @router.get(
     "/{kind}/{name}/history",
     tags=["looks"],
-    summary="Who had a name before",
+    summary="History of a lock",
     openapi_extra=schemas.operation(
         None,
         "kind",
@@ -109,7 +109,7 @@ async def past(request: Request) -> Response:
 @router.get(
     "/locks",
     tags=["looks"],
-    summary="All names that are held",
+    summary="List held locks",
     openapi_extra=schemas.operation(
         None,
         query={"search": {"type": "string"}, "limit": {"type": "integer", "minimum": 1, "maximum": 10000}},
@@ -162,18 +162,18 @@ def _family(kind: str) -> str:
 @router.post(
     "/{kind}/{name}/force-release",
     tags=["looks"],
-    summary="Take a name from its holder",
+    summary="Force-release a lock",
     openapi_extra=schemas.operation(
         schemas.Force, "kind", "name", headers=("Idempotency-Key",), gives=schemas.FORCED
     ),
 )
 async def force(request: Request) -> Response:
-    """Take a lock from whoever holds it and give it to the next waiter; the audit trail says why."""
+    """End the lease of a lock's holder and grant it to the next waiter; the audit log records the reason."""
     asked = Asked(request, "force")
     body = await asked.read(schemas.Force)
     told = _read_told(request)
     if told.kind not in _MUTEXES:
-        raise ConfigurationError(f"a {told.kind} cannot be taken away; end its holder's session")
+        raise ConfigurationError(f"a {told.kind} cannot be force-released: end the session of its holder")
     reason = f"{body.reason} [by token {asked.who.id}]"
 
     async def take(_: Attempt) -> dict[str, Any]:
@@ -186,7 +186,7 @@ async def force(request: Request) -> Response:
 @router.get(
     "/audit",
     tags=["looks"],
-    summary="What operators did",
+    summary="Audit log",
     openapi_extra=schemas.operation(
         None,
         query={"limit": {"type": "integer", "minimum": 1, "maximum": 1000}},

@@ -26,7 +26,7 @@ def _read(name: str) -> bytes:
 
 @router.get("/", include_in_schema=False)
 async def index() -> Response:
-    """The page. It tells nothing before it was given a token."""
+    """The page. It shows nothing before a token is entered."""
     return Response(_read("page.html"), media_type="text/html")
 
 
@@ -52,7 +52,7 @@ async def favicon() -> Response:
 @router.get(
     "/v1/whoami",
     tags=["looks"],
-    summary="What a token may do",
+    summary="Permissions of a token",
     openapi_extra=schemas.whoami(),
 )
 async def whoami(request: Request) -> Response:

@@ -1,8 +1,8 @@
 """The history of what this service grants, for `pawl serve --history`: noted in the background, a few times a second.
 
 An instance that ends a lease may not be the one that granted it, and knows neither its fence nor when it began. Each
-grant is therefore noted with a digest of its token, by which its end finds it. What runs out or is taken away is told
-by whoever reads the history.
+grant is therefore noted with a digest of its token, by which its end finds it. An expiry or a force release is
+inferred when the history is read.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What goes wrong, as ``application/problem+json``: the same errors, codes, causes and cures as in the library."""
+"""Errors as ``application/problem+json``: the same errors, codes, causes and fixes as in the library."""
 
 from __future__ import annotations
 
@@ -47,32 +47,32 @@ STATUS: dict[type[PawlError], int] = {
 }
 """The status of each error; a class that is not listed has its parent's."""
 
-CURES: dict[type[PawlError], str] = {
-    errors.AcquireTimeout: "Ask again, with a longer wait, or make whoever holds it hold it for less time.",
-    errors.QueueFull: "Ask again later: more clients wait for this name than it can serve.",
-    errors.DeadlockDetected: "Take the names in one order everywhere, or all at once at multi_lock.",
-    errors.ClientClosed: "Ask another instance, with the same Idempotency-Key.",
-    errors.NotReplicated: "Ask again; if it stays so, whoever runs the service must look at the replicas.",
-    errors.QuorumNotReached: "Ask again; if it stays so, whoever runs the service must look at its servers.",
-    errors.NotAcquired: "Ask again later, or wait longer.",
-    errors.NotHeld: "Send the token that acquire gave, of this kind and name, and release once; renew in time.",
-    errors.LeaseLost: "Stop the work, and take the name anew.",
-    errors.StaleFence: "Give up this attempt: a later holder has written.",
-    errors.ClockDrift: "Ask with a longer ttl; whoever runs the service must look at its pauses and servers.",
-    errors.BackendUnavailable: "Ask again after Retry-After, with the same Idempotency-Key.",
-    errors.BackendOutOfMemory: "Ask again later; what you hold can be renewed and released. Its server needs memory.",
-    errors.BackendReadOnly: "Ask again in some seconds: a failover may be under way.",
-    errors.BackendDenied: "Whoever runs the service must fix its rights on its server.",
-    errors.ScriptError: "Whoever runs the service must look at the detail; one version of pawl for one name.",
-    errors.WrongKey: "Take another name: this one is another program's.",
-    errors.LimitMismatch: "Send one number for one name everywhere, and no more permits than there are.",
-    errors.NotSupported: "Take another kind.",
-    errors.ConfigurationError: "Send what the detail asks for.",
-    PawlError: "Whoever runs the service must look at the detail.",
+FIXES: dict[type[PawlError], str] = {
+    errors.AcquireTimeout: "Retry, wait longer, or make the holder hold the lock for less time.",
+    errors.QueueFull: "Retry later: too many clients are waiting for this lock.",
+    errors.DeadlockDetected: "Acquire locks in the same order everywhere, or all at once with a multi_lock.",
+    errors.ClientClosed: "Retry at another instance, with the same Idempotency-Key.",
+    errors.NotReplicated: "Retry; if it persists, the operator of the service must check the replicas.",
+    errors.QuorumNotReached: "Retry; if it persists, the operator of the service must check its servers.",
+    errors.NotAcquired: "Retry later, or wait longer.",
+    errors.NotHeld: "Send the token that acquire returned for this kind and name; renew in time, and release once.",
+    errors.LeaseLost: "Stop the work, and acquire the lock again.",
+    errors.StaleFence: "Abandon this attempt: a newer holder has written.",
+    errors.ClockDrift: "Use a longer TTL; the operator of the service must check it for pauses and slow servers.",
+    errors.BackendUnavailable: "Retry after Retry-After, with the same Idempotency-Key.",
+    errors.BackendOutOfMemory: "Retry later; leases can still be renewed and released. The server needs more memory.",
+    errors.BackendReadOnly: "Retry in a few seconds: a failover may be in progress.",
+    errors.BackendDenied: "The operator must fix the permissions of the service on its server.",
+    errors.ScriptError: "The operator of the service must check the detail; use one version of pawl for each lock.",
+    errors.WrongKey: "Use another lock name: another program uses this one.",
+    errors.LimitMismatch: "Send the same number for this name everywhere, and request no more permits than there are.",
+    errors.NotSupported: "Use another kind of lock.",
+    errors.ConfigurationError: "Correct the request as the detail says.",
+    PawlError: "The operator of the service must check the detail.",
 }
 """What who sends requests can do about each; a class that is not listed has its parent's."""
 
-_SENTENCES = re.compile(r"Cause:(?P<cause>.*?)(?:Solution:(?P<cure>.*))?$", re.DOTALL)
+_SENTENCES = re.compile(r"Cause:(?P<cause>.*?)(?:Solution:(?P<fix>.*))?$", re.DOTALL)
 _AGAIN = {423, 429, 503}
 
 
@@ -85,7 +85,7 @@ class Problem(Exception):
         detail: What happened and what to do.
         retry_after: Seconds after which to ask again, or None.
         challenge: Whether to ask for a token.
-        more: What else is told.
+        more: Further members.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class Problem(Exception):
 def problem_of(error: PawlError) -> Problem:
     """The problem that an error of the library stands for."""
     status = next(STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)
-    more: dict[str, Any] = {"cause": _explained(type(error)), "cure": _cure_of(type(error))}
+    more: dict[str, Any] = {"cause": _explained(type(error)), "fix": _fix_of(type(error))}
     for name in ("holder", "waited", "position", "reason", "limit", "cycle"):
         value = getattr(error, name, None)
         if value not in (None, (), ""):
@@ -118,11 +118,11 @@ def problem_of(error: PawlError) -> Problem:
     if error.name is not None:
         more["name"] = error.name
     retry = 1 if status in _AGAIN else None
-    detail = str(error).replace("`", "")
+    detail = error.text.replace("`", "")
     if isinstance(error, errors.BackendUnavailable):
         # Its address is nobody's business out here.
         _say_unavailable(error)
-        detail = "the server with the locks did not answer; the log of this instance says more"
+        detail = "the lock server did not respond: see the log of this instance"
     return Problem(status, error.code, detail, retry_after=retry, **more)
 
 
@@ -137,8 +137,8 @@ def _say_unavailable(error: PawlError) -> None:
         log.warning("%s", error)
 
 
-def _cure_of(kind: type[PawlError]) -> str:
-    return next(CURES[one] for one in kind.__mro__ if one in CURES)
+def _fix_of(kind: type[PawlError]) -> str:
+    return next(FIXES[one] for one in kind.__mro__ if one in FIXES)
 
 
 def _explained(kind: type[PawlError]) -> str:
@@ -146,11 +146,11 @@ def _explained(kind: type[PawlError]) -> str:
         text = (one.__doc__ or "").partition("\n    Attributes:")[0]
         if (found := _SENTENCES.search(text)) is not None:
             return " ".join(found["cause"].replace("`", "").split())
-    return "see the detail."
+    return "See the detail."
 
 
 def response_of(problem: Problem) -> Response:
-    """The answer that tells of a problem."""
+    """The response for a problem."""
     body = {
         "type": f"urn:pawl:problem:{problem.code}",
         "title": HTTPStatus(problem.status).phrase,

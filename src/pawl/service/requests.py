@@ -65,7 +65,7 @@ class State:
     Attributes:
         spaces: The namespaces.
         access: The tokens.
-        draining: True once it was told to end.
+        draining: True once it was asked to shut down.
         at_end: Called when it ends, for what would keep connections open.
         underway: Idempotency keys of requests that are going on here.
     """
@@ -90,7 +90,7 @@ def segment(raw: str) -> str:
     """
     if len(raw) > _LONGEST_SEGMENT:
         # Before it is remembered, and before an error repeats it.
-        text = f"a part of the path has {len(raw)} characters; a namespace or name has at most 200 bytes"
+        text = f"a namespace or name must be at most 200 bytes, got {len(raw)} characters in the path"
         raise Problem(400, "BAD_PATH", text)
     return _segment(raw)
 
@@ -110,9 +110,7 @@ def plain(text: str) -> str:
         Problem: It is none, or would mean another path to a proxy.
     """
     if text in ("", ".", "..") or _CONTROL.search(text):
-        raise Problem(
-            400, "BAD_PATH", "a part of the path is empty, a dot segment, or has control characters"
-        )
+        raise Problem(400, "BAD_PATH", "a path segment is empty, is a dot segment, or has control characters")
     return unicodedata.normalize("NFC", text)
 
 
@@ -141,10 +139,10 @@ class Asked:
         named = segment(request.path_params["namespace"]) if namespace is None else namespace
         if not self.who.may(role, named):
             raise Problem(
-                403, "FORBIDDEN", f"the token {self.who.id!r} may not {role} in the namespace {named!r}"
+                403, "FORBIDDEN", f"the token {self.who.id!r} has no role {role} in the namespace {named!r}"
             )
         if self.state.draining:
-            raise Problem(503, "DRAINING", "this instance is about to end; ask another one", retry_after=1)
+            raise Problem(503, "DRAINING", "this instance is shutting down: use another one", retry_after=1)
         self.space: Space = self.state.spaces.of(named, self.who)
         self.session: str = self.header(b"pawl-session") or ""
         if self.session and not 0 < (self.session_ttl_ms or 0) <= self.who.limits.max_ttl * 1000:
@@ -225,7 +223,7 @@ class Asked:
             task.cancel()
 
     def is_gone(self) -> bool:
-        """Whether the client went away, by a look at its connection: nobody would read the answer."""
+        """Whether the client has disconnected: nobody would read the answer."""
         look = self.request.scope.get("pawl.gone")
         self.gone = self.gone or (look is not None and bool(look()))
         return self.gone
@@ -242,13 +240,15 @@ class Asked:
         if key is None:
             return await self._attempt(Attempt(token), do)
         if not 0 < len(key) <= _LONGEST_KEY:
-            raise Problem(400, "BAD_IDEMPOTENCY_KEY", f"Idempotency-Key takes 1 to {_LONGEST_KEY} characters")
+            raise Problem(
+                400, "BAD_IDEMPOTENCY_KEY", f"Idempotency-Key must be 1 to {_LONGEST_KEY} characters"
+            )
         spot = (self.who.id, self.space.namespace, key)
         if spot in self.state.underway:
             raise Problem(
                 409,
                 "IDEMPOTENCY_KEY_IN_USE",
-                "the first request with this Idempotency-Key goes on",
+                "the first request with this Idempotency-Key is still running",
                 retry_after=1,
             )
         self.state.underway.add(spot)
@@ -269,7 +269,7 @@ class Asked:
             raise Problem(
                 422,
                 "IDEMPOTENCY_KEY_REUSED",
-                "this Idempotency-Key was sent with another request; take a new one",
+                "this Idempotency-Key was used for a different request: use a new one",
             )
         if reply[0] == b"D":
             return Response(reply[3], int(reply[2]), {"Idempotent-Replayed": "true"}, "application/json")
@@ -314,7 +314,7 @@ class Asked:
 
 
 def _too_large(limit: int) -> Problem:
-    return Problem(413, "BODY_TOO_LARGE", f"the body may have {limit} bytes at most")
+    return Problem(413, "BODY_TOO_LARGE", f"the body must be at most {limit} bytes")
 
 
 def _misread(error: ValidationError) -> Problem:

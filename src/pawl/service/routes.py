@@ -30,7 +30,7 @@ def _told(asked: Asked, body: Any) -> Told:
     params = asked.request.path_params
     kind = segment(params["kind"])
     if not is_kind(kind):
-        raise Problem(404, "NO_SUCH_KIND", f"no kind {kind!r:.40} can be held; known: {known_kinds()}")
+        raise Problem(404, "NO_SUCH_KIND", f"unknown kind {kind!r:.40}; known: {known_kinds()}")
     if body is None:
         return Told(kind, segment(params["name"]))
     return Told(kind, segment(params["name"]), body.owner, body.permits, body.n)
@@ -45,11 +45,11 @@ def ttl_of(asked: Asked, ttl: float | None) -> int:
     bound = asked.session_ttl_ms
     if bound is not None:
         if ttl is not None:
-            raise Problem(422, "BAD_BODY", "ttl: a lease in a session lives as long as the session says")
+            raise Problem(422, "BAD_BODY", "ttl: a lease in a session has the TTL of the session")
         return bound
     seconds = check_ttl(_DEFAULT_TTL if ttl is None else ttl)
     if seconds > asked.who.limits.max_ttl:
-        text = f"ttl is {seconds:g} s; this client may take {asked.who.limits.max_ttl:g} s at most"
+        text = f"ttl must be at most {asked.who.limits.max_ttl:g} s for this client, got {seconds:g}"
         raise Problem(422, "TTL_LIMIT", text)
     return to_ms(seconds)
 
@@ -57,7 +57,7 @@ def ttl_of(asked: Asked, ttl: float | None) -> int:
 @router.post(
     f"{_NAME}/acquire",
     tags=["leases"],
-    summary="Take a name",
+    summary="Acquire a lock",
     openapi_extra=schemas.operation(
         schemas.Acquire,
         "kind",
@@ -92,7 +92,7 @@ async def acquire(request: Request) -> Response:
 @router.post(
     f"{_NAME}/renew",
     tags=["leases"],
-    summary="Raise its life",
+    summary="Renew a lease",
     openapi_extra=schemas.operation(schemas.Renew, "kind", "name", headers=_BOTH, gives=schemas.LEASE),
 )
 async def renew(request: Request) -> Response:
@@ -112,7 +112,7 @@ async def renew(request: Request) -> Response:
 @router.post(
     f"{_NAME}/release",
     tags=["leases"],
-    summary="Give it back",
+    summary="Release a lease",
     openapi_extra=schemas.operation(
         schemas.Release,
         "kind",
@@ -167,13 +167,13 @@ async def open_session(request: Request) -> Response:
 @router.post(
     "/sessions/keep-alive",
     tags=["sessions"],
-    summary="Give a sign of life",
+    summary="Keep a session alive",
     openapi_extra=schemas.operation(
         None, headers=_BOTH[1:], gives={"ttl": "number", "held": "list", "lost": "list"}
     ),
 )
 async def keep_alive(request: Request) -> Response:
-    """Renew the session of the header ``Pawl-Session`` and all that it holds; tells what was lost."""
+    """Renew the session of the header ``Pawl-Session`` and all its leases; returns the leases that were lost."""
     return answer(await leases.keep_session(*_session(request)))
 
 
@@ -191,5 +191,5 @@ async def end_session(request: Request) -> Response:
 def _session(request: Request) -> tuple[Any, str, Any]:
     asked = Asked(request, "acquire")
     if not asked.session:
-        raise Problem(400, "NO_SESSION", "send the session in the header Pawl-Session")
+        raise Problem(400, "NO_SESSION", "no session: send it in the header Pawl-Session")
     return asked.space, asked.session, asked.who

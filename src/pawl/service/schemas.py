@@ -26,10 +26,10 @@ class _Body(BaseModel):
 
 class _Which(_Body):
     owner: _Text | None = Field(
-        None, description="Of an rlock: who may take it again. Counted on the server."
+        None, description="For an rlock: the owner that may acquire it again. Counted on the server."
     )
-    permits: _Permits | None = Field(None, description="Of a semaphore: how many there are in all.")
-    n: _Permits = Field(1, description="Of a semaphore: how many permits are taken at once.")
+    permits: _Permits | None = Field(None, description="For a semaphore: the total number of permits.")
+    n: _Permits = Field(1, description="For a semaphore: the number of permits to acquire.")
 
 
 class Acquire(_Which):
@@ -37,30 +37,30 @@ class Acquire(_Which):
 
     ttl: Annotated[float, Field(ge=0.05)] | None = Field(
         None,
-        description="Seconds that the lease lives without renewal; default 30. Not with a session, whose ttl it is.",
+        description="TTL of the lease in seconds; default 30. Not allowed in a session, whose TTL applies.",
     )
     wait: Annotated[float, Field(ge=0)] = Field(
         0.0,
-        description="Seconds to wait in the queue; default 0: try once. The place is given up when you go away.",
+        description="Seconds to wait in the queue; default 0: try once. Disconnecting leaves the queue.",
     )
     holder: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")] | None = Field(
-        None, description="What others see of you instead of your address."
+        None, description="The holder that others see instead of your address."
     )
 
 
 class Renew(_Which):
     """Raise the life of a lease."""
 
-    token: _Token = Field(description="What acquire gave.")
+    token: _Token = Field(description="The token that acquire returned.")
     ttl: Annotated[float, Field(ge=0.05)] = Field(
-        30.0, description="Seconds from now; an expiry is never lowered."
+        30.0, description="New TTL in seconds from now; an expiry is never lowered."
     )
 
 
 class Release(_Which):
     """Give a lease back."""
 
-    token: _Token = Field(description="What acquire gave.")
+    token: _Token = Field(description="The token that acquire returned.")
 
 
 _Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
@@ -69,30 +69,31 @@ _Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
 class CountDown(_Body):
     """Count a latch down."""
 
-    count: _Count = Field(description="From where the latch counts down; the same for all who use it.")
-    n: _Count = Field(1, description="By how much.")
+    count: _Count = Field(description="Initial count of the latch; the same for all its clients.")
+    n: _Count = Field(1, description="How much to count down.")
     part: _Text | None = Field(
-        None, description="Who or what is done: the same part counts once in a round, whoever says it."
+        None,
+        description="What is done: the same part counts once per round, even if several clients send it.",
     )
 
 
 class LatchWait(_Body):
     """Wait until a latch opens."""
 
-    count: _Count = Field(description="From where the latch counts down.")
-    wait: Annotated[float, Field(ge=0)] = Field(0.0, description="Seconds to wait; default 0: only ask.")
+    count: _Count = Field(description="Initial count of the latch.")
+    wait: Annotated[float, Field(ge=0)] = Field(0.0, description="Seconds to wait; default 0: do not wait.")
 
 
 class Reset(_Body):
     """Begin a new round of a latch."""
 
-    count: _Count = Field(description="From where the latch counts down.")
+    count: _Count = Field(description="Initial count of the latch.")
 
 
 class Arrive(_Body):
     """Arrive at a barrier."""
 
-    parties: Annotated[int, Field(ge=1, le=1000)] = Field(description="How many pass at once.")
+    parties: Annotated[int, Field(ge=1, le=1000)] = Field(description="Number of parties that pass together.")
     wait: Annotated[float, Field(ge=0)] = Field(
         0.0, description="Seconds to wait for the others; default 0: pass only as the last one."
     )
@@ -105,13 +106,13 @@ class AcquireAll(_Body):
         description="The names of the locks."
     )
     ttl: Annotated[float, Field(ge=0.05)] | None = Field(
-        None, description="Seconds that they live without renewal; default 30. Not with a session."
+        None, description="TTL of the leases in seconds; default 30. Not allowed in a session."
     )
     wait: Annotated[float, Field(ge=0)] = Field(
         0.0, description="Seconds to wait for all of them together; default 0: try once."
     )
     holder: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")] | None = Field(
-        None, description="What others see of you instead of your address."
+        None, description="The holder that others see instead of your address."
     )
 
 
@@ -126,10 +127,10 @@ class RenewAll(_Body):
     """Raise the life of several leases."""
 
     leases: Annotated[list[Part], Field(min_length=1, max_length=100)] = Field(
-        description="What acquire gave: name and token of each."
+        description="Name and token of each lease, as acquire returned them."
     )
     ttl: Annotated[float, Field(ge=0.05)] = Field(
-        30.0, description="Seconds from now; an expiry is never lowered."
+        30.0, description="New TTL in seconds from now; an expiry is never lowered."
     )
 
 
@@ -137,15 +138,15 @@ class ReleaseAll(_Body):
     """Give several leases back."""
 
     leases: Annotated[list[Part], Field(min_length=1, max_length=100)] = Field(
-        description="What acquire gave: name and token of each."
+        description="Name and token of each lease, as acquire returned them."
     )
 
 
 class Force(_Body):
-    """Take a name from whoever holds it."""
+    """Force-release a lock."""
 
     reason: Annotated[str, Field(min_length=1, max_length=400)] = Field(
-        description="Why, for the audit trail."
+        description="Reason, for the audit log."
     )
 
 
@@ -154,7 +155,7 @@ class OpenSession(_Body):
 
     ttl: Annotated[float, Field(ge=1)] = Field(
         30.0,
-        description="Seconds without a sign of life after which all that the session holds is free; default 30.",
+        description="TTL of the session in seconds: without a keep-alive, its leases expire; default 30.",
     )
 
 
@@ -172,7 +173,7 @@ class Calls(_Body):
 
 
 class Wait(_Body):
-    """Wait until a token is told something."""
+    """Wait until there is a message for a token."""
 
     token: Annotated[str, Field(max_length=415, pattern=r"^[A-Za-z0-9]{22,64}@[\x21-\x7e]{1,350}$")]
     timeout: Annotated[float, Field(ge=0, le=30)]
@@ -181,8 +182,8 @@ class Wait(_Body):
 _PARTS = (Part, Step)
 
 _HEADERS = {
-    "Idempotency-Key": "A text of yours: who sends it again, to any instance, gets the first answer. Kept 10 minutes.",
-    "Pawl-Session": "The session that the lease is to belong to.",
+    "Idempotency-Key": "Your text: a retry with it gets the first response, from any instance, for 10 minutes.",
+    "Pawl-Session": "The session of the lease.",
 }
 
 
@@ -205,7 +206,7 @@ _TYPES: dict[str, dict[str, Any]] = {
 }
 
 LEASE: dict[str, str] = {"kind": "text", "name": "text", "fence": "integer", "expires_in": "number"}
-"""What is told of a lease."""
+"""The members of a lease."""
 
 RECORD: dict[str, str] = {
     "name": "text", "held": "flag", "holder": "text", "foreign": "flag", "ttl_left": "number?", "fence": "integer?",
@@ -213,7 +214,7 @@ RECORD: dict[str, str] = {
     "since": "number?", "used": "integer?", "limit": "integer?", "owner": "text?", "holders": "list",
     "held_as": "text",
 }  # fmt: skip
-"""What is told of a name."""
+"""The members of a lock."""
 
 FORCED: dict[str, str] = {
     "name": "text", "released": "flag", "holder": "text", "fence": "integer?", "held_as": "text",
@@ -223,7 +224,7 @@ FORCED: dict[str, str] = {
 PROBLEM: dict[str, Any] = {
     "type": "object",
     "title": "Problem",
-    "description": "RFC 9457, with the stable code, the cause and the cure of the library's errors.",
+    "description": "RFC 9457, with the stable code, the cause and the fix of the library's errors.",
     "properties": {
         "type": {"type": "string"},
         "title": {"type": "string"},
@@ -231,26 +232,26 @@ PROBLEM: dict[str, Any] = {
         "code": {"type": "string"},
         "detail": {"type": "string"},
         "cause": {"type": "string"},
-        "cure": {"type": "string"},
+        "fix": {"type": "string"},
     },
     "required": ["type", "title", "status", "code", "detail"],
 }
 """What every answer is that is no success."""
 
 _STATUS = {
-    400: "The path or the body cannot be read, or a header is missing or makes no sense.",
-    401: "No token, or one that is not known or has expired.",
-    403: "The token may not do this in this namespace.",
-    404: "There is no such kind, or the session is over.",
+    400: "The path or the body is malformed, or a header is missing or invalid.",
+    401: "The token is missing, unknown or expired.",
+    403: "The token does not allow this in this namespace.",
+    404: "Unknown kind, or the session has ended.",
     408: "The request took too long to arrive.",
-    409: "The token holds nothing (any more), or the request is at odds with what is there.",
+    409: "The token does not hold the lock (any more), or the request conflicts with the current state.",
     413: "The body is too large.",
-    422: "What is asked for can never work.",
-    423: "Somebody else holds it, and the wait is over.",
-    429: "A limit of this client; `Retry-After` says when to ask again.",
-    501: "The service cannot do this.",
-    502: "The server behind refused.",
-    503: "The server behind cannot be asked, or this instance ends; `Retry-After` says when to ask again.",
+    422: "The request can never succeed.",
+    423: "Held by another client, and the wait has elapsed.",
+    429: "A limit of this client is reached; retry after `Retry-After`.",
+    501: "Not supported by the service.",
+    502: "The lock server refused the request.",
+    503: "The lock server is unreachable, or this instance is shutting down; retry after `Retry-After`.",
 }
 
 
@@ -328,14 +329,14 @@ def stream() -> dict[str, Any]:
     told = operation(None)
     content = {"text/event-stream": {"schema": {"type": "string"}}}
     told["responses"]["200"] = {
-        "description": "Events of the kind `snapshot`, one a second, until the client goes away.",
+        "description": "Events of type `snapshot`, one per second, until the client disconnects.",
         "content": content,
     }
     return told
 
 
 def whoami() -> dict[str, Any]:
-    """The operation that tells what a token may do: it is asked of no namespace."""
+    """The operation that returns the permissions of a token: it has no namespace."""
     told = operation(
         None,
         gives={

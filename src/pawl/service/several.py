@@ -1,7 +1,7 @@
 """Several names as one lock: all of them, or none.
 
-They are taken in one order by all clients, so that nobody waits in a circle. What was taken is renewed while the rest
-is waited for, and given back if the rest does not come.
+They are taken in one order by all clients, so that no cycle of waiters can form. What was taken is renewed while
+the rest is waited for, and given back if the rest does not come.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class _Several:
                     raise asyncio.CancelledError
         except NotHeld as error:
             self._give_back()
-            text = f"{error.name!r} was lost while the others were waited for; all were given back"
+            text = f"{error.name!r} was lost while waiting for the others; all were released"
             raise AcquireTimeout(text, name=error.name) from error
         except BaseException:
             self._give_back()
@@ -125,7 +125,7 @@ class _Several:
 @router.post(
     "/acquire",
     tags=["several names"],
-    summary="Take several names, or none",
+    summary="Acquire several locks, all or none",
     openapi_extra=schemas.operation(
         schemas.AcquireAll, headers=_BOTH, gives={"namespace": "text", "ttl": "number", "leases": "list"}
     ),
@@ -136,7 +136,7 @@ async def acquire_all(request: Request) -> Response:
     body = await asked.read(schemas.AcquireAll)
     names = sorted(body.names, key=lambda name: Told("lock", name).primitive(asked.space).key)
     if len(set(names)) < len(names):
-        raise Problem(422, "BAD_BODY", "names: a name comes twice; it would wait for itself")
+        raise Problem(422, "BAD_BODY", "names: a name is listed twice and would wait for itself")
     ttl_ms, wait = ttl_of(asked, body.ttl), min(body.wait, asked.who.limits.max_wait)
 
     async def take(attempt: Attempt) -> dict[str, Any]:
@@ -150,7 +150,7 @@ async def acquire_all(request: Request) -> Response:
 @router.post(
     "/renew",
     tags=["several names"],
-    summary="Raise the life of several leases",
+    summary="Renew several leases",
     openapi_extra=schemas.operation(schemas.RenewAll, headers=_BOTH, gives={"leases": "list"}),
 )
 async def renew_all(request: Request) -> Response:
@@ -181,7 +181,7 @@ async def renew_all(request: Request) -> Response:
 @router.post(
     "/release",
     tags=["several names"],
-    summary="Give several leases back",
+    summary="Release several leases",
     openapi_extra=schemas.operation(schemas.ReleaseAll, headers=_BOTH, gives={"released": "texts"}),
 )
 async def release_all(request: Request) -> Response:
@@ -208,5 +208,5 @@ async def release_all(request: Request) -> Response:
 
 def _tell_lost(lost: list[str], doing: str) -> None:
     if lost:
-        text = f"{doing}: the tokens of {', '.join(map(repr, lost))} hold nothing (any more)"
+        text = f"{doing}: the tokens of {', '.join(map(repr, lost))} are not held (any more)"
         raise NotHeld(text, name=lost[0], operation="extend" if doing == "renew" else doing)

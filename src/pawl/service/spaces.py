@@ -31,7 +31,16 @@ if TYPE_CHECKING:
     from pawl.service.access import Principal
     from pawl.service.taking import Offer, Taking
 
-__all__ = ["BEARS", "BEARS_WAITING", "Space", "Spaces", "is_kind", "kinds", "known_kinds", "options_for"]
+__all__ = [
+    "RETRY_FOR",
+    "RETRY_WAITING_FOR",
+    "Space",
+    "Spaces",
+    "is_kind",
+    "kinds",
+    "known_kinds",
+    "options_for",
+]
 
 log: logging.Logger = logging.getLogger("pawl.service")
 
@@ -40,9 +49,9 @@ _IDLE = 60.0
 """Seconds after which the connection of a namespace may be given to another: what does not wait never takes so long."""
 _MOST_PRIMITIVES = 4096
 _TICKET_TTL = 3.0
-BEARS = 1.5
-"""Seconds that a request bears a server that cannot be asked, before its client is told to ask again."""
-BEARS_WAITING = 10.0
+RETRY_FOR = 1.5
+"""Seconds that a request keeps retrying an unreachable server, before its client is asked to retry."""
+RETRY_WAITING_FOR = 10.0
 """The same of who waits in a queue: a failover fits in, and the place is kept."""
 
 
@@ -52,7 +61,7 @@ def options_for(ttl_ms: int, *, waits: bool = False) -> LockOptions:
     ttl = ttl_ms / 1000
     return LockOptions(
         ttl=ttl, renew=False, handover=0, ticket_ttl=min(_TICKET_TTL, ttl),
-        unavailable_after=BEARS_WAITING if waits else BEARS,
+        unavailable_after=RETRY_WAITING_FOR if waits else RETRY_FOR,
     )  # fmt: skip
 
 
@@ -122,7 +131,7 @@ class Space:
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
-            log.warning("what a request left behind could not be put in order: %s", task.exception())
+            log.warning("cleanup after a request failed: %s", task.exception())
 
     async def settle(self) -> None:
         """Wait for what goes on in the background, a second at most."""
@@ -178,21 +187,21 @@ class Space:
             kind = "rlock_owner"
         entry = known.get(kind)
         if entry is None:
-            raise ConfigurationError(f"no kind {kind!r:.40}; known: {known_kinds()}")
+            raise ConfigurationError(f"unknown kind {kind!r:.40}; known: {known_kinds()}")
         given: dict[str, Any] = {}
         for option, value in (("owner", owner), ("permits", permits)):
             takes = option in entry.kwargs
             if takes and value is None:
-                raise ConfigurationError(f"{option} is needed for a {kind.removesuffix('_owner')}")
+                raise ConfigurationError(f"{option} is required for a {kind.removesuffix('_owner')}")
             if value is not None and not takes:
-                raise ConfigurationError(f"{option} has no meaning for a {kind}")
+                raise ConfigurationError(f"{option} is not supported for a {kind}")
             if takes:
                 given[option] = value
         plan = cast("Plan", entry.make(self.client, escape(name), **given)._plan)
         if n == 1:
             return plan.primitive
         if not isinstance(plan.primitive, Permits) or permits is None or not 1 <= n <= permits:
-            raise ConfigurationError(f"n is {n}; give 1 to the number of permits, of a semaphore")
+            raise ConfigurationError(f"n must be 1 to the number of permits of a semaphore, got {n}")
         return plan.primitive.of(plan.primitive.kind, str(n))
 
 
@@ -225,12 +234,12 @@ class Spaces:
         space = self._spaces.get(namespace)
         if space is None:
             if not namespace:
-                raise ConfigurationError("the namespace is empty; the service uses no names as bare keys")
+                raise ConfigurationError("the namespace must not be empty for the service")
             self._make_room(who)
-            client = AsyncClient(self.target, namespace=namespace, unavailable_after=BEARS)
+            client = AsyncClient(self.target, namespace=namespace, unavailable_after=RETRY_FOR)
             if client._settings.redlock is not None:
                 raise NotSupported(
-                    "the service keeps its sessions on one server, Sentinel or Cluster, not on independent masters"
+                    "the service needs a single server, Sentinel or Cluster, not independent masters"
                 )
             space = self._spaces[namespace] = Space(namespace, client, self.history, who.id if who else "")
         space.used_at = now()
@@ -252,10 +261,10 @@ class Spaces:
         """Close what was not asked for the longest; whoever asks for it again has it made again."""
         mine = [one for one in self._spaces.values() if who is not None and one.opened_by == who.id]
         if who is not None and len(mine) >= who.limits.namespaces:
-            text = f"this client uses {len(mine)} namespaces on this instance; ask again in a minute"
+            text = f"this client already uses {len(mine)} namespaces on this instance: retry in a minute"
             self._close_one(mine, Problem(429, "NAMESPACE_SHARE", text, retry_after=int(_IDLE)))
         if len(self._spaces) >= _MOST_SPACES:
-            text = f"{_MOST_SPACES} namespaces are in use on this instance; ask again in a minute"
+            text = f"{_MOST_SPACES} namespaces are in use on this instance: retry in a minute"
             everyone = list(self._spaces.values())
             self._close_one(everyone, Problem(503, "NAMESPACE_LIMIT", text, retry_after=int(_IDLE)))
 

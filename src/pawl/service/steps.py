@@ -141,9 +141,7 @@ def check_step(asked: Asked, sha: str, words: Sequence[str]) -> Step:
     """
     known = _SCRIPTS.get(sha)
     if known is None:
-        raise Problem(
-            404, "NO_SUCH_STEP", "not served over HTTP, or by another version of pawl than this one"
-        )
+        raise Problem(404, "NO_SUCH_STEP", "not available over HTTP, or only in another version of pawl")
     width = len(known.keys) + len(known.args)
     times = len(words) // width if known.several else 1
     if not times or len(words) != width * times:
@@ -173,7 +171,7 @@ def _check_one(asked: Asked, known: _Known, keys: Sequence[str], args: dict[str,
     _check_args(asked, args, known)
     _check_keys(known, keys, args, base, stem)
     if args.get("run"):
-        raise _refuse("a run is for clients of the server itself")
+        raise _refuse("runs are only available to direct clients of the server")
     if args.get("channel", "-") not in ("", "-"):
         args["channel"] = asked.space.engine.runtime.channel() or "-"
     if "former" in args:
@@ -204,7 +202,7 @@ def _base_of(asked: Asked, known: _Known, key: str) -> tuple[str, str]:
         pattern = r"\{(.+)\}:" + WIRE_VERSION + f":({stem})"
     found = re.fullmatch(pattern, key, re.DOTALL)
     if found is None:
-        raise _refuse("the keys are not those of a name")
+        raise _refuse("the keys are not those of one lock")
     base = found[1]
     if found.re.groups > 1:
         stem = found[2]
@@ -213,7 +211,7 @@ def _base_of(asked: Asked, known: _Known, key: str) -> tuple[str, str]:
         prefix += _BALLOT
     rest = base.removeprefix(prefix)
     if rest == base or not _PLAIN.fullmatch(rest) or len(rest) > 600:
-        raise Problem(403, "FORBIDDEN", "the keys are not those of a name in this namespace")
+        raise Problem(403, "FORBIDDEN", "the keys are not those of a lock in this namespace")
     return base, stem
 
 
@@ -231,13 +229,13 @@ def _check_keys(known: _Known, keys: Sequence[str], args: dict[str, str], base: 
         else:
             expected = helper_key(base, what if what == "fence" else f"{WIRE_VERSION}:{what}")
         if key != expected:
-            raise _refuse(f"{name} is not that key of the name")
+            raise _refuse(f"{name} is not that key of the lock")
 
 
 def _check_args(asked: Asked, args: dict[str, str], known: _Known) -> None:
     for name, value in args.items():
         if not (_PART if name == "part" else _WORD).fullmatch(value):
-            raise _refuse(f"{name} has characters that no argument has")
+            raise _refuse(f"{name} has invalid characters")
         if name in _NUMBERS:
             number = _check_number(asked, name, value, known)
             if name in _QUEUES:
@@ -251,9 +249,9 @@ def _check_args(asked: Asked, args: dict[str, str], known: _Known) -> None:
     nobody = known.script.name == "observe" and args.get("token") == "-"
     for name in _TOKENS & args.keys():
         if not is_token(args[name]) and not (nobody or (name == "beside" and not args[name])):
-            raise _refuse(f"{name} is no token of an acquisition")
+            raise _refuse(f"{name} is not a token of an acquisition")
     if not _OWNER.fullmatch(args.get("owner", "owner=-@shared")):
-        raise _refuse("owner is none")
+        raise _refuse("owner is invalid")
 
 
 def _check_number(asked: Asked, name: str, value: str, known: _Known) -> int:
@@ -262,5 +260,5 @@ def _check_number(asked: Asked, name: str, value: str, known: _Known) -> int:
     limits = asked.who.limits
     most = _NUMBERS[name] or (_LATCH_TTL_MS if known.stem == "latch" else int(limits.max_ttl * 1000))
     if int(value) > most:
-        raise Problem(422, "TTL_LIMIT", f"{name} is {value}; this client may give {most} at most")
+        raise Problem(422, "TTL_LIMIT", f"{name} must be at most {most} for this client, got {value}")
     return int(value)

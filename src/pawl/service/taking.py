@@ -2,7 +2,7 @@
 
 A grant is worth nothing to a client of the service before it was counted among what the client holds, so the note goes
 out in the same write as the question. Where a release leaves a name to somebody who waits at the same instance, the
-waiter's confirmation goes out in the same write as the release: it need not be told first.
+waiter's confirmation goes out in the same write as the release: it needs no message first.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Taking:
 
     Args:
         space: The namespace.
-        told: What is asked for.
+        told: The request.
         token: The token to take it with.
         ttl_ms: The life of the lease without renewal.
         who: Who asks.
@@ -216,9 +216,9 @@ class Taking:
 
     def _timed_out(self, wait: float, began: float) -> AcquireTimeout:
         claim, name = self.claim, self.told.name
-        text = f"acquire {name!r}: it was not free within {wait:g} s"
+        text = f"acquire {name!r}: still held after {wait:g} s"
         if claim.holder:
-            text += f"; {claim.holder} holds it"
+            text += f" by {claim.holder}"
         waited = round(self.space.engine.runtime.now() - began, 3)
         return AcquireTimeout(text, name=name, holder=claim.holder, waited=waited, position=claim.rank)
 
@@ -271,7 +271,7 @@ class Taking:
         if counted[0] == b"S":
             raise session_over()
         most = self.who.limits.locks
-        text = f"this client holds {counted[2]} leases in {self.space.namespace!r}; its limit is {most}"
+        text = f"this client already holds {counted[2]} leases in {self.space.namespace!r}, and its limit is {most}"
         raise Problem(429, "LEASE_LIMIT", text, retry_after=1)
 
     async def _retract(self) -> None:

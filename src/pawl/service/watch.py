@@ -32,7 +32,7 @@ router: APIRouter = APIRouter(prefix="/v1/ns/{namespace}")
 
 _EVERY = 1.0
 _SELDOM = 20.0
-"""Seconds between two looks while nobody looks on: the chart of the last hour has no hole then."""
+"""Seconds between two snapshots while nobody watches: the chart of the last hour has no hole then."""
 _REMEMBERED_FOR = 3600.0
 _MINUTES = 61
 _MOST_HOLDS = 50
@@ -111,7 +111,7 @@ class Watch:
         """
         if len(self._listeners) >= _MOST_WATCHERS:
             raise Problem(
-                429, "WATCHER_LIMIT", f"{_MOST_WATCHERS} look at this namespace already", retry_after=5
+                429, "WATCHER_LIMIT", f"this namespace already has {_MOST_WATCHERS} watchers", retry_after=5
             )
         queue: asyncio.Queue[str | None] = asyncio.Queue(_BEHIND)
         self._listeners.add(queue)
@@ -138,7 +138,7 @@ class Watch:
                 try:
                     found = {f"{one.kind}\0{one.name}": shown(one) for one in await all_names(self.space)}
                 except PawlError as error:
-                    self._tell(_event("trouble", {"code": error.code, "detail": str(error)}))
+                    self._tell(_event("trouble", {"code": error.code, "detail": error.text}))
                 else:
                     if not first:
                         self.recent.extend(_changes(self._locks, found))
@@ -247,7 +247,7 @@ def _event(kind: str, data: object) -> str:
 @router.get(
     "/events",
     tags=["looks"],
-    summary="What happens, as server-sent events",
+    summary="Watch a namespace (server-sent events)",
     openapi_extra=schemas.stream(),
     response_class=_Events,
 )

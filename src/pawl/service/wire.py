@@ -46,14 +46,12 @@ def _refusal(status: int, code: str, text: str) -> bytes:
     return f"{head}{body}".encode()
 
 
-_SLOW = _refusal(
-    408, "SLOW_REQUEST", f"the request took more than {_REQUEST_TIMEOUT} s to arrive; send it in one go"
-)
+_SLOW = _refusal(408, "SLOW_REQUEST", f"the request took more than {_REQUEST_TIMEOUT} s to arrive")
 _LARGE_HEAD = _refusal(
     431, "HEAD_TOO_LARGE",
-    f"the request line and headers may have {_MOST_HEAD} bytes and {_MOST_HEADERS} headers at most",
+    f"at most {_MOST_HEAD} bytes of request line and headers, and {_MOST_HEADERS} headers",
 )  # fmt: skip
-_NO_HTTP = _refusal(400, "BAD_REQUEST", "this is no request of HTTP/1.1")
+_NO_HTTP = _refusal(400, "BAD_REQUEST", "not an HTTP/1.1 request")
 
 
 class _TooLargeError(Exception):
@@ -129,7 +127,7 @@ class _Connection(HttpToolsProtocol):
 
     _slow: asyncio.TimerHandle | None = None
     _framing: bytes = b""
-    """How the body of the present request is told from the next one, if there is a body."""
+    """How the body of the current request is delimited, if there is one."""
     _muted: bool = False
     _head: int = 0
     """Bytes of the request line and headers of the present request, and how many headers."""
@@ -329,4 +327,4 @@ class _Connection(HttpToolsProtocol):
 
 
 Connection: type[asyncio.Protocol] = _Connection
-"""What uvicorn makes for each connection. Its base class bears no types: it is shown as what it is to asyncio."""
+"""What uvicorn makes for each connection. Its base class has no type hints: it is shown as what it is to asyncio."""

@@ -1,4 +1,4 @@
-"""The colour of threads: thin shells; what happens is decided in ``pawl.core``."""
+"""The sync API: thin shells; the logic is in ``pawl.core``."""
 
 from pawl.sync.barrier import Barrier
 from pawl.sync.client import Client

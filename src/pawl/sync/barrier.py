@@ -30,8 +30,8 @@ class Barrier(Described):
         A wait that ends in another way takes its arrival back; the others go on waiting.
 
         Args:
-            timeout: Seconds to wait; None for ever, 0 passes only as the last one; default: the barrier's own
-                ``timeout``.
+            timeout: Seconds to wait; None waits indefinitely, 0 passes only as the last party; default: the
+                barrier's own ``timeout``.
 
         Returns:
             How many were still missing at the arrival: ``parties - 1`` for the first, 0 for the last. Each of those

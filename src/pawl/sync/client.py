@@ -114,12 +114,12 @@ class Client:
     def rlock(self, name: str, *, owner: str | None = None, **options: Unpack[LockKwargs]) -> Lock: ...
 
     def rlock(self, name: str, *, owner: str | None = None, **options: Unpack[LockKwargs]) -> Lock:
-        """A lock that its holder may take again: the name is free after as many releases as acquisitions.
+        """A lock that its holder may acquire again: it is free after as many releases as acquisitions.
 
         Args:
             name: 1 to 200 bytes of text.
-            owner: Who re-enters. None (default): the thread, counted here without the network. Text: whoever gives
-                the same owner, in any process, counted on the server.
+            owner: Who may re-enter. None (default): the thread, counted here without the network. Text: every caller
+                that passes the same owner, in any process, counted on the server.
             options: As for ``lock``.
 
         Raises:
@@ -137,13 +137,13 @@ class Client:
     def fair_lock(self, name: str, **options: Unpack[LockKwargs]) -> Lock: ...
 
     def fair_lock(self, name: str, **options: Unpack[LockKwargs]) -> Lock:
-        """A lock that is granted strictly in the order of arrival, over all clients.
+        """A lock that is granted in strict FIFO order across all clients.
 
-        The same name as a ``lock``, so the two keep each other out; it never passes locally from waiter to waiter.
+        A ``lock`` of the same name is the same lock, so the two exclude each other; a fair lock has no local hand-off.
 
         Args:
             name: As for ``lock``.
-            options: As for ``lock``, but no handover. ticket_ttl is what dead waiters cost the others, in all.
+            options: As for ``lock``, but no handover. ticket_ttl is how long dead waiters delay others in all.
 
         Raises:
             ConfigurationError: A name or option that can never work.
@@ -153,11 +153,11 @@ class Client:
         )
 
     def semaphore(self, name: str, *, permits: int, **options: Unpack[PermitKwargs]) -> Semaphore:
-        """So many permits, each held by whoever took it under a lease of its own.
+        """A limited number of permits; each holder has its own lease.
 
         Args:
-            name: As for ``lock``; a semaphore has nothing in common with a lock of the same name.
-            permits: How many there are, at least 1. All programs that use the name declare the same number.
+            name: As for ``lock``; a semaphore is independent of a lock with the same name.
+            permits: The number of permits, at least 1; the same in all programs that use the name.
             options: As for ``lock``, but no handover and no lock_delay.
 
         Raises:
@@ -167,16 +167,16 @@ class Client:
         return Semaphore(self, plan, ("semaphore", name, {"permits": permits, **options}, None))
 
     def latch(self, name: str, count: int, **options: Unpack[LatchKwargs]) -> Latch:
-        """A count that goes down to 0, and whoever waits for that.
+        """A count that goes down to 0, and clients that wait for that.
 
         Args:
             name: 1 to 200 bytes of text; ``{{`` stands for a brace.
-            count: From where it counts down, 1 to 1,000,000,000. The first to use the latch sets it; who gives
-                another count gets an error.
-            options: ttl: seconds after its last use in which the latch is forgotten, default one day; who waits keeps
-                it alive. timeout: seconds to wait, default the client's. ticket_ttl: seconds that a dead waiter is
-                remembered, default 3; a third of it is how late a lost message is made good. unavailable_after: seconds
-                to bear an unreachable server, default 10. max_waiters: default 10,000.
+            count: The initial count, 1 to 1,000,000,000. The first use of the latch sets it; another count is an
+                error.
+            options: ttl: seconds after its last use until the latch expires, default one day; waiters keep it alive.
+                timeout: seconds to wait, default the client's. ticket_ttl: seconds that a dead waiter is remembered,
+                default 3; a lost wake-up costs a third of it. unavailable_after: seconds to keep retrying an
+                unreachable server, default 10. max_waiters: default 10,000.
 
         Raises:
             ConfigurationError: A name, count or option that can never work.
@@ -186,14 +186,14 @@ class Client:
         )
 
     def barrier(self, name: str, parties: int, **options: Unpack[BarrierKwargs]) -> Barrier:
-        """Where several parties wait until all are there, again and again.
+        """Several parties wait until all have arrived; reusable.
 
         Args:
             name: As for ``latch``.
-            parties: How many pass at once, 1 to 1,000; the same for all who wait at the same time.
+            parties: How many pass together, 1 to 1,000; the same for all that wait at the same time.
             options: timeout: seconds to wait, default the client's. ticket_ttl: seconds that a party counts after it
-                died, default 3; a third of it is how late a lost message is made good. unavailable_after: seconds to
-                bear an unreachable server, default 10.
+                died, default 3; a lost wake-up costs a third of it. unavailable_after: seconds to keep retrying an
+                unreachable server, default 10.
 
         Raises:
             ConfigurationError: A name, number of parties or option that can never work.
@@ -202,13 +202,13 @@ class Client:
         return Barrier(self, plan, ("barrier", (name, parties), {**options}))
 
     def election(self, name: str, *, identity: str | None = None, **options: Unpack[LockKwargs]) -> Election:
-        """One of many candidates leads, and everybody can know who.
+        """One of several candidates leads, and every client can see which one.
 
         Args:
-            name: As for ``latch``. A lock of the same name is another thing.
-            identity: What a leader calls itself, as 1 to 200 bytes of text without white space; default
+            name: As for ``latch``. An election is independent of a lock with the same name.
+            identity: The name of this candidate, as 1 to 200 bytes of text without white space; default
                 ``host:pid/thread``.
-            options: As for ``lock``, but no handover. ttl is how long nobody leads after a leader died, at most.
+            options: As for ``lock``, but no handover. ttl is the longest time without a leader after a leader died.
 
         Raises:
             ConfigurationError: A name, identity or option that can never work.
@@ -219,13 +219,13 @@ class Client:
         )
 
     def rwlock(self, name: str, *, upgradable: bool = False, **options: Unpack[PermitKwargs]) -> RWLock:
-        """A lock that many may hold to read, or one to write: ``rwlock(name).read`` and ``rwlock(name).write``.
+        """A read-write lock, many readers or one writer: ``rwlock(name).read`` and ``rwlock(name).write``.
 
         Args:
-            name: As for ``lock``; an rwlock has nothing in common with a lock of the same name.
-            upgradable: Whether those who read through this object may go on to write without letting go. One at a
-                time may read so, beside any number of plain readers. Default False: whoever reads and then wants to
-                write gets ``DeadlockDetected``.
+            name: As for ``lock``; an rwlock is independent of a lock with the same name.
+            upgradable: Whether readers of this object may upgrade to writing without a release. One upgradable reader
+                at a time, beside any number of plain readers. Default False: acquiring the write lock while reading
+                raises ``DeadlockDetected``.
             options: As for ``lock``, but no handover and no lock_delay.
 
         Raises:
@@ -235,13 +235,13 @@ class Client:
         return RWLock(self, plans, ("rwlock", name, {"upgradable": upgradable, **options}, None))
 
     def multi_lock(self, members: Iterable[str | BaseLock | Key], **options: Unpack[LockKwargs]) -> MultiLock:
-        """Several locks as one: all are taken or none, always in one order, and losing one is losing all.
+        """Several locks as one: all are acquired or none, always in the same order; losing one loses all.
 
         Args:
             members: 1 to 1,000 names, locks of this client, or keys of other programs (``pawl.Key``), in any order;
                 each once.
-            options: As for ``lock``: timeout is for all together, on_lost is called once with the lease of the whole,
-                the rest is for those that are given by name.
+            options: As for ``lock``: timeout is for all together, on_lost is called once with the combined lease, and
+                the other options apply to the members that are given by name.
 
         Raises:
             ConfigurationError: No names, a name twice, a lock of another client, a multi-lock, or an option that can
@@ -252,18 +252,18 @@ class Client:
     def service(self) -> LockService:
         """The lock service in this process: names and identifiers instead of leases, for callers that keep no objects.
 
-        The same one at every call. Its holds are renewed until they are released or the client is closed.
+        Every call returns the same object. Its holds are renewed until they are released or the client is closed.
         """
         return LockService(self, self._book)
 
     def inspect(self, name: str, *, waiters: int = 100) -> LockInfo:
-        """Who holds a name and who waits for it. Changes nothing; a free name gives a record that says free.
+        """Return the holder and the queue of a lock. Changes nothing; a free lock returns a record that says free.
 
-        It is the lock of that name; ``held_as`` says whether the name is held as a semaphore, rwlock or election.
+        ``held_as`` says whether the name is held as a semaphore, rwlock or election.
 
         Args:
             name: The name.
-            waiters: How many waiters to list at most, from 0 to 100,000; default 100.
+            waiters: Maximum number of waiters to list, from 0 to 100,000; default 100.
 
         Raises:
             ConfigurationError: A name or number that can never work.
@@ -274,84 +274,84 @@ class Client:
         return run(admin.inspect(self._engine, plan.primitive, plan.options, waiters))
 
     def locks(self) -> list[LockInfo]:
-        """Every name of the namespace that a client has held for a second or more, in order of the names.
+        """Return all locks of the namespace that have been held for a second or more, sorted by name.
 
-        Read from what clients publish of themselves, so it costs no scan of the server; each name is then looked up.
-        A client that may not publish is not seen; neither are leases that were detached.
+        The list comes from the sessions that clients publish, so the server is not scanned; each lock is then read.
+        Clients without the permission to publish, and detached leases, are not listed.
 
         Raises:
             BackendError: The server could not be asked.
-            NotSupported: Independent masters keep no common record.
+            NotSupported: Independent masters (Redlock) keep no common record.
             ClientClosed: The client was closed.
         """
         return run(admin.locks(self._engine, self._settings.options))
 
     def force_release(self, name: str, *, reason: str) -> Forced:
-        """Take a lock from whoever holds it, and give it to the next waiter.
+        """End the lease of the holder of a lock, and grant the lock to the next waiter.
 
-        The fence rises, so what checks fences refuses the old holder from its next holder's first write. The old
-        holder is told with ``LossReason.TAKEN``: within a second if it has held for a second, else at its next
+        The fencing token increases, so guarded writes refuse the old holder once the next one has written. The old
+        holder sees the loss with ``LossReason.TAKEN``: within a second if it has held for a second, else at its next
         renewal. What it does until then is not undone.
 
-        Of a name that is held as a semaphore, an rwlock or an election nothing is taken; ``held_as`` says what it is.
+        A name that is held as a semaphore, an rwlock or an election is left alone; ``held_as`` says which it is.
 
         Args:
             name: The name of a ``lock``, ``rlock`` or ``fair_lock``.
-            reason: Why, in 1 to 500 characters; it stands in the audit trail with who did it and when.
+            reason: Why, in 1 to 500 characters; recorded in the audit log with who did it and when.
 
         Raises:
             ConfigurationError: A name or reason that can never work.
-            BackendError: The server could not be asked, or the audit trail not be written.
-            NotSupported: Independent masters keep no common record.
+            BackendError: The server could not be asked, or the audit log could not be written.
+            NotSupported: Independent masters (Redlock) keep no common record.
             ClientClosed: The client was closed.
         """
         plan = plan_of(self._settings, "lock", name, {})
         return run(admin.force_release(self._engine, plan.primitive, plan.options, reason))
 
     def audit(self, limit: int = 100) -> list[AuditEntry]:
-        """What operators did in this namespace, the newest first.
+        """Return the audit log of this namespace, newest first.
 
         Args:
-            limit: How many entries at most, from 1 to 1,000, which are all that is kept; default 100. An entry is
-                kept for 90 days after the last one was written.
+            limit: Maximum number of entries, from 1 to 1,000, which is all that is kept; default 100. The log is kept
+                for 90 days after its last entry.
 
         Raises:
             ConfigurationError: A limit that can never work.
             BackendError: The server could not be asked.
-            NotSupported: Independent masters keep no common record.
+            NotSupported: Independent masters (Redlock) keep no common record.
             ClientClosed: The client was closed.
         """
         return run(admin.audit(self._engine, self._settings.options, limit))
 
     def history(self, name: str, limit: int = 100) -> list[HistoryEntry]:
-        """The last grants of a name, as far as clients with ``history=`` had them; the newest first.
+        """Return the last grants of a lock, as recorded by clients with ``history=``; newest first.
 
-        What a client that was killed held is told as expired. An entry is written within half a second of a grant's
-        end; shorter ones that their client did not live to write are missing.
+        Leases of a killed client are listed as expired. An entry is written within half a second after a lease ends;
+        an entry that its client did not live to write is missing.
 
         Args:
             name: The name of a ``lock``, ``rlock`` or ``fair_lock``.
-            limit: How many entries at most, from 1 to 1,000; default 100.
+            limit: Maximum number of entries, from 1 to 1,000; default 100.
 
         Raises:
             ConfigurationError: A name or limit that can never work.
             BackendError: The server could not be asked.
-            NotSupported: Independent masters keep no common record.
+            NotSupported: Independent masters (Redlock) keep no common record.
             ClientClosed: The client was closed.
         """
         plan = plan_of(self._settings, "lock", name, {})
         return run(history(self._engine, plan.primitive, plan.options, limit))
 
     def adopt(self, ticket: str, **options: Unpack[LockKwargs]) -> Lease:
-        """Go on with a lease that ``Lease.detach`` gave away, here or in another process.
+        """Continue a lease that ``Lease.detach`` detached, here or in another process.
 
         Args:
-            ticket: What ``detach`` returned.
+            ticket: The text that ``detach`` returned.
             options: As for ``lock``; ttl is the ticket's unless given.
 
         Raises:
-            NotHeld: It ran out, was adopted already, or somebody else took the name.
-            ConfigurationError: It is no ticket, or of another namespace.
+            NotHeld: It expired, was already adopted, or another client has acquired the lock.
+            ConfigurationError: The ticket is invalid, or of another namespace.
         """
         content, plan = self._settings.plan_of_ticket(ticket, options)
         return cast("Lease", run(endings.adopt(self._engine, plan, content, Lease)))
@@ -378,9 +378,7 @@ class Client:
         return f"<Client namespace={self._settings.namespace!r}{' closed' if self._engine.closed else ''}>"
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError(
-            "a client cannot be pickled: it owns connections; connect in the other process, or pass a Lock"
-        )
+        raise TypeError("a client cannot be pickled: connect in the other process, or pass a Lock")
 
     def __del__(self) -> None:
         # Each lease keeps its client alive: there is none left to serve.
@@ -411,7 +409,7 @@ class Client:
     def _warn_of_loop(self) -> None:
         if not self._warned:
             self._warned = True
-            text = "a pawl client of threads blocks this event loop; use pawl.connect_async() in asyncio code"
+            text = "a sync pawl client blocks this event loop: use pawl.connect_async() in asyncio code"
             warn(text)
 
     def _after_fork(self) -> None:

@@ -62,7 +62,7 @@ class Leaders:
 
 
 class Election(Described):
-    """One of many candidates leads, and everybody can know who. Made by ``Client.election``.
+    """One of several candidates leads, and every client can see which one. Made by ``Client.election``.
 
     Shared by any number of threads; ``resign``, ``leading`` and ``leader_only`` are about the leadership that was last
     won through this object.
@@ -78,7 +78,7 @@ class Election(Described):
         """Stand for election, and wait until elected. Candidates are elected in the order in which they came.
 
         Args:
-            timeout: Seconds to wait; None for ever, 0 tries once; default: the election's own ``timeout``.
+            timeout: Seconds to wait; None waits indefinitely, 0 tries once; default: the election's own ``timeout``.
             stop: An event; once it is set, the wait ends with ``NotAcquired`` within 0.05 s.
 
         Returns:

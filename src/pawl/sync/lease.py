@@ -116,10 +116,10 @@ class WriteLease(Lease):
         return self._tenure.primitive.lowered() is not None
 
     def downgrade(self) -> None:
-        """Go on as a reader, in one step: no writer comes in between, and waiting readers are let in at once.
+        """Downgrade to a read lease atomically: no writer comes in between, and waiting readers are granted.
 
-        From the call on it is a reader's lease, whatever comes back: renewals go on to tell the server. Its fence
-        stays, and must not be used to write any more.
+        From the call on it is a read lease, whatever the answer: renewals repeat the downgrade if needed. The
+        fencing token stays, and must not be used to write any more.
 
         Raises:
             NotHeld: It is lost, released, a reader's already, or held more than once (leave the inner blocks first).

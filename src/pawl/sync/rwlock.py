@@ -40,8 +40,8 @@ class WriteLock(Lock):
         """Take the lock to write, waiting in its queue until it is alone.
 
         Args:
-            timeout: Seconds to wait; None for ever, 0 tries once; default: the lock's own ``timeout``.
-            ttl: The ttl of this lease in seconds; default: the lock's own.
+            timeout: Seconds to wait; None waits indefinitely, 0 tries once; default: the lock's own ``timeout``.
+            ttl: The TTL of this lease in seconds; default: the lock's own.
             stop: An event; once it is set, a wait in the queue ends with ``NotAcquired`` within 0.05 s.
             unknown: None. Words of other libraries, as ``blocking``, raise a ``TypeError`` that names pawl's.
 

@@ -49,8 +49,9 @@ class Semaphore(BaseLock):
 
         Args:
             n: How many permits, together under one lease; 1 (default) to ``permits``.
-            timeout: Seconds to wait; None for ever, 0 tries once; default: the semaphore's own ``timeout``.
-            ttl: The ttl of this lease in seconds; default: the semaphore's own.
+            timeout: Seconds to wait; None waits indefinitely, 0 tries once; default: the semaphore's own
+                ``timeout``.
+            ttl: The TTL of this lease in seconds; default: the semaphore's own.
             stop: An event; once it is set, a wait in the queue ends with ``NotAcquired`` within 0.05 s.
             unknown: None. Words of other libraries, as ``blocking``, raise a ``TypeError`` that names pawl's.
 

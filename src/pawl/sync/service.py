@@ -23,7 +23,7 @@ __all__ = ["LockService"]
 class LockService:
     """Locks by name and identifier, for callers that keep no lease object; made by ``Client.service``.
 
-    Whoever has the identifier may acquire again (counted), renew and release. All holds are renewed by the client's one
+    Anyone with the identifier may acquire again (counted), renew and release. The client renews all holds on one
     schedule until they are released, the client is closed, or ``max_hold`` ends them.
     """
 

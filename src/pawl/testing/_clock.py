@@ -1,4 +1,4 @@
-"""Time for clients in memory: the machine's, or one that stands still until somebody waits for it to pass."""
+"""Time for clients in memory: the machine's, or one that only moves while somebody waits for it."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ class _Action:
 
 
 class VirtualClock:
-    """A time that stands still, but while somebody waits in it: then it jumps to what comes next.
+    """A time that only moves while somebody waits in it: then it jumps to what comes next.
 
     A jump waits until all that is going on has settled: the threads that serve clients sleep again, and so do other
     threads that were seen here; these are given ``patience`` real seconds, as nobody knows what else they do.

@@ -125,7 +125,7 @@ class Rule:
         self.release()
 
     def claim(self, request: Request) -> bool:
-        """Count a request if it matches; tell whether the rule is to act on it. Called by the proxy."""
+        """Count a request if it matches; return whether the rule acts on it. Called by the proxy."""
         with self._changed:
             if self._removed or not matches(self._match, request):
                 return False
@@ -153,7 +153,7 @@ class Rule:
 
 
 def matches(match: Match, request: Request) -> bool:
-    """Tell whether a request is meant: by its command's name, a part of any argument, or a predicate."""
+    """Return whether a request matches: by its command's name, a part of any argument, or a predicate."""
     if match is None:
         return True
     if callable(match):

@@ -19,7 +19,7 @@ __all__ = ["Inversion", "LockOrder", "LockOrderWarning", "Taken", "lock_order"]
 
 
 class LockOrderWarning(UserWarning):
-    """Names are taken in an order here and in another there: two that meet wait for each other for ever."""
+    """Locks are acquired in one order here and in another there: two callers that meet deadlock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,17 +44,17 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class Inversion:
-    """A circle in the orders that were seen.
+    """A cycle in the orders that were seen.
 
     Attributes:
-        steps: Who took what while holding what; the last one closed the circle.
+        steps: Who took what while holding what; the last one closed the cycle.
     """
 
     steps: tuple[Taken, ...]
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The keys on the circle, the first again at its end."""
+        """The keys on the cycle, the first again at its end."""
         return (*(step.held for step in self.steps), self.steps[0].held)
 
     def __str__(self) -> str:
@@ -65,7 +65,7 @@ class LockOrder:
     """What was seen of the order in which threads and tasks take names.
 
     Attributes:
-        inversions: The circles, in the order in which they were seen; each pair of names is told once.
+        inversions: The cycles, in the order in which they were seen; each pair of names is listed once.
     """
 
     def __init__(self) -> None:
@@ -119,8 +119,8 @@ def lock_order() -> Generator[LockOrder, None, None]:
     """Watch in which order names are taken by the threads and tasks of this process, by all its clients.
 
     A test that takes ``a`` then ``b`` in one place and ``b`` then ``a`` in another passes every time in which the two
-    do not meet. This sees both orders, and warns with both places when the block ends. Circles of more names are
-    found alike. Taking names one after the other, without holding one, is no order. For tests: each grant costs some
+    do not meet. This sees both orders, and warns with both places when the block ends. Cycles of more names are
+    found as well. Taking names one after the other, without holding one, is no order. For tests: each grant costs some
     microseconds more, one inside another some tens.
 
     Yields:

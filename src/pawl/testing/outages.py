@@ -91,7 +91,7 @@ class Outage:
         return self.over
 
     def end(self) -> None:
-        """Mend it now; nothing happens if it is over. What went wrong when it ended by itself is raised here."""
+        """End the outage now; does nothing if it is over. An error of its own end is raised here."""
         if self._timer is not None:
             self._timer.cancel()
         self._finish()
@@ -124,19 +124,19 @@ class Holds(ABC):
     """The server, for ``pawl.connect``."""
 
     def lose(self, lease: BaseLease | BaseMultiLease | str, reason: LossReason = LossReason.TAKEN) -> None:
-        """Take a lease from its holder now: the holder is told, and then the name goes to whoever is next.
+        """Take a lease from its holder now: the loss is reported, and then the lock goes to the next waiter.
 
         It is what an expiry or an administrator does, without the waiting: ``lost`` is set, ``check()`` raises,
         the task inside ``async with`` is cancelled, ``release()`` raises ``NotHeld``, and others may lock the name.
 
         Args:
-            lease: A lease of this process, of any primitive and either colour; or a name, where the lease is deep in
+            lease: A lease of this process, of any primitive and either API; or a name, where the lease is deep in
                 the code under test. Of a lease of several names, the first is lost.
-            reason: What the holder is told; default that it was taken away.
+            reason: The reason that is reported; default that it was taken away.
 
         Raises:
             ValueError: It is not held, so there is nothing to lose; or the name not by this process.
-            TimeoutError: The event loop of the lease was blocked, and could not be told within 5 s.
+            TimeoutError: The event loop of the lease was blocked for more than 5 s.
         """
         one = lease_of(lease) if isinstance(lease, str) else members(lease)[0]
         if not one._mine():
@@ -146,7 +146,7 @@ class Holds(ABC):
         end = time.monotonic() + _TOLD_WITHIN
         while one._mine():
             if time.monotonic() > end:
-                raise TimeoutError(f"the client of {one!r} was not told within {_TOLD_WITHIN:g} s")
+                raise TimeoutError(f"the client of {one!r} did not report the loss within {_TOLD_WITHIN:g} s")
             time.sleep(0.001)
         if not tenure.degraded:
             # Its client leaves too, in the background: twice does no harm, and the next line of a test may lock.

@@ -115,7 +115,7 @@ def _opened(what: str) -> Any:
 
 @pytest.fixture
 def pawl_faults(pawl_server: Server) -> Iterator[Faults]:
-    """Breaks what the code under test relies on: see ``pawl.testing.Faults``. All is mended when the test ends."""
+    """Breaks what the code under test relies on: see ``pawl.testing.Faults``. All outages end with the test."""
     from pawl.testing.outages import Faults
 
     faults = Faults(pawl_server)

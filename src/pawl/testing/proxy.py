@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class Proxy:
-    """Stands between clients and a server, on a port of 127.0.0.1, and injects faults when told to.
+    """Stands between clients and a server, on a port of 127.0.0.1, and injects faults on request.
 
     It works in a thread of its own. Every method may be called from any thread and has taken effect when it
     returns. Rules act on requests that arrive after they were added; of several that match, the first acts,
@@ -201,7 +201,7 @@ class Proxy:
         return self._add(Action.HOLD_REPLY, match, nth, times, seconds)
 
     def cut_push(self, match: Match = None, *, nth: int = 1, times: int | None = None) -> Rule:
-        """Lose push messages (subscriptions, invalidations); all from now on unless told otherwise.
+        """Lose push messages (subscriptions, invalidations); all from now on by default.
 
         `match` is about the message: its kind (`message`), its channel, its text.
         """

@@ -46,16 +46,16 @@ class Credentials:
         for what, value in given.items():
             if value is not None and not isinstance(value, str):
                 # Never the value itself.
-                raise ConfigurationError(f"{what} must be a str, not {type(value).__name__}")
+                raise ConfigurationError(f"{what} must be a str, got {type(value).__name__}")
         if self.provider is None:
             return
         provider: object = self.provider
         if inspect.isclass(provider) or not callable(getattr(provider, "get_credentials", None)):
             raise ConfigurationError(
-                "credential_provider must be an object with get_credentials(), as redis.CredentialProvider has it"
+                "credential_provider must have a method get_credentials(), like redis.CredentialProvider"
             )
         if self.username is not None or self.password is not None:
-            raise ConfigurationError("give a credential_provider, or username and password; not both")
+            raise ConfigurationError("pass credential_provider, or username and password, not both")
 
     def __bool__(self) -> bool:
         return (self.username, self.password, self.provider) != (None, None, None)
@@ -71,9 +71,7 @@ class Credentials:
         if not self:
             return target
         if isinstance(target, Service):
-            raise ConfigurationError(
-                "a pawl service is entered with the token of its URL, not with credentials"
-            )
+            raise ConfigurationError("a pawl service takes the token in its URL, not credentials")
         if isinstance(target, Sentinels):
             return replace(target, master=self._put(target.master))
         if isinstance(target, (ClusterNodes, Masters)):
@@ -91,6 +89,6 @@ class Credentials:
             clash = set(added) & set(had)
         if clash:
             raise ConfigurationError(
-                f"{' and '.join(sorted(clash))} given twice, in the URL and as arguments: use one place"
+                f"{' and '.join(sorted(clash))} given both in the URL and as arguments: use one of them"
             )
         return replace(endpoint, settings={**had, **added})

@@ -21,8 +21,8 @@ def place_of(url: str, credentials: Credentials) -> Place:
     place = PLACES.get(url)
     if place is None:
         raise ConfigurationError(
-            f"{url!r:.60} is no server in this process: pawl.testing.Memory makes one, for tests, and gives its url"
+            f"{url!r:.60} is not a server in this process: create one with pawl.testing.Memory and use its url"
         )
     if credentials:
-        raise ConfigurationError("a server in memory asks for no credentials")
+        raise ConfigurationError("a server in memory takes no credentials: remove them")
     return place

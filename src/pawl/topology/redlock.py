@@ -29,9 +29,7 @@ def split_url(url: str) -> list[str]:
     login, at, hosts = hosts.rpartition("@")
     named = [host.strip() for host in hosts.split(",") if host.strip()]
     if not named:
-        raise ConfigurationError(
-            f"{scheme}:// names no node: write redlock://host1:6379,host2:6379,host3:6379"
-        )
+        raise ConfigurationError(f"{scheme}:// has no host: write redlock://host1:6379,host2:6379,host3:6379")
     return [f"{inner}://{login}{at}{host}{slash}{path}" for host in named]
 
 
@@ -53,12 +51,14 @@ def masters(nodes: Sequence[Endpoint]) -> Masters:
 def why_poor(count: int) -> str | None:
     """What is to be warned of in a quorum of ``count`` masters; None: nothing."""
     if count == 1:
-        return "one master is no quorum: give its URL instead of a list, which is faster and queues in order"
+        return (
+            "one master is not a quorum: pass its URL instead of a list, which is faster and has a FIFO queue"
+        )
     if count == 2:
-        return "a quorum of two masters needs both: it fails when either does; use three"
+        return "two masters tolerate no failure, since both are needed for a majority: use three"
     if count % 2 == 0:
         return (
-            f"{count} masters survive no more failures than {count - 1}, and votes can split half and half; "
+            f"{count} masters tolerate no more failures than {count - 1}, and votes can split evenly: "
             f"use {count - 1} or {count + 1}"
         )
     return None
@@ -66,16 +66,14 @@ def why_poor(count: int) -> str | None:
 
 def _check(endpoints: Sequence[Endpoint]) -> None:
     if not endpoints:
-        raise ConfigurationError("the list of masters is empty: Redlock wants three or five independent ones")
+        raise ConfigurationError("the list of masters is empty: pass three or five independent ones")
     if {"redis", "rediss"} <= {endpoint.scheme for endpoint in endpoints}:
         raise ConfigurationError(
-            "some of the masters are reached with TLS and some without: a token that goes to one of them in the open "
-            "is a secret no more; give all of them redis://, or all of them rediss://"
+            "some masters use TLS and some do not, which would send tokens unencrypted: "
+            "use rediss:// for all masters, or redis:// for all"
         )
     seen: set[str] = set()
     for endpoint in endpoints:
         if endpoint.shown in seen:
-            raise ConfigurationError(
-                f"{endpoint.shown} is named twice: a quorum counts servers, not connections to them"
-            )
+            raise ConfigurationError(f"{endpoint.shown} is listed twice: list each server once")
         seen.add(endpoint.shown)

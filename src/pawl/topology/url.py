@@ -21,7 +21,7 @@ _SENTINEL_OPTIONS = frozenset({"sentinel_username", "sentinel_password"})
 _CERT_REQS = ("required", "optional", "none")
 _SENTINEL_PORT = 26379
 _PORT = 6379
-_WELL_KNOWN = "redis://, rediss://, unix://, redis+sentinel://, redis+cluster:// or embedded://"
+_WELL_KNOWN = "redis://, rediss://, unix://, redis+sentinel://, redis+cluster://, redlock://, embedded:// or http+pawl://"
 
 
 def parse_target(url: str) -> Endpoint | Sentinels | ClusterNodes | Masters | Service:
@@ -64,21 +64,21 @@ def parse_url(url: str) -> Endpoint:
     """
     found = parse_target(url)
     if not isinstance(found, Endpoint):
-        raise ConfigurationError(f"{found.shown} is not one server: use redis://, rediss:// or unix://")
+        raise ConfigurationError(f"{found.shown} is not a single server: use redis://, rediss:// or unix://")
     return found
 
 
 def _split(url: str) -> SplitResult:
     if not url.strip():
         raise ConfigurationError(
-            "the URL is empty: give one such as redis://localhost:6379/0, or none for the embedded server"
+            "the URL is empty: pass one such as redis://localhost:6379/0, or omit it for the embedded server"
         )
     try:
         parts = urlsplit(url.strip())
     except ValueError:
         # The error's own text quotes the part with the password.
         raise ConfigurationError(
-            "the URL cannot be read: its host is not well formed (percent-code the special characters of a password)"
+            "the URL has an invalid host: percent-encode special characters in the password"
         ) from None
     known = (
         *_SERVICE,
@@ -102,7 +102,7 @@ def _service(parts: SplitResult) -> Service:
     try:
         port = parts.port or _SERVICE_PORT
     except ValueError:
-        raise ConfigurationError("the port of the URL is not a number from 1 to 65535") from None
+        raise ConfigurationError("the port of the URL must be a number from 1 to 65535") from None
     login, at, _ = parts.netloc.rpartition("@")
     if not at or not login or ":" in login:
         raise ConfigurationError(
@@ -110,11 +110,9 @@ def _service(parts: SplitResult) -> Service:
         )
     token = unquote(login)
     if not token.isascii() or not token.isprintable() or " " in token:
-        raise ConfigurationError("the token of the URL has characters that no token has")
+        raise ConfigurationError("the token in the URL has invalid characters")
     if not parts.hostname or parts.path not in ("", "/") or parts.fragment:
-        raise ConfigurationError(
-            f"write {parts.scheme}://token@host:port; the namespace is given to connect()"
-        )
+        raise ConfigurationError(f"write {parts.scheme}://token@host:port; pass the namespace to connect()")
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     if unknown := sorted(set(options) - {"ca", "certificate", "key"}):
         raise ConfigurationError(
@@ -154,7 +152,7 @@ def _sentinels(parts: SplitResult, scheme: str) -> Sentinels:
         _db(service)
     if not service:
         raise ConfigurationError(
-            f"the URL of {parts.scheme}:// names no service: give what the Sentinels call the master, as in "
+            f"the URL of {parts.scheme}:// has no service name: add the Sentinels' name of the master, as in "
             f"{parts.scheme}://host1,host2,host3/mymaster"
         )
     if db:
@@ -180,7 +178,7 @@ def _cluster(parts: SplitResult, scheme: str) -> ClusterNodes:
     addresses = _addresses(parts, _PORT)
     path = parts.path.strip("/")
     if settings.get("db", 0) or (path and _db(path)):
-        raise ConfigurationError("a cluster has only db 0: leave the db out of the URL")
+        raise ConfigurationError("a cluster has only db 0: remove the db from the URL")
     settings.pop("db", None)
     model = Endpoint(scheme, "", settings, "cluster", fixed=False)
     listed = ",".join(_host_port(host, port) for host, port in addresses)
@@ -203,7 +201,9 @@ def _addresses(parts: SplitResult, default_port: int) -> list[tuple[str, int]]:
         one = urlsplit(f"//{text.strip()}")
         address = unquote(one.hostname or ""), _port(one) or default_port
         if not address[0]:
-            raise ConfigurationError(f"the URL of {parts.scheme}:// has an address without a host")
+            raise ConfigurationError(
+                f"the URL of {parts.scheme}:// has an address without a host: write host1:port,host2:port"
+            )
         if address in found:
             raise ConfigurationError(f"the URL of {parts.scheme}:// names {_host_port(*address)} twice")
         found.append(address)
@@ -221,16 +221,16 @@ def _port(parts: SplitResult) -> int | None:
     try:
         port = parts.port
     except ValueError:
-        raise ConfigurationError("the URL's port is not a number from 1 to 65535") from None
+        raise ConfigurationError("the port of the URL must be a number from 1 to 65535") from None
     if port == 0:
-        raise ConfigurationError("the URL's port is 0; give 1 to 65535")
+        raise ConfigurationError("the port of the URL must be 1 to 65535, got 0")
     return port
 
 
 def _network(parts: SplitResult, settings: dict[str, Any]) -> str:
     if "," in parts.netloc.rpartition("@")[2]:
         raise ConfigurationError(
-            f"the URL of {parts.scheme}:// names several hosts: use redis+sentinel:// or redis+cluster:// for these"
+            f"the URL of {parts.scheme}:// has several hosts: use redis+sentinel://, redis+cluster:// or redlock://"
         )
     port = _port(parts)
     host = unquote(parts.hostname or "localhost")
@@ -253,11 +253,11 @@ def _unix(parts: SplitResult, settings: dict[str, Any]) -> str:
 def _db(text: str) -> int:
     if "@" in text:
         raise ConfigurationError(
-            "the URL has an '@' after its host: percent-code '/', '?', '#' and '@' in the password (%2F %3F %23 %40)"
+            "the URL has an '@' after its host: percent-encode '/', '?', '#' and '@' in the password (%2F %3F %23 %40)"
         )
     if not text.isascii() or not text.isdigit():
         raise ConfigurationError(
-            f"the URL's db is {text[:40]!r}; give a number, as in redis://localhost:6379/0"
+            f"the db of the URL must be a number, as in redis://localhost:6379/0, got {text[:40]!r}"
         )
     return int(text)
 
@@ -265,7 +265,7 @@ def _db(text: str) -> int:
 def _options(parts: SplitResult, more: frozenset[str]) -> dict[str, Any]:
     settings: dict[str, Any] = {}
     if parts.fragment:
-        raise ConfigurationError("the URL has a '#': percent-code it as %23 if it belongs to the password")
+        raise ConfigurationError("the URL has a '#': percent-encode it as %23 if it belongs to the password")
     allowed = _KNOWN | more
     if parts.scheme.startswith("rediss"):
         allowed |= _TLS_OPTIONS
@@ -286,9 +286,9 @@ def _option(key: str, value: str) -> Any:
     if key == "db":
         return _db(value)
     if key == "ssl_cert_reqs" and value not in _CERT_REQS:
-        raise ConfigurationError(f"ssl_cert_reqs is {value[:40]!r}; give one of {', '.join(_CERT_REQS)}")
+        raise ConfigurationError(f"ssl_cert_reqs must be one of {', '.join(_CERT_REQS)}, got {value[:40]!r}")
     if key == "ssl_check_hostname":
         if value.lower() not in ("true", "false", "1", "0"):
-            raise ConfigurationError(f"ssl_check_hostname is {value[:40]!r}; give true or false")
+            raise ConfigurationError(f"ssl_check_hostname must be true or false, got {value[:40]!r}")
         return value.lower() in ("true", "1")
     return value

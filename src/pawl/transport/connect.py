@@ -74,7 +74,7 @@ def endpoint_of(client: object) -> Endpoint:
         raise NotSupported("a cluster client is not one server")
     if names & {"Pipeline", "PubSub", "Monitor"}:
         raise ConfigurationError(
-            f"a {type(client).__name__} is not a client: pass the Redis object it was made from"
+            f"a {type(client).__name__} is not a client: pass the Redis object that created it"
         )
     pool = getattr(client, "connection_pool", None)
     found = getattr(pool, "connection_kwargs", None)
@@ -135,7 +135,7 @@ def _fit(cls: Any, settings: dict[str, Any], shown: str) -> dict[str, Any]:
         if settings[key]:
             # Dropping a check that the user asked for would weaken the connection.
             raise Fault(
-                FaultKind.UNSUPPORTED, f"{shown}: {key} is not known to this kind of client", final=True
+                FaultKind.UNSUPPORTED, f"{shown}: {key} is not supported by this kind of client", final=True
             )
         del settings[key]
     return settings
@@ -267,7 +267,7 @@ _WORDS: tuple[tuple[type[Exception], str], ...] = (
 def _words_of(error: BaseException) -> str:
     """The server's own words, as far as redis-py leaves them."""
     if isinstance(error, _NOT_READ):
-        return "its answers are not those of a Redis server"
+        return "it does not answer like a Redis server"
     word = next((f"{word} " for cls, word in _WORDS if isinstance(error, cls)), "")
     return word + (str(error) or type(error).__name__)
 
@@ -307,11 +307,11 @@ def fault_of(error: BaseException, shown: str) -> Fault:  # noqa: PLR0911 - one 
 def _tls_hint(error: BaseException, text: str) -> str:
     """What a handshake failed at."""
     if _has_cause(error, ssl.SSLCertVerificationError) or "CERTIFICATE_VERIFY_FAILED" in text:
-        return "TLS failed: the server's certificate is not accepted"
+        return "TLS failed: the certificate of the server is not trusted"
     if "certificate required" in text.lower().replace("_", " "):
-        return "TLS failed: the server wants a certificate of this client (ssl_certfile, ssl_keyfile)"
+        return "TLS failed: the server requires a client certificate (ssl_certfile, ssl_keyfile)"
     # A server that wants one may close before its alert is read.
-    return "TLS failed (is the port plain, or does it want a certificate of this client?)"
+    return "TLS failed (the port may be plain, or may require a client certificate)"
 
 
 def _was_cut_off(text: str) -> bool:

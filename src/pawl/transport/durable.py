@@ -101,7 +101,7 @@ def _count(role: Any) -> int:
         # A user who may not ask: WAIT will tell.
         return _UNKNOWN
     if role[0] != b"master":
-        raise Fault(FaultKind.READ_ONLY, "the server is a replica by now")
+        raise Fault(FaultKind.READ_ONLY, "the server has become a replica")
     return len(role[2])
 
 

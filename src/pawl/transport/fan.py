@@ -197,7 +197,7 @@ class Fan(ABC):
             self._pull(link)
             if self._links[index] is link and not (link.pending and link.silent_since(now)):
                 return link
-            self._drop(link, "no answer within its time")
+            self._drop(link, "no answer in time")
         made = self._link_of(index)
         if isinstance(made, Fault):
             return made
@@ -271,7 +271,9 @@ class ThreadFan(Fan):
     def vote(self, call: Call, ballot: Ballot, timeout: float) -> Reply:
         """See ``QuorumLine``."""
         if not self.lock.acquire(False) and not self.lock.acquire(timeout=READING):
-            raise Fault(FaultKind.UNREACHABLE, "the connections are in use by what a signal interrupted")
+            raise Fault(
+                FaultKind.UNREACHABLE, "the connections are in use by a call that a signal interrupted"
+            )
         try:
             question = Question(ballot, self._count, self._now(), timeout)
             self.pose(call, question)
@@ -330,7 +332,7 @@ class ThreadFan(Fan):
                 if link is not None and not link.dead and link.pending:
                     self._pull(link)
                     if self._links[link.index] is link and link.pending and link.silent_since(now):
-                        self._drop(link, "no answer within its time")
+                        self._drop(link, "no answer in time")
             return self.owed
         finally:
             self.lock.release()

@@ -23,7 +23,7 @@ def target_of(client: object) -> Endpoint | Sentinels | ClusterNodes:
     for cls in (*type(client).__mro__, getattr(pool, "connection_class", object)):
         if cls.__module__.partition(".")[0] == "fakeredis":
             raise ConfigurationError(
-                "a fakeredis client has no server that pawl's scripts and messages work on: use pawl_memory, the "
+                "fakeredis does not support pawl's scripts and messages: use pawl_memory, the "
                 "fixture for pytest, or pawl.testing.Memory, which run pawl's own scripts without a server"
             )
     names = {cls.__name__ for cls in type(client).__mro__}
@@ -44,7 +44,7 @@ def _cluster(client: Any) -> ClusterNodes:
         raise ConfigurationError(f"a {type(client).__name__} without its nodes: pass one that was made")
     if getattr(manager, "address_remap", None) is not None:
         raise NotSupported(
-            "a cluster client with address_remap: give redis+cluster:// with addresses that pawl can reach"
+            "a cluster client with address_remap is not supported: use redis+cluster:// with reachable addresses"
         )
     found: Mapping[str, Any] = manager.connection_kwargs
     secure = bool(found.get("ssl")) or _is_tls(found.get("connection_class"))

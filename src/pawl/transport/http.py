@@ -72,9 +72,9 @@ def _length(head: bytes) -> tuple[int, int]:
         told = next(line for line in lines[1:] if line.lower().startswith(b"content-length:"))
         length = int(told.partition(b":")[2])
     except (IndexError, ValueError, StopIteration):
-        raise Fault(FaultKind.NOT_REDIS, "what answers there is not pawl serve") from None
+        raise Fault(FaultKind.NOT_REDIS, "the answer does not come from pawl serve") from None
     if length > _MOST:
-        raise Fault(FaultKind.NOT_REDIS, "the answer is larger than any of pawl serve")
+        raise Fault(FaultKind.NOT_REDIS, "the answer is too large to come from pawl serve")
     return status, length
 
 
@@ -128,7 +128,7 @@ class Wire:
             while (end := data.find(b"\r\n\r\n")) < 0:
                 data += _more(sock, len(data))
                 if len(data) > _MOST:
-                    raise Fault(FaultKind.NOT_REDIS, "what answers there is not pawl serve")
+                    raise Fault(FaultKind.NOT_REDIS, "the answer does not come from pawl serve")
             status, length = _length(data[:end])
             body = bytearray(data[end + 4 :])
             while len(body) < length:

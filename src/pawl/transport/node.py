@@ -42,7 +42,7 @@ _NATIVES = (
     (b"*3\r\n$7\r\nDELIFEQ\r\n", b""),
     (b"*4\r\n$5\r\nDELEX\r\n", b"$4\r\nIFEQ\r\n"),
 )
-"""How servers that can delete a key if it has a value want to be told: before the key, and before the value."""
+"""How servers with a conditional delete expect it: what comes before the key, and before the value."""
 
 
 _UNKNOWN = Life("", -inf)
@@ -191,7 +191,7 @@ class NodeLink(Link):
             sent = 0
         self.unsent = data[sent:] if sent < len(data) else b""
         if len(self.unsent) > _MOST_UNSENT:
-            raise OSError("it takes no more requests")
+            raise OSError("the node accepts no more requests")
 
     # Receiving --------------------------------------------------------------------------------------------------
 
@@ -264,7 +264,7 @@ class NodeLink(Link):
         elif text.startswith("NOSCRIPT"):
             # For the next vote; this one is not given.
             self._teach(call, question)
-            question.take(self.index, Fault(FaultKind.NOT_READY, "it had forgotten the script"))
+            question.take(self.index, Fault(FaultKind.NOT_READY, "the script was not loaded"))
         else:
             fault = classify(text)
             # With others under way it is not quite sure whose it is: so the vote is taken back.

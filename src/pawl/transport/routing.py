@@ -126,7 +126,7 @@ class Router(ABC):
                 faults.append(Fault(FaultKind.NOT_REDIS, f"{endpoint.shown}: {error}", final=True))
                 continue
             if not ranges:
-                faults.append(Fault(FaultKind.NOT_READY, f"{endpoint.shown} knows no slots yet"))
+                faults.append(Fault(FaultKind.NOT_READY, f"{endpoint.shown} has no slots yet"))
                 continue
             if self.slots.load(ranges, self._now()):
                 log.info("%s: the masters changed", self._target.shown)
@@ -134,7 +134,7 @@ class Router(ABC):
             return
         if not self.slots.known:
             raise self._refusal(faults)
-        log.warning("%s: no node tells who serves what; going on as before", self._target.shown)
+        log.warning("%s: no node returned the slot map; keeping the last one", self._target.shown)
 
     def _refusal(self, faults: list[Fault]) -> Fault:
         told = "; ".join(fault.text for fault in faults)
@@ -144,7 +144,7 @@ class Router(ABC):
         final = all(fault.final for fault in faults)
         # All of one mind, say that this user may not ask: no other try helps, and the cause is told as what it is.
         kind = faults[0].kind if len({fault.kind for fault in faults}) == 1 else FaultKind.UNREACHABLE
-        return Fault(kind, f"{self._target.shown}: no node tells of the cluster: {told}", final=final)
+        return Fault(kind, f"{self._target.shown}: no node returned the slot map: {told}", final=final)
 
     def streams(self, calls: Sequence[Call]) -> list[list[int]]:
         """Which of the calls go to the same node."""
@@ -179,7 +179,7 @@ class Router(ABC):
                     self.doubt(address, fault)
                     raise
                 address, sent = self._follow(call, address, fault)
-        raise Fault(FaultKind.NOT_READY, f"slot {slot} moves too fast: {_MOST_HOPS} redirections")
+        raise Fault(FaultKind.NOT_READY, f"slot {slot} moved {_MOST_HOPS} times during one request")
 
     def _follow(self, call: Call, asked: Address, fault: Fault) -> tuple[Address, Call]:
         try:

@@ -75,7 +75,7 @@ def translated() -> Generator[None]:
         both = next((twin for kind, twin in _BOTH if type(error) is kind), None)  # a kind of these says more
         if both is None:
             raise
-        twin = both(str(error))
+        twin = both(error.text)
         twin.__dict__.update(error.__dict__)
         raise twin from error
 

@@ -2,7 +2,7 @@
 -- keys: barrier, waiting, passed, tickets, dead
 -- args: token, tomb_ms (0: no tombstone), rid
 -- returns: {'P', rid, index, round} | {'W', rid} | {'A', rid}
--- invariant: who passed is told so, and nobody that passed is taken away; a tombstone keeps a late copy of the
+-- invariant: a caller that passed gets that answer, and is not removed; a tombstone keeps a late copy of the
 --   arrival from being counted.
 local token, tomb_ms = ARGV[1], tonumber(ARGV[2])
 --@include _gate

@@ -1,4 +1,4 @@
--- An election: the mutex, and who wants to hear of each change of the leader. Its type is looked at before anything
+-- An election: the mutex, and who wants to hear of each change of the leader. Its type is checked before anything
 -- is written.
 local OBSERVERS = KEYS[#KEYS - 1]
 call('ZCARD', OBSERVERS)

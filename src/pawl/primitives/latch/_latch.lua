@@ -1,5 +1,5 @@
 -- The latch: {there, count, left, round, opened, born, expiry_ms}. `round` rises with every reset, `opened` is the
--- last round whose count reached 0. Whoever began to wait in round r is let go once `opened` is r or more.
+-- last round whose count reached 0. A waiter that began in round r is released once `opened` is r or more.
 local LATCH, WAITERS, SEEN = KEYS[1], KEYS[2], KEYS[3]
 
 -- Reads all three keys, so that one of a wrong type stops the script before its first write. PTTL comes before TIME.

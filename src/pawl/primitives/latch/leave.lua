@@ -2,7 +2,7 @@
 -- keys: latch, waiters
 -- args: token, round, channel (that it was noted with), rid
 -- returns: {'O', rid} | {'A', rid}
--- invariant: the caller is noted no more, and a round that was opened meanwhile is told.
+-- invariant: the caller is noted no more, and a round that was opened meanwhile is reported.
 local token, round, channel = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 local LATCH, WAITERS = KEYS[1], KEYS[2]
 local opened, born = unpack(call('HMGET', LATCH, 'opened', 'born'))

@@ -1,4 +1,4 @@
--- Begins a new round: the count is full again. Whoever waits goes on waiting.
+-- Begins a new round: the count is full again. Waiters keep waiting.
 -- keys: latch, waiters, seen
 -- args: token, count, ttl_ms, remember_ms, rid
 -- returns: {'R', rid, left}

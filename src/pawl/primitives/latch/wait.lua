@@ -4,7 +4,7 @@
 --   was noted with before, or ''), max_waiters, rid
 -- returns: {'O', rid, round} | {'N', rid, left, round} | {'W', rid, left, round, expiry_ms} | {'L', rid}
 --   | {'F', rid, waiters} | {'C', rid, count}
--- invariant: a waiter of round r is told 'O' exactly when round r or a later one was opened, however late it asks; a
+-- invariant: a waiter of round r gets 'O' exactly when round r or a later one was opened, however late it asks; a
 --   latch that the server lost since is never taken for the one that was waited for.
 local token, round, count = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local ttl_ms, ticket_ttl_ms, channel, former = tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6], ARGV[7]

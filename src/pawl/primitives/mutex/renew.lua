@@ -1,4 +1,4 @@
--- Renews a lease, waiting or holding: also the confirmation of a grant that came by message.
+-- Renews a lease, waiting or holding: also the confirmation of a grant that arrived as a message.
 -- keys: name, fence, queue, tickets, holds
 -- args: token, ttl_ms, ticket_ttl_ms, channel ('' keeps the present one), fence_ttl_ms,
 --   rid

@@ -130,7 +130,7 @@ class Permits:
 
     def swap(self, *args: object, **kwargs: object) -> NoReturn:  # noqa: ARG002
         """Never asked for: each acquisition stands in the queue by itself."""
-        raise AssertionError("permits are not passed on inside a client")
+        raise AssertionError("permits have no local hand-off")
 
     def adopt(self, old: str, token: str, ttl_ms: int) -> NoReturn:  # noqa: ARG002
         """Not offered: see ``transferable``."""
@@ -186,12 +186,12 @@ class Permits:
             text = f"upgrade {self.name!r}: the upgradable read lease is no longer held; start again with a new one"
             return NotHeld(text, name=self.name, operation="upgrade")
         if why == "weight":
-            text = f"acquire {self.name!r}: {self.mode} permits were asked for and the limit is {limit}"
+            text = f"acquire {self.name!r}: {self.mode} permits were requested, and the limit is {limit}"
         else:
             text = (
-                f"acquire {self.name!r}: this client says permits={self.permits}, the server keeps a limit of {limit}"
+                f"acquire {self.name!r}: this client has permits={self.permits}, and the server has a limit of {limit}"
                 + (f" (declared as {declared})" if declared != limit else "")
-                + "; agree on one number, or change it with set_limit()"
+                + "; use one number everywhere, or change it with set_limit()"
             )
         return LimitMismatch(text, name=self.name, limit=limit, permits=self.permits)
 

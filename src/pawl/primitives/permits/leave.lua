@@ -3,7 +3,7 @@
 -- args: token, mode (as which it holds or waits), permits (0 for no limit), tomb_ms (0: no tombstone), close_ms (0: its
 --   permits are free at once), fence_ttl_ms, rid
 -- returns: {'R', rid} | {'W', rid} | {'A', rid, present}
--- invariant: only the token's own member is taken out, so a resend frees nothing twice; whoever fits then and is first
+-- invariant: only the token's own member is taken out, so a resend frees nothing twice; a waiter that fits then and is first
 --   in the queue is let in; a tombstone outlives the delete, so a late acquire of the token cannot bring it back.
 local token, mode, DEAD = ARGV[1], ARGV[2], KEYS[5]
 --@include _token

@@ -2,7 +2,7 @@
 -- keys: permits, fence, queue, tickets, holds
 -- args: limit, declared (by the one who changes it), fence_ttl_ms, rid
 -- returns: {'L', rid, limit_before (0: none was kept)}
--- invariant: no holder is touched; whoever fits now is let in, and waiters who never will are removed and told.
+-- invariant: no holder is touched; waiters that fit now are let in, and waiters that never will are removed and notified.
 local limit, declared = tonumber(ARGV[1]), tonumber(ARGV[2])
 --@include _fence
 --@include _holders

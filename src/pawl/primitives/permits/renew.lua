@@ -1,4 +1,4 @@
--- Renews a lease, waiting or holding; also the confirmation of a grant that came by message, and a downgrade: a
+-- Renews a lease, waiting or holding; also the confirmation of a grant that arrived as a message, and a downgrade: a
 -- writer that asks as a reader is a reader from here on.
 -- keys: permits, fence, queue, tickets, holds
 -- args: token, mode (as which it holds or waits), permits (0 for no limit), ttl_ms, ticket_ttl_ms, channel ('' keeps the

@@ -125,11 +125,11 @@ class QuorumMutex:
         max_waiters: int,
     ) -> Call:
         """Not sent to several masters: what is left, and what is taken, is counted by itself."""
-        raise NotSupported("nobody queues on several masters", name=self.name)
+        raise NotSupported("independent masters have no queue", name=self.name)
 
     def adopt(self, old: str, token: str, ttl_ms: int) -> Call:
         """Not possible here: ``transferable`` is False."""
-        raise NotSupported("a lease of several masters stays where it is", name=self.name)
+        raise NotSupported("a lease of independent masters cannot be transferred", name=self.name)
 
     def renew(self, token: str, ttl_ms: int, ticket_ms: int, channel: str) -> Call:
         """Raise the life of a node's vote; see ``renew.lua``."""

@@ -2,7 +2,7 @@
 -- keys: name, fence, dead
 -- args: token, ttl_ms, hint (a fence that the candidate would like on every node), last (the end of the block that
 --   begins with it; without a wish: how many, less one), promised_ms (for how long the fence must be kept at least;
---   0: tell the clock), fence_ttl_ms, rid
+--   0: return the clock), fence_ttl_ms, rid
 -- returns: {'H', rid} (exactly what was asked for) | {'H', rid, cur, pttl_ms, now_us (0: not read)} | {'B', rid,
 --   holder_pttl_ms, foreign, holder_public, now_us} | {'X', rid, now_us}
 -- invariant: the name is set only while it is absent and its token is not dead; the fence is above every fence that

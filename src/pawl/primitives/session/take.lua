@@ -1,4 +1,4 @@
--- Notes that a grant was taken from its holder, for a client of which nobody knew where it hears.
+-- Notes that a grant was force-released, for a client whose channel is not known.
 -- keys: taken
 -- args: tag (a digest of the grant), life_ms, rid
 -- returns: {'N', rid, now_ms}

@@ -14,11 +14,11 @@ let ahead = 0;
 const SHOWN = 120;
 // Of each name that had waiters lately: how many, at each picture.
 const crowds = new Map();
-// What clients that keep a history noted of the name that is looked at; asked for when its fence has changed.
+// What clients that keep a history noted of the shown lock; fetched when its fence has changed.
 let past = { of: "", entries: [] };
 const at = (id) => document.getElementById(id);
 
-// What is looked at stands in the URL, so that it can be sent to somebody; the token never does.
+// The shown lock is in the URL, so that it can be sent to somebody; the token never is.
 const view = () => new URLSearchParams(location.search);
 function setView(changes, push) {
   const next = view();
@@ -98,8 +98,8 @@ function chosen() {
 }
 
 function meterOf(lock) {
-  const bar = element("meter", null, { min: 0, max: 1, low: 0.2, value: lifeOf(lock), title: "ttl left" });
-  const cell = element("td", null, { "data-what": "Ttl left", class: "number" });
+  const bar = element("meter", null, { min: 0, max: 1, low: 0.2, value: lifeOf(lock), title: "TTL left" });
+  const cell = element("td", null, { "data-what": "TTL left", class: "number" });
   cell.append(bar, ` ${duration(lock.ttl_left)}`);
   return cell;
 }
@@ -114,14 +114,14 @@ function row(lock) {
   const name = element("td", null, { "data-what": "Name" });
   name.append(link);
   if (lock.kind !== "lock") name.append(` (${lock.kind})`);
-  const who = lock.foreign ? "not pawl's" : lock.holder || lock.holders.map((one) => one.holder).join(", ");
+  const who = lock.foreign ? "not pawl" : lock.holder || lock.holders.map((one) => one.holder).join(", ");
   const holder = element("td", null, { "data-what": "Holder" });
   holder.append(own(who));
   const age = element("td", duration(ageOf(lock)), { "data-what": "Age", class: "number" });
   if (lock.stuck) age.append(" ", element("strong", "stuck", { class: "mark" }));
   line.append(
     name, holder, element("td", lock.host, { "data-what": "Host" }), age,
-    element("td", duration(lock.usual), { "data-what": "Usually", class: "number" }), meterOf(lock),
+    element("td", duration(lock.usual), { "data-what": "Typical hold", class: "number" }), meterOf(lock),
     element("td", lock.fence, { "data-what": "Fence", class: "number" }),
     element("td", lock.queue_length, { "data-what": "Waiters", class: "number" }),
   );
@@ -139,7 +139,7 @@ function drawAll() {
     for (const link of at("rows").querySelectorAll("a")) if (link.getAttribute("href") === focused) link.focus();
   }
   const stuck = locks.filter((lock) => lock.stuck).length;
-  at("count").textContent = `${found.length} of ${locks.length} held in ${visible(namespace)}${stuck ? `, ${stuck} stuck` : ""}`;
+  at("count").textContent = `${found.length} of ${locks.length} held locks in ${visible(namespace)}${stuck ? `, ${stuck} stuck` : ""}`;
   at("recent").replaceChildren(...recent.slice(-20).reverse().map(changeLine));
   plotHour();
   tellAudit("audit", audit);
@@ -151,13 +151,13 @@ function plotHour() {
     at(id).setAttribute("points", hour.map((one) => `${600 - (last - one[0]) / 6},${78 - (one[which] / most) * 74}`).join(" "));
   }
   const waiting = locks.reduce((sum, lock) => sum + lock.queue_length, 0);
-  at("peak").textContent = hour.length ? `Held: ${locks.length} now, at most ${Math.max(...hour.map((one) => one[1]))}. `
-    + `Waiting: ${waiting} now, at most ${Math.max(...hour.map((one) => one[2]))}. Since ${clock(hour[0][0])}.` : "";
+  at("peak").textContent = hour.length ? `Held: current ${locks.length}, peak ${Math.max(...hour.map((one) => one[1]))}. `
+    + `Waiting: current ${waiting}, peak ${Math.max(...hour.map((one) => one[2]))}. Since ${clock(hour[0][0])}.` : "";
 }
 function plot(line, peak, counts) {
   const most = Math.max(1, ...counts);
   at(line).setAttribute("points", counts.map((n, i) => `${i * 5},${78 - (n / most) * 74}`).join(" "));
-  at(peak).textContent = `now ${counts[counts.length - 1] || 0}, at most ${Math.max(0, ...counts)}`;
+  at(peak).textContent = `current ${counts[counts.length - 1] || 0}, peak ${Math.max(0, ...counts)}`;
 }
 function note(counts, n) {
   counts.push(n);
@@ -174,8 +174,8 @@ function noteCrowds() {
 async function pastOf(kind, name, fence) {
   const of = `${kind} ${name} ${fence}`;
   if (past.of !== of) {
-    const told = await (await ask(`${pathOf({ kind, name })}/history`)).json().catch(() => ({ history: [] }));
-    past = { of, entries: told.history };
+    const answer = await (await ask(`${pathOf({ kind, name })}/history`)).json().catch(() => ({ history: [] }));
+    past = { of, entries: answer.history };
   }
   return past.entries;
 }
@@ -199,7 +199,7 @@ async function drawOne(kind, name) {
     Kind: kind, State: lock.held ? "held" : "free", Holder: lock.holder || "–", Host: lock.host || "–",
     Since: ageOf(lock) === null || !lock.held ? "–"
       : `${clock(lock.since ?? lock.seen_since)} (${duration(ageOf(lock))}${lock.stuck ? ", stuck" : ""})`,
-    Usually: lock.usual === null || lock.usual === undefined ? "not known yet" : duration(lock.usual), "Ttl left": duration(lock.ttl_left),
+    "Typical hold": lock.usual === null || lock.usual === undefined ? "unknown" : duration(lock.usual), "TTL left": duration(lock.ttl_left),
     Fence: lock.fence ?? "–", Waiters: lock.queue_length,
   };
   at("facts").replaceChildren(...Object.entries(facts).flatMap(([key, value]) => [element("dt", key), element("dd", visible(value))]));
@@ -260,7 +260,7 @@ async function follow() {
       }
     } catch (error) {
       if (mine.signal.aborted) return;
-      at("state").textContent = `no connection: ${error.message}`;
+      at("state").textContent = `disconnected: ${error.message}`;
       if (error.status === 401 || error.status === 403) return forget(error.message);
     }
     await new Promise((resolve) => setTimeout(resolve, 1000));
@@ -270,14 +270,14 @@ function take(part) {
   const kind = /^event: (.*)$/m.exec(part);
   const data = /^data: (.*)$/m.exec(part);
   if (!kind || !data) return;
-  const told = JSON.parse(data[1]);
+  const answer = JSON.parse(data[1]);
   if (kind[1] === "trouble") {
-    at("state").textContent = told.detail;
+    at("state").textContent = answer.detail;
     return;
   }
   if (paused) return;
-  ({ locks, recent, hour } = told);
-  ahead = Date.now() / 1000 - told.now;
+  ({ locks, recent, hour } = answer);
+  ahead = Date.now() / 1000 - answer.now;
   noteCrowds();
   draw();
 }
@@ -298,10 +298,10 @@ async function enter(wanted) {
   crowds.clear();
   longest.clear();
   try {
-    const told = await (await ask(`/v1/whoami?namespace=${encodeURIComponent(namespace)}`)).json();
-    may = told.may.includes("admin") ? ["read", "acquire", "force", "admin"] : told.may;
-    if (!may.includes("read")) throw new Error(`this token may not read ${namespace}`);
-    const known = [...new Set([namespace, ...told.namespaces])].sort();
+    const answer = await (await ask(`/v1/whoami?namespace=${encodeURIComponent(namespace)}`)).json();
+    may = answer.may.includes("admin") ? ["read", "acquire", "force", "admin"] : answer.may;
+    if (!may.includes("read")) throw new Error(`this token has no read role in ${namespace}`);
+    const known = [...new Set([namespace, ...answer.namespaces])].sort();
     at("space").replaceChildren(...known.map((one) => element("option", visible(one), { value: one })));
     at("space").value = namespace;
   } catch (error) {
@@ -338,7 +338,7 @@ for (const id of ["home", "back"]) {
   });
 }
 at("force").addEventListener("click", () => {
-  at("sure-text").textContent = `${view().get("name")}: its holder goes on working until it notices. The fence rises.`;
+  at("sure-text").textContent = `${view().get("name")}: the previous holder keeps running until it notices; its fencing token becomes stale.`;
   at("sure-problem").textContent = "";
   at("sure").showModal();
 });

@@ -89,7 +89,9 @@ async def a_dead_sharer_frees_only_itself(world: World) -> None:
     dead = await world.acquire(world.lock(world.client(proxy.url), ttl=0.8))
     alive = await world.acquire(world.lock(ttl=0.8))
     proxy.blackhole()
-    await world.until(lambda: dead.state is LeaseState.LOST, "the dead one is told by its clock", 0.8)
+    await world.until(
+        lambda: dead.state is LeaseState.LOST, "the dead holder reports the loss by its own clock", 0.8
+    )
     await world.pause(0.8)
     alive.check()
     rivals = [e.kind for e in REGISTRY.values() if e.family == world.entry.family and e.exclusive]
@@ -113,7 +115,7 @@ async def a_lost_lease_is_not_re_entered(world: World) -> None:
     rival = await world.acquire(world.lock(ttl=20), SLACK)
     await world.until(lambda: lease.lost, "the owner learns of the loss", 0.6)
     error = await expect_error(PawlError, lambda: world.acquire(lock, 0.2), "acquire by one that lost it")
-    expect(isinstance(error, AcquireTimeout | LeaseLost), f"it is told why, not {error!r}")
+    expect(isinstance(error, AcquireTimeout | LeaseLost), f"the error says why, not {error!r}")
     rival.check()
 
 
@@ -153,7 +155,10 @@ async def tokens_cannot_be_guessed(world: World) -> None:
             secrets.append(lease.token.partition("@")[0])
     finally:
         random.setstate(state)
-    expect(len(set(secrets)) == len(secrets), "no token comes twice, whoever seeds the random module")
+    expect(
+        len(set(secrets)) == len(secrets),
+        "no token comes twice, even when the program seeds the random module",
+    )
     length = min(len(secret) for secret in secrets)
     expect(length >= 16, f"128 bits take 16 characters at least, not {length}")
     same = sum(len({secret[at] for secret in secrets}) < 4 for at in range(length))

@@ -116,7 +116,7 @@ async def a_dead_holder_frees_it(world: World) -> None:
     proxy.blackhole()
     began = time.monotonic()
     await world.until(lambda: waiting.done, "a dead holder frees the name", 0.8 + SLACK)
-    expect(dead.state is LeaseState.LOST, "the holder was told before somebody else was granted")
+    expect(dead.state is LeaseState.LOST, "the loss was reported before the next grant")
     lease = await waiting.result()
     expect(lease.fence > dead.fence, f"the fence rises from {dead.fence}, not to {lease.fence}")
     expect(time.monotonic() - began > 0.3, "a holder keeps the name for its life")
@@ -137,7 +137,7 @@ async def dead_waiters_delay_by_one_ticket(world: World) -> None:
     await settle(held[0].release())
     await waiting.result(0.9 + SLACK, "three dead waiters cost one ticket's life in all")
     for waiter in dead:
-        expect(isinstance(await waiter.error(), PawlError), "a waiter that is cut off is told")
+        expect(isinstance(await waiter.error(), PawlError), "a waiter that is cut off gets an error")
 
 
 @check(bounded)

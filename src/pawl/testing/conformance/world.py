@@ -48,7 +48,7 @@ def drive(work: Coroutine[Any, Any, T]) -> T:
         result: T = end.value
         return result
     work.close()
-    raise AssertionError("the work waited for something as asyncio does, in the colour of threads")
+    raise AssertionError("the work awaited something in the sync API")
 
 
 class Started:

@@ -1,4 +1,4 @@
-"""The two kinds of connections, as far as a client can tell, to a server in memory."""
+"""The two kinds of connections to a server in memory, as a client sees them."""
 
 from __future__ import annotations
 

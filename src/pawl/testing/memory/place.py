@@ -61,7 +61,7 @@ class Memory(Holds):
         return MemoryTasks(loop, self._node, self._clock, wake_prefix)
 
     def close(self) -> None:
-        """Mend all and forget everything; clients that are still open cannot reach it any more."""
+        """End all outages and forget everything; clients that are still open cannot reach it any more."""
         self.mend()
         PLACES.pop(self.url, None)
         self._node.close()
@@ -110,7 +110,7 @@ class Memory(Holds):
     ) -> Outage:
         """Stop a client, as the machine of a holder that swaps: it renews nothing and notices nothing.
 
-        Only what pawl does for it stands still. Where the program itself would stand still too, the test does other
+        Only what pawl does for it is paused. Where the program itself would be paused too, the test does other
         things meanwhile, or lets time pass.
 
         Args:
@@ -166,7 +166,7 @@ class Memory(Holds):
 class Sim(Memory):
     """A server in memory with a time of its own: an hour passes in a moment, and only when somebody waits.
 
-    Time stands still while code runs. It jumps to what comes next when somebody waits in it: the test in ``sleep``, a
+    Time does not move while code runs. It jumps to what comes next when somebody waits in it: the test in ``sleep``, a
     thread in a call of pawl, or an event loop of asyncio all of whose tasks sleep. So ``await asyncio.sleep(60)`` takes
     no time, and renewals, expiries and timeouts come as they would, in their order.
 

@@ -137,7 +137,7 @@ async def _observe(member: Member, step: Operation, lock: Any) -> None:
             if found is election.ENDED:
                 return
             if found == told:
-                world.fail(f"election: {found} was told twice in a row")
+                world.fail(f"election: {found} was reported twice in a row")
             told = found
     finally:
         watch.close()

@@ -91,7 +91,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--crowds",
         action="store_true",
-        help="seeds of another kind: many workers of a client, operators, circles",
+        help="seeds of another kind: many workers of a client, operators, deadlocks",
     )
     parser.add_argument(
         "--tangles",

@@ -25,12 +25,12 @@ _FORMS: tuple[tuple[str, dict[str, object]], ...] = (
     ("rlock", {}),
 )
 _LONG = 2.5
-"""Seconds of a hold of which the session tells."""
+"""Seconds of a hold that the session lists."""
 
 _PERMITS = 3
 
 _PATIENT = 8.0
-"""Seconds after which a circle must have been found."""
+"""Seconds after which a deadlock must have been found."""
 
 
 def draw_crowd(seed: int) -> Plan:

@@ -250,7 +250,7 @@ def _grants(before: Snapshot, after: Snapshot, step: Step, gone: frozenset[str],
     value = after.value
     counted = step.script.startswith("own_") and step.reply[0] == "H"
     if counted and step.reply[4] != len(after.holders()):
-        found.append(f"count: {step.reply[4]} holds were told, and there are {len(after.holders())}")
+        found.append(f"count: {step.reply[4]} holds were reported, and there are {len(after.holders())}")
     if value is None and after.queue and not reads_only(step) and after.live():
         found.append("I5: the name is free and a live ticket waits")
     if after.cur != before.cur:

@@ -59,7 +59,7 @@ class Liveness:
         self.least: float = 1.0
         """The shortest ttl in seconds of leases that must be kept."""
         self.patient: bool = True
-        """False where somebody bears masters that do not answer for so short a time that a far one takes longer."""
+        """False where a client retries unreachable masters for less time than a distant one takes."""
 
     # What was broken ----------------------------------------------------------------------------------------------
 
@@ -133,9 +133,7 @@ class Liveness:
             return
         held = error is None or isinstance(error, AcquireTimeout)
         if held and self._free_since(attempt) < began - GRACE:
-            self._world.fail(
-                f"busy: {where} was told that {attempt.keys} is held ({error}), and nobody had it"
-            )
+            self._world.fail(f"busy: {where} got {error}, and nobody held {attempt.keys}")
         if isinstance(error, AcquireTimeout) and timeout and now - began < timeout * 0.98 - 0.02:
             self._world.fail(f"early: {where} gave up after {now - began:.3f} s of {timeout} s: {error}")
         failed = isinstance(error, (BackendError, ClockDrift))

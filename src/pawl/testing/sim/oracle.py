@@ -32,7 +32,7 @@ _TOLD_WITHIN = (
 )
 _TOLD_AGAIN = 1.5
 _TAKEN_WITHIN = 1.75
-"""A session tells of a hold once it is a second old, and the answer brings the word of an operator."""
+"""A session lists a hold once it is a second old, and the answer brings an operator's request."""
 
 _ASKED_AGAIN = 2.0
 """Where that very answer may be lost."""
@@ -232,7 +232,7 @@ class Oracle:
             if both and self.world.now - max(since, its_since) > _CIRCLE_WITHIN:
                 self.world.fail(
                     f"deadlock: {waiting[0].name}/{waiting[1].name} and {other[0].name}/{other[1].name} wait for each"
-                    f" other since {max(since, its_since):.3f} s, and neither was told"
+                    f" other since {max(since, its_since):.3f} s, and neither was reported"
                 )
 
     def ended(self, lease: BaseLease, error: BaseException) -> None:
@@ -242,7 +242,7 @@ class Oracle:
         ours = freed and not self.fleet.masters and not self.excused() and tenure.token not in self.muddled
         if ours and isinstance(error, (NotHeld, LeaseLost)) and tenure.state is LeaseState.RELEASED:
             self.world.fail(
-                f"release: {_told_lease(lease)} was freed by its own release, and its owner told {error}"
+                f"release: {_told_lease(lease)} was freed by its own release, and its owner got {error}"
             )
 
     def left(self, *, everything: bool = False) -> dict[str, str]:

@@ -333,7 +333,7 @@ def _messages(before: PermitState, after: PermitState, run: PermitRun, mail: Mai
     if run.script in _RENEW and mine is not None and mine.expiry and run.token not in after.leases():
         gone.add(run.token)
     if refused != {token for token in gone if before.queue[token].channel != "-"}:
-        return [f"L4: told that they are refused: {sorted(refused)}; were refused: {sorted(gone)}"]
+        return [f"L4: notified as refused: {sorted(refused)}; were refused: {sorted(gone)}"]
     for token in refused:
         wish = before.queue[token]
         if not after.hopeless(wish.mode, wish.beside, limit):
