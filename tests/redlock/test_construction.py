@@ -147,7 +147,7 @@ def test_one_server_under_two_addresses_is_found_out(
         (told,) = [record for record in caplog.records if record.name == "pawl.redlock"]
         assert re.fullmatch(r"(\S+) has no vote: \1 and \S+ are one server, .*", told.message)
         own_three.servers[1].kill()
-        with pytest.raises(pawl.QuorumNotReached, match="a single server"):
+        with pytest.raises(pawl.QuorumNotReached, match="one server"):
             await done(client.lock("x").acquire(timeout=0.3))
         await done(client.close())
 
