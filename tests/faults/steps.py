@@ -47,9 +47,13 @@ class Struck:
         strike_at: Which step; the first is 1.
         action: What happens. It may raise, or use the client and return.
         raises: True if it raises.
+        spared: Functions in which nothing happens.
     """
 
-    def __init__(self, strike_at: int, action: Callable[[], object], *, raises: bool) -> None:
+    def __init__(
+        self, strike_at: int, action: Callable[[], object], *, raises: bool, spared: tuple[str, ...] = ()
+    ) -> None:
+        self.spared = spared
         self.strike_at = strike_at
         self.reached = 0
         self.where = ""
@@ -72,7 +76,7 @@ class Struck:
         if event == "c_return" and self._raises and function.__name__ == "__exit__":
             # The interpreter would call the lock's end a second time, with the wrong arguments: not what a signal does.
             return
-        if _is_finaliser(frame):
+        if _is_finaliser(frame) or frame.f_code.co_name in self.spared:
             return
         self.reached += 1
         if self.reached == self.strike_at:

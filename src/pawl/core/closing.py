@@ -75,7 +75,11 @@ async def close(engine: Engine, interrupt: Callable[[], object], timeout: float)
         if engine.history is not None:
             engine.history.leave(engine)
         waits = [not isinstance(d, Duty) or d.attempt < _LAST_WORDS for d in tuple(engine.departures)]
-        leaving = engine.upkeep_runs and (engine.departing or any(waits))
+        left_over = engine.departing or any(waits)
+        if left_over and not engine.upkeep_runs:
+            # A loop that is ended from outside has cancelled the upkeep, and what is to be left came up only then.
+            engine.start_upkeep()
+        leaving = engine.upkeep_runs and left_over
         if not (busy or leaving) or runtime.now() >= end:
             break
         runtime.nudge()

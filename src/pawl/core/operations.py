@@ -146,11 +146,11 @@ async def _acquire_free(
     tenure = begin(engine, plan)
     if tenure is None:
         return await _acquire(engine, plan, new_lease, timeout, stop)
-    engine.underway[tenure] = tenure.who
     taken: BaseLease | None = None
     answer: Reply | Fault | None = None
     sent_at = engine.runtime.now()
     window = sent_at, None if timeout is None else sent_at + timeout
+    engine.underway[tenure] = tenure.who
     try:
         try:
             asked = ask(engine, tenure, sent_at, window[1])
@@ -492,9 +492,9 @@ async def _win(
     """Wait where others see it: what is waited for long is told with the client's session."""
     claim.alarm = None
     claim.channel = engine.runtime.channel()
-    engine.waits[claim] = plan.primitive, who, window[0]
-    engine.watch()
     try:
+        engine.waits[claim] = plan.primitive, who, window[0]
+        engine.watch()
         return await win(engine, plan.primitive, plan.options, claim, window[1], wait=wait)
     finally:
         engine.waits.pop(claim, None)

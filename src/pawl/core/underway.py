@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Coroutine
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from pawl.errors import ClientClosed
@@ -36,11 +36,13 @@ async def counted(
     return lease
 
 
-async def told(engine: Engine, plan: Plan, began: float, taking: Awaitable[R]) -> R:
+async def told(engine: Engine, plan: Plan, began: float, taking: Coroutine[object, object, R]) -> R:
     """What ``taking`` brings; an observer is told if it raises."""
     try:
         return await taking
     except BaseException as error:
+        # A signal handler may have raised here instead of in there: then that is to end now, not with the traceback.
+        taking.close()
         engine.refused(plan.primitive, began, error)
         raise
 

@@ -38,19 +38,22 @@ _CARE = 4e-6
 
 
 class _Sleep:
-    """A sleep that can be cut short: a future with a timer, cheaper than ``asyncio.timeout``."""
+    """A sleep that can be cut short: an answer with a timer, cheaper than ``asyncio.timeout``.
+
+    A future of asyncio forgets whom to wake where a signal handler raises in the middle of it.
+    """
 
     __slots__ = ("_future", "_loop", "_woken")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._future: asyncio.Future[Any] | None = None
+        self._future: Answer[None] | None = None
         self._woken: Any = None
 
     async def park(self, timeout: float | None) -> Any:
         """Sleep until woken or until ``timeout`` seconds passed; what it was woken with, else False."""
         if self._woken is None:
-            future = self._future = self._loop.create_future()
+            future = self._future = Answer[None](self._loop)
             timer = None if timeout is None else self._loop.call_later(timeout, _resolve, future)
             try:
                 await future
@@ -67,7 +70,7 @@ class _Sleep:
             return self.park(timeout)
         if self._woken is not None:
             return True
-        self._future = self._loop.create_future()
+        self._future = Answer(self._loop)
         return self._future
 
     def unpark(self, value: Any = True) -> None:  # noqa: FBT002 - a value, not a switch
@@ -77,9 +80,9 @@ class _Sleep:
             _resolve(self._future)
 
 
-def _resolve(future: asyncio.Future[Any]) -> None:
-    if not future.done():
-        future.set_result(None)
+def _resolve(future: Answer[None]) -> None:
+    future.give(None)
+    future.wake_soon()
 
 
 class _Waiter(Answer[Wakeup | None]):
@@ -91,8 +94,9 @@ class _Waiter(Answer[Wakeup | None]):
 
     def end(self) -> None:
         """Wake it without a message."""
-        if self.give(None):
-            self.wake_soon()
+        self.give(None)
+        # Also if it has a message: a signal handler may have raised before it was woken.
+        self.wake_soon()
 
 
 class AsyncioRuntime:

@@ -47,11 +47,12 @@ class Answer(Generic[T]):
         return True
 
     def fail(self, error: BaseException) -> None:
-        """Set an error, and wake the task in the next turn of the loop; nothing if it has ended already."""
+        """Set an error unless it has ended already, and wake the task in the next turn of the loop."""
         if not self.ended:
-            self.ended = True
             self._error = error
-            self.wake_soon()
+            self.ended = True
+        # Also if it has: a signal handler may have raised before it was woken.
+        self.wake_soon()
 
     def wake(self) -> None:
         """Let the task take its next step, now. Only where no task of the loop is running."""
@@ -66,11 +67,13 @@ class Answer(Generic[T]):
             context.run(callback, self)
 
     def wake_soon(self) -> None:
-        """Let the task take its next step in the next turn of the loop; from wherever."""
-        callback, others = self._callback, self._others
-        self._callback = self._others = None
+        """Let the task take its next step in the next turn of the loop; from wherever, and as often as wished."""
+        callback = self._callback
         if callback is not None:
             self._loop.call_soon(callback, self, context=self._context)
+            # After that: a signal handler may have raised before the loop knew of it, and then it is done again.
+            self._callback = None
+        others, self._others = self._others, None
         for other, context in others or ():
             self._loop.call_soon(other, self, context=context)
 

@@ -211,36 +211,67 @@ class Mux(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Parse and hand out what came."""
-        reader, pending = self._reader, self._pending
-        reader.feed(data)
-        self._heard += 1
-        self._silent = 0
         ready: list[Answer[Any]] = []
+        handing: list[_Request] = []
         try:
-            while (reply := reader.gets()) is not NOTHING:
-                if type(reply) is list and pending and reply[1] == pending[0].word and not self._errors:
-                    request = pending.popleft()
-                    if not request.ended:
-                        request.ended = True
-                        request._result = reply
-                        ready.append(request)
-                elif type(reply) is PushNotification:  # pyright: ignore[reportUnknownArgumentType] - a list is Any
-                    waiter = self._pushed(reply)
-                    if waiter is not None:
-                        ready.append(waiter)
-                elif isinstance(reply, ReplyError):
-                    self._refused(reply)
-                else:
-                    self._answered(reply)
+            self._hand_out(data, ready, handing)
         except Exception as error:  # noqa: BLE001 - whatever broke, every request must learn of it
             self.close(
                 Fault(FaultKind.NOT_REDIS, f"the stream of replies broke: {error}", maybe_applied=True)
             )
-        if len(ready) == 1 and self._eager and not pending:
-            # Alone on the connection: what its task sends next has nothing to be joined with.
-            ready[0].wake()
-        elif ready:
-            self._wake(ready)
+        except BaseException:
+            self._cut_short(ready, handing)
+            raise
+        try:
+            if len(ready) == 1 and self._eager and not self._pending:
+                # Alone on the connection: what its task sends next has nothing to be joined with.
+                ready[0].wake()
+            elif ready:
+                self._wake(ready)
+        except BaseException:
+            # A signal handler raised here, or ended a task that goes on from here: all learn of their replies.
+            for request in ready:
+                request.wake_soon()
+            self._loop.call_soon(self.flush)
+            raise
+
+    def _hand_out(self, data: bytes, ready: list[Answer[Any]], handing: list[_Request]) -> None:
+        """Give what came to those that asked for it; ``ready`` are to be woken, ``handing`` may be out of the queue."""
+        reader, pending = self._reader, self._pending
+        reader.feed(data)
+        self._heard += 1
+        self._silent = 0
+        while (reply := reader.gets()) is not NOTHING:
+            if type(reply) is list and pending and reply[1] == pending[0].word and not self._errors:
+                # At any time it is in the queue, or among those that are woken: a signal handler may raise in between.
+                request = pending[0]
+                if not request.ended:
+                    request._result = reply
+                    ready.append(request)
+                    request.ended = True
+                pending.popleft()
+            elif type(reply) is PushNotification:  # pyright: ignore[reportUnknownArgumentType] - a list is Any
+                waiter = self._pushed(reply)
+                if waiter is not None:
+                    ready.append(waiter)
+            else:
+                handing[:] = pending
+                if isinstance(reply, ReplyError):
+                    self._refused(reply)
+                else:
+                    self._answered(reply)
+
+    def _cut_short(self, ready: list[Answer[Any]], handing: list[_Request]) -> None:
+        """A signal handler raised in the middle of it: what was read may be lost, and nobody must wait for it."""
+        for answer in ready:
+            answer.ended = True
+            answer.wake_soon()
+        fault = _unanswered("interrupted by a signal")
+        # Those that are in the queue end with the connection.
+        for request in handing:
+            if request not in self._pending:
+                request.fail(fault)
+        self.close(fault)
 
     def _wake(self, ready: list[Answer[Any]]) -> None:
         """Let tasks go on, in the order of their replies; what they send meanwhile goes out in one write."""
@@ -315,7 +346,9 @@ class Mux(asyncio.Protocol):
             return
         errors, self._errors = self._errors, []
         for told in errors[: len(pending)]:
-            self._fail(pending.popleft(), told)
+            # A fault of one may end the connection for all.
+            if pending:
+                self._fail(pending.popleft(), told)
 
     def _fail(self, request: _Request, error: Any) -> None:
         text = str(error)
@@ -365,7 +398,7 @@ class Mux(asyncio.Protocol):
 
     def close(self, fault: Fault | None = None) -> None:
         """Close the connection and fail what is under way; safe to repeat."""
-        if self.dead:
+        if self.dead and not self._pending:
             return
         self.dead = True
         why = fault or Fault(FaultKind.CLOSED, "the client is closed", final=True)
@@ -377,9 +410,10 @@ class Mux(asyncio.Protocol):
         # redis-py's object would warn of an open connection that is ours to close.
         if self._maker is not None:
             self._maker._reader = self._maker._writer = None
-        pending, self._pending = self._pending, deque()
-        for request in pending:
-            request.fail(why)
+        # Each stays there until it knows: whatever a signal handler raises here, the next close goes on with it.
+        while self._pending:
+            self._pending[0].fail(why)
+            self._pending.popleft()
         if self._subscribed is not None and not self._subscribed.done():
             self._subscribed.set_exception(why)
             self._subscribed.add_done_callback(_retrieve)
