@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from math import inf
 from typing import Any
 from unittest.mock import patch
@@ -15,6 +16,7 @@ from pawl.core.redlock import RedlockOptions
 from pawl.core.roster import Life, Lives
 from pawl.core.runtime import Fault
 from pawl.primitives.mutex import Mutex
+from pawl.testing.sim.quorum import QuorumSimRuntime
 from pawl.testing.sim.runtime import SimRuntime
 from tests.permits.test_fuzz import MUTANTS as PERMITS
 from tests.scripts.test_multi import MUTANTS as MULTI
@@ -28,16 +30,16 @@ _SEVERAL: Where = ("multi_lock",), ("single",)
 _PAIR: Where = ("mutex",), ("pair",)
 
 
-def _half(self: GrantVotes, nodes: int, plain: Any = None) -> None:
-    _votes(self, nodes, plain)
+def _half(self: GrantVotes, nodes: int, plain: Any = None, patience: float = 0.0) -> None:
+    _votes(self, nodes, plain, patience)
     self.needed = nodes // 2
 
 
 _votes = GrantVotes.__init__
 
 
-async def _counts_at_once(self: Any, fence: int, block: int, budget: float) -> Any:
-    del fence, block, budget
+async def _counts_at_once(self: Any, fence: int, block: int) -> Any:
+    del fence, block
     return RatifyVotes(self.votes.nodes, self.votes.needed, held=self.votes.nodes)
 
 
@@ -64,6 +66,18 @@ def _counts_the_silent(self: GrantVotes) -> int:
 def _waits_for_all(self: EachVote, index: int, outcome: Any) -> bool:
     self.outcomes[index] = outcome
     return False
+
+
+def _of_its_own(
+    self: QuorumSimRuntime, process: Any, network: Any, fleet: Any, colour: str, lives: Lives
+) -> None:
+    """A loop that knows of restarts only what its own connections said."""
+    own = copy(lives)
+    own.present, own._heard_at = list(lives.present), list(lives._heard_at)
+    _runtime(self, process, network, fleet, colour, own)
+
+
+_runtime = QuorumSimRuntime.__init__
 
 
 def _nothing(*_: Any) -> None:
@@ -124,6 +138,7 @@ CLIENTS: dict[str, Callable[[], list[Any]]] = {
     "who is not waited for has failed": lambda: [
         patch.object(GrantVotes, "failed", property(_counts_the_silent))
     ],
+    "each loop knows by itself": lambda: [patch.object(QuorumSimRuntime, "__init__", _of_its_own)],
     "no vote is won back": lambda: [patch.object(votes, "_regain", _nothing)],
     "a renewal waits for every master": lambda: [patch.object(EachVote, "add", _waits_for_all)],
     "a far master has no more time than a near one": lambda: [patch.object(Lives, "took", _nothing)],
@@ -253,6 +268,7 @@ WHERE: dict[str, Where] = {
             "a token that was taken back is used by the next",
             "an undo is sent once", "a release by a majority is done",
             "a slow master is another holder", "who is not waited for has failed",
+            "each loop knows by itself",
             "no vote is won back", "a renewal waits for every master",
             "a far master has no more time than a near one",
         ),
@@ -288,6 +304,7 @@ FAULTS: dict[str, tuple[str, ...]] = {
     "multi: grants to a waiter at the first name's key": ("kill", "pause"),
     "a master that restarted counts at once": ("crash_empty", "kill"),
     "a restart is looked for before the greeting alone": ("crash_empty", "new_threads"),
+    "each loop knows by itself": ("crash_empty",),
     "the fence of a majority is not written back": ("stall", "delay", "crash_keep"),
     "only acknowledged votes are taken back": ("pause", "double"),
     "no look at the time after the quorum": ("pause", "suspend"),
@@ -307,6 +324,11 @@ _ASK = "no client of the simulator changes a limit or asks for more than there a
 _RARE = "pawl's own client makes the calls that show it too seldom"
 _POLLS = "a waiter that is not notified asks by itself a moment later"
 
+_LATE = (
+    "the same: whether too few answered is noted before the attempt is taken back, and of what comes later only a "
+    "refusal is read, which is a true one of that attempt"
+)
+
 UNSEEN: dict[str, str] = {
     "permits: the quick grant asks for no agreement": _ASK,
     "permits: who can never be served stays": _ASK,
@@ -315,6 +337,7 @@ UNSEEN: dict[str, str] = {
     "permits: an upgrade waits behind the others": _RARE,
     "permits: a late copy of the acquire does not find the reader": _RARE,
     "permits: the quick grant passes the queue by": _RARE,
+    "late votes decide": _LATE,
     "multi: notifies nobody": _POLLS,
     "multi: notifies only the last one": _POLLS,
     "multi: gives all the first ttl": "all names of a multi-lock have one ttl here",

@@ -120,6 +120,10 @@ def _of_topology(
         more.append(Fault("rolling", round(rng.random() * span / 4, 4), 0.05))
     # A generator of its own: what else the seed decides stays as it is.
     late = Random(f"late masters of {plan.seed}")  # noqa: S311 - repeatable, on purpose
+    clients = tuple(
+        replace(client, later=round(late.choice((0.0, 0.3, 1.0)) * span, 4)) if client.loops else client
+        for client in clients
+    )
     if ttl >= 3.0 and late.random() < 0.2 and (not only or "all_slow" in only):
         more.append(_fault(late, "all_slow", span, len(plan.clients), aims))
     fresh = rng.random() < 0.5
@@ -128,7 +132,10 @@ def _of_topology(
         keep = rng.choice((0, 1))
         plan = replace(plan, faults=plan.faults[:keep] if more else plan.faults[: keep + 1])
     faults = tuple(sorted((*plan.faults, *more), key=lambda fault: fault.at))
-    return replace(plan, clients=clients, far=drawn, fresh=fresh, faults=faults)
+    # Too short for masters that are far, at times: then too few answer, and nobody is said to hold the name.
+    short = 0.05 if late.random() < 0.1 else 0.0
+    drawn = tuple(min(one, 0.02) for one in drawn) if short else drawn
+    return replace(plan, clients=clients, far=drawn, fresh=fresh, faults=faults, node_timeout=short)
 
 
 def _paused(plan: Plan, span: float) -> Plan:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pawl.core.lease import BaseLease
     from pawl.testing.sim.fleet import Fleet
     from pawl.testing.sim.node import Node
+    from pawl.testing.sim.plan import Plan
     from pawl.testing.sim.world import World
 
 __all__ = ["Attempt", "Liveness"]
@@ -60,6 +61,12 @@ class Liveness:
         """The shortest ttl in seconds of leases that must be kept."""
         self.patient: bool = True
         """False where a client retries unreachable masters for less time than a distant one takes."""
+
+    def suit(self, plan: Plan) -> None:
+        """Expect what a plan allows."""
+        self.least = 3.0 if plan.tail else 1.0
+        impatient = any(options.get("unavailable_after") for _, _, options in plan.locks)
+        self.patient = not impatient and not plan.node_timeout
 
     # What was broken ----------------------------------------------------------------------------------------------
 

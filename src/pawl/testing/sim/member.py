@@ -109,6 +109,7 @@ class Member:
             sim.plan.longest_ttl(),
             fresh=fresh,
             guard=nullcontext(),
+            node_timeout=None if redlock is None else redlock.node_timeout,
         )
         self.units: list[_Unit] = [_Unit(self, redlock, number) for number in range(loops)]
         self.runtime: SimRuntime = self.units[0].runtime
@@ -130,8 +131,11 @@ class Member:
         if not self.sim.fleet.masters:
             return None
         # Who comes later cannot know whether a young master restarted.
+        plan = self.sim.plan
         return RedlockOptions(
-            max_ttl=self.sim.plan.longest_ttl(), fresh=self.sim.plan.fresh and self.life == 1
+            max_ttl=plan.longest_ttl(),
+            fresh=plan.fresh and self.life == 1,
+            node_timeout=plan.node_timeout or None,
         )
 
     @property
@@ -207,6 +211,8 @@ class Member:
         if task is None:
             raise AssertionError("a worker is a task")
         steps = self.plan.workers[index]
+        if self.plan.later and index == len(self.plan.workers) - 1 and not self.at[index]:
+            await self.runtime.pause(self.plan.later)
         while self.at[index] < len(steps) and not self.closing:
             step = steps[self.at[index]]
             self.at[index] += 1

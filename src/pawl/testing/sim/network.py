@@ -222,7 +222,7 @@ class Link:
             world.at(world.now + network.random.random() * 15, self._arrive, copy)
             world.at(self._after(network.delay()), self._arrive, copy)
             return
-        if network.struck("double", name, request.operation):
+        if not network.orderly and network.struck("double", name, request.operation):
             request.doubled = True
             self._depart(request, rid)
         self._depart(request, rid)

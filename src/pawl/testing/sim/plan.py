@@ -122,6 +122,7 @@ class Client:
         deaf: Whether it may not subscribe.
         workers: What each of its threads or tasks does.
         loops: Whether each worker runs in an event loop of its own, with connections of its own.
+        later: Seconds after which the last of its workers begins; its loop meets the servers only then.
     """
 
     colour: str
@@ -129,6 +130,7 @@ class Client:
     deaf: bool
     workers: tuple[tuple[Operation, ...], ...]
     loops: bool = False
+    later: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -171,6 +173,7 @@ class Plan:
         topology: One of ``TOPOLOGIES``.
         far: By how many seconds a message to each of several masters takes longer, one way.
         fresh: Whether masters that are young count when a client of several first sees them.
+        node_timeout: Seconds that one of several masters may take; 0: as long as follows from their round trips.
         sessions: Seconds after which a waiter looks for a cycle; 0: clients publish no sessions.
     """
 
@@ -186,6 +189,7 @@ class Plan:
     topology: str = "single"
     far: tuple[float, ...] = ()
     fresh: bool = False
+    node_timeout: float = 0.0
     sessions: float = 0.0
 
     def to_json(self) -> str:
@@ -200,7 +204,7 @@ class Plan:
             Client(
                 one["colour"], one["rate"], one["deaf"],
                 tuple(tuple(_operation(step) for step in worker) for worker in one["workers"]),
-                one.get("loops", False),
+                one.get("loops", False), one.get("later", 0.0),
             )
             for one in raw.pop("clients")
         )  # fmt: skip

@@ -71,8 +71,7 @@ class Simulation:
             and sum(fault.last for fault in plan.faults) < _MOVED
         )
         self.liveness: Liveness = Liveness(self.world, self.fleet, plan.longest_ttl())
-        self.liveness.least = 3.0 if plan.tail else 1.0
-        self.liveness.patient = not any(options.get("unavailable_after") for _, _, options in plan.locks)
+        self.liveness.suit(plan)
         self.network.orderly = self.fleet.masters
         self.network.count = self._struck
         if self.fleet.pair is not None:
