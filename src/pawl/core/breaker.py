@@ -1,10 +1,11 @@
 """A server that is down for long is not asked by everybody: one probe in the background finds out when it is back.
 
-The first acquisition that waited for an unreachable server in vain opens the breaker, however short its time was. From
-then on the client's upkeep asks the server from time to time (half-open), and one answer closes it. Who comes while it
-is open, and would wait no longer than the server has been away, or than somebody has waited in vain, is refused at
-once: a dead server costs microseconds. How long one would wait is ``unavailable_after``, or what is left of its
-``timeout``. Who would wait longer does, since a failover may end the outage.
+The first acquisition that waited for an unreachable server in vain opens the breaker, however short its time was, but
+for one of less than 0.1 s that got no answer: the server may only take longer. From then on the client's upkeep asks
+the server from time to time (half-open), and one answer closes it. Who comes while it is open, and would wait no
+longer than the server has been away, or than somebody has waited in vain, is refused at once: a dead server costs
+microseconds. How long one would wait is ``unavailable_after``, or what is left of its ``timeout``. Who would wait
+longer does, since a failover may end the outage.
 """
 
 from __future__ import annotations

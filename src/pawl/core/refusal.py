@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 from pawl.core.breaker import is_outage
 from pawl.core.claim import ENDLESS, TOMB_MS
-from pawl.core.runtime import Fault
+from pawl.core.runtime import Fault, FaultKind
 from pawl.errors import AcquireTimeout, BackendUnavailable, QuorumNotReached
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ __all__ = ["give_up", "note_outage", "timed_out"]
 log: logging.Logger = logging.getLogger("pawl.acquire")
 
 _HOLDER_PATIENCE = 0.1
+_TIME_TO_ANSWER = 0.1
 
 
 async def timed_out(engine: Engine, plan: Plan, began: float, claim: Claim | None) -> AcquireTimeout:
@@ -68,6 +69,11 @@ def note_outage(
             since = None
     else:
         since = claim.failing_since if isinstance(error, BackendUnavailable) else None
+        cause = error.__cause__
+        impatient = window[1] is not None and window[1] - window[0] < _TIME_TO_ANSWER
+        if impatient and isinstance(cause, Fault) and cause.kind is FaultKind.UNANSWERED:
+            # It has found out nothing of a server that answers a little later.
+            since = None
     if since is not None and isinstance(error, Exception):
         borne = plan.options.unavailable_after
         if window[1] is not None:

@@ -1,0 +1,27 @@
+"""Callers that wait for a few milliseconds, before a server that takes longer and answers: it is not down."""
+
+from __future__ import annotations
+
+import pytest
+
+import pawl
+from pawl.testing.proxy import Proxy
+from pawl.testing.servers import Server
+from tests.faults.rig import COLOURS, Colour
+
+
+@pytest.mark.parametrize("api", COLOURS)
+def test_an_impatient_caller_does_not_open_the_circuit_breaker(
+    valkey: Server, api: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Colour(api) as colour, Proxy(valkey) as proxy:
+        client = colour.connect(proxy.url)
+        client.lock("warm").acquire().release()
+        proxy.delay(replies=0.05)
+        for _ in range(2):
+            with pytest.raises((pawl.BackendUnavailable, pawl.AcquireTimeout)):
+                client.lock("n", ttl=5.0).acquire(timeout=0.002)
+        assert client.counter("breaker_opened") == 0
+        client.lock("another").acquire(timeout=10.0).release()
+        assert "in the background" not in caplog.text
+        proxy.delay(replies=0.0)
