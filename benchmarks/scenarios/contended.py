@@ -43,7 +43,7 @@ _AHEAD_OF = ("redsync-best", "rueidislock-best", "redisson", "redisson-fair")
 def _bars(ahead_of: tuple[str, ...]) -> tuple[Bar, ...]:
     return (
         Bar("handoffs_per_s", "pawl-strict", 4.0, 6.0, against="python-redis-lock"),
-        Bar("handoffs_per_s", "pawl", 15.0, 25.0, against="python-redis-lock"),
+        Bar("handoffs_per_s", "pawl", 8.0, 15.0, against="python-redis-lock"),
         Bar("jain", "pawl-strict", 0.99, None),
         Bar("jain", "pawl", 0.99, None),
         Bar("most_to_least", "pawl-strict", 1.1, None, better="lower"),
