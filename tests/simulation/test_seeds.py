@@ -44,7 +44,8 @@ def test_no_seed_breaks_a_promise(part: int) -> None:
     assert report.seeds == size
     assert report.second_owners >= size / 7, "too seldom did somebody take over after a loss"
     struck = {fault for fault in FAULTS if any(report.counts[fault, what] for what in OPERATIONS)}
-    assert struck == {*FAULTS}
+    # Masters that all become slow are drawn three times in a thousand: `test_late_masters` has them always.
+    assert struck >= {*FAULTS} - {"all_slow"}
 
 
 def test_each_seed_has_enough_in_it() -> None:
