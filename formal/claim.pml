@@ -10,7 +10,7 @@
  *
  * broken NO_CLAIM | kept | the rule without the claim: read, then write where no greater fence is
  * broken CLAIM_LATE | kept | the claim comes after the read
- * broken CLAIM_BLIND | late | a claim writes its fence without a look at the one that is there
+ * broken CLAIM_BLIND | late | a claim writes its fence without reading the stored one
  * broken BELOW | own | a fence has to be greater than the one that is there, not equal
  * broken BARE_WRITE | late | a write does not compare
  * reach REFUSED | a writer is refused that had read before another one was granted

@@ -1,6 +1,6 @@
 /* Redlock: the fence of a grant by a majority, with write-back and concurrent grants.
  *
- * Models: src/pawl/core/redlock.py (`_Attempt.run`), src/pawl/core/quorum.py (`GrantVotes.agreed`, `RatifyVotes`),
+ * Models: src/pawl/core/redlock.py (`_Attempt.run`), src/pawl/core/ballots.py (`GrantVotes.agreed`, `RatifyVotes`),
  *   src/pawl/primitives/redlock/grant.lua, ratify.lua, leave.lua. Each script is one atomic step of one node.
  * Claims: exclusion: no two candidates rely on a grant at once; rising: the fence of a grant that counts is above the
  *   fences of all grants that counted before it.
@@ -8,11 +8,12 @@
  *   or one after the other. Each message may come at any time while its attempt lasts, or never; each reply may be lost; an attempt may
  *   outlive its validity at any point, and from then on each node may drop its vote. Fences are last + 1: the server's
  *   time is left out, which only ever helps. No wishes (`hint`), no blocks, no renewal.
+ *   No restart and no repeated undo or release: the simulator checks those.
  *
  * broken MAX_ONLY | rising | the largest fence of the majority counts without a write-back
  * broken UNCONDITIONAL | rising | the write-back counts on nodes that do not hold the token
  * broken HALF_QUORUM | rising | N/2 nodes suffice
- * broken NO_RECHECK | exclusion | validity is not looked at again after the write-back
+ * broken NO_RECHECK | exclusion | validity is not checked again after the write-back
  * reach WRITTEN_BACK | a grant counts by its write-back
  * reach SPLIT | two candidates have a vote each at once
  */
