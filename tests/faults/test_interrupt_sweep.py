@@ -42,10 +42,11 @@ def traced(frame: FrameType) -> bool:
 
 
 class Striker:
-    """Raises KeyboardInterrupt at the n-th step of this thread inside pawl."""
+    """Raises something, mostly KeyboardInterrupt, at the n-th step of this thread inside pawl."""
 
-    def __init__(self, strike_at: int) -> None:
+    def __init__(self, strike_at: int, raised: type[BaseException]) -> None:
         self.strike_at = strike_at
+        self.raised = raised
         self.reached = 0
         self.where = ""
 
@@ -74,19 +75,21 @@ class Striker:
             )
             self.where = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno} {what}"
             sys.setprofile(None)
-            raise KeyboardInterrupt
+            raise self.raised
 
 
-def struck(operation: Callable[[], Any], strike_at: int) -> tuple[str, Any]:
+def struck(
+    operation: Callable[[], Any], strike_at: int, raised: type[BaseException] = KeyboardInterrupt
+) -> tuple[str, Any]:
     """Interrupt an operation at one step; where it was ("" if it ran through), and its result."""
     result = None
-    striker = Striker(strike_at)
+    striker = Striker(strike_at, raised)
     dropped: list[object] = []
     hook, sys.unraisablehook = sys.unraisablehook, dropped.append
     try:
         with striker:
             result = operation()
-    except KeyboardInterrupt:
+    except raised:
         return striker.where, None
     except TypeError as error:
         # Python 3.11 sometimes trips over an exception that a profiler raises at the end of a `with` block.
@@ -101,13 +104,16 @@ def struck(operation: Callable[[], Any], strike_at: int) -> tuple[str, Any]:
 
 
 def sweep(
-    server: Server, client: pawl.Client, situation: Callable[[], contextlib.AbstractContextManager[Any]]
+    server: Server,
+    client: pawl.Client,
+    situation: Callable[[], contextlib.AbstractContextManager[Any]],
+    raised: type[BaseException] = KeyboardInterrupt,
 ) -> int:
     """Interrupt at the first, the second, … step until an operation runs through; how many steps it has."""
     at, bad = 1, []
     while True:
         with situation() as operation:
-            where, result = struck(operation, at)
+            where, result = struck(operation, at, raised)
             if isinstance(result, pawl.Lease):
                 result.release()
             del result

@@ -31,6 +31,7 @@ from pawl.core.faults import classify
 from pawl.core.runtime import Fault, FaultKind
 from pawl.errors import ConfigurationError, NotSupported
 from pawl.topology.endpoint import Endpoint, check_files
+from pawl.transport.outsider import let_out
 
 __all__ = [
     "BoundedSocket",
@@ -334,7 +335,8 @@ def is_plain(endpoint: Endpoint) -> bool:
         with socket.create_connection(_address(endpoint), timeout=_PROBE_FOR) as probe:
             probe.sendall(_PROBE)
             return _is_reply(probe.recv(16))
-    except OSError:
+    except OSError as error:
+        let_out(error)
         return False
 
 

@@ -16,6 +16,7 @@ from pawl.topology.endpoint import Endpoint
 from pawl.transport.connect import fault_of
 from pawl.transport.link import Link
 from pawl.transport.mux import open_connection
+from pawl.transport.outsider import let_out
 from pawl.transport.wire import (
     NOTHING,
     Greeting,
@@ -135,6 +136,7 @@ async def call_on(link: Link, call: Call, durable: Durable, timeout: float) -> t
         raise
     except OSError as error:
         link.close()
+        let_out(error)
         raise Fault(FaultKind.UNANSWERED, f"the connection broke: {error}", maybe_applied=True) from error
     except BaseException:
         link.close()

@@ -13,6 +13,7 @@ from pawl.core.quorum import NOT_ASKED, Ballot, QuorumCall
 from pawl.core.quorum import Question as Asked
 from pawl.core.runtime import DEAF, FIRST_RID, Call, Fault, FaultKind, Reply
 from pawl.transport.node import WOULD_BLOCK, Form, NodeLink, Question, form_of
+from pawl.transport.outsider import let_out
 
 __all__ = ["GONE", "READING", "Fan", "ThreadFan"]
 
@@ -108,7 +109,7 @@ class Fan(ABC):
             except WOULD_BLOCK:
                 self._write(link, data)
             except OSError as error:
-                self._drop(link, f"the connection broke: {error}")
+                self._broke(link, error)
 
     def pose_some(self, calls: Sequence[Call | None], question: Question) -> None:
         """Send each node its call; None: that node is not asked."""
@@ -157,7 +158,7 @@ class Fan(ABC):
         try:
             self._write(link, data)
         except OSError as error:
-            self._drop(link, f"the connection broke: {error}")
+            self._broke(link, error)
 
     @property
     def owed(self) -> bool:
@@ -383,7 +384,7 @@ class ThreadFan(Fan):
         try:
             link.push()
         except OSError as error:
-            self._drop(link, f"the connection broke: {error}")
+            self._broke(link, error)
             return
         if not link.unsent:
             self._poll.modify(link.fileno(), select.POLLIN)
@@ -394,6 +395,10 @@ class ThreadFan(Fan):
 
     def _release(self, link: NodeLink) -> None:
         self._forget(link.fileno())
+
+    def _broke(self, link: NodeLink, error: Exception) -> None:
+        super()._broke(link, error)
+        let_out(error)
 
     def _forget(self, fileno: int) -> None:
         if self._by_fileno.pop(fileno, None) is not None:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, cast
 from pawl.core.runtime import Fault, FaultKind
 from pawl.topology.endpoint import Service
 from pawl.transport.connect import BoundedSocket
+from pawl.transport.outsider import let_out
 
 __all__ = ["AsyncWire", "Question", "Wire", "context_of"]
 
@@ -112,6 +113,7 @@ class Wire:
             found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._socket = context.wrap_socket(found, server_hostname=service.host) if context else found
         except OSError as error:
+            let_out(error)
             raise _unreachable(service, error, sent=False) from error
 
     def ask(self, question: Question, timeout: float) -> Any:
@@ -138,6 +140,7 @@ class Wire:
             raise
         except OSError as error:
             self.close()
+            let_out(error)
             raise _unreachable(self._service, error, sent=True) from error
         except BaseException:
             # Interrupted in the middle: what comes next on it would be taken for the next answer.

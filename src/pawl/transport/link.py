@@ -22,6 +22,7 @@ from pawl.core.runtime import DEAF, FIRST_RID, Call, Fault, FaultKind, Fetch, Re
 from pawl.topology.endpoint import Endpoint
 from pawl.transport.bell import Bell
 from pawl.transport.connect import asks_again, fault_of, is_plain, make_sync, plain_port
+from pawl.transport.outsider import let_out
 from pawl.transport.wire import (
     ENDING,
     NOTHING,
@@ -100,6 +101,7 @@ class Link:
             raise
         except OSError as error:
             self.close()
+            let_out(error)
             raise fault_of(error, endpoint.shown) from error
         except BaseException:
             self.close()
@@ -201,10 +203,9 @@ class Link:
         if isinstance(error, Fault):
             return
         self.close()
-        if isinstance(error, OSError):
-            raise _unanswered(error, timeout) from error
+        let_out(error)
         if isinstance(error, Exception):
-            raise _broken(error) from error
+            raise _broken(error, timeout) from error
 
     def call_many(self, calls: Sequence[Call], timeout: float) -> list[Reply | Fault]:
         """Run several scripts in one write; one outcome each."""
@@ -232,12 +233,10 @@ class Link:
             self._push(b"".join([call.pack(first + i) for i, call in enumerate(calls)]), end)
             while len(outcomes) < len(calls):
                 self._collect(outcomes, first, lost, end)
-        except OSError as error:
-            self.close()
-            outcomes[self._sure :] = [_unanswered(error, timeout)] * (len(calls) - self._sure)
         except Exception as error:  # noqa: BLE001 - whatever broke, every request must learn of it
             self.close()
-            outcomes[self._sure :] = [_broken(error)] * (len(calls) - self._sure)
+            let_out(error)
+            outcomes[self._sure :] = [_broken(error, timeout)] * (len(calls) - self._sure)
         except BaseException:
             self.close()
             raise
@@ -371,9 +370,10 @@ class Link:
                 ):
                     with contextlib.suppress(BlockingIOError):
                         self._pull()
-        except Exception:  # noqa: BLE001 - whatever broke
-            # A broken link is noticed by the question that follows a wait without a message.
+        except Exception as error:  # noqa: BLE001 - whatever broke
             self.close()
+            let_out(error)
+            # A broken link is noticed by the question that follows a wait without a message.
             return None
         except BaseException:
             self.close()
@@ -450,13 +450,11 @@ class Link:
             sock.close()
 
 
-def _unanswered(error: OSError, timeout: float) -> Fault:
+def _broken(error: Exception, timeout: float) -> Fault:
     if isinstance(error, (BlockingIOError, TimeoutError)):
         return Fault(FaultKind.UNANSWERED, f"no answer within {timeout:.3g} s", maybe_applied=True)
-    return Fault(FaultKind.UNANSWERED, f"the connection broke: {error}", maybe_applied=True)
-
-
-def _broken(error: Exception) -> Fault:
+    if isinstance(error, OSError):
+        return Fault(FaultKind.UNANSWERED, f"the connection broke: {error}", maybe_applied=True)
     return Fault(FaultKind.NOT_REDIS, f"the stream of replies broke: {error}", maybe_applied=True)
 
 
@@ -485,6 +483,7 @@ def _open(endpoint: Endpoint, timeout: float, end: float) -> socket.socket:
         connection.connect()
     except Exception as error:
         connection.disconnect()
+        let_out(error)
         fault = fault_of(error, endpoint.shown)
         if fault.kind is FaultKind.UNREACHABLE and is_plain(endpoint):
             fault = plain_port(endpoint.shown)

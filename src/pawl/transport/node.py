@@ -24,6 +24,7 @@ from pawl.core.runtime import FIRST_RID, Call, Fault, FaultKind, Reply
 from pawl.core.scripts import Script, pack_words
 from pawl.topology.endpoint import Endpoint
 from pawl.transport.link import Link
+from pawl.transport.outsider import let_out
 from pawl.transport.wire import NOTHING, PushNotification, ReplyError, rid_of
 
 __all__ = ["WOULD_BLOCK", "Form", "NodeLink", "Question", "form_of", "meet"]
@@ -359,6 +360,7 @@ def meet(
         link.stop_blocking()
     except OSError as error:
         link.close()
+        let_out(error)
         raise Fault(FaultKind.UNREACHABLE, f"the connection broke: {error}") from error
     except BaseException:
         link.close()

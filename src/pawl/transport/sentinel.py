@@ -17,6 +17,7 @@ from pawl.topology.sentinel import View, choose, enough, read_switch, read_view
 from pawl.transport.connect import BoundedSocket, fault_of
 from pawl.transport.link import open_socket
 from pawl.transport.mux import open_connection
+from pawl.transport.outsider import let_out
 from pawl.transport.wire import NOTHING, PushNotification, ReplyError, new_reader, pack
 
 __all__ = ["Ask", "MasterFinder", "MasterWatch", "ask_async", "ask_sync"]
@@ -45,6 +46,7 @@ async def ask_sync(endpoint: Endpoint, words: tuple[str, ...], timeout: float) -
                     raise ConnectionResetError("the server closed the connection")
                 reader.feed(chunk)
     except OSError as error:
+        let_out(error)
         raise fault_of(error, endpoint.shown) from error
     if isinstance(reply, ReplyError):
         fault = classify(str(reply))
