@@ -6,7 +6,7 @@
 #|   make test        lint, then the tests; needs neither root nor a server; ends with what was skipped and why
 #|   make test-full   all of it, slow tests too, on every server; on Debian as root it installs redis-server
 #|   make soak        everything at once on a real server, for MINUTES=60; ends with a summary, also at Ctrl-C
-#|   make lint        ruff, mypy, pyright, layers, sizes: one line each
+#|   make lint        ruff, mypy, pyright, layers, sizes, prose: one line each
 #|   make format      let ruff rewrite what it can
 #|   make bench       against other lock libraries, side by side; ARGS="P1 --quick" chooses
 #|   make docs        build the documentation into site/
@@ -50,7 +50,7 @@ test: lint
 	# busy elsewhere: two more tries, and the closing line counts them.
 	PAWL_LINT_SKIPS=.make/skips exec $(PY) -m pytest -q -m "not slow" -n auto --dist worksteal --reruns 2 $(ARGS)
 
-test-full: env-dev
+test-full: env-dev env-docs
 	exec tools/test_full.sh $(ARGS)
 
 MINUTES ?= 60

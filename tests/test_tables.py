@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import re
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -82,6 +83,33 @@ def test_the_table_of_options_has_each_with_its_default() -> None:
         computed = {"renew_every": "ttl / 3", "ticket_ttl": "3, at most ttl"}
         wanted = {computed[name]} if name in computed else spelled(default)
         assert listed[name] in wanted, name
+
+
+def test_every_option_of_the_client_is_on_the_page_of_options() -> None:
+    page = (DOCS / "reference/options.md").read_text(encoding="utf-8")
+    for connect in (pawl.connect, pawl.connect_async):
+        for option in inspect.signature(connect).parameters.keys() - {"target", "options"}:
+            assert f"`{option}`" in page, option
+
+
+@pytest.mark.parametrize("page", ["reference/options.md", "how-to/connect.md"])
+def test_every_address_that_connect_takes_is_on_the_page(page: str) -> None:
+    """And in the text of the error for one that it does not take."""
+    text = (DOCS / page).read_text(encoding="utf-8")
+    with pytest.raises(pawl.ConfigurationError) as refused:
+        pawl.connect("nonsense://h")
+    for scheme in (
+        "redis",
+        "rediss",
+        "unix",
+        "redis+sentinel",
+        "redis+cluster",
+        "redlock",
+        "http+pawl",
+        "embedded",
+    ):
+        assert f"`{scheme}://" in text, scheme
+        assert f"{scheme}://" in str(refused.value), scheme
 
 
 def test_the_ten_failures_have_their_codes_and_errors() -> None:

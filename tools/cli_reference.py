@@ -16,26 +16,26 @@ from pawl.cli.main import group  # noqa: E402  # of this checkout
 PAGE = ROOT / "docs" / "reference" / "cli.md"
 _WIDTH = 100
 _INTRODUCTION = """\
-# The command
+# CLI reference
 
-`pip install "pawlock[cli]"` brings `pawl`; `python -m pawl` is the same. This page is what `pawl COMMAND --help` says;
-[Look at locks](../how-to/look-at-locks.md) shows the commands at work.
+`pip install "pawlock[cli]"` installs `pawl`; `python -m pawl` is the same. This page is the output of
+`pawl COMMAND --help`; [Inspect locks](../how-to/look-at-locks.md) shows the commands at work.
 
-Every command that asks a server takes it from `--url`, else `PAWL_URL`, else uses the embedded server of this machine.
-An error is one line on standard error with a stable code, which [errors](errors.md) explains. Colours are used on
-terminals only, and never with `NO_COLOR` set. Output for programs is `--json`.
+The server is `--url`, else `PAWL_URL`, else the embedded server of this machine. An error is one line on standard error
+that ends with a stable code, which [errors](errors.md) explains, and often with a fix. Colours are used only on terminals,
+and never if `NO_COLOR` is set. `--json` prints output for programs.
 
-Exit codes that mean the same everywhere:
+Common exit codes:
 
 | code | meaning |
 |---|---|
-| 0 | done |
+| 0 | success |
 | 64 | wrong usage; nothing was sent |
-| 69 | the server cannot be asked, or refuses |
-| 74 | the output cannot be written |
-| 75 | somebody else holds the name |
-| 76 | the lease was lost, or is not ours any more |
-| 128 + n | ended by signal n: 130 is Ctrl-C; 141, the reader of our output has closed it |
+| 69 | the server is unreachable or refused |
+| 74 | standard output cannot be written |
+| 75 | held by another client |
+| 76 | the lease was lost |
+| 128 + n | ended by signal n: 130 is Ctrl-C; 141 means that the reader of the output has closed it |
 """
 
 

@@ -153,26 +153,26 @@ class HolderInfo:
 
 @dataclass(frozen=True, slots=True)
 class LockInfo:
-    """What the server knows of a name at one instant; old as soon as it is read.
+    """What the server knows of a lock at one moment; outdated as soon as it is read.
 
     Attributes:
-        name: The name asked for.
-        held: Whether somebody holds it.
+        name: The lock name.
+        held: Whether a client holds it.
         holder: ``host:pid/thread`` of the holder; ``""`` when free or when the holder is not pawl's.
         foreign: True if the key holds a value that pawl did not write.
-        ttl_left: Seconds of the holder's lease left; 0 when free, ``inf`` for a key without a ttl.
-        fence: The fence of the present or last grant; None if there was none, or if the holder is not pawl's.
+        ttl_left: Seconds of the holder's lease left; 0 when free, ``inf`` for a key without a TTL.
+        fence: The fencing token of the current or last grant; None if there was none, or if the holder is not pawl's.
         count: Holds counted on the server (1 for an ordinary lock, 0 when free).
-        queue_length: How many waiters stand in the queue.
-        waiters: The first of them, in order.
-        limit: How many permits a semaphore has; None for what has no limit.
-        used: How many of them are out.
-        holders: Those who hold a semaphore, an rwlock or a shared ``owner=`` together, the first to end first.
-        kind: What was asked for; from ``locks()``, what it is held as.
+        queue_length: The number of waiters in the queue.
+        waiters: The first of them, in FIFO order.
+        limit: The number of permits of a semaphore; None without a limit.
+        used: The number of permits in use.
+        holders: All holders of a semaphore, an rwlock or a shared ``owner=``, expiring soonest first.
+        kind: The kind that was requested; from ``locks()``, the kind that is held.
         host: The holder's machine, ``""`` if not known.
         pid: The holder's process, None if not known.
-        since: When the holder's client got it, in Unix time by the server's clock; None if not known.
-        owner: From ``locks()``: the thread or task that has it now; ``""`` elsewhere.
+        since: When the holder's client acquired it, in Unix time by the server's clock; None if not known.
+        owner: From ``locks()``: the thread or task that holds it now; ``""`` elsewhere.
         held_as: From ``client.inspect()``, of a name that is free as a lock: ``"semaphore"``, ``"rwlock"`` or
             ``"election"`` if it is held as that; ``""`` elsewhere. These are separate things under one name.
     """

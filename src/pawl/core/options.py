@@ -173,37 +173,37 @@ class LockOptions:
     """How a lock behaves. Durations in seconds; each value is checked when the object is made.
 
     Args:
-        ttl: Server-side life of a lease without renewal; 0.05 to 366 days, default 30 (a pause of the process or a
-            failover fits in, and a crash frees the name soon enough). A third of it is the rhythm of renewal.
+        ttl: TTL of a lease on the server without renewal; 0.05 to 366 days, default 30 (it survives a GC pause or a
+            failover, and a crashed holder blocks the lock for no longer). A lease is renewed every third of it.
         renew: Whether the lease is renewed while it is held; default True.
-        renew_every: The rhythm of renewal; default ttl/3, which leaves two more tries before the end. Must be below
-            ttl/2.
+        renew_every: The renewal interval; default ttl/3, which leaves two retries before the lease expires. Must be
+            below ttl/2.
         timeout: How long acquire waits; None (default) waits indefinitely, 0 tries once.
         unavailable_after: How long to keep retrying an unreachable server; default 10, long enough for a failover.
         max_hold: The lease is lost this long after the grant (or after the last ``beat()``); None (default) never.
             Needs renewal.
-        min_hold: The name stays closed at least this long after the grant, even when released sooner; default 0.
+        min_hold: The lock stays held at least this long after the grant, even when released sooner; default 0.
         handover: How many consecutive grants may go to waiters of the same client without the server; default 16, 0
-            keeps strict order among all clients.
-        ticket_ttl: Server-side life of a waiter's ticket; default min(3, ttl). Dead waiters delay the others by at
+            keeps strict FIFO order among all clients.
+        ticket_ttl: TTL of a waiter's ticket on the server; default min(3, ttl). Dead waiters delay the others by at
             most this, in all.
         max_waiters: ``QueueFull`` beyond this many waiters on the server; default 10,000.
-        lock_delay: How long the name stays closed after a lease that was not released: its holder crashed, or lost it
-            and may still be at work; default 0, at most 366 days. A release opens the name at once.
-        fence_ttl: How long the server keeps a name's fence after the last use; default 86400 (a day), at most 366
-            days, and at least as long as a lease. 0: no longer than the lease, so that an idle name leaves nothing
-            behind. After that time fences still rise by the server's clock, unless that was set back meanwhile.
+        lock_delay: How long the lock stays unavailable after a lease that was not released: its holder crashed, or lost
+            it and may still be working; default 0, at most 366 days. A release ends it immediately.
+        fence_ttl: How long the server keeps a lock's fencing token after the last use; default 86400 (a day), at most
+            366 days, and at least as long as a lease. 0: no longer than the lease, so that an idle lock leaves nothing
+            behind. After that time tokens still increase with the server's clock, unless it was set back meanwhile.
         replicas: How many replicas must have a grant, and each renewal, before it counts; default 0. With fewer,
-            acquire undoes the grant and raises ``NotReplicated``.
-        replicas_sync: Where the replicas must have it: ``"memory"`` (default), or ``"disk"``, for which the server
-            needs the command WAITAOF (Redis 7.2, Valkey 8) and its replicas an append-only file.
+            acquire releases the grant and raises ``NotReplicated``.
+        replicas_sync: Where the replicas must have it: ``"memory"`` (default), or ``"disk"``, which needs the command
+            WAITAOF on the server (Redis 7.2, Valkey 8) and an append-only file on its replicas.
         on_lost: Called with the lease once it is lost.
         on_exit: What a ``with`` block does at its end when the lease was lost: ``"raise"`` (default) or ``"warn"``.
         on_unavailable: What acquire does once the server could not be reached for ``unavailable_after`` (or until the
             end of ``timeout``): ``"raise"`` (default) ``BackendUnavailable``; ``"local"`` locks among the threads and
-            tasks of this process alone; ``"open"`` goes on without any lock. Both give a lease that says ``degraded``,
-            with fence 0.
-        on_contended: What a decorated function does while somebody else holds the name: ``"wait"`` (default) waits
+            tasks of this process only; ``"open"`` continues without any lock. Both return a lease with ``degraded`` set
+            and fence 0.
+        on_contended: What a decorated function does while another client holds the lock: ``"wait"`` (default) waits
             as long as ``timeout``, ``"raise"`` raises ``NotAcquired`` at once, ``"skip"`` returns None without a call.
             The last two try once, so ``timeout`` is 0 with them, also for ``acquire``; a ``with`` block cannot be
             skipped and raises.
