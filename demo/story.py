@@ -59,7 +59,7 @@ def without_lock(setting: Setting, board: Board) -> int:
         create(path, pieces=setting.pieces, orders=setting.orders)
         with Crew(setting.tasks(path, ""), setting.folder / "errors") as crew:
             for _ in crew.events(timeout=_TIMEOUT):
-                board.show(crew.members.values(), "nobody holds anything")
+                board.show(crew.members.values(), "no lock")
             board.rest()
         books = read_books(path)
         oversold = books.sold - setting.pieces
@@ -110,9 +110,9 @@ class Witness:
     def note(self) -> str:
         """What to say below the table."""
         if self.killed_at and not self.next_grant_at:
-            return f"the holder is dead; its lease runs out … {time.monotonic() - self.killed_at:.1f} s"
+            return f"the holder is dead; its lease expires … {time.monotonic() - self.killed_at:.1f} s"
         if self.sleeper and self.sleeper.state == "stopped" and not self.overtaken:
-            return f"the holder is stopped; its lease runs out … {time.monotonic() - self.stopped_at:.1f} s"
+            return f"the holder is stopped; its lease expires … {time.monotonic() - self.stopped_at:.1f} s"
         return f"{len(self.fences)} grants, fence {max((f for _, f in self.fences), default=0)}"
 
 
@@ -122,7 +122,7 @@ def with_lock(setting: Setting, url: str, board: Board) -> tuple[Books, Witness]
     Returns:
         What the database says, and what was seen.
     """
-    board.title(f"2  With pawl: the same, under the lock `inventory:lamp` (ttl {setting.ttl:g} s)")
+    board.title(f"2  With pawl: the same, under the lock `inventory:lamp` (TTL {setting.ttl:g} s)")
     path = setting.folder / "with.db"
     create(path, pieces=setting.pieces, orders=setting.orders)
     tasks = setting.tasks(path, url)
@@ -162,7 +162,7 @@ class _Direction:
             case "stale":
                 self.witness.stale += 1
                 self.board.say(
-                    f"w{member.number} wrote too late: the database refused its fence and took nothing"
+                    f"w{member.number} writes too late: the database refuses its stale fencing token"
                 )
             case _:
                 pass
@@ -197,7 +197,7 @@ class _Direction:
         seen.overtaken += 1
         if seen.overtaken == _OVERTAKEN:
             self.board.say(
-                f"{_OVERTAKEN} orders by others later, w{seen.sleeper.number} goes on as if nothing was"
+                f"{_OVERTAKEN} orders by others later, w{seen.sleeper.number} resumes, unaware of its pause"
             )
             self.crew.wake(seen.sleeper)
 
@@ -219,14 +219,14 @@ def verdict(setting: Setting, oversold: int, books: Books, witness: Witness) -> 
         ("without a lock: oversold", "more than 0", str(oversold), oversold > 0),
         ("with pawl: sold", str(setting.pieces), str(books.sold), books.sold == setting.pieces),
         _row("left in stock", setting.pieces - min(setting.pieces, setting.orders), books.left),
-        _row("told sold out", max(0, setting.orders - setting.pieces), books.refused),
+        _row("rejected: sold out", max(0, setting.orders - setting.pieces), books.refused),
         _row("orders unfinished", 0, books.open),
         _row("writes", setting.orders, len(books.fences)),
         ("fences of the writes", "rising", "rising" if rising else "NOT rising", rising),
         ("fences of the grants", "rising", "rising" if granted_rising else "NOT rising", granted_rising),
         ("a holder was killed", "yes", "yes" if killed else "no", killed),
         ("next grant after that", f"within {latest:g} s", f"{witness.gap:.2f} s", witness.gap <= latest),
-        _row("its order went back", 1, witness.put_back),
+        _row("its order retried", 1, witness.put_back),
         _row("late writes refused", 1, witness.stale),
         _row("workers that failed", 0, witness.failed),
     ]

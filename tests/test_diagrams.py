@@ -29,3 +29,10 @@ def test_each_is_well_formed_and_shown_on_a_page() -> None:
     for name, text in drawn().items():
         ET.fromstring(text)
         assert f"images/diagrams/{name})" in pages, name
+
+
+def test_the_recorded_demo_is_one_that_went_well() -> None:
+    picture = (ROOT / "docs/images/demo.svg").read_text(encoding="utf-8")
+    ET.fromstring(picture)
+    assert "docs/images/demo.svg" in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert "exact, in" in picture, "run: python tools/record_demo.py"

@@ -22,8 +22,8 @@ _INTRODUCTION = """\
 `pawl COMMAND --help`; [Inspect locks](../how-to/look-at-locks.md) shows the commands at work.
 
 The server is `--url`, else `PAWL_URL`, else the embedded server of this machine. An error is one line on standard error
-that ends with a stable code, which [errors](errors.md) explains, and often with a fix. Colours are used only on terminals,
-and never if `NO_COLOR` is set. `--json` prints output for programs.
+with a stable code, which [errors](errors.md) explains, and often with a fix. Colours are used only on terminals, and
+never if `NO_COLOR` is set. `--json` prints output for programs.
 
 Common exit codes:
 

@@ -65,7 +65,7 @@ def test_it_ends_well(tmp_path: Path) -> None:
     assert demo.returncode == 0, out
     assert re.search(r"sold \d+ of 200 pieces: \d+ customers paid for nothing", out)
     assert "killed with SIGKILL as it held it" in out
-    assert "the database refused its fence" in out
+    assert "the database refuses its stale fencing token" in out
     assert "exact, in" in out
     assert out.count("  ok") == 13
     assert time.monotonic() - began < pace() * 60
