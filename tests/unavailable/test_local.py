@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -249,3 +250,79 @@ def test_a_degraded_lease_that_a_signal_kept_from_its_caller_is_freed(own: Serve
         again = client.lock("x", **LOCAL).acquire(timeout=5)
         assert again.degraded == "local"
         again.release()
+
+
+BRIEF: dict[str, Any] = {**LOCAL, "ttl": 1.5}
+
+GRANTED: dict[str, Make] = {
+    "lock": lambda c: c.lock("n", **BRIEF),
+    "not renewed": lambda c: c.lock("n", renew=False, **BRIEF),
+    "owner": lambda c: c.rlock("n", owner="j", **BRIEF),
+    "permit": lambda c: c.semaphore("n", permits=1, **BRIEF),
+    "write": lambda c: c.rwlock("n", **BRIEF).write,
+}
+
+
+@each_colour
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param(kind, marks=[pytest.mark.slow] * (kind not in {"lock", "permit"})) for kind in GRANTED],
+)
+def test_what_the_server_granted_before_it_went_counts_until_its_end(
+    own: Server, colour: str, kind: str
+) -> None:
+    make = GRANTED[kind]
+
+    async def scenario() -> None:
+        client = connect(colour, own.url)
+        held = await done(make(client).acquire())
+        own.kill()
+
+        async def beside() -> None:
+            # Another client, of another thread and loop.
+            other = connect(colour, own.url)
+            with pytest.raises(pawl.AcquireTimeout):
+                await done(make(other).acquire(timeout=0.1))
+            assert await done(make(other).try_acquire()) is None
+            assert held.state in {"held", "suspect"}
+            lease = await done(make(other).acquire())
+            assert lease.degraded == "local"
+            assert held.remaining() == 0.0
+            await done(lease.release())
+            await done(other.close())
+
+        waiting = in_thread(lambda: play(colour, beside))
+        while not waiting.done():
+            # The loop of the holder goes on: it learns of the loss.
+            await nap(colour, 0.02)
+        waiting.result(0)
+        await done(client.close(timeout=0.1))
+
+    ended = in_thread(lambda: play(colour, scenario))
+    ended.result(30)
+
+
+@each_colour
+def test_a_permit_of_the_same_client_counts_as_well(own: Server, colour: str) -> None:
+    async def scenario() -> None:
+        client = connect(colour, own.url)
+        pool = client.semaphore("n", permits=1, **{**LOCAL, "ttl": 60})
+        held = await done(pool.acquire())
+        own.kill()
+        got: list[Any] = []
+
+        def beside() -> None:
+            got.append(pool.try_acquire())
+
+        if colour == "threads":
+            in_thread(beside).result(10)
+        else:
+            got.append(await asyncio.create_task(pool.try_acquire()))
+        assert got == [None]
+        held.check()
+        own.restart(keep_data=True)
+        await mended(colour, client)
+        await done(held.release())
+        await done(client.close())
+
+    play(colour, scenario)

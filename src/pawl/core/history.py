@@ -27,6 +27,7 @@ from pawl.core.admin import audit, setup_of
 from pawl.core.endings import query
 from pawl.core.engine import Engine
 from pawl.core.info import read_info, text_of
+from pawl.core.neighbours import enrol
 from pawl.core.office import office_of
 from pawl.core.options import check_count
 from pawl.core.runtime import Fault, FaultKind
@@ -262,8 +263,11 @@ class NotingEngine(Engine):
 def make_engine(runtime: Runtime, client: object, setup: Setup | None) -> Engine:
     """The engine of a client: one that keeps histories only if it was asked for."""
     if setup is not None and setup.history:
-        return NotingEngine(runtime, client, setup)
-    return Engine(runtime, client, setup)
+        engine: Engine = NotingEngine(runtime, client, setup)
+    else:
+        engine = Engine(runtime, client, setup)
+    enrol(engine)
+    return engine
 
 
 # Reading ------------------------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """What a lock does while the server cannot be reached, where its user wants that: go on under less protection.
 
-``local``: one holder at a time in this process, for all its threads, tasks and clients of the same address. ``open``:
+``local``: one holder at a time in this process, for all its threads, tasks and clients of the same address; also
+beside a lease that the server granted here before, for as long as that is valid. ``open``:
 everybody goes on. Both are told by ``lease.degraded``, logged once per name, and counted. A degraded lease has no
 fence: 0 is below every fence, so whatever checks fences refuses it. Once the server answers, the next acquisition is an
 ordinary one again, also of who waited behind a degraded holder; it comes after that holder.
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from pawl.core.claim import STOP_POLL, StopSignal, check_stop
 from pawl.core.faults import passes
 from pawl.core.handover import Place, Turn
+from pawl.core.neighbours import is_held_beside
 from pawl.core.runtime import Fault
 from pawl.core.tenure import Tenure
 from pawl.errors import BackendUnavailable, DeadlockDetected, QuorumNotReached
@@ -238,16 +240,17 @@ async def _take(
             if _is_lasting(error):
                 raise
             failure = error
+        waited: bool | None = False
         slot = slot or _held_slot(engine, plan, who)
         if slot is None:
-            slot = _Slot(None)
-            slots.append(slot)
+            slots.append(slot := _Slot(None))
             waited = await _enter(engine, spot, plan, slot, end, stop)
-            if waited is None:
-                return None
-            if waited:
-                # That was the answer from before the wait: by now somebody may hold it on the server.
-                continue
+        waited = await _give_way(engine, plan, slot, who, end, stop) if waited is False else waited
+        if waited is None:
+            return None
+        if waited:
+            # That was the answer from before the wait: by now somebody may hold it on the server.
+            continue
         return _degrade(engine, plan, new_lease, who, failure, slot, began)
 
 
@@ -311,6 +314,24 @@ async def _enter(
         # Where its turn came first, the slot has it, and its end frees it.
         _withdraw(spot, turn)
         raise
+    return True
+
+
+async def _give_way(
+    engine: Engine, plan: Plan, slot: _Slot, who: object, end: float | None, stop: StopSignal | None
+) -> bool | None:
+    """What the server granted in this process before it went comes first: True after a moment, None if the time is up.
+
+    False: nobody has it.
+    """
+    if slot.spot is None or slot.tenures or not is_held_beside(engine, plan.primitive.key, who):
+        return False
+    left = _LOOK if end is None else min(_LOOK, end - engine.runtime.now())
+    if left <= 0:
+        return None
+    await engine.runtime.parker().park(left if stop is None else min(left, STOP_POLL))
+    engine.check_open(plan.primitive.name)
+    check_stop(stop, plan.primitive.name)
     return True
 
 
