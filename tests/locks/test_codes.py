@@ -30,7 +30,7 @@ def test_every_reason_of_a_loss_has_its_code() -> None:
         error = pawl.LeaseLost("it is gone", name="a", reason=reason)
         assert error.code == LOST[reason]
         again = pickle.loads(pickle.dumps(error))
-        assert (again.code, again.reason, again.name, str(again)) == (error.code, reason, "a", "it is gone")
+        assert (again.code, again.reason, again.name, again.text) == (error.code, reason, "a", "it is gone")
     assert pawl.LeaseLost.code == "WATCHDOG_RENEWAL_FAILED"
     assert pawl.LeaseLost("of a newer pawl", reason="moved").code == pawl.LeaseLost.code
 

@@ -171,7 +171,7 @@ def test_a_call_that_is_skipped_is_logged_and_counted(
         asyncio.run(main())
     said = [(record.levelname, getattr(record, "pawl_name", None)) for record in caplog.records]
     assert said == [("INFO", "job:1")] * 2
-    assert "awaited is skipped" in caplog.records[1].getMessage()
+    assert "skipping the call of" in caplog.records[1].getMessage()
     labels = {"kind": "lock", "outcome": "busy"}
     assert registry.get_sample_value("pawl_lock_acquisitions_total", labels) == 2
 
@@ -308,7 +308,7 @@ def test_a_name_that_becomes_too_long(client: pawl.Client) -> None:
     @client.lock("x:{value}")
     def of(value: str) -> None: ...
 
-    refused(lambda: of("x" * 300), "too long")
+    refused(lambda: of("x" * 300), "at most 200 bytes")
     refused(lambda: pawl.connect(NOWHERE, namespace="").lock("{product}")(function)("a\n"), "needs escaping")  # type: ignore[arg-type]
 
 
