@@ -71,7 +71,7 @@ def test_departures_may_be_added_while_the_upkeep_looks_at_them(
         while time.monotonic() < end:
             departure = Departure(call, engine.runtime.now() + 60)
             departure.due = engine.runtime.now() + 0.01
-            engine.departures.append(departure)
+            engine.departures[departure] = None
             engine.runtime.nudge()
 
     engine.start_upkeep()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-from collections import deque
 from collections.abc import Sequence
 from math import inf
 from types import SimpleNamespace
@@ -25,7 +24,7 @@ from pawl.core.multi_lease import BaseMultiLease
 from pawl.core.observer import Observers
 from pawl.core.options import LockOptions
 from pawl.core.quick import _may_come_late
-from pawl.core.renewal import _put_back, _told, until_next_need
+from pawl.core.renewal import _leaving, _put_back, _told, until_next_need
 from pawl.core.runtime import Call, Fault, Reply
 from pawl.core.sessions import Book, Wait
 from pawl.core.tenure import Tenure
@@ -85,10 +84,10 @@ def test_what_was_in_hand_is_served_again_after_an_accident() -> None:
     tenure = tenure_of(rig)
     departure = Departure(rig.plan.primitive.leave("t9", 0, 0), START + 5.0)
     rig.engine.schedule.take_due(START + 15.0, 10)
-    rig.engine.departing = 1
-    _put_back(rig.engine, [tenure], [departure])
+    rig.engine.departures[departure] = None
+    _leaving(rig.engine, START + 15.0)
+    _put_back(rig.engine, [tenure])
     assert list(rig.engine.departures) == [departure]
-    assert rig.engine.departing == 0
     assert START < rig.engine.schedule.sleep_until(START) < START + 1.0
 
 
@@ -109,11 +108,10 @@ def test_a_child_has_nothing_of_its_parent() -> None:
     engine = rig.engine
     engine.lined["t"] = engine_claim = Claim("t")
     engine.waits[engine_claim] = rig.plan.primitive, "me", START
-    engine.departures.append(Departure(rig.plan.primitive.leave("t9", 0, 0), START))
-    engine.departing, engine.upkeep_runs = 2, True
+    engine.departures[Departure(rig.plan.primitive.leave("t9", 0, 0), START)] = None
+    engine.upkeep_runs = True
     engine.after_fork()
-    assert (engine.held, engine.waits, engine.lined, engine.departing) == ({}, {}, {}, 0)
-    assert engine.departures == deque()
+    assert (engine.held, engine.waits, engine.lined, engine.departures) == ({}, {}, {}, {})
     assert not engine.upkeep_runs
     assert engine.schedule.all() == []
     assert lease._inert()

@@ -55,7 +55,7 @@ async def close(engine: Engine, interrupt: Callable[[], object], timeout: float)
     runtime = engine.runtime
     here = runtime.who()
     end = runtime.now() + timeout
-    engine.places.dismiss()
+    ended = set(_being_lost(engine))
     for waiter in tuple(engine.waits):
         # Whoever was served by a call below this one, and not woken by it yet, comes to its end as well.
         if isinstance(waiter, Sleeper) and waiter.waits:
@@ -67,15 +67,13 @@ async def close(engine: Engine, interrupt: Callable[[], object], timeout: float)
         # Asked before the leases are listed: what an acquisition brings home until then is among them.
         # A signal handler may close on top of an acquisition of its own thread, which cannot end before.
         busy = any(who is not here for who in engine.callers())
+        engine.places.dismiss()
         interrupt()
-        # Of a call below, one may be between two places of the schedule.
-        held = [tenure for tenure in tuple(engine.held.values()) if not tenure.degraded]
-        for tenure in engine.schedule.all() + held:
-            engine.lose(tenure, LossReason.CLOSED)
+        _end_leases(engine, ended)
         if engine.history is not None:
             engine.history.leave(engine)
         waits = [not isinstance(d, Duty) or d.attempt < _LAST_WORDS for d in tuple(engine.departures)]
-        left_over = engine.departing or any(waits)
+        left_over = bool(engine.undelivered) or any(waits)
         if left_over and not engine.upkeep_runs:
             # A loop that is ended from outside has cancelled the upkeep, and what is to be left came up only then.
             engine.start_upkeep()
@@ -85,8 +83,20 @@ async def close(engine: Engine, interrupt: Callable[[], object], timeout: float)
         runtime.nudge()
         await runtime.pause(_CLOSING_STEP)
     engine.departures.clear()
-    engine.departing = 0
     engine.schedule.clear()
+
+
+def _end_leases(engine: Engine, ended: set[Tenure]) -> None:
+    """Lose all leases; what another thread is losing is left as well, and noted in ``ended``."""
+    # Of a call below, one may be between two places of the schedule.
+    held = [tenure for tenure in tuple(engine.held.values()) if not tenure.degraded]
+    for tenure in engine.schedule.all() + held:
+        engine.lose(tenure, LossReason.CLOSED)
+    for tenure in _being_lost(engine):
+        # That thread may stand still before it posts what leaves the token, and need not be in a call.
+        if tenure not in ended:
+            ended.add(tenure)
+            engine.post(leave_call(engine, tenure, TOMB_MS, 0, background=True))
 
 
 async def _end_below(engine: Engine, here: object) -> None:
@@ -125,9 +135,8 @@ def _ends_of(  # noqa: C901 - one case for each kind of call
             claims.append((waiting, primitive))
     for claim, primitive in claims:
         ends += [(None, call) for call in _of_claim(engine, claim, primitive)]
-    for tenure, reason in tuple(engine.losing.items()):
-        if reason is not LossReason.MAX_HOLD:
-            ends.append((None, leave_call(engine, tenure, TOMB_MS, 0, background=True)))
+    for tenure in _being_lost(engine):
+        ends.append((None, leave_call(engine, tenure, TOMB_MS, 0, background=True)))
     for mark, by in tuple(engine.underway.items()):
         if by is not who:
             continue
@@ -141,6 +150,11 @@ def _ends_of(  # noqa: C901 - one case for each kind of call
         elif isinstance(mark, Errand) and (call := mark.end()) is not None:
             ends.append((None, call))
     return ends
+
+
+def _being_lost(engine: Engine) -> list[Tenure]:
+    """Tenures whose loss is noted, while nothing may have been sent yet that leaves their tokens."""
+    return [tenure for tenure, reason in tuple(engine.losing.items()) if reason is not LossReason.MAX_HOLD]
 
 
 def _of_claim(engine: Engine, claim: Claim, primitive: Primitive) -> list[Call]:

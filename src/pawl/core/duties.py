@@ -45,7 +45,7 @@ def _owe(engine: Engine, duty: Duty) -> None:
     now = engine.runtime.now()
     most = 0.0 if engine.quorum is None else engine.quorum.max_ttl
     duty.until, duty.due, duty.attempt = now + max(DEPARTURE_FOR, most), now, 0
-    engine.departures.append(duty)
+    engine.departures[duty] = None
     if not engine.closed or engine.upkeep_runs:
         engine.wake_upkeep()
 

@@ -70,7 +70,8 @@ class Engine:
         waits: What each sleeper, or each claim on the server, waits for; the thread or task, and since when.
         book: The client's session, as far as others are told of it.
         history: What is to be written of the grants that ended; None unless the client keeps histories.
-        departures, departing: Tokens to be left in the background, and how many of them are on their way.
+        departures: Tokens to be left in the background, in the order in which they came; each stays until it is left
+            or given up, so that the end of the client sees it at every moment.
         underway: The threads or tasks of acquisitions and releases by what they are at, which is in no schedule.
         asking, losing: Claims that the server may know, and who asks; tenures that are lost, and not left yet.
         abandoned: Tenures whose lease object was garbage-collected; appended by finalisers, which may do no more.
@@ -100,14 +101,13 @@ class Engine:
         self.rows: dict[str, Tenure] = {}
         self.waits: dict[Claim | Sleeper, tuple[Primitive, object, float]] = {}
         self.book: Book | None = None if setup is None else Book(self, setup)
-        self.departures: deque[Departure | Duty] = deque()
+        self.departures: dict[Departure | Duty, None] = {}
         self.abandoned: deque[Tenure] = deque()
         self.undelivered: deque[tuple[Tenure, int]] = deque()
         self.counters: Counter[str] = Counter()
         self.underway: dict[object, object] = {}
         self.losing: dict[Tenure, LossReason] = {}
         self.asking: dict[Claim, tuple[Primitive, object]] = {}
-        self.departing: int = 0
         self.epoch: int = 0
         self.closed = False
         self.upkeep_runs: bool = False
@@ -169,7 +169,9 @@ class Engine:
 
     def callers(self) -> list[object]:
         """The threads and tasks whose acquisitions and releases go on."""
-        return [*self.underway.values(), *(wait[1] for wait in tuple(self.waits.values()))]
+        # In this order: who goes on after a wait is noted as under way before it waits no more.
+        waiting = [wait[1] for wait in tuple(self.waits.values())]
+        return waiting + list(self.underway.values())
 
     # Leases -----------------------------------------------------------------------------------------------------
 
@@ -370,7 +372,7 @@ class Engine:
         if self.quorum is not None:
             post_to_all(self, call)
             return
-        self.departures.append(Departure(call, self.runtime.now() + seconds))
+        self.departures[Departure(call, self.runtime.now() + seconds)] = None
         self.runtime.cast(call)
         if not self.upkeep_runs:
             self.start_upkeep()
@@ -394,34 +396,6 @@ class Engine:
             self.look_at = self.runtime.now() + _LOOK_AFTER
         self.upkeep_runs = self.runtime.spawn_upkeep(lambda: upkeep(self))
 
-    def forget_abandoned(self) -> None:
-        """Stop renewing leases whose objects are gone; they run out. Released only if no body can still run."""
-        while self.undelivered:
-            tenure, number = self.undelivered.popleft()
-            self.forget_holder(tenure, tenure.who)
-            if tenure.live and tenure.epoch == self.epoch and tenure.used == number:
-                self.count_end(tenure, "background")
-                if tenure.place is not None and tenure.place.turn != tenure.turn:
-                    # Another caller of this client went on with its token.
-                    self.end(tenure)
-                elif not self.end_turn(tenure, self.runtime.now(), number):
-                    self.depart_from(tenure)
-        while self.abandoned:
-            tenure = self.abandoned.popleft()
-            # It goes on until it runs out, and is nobody's until then.
-            who, tenure.who = tenure.who, None
-            self.forget_holder(tenure, who)
-            if tenure.live and tenure.epoch == self.epoch:
-                self.end(tenure)
-                self.count("abandoned")
-                self.count_end(tenure, "abandoned")
-                self.detach_place(tenure)
-                name = tenure.primitive.name
-                log.warning(
-                    "a lease of %r was garbage-collected without release; it expires by its TTL",
-                    name, extra={"pawl_name": name},
-                )  # fmt: skip
-
     def forget_holder(self, tenure: Tenure, who: object) -> None:
         """The thread or task ``who`` has done with a tenure."""
         spot, held, outer = (who, tenure.primitive.key), self.held, tenure.outer
@@ -443,7 +417,7 @@ class Engine:
         self.held, self.waits, self.lined, self.rows = {}, {}, {}, {}
         if self.book is not None:
             self.book.forget()
-        self.departures, self.departing = deque(), 0
+        self.departures = {}
         self.underway, self.asking, self.losing = {}, {}, {}
         self.abandoned, self.undelivered = deque(), deque()
         self.upkeep_runs = False

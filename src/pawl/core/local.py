@@ -37,9 +37,11 @@ def sit_down(engine: Engine, plan: Plan, sleeper: Sleeper, spot: tuple[Hashable,
     place = engine.places._places.get(plan.spot)
     if place is None or spot in engine.held or engine.closed:
         return False
-    if not engine.places.sit_down(place, sleeper, engine.runtime.parker()):
-        return False
+    # Before it sits there: it may be served at once, and a close waits for whom it sees waiting. The caller removes it.
+    sleeper.parker = engine.runtime.parker()
     engine.waits[sleeper] = plan.primitive, spot[0], engine.runtime.now()
+    if not engine.places.sit_down(place, sleeper, sleeper.parker):
+        return False
     book = engine.book
     if book is not None and not book.armed:
         book.watch()

@@ -62,9 +62,10 @@ def begin(engine: Engine, plan: Plan) -> Tenure | None:
 def ask(
     engine: Engine, tenure: Tenure, sent_at: float, until: float | None
 ) -> Reply | Awaitable[Reply] | None:
-    """Ask for a tenure; None if there is no connection yet, and nothing was sent."""
+    """Ask for a tenure that is noted as under way; None if there is no connection, and nothing was sent."""
     line = engine.runtime.line()
-    if line is None:
+    # Looked at now: a close that did not see this call under way has closed the client by then.
+    if line is None or engine.closed:
         return None
     options = tenure.options
     if engine.quorum is not None:

@@ -7,7 +7,6 @@ left alone by the answer; an answer that comes past ``valid_until`` revives noth
 from __future__ import annotations
 
 import logging
-from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -37,6 +36,7 @@ __all__ = ["until_next_need", "upkeep"]
 _Answer: TypeAlias = "tuple[Tenure, Reply | Fault]"
 
 log: logging.Logger = logging.getLogger("pawl.renewal")
+log_lease: logging.Logger = logging.getLogger("pawl.lease")
 
 _BATCH = 500
 _LEAST_PATIENCE = 0.005
@@ -66,7 +66,7 @@ async def upkeep(engine: Engine) -> None:
 async def _serve(engine: Engine) -> None:
     runtime = engine.runtime
     while True:
-        engine.forget_abandoned()
+        _forget_abandoned(engine)
         now = runtime.now()
         due = engine.schedule.take_due(now, _BATCH)
         leaving = _leaving(engine, now)
@@ -84,7 +84,7 @@ async def _serve(engine: Engine) -> None:
                     else tell_again(engine, leaving, until_next_need(engine, engine.runtime.now()))
                 )
         except BaseException:
-            _put_back(engine, due, leaving)
+            _put_back(engine, due)
             raise
         await _look_around(engine, now)
         if due or leaving or record or pages:
@@ -105,6 +105,42 @@ async def _serve(engine: Engine) -> None:
             return
 
 
+def _forget_abandoned(engine: Engine) -> None:
+    """Stop renewing leases whose objects are gone; they run out. Released only if no body can still run."""
+    while engine.undelivered:
+        # It stays until it is done: the end of the client waits for it.
+        try:
+            _take_back(engine, *engine.undelivered[0])
+        finally:
+            engine.undelivered.popleft()
+    while engine.abandoned:
+        tenure = engine.abandoned.popleft()
+        # It goes on until it runs out, and is nobody's until then.
+        who, tenure.who = tenure.who, None
+        engine.forget_holder(tenure, who)
+        if tenure.live and tenure.epoch == engine.epoch:
+            engine.end(tenure)
+            engine.count("abandoned")
+            engine.count_end(tenure, "abandoned")
+            engine.detach_place(tenure)
+            name = tenure.primitive.name
+            log_lease.warning(
+                "a lease of %r was garbage-collected without release; it expires by its TTL",
+                name, extra={"pawl_name": name},
+            )  # fmt: skip
+
+
+def _take_back(engine: Engine, tenure: Tenure, number: int) -> None:
+    engine.forget_holder(tenure, tenure.who)
+    if tenure.live and tenure.epoch == engine.epoch and tenure.used == number:
+        engine.count_end(tenure, "background")
+        if tenure.place is not None and tenure.place.turn != tenure.turn:
+            # Another caller of this client went on with its token.
+            engine.end(tenure)
+        elif not engine.end_turn(tenure, engine.runtime.now(), number):
+            engine.depart_from(tenure)
+
+
 def _record_due(engine: Engine, book: Book, now: float) -> Call | None:
     if book.published:
         engine.take_away(engine.runtime.notices())
@@ -122,15 +158,13 @@ async def _look_around(engine: Engine, now: float) -> None:
         await look_for_cycles(engine, engine.book, until_next_need(engine, engine.runtime.now()))
 
 
-def _put_back(engine: Engine, due: list[Tenure], leaving: list[Departure | Duty]) -> None:
-    """Serve again what was in hand when something went wrong: it may be done by now, and twice does no harm."""
+def _put_back(engine: Engine, due: list[Tenure]) -> None:
+    """Serve again the leases that were in hand when something went wrong: twice does no harm."""
     soon = engine.runtime.now() + _LEAST_PATIENCE
     for tenure in due:
         if tenure.live:
             engine.schedule.discard(tenure)
             engine.schedule.add_once(tenure, soon)
-    engine.departures.extend(leaving)
-    engine.departing = 0
 
 
 async def _renew(engine: Engine, due: list[Tenure], record: Call | None, pages: list[Page]) -> None:
@@ -334,17 +368,8 @@ def _failed(engine: Engine, tenure: Tenure, fault: Fault) -> None:
 
 
 def _leaving(engine: Engine, now: float) -> list[Departure | Duty]:
-    taken: list[Departure | Duty] = []
-    # The end of a close empties it from another thread.
-    with suppress(IndexError):
-        for _ in range(len(engine.departures)):
-            departure = engine.departures.popleft()
-            if departure.due <= now and len(taken) < _BATCH:
-                taken.append(departure)
-            else:
-                engine.departures.append(departure)
-    engine.departing = len(taken)
-    return taken
+    # A copy, made in one step: other threads add and remove meanwhile.
+    return [departure for departure in tuple(engine.departures) if departure.due <= now][:_BATCH]
 
 
 async def _depart(engine: Engine, leaving: list[Departure | Duty]) -> None:
@@ -354,14 +379,13 @@ async def _depart(engine: Engine, leaving: list[Departure | Duty]) -> None:
     now = engine.runtime.now()
     for departure, outcome in zip(departures, outcomes, strict=True):
         if not isinstance(outcome, Fault):
+            engine.departures.pop(departure, None)
             engine.count("departed")
             continue
         departure.attempt += 1
         departure.due = now + full_jitter(departure.attempt, engine.runtime.random())
         # A refusal that cannot pass is the same next time, and the end of the client would wait for it.
-        if now < departure.until and (passes(outcome.kind) or outcome.kind is FaultKind.OUT_OF_MEMORY):
-            engine.departures.append(departure)
-        else:
+        if now >= departure.until or not (passes(outcome.kind) or outcome.kind is FaultKind.OUT_OF_MEMORY):
+            engine.departures.pop(departure, None)
             engine.count("departure_given_up")
             log.warning("a lease could not be released (%s); it expires by its TTL", outcome.text)
-    engine.departing = 0

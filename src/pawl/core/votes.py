@@ -75,19 +75,18 @@ async def tell_again(engine: Engine, leaving: Sequence[object], most: float) -> 
         log.debug("masters could not be reached: %s", fault.text)
     now = runtime.now()
     for duty in duties:
-        # In this order: whoever adds a node from now on posts it anew.
-        duty.posted = False
-        if duty.done:
-            engine.count("departed")
-        elif now >= duty.until:
-            engine.count("departure_given_up")
-        else:
-            duty.posted = True
+        if not duty.done and now < duty.until:
             duty.attempt += 1
             pause = full_jitter(duty.attempt, runtime.random(), cap=_TOLD_AGAIN_WITHIN)
             duty.due = now + 0.01 + pause
-            engine.departures.append(duty)
-    engine.departing = 0
+            continue
+        engine.count("departed" if duty.done else "departure_given_up")
+        engine.departures.pop(duty, None)
+        # In this order: whoever adds a node from now on posts it anew, and who did before is seen here.
+        duty.posted = False
+        if not duty.done and now < duty.until:
+            duty.posted = True
+            engine.departures[duty] = None
 
 
 async def renew_votes(

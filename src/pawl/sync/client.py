@@ -422,7 +422,7 @@ _owing: deque[tuple[Engine, ThreadRuntime]] = deque()
 
 
 def _owes(engine: Engine) -> bool:
-    return bool(engine.undelivered or engine.departures or engine.departing)
+    return bool(engine.undelivered or engine.departures)
 
 
 def _dismiss_settled() -> None:

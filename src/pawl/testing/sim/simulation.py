@@ -254,12 +254,7 @@ class Simulation:
     def _drain(self) -> None:
         world = self.world
         for _ in range(140):
-            if not any(
-                engine.departures or engine.departing
-                for m in self.members
-                if m.process.alive
-                for engine in m.engines
-            ):
+            if not any(engine.departures for m in self.members if m.process.alive for engine in m.engines):
                 return
             world.done = False
             world.run(world.now + 0.5, lambda: False)
