@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import time
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
@@ -269,3 +271,56 @@ def test_renew_off_lets_the_lease_run_out(client: pawl.Client, other: pawl.Clien
         assert lease.state == "lost"
     assert outcome(lease.check) == "LeaseLost:expired"
     assert outcome(lease.release) == "NotHeld"
+
+
+# A block that the garbage collector ends
+
+
+class Circle:
+    """Garbage that waits for the collector, with what it refers to."""
+
+    def __init__(self) -> None:
+        self.itself = self
+        self.kept: object = None
+
+
+@pytest.mark.filterwarnings("ignore:lease of 'n' was never released:ResourceWarning")
+def test_a_block_in_a_generator_that_is_collected_frees_the_name(client: pawl.Client, valkey: Server) -> None:
+    def work(lease: pawl.Lease) -> Iterator[None]:
+        with lease:
+            try:
+                yield
+            finally:
+                # The collector came to the lease first, and the upkeep has seen that it is gone.
+                eventually(lambda: client._engine.counters["abandoned"] == 1, "it is given up")
+
+    circle = Circle()
+    lease = client.lock("n", ttl=60).acquire()
+    steps = work(lease)
+    next(steps)
+    circle.kept = steps
+    del circle, lease, steps
+    gc.collect()
+    assert client._engine.counters["abandoned"] == 1
+    assert free(valkey, "n")
+
+
+@pytest.mark.filterwarnings("ignore:lease of 'n' was never released:ResourceWarning")
+async def test_a_block_in_an_asynchronous_generator_that_is_collected_frees_the_name(
+    aclient: pawl.AsyncClient, valkey: Server
+) -> None:
+    async def work(lease: pawl.AsyncLease) -> AsyncIterator[None]:
+        async with lease:
+            try:
+                yield
+            finally:
+                await asyncio.sleep(0.1)
+
+    circle = Circle()
+    lease = await aclient.lock("n", ttl=60).acquire()
+    steps = work(lease)
+    await anext(steps)
+    circle.kept = steps
+    del circle, lease, steps
+    gc.collect()
+    await asyncio.to_thread(eventually, lambda: free(valkey, "n"), "the name is free")

@@ -113,6 +113,9 @@ async def _release(engine: Engine, lease: BaseLease) -> Release:
 async def _give_back(engine: Engine, tenure: Tenure) -> Release:
     """Pass on or leave what its owner has done with."""
     now = engine.runtime.now()
+    if tenure.state is LeaseState.RELEASED:
+        # The garbage collector came to the lease before it came to the block that ends it.
+        return await leave(engine, tenure)
     if not tenure.live or engine.expired(tenure, now):
         if tenure.reason is LossReason.MAX_HOLD:
             engine.depart_from(tenure, tenure.close_ms(now))
