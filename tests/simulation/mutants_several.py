@@ -305,6 +305,7 @@ FAULTS: dict[str, tuple[str, ...]] = {
     "a master that restarted counts at once": ("crash_empty", "kill"),
     "a restart is looked for before the greeting alone": ("crash_empty", "new_threads"),
     "each loop knows by itself": ("crash_empty",),
+    "no vote is won back": ("rolling",),
     "the fence of a majority is not written back": ("stall", "delay", "crash_keep"),
     "only acknowledged votes are taken back": ("pause", "double"),
     "no look at the time after the quorum": ("pause", "suspend"),
