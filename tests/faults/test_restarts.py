@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import pawl
-from pawl.testing import Server
-from tests.faults.rig import Colour, until, value
+from pawl.testing import Proxy, Server
+from tests.faults.rig import Colour, in_thread, script, until, value
 from tests.pace import pace
 
 pytestmark = pytest.mark.fault
@@ -40,6 +40,25 @@ def test_row_43_a_restart_without_data_is_told_and_the_fence_rises(colour: Colou
     assert again.fence > counted.fence
     again.release()
     second.release()
+
+
+def test_row_43_a_release_that_another_owner_met_after_a_restart_is_not_called_done(
+    colour: Colour, broken: Server
+) -> None:
+    """The server forgot the lease while its release was on the way, and gave the name to another owner."""
+    with Proxy(broken) as proxy:
+        client, rival = colour.connect(proxy.url), colour.connect(broken.url)
+        lease = client.lock(ttl=20, renew_every=6, ticket_ttl=0.9).acquire(5)
+        rule = proxy.drop_request(script("leave"))
+        releasing = in_thread(lease.release)
+        rule.wait()
+        broken.restart(keep_data=False)
+        second = rival.lock(ttl=20).acquire(5)
+        with pytest.raises((pawl.BackendUnavailable, pawl.NotHeld)):
+            releasing.result(10)
+        second.check()
+        assert value(broken) == second.token
+        second.release()
 
 
 @pytest.mark.slow

@@ -136,9 +136,9 @@ def _passes_claim_only(self: Engine, _primitive: Any, place: Any, waiting: Any) 
         place.pass_claim(waiting, waiting.turn)
 
 
-def _says_lost(engine: Any, tenure: Any, reply: Any, *, unanswered: bool, again: bool) -> Release:
+async def _says_lost(engine: Any, tenure: Any, reply: Any, *, unanswered: bool, again: bool) -> Release:
     del unanswered, again
-    return _not_ours(engine, tenure, reply, unanswered=False, again=False)
+    return await _not_ours(engine, tenure, reply, unanswered=False, again=False)
 
 
 _not_ours = endings._not_ours

@@ -13,6 +13,7 @@ from pawl.core.endings import end_block, extend, release_or_raise
 from pawl.core.faults import passes, to_error
 from pawl.core.runtime import Fault, FaultKind, Reply
 from pawl.model import LeaseState, Release
+from pawl.primitives.probe import probe
 from tests.unit.scripted import (
     RELEASED,
     START,
@@ -290,3 +291,23 @@ def test_a_release_that_was_refused_names_the_cause(kind: FaultKind) -> None:
     with pytest.raises(type(to_error(fault, "n", "release")), match="so says the server") as caught:
         run(release_or_raise(rig.engine, rig.acquire()))
     assert "expires within 30 s" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("said", "outcome"),
+    [
+        ([b"P", b"", b"# Server\r\nuptime_in_seconds:60\r\n", 0], Release.RELEASED),
+        ([b"P", b"", b"# Server\r\nuptime_in_seconds:1\r\n", 0], Release.UNKNOWN),
+        ([b"P", b"", b"", 0], Release.UNKNOWN),
+        (unanswered(), Release.UNKNOWN),
+    ],
+)
+def test_a_release_that_meets_another_owner_asks_whether_the_server_restarted(
+    said: Reply | Fault, outcome: Release
+) -> None:
+    rig = Rig(held(), unanswered(), absent(b"other"), said)
+    rig.engine.probe = probe("")
+    lease = rig.acquire()
+    rig.runtime.clock += 5
+    assert rig.release(lease) is outcome
+    assert rig.sent[-1] == "probe"

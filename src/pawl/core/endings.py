@@ -15,6 +15,7 @@ from pawl.core.durable import confirm
 from pawl.core.faults import to_error
 from pawl.core.lease import BaseLease
 from pawl.core.names import WIRE_VERSION
+from pawl.core.preflight import must_remember
 from pawl.core.quick import end, give_back, hand_on
 from pawl.core.runs import disband
 from pawl.core.runtime import Call, Fault, FaultKind, Reply
@@ -185,9 +186,8 @@ async def leave(engine: Engine, tenure: Tenure, answer: Reply | Fault | None = N
     """
     began, options = engine.runtime.now(), tenure.options
     close_ms = tenure.close_ms(began) if options.min_hold else 0
-    unanswered = False
+    unanswered, attempt = False, 0
     claim: Claim | None = None
-    attempt = 0
     try:
         while True:
             if tenure.left:
@@ -201,7 +201,7 @@ async def leave(engine: Engine, tenure: Tenure, answer: Reply | Fault | None = N
                     answer = await ask_to_leave(engine, tenure, call)
                 if answer[0] == b"R":
                     return Release.RELEASED
-                return _not_ours(engine, tenure, answer, unanswered=unanswered, again=claim is not None)
+                return await _not_ours(engine, tenure, answer, unanswered=unanswered, again=claim is not None)
             except Fault as fault:
                 answer = None
                 unanswered |= fault.maybe_applied
@@ -220,8 +220,7 @@ async def leave(engine: Engine, tenure: Tenure, answer: Reply | Fault | None = N
 
 def _until(tenure: Tenure, began: float, fault: Fault) -> float:
     """Until when to try a release again: while the lease would live, and in any case for as long as one request."""
-    # A server that is not ready answers, and takes a little later what it refuses while the slot moves. A lease that
-    # was handed off there may be shorter: it lives as long as its ticket.
+    # While the slot moves it refuses what it takes a little later; a lease handed off there may be shorter than that.
     patient = fault.kind is FaultKind.NOT_READY
     least = tenure.options.unavailable_after if patient else tenure.options.request_timeout
     return max(tenure.valid_until, began + least)
@@ -238,13 +237,18 @@ def _unknown(engine: Engine, tenure: Tenure, error: Exception) -> Release:
     return Release.UNKNOWN
 
 
-def _not_ours(engine: Engine, tenure: Tenure, reply: Reply, *, unanswered: bool, again: bool) -> Release:
+async def _not_ours(
+    engine: Engine, tenure: Tenure, reply: Reply, *, unanswered: bool, again: bool
+) -> Release:
     if again and not unanswered and engine.runtime.now() >= tenure.valid_until:
         # It ran out while the server refused to release it: its owner was done in time.
         return Release.RELEASED
     if unanswered:
-        # An earlier copy may have freed it. Before valid_until nobody else could have taken it away.
-        return Release.RELEASED if engine.runtime.now() < tenure.valid_until else Release.UNKNOWN
+        # An earlier copy may have freed it. Before valid_until nobody else can take it, but from a server that forgot.
+        valid = engine.runtime.now() < tenure.valid_until
+        if valid and reply[2] != b"none":
+            await must_remember(engine, tenure.primitive, tenure.heard_at)
+        return Release.RELEASED if valid else Release.UNKNOWN
     tenure.reason = loss_from([b"U", b"", reply[2]] if reply[0] == b"A" else reply)
     engine.count_loss(tenure)
     return Release.LOST

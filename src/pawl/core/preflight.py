@@ -14,10 +14,12 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from pawl.core.runtime import Fault
-from pawl.errors import NotSupported
+from pawl.core.scripts import pack_words
+from pawl.errors import BackendUnavailable, NotSupported
 
 if TYPE_CHECKING:
     from pawl.core.engine import Engine
+    from pawl.core.primitive import Primitive
 
 __all__ = [
     "APART",
@@ -29,6 +31,7 @@ __all__ = [
     "judge",
     "look",
     "must_hold",
+    "must_remember",
 ]
 
 log: logging.Logger = logging.getLogger("pawl.preflight")
@@ -389,3 +392,29 @@ async def must_hold(engine: Engine, name: str) -> None:
         text = f"acquire {name!r}: strict=True, and this server does not guarantee {finding.promise}: {finding.text}"
         raise NotSupported(f"{text}; {finding.fix}", name=name)
     engine.strict = False
+
+
+async def must_remember(engine: Engine, primitive: Primitive, since: float) -> None:
+    """Refuse a server that may have restarted without its data since then, or that does not say.
+
+    Args:
+        engine: The client's engine.
+        primitive: Whose server is asked.
+        since: A time of the client's clock.
+
+    Raises:
+        BackendUnavailable: It may have.
+    """
+    if engine.probe is None or engine.quorum is not None:
+        # Nothing to ask, or masters of which a majority votes: see ``QuorumRuntime.remembers``.
+        return
+    # Of a cluster it is the node of this key that counts.
+    call = engine.probe._replace(body=pack_words(primitive.key.encode()))
+    (outcome,) = await engine.runtime.call_many([call], _PATIENCE)
+    info = "" if isinstance(outcome, Fault) else outcome[2].decode(errors="replace")
+    # It counts whole seconds, from the whole second in which it started.
+    uptime = _number(fields_of(info).get("uptime_in_seconds"))
+    if uptime is None or uptime - 1 < engine.runtime.now() - since:
+        name = primitive.name
+        text = f"release {name!r}: another owner has it, and the server may have restarted without its data"
+        raise BackendUnavailable(text, name=name)

@@ -146,6 +146,11 @@ class Tenure:
             return queued.leave_run(self.token, tomb_ms, close_ms, look, self.spent or ())
         return self.primitive.leave(self.token, tomb_ms, close_ms)
 
+    @property
+    def heard_at(self) -> float:
+        """A time before the last request that the server answered with a yes, and not long before."""
+        return self.valid_until - max(self.ttl, self.options.ttl)
+
     def why_over(self) -> LossReason:
         """The reason, once the clock has passed ``valid_until``."""
         if self.hold_limit is not None and self.valid_until >= self.hold_limit:
