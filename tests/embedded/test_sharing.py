@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import random
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+import pawl
 from pawl import embedded
 from pawl.embedded import _places, _server, _watch
 from pawl.embedded._watch import Wire
@@ -219,6 +221,39 @@ def test_a_server_whose_socket_was_removed_ends_before_the_next_starts(
     again = embedded.ensure(state)
     assert server_processes(state) == [again.pid]
     assert (again.started, ask(again, "GET", "k")) == (True, "v")
+
+
+def socket_of(state: Path) -> Path:
+    return Path(str(embedded.status(state).socket))
+
+
+@pytest.mark.slow
+def test_a_lease_outlives_the_socket_file_of_its_server(state: Path) -> None:
+    """Whoever connects anew waits for the server, which is replaced with its data, in time for the renewal."""
+    with pawl.connect(f"embedded://{state}") as client:
+        lease = client.lock("x", ttl=4).acquire()
+        socket_of(state).unlink()
+        end = time.monotonic() + 6
+        while time.monotonic() < end:
+            lease.check()
+            time.sleep(0.05)
+        assert len(server_processes(state)) == 1
+        lease.release()
+
+
+@pytest.mark.slow
+async def test_a_lease_of_a_task_outlives_the_socket_file_of_its_server(state: Path) -> None:
+    async with pawl.connect_async(f"embedded://{state}") as client:
+        lease = await client.lock("x", ttl=4).acquire()
+        (await asyncio.to_thread(socket_of, state)).unlink()
+        # What connects anew in another process replaces the server, and this client finds the new one.
+        again = await asyncio.to_thread(embedded.ensure, state)
+        assert server_processes(state) == [again.pid]
+        end = time.monotonic() + 5
+        while time.monotonic() < end:
+            lease.check()
+            await asyncio.sleep(0.05)
+        await lease.release()
 
 
 def test_a_stale_pid_file_ends_no_other_process(state: Path, spawn: Spawn) -> None:

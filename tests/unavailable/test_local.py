@@ -211,15 +211,19 @@ class Stranger:
 
 @each_colour
 @pytest.mark.parametrize("policy", ["local", "open"])
-@pytest.mark.parametrize("what", ["http", "plain port", "replica"])
+@pytest.mark.parametrize("what", ["http", "plain port", "replica", "masters"])
 def test_a_mistake_is_no_outage(own: Server, colour: str, policy: str, what: str) -> None:
     """Whoever names a wrong port, TLS where there is none, or a replica, is told so: a retry would never help."""
     options: dict[str, Any] = {**LOCAL, "on_unavailable": policy}
     with ExitStack() as stack:
-        if what == "http":
-            stranger = Stranger(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
-            stack.callback(stranger.close)
-            url = f"redis://127.0.0.1:{stranger.port}/0"
+        url: str | list[str]
+        if what in {"http", "masters"}:
+            hello = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n"
+            strangers = [Stranger(hello) for _ in range(1 if what == "http" else 3)]
+            for stranger in strangers:
+                stack.callback(stranger.close)
+            urls = [f"redis://127.0.0.1:{stranger.port}/0" for stranger in strangers]
+            url = urls[0] if what == "http" else urls
         elif what == "plain port":
             url = own.url.replace("redis://", "rediss://")
         else:

@@ -363,7 +363,7 @@ class _Attempt:
         if fault is not None:
             error = to_error(fault, name, "acquire")
             error.add_note(told)
-            raise error
+            raise error from fault
         if self.lacking or not votes.held:
             self.claim.failing_since = self.failing_since
             given = sum(word == "granted" for word in words.values())
