@@ -8,7 +8,7 @@
  *   or one after the other. Each message may come at any time while its attempt lasts, or never; each reply may be lost; an attempt may
  *   outlive its validity at any point, and from then on each node may drop its vote. Fences are last + 1: the server's
  *   time is left out, which only ever helps. No wishes (`hint`), no blocks, no renewal.
- *   No restart and no repeated undo or release: the simulator checks those.
+ *   Restarts, repeated undo and votes that are won back are in `votes.pml`.
  *
  * broken MAX_ONLY | rising | the largest fence of the majority counts without a write-back
  * broken UNCONDITIONAL | rising | the write-back counts on nodes that do not hold the token

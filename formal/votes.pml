@@ -1,0 +1,250 @@
+/* Redlock: what becomes of votes where masters restart empty, answers are lost, and renewals win votes back.
+ *
+ * Models: src/pawl/core/redlock.py (`_Attempt`), src/pawl/core/votes.py (`renew_votes`, `tell_again`),
+ *   src/pawl/core/ballots.py (`Duty`), src/pawl/core/roster.py (`Life.objection`),
+ *   src/pawl/primitives/redlock/grant.lua, renew.lua, leave.lua. Each script is one atomic step of one node.
+ * Claims: exclusion: no two clients rely on a lease at once; orphan: a token that its client gave up (a failed attempt, a
+ *   release, a loss) is on a node only while its undo is still repeated there, so a name that nobody holds gets free
+ *   as its nodes answer, and does not wait for the ttl.
+ * Bounds: three nodes, two clients with one attempt each, ttl of 2 ticks, two restarts, each at any moment and
+ *   without memory. All nodes are asked at one moment. A vote is executed at any time after that, also after its
+ *   attempt was given up, or never, unless its node restarted; its answer may be lost, and its connection. A renewal, of
+ *   the first client alone, is one moment for all nodes, each of which may be missed by it; a vote that it asks for may
+ *   be executed later. An undo is repeated without end: that it stops when the token is over by itself is left out. One
+ *   clock for all (`lease.pml` has others). A question goes to the life of the node that its rule was checked for: the
+ *   identity of single connections, threads and loops of a client are left to the simulator. No node forgets without a restart, and fences are in `redlock.pml`.
+ *
+ * broken NO_RULE | exclusion | a node that restarted counts at once
+ * broken UNDO_ONCE | orphan | an undo is sent once
+ * broken NO_TOMB | orphan | a repeated undo leaves no tombstone, so that a vote comes after it
+ * broken HEARD_ONLY | orphan | only votes that were heard are taken back
+ * broken UNNOTED | orphan | who is asked for a vote by a renewal is not noted before
+ * broken BARRED_BACK | exclusion | a renewal wins back the vote of a node that may have forgotten another's
+ * reach KEPT | a lease outlives the restart of two nodes
+ */
+#define NODES 3
+#define CLIENTS 2
+#define QUORUM 2
+#define TTL 2
+#define RESTARTS 2
+#define NOBODY CLIENTS
+#define AT(c, n) ((c) * NODES + (n))
+
+mtype = { NEW, ASKING, HOLDING, OVER };
+mtype mode[CLIENTS] = NEW;
+byte valid[CLIENTS];              /* ticks for which it relies on its votes */
+byte holder[NODES] = NOBODY;
+byte left[NODES];                 /* ticks of the token there */
+byte barred[NODES];               /* ticks until a life that began empty counts */
+byte restarts;
+byte first = NODES;
+bit open[CLIENTS * NODES];        /* a question is on its way */
+bit stray[CLIENTS * NODES];       /* its connection broke: what is sent next may come before it */
+bit may[CLIENTS * NODES];         /* the client knows that the node may have its token, or get it */
+bit voted[CLIENTS * NODES];       /* the attempt heard a yes */
+bit duty[CLIENTS * NODES];        /* an undo is repeated until it is answered */
+bit dead[CLIENTS * NODES];        /* the node has a tombstone, and a question is on its way */
+bit exclusion = 1, orphan = 1, unreached = 1;
+
+#define VOTES(c) (voted[AT(c, 0)] + voted[AT(c, 1)] + voted[AT(c, 2)])
+
+#ifdef NO_RULE
+#define ASKS(c, n) 1
+#else
+#define ASKS(c, n) (barred[n] == 0)
+#endif
+#ifdef BARRED_BACK
+#define REGAINS(c, n) 1
+#else
+#define REGAINS(c, n) ASKS(c, n)
+#endif
+
+inline check_orphan(c, n) {
+  orphan = !(mode[c] == OVER && holder[n] == c && !duty[AT(c, n)]);
+  assert(orphan)
+}
+
+inline question(c, n) {
+  if
+  :: ASKS(c, n) -> may[AT(c, n)] = 1; open[AT(c, n)] = 1
+  :: else
+  fi
+}
+
+inline owe(c, n) {
+#ifdef HEARD_ONLY
+  duty[AT(c, n)] = voted[AT(c, n)];
+#else
+  duty[AT(c, n)] = may[AT(c, n)];
+#endif
+  voted[AT(c, n)] = 0;
+  may[AT(c, n)] = 0;
+  check_orphan(c, n)
+}
+
+/* The attempt failed, or the lease was released or lost. */
+inline give_up(c) {
+  mode[c] = OVER;
+  valid[c] = 0;
+  owe(c, 0); owe(c, 1); owe(c, 2)
+}
+
+inline hold(c) {
+  mode[c] = HOLDING;
+#ifndef HEARD_ONLY
+  voted[AT(c, 0)] = 0; voted[AT(c, 1)] = 0; voted[AT(c, 2)] = 0;
+#endif
+  exclusion = mode[0] != HOLDING || mode[1] != HOLDING;
+  assert(exclusion)
+}
+
+/* One node says yes, or has the name free and is asked for its vote, or is not heard. */
+inline renew(c, n) {
+  if
+  :: holder[n] == c -> left[n] = TTL; yes++
+  :: holder[n] == c -> left[n] = TTL
+  :: holder[n] == NOBODY && !open[AT(c, n)] && REGAINS(c, n) -> free[n] = 1
+  :: 1
+  fi
+}
+
+/* The question to a node that had the name free: it is answered at once, or is on its way for some time. */
+inline regain(c, n) {
+  if
+  :: free[n] && yes > 0 ->
+#ifndef UNNOTED
+       may[AT(c, n)] = 1;
+#endif
+       if
+       :: holder[n] = c; left[n] = TTL; won++
+       :: open[AT(c, n)] = 1
+       fi
+  :: else
+  fi;
+  free[n] = 0
+}
+
+proctype Client(byte c) {
+  byte yes, won;
+  bit free[NODES];
+  do
+  :: d_step { mode[c] == NEW -> mode[c] = ASKING; valid[c] = TTL; question(c, 0); question(c, 1); question(c, 2) }
+  :: d_step { mode[c] == ASKING && VOTES(c) >= QUORUM -> hold(c) }
+  :: atomic { c == 0 && mode[c] == HOLDING ->
+       renew(c, 0); renew(c, 1); renew(c, 2);
+       regain(c, 0); regain(c, 1); regain(c, 2);
+       if
+       :: yes + won >= QUORUM -> valid[c] = TTL
+       :: else
+       fi;
+#ifdef KEPT
+       unreached = !(yes + won >= QUORUM && restarts == 2 && first == NODES + 1);
+       assert(unreached);
+#endif
+       yes = 0;
+       won = 0 }
+  :: d_step { mode[c] == ASKING || mode[c] == HOLDING -> give_up(c) }
+  od
+}
+
+/* What passes between one client and one node. */
+proctype Line(byte c; byte n) {
+  do
+  /* grant.lua: whether the answer is lost is chosen as it runs */
+  :: atomic { open[AT(c, n)] ->
+       open[AT(c, n)] = 0;
+       stray[AT(c, n)] = 0;
+       if
+       :: holder[n] == NOBODY && !dead[AT(c, n)] ->
+            holder[n] = c;
+            left[n] = TTL;
+            check_orphan(c, n);
+            if
+            :: mode[c] == ASKING -> voted[AT(c, n)] = 1
+            :: 1
+            fi
+       :: else
+       fi;
+       dead[AT(c, n)] = 0 }
+  :: d_step { open[AT(c, n)] && !stray[AT(c, n)] -> stray[AT(c, n)] = 1 }
+  /* leave.lua, behind the question, or with a tombstone; its answer may be lost */
+  :: atomic { duty[AT(c, n)] && (!open[AT(c, n)] || stray[AT(c, n)]) ->
+       if
+       :: holder[n] == c -> holder[n] = NOBODY; left[n] = 0
+       :: else
+       fi;
+#ifndef NO_TOMB
+       dead[AT(c, n)] = open[AT(c, n)];
+#endif
+       if
+       :: duty[AT(c, n)] = 0
+       :: 1
+       fi }
+#ifdef UNDO_ONCE
+  :: atomic { duty[AT(c, n)] -> duty[AT(c, n)] = 0; check_orphan(c, n) }    /* it is lost on its way */
+#endif
+  od
+}
+
+proctype World() {
+  byte c, n;
+  do
+  :: d_step { 1 ->
+       for (n : 0 .. NODES - 1) {
+         if
+         :: left[n] == 1 -> left[n] = 0; holder[n] = NOBODY
+         :: left[n] > 1 -> left[n]--
+         :: else
+         fi;
+         if
+         :: barred[n] > 0 -> barred[n]--
+         :: else
+         fi
+       }
+       for (c : 0 .. CLIENTS - 1) {
+         if
+         :: valid[c] == 1 -> give_up(c)
+         :: valid[c] > 1 -> valid[c]--
+         :: else
+         fi
+       }
+       c = 0;
+       n = 0 }
+  :: atomic { restarts < RESTARTS ->
+       restarts++;
+       if
+       :: n = 0
+       :: n = 1
+       :: n = 2
+       fi;
+       d_step {
+#ifdef KEPT
+         if
+         :: first == NODES -> first = n
+         :: first < NODES && first != n -> first = NODES + 1
+         :: else
+         fi;
+#endif
+         holder[n] = NOBODY;
+         left[n] = 0;
+         barred[n] = TTL;
+         for (c : 0 .. CLIENTS - 1) {
+           open[AT(c, n)] = 0;
+           stray[AT(c, n)] = 0;
+           dead[AT(c, n)] = 0
+         }
+         c = 0;
+         n = 0 } }
+  od
+}
+
+init {
+  byte c, n;
+  atomic {
+    run World();
+    for (c : 0 .. CLIENTS - 1) {
+      run Client(c);
+      for (n : 0 .. NODES - 1) { run Line(c, n) }
+    }
+  }
+}
