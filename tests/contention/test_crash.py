@@ -24,7 +24,7 @@ COLOURS = {"threads": ["threads"] * 4, "tasks": ["tasks"] * 4}
 def in_its_turn(crowd: Crowd, number: int) -> dict[str, Any] | None:
     """The last note of a process, if it stands in its turn now: nobody has a later one."""
     entries = crowd.journal(number)
-    if not entries or entries[-1]["event"] == "lost" or crowd.holder() != number:
+    if not entries or entries[-1]["event"] in {"lost", "over"} or crowd.holder() != number:
         return None
     return entries[-1] if now() - entries[-1]["at"] < 0.02 else None
 
@@ -38,8 +38,8 @@ def stop_in_its_turn(crowd: Crowd, number: int) -> dict[str, Any]:
             send(process, signal.SIGSTOP)
             time.sleep(0.05)
             last = crowd.journal(number)[-1]
-            if crowd.holder() == number and last["event"] != "lost":
-                # Nobody was granted it since: it was stopped inside its turn.
+            if crowd.holder() == number and last["event"] not in {"lost", "over"}:
+                # Nobody was granted it since, and it is not about to pass it on: it was stopped inside its turn.
                 return last
             send(process, signal.SIGCONT)
     raise AssertionError("the process never had its turn")

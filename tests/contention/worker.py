@@ -98,6 +98,7 @@ def turn(work: Work, lease: pawl.Lease) -> None:
         time.sleep(0.002)
         lease.check()
         work.note("alive", lease)
+    work.note("over", lease)
     work.done += 1
 
 
@@ -111,6 +112,7 @@ async def aturn(work: Work, lease: pawl.AsyncLease) -> None:
         if work.order.check:
             lease.check()
         work.note("alive", lease)
+    work.note("over", lease)
     work.done += 1
 
 
