@@ -228,6 +228,44 @@ def test_all_holds_of_an_owner_learn(client: pawl.Client, other: pawl.Client) ->
     else_.release()
 
 
+@pytest.mark.parametrize("round_", range(2))
+def test_a_holder_whose_connection_has_just_gone_learns_of_it(
+    clean: Server, other: pawl.Client, round_: int
+) -> None:
+    """The message goes to the channel of a connection that its session still names."""
+    with pawl.connect(clean.url) as client:
+        lease = client.lock("cut", ttl=240).acquire()
+        eventually(lambda: names_of(other) == ["cut"], "its session lists the hold", timeout=5)
+        time.sleep(round_ * 0.3)
+        for kind in ("pubsub", "normal"):
+            clean.command("CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes")
+        assert other.force_release("cut", reason="stuck")
+        # By a renewal alone it would take a third of its TTL.
+        eventually(lambda: lease.lost, "the holder learns that its lease is over", timeout=6)
+        assert lease.state == "lost"
+        with pytest.raises(pawl.NotHeld):
+            lease.release()
+
+
+async def test_a_task_whose_connection_has_just_gone_learns_of_it(clean: Server, other: pawl.Client) -> None:
+    async with pawl.connect_async(clean.url) as client:
+        lease = await client.lock("cut", ttl=240).acquire()
+        until = time.monotonic() + 5 * pace()
+        while await asyncio.to_thread(names_of, other) != ["cut"]:
+            assert time.monotonic() < until
+        for kind in ("pubsub", "normal"):
+            clean.command("CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes")
+        assert await asyncio.to_thread(other.force_release, "cut", reason="stuck")
+        await asyncio.wait_for(_lost(lease), 6 * pace())
+        with pytest.raises(pawl.NotHeld):
+            await lease.release()
+
+
+async def _lost(lease: pawl.AsyncLease) -> None:
+    while not lease.lost:  # noqa: ASYNC110 - the lease has no event to wait for
+        await asyncio.sleep(0.02)
+
+
 def test_a_free_name_says_so(client: pawl.Client) -> None:
     forced = client.force_release("free", reason="to be sure")
     assert not forced

@@ -30,6 +30,12 @@ def test_no_crowd_breaks_a_promise() -> None:
     assert report.counts["one_reply", "upkeep"] >= SEEDS / 3
 
 
+def test_an_operators_word_arrives_where_a_connection_broke() -> None:
+    """A lost reply ended the connection that the holder's session still names."""
+    with quiet():
+        assert not run(draw_crowd(6219)).violation
+
+
 def test_a_crowd_is_the_same_each_time_and_as_text() -> None:
     plan = draw_crowd(1)
     assert plan == draw_crowd(1)

@@ -243,8 +243,7 @@ async def force_release(engine: Engine, primitive: Primitive, options: LockOptio
         reply, _ = await query(engine, call, options, primitive.name, "force_release")
         if reply[0] == b"R":
             forced = Forced(primitive.name, released=True, holder=text_of(reply[3]), fence=reply[2])
-            if processes and not alone:
-                await _leave_word(engine, setup, options, primitive, processes, cur)
+            await _leave_word(engine, setup, options, primitive, processes, cur)
             break
     outcome = "released" if forced.released else "free"
     if forced.released:
@@ -283,7 +282,12 @@ async def _channels_of(
 async def _leave_word(
     engine: Engine, setup: Setup, options: LockOptions, primitive: Primitive, processes: set[str], cur: int
 ) -> None:
-    """Have holders learn of it whose sessions tell nothing of the hold yet: they find it as soon as they do."""
+    """Have holders learn of it whose sessions tell nothing of the hold yet: they find it as soon as they do.
+
+    And those to whom the script sent a message: the connection that a record names may be gone.
+    """
+    if not processes:
+        return
     tag = grant_tag(primitive, cur)
     await query(engine, setup.calls.take(tag, _WORD_LIFE_MS), options, primitive.name, "force_release")
     # After: who told of the hold before that hears it now.

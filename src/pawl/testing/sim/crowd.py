@@ -63,7 +63,7 @@ def draw_crowd(seed: int) -> Plan:
     lone: tuple[Fault, ...] = ()
     if rng.random() < 0.4:
         # One reply is lost, on whichever connection: nothing but its own request may feel it.
-        lone = tuple(Fault("one_reply", round(at + rng.random(), 4), client=0) for at in (0.2, 2.0, 5.0))
+        lone = tuple(Fault("one_reply", round(at + rng.random(), 4), client=0) for at in (0.2, 3.5, 6.8))
     return replace(
         plain, locks=locks, clients=tuple(clients), faults=lone, tail=0.0, moving_us=0, sessions=0.2
     )
