@@ -93,6 +93,6 @@ SCENARIOS = (
         metrics=_METRICS,
         bars=_bars(()),
         seconds=0.8,
-        notes=(*_NOTES, "python-redis-lock has no asyncio colour: it runs 32 threads in the same rounds"),
+        notes=(*_NOTES, "python-redis-lock has no asyncio API: it runs 32 threads in the same rounds"),
     ),
 )

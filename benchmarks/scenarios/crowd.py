@@ -23,7 +23,10 @@ _AHEAD_OF = ("redsync-best", "rueidislock-best", "redisson")
 _NOTES = (
     "the ceiling is 1 / the section as it was measured; the ideal wait is what all workers' sections take together",
     "acquired/s counts every grant, hand-offs/s those whose owner is another worker than the one before",
-    "rueidislock forgets now and then whom to tell of a release: a round had no end; now they ask anew after 1 s",
+    (
+        "rueidislock sometimes fails to notify a waiter of a release, so that a round did not end; "
+        "now they ask again after 1 s"
+    ),
 )
 
 SCENARIOS = (

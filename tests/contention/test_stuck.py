@@ -50,7 +50,8 @@ def test_threads_at_random(valkey: Server, clients: list[pawl.Client]) -> None:
             if step < 0.2:
                 lease = lock.try_acquire()
             elif step < 0.6:
-                with contextlib.suppress(pawl.AcquireTimeout):
+                # On a busy machine no answer comes within milliseconds: then nobody knows whether the name is free.
+                with contextlib.suppress(pawl.AcquireTimeout, pawl.BackendUnavailable):
                     lease = lock.acquire(timeout=dice.random() * 0.02)
             else:
                 lease = lock.acquire()
@@ -212,7 +213,7 @@ def test_threads_granted_in_the_instant_of_their_timeout(valkey: Server, clients
     def wait(client: pawl.Client) -> None:
         try:
             client.lock("x").acquire(timeout=0.01).release()
-        except pawl.AcquireTimeout:
+        except (pawl.AcquireTimeout, pawl.BackendUnavailable):  # the second on a busy machine
             outcomes.add(False)
         else:
             outcomes.add(True)
@@ -244,7 +245,7 @@ async def test_tasks_granted_in_the_instant_of_their_timeout(
     async def wait(client: pawl.AsyncClient) -> None:
         try:
             await (await client.lock("x").acquire(timeout=0.01)).release()
-        except pawl.AcquireTimeout:
+        except (pawl.AcquireTimeout, pawl.BackendUnavailable):  # the second on a busy machine
             outcomes.add("timeout")
         except asyncio.CancelledError:
             outcomes.add("cancelled")
