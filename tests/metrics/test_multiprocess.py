@@ -124,6 +124,7 @@ class Worker:
 
 @pytest.fixture
 def workers(folder: Folder, valkey: Server) -> Iterator[list[Worker]]:
+    valkey.command("FLUSHALL")  # those of the test before were killed while they held
     made = [Worker(folder, valkey.url, name) for name in ("one", "two")]
     yield made
     for worker in made:

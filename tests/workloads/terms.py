@@ -175,7 +175,8 @@ async def by_tasks(job: Job) -> None:
         lock = lock_of(client, job)
 
         async def turns() -> None:
-            with contextlib.suppress(pawl.ClientClosed):
+            # A body whose client is closed by another task learns it from the loss of its lease.
+            with contextlib.suppress(pawl.ClientClosed, pawl.LeaseLost):
                 while True:
                     async with lock:
                         if job.duty not in {"cycle", "local", "pool"}:
