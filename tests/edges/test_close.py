@@ -155,6 +155,41 @@ def test_close_against_threads_in_the_middle_of_it(valkey: Server) -> None:
         assert set(results) == {"closed"}, results
 
 
+def test_close_waits_for_a_release_that_another_call_repeats(valkey: Server) -> None:
+    """The second release of a lease is refused while the first one is on its way, which close waits for."""
+    with Proxy(valkey) as proxy:
+        client = pawl.connect(proxy.url, ttl=60)
+        lease = client.lock("twice").acquire()
+        request = proxy.hold_request(lambda request: request.contains("pawl:twice"))
+        with started_threads(lease.release):
+            proxy.wait_hit(request)
+            with pytest.raises(pawl.NotHeld):
+                lease.release()
+            with started_threads(client.close) as closing:
+                time.sleep(0.2)
+                assert not closing, "the first release is under way"
+                request.release()
+        assert free(valkey, "twice")
+
+
+async def test_aclose_waits_for_a_release_that_another_call_repeats(valkey: Server) -> None:
+    with Proxy(valkey) as proxy:
+        client = pawl.connect_async(proxy.url, ttl=60)
+        lease = await client.lock("twice").acquire()
+        request = proxy.hold_request(lambda request: request.contains("pawl:twice"))
+        first = asyncio.create_task(lease.release())
+        await asyncio.to_thread(proxy.wait_hit, request)
+        with pytest.raises(pawl.NotHeld):
+            await lease.release()
+        closing = asyncio.create_task(client.close())
+        await asyncio.wait([closing], timeout=0.2)
+        assert not closing.done(), "the first release is under way"
+        request.release()
+        await first
+        await closing
+        assert free(valkey, "twice")
+
+
 def test_close_does_not_wait_for_a_server_that_is_gone(own_server: Server) -> None:
     client = pawl.connect(own_server.url, ttl=60)
     lease = client.lock("gone").acquire()

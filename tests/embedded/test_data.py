@@ -189,19 +189,29 @@ def test_data_that_somebody_else_damaged_are_left_alone(state: Path) -> None:
     shutil.rmtree(state / "appendonlydir")
 
 
+def start_watched(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Start a server whose watcher looks often."""
+    monkeypatch.setenv("PAWL_EMBEDDED_IDLE", "2")
+    embedded.ensure(state)
+    assert processes_of(state)
+
+
+def remove(state: Path) -> None:
+    """Remove the folder under its server, which ends."""
+    while state.exists():
+        shutil.rmtree(state, ignore_errors=True)
+    assert eventually(lambda: not processes_of(state)), processes_of(state)
+
+
 @pytest.mark.parametrize("delay", [0.0, 0.01, 0.03, 0.1, 0.3])
 @pytest.mark.skipif(not Path("/proc/self/cwd").exists(), reason="needs /proc to see who is left")
 def test_a_folder_that_is_removed_early_leaves_nothing_running(
     state: Path, monkeypatch: pytest.MonkeyPatch, delay: float
 ) -> None:
     """Also before the watcher has found its server: the folder of a test lives for a moment."""
-    monkeypatch.setenv("PAWL_EMBEDDED_IDLE", "2")
-    embedded.ensure(state)
-    assert processes_of(state)
+    start_watched(state, monkeypatch)
     time.sleep(delay)
-    while state.exists():
-        shutil.rmtree(state, ignore_errors=True)
-    assert eventually(lambda: not processes_of(state)), processes_of(state)
+    remove(state)
     assert not state.exists(), "somebody made it again"
 
 
@@ -211,15 +221,11 @@ def test_a_folder_that_is_removed_bit_by_bit_leaves_nothing_running(
     state: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     """Its watcher looks while some of the files are gone and the others are not."""
-    monkeypatch.setenv("PAWL_EMBEDDED_IDLE", "2")
-    embedded.ensure(state)
-    assert processes_of(state)
+    start_watched(state, monkeypatch)
     (state / name).unlink()
     (state / _watch.SOCKET).unlink(missing_ok=True)
     time.sleep(0.3)
-    while state.exists():
-        shutil.rmtree(state, ignore_errors=True)
-    assert eventually(lambda: not processes_of(state)), processes_of(state)
+    remove(state)
 
 
 ZIPPED = """

@@ -83,7 +83,7 @@ class Breaker:
         if runtime.now() < self.due:
             return
         # Another way than `call`: an answer that is an error of the server is an answer too.
-        # Far masters have their time to answer, or they would be away for ever.
+        # Far masters get their time to answer, or the breaker would never close.
         patience = _PATIENCE if engine.quorum is None else cast("QuorumRuntime", runtime).patience
         outcome = (await runtime.call_many([self.probe], min(patience, most)))[0]
         if not isinstance(outcome, Fault) or not isinstance(to_error(outcome, None, ""), BackendUnavailable):

@@ -15,9 +15,9 @@ from pawl.core.ballots import Duty
 from pawl.core.candidate import barred, leave_call
 from pawl.core.claim import TOMB_MS, Claim
 from pawl.core.handover import Sleeper
-from pawl.core.lease import BaseLease
 from pawl.core.runtime import Fault
 from pawl.core.tenure import Tenure
+from pawl.core.underway import Ending
 from pawl.model import LeaseState, LossReason
 
 if TYPE_CHECKING:
@@ -142,8 +142,8 @@ def _ends_of(  # noqa: C901 - one case for each kind of call
             continue
         if isinstance(mark, Tenure):
             ends.append((None, mark.primitive.leave(mark.token, TOMB_MS, 0)))
-        elif isinstance(mark, BaseLease):
-            tenure = mark._tenure
+        elif isinstance(mark, Ending):
+            tenure = mark.lease._tenure
             if tenure.state is LeaseState.RELEASED and tenure.epoch == engine.epoch:
                 close_ms = tenure.close_ms(engine.runtime.now())
                 ends.append((tenure, leave_call(engine, tenure, TOMB_MS, close_ms, background=True)))

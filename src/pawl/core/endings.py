@@ -20,7 +20,7 @@ from pawl.core.quick import end, give_back, hand_on
 from pawl.core.runs import disband
 from pawl.core.runtime import Call, Fault, FaultKind, Reply
 from pawl.core.tenure import Tenure, loss_from
-from pawl.core.underway import refuse
+from pawl.core.underway import Ending, refuse
 from pawl.core.validity import to_ms, valid_until
 from pawl.core.votes import ask_to_leave, renew_one
 from pawl.errors import ConfigurationError, LeaseLost, NotHeld, NotSupported, PawlError
@@ -53,7 +53,7 @@ log: logging.Logger = logging.getLogger("pawl.lease")
 async def release(engine: Engine, lease: BaseLease) -> Release:
     """End a lease, or one level of a re-entered one; see ``_release``."""
     runtime = engine.runtime
-    engine.underway[lease] = runtime.who()
+    engine.underway[mark := Ending(lease)] = runtime.who()
     try:
         tenure, place = lease._tenure, lease._tenure.place
         if (tenure.behind if place is None else place.sleepers) and hand_on(engine, lease):
@@ -81,7 +81,7 @@ async def release(engine: Engine, lease: BaseLease) -> Release:
             engine.finish_release(lease)
         raise
     finally:
-        engine.underway.pop(lease, None)
+        engine.underway.pop(mark, None)
 
 
 async def _release(engine: Engine, lease: BaseLease) -> Release:

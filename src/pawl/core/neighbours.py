@@ -26,7 +26,7 @@ def is_held_beside(engine: Engine, key: str, who: object) -> bool:
     """Whether anybody else of this process has a valid lease of a key, which the server granted.
 
     Args:
-        engine: Of whoever asks.
+        engine: The engine of the thread or task that asks.
         key: The key.
         who: The thread or task that asks.
     """

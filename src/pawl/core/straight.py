@@ -16,7 +16,7 @@ from pawl.core.lease import BaseLease
 from pawl.core.operations import acquire, go_on
 from pawl.core.quick import ask, begin, claim_of, end, give_back, settle, void
 from pawl.core.runtime import Fault, run
-from pawl.core.underway import refuse
+from pawl.core.underway import Ending, refuse
 from pawl.errors import PawlError
 from pawl.model import Release
 
@@ -79,7 +79,7 @@ def release(engine: Engine, lease: BaseLease) -> Release:
     line = runtime.line() if lease._levels == 1 else None
     if line is None:
         return run(release_anyhow(engine, lease))
-    engine.underway[lease] = runtime.who()
+    engine.underway[mark := Ending(lease)] = runtime.who()
     try:
         call = end(engine, lease)
         if call is None:
@@ -101,7 +101,7 @@ def release(engine: Engine, lease: BaseLease) -> Release:
             engine.finish_release(lease)
         raise
     finally:
-        engine.underway.pop(lease, None)
+        engine.underway.pop(mark, None)
 
 
 def end_block(engine: Engine, lease: BaseLease, error: BaseException | None) -> None:

@@ -13,9 +13,22 @@ if TYPE_CHECKING:
     from pawl.core.lease import BaseLease
     from pawl.core.operations import Plan
 
-__all__ = ["counted", "refuse", "told"]
+__all__ = ["Ending", "counted", "refuse", "told"]
 
 R = TypeVar("R")
+
+
+class Ending:
+    """One release that is under way: another one of the same lease, which is refused, has a mark of its own.
+
+    Attributes:
+        lease: What is released.
+    """
+
+    __slots__ = ("lease",)
+
+    def __init__(self, lease: BaseLease) -> None:
+        self.lease: BaseLease = lease
 
 
 async def counted(

@@ -82,7 +82,7 @@ async def tell_again(engine: Engine, leaving: Sequence[object], most: float) -> 
             continue
         engine.count("departed" if duty.done else "departure_given_up")
         engine.departures.pop(duty, None)
-        # In this order: whoever adds a node from now on posts it anew, and who did before is seen here.
+        # In this order: a node that is added from now on is posted again, and one added before is seen here.
         duty.posted = False
         if not duty.done and now < duty.until:
             duty.posted = True

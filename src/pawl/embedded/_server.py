@@ -27,7 +27,7 @@ _held: set[IO[str]] = set()
 _LOG = "server.log"
 _IDLE_DEFAULT = 300.0
 # How long a server process that nobody can reach may take to open its socket before it counts as lost. It opens it
-# before it reads its data; and whoever waits here may have leases to renew.
+# before it reads its data; and a client that waits here may have leases to renew.
 _LOST_AFTER = 1.0
 # How long a server that is looked at or ended may take to answer.
 _PATIENCE = 5.0

@@ -1,4 +1,4 @@
-"""Finding the node for each call of a cluster: written once, for both colours."""
+"""Finding the node for each call of a cluster: written once for both APIs."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ class Router(ABC):
             text = f"{told}: the server is not part of a cluster: use redis://"
             return Fault(FaultKind.UNSUPPORTED, text, final=True)
         final = all(fault.final for fault in faults)
-        # All of one mind, say that this user may not ask: no other try helps, and the cause is told as what it is.
+        # If all of them refuse this user, no other try helps, and the error names that cause.
         kind = faults[0].kind if len({fault.kind for fault in faults}) == 1 else FaultKind.UNREACHABLE
         return Fault(kind, f"{self._target.shown}: no node returned the slot map: {told}", final=final)
 

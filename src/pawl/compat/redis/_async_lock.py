@@ -40,7 +40,7 @@ def _client_of(redis: Any) -> AsyncClient:
         try:
             await end(*args, **options)
         finally:
-            # redis-py does not release locks at that: whoever holds one, or waits for one, goes on.
+            # redis-py releases no lock when it disconnects: holders and waiters go on.
             if not any(_clients.keeper(lock.redis) is keeper for lock in tuple(_in_use)):
                 idle = _clients.forget(keeper)
                 if idle is not None:

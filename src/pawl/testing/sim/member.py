@@ -238,10 +238,10 @@ class Member:
     def _check_told(self, task: Task, step: Operation, began: float, error: PawlError) -> None:
         """Whoever asks once all has healed, and has the time, does not hear that nobody answers."""
         sim = self.sim
-        bears = "unavailable_after" not in sim.plan.locks[step.lock][2]
-        patient = (step.timeout or 10.0) >= 5 and bears
+        keeps_asking = "unavailable_after" not in sim.plan.locks[step.lock][2]
+        patient = (step.timeout or 10.0) >= 5 and keeps_asking
         released = isinstance(error, BackendUnavailable) and str(error).startswith("release")
-        if released and bears and sim.only_moves:
+        if released and keeps_asking and sim.only_moves:
             sim.world.fail(
                 f"moves: {self.process.name}/{task.name} was told {error}, and slots moved, no more"
             )
