@@ -160,6 +160,10 @@ HANDLERS: dict[str, Callable[[Scene], None]] = {
     "close and exit": close_and_end,
 }
 RAISING = {"exit", "interrupt", "close and exit"}
+ASYNCIO_FORGETS = ("add_done_callback", "call_soon")
+"""Where asyncio notes which task an answer wakes, and where it passes that on: a future that is done has given up its
+callbacks before it hands them to the loop one by one. An exception at the entry of either makes asyncio forget the task,
+whatever it waits for, and `asyncio.run` then waits for it without end."""
 
 
 async def body(scene: Scene, situation: str, striking: Struck) -> None:
@@ -181,9 +185,8 @@ def trial(server: Server, kind: str, situation: str, handler: str, at: int) -> t
             except Exception as error:  # noqa: BLE001 - told with the place
                 scene.wrong.append(f"the handler: {error!r}")
 
-        # Where asyncio notes whom an answer wakes: a task that is interrupted there is one that it has forgotten.
         raises = handler in RAISING
-        striking = Struck(at, act, raises=raises, spared=("add_done_callback",) if raises else ())
+        striking = Struck(at, act, raises=raises, spared=ASYNCIO_FORGETS if raises else ())
         hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
         runner = asyncio.Runner()
         # What asyncio itself says of a task that ended with SystemExit.
