@@ -162,8 +162,8 @@ HANDLERS: dict[str, Callable[[Scene], None]] = {
 RAISING = {"exit", "interrupt", "close and exit"}
 ASYNCIO_FORGETS = ("add_done_callback", "call_soon")
 """Where asyncio notes which task an answer wakes, and where it passes that on: a future that is done has given up its
-callbacks before it hands them to the loop one by one. An exception at the entry of either makes asyncio forget the task,
-whatever it waits for, and `asyncio.run` then waits for it without end."""
+callbacks before it hands them to the loop one by one. An exception at the entry of either makes asyncio forget the
+task, whatever it waits for, and `asyncio.run` then waits for it without end."""
 
 
 async def body(scene: Scene, situation: str, striking: Struck) -> None:
