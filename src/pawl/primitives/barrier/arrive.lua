@@ -1,10 +1,10 @@
--- Arrives; or keeps the place of one that is there. The last one that was missing lets all of them pass.
+-- Records an arrival, or keeps the place of a party that waits. The last arrival releases all of them.
 -- keys: barrier, waiting, passed, tickets, dead
 -- args: token, mode (0 arrive, 1 stay), parties, ticket_ttl_ms, keep_ms (how long to remember who passed), channel, rid
 -- returns: {'P', rid, index, round} | {'W', rid, arrived, round, expiry_ms} | {'U', rid, round}
 --   | {'C', rid, parties} | {'X', rid}
--- invariant: as many pass at once as the barrier has parties, each with a live ticket and an index of its own; a copy
---   that comes late finds its token waiting, passed or dead, and is not counted twice.
+-- invariant: exactly as many parties pass together as the barrier has, each with a live ticket and an index of its own;
+--   a late copy finds its token waiting, passed or dead, and is not counted twice.
 local token, mode, parties = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local ticket_ttl_ms, keep_ms, channel = tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
 --@include _gate

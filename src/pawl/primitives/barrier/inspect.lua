@@ -1,7 +1,7 @@
--- Shows how many wait.
+-- Returns how many parties wait.
 -- keys: barrier, waiting, passed, tickets, dead
 -- args: rid
--- returns: {'I', rid, arrived, parties (0: nobody was there yet)}
+-- returns: {'I', rid, arrived, parties (0: none has arrived yet)}
 -- invariant: it writes nothing.
 --@include _gate
 --@include _barrier

@@ -1,8 +1,8 @@
--- Withdraws an arrival that is still waiting; of one that passed, bars copies that come after that is forgotten.
+-- Withdraws an arrival that still waits. If the party has passed, bars copies that arrive after that is forgotten.
 -- keys: barrier, waiting, passed, tickets, dead
 -- args: token, tomb_ms (0: no tombstone), rid
 -- returns: {'P', rid, index, round} | {'W', rid} | {'A', rid}
--- invariant: a caller that passed gets that answer, and is not removed; a tombstone keeps a late copy of the
+-- invariant: a caller that has passed gets that reply and is not removed; a tombstone prevents a late copy of the
 --   arrival from being counted.
 local token, tomb_ms = ARGV[1], tonumber(ARGV[2])
 --@include _gate

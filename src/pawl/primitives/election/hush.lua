@@ -1,8 +1,8 @@
--- Ends an observation, and wakes the observer if it sleeps: another thread of it says so.
+-- Ends an observation, and wakes the observer if it sleeps: another of its threads asked for that.
 -- keys: observers
--- args: token, channel (that it was noted with), rid
+-- args: token, channel (that it was registered with), rid
 -- returns: {'A', rid}
--- invariant: it takes one observer away and touches nothing else.
+-- invariant: it removes one observer and touches nothing else.
 --@include _gate
 --@include _clock
 local member = ARGV[1] .. ' ' .. ARGV[2]

@@ -1,9 +1,9 @@
--- Resigns, withdraws or undoes: leave.lua of the mutex, and the observers are notified.
+-- Resigns, withdraws or undoes: leave.lua of the mutex, which also notifies the observers.
 -- keys: name, fence, queue, tickets, dead, observers, holds
--- args: token, tomb_ms (0: no tombstone), close_ms (0: pass the name on at once), run (none: ''),
+-- args: token, tomb_ms (0: no tombstone), close_ms (0: hand off immediately), run (none: ''),
 --   fence_ttl_ms, rid
 -- returns: what leave.lua of the mutex returns
--- invariant: that of the mutex; and every observer is notified of a leader that changed in this run.
+-- invariant: that of the mutex; and every observer is notified if the leader changed in this run.
 --@include _gate
 --@include _observers
 local function of_mutex()

@@ -1,9 +1,9 @@
--- Says who leads, and has the caller woken when that changes.
+-- Returns the leader, and registers the caller to be woken when the leader changes.
 -- keys: name, fence, observers
--- args: token, ticket_ttl_ms (0: only ask), channel, former (the channel that it was noted with before, or ''),
+-- args: token, ticket_ttl_ms (0: only ask), channel, former (the channel that it was registered with before, or ''),
 --   max_observers, rid
 -- returns: {'I', rid, leader_public or '', pttl_ms, fence} | {'F', rid, observers}
--- invariant: asking and noting are one run, so no change falls between what is returned and what will be heard; of a
+-- invariant: reading and registering are one run, so no change is missed between the reply and the first message; of a
 --   token it shows only what follows the secret part.
 local token, ticket_ttl_ms, channel, former = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
 local max_observers, OBSERVERS = tonumber(ARGV[5]), KEYS[3]

@@ -1,9 +1,9 @@
--- Counts down; at 0 everybody who waits is let go.
+-- Counts down; at 0 all waiters are released.
 -- keys: latch, waiters, seen
 -- args: token, part ('' none), n, count, ttl_ms, remember_ms, rid
 -- returns: {'D', rid, left} | {'C', rid, count}
--- invariant: a request or part that was seen before changes nothing; what is left only falls within a round, and a
---   round that was opened stays so for all who waited in it.
+-- invariant: a request or part that was seen before changes nothing; within a round the count only falls, and a
+--   round that was opened stays open for all who waited in it.
 local token, part, n, count = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local ttl_ms, remember_ms = tonumber(ARGV[5]), tonumber(ARGV[6])
 --@include _gate

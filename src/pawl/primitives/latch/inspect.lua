@@ -1,7 +1,7 @@
--- Shows what is left.
+-- Returns the remaining count.
 -- keys: latch, waiters, seen
 -- args: rid
--- returns: {'I', rid, count (0: there is none), left, round, waiters}
+-- returns: {'I', rid, count (0: there is no latch), left, round, waiters}
 -- invariant: it writes nothing.
 --@include _gate
 --@include _latch

@@ -1,8 +1,8 @@
 -- Ends a wait.
 -- keys: latch, waiters
--- args: token, round, channel (that it was noted with), rid
+-- args: token, round, channel (that it was registered with), rid
 -- returns: {'O', rid} | {'A', rid}
--- invariant: the caller is noted no more, and a round that was opened meanwhile is reported.
+-- invariant: the caller is no longer registered, and a round that was opened in the meantime is reported.
 local token, round, channel = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 local LATCH, WAITERS = KEYS[1], KEYS[2]
 local opened, born = unpack(call('HMGET', LATCH, 'opened', 'born'))

@@ -1,9 +1,9 @@
--- Begins a new round: the count is full again. Waiters keep waiting.
+-- Begins a new round with the full count. Waiters keep waiting.
 -- keys: latch, waiters, seen
 -- args: token, count, ttl_ms, remember_ms, rid
 -- returns: {'R', rid, left}
--- invariant: a request that was seen before changes nothing, so that no late copy undoes what was counted since; a
---   reset opens nothing and closes nothing that was opened.
+-- invariant: a request that was seen before changes nothing, so no late copy undoes what was counted since; a
+--   reset opens no round and closes none that was opened.
 local token, count, ttl_ms, remember_ms = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 --@include _gate
 --@include _latch

@@ -1,11 +1,11 @@
--- Asks whether the latch is open, and has the caller woken when it opens.
+-- Returns whether the latch is open, and registers the caller to be woken when it opens.
 -- keys: latch, waiters, seen
 -- args: token, round (0: not known yet, only ask), count, ttl_ms, ticket_ttl_ms, channel, former (the channel that it
---   was noted with before, or ''), max_waiters, rid
+--   was registered with before, or ''), max_waiters, rid
 -- returns: {'O', rid, round} | {'N', rid, left, round} | {'W', rid, left, round, expiry_ms} | {'L', rid}
 --   | {'F', rid, waiters} | {'C', rid, count}
--- invariant: a waiter of round r gets 'O' exactly when round r or a later one was opened, however late it asks; a
---   latch that the server lost since is never taken for the one that was waited for.
+-- invariant: a waiter of round r gets 'O' exactly if round r or a later one was opened, however late it asks; if the
+--   server lost the latch, a new one is never mistaken for it.
 local token, round, count = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local ttl_ms, ticket_ttl_ms, channel, former = tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6], ARGV[7]
 local max_waiters = tonumber(ARGV[8])

@@ -1,11 +1,11 @@
--- Takes the name, or queues for it.
+-- Acquires the lock, or queues for it.
 -- keys: name, fence, queue, tickets, dead, holds
 -- args: token, ttl_ms, ticket_ttl_ms, mode (0 try, 1 wait, 2 noqueue), block, channel, max_waiters,
 --   fence_ttl_ms, rid
 -- returns: {'H', rid, cur, pttl_ms, now_ms} | {'Q', rid, rank, holder_pttl_ms, own_expiry_ms, now_ms, foreign}
 --   | {'B', rid, holder_pttl_ms, foreign, holder_public} | {'X', rid} | {'F', rid, waiters}
 -- invariant: the name is set only while it is absent and no live ticket is queued before it (noqueue: only while
---   absent), and a copy that comes late finds its token holding, queued or dead, and lowers no expiry.
+--   absent), and a late copy finds its token holding, queued or dead, and lowers no expiry.
 local token, ttl_ms, mode, block, DEAD = ARGV[1], tonumber(ARGV[2]), ARGV[4], tonumber(ARGV[5]), KEYS[5]
 --@include _token
 if is_guessable(token) then

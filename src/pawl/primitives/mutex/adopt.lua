@@ -1,9 +1,9 @@
--- Puts a new token in the place of one that was detached: a ticket serves once.
+-- Replaces the token of a detached lease by a new one: a detached lease can be adopted once.
 -- keys: name, fence, queue, tickets, dead (of the new token), holds
 -- args: token (the new one), old, ttl_ms, fence_ttl_ms, rid
 -- returns: {'H', rid, cur, pttl_ms, now_ms} | {'U', rid, present} | {'X', rid}
--- invariant: only the holder's token is replaced, and the expiry only rises, so a resend answers the same and a copy
---   that comes late finds nothing to replace, or its own token dead.
+-- invariant: only the holder's token is replaced, and the expiry only rises, so a resent request gets the same reply and
+--   a late copy finds nothing to replace, or its own token dead.
 local token, old, ttl_ms, DEAD = ARGV[1], ARGV[2], tonumber(ARGV[3]), KEYS[5]
 --@include _token
 if is_guessable(token) or is_guessable(old) then

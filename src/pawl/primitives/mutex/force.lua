@@ -1,9 +1,9 @@
 -- Ends the lease of the current holder, and grants the name to the next waiter.
 -- keys: name, fence, queue, tickets, dead, holds
--- args: value (what the name holds), tomb_ms, channel (where the holder hears, '' for none), fence_ttl_ms, rid
--- returns: {'R', rid, fence, public} | {'A', rid, public of the present holder, present}
--- invariant: only the value that was read before is taken away, the fence rises past all that its holder was given, and
---   a resend finds the tombstone and takes nothing from the next holder.
+-- args: value (of the name's key), tomb_ms, channel (of the holder, '' for none), fence_ttl_ms, rid
+-- returns: {'R', rid, fence, public} | {'A', rid, public of the current holder, present}
+-- invariant: only the value that was read before is deleted, the next fence is above all that its holder was given,
+--   and a resent request finds the tombstone and does not affect the next holder.
 local expected, tomb_ms, channel, DEAD = ARGV[1], tonumber(ARGV[2]), ARGV[3], KEYS[5]
 local value = call('GET', NAME)
 --@include _clock

@@ -1,4 +1,4 @@
--- Shows who holds and who waits.
+-- Returns the holders and the waiters.
 -- keys: name, fence, queue, tickets, holds
 -- args: limit (how many waiters to list), rid
 -- returns: {'I', rid, holder_public or '', pttl_ms, cur, last, now_ms, foreign, count, qlen,

@@ -1,12 +1,12 @@
 -- Releases, withdraws or undoes: afterwards the token neither holds nor queues.
 -- keys: name, fence, queue, tickets, dead, holds
--- args: token, tomb_ms (0: no tombstone), close_ms (0: pass the name on at once), run, fence_ttl_ms, rid
+-- args: token, tomb_ms (0: no tombstone), close_ms (0: hand off immediately), run, fence_ttl_ms, rid
 -- returns: {'R', rid} | {'W', rid} | {'A', rid, present}
 -- invariant: the name is deleted only while its value is the token, and it is never left absent with a live ticket
 --   queued; a tombstone outlives the delete, so a late acquire of the token cannot bring it back.
--- run: '', or a number and tickets that the client served from the token: these go with it, holding or queued. The
--- message of a hand-off names as many tickets right behind the one that gets the name, while they are of its process.
--- Nobody can come between them, so its client knows the next grants.
+-- run: '', or a number and the tickets that the client served from this token: they are removed with it. The message
+-- of a hand-off names up to that many tickets directly behind the granted one, while they are of the same process.
+-- No ticket can be inserted between them, so that client knows the next grants.
 local token, DEAD = ARGV[1], KEYS[5]
 --@include _token
 if is_guessable(token) then

@@ -1,10 +1,10 @@
--- Takes several names at once, or none of them. For each name come six keys and three arguments.
+-- Acquires several names at once, or none of them. Each name has six keys and three arguments.
 -- keys: name, fence, queue, tickets, dead, holds
 -- args: token, ttl_ms, fence_ttl_ms, rid
 -- returns: {'H', rid, {cur, ...}, {pttl_ms, ...}, now_ms}
 --   | {'B', rid, index, holder_pttl_ms, foreign, holder_public} | {'X', rid, index}
 -- invariant: afterwards each name is its token's, or this run gave none of them to its token; a name is given only
---   while it is absent with no live ticket queued, no expiry falls, and a copy that comes late finds its tokens
+--   while it is absent with no live ticket queued, no expiry falls, and a late copy finds its tokens
 --   holding or dead.
 --@include _token
 --@include _fence

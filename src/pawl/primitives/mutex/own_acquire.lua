@@ -1,4 +1,4 @@
--- Takes the name for an owner that several holds share, re-enters it, or queues for it.
+-- Acquires the lock for an owner that several holds share, re-enters it, or queues for it.
 -- keys: name, fence, queue, tickets, dead, holds
 -- args: token (the hold), owner (the name's value), ttl_ms, ticket_ttl_ms, mode (0 try, 1 wait, 2 noqueue), block,
 --   channel, max_waiters, fence_ttl_ms, rid

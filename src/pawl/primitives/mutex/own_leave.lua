@@ -1,6 +1,6 @@
--- Ends one hold of an owner, or withdraws its ticket; the name is passed on with the last live hold.
+-- Ends one hold of an owner, or withdraws its ticket; the last live hold hands the lock off.
 -- keys: name, fence, queue, tickets, dead, holds
--- args: token (the hold), owner (the name's value), tomb_ms (0: no tombstone), close_ms (0: pass on at once),
+-- args: token (the hold), owner (the name's value), tomb_ms (0: no tombstone), close_ms (0: hand off immediately),
 --   fence_ttl_ms, rid
 -- returns: {'R', rid, count_left} | {'W', rid} | {'A', rid, present}
 -- invariant: the name is deleted only while its value is the owner, the token is a live hold of it and no other live

@@ -1,6 +1,6 @@
--- Renews a hold or the ticket of one; a ticket whose owner holds the name by now becomes a hold.
+-- Renews a hold or its ticket; a ticket whose owner holds the lock by now becomes a hold.
 -- keys: name, fence, queue, tickets, holds
--- args: token (the hold), owner (the name's value), ttl_ms, ticket_ttl_ms, channel ('' keeps the present one),
+-- args: token (the hold), owner (the name's value), ttl_ms, ticket_ttl_ms, channel ('' keeps the current one),
 --   fence_ttl_ms, rid
 -- returns: {'H', rid, cur, hold_pttl_ms, now_ms, count}
 --   | {'Q', rid, rank, holder_pttl_ms, own_expiry_ms, now_ms, foreign} | {'U', rid, present}

@@ -1,8 +1,8 @@
--- Reads who holds the name, secret and all: what `force` must know to be sure whom it takes the name from.
+-- Reads the holder's value including its secret: `force` needs it to release exactly this holder.
 -- keys: name, fence, queue, tickets, holds
 -- args: rid
 -- returns: {'V', rid, value or '', cur, held}
--- invariant: it writes nothing; the value is for the next request alone and is shown to nobody.
+-- invariant: it writes nothing; the value is used for the next request only and is shown to nobody.
 --@include _fence
 local value = call('GET', NAME)
 --@include _clock

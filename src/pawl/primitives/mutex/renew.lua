@@ -1,11 +1,11 @@
--- Renews a lease, waiting or holding: also the confirmation of a grant that arrived as a message.
+-- Renews a lease, waiting or holding; also confirms a grant that arrived as a message.
 -- keys: name, fence, queue, tickets, holds
--- args: token, ttl_ms, ticket_ttl_ms, channel ('' keeps the present one), fence_ttl_ms,
+-- args: token, ttl_ms, ticket_ttl_ms, channel ('' keeps the current one), fence_ttl_ms,
 --   rid
 -- returns: {'H', rid, cur, pttl_ms, now_ms} | {'Q', rid, rank, holder_pttl_ms, own_expiry_ms, now_ms, foreign}
 --   | {'U', rid, present}
 -- invariant: an expiry is only ever raised and a token that neither holds nor queues is never created again, so a
---   late copy shortens no lease and makes no ghost.
+--   late copy shortens no lease and revives no token.
 local token, ttl_ms, ticket_ttl_ms, channel = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 --@include _token
 if is_guessable(token) then

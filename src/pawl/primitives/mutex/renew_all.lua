@@ -1,10 +1,10 @@
--- Renews holders of several names in one run, where nothing but that is to be done. For each name come two keys and
--- three arguments.
+-- Renews holders of several names in one run, if only their expiry has to be raised. Each name has two keys and three
+-- arguments.
 -- keys: name, fence
 -- args: token, ttl_ms, fence_ttl_ms, rid
 -- returns: {'H', rid, {left_ms or 0, ...}, now_ms}
--- invariant: an expiry is only ever raised, and only that of a name whose value is the token; 0 says that nothing was
---   done, and that the name is to be asked for by itself.
+-- invariant: an expiry is only ever raised, and only that of a name whose value is the token; 0 means that
+--   nothing was done, and that the name has to be renewed by itself.
 --@include _token
 local WIDTH, WORDS = 2, 3
 local lefts, lives, short = {}, {}, {}

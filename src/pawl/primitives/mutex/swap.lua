@@ -1,12 +1,12 @@
--- Releases one token and takes or queues the next in one run: a client passes its place to its own next waiter
--- only when nobody else waits.
+-- Releases one token and acquires or queues with the next in one run: a client passes the lock to its own next
+-- waiter only if nobody else waits.
 -- keys: name, fence, queue, tickets, dead_old, dead_new, holds
 -- args: old_token, tomb_ms, token, ttl_ms, ticket_ttl_ms, block, channel, max_waiters, fence_ttl_ms,
 --   rid
 -- returns: {'H', rid, cur, pttl_ms, now_ms} | {'Q', rid, rank, holder_pttl_ms, own_expiry_ms, now_ms, foreign}
 --   | {'X', rid} | {'F', rid, waiters}
--- invariant: the same as leave(old_token) followed by acquire(token, wait) with nothing between them; a copy that
---   comes late finds the new token holding or queued and changes nothing of another.
+-- invariant: the same as leave(old_token) followed by acquire(token, wait) with nothing between them; a late copy
+--   finds the new token holding or queued and affects no other token.
 local old, tomb_ms, token, ttl_ms = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])
 local ticket_ttl_ms, block, channel, max_waiters = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7], tonumber(ARGV[8])
 local DEAD_OLD, DEAD_NEW = KEYS[5], KEYS[6]

@@ -1,12 +1,12 @@
--- Takes permits, or queues for them.
+-- Acquires permits, or queues for them.
 -- keys: permits, fence, queue, tickets, dead, holds
 -- args: token, mode (a weight, u or x), beside ('' or the upgradable reader's token), permits (0 for no limit), ttl_ms,
 --   ticket_ttl_ms, wait (0 try, 1 wait), channel, max_waiters, fence_ttl_ms, rid
 -- returns: {'H', rid, fence, left_ms, now_ms, mode} | {'Q', rid, rank, first_end_ms, own_expiry_ms, now_ms, 0}
 --   | {'B', rid, first_end_ms, 0, holder_public} | {'X', rid} | {'F', rid, waiters}
 --   | {'N', rid, why, limit, declared}
--- invariant: nobody is let in beside a writer, nor over the limit, nor before a live ticket that was there earlier; a
---   copy that comes late finds its token holding (in the mode that it has by now), queued or dead.
+-- invariant: nothing is granted beside a writer, over the limit, or ahead of an earlier live ticket; a late copy finds
+--   its token holding (in the mode that it has by now), queued or dead.
 local token, mode, permits, ttl_ms = ARGV[1], ARGV[2], ARGV[4], tonumber(ARGV[5])
 local DEAD = KEYS[5]
 --@include _token

@@ -1,11 +1,11 @@
--- Renews a waiter: renew.lua; and with it the tickets of other waiters of the same client.
+-- Renews a waiter, as renew.lua does, and the tickets of other waiters of the same client.
 -- keys: permits, fence, queue, tickets, holds
--- args: token, mode (as which it holds or waits), permits (0 for no limit), ttl_ms, ticket_ttl_ms, channel ('' keeps the
---   present one), others (tokens with a blank between), fence_ttl_ms, rid
--- returns: what renew.lua returns; 'Q' with one element more: {rank, ...}, the place of each of the others, or -1 of
---   one that is to ask by itself
--- invariant: that of renew.lua; and of the others only the expiry of a ticket that stands is raised, never lowered, so
---   that a late copy keeps nobody waiting who went away.
+-- args: token, mode (in which it holds or waits), permits (0 for no limit), ttl_ms, ticket_ttl_ms, channel ('' keeps the
+--   current one), others (tokens separated by spaces), fence_ttl_ms, rid
+-- returns: what renew.lua returns; 'Q' has one more element: {rank, ...}, the position of each of the others, or -1
+--   for one that must ask for itself
+-- invariant: that of renew.lua; for the others, only the expiry of an existing ticket is raised, never lowered, so a
+--   late copy revives no ticket of a waiter that left.
 local function of_own()
 --@include renew
 end

@@ -1,7 +1,7 @@
--- Shows who holds and who waits.
+-- Returns the holders and the waiters.
 -- keys: permits, fence, queue, tickets, holds
 -- args: permits (0 for no limit), most (how many holders and waiters to list), rid
--- returns: {'I', rid, holder_public or '', left_ms (of the longest; -2: nobody), cur, last, now_ms, 0, count, qlen,
+-- returns: {'I', rid, holder_public or '', left_ms (of the longest; -2: no holder), cur, last, now_ms, 0, count, qlen,
 --   {public, ticket_number, expiry_ms, ...}, limit, used, {mode, public, expiry_ms, ...}, {fence of each holder, ...},
 --   {tag, asked, ...} (of each waiter: a digest of its token, and its mode)}
 -- invariant: it writes nothing, and shows of a token only what follows its secret part.

@@ -1,10 +1,10 @@
 -- Releases, withdraws or undoes: afterwards the token neither holds nor queues.
 -- keys: permits, fence, queue, tickets, dead, holds
--- args: token, mode (as which it holds or waits), permits (0 for no limit), tomb_ms (0: no tombstone), close_ms (0: its
+-- args: token, mode (in which it holds or waits), permits (0 for no limit), tomb_ms (0: no tombstone), close_ms (0: its
 --   permits are free at once), fence_ttl_ms, rid
 -- returns: {'R', rid} | {'W', rid} | {'A', rid, present}
--- invariant: only the token's own member is taken out, so a resend frees nothing twice; a waiter that fits then and is first
---   in the queue is let in; a tombstone outlives the delete, so a late acquire of the token cannot bring it back.
+-- invariant: only the token's own member is removed, so a resent request frees nothing twice; the first waiter that
+--   fits then is granted its permits; a tombstone outlives the delete, so a late acquire of the token cannot bring it back.
 local token, mode, DEAD = ARGV[1], ARGV[2], KEYS[5]
 --@include _token
 if is_guessable(token) then

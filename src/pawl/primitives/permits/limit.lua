@@ -1,8 +1,8 @@
--- Changes how many permits there are. Nobody loses any: where more are out than there are now, others wait.
+-- Changes the number of permits. No holder loses any: if more are held than the new limit, waiters wait longer.
 -- keys: permits, fence, queue, tickets, holds
--- args: limit, declared (by the one who changes it), fence_ttl_ms, rid
--- returns: {'L', rid, limit_before (0: none was kept)}
--- invariant: no holder is touched; waiters that fit now are let in, and waiters that never will are removed and notified.
+-- args: limit, declared (by the client that changes it), fence_ttl_ms, rid
+-- returns: {'L', rid, limit_before (0: none was stored)}
+-- invariant: no holder is touched; waiters that fit now are granted, and those that never can are removed and notified.
 local limit, declared = tonumber(ARGV[1]), tonumber(ARGV[2])
 --@include _fence
 --@include _holders

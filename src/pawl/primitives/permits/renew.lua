@@ -1,12 +1,12 @@
--- Renews a lease, waiting or holding; also the confirmation of a grant that arrived as a message, and a downgrade: a
--- writer that asks as a reader is a reader from here on.
+-- Renews a lease, waiting or holding. Also confirms a grant that arrived as a message, and downgrades: a writer that
+-- asks as a reader is a reader from then on.
 -- keys: permits, fence, queue, tickets, holds
--- args: token, mode (as which it holds or waits), permits (0 for no limit), ttl_ms, ticket_ttl_ms, channel ('' keeps the
---   present one), fence_ttl_ms, rid
+-- args: token, mode (in which it holds or waits), permits (0 for no limit), ttl_ms, ticket_ttl_ms, channel ('' keeps the
+--   current one), fence_ttl_ms, rid
 -- returns: {'H', rid, fence, left_ms, now_ms, mode} | {'Q', rid, rank, first_end_ms, own_expiry_ms, now_ms, 0}
 --   | {'U', rid, present}
 -- invariant: an expiry is only ever raised, a token that neither holds nor queues is never created again, and a reader
---   never becomes a writer, so a late copy shortens no lease, makes no ghost and undoes no downgrade.
+--   never becomes a writer, so a late copy shortens no lease, revives no token and undoes no downgrade.
 local token, mode, permits, ttl_ms = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local ticket_ttl_ms, channel = tonumber(ARGV[5]), ARGV[6]
 --@include _token

@@ -1,12 +1,12 @@
--- Votes: gives this node's part of a name to one candidate, if it is free here. Nobody queues on such a node.
+-- Votes: grants the lock on this node to one candidate, if it is free here. There is no queue on such a node.
 -- keys: name, fence, dead
--- args: token, ttl_ms, hint (a fence that the candidate would like on every node), last (the end of the block that
---   begins with it; without a wish: how many, less one), promised_ms (for how long the fence must be kept at least;
+-- args: token, ttl_ms, hint (the fence that the candidate proposes to every node), last (the end of the block that
+--   begins with it; without a proposal: the block's size minus one), promised_ms (how long the fence must be kept at least;
 --   0: return the clock), fence_ttl_ms, rid
 -- returns: {'H', rid} (exactly what was asked for) | {'H', rid, cur, pttl_ms, now_us (0: not read)} | {'B', rid,
 --   holder_pttl_ms, foreign, holder_public, now_us} | {'X', rid, now_us}
 -- invariant: the name is set only while it is absent and its token is not dead; the fence is above every fence that
---   this node knows of the name, and a copy that comes late answers the same and changes nothing.
+--   this node knows for the name, and a late copy gets the same reply and changes nothing.
 local token, ttl_ms, hint, DEAD = ARGV[1], tonumber(ARGV[2]), ARGV[3] + 0, KEYS[3]
 --@include _token
 if is_guessable(token) then

@@ -1,8 +1,9 @@
--- Takes back one node's part of a name: release, or undo of a vote.
+-- Releases the lock on one node, or undoes a vote.
 -- keys: name, dead
 -- args: token, tomb_ms, close_ms, rid
 -- returns: {'R', rid} | {'A', rid, present}
--- invariant: only the token's own name is deleted, and once a tombstone is set no late copy of its vote counts.
+-- invariant: the name is deleted only while its value is the token, and once a tombstone is set no late copy of its
+--   vote counts.
 local token, tomb_ms, close_ms, DEAD = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), KEYS[2]
 --@include _token
 if is_guessable(token) then

@@ -1,9 +1,9 @@
 -- Writes the fence of a reader's or writer's grant back to a node that voted for it.
 -- keys: permits, fence, holds
--- args: token, mode (as which it holds), fence, fence_ttl_ms, rid
+-- args: token, mode (in which it holds), fence, fence_ttl_ms, rid
 -- returns: {'H', rid, fence, left_ms, now_us} | {'U', rid, present, now_us}
--- invariant: it writes, and counts, only where the token holds, and raises fences only: so two grants of which one is a
---   writer's, and that both count, have a node in common that knows the fence of the first when it mints the second's.
+-- invariant: it writes, and counts, only where the token holds, and only raises fences: so two grants that both count,
+--   one of them a writer's, share a node that knows the fence of the first when it issues that of the second.
 local token, mode, wanted = ARGV[1], ARGV[2], tonumber(ARGV[3])
 --@include _token
 if is_guessable(token) then

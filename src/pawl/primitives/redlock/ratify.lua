@@ -2,8 +2,8 @@
 -- keys: name, fence
 -- args: token, cur, block, fence_ttl_ms, rid
 -- returns: {'H', rid, cur, pttl_ms, now_us} | {'U', rid, present, now_us}
--- invariant: it writes, and counts, only where the token holds the name, and raises the fence only: so two grants
---   that both count have a node in common that knows the fence of the first when it mints that of the second.
+-- invariant: it writes, and counts, only where the token holds the name, and only raises the fence: so two grants
+--   that both count share a node that knows the fence of the first when it issues that of the second.
 local token, wanted, block = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 --@include _token
 if is_guessable(token) then

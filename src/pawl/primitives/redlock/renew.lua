@@ -1,8 +1,8 @@
--- Renews one node's part of a lease.
+-- Renews a lease on one node.
 -- keys: name, fence
 -- args: token, ttl_ms, fence_ttl_ms, rid
 -- returns: {'H', rid, 0, pttl_ms, now_us} | {'U', rid, present, now_us}
--- invariant: an expiry is only ever raised, and a name that is gone or somebody else's is never taken again.
+-- invariant: an expiry is only ever raised, and a name that is gone or held by another token is never acquired.
 local token, ttl_ms = ARGV[1], tonumber(ARGV[2])
 --@include _token
 if is_guessable(token) then

@@ -1,10 +1,10 @@
--- Votes for a reader, beside others, or for a writer alone. Nobody queues on such a node.
+-- Votes for a reader, beside other readers, or for a single writer. There is no queue on such a node.
 -- keys: permits, fence, intent, dead, holds
--- args: token, mode (1 to read, x to write), ttl_ms, hint (a fence that the candidate would like on every node), wait
+-- args: token, mode (1 to read, x to write), ttl_ms, hint (the fence that the candidate proposes to every node), wait
 --   (1: a writer that waits), fence_ttl_ms, rid
 -- returns: {'H', rid, fence, left_ms, now_us} | {'B', rid, first_end_ms, 0, holder_public, now_us} | {'X', rid, now_us}
--- invariant: a writer is let in only while nobody else is in, and a reader only while no writer is; a dead token never;
---   the fence is above every fence that this node knows of the name, and a copy that comes late answers the same.
+-- invariant: a writer is granted only while nobody holds, a reader only while no writer does, a dead token never; the
+--   fence is above every fence that this node knows for the name, and a late copy gets the same reply.
 local token, mode, ttl_ms, hint = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local INTENT, DEAD, HELD, SLACK_MS, INTENT_MS = KEYS[3], KEYS[4], HOLDS, 1000, 600
 --@include _token

@@ -1,8 +1,8 @@
--- Takes the record of one session away.
+-- Deletes the record of one session.
 -- keys: record, sessions, order
 -- args: id, rid
 -- returns: {'D', rid}
--- invariant: nothing of another session is touched, and doing it twice changes nothing.
+-- invariant: no other session is affected, and running it twice changes nothing.
 call('ZCARD', KEYS[2])
 call('ZCARD', KEYS[3])
 call('DEL', KEYS[1])

@@ -1,7 +1,7 @@
--- Lists sessions in the order of their ids.
+-- Lists sessions, ordered by id.
 -- keys: sessions, order
 -- args: prefix ('' for all), after ('' from the first), limit, rid
--- returns: {'L', rid, now_ms, {id, ...}, last (where to go on; '' at the end)}
+-- returns: {'L', rid, now_ms, {id, ...}, last (where to continue; '' at the end)}
 -- invariant: it writes nothing.
 local prefix, after = ARGV[1], ARGV[2]
 --@include _clock

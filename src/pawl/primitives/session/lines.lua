@@ -1,4 +1,4 @@
--- Reads the newest lines of an audit trail or a history.
+-- Reads the newest lines of the audit log or of a history.
 -- keys: lines
 -- args: limit, rid
 -- returns: {'A', rid, now_ms, {'at_ms id data', ...}}

@@ -1,8 +1,8 @@
--- Writes one line into the audit trail.
+-- Appends one line to the audit log.
 -- keys: audit
 -- args: id, data, limit, life_ms, rid
 -- returns: {'N', rid, now_ms}
--- invariant: a line is written once however often it is sent, none is changed, and no more than `limit` are kept.
+-- invariant: a line is written once however often it is sent, no line is ever changed, and at most `limit` are kept.
 local id, limit, life_ms = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4])
 local AUDIT = KEYS[1]
 local recent = call('LRANGE', AUDIT, 0, 99)

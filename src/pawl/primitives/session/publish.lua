@@ -1,9 +1,9 @@
--- Writes the record of one session, and keeps the two indexes of live sessions.
+-- Writes the record of one session, and maintains the two indexes of live sessions.
 -- keys: record, sessions, order, taken
 -- args: id, number, ttl_ms, data, rid
--- returns: {'P', rid, now_ms, {tag of a grant that was taken of late, ...}}
--- invariant: a copy that comes late never replaces a newer record; a record that nobody writes any more goes with
---   its own expiry, its index entries with the next writer's sweep, and both indexes outlive the longest record.
+-- returns: {'P', rid, now_ms, {tag of a recently force-released grant, ...}}
+-- invariant: a late copy never replaces a newer record; a record that is no longer written disappears when it expires,
+--   its index entries with the next writer's sweep, and both indexes outlive the longest record.
 local id, number, ttl_ms = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local RECORD, SESSIONS, ORDER = KEYS[1], KEYS[2], KEYS[3]
 local before = call('GET', RECORD)

@@ -1,11 +1,11 @@
--- Notes grants of one name, and how they ended, in its history.
+-- Records grants of one name, and how they ended, in its history.
 -- keys: history
 -- args: limit, life_ms, rows (a line for each grant: fence granted_ago_ms ended_ago_ms or '-' how kind tag or '-' who), rid
--- fence 0: the grant that was noted with the tag, by any client; nothing if none was. Its beginning is kept.
+-- fence 0: the grant that any client recorded with this tag, if there is one. Its start is kept.
 -- returns: {'N', rid, now_ms}
--- invariant: one entry for each fence and tag (which distinguishes several holds of one grant), and no more than `limit`,
---   the newest; an entry is only replaced by one that knows more: how it ended, or that it was lost after all. So a
---   copy that comes late changes nothing.
+-- invariant: there is one entry for each fence and tag (which distinguishes several holds of one grant), and only the
+--   newest `limit` are kept; an entry is only replaced by one that knows more: how it ended, or that it was lost after
+--   all. So a late copy changes nothing.
 local HISTORY, limit, life_ms = KEYS[1], tonumber(ARGV[1]), tonumber(ARGV[2])
 local function weight(how)
   return how == 'held' and 0 or how == 'released' and 1 or 2

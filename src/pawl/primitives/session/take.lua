@@ -1,8 +1,8 @@
--- Notes that a grant was force-released, for a client whose channel is not known.
+-- Records that a grant was force-released, for a client whose channel is not known.
 -- keys: taken
 -- args: tag (a digest of the grant), life_ms, rid
 -- returns: {'N', rid, now_ms}
--- invariant: a note only says what happened, and noting it again changes nothing; all of them go with their key.
+-- invariant: recording it again changes nothing, and all records expire with their key.
 local TAKEN, tag = KEYS[1], ARGV[1]
 local left = call('PTTL', TAKEN)
 --@include _clock

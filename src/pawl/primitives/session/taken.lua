@@ -1,4 +1,4 @@
--- Reads which grants were taken from their holders of late.
+-- Reads which grants were force-released recently.
 -- keys: taken
 -- args: rid
 -- returns: {'T', rid, now_ms, {tag, ...}}

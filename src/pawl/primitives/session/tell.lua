@@ -1,4 +1,4 @@
--- Sends a client a message about a token: that its lease is over, or that its waiter is to check and ask again.
+-- Sends a client a message about a token: that its lease is over, or that its waiter must ask again.
 -- keys: sessions
 -- args: channel, token, kind (0: its lease is over, 1: ask again), rid
 -- returns: {'T', rid}
