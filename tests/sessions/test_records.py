@@ -13,6 +13,7 @@ import time
 import pytest
 
 import pawl
+from pawl.testing import Sim
 from pawl.testing.servers import Server
 from tests.edges.helpers import Script, script_calls
 from tests.pace import pace
@@ -46,6 +47,15 @@ def test_an_old_hold_is_told_and_its_end_too(clean: Server) -> None:
                 assert 0 < left <= 15_000
         eventually(lambda: record_keys(clean) == [], "it is taken back", timeout=5)
         assert clean.command("EXISTS", "{pawl}:1:sessions", "{pawl}:1:sessions:order") == 0
+
+
+def test_a_lease_is_listed_at_each_moment_of_its_renewals(pawl_sim: Sim) -> None:
+    """Each look of the upkeep meets a renewal: the rhythm of both is one second."""
+    with pawl.connect() as client, pawl.connect() as other, client.lock("renewed", ttl=3):
+        pawl_sim.sleep(2)
+        for _ in range(200):
+            pawl_sim.sleep(0.05)
+            assert [info.name for info in other.locks()] == ["renewed"]
 
 
 async def test_a_task_is_told_by_its_name(clean: Server) -> None:

@@ -190,9 +190,10 @@ class Schedule:
         return bool(self._rows or self._heap)
 
     def some(self, most: int) -> list[Tenure]:
-        """Of each rhythm, up to ``most`` leases: the next ones to be due."""
+        """Up to ``most`` leases that the upkeep has in hand, and as many of each rhythm: the next ones to be due."""
         with self._guard:
-            found = [tenure for row in self._rows.values() for tenure in islice(row, most)]
+            found = self._in_hand[:most]
+            found += [tenure for row in self._rows.values() for tenure in islice(row, most)]
             found += [entry[2] for entry in self._heap[:most]]
         return [tenure for tenure in dict.fromkeys(found) if tenure.live]
 
