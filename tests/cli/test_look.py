@@ -88,6 +88,21 @@ def test_ls_is_a_table_that_can_be_filtered_and_sorted(pawl: Pawl, client: libra
         lease.release()
 
 
+def test_of_several_holders_a_list_names_one_and_counts_the_others(
+    pawl: Pawl, client: library.Client
+) -> None:
+    permits = [client.semaphore("pool", permits=5).acquire() for _ in range(3)]
+    readers = [client.rwlock("config").read.acquire() for _ in range(2)]
+    until_listed(client, "config", "pool")
+    eventually(lambda: [info.count for info in client.locks()][-1] == 3)
+    cells = {line.split()[0]: re.split("  +", line)[2] for line in pawl.run("ls")[1].splitlines()[1:]}
+    assert re.fullmatch(r"\S+/MainThread \+2", cells["pool"])
+    assert [one["name"] for one in listed(pawl, "--filter", cells["pool"])] == ["pool"]
+    assert not cells["config"].endswith("+1"), "one thread that reads twice is one holder"
+    for lease in (*permits, *readers):
+        lease.release()
+
+
 def test_a_name_cannot_speak_to_the_terminal(pawl: Pawl, client: library.Client) -> None:
     name = "evil\033[2J\nname"
     with client.lock(name):

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import pawl as library
-from pawl.cli._screen import footer
+from pawl.cli._screen import footer, heading
 from pawl.cli._view import KEYS, Contention, View
 from pawl.model import LockInfo
 from tests.cli.conftest import PAWL, Pawl, eventually
@@ -169,6 +169,20 @@ def test_all_keys_are_on_the_last_line(width: int) -> None:
             assert len(line) <= width
             assert order in line
             assert all(key in line for key in ("q quit", "/ filter", "j k", "reverse"))
+
+
+def test_which_rows_are_on_the_screen_is_said_if_not_all_are() -> None:
+    view = View(height=20)
+    infos = [LockInfo(f"job:{number}", True, "vm:1/a", False, 20.0, 1, 1, 0) for number in range(21)]
+    view.look(infos[:20])
+    assert heading(view) == "20 held for 1 s or more   0 waiting"
+    view.look(infos)
+    assert heading(view).endswith("   rows 1-20")
+    view.press("j")
+    assert len(view.shown()) == 20
+    assert heading(view).endswith("   rows 2-21")
+    view.wanted = "job:1"
+    assert heading(view).endswith("   11 match 'job:1'")
 
 
 def test_q_in_the_filter_is_a_letter() -> None:

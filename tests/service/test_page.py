@@ -107,7 +107,7 @@ def test_with_the_keyboard_alone(service: Instance, server: Server, tmp_path: Pa
             page.until("document.getElementById('history').textContent.includes('released after')")
             page.until("document.getElementById('one-line').getAttribute('points').split(' ').length > 1")
             assert page.run("document.getElementById('one-peak').textContent") == "current 1, peak 1"
-            assert page.run("document.getElementById('one-audit').innerText") == "nothing"
+            assert page.run("document.getElementById('one-audit').innerText") == "no entries"
             for scheme in ("light", "dark"):
                 page.shape(scheme)
                 _keep(page, f"lock-{scheme}")
@@ -152,7 +152,7 @@ def test_what_is_stuck_comes_first_and_names_are_read_by_themselves(
         page.open(service.address)
         page.run(LOGIN % service.tokens.secrets["admin"])
         page.until("document.getElementById('state').textContent.startsWith('live')")
-        page.until("document.getElementById('audit').textContent === 'nothing'")
+        page.until("document.getElementById('audit').textContent === 'no entries'")
         page.run(SNAPSHOT)
         page.until("document.querySelectorAll('#rows tr').length === 3")
         first = page.run("document.querySelector('#rows tr').textContent")
@@ -165,7 +165,7 @@ def test_what_is_stuck_comes_first_and_names_are_read_by_themselves(
         assert "\u202e" not in text
         assert "evil⟨U+202E⟩gnp.exe" in text
         assert "?" not in page.run("document.getElementById('audit').innerText")
-        assert page.run("document.getElementById('hour-held').getAttribute('points').split(' ').length") == 60
+        assert page.run("document.getElementById('hour-held').getAttribute('points').split(' ').length") == 61
         assert "AM" not in text
         assert re.search(r"Since \d\d:\d\d:\d\d \S+\.", text)
         for scheme in ("light", "dark"):
@@ -180,6 +180,34 @@ def test_what_is_stuck_comes_first_and_names_are_read_by_themselves(
         page.until("document.getElementById('facts').textContent.includes('Typical hold')")
         assert page.run("document.getElementById('nobody').hidden") is False
         assert page.run("document.getElementById('queue').hidden") is True
+
+
+@in_browser
+def test_all_holders_are_shown_and_no_word_is_broken(service: Instance, tmp_path: Path) -> None:
+    for holder in ("a", "b", "c"):
+        service.acquire("pool", "semaphore", permits=4, ttl=60, holder=f"worker-{holder}")
+    service.acquire("tenant/42/" + "long-name-" * 9, ttl=60)
+    with Browser(tmp_path / "profile") as page:
+        page.shape("light", 1366)
+        page.open(service.address)
+        page.run(LOGIN % service.tokens.secrets["admin"])
+        page.until("document.getElementById('rows').innerText.includes('and 2 more')")
+        page.until("document.getElementById('hour-held').getAttribute('points').includes(' 600,')")
+        heads = page.run("[...document.querySelectorAll('th')].map((head) => head.clientHeight)")
+        assert max(heads) < 40, "one line each"
+        page.shape("dark", 390)
+        # One line of text for each fact, but for the long name.
+        cells = page.run(
+            "[...document.querySelectorAll('#rows td:not([data-what=Name])')].map((one) => one.clientHeight)"
+        )
+        assert max(cells) < 60
+        assert page.run("document.documentElement.scrollWidth <= innerWidth + 1")
+        page.run(
+            "[...document.querySelectorAll('#rows a')].find((a) => a.textContent === 'pool').click(); true"
+        )
+        page.until("document.getElementById('facts').textContent.includes('3 of 4 in use')")
+        facts = page.run("document.getElementById('facts').innerText")
+        assert all(f"worker-{holder}" in facts for holder in "abc")
 
 
 def test_a_hold_is_stuck_when_it_lasts_far_longer_than_is_usual_for_its_name() -> None:

@@ -169,18 +169,19 @@ def readable(text: str) -> str:
 
 def whole_holder(info: LockInfo) -> str:
     """Who holds it, as ``host:pid/thread``: after a local hand-off, the thread or task that has it now."""
-    found = info.holder or (info.holders[0].holder if len(info.holders) == 1 else "")
+    found = info.holder or (info.holders[0].holder if info.holders else "")
     process, slash, thread = found.rpartition("/")
     return f"{process}/{info.owner or thread}" if slash and process.rpartition(":")[2].isdecimal() else found
 
 
 def holder_of(info: LockInfo) -> str:
-    """Who holds it, for a table; how many, where that is more than one."""
+    """Who holds it, for a table; of several holders one, and how many more there are."""
     if not info.held:
         return "-"
-    if len(info.holders) > 1:
-        return f"{len(info.holders)} holders"
-    return readable(whole_holder(info)) or ("not pawl" if info.foreign else "?")
+    who = readable(whole_holder(info)) or ("not pawl" if info.foreign else "?")
+    # A list names one holder of each lock: the count is the server's.
+    more = info.count - 1 if info.holders else 0
+    return f"{who} +{more}" if more > 0 else who
 
 
 def duration(value: float | None) -> str:
@@ -215,6 +216,7 @@ def chosen(info: LockInfo, wanted: str) -> bool:
     # A pattern for the process alone is one for all of its threads.
     texts = [
         info.name,
+        holder_of(info),
         *holders,
         *(one.rpartition("/")[0] for one in holders if "*" in wanted or "?" in wanted),
     ]

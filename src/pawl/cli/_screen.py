@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pawl import LockInfo
     from pawl.cli._view import View
 
-__all__ = ["HEADS", "Screen", "fitting", "footer"]
+__all__ = ["HEADS", "Screen", "fitting", "footer", "heading"]
 
 _KEY = re.compile(r"\033\[[0-9;]*[A-Za-z~]|\033O[A-Z]|.", re.DOTALL)
 _AROUND = 4
@@ -61,6 +61,18 @@ def footer(view: View, width: int) -> str:
     way = ", reversed" if view.reverse else ""
     wide = f"by {view.order}{way}   {HELP}"
     return wide if len(wide) <= width else f"by {view.order}{way}  {SHORT_HELP}"
+
+
+def heading(view: View) -> str:
+    """The first line: how much is held, how many wait, and which rows are on the screen if not all of them are."""
+    waiting = sum(info.queue_length for info in view.infos)
+    found = view.rows() if view.wanted else view.infos
+    text = f"{len(view.infos)} held for 1 s or more   {waiting} waiting"
+    if view.wanted:
+        text += f"   {len(found)} match {readable(view.wanted)!r}"
+    if len(found) > view.height:
+        text += f"   rows {view.offset + 1}-{min(view.offset + view.height, len(found))}"
+    return text
 
 
 class Screen:
@@ -122,12 +134,9 @@ class Screen:
         parts: list[Text | Table] = [self._head(view), self._table(view, rows), self._foot(view, status)]
         self._live.update(Group(*parts), refresh=True)
 
-    def _head(self, view: View) -> Text:
-        waiting = sum(info.queue_length for info in view.infos)
-        found = view.rows() if view.wanted else view.infos
-        shown = f"   {len(found)} match {readable(view.wanted)!r}" if view.wanted else ""
-        clock = time.strftime("%H:%M:%S")
-        text = f"pawl top  {clock}   {len(view.infos)} held for 1 s or more   {waiting} waiting{shown}"
+    @staticmethod
+    def _head(view: View) -> Text:
+        text = f"pawl top  {time.strftime('%H:%M:%S')}   {heading(view)}"
         return Text(text, style="bold", no_wrap=True, overflow="ellipsis")
 
     def _table(self, view: View, rows: list[LockInfo]) -> Table:

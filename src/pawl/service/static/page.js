@@ -72,6 +72,9 @@ function item(...parts) {
   one.append(...parts.filter((part) => part !== ""));
   return one;
 }
+function list(id, lines) {
+  at(id).replaceChildren(...(lines.length ? lines : [element("li", "no entries", { class: "none" })]));
+}
 // The ttl itself is not known from outside: the longest that was seen stands for it.
 const longest = new Map();
 function lifeOf(lock) {
@@ -116,13 +119,13 @@ function row(lock) {
   if (lock.kind !== "lock") name.append(` (${lock.kind})`);
   const who = lock.foreign ? "not pawl" : lock.holder || lock.holders.map((one) => one.holder).join(", ");
   const holder = element("td", null, { "data-what": "Holder" });
-  holder.append(own(who));
+  holder.append(own(who), lock.holders.length && lock.count > 1 ? ` and ${lock.count - 1} more` : "");
   const age = element("td", duration(ageOf(lock)), { "data-what": "Age", class: "number" });
   if (lock.stuck) age.append(" ", element("strong", "stuck", { class: "mark" }));
   line.append(
     name, holder, element("td", lock.host, { "data-what": "Host" }), age,
     element("td", duration(lock.usual), { "data-what": "Typical hold", class: "number" }), meterOf(lock),
-    element("td", lock.fence, { "data-what": "Fence", class: "number" }),
+    element("td", lock.fence, { "data-what": "Fencing token", class: "number" }),
     element("td", lock.queue_length, { "data-what": "Waiters", class: "number" }),
   );
   return line;
@@ -140,7 +143,7 @@ function drawAll() {
   }
   const stuck = locks.filter((lock) => lock.stuck).length;
   at("count").textContent = `${found.length} of ${locks.length} held locks in ${visible(namespace)}${stuck ? `, ${stuck} stuck` : ""}`;
-  at("recent").replaceChildren(...recent.slice(-20).reverse().map(changeLine));
+  list("recent", recent.slice(-20).reverse().map(changeLine));
   plotHour();
   tellAudit("audit", audit);
 }
@@ -148,7 +151,10 @@ function plotHour() {
   const last = Math.floor((Date.now() / 1000 - ahead) / 60) * 60;
   const most = Math.max(1, ...hour.map((one) => Math.max(one[1], one[2])));
   for (const [id, which] of [["hour-held", 1], ["hour-waiters", 2]]) {
-    at(id).setAttribute("points", hour.map((one) => `${600 - (last - one[0]) / 6},${78 - (one[which] / most) * 74}`).join(" "));
+    // Each minute is ten wide; the current one reaches the right edge.
+    const points = hour.map((one) => `${590 - (last - one[0]) / 6},${78 - (one[which] / most) * 74}`);
+    if (points.length) points.push(`600,${points[points.length - 1].split(",")[1]}`);
+    at(id).setAttribute("points", points.join(" "));
   }
   const waiting = locks.reduce((sum, lock) => sum + lock.queue_length, 0);
   at("peak").textContent = hour.length ? `Held: current ${locks.length}, peak ${Math.max(...hour.map((one) => one[1]))}. `
@@ -195,12 +201,17 @@ async function drawOne(kind, name) {
   const noted = await pastOf(kind, name, lock.fence).catch(() => []);
   if (view().get("name") !== name) return;
   at("title").replaceChildren(own(name));
+  const several = lock.holders.length > 1;
+  const holders = lock.holders.slice(0, SHOWN).map((one) => `${one.holder}${kind.startsWith("rwlock") ? `, ${one.mode}` : ""}, ${duration(one.ttl_left)} left`);
+  if (lock.count > holders.length) holders.push(`and ${lock.count - holders.length} more`);
   const facts = {
-    Kind: kind, State: lock.held ? "held" : "free", Holder: lock.holder || "–", Host: lock.host || "–",
+    Kind: kind, State: lock.held ? "held" : "free", [several ? "Holders" : "Holder"]: (several ? holders.join("\n") : lock.holder) || "–",
+    ...(several ? {} : { Host: lock.host || "–" }),
+    ...(lock.limit ? { Permits: `${lock.used} of ${lock.limit} in use` } : {}),
     Since: ageOf(lock) === null || !lock.held ? "–"
       : `${clock(lock.since ?? lock.seen_since)} (${duration(ageOf(lock))}${lock.stuck ? ", stuck" : ""})`,
     "Typical hold": lock.usual === null || lock.usual === undefined ? "unknown" : duration(lock.usual), "TTL left": duration(lock.ttl_left),
-    Fence: lock.fence ?? "–", Waiters: lock.queue_length,
+    "Fencing token": lock.fence ?? "–", Waiters: lock.queue_length,
   };
   at("facts").replaceChildren(...Object.entries(facts).flatMap(([key, value]) => [element("dt", key), element("dd", visible(value))]));
   at("life").value = lock.held ? lifeOf(lock) : 0;
@@ -209,7 +220,7 @@ async function drawOne(kind, name) {
   at("nobody").hidden = Boolean(lock.waiters.length);
   const known = new Set(noted.map((one) => one.fence));
   const seen = recent.filter((one) => one.name === name && one.kind === kind && !known.has(one.fence)).reverse();
-  at("history").replaceChildren(...seen.map(changeLine), ...noted.map(pastLine));
+  list("history", [...seen.map(changeLine), ...noted.map(pastLine)]);
   plot("one-line", "one-peak", crowds.get(`${kind} ${name}`) || []);
   tellAudit("one-audit", audit.filter((one) => one.name === name));
   at("force").hidden = !(may.includes("force") && lock.held && ["lock", "rlock", "rlock_owner", "fair_lock"].includes(kind));
@@ -237,7 +248,7 @@ function tellAudit(id, entries) {
   const lines = entries.slice(0, 20).map((one) => item(
     `${clock(one.at)}  `, own(one.name), `: ${one.action}, ${one.outcome}`,
     one.holder ? ", was " : "", one.holder ? own(one.holder) : "", ": ", own(one.text)));
-  at(id).replaceChildren(...(lines.length ? lines : [element("li", "nothing")]));
+  list(id, lines);
 }
 
 // EventSource can send no Authorization header, and a token in the URL would stand in logs.
