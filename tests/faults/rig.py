@@ -138,7 +138,7 @@ class Lock:
         self._colour = colour
 
     def acquire(self, timeout: float | None = 10.0) -> Lease:
-        return Lease(self._colour, self._colour.run(lambda: self.raw.acquire(timeout)))
+        return Lease(self._colour, self._colour.run(lambda: self.raw.acquire(timeout=timeout)))
 
     def try_acquire(self) -> Lease | None:
         raw = self._colour.run(self.raw.try_acquire)

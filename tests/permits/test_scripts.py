@@ -42,7 +42,7 @@ def test_a_resend_answers_the_same_and_counts_once(rig: PermitRig) -> None:
     assert rig.take(B, "1", permits=3)[0] == "H"
     assert rig.take(C, "1", permits=3)[0] == "Q"
     assert rig.give(A, "2", permits=3) == ("R",)
-    assert rig.give(A, "2", permits=3) == ("A", "none")
+    assert rig.give(A, "2", permits=3) == ("A", "held", 0)
     state = rig.state()
     assert (state.weight(), set(state.holders)) == (2, {B, C})
 

@@ -250,7 +250,7 @@ def test_all_that_is_known_of_permits(permits: Permits) -> None:
     assert len(found[14][0]) == 16
     assert permits.leave(A, "3") == ["R"]
     assert permits.inspect()[7:9] == [2, 0], "who waited is in"
-    assert permits.leave(A, "3") == ["A", "none"]
+    assert permits.leave(A, "3") == ["A", "held", 0]
 
 
 def test_a_limit_is_kept_from_the_first_on(permits: Permits) -> None:

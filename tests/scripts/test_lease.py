@@ -207,13 +207,13 @@ def test_a_late_acquire_after_leave_finds_a_tombstone(rig: Rig, late: str) -> No
 
 
 def test_a_tombstone_is_set_whatever_leave_finds(rig: Rig) -> None:
-    assert rig.leave(A, tomb=500) == ("A", "none")
+    assert rig.leave(A, tomb=500) == ("A", "none", 0)
     assert rig.acquire(A) == ("X",)
     rig.acquire(B)
     rig.acquire(C)
     assert rig.leave(C, tomb=500) == ("W",)
     assert rig.acquire(C) == ("X",)
-    assert rig.leave(D, tomb=500) == ("A", "other")
+    assert rig.leave(D, tomb=500) == ("A", "other", 0)
     assert rig.acquire(D) == ("X",)
 
 
@@ -244,11 +244,11 @@ def test_a_repeated_leave_frees_nobody_else(rig: Rig) -> None:
     rig.acquire(A)
     rig.acquire(B)
     assert rig.leave(A) == ("R",)
-    assert rig.leave(A) == ("A", "other")
+    assert rig.leave(A) == ("A", "other", 0)
     assert rig.value() == B
     rig.redis.set("n", "of somebody else")
-    assert rig.leave(A) == ("A", "foreign")
-    assert rig.leave(B) == ("A", "foreign")
+    assert rig.leave(A) == ("A", "foreign", 0)
+    assert rig.leave(B) == ("A", "foreign", 0)
     assert rig.redis.get("n") == "of somebody else"
 
 
@@ -289,11 +289,11 @@ def test_closing_keeps_the_name_shut_for_a_while(rig: Rig) -> None:
     assert rig.leave(A, close=500) == ("R",)
     assert rig.value() == CLOSED
     assert rig.acquire(C, mode=0) == ("B", 500, 0, "min_hold")
-    assert rig.leave(A, close=500) == ("A", "other")
+    assert rig.leave(A, close=500) == ("A", "other", 0)
     assert rig.renew(B, ticket_ttl=2000)[0] == "Q"
     rig.advance(501)
     assert rig.renew(B)[0] == "H"
-    assert rig.leave(C, close=500) == ("A", "other")
+    assert rig.leave(C, close=500) == ("A", "other", 0)
     assert rig.value() == B
 
 
@@ -441,7 +441,7 @@ def test_a_foreign_value_is_said_to_be_foreign(rig: Rig) -> None:
     assert rig.acquire(A, mode=0) == ("B", -1, 1, "")
     assert rig.acquire(A)[5] == 1
     assert rig.renew(A)[5] == 1
-    assert rig.leave(B) == ("A", "foreign")
+    assert rig.leave(B) == ("A", "foreign", 0)
     assert rig.inspect()[:3] == ("I", "", -1)
     rig.redis.delete("n")
     assert rig.renew(A)[0] == "H"

@@ -33,12 +33,12 @@ def test_the_name_is_freed_with_the_last_live_hold(rig: Rig) -> None:
     rig.own_acquire(B, X)
     rig.acquire(C)
     assert rig.own_leave(A, X) == ("R", 1)
-    assert rig.own_leave(A, X) == ("A", "other")
+    assert rig.own_leave(A, X) == ("A", "other", -1)
     assert rig.value() == X
     assert rig.own_leave(B, X) == ("R", 0)
     assert rig.value() == C
     assert rig.raw([rig.key("holds")])[rig.key("holds")][0] == "none"
-    assert rig.own_leave(B, X) == ("A", "other")
+    assert rig.own_leave(B, X) == ("A", "other", -1)
 
 
 def test_the_name_lives_as_long_as_its_longest_hold(rig: Rig) -> None:
@@ -60,7 +60,7 @@ def test_a_dead_hold_does_not_keep_the_name(rig: Rig) -> None:
     rig.advance(101)
     assert rig.inspect()[7] == 1
     assert rig.own_renew(A, X) == ("U", "other")
-    assert rig.own_leave(A, X) == ("A", "other")
+    assert rig.own_leave(A, X) == ("A", "other", -1)
     assert rig.own_acquire(C, X)[4] == 2
     rig.own_leave(C, X)
     assert rig.own_leave(B, X) == ("R", 0)
@@ -162,7 +162,7 @@ def test_plain_requests_never_touch_an_owners_holds(rig: Rig) -> None:
     rig.own_acquire(A, X)
     before = rig.raw()
     assert rig.renew(A) == ("U", "other")
-    assert rig.leave(A) == ("A", "other")
+    assert rig.leave(A) == ("A", "other", 0)
     assert rig.swap(A, A)[0] == "Q"
     assert rig.leave(A) == ("W",)
     assert rig.acquire(A, mode=0)[0] == "B"
@@ -173,7 +173,7 @@ def test_owned_requests_never_touch_a_plain_holder(rig: Rig) -> None:
     rig.acquire(A)
     before = rig.raw()
     assert rig.own_renew(A, X) == ("U", "other")
-    assert rig.own_leave(A, X) == ("A", "other")
+    assert rig.own_leave(A, X) == ("A", "other", -1)
     assert rig.own_acquire(A, X, mode=0)[0] == "B"
     assert rig.raw() == before
 

@@ -188,7 +188,7 @@ def test_without_memory_leases_live_on_and_are_passed_on(own: Rig) -> None:
     assert own.leave(A, tomb=5000) == ("R",)
     assert own.value() == B
     assert own.acquire(A) == ("X",)
-    assert own.leave(D, tomb=5000) == ("A", "other")
+    assert own.leave(D, tomb=5000) == ("A", "other", 0)
     assert own.acquire(D) == ("X",), "a tombstone is set without memory too"
     assert own.leave(C, tomb=5000) == ("W",)
     assert own.leave(B, close=5000) == ("R",)

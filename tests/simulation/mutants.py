@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from pawl.core import candidate, claim, endings, engine, multi, quick, renewal, runs
+from pawl.core import candidate, claim, endings, engine, multi, outcome, quick, renewal, runs
 from pawl.core.engine import Engine
 from pawl.core.handover import Place, Turn
 from pawl.core.runtime import Fault
@@ -141,7 +141,7 @@ async def _says_lost(engine: Any, tenure: Any, reply: Any, *, unanswered: bool, 
     return await _not_ours(engine, tenure, reply, unanswered=False, again=False)
 
 
-_not_ours = endings._not_ours
+_not_ours = outcome.not_ours
 
 
 async def _unknown_is_busy(*args: Any, **kwargs: Any) -> Any:
@@ -216,7 +216,7 @@ CLIENTS: dict[str, Callable[[], list[Any]]] = {
     "S9 those who follow in a run share a fence": lambda: [
         patch.object(where, "pass_on", _one_fence_for_the_run) for where in (engine, quick)
     ],
-    "O4 a resent release is called lost": lambda: [patch.object(endings, "_not_ours", _says_lost)],
+    "O4 a resent release is called lost": lambda: [patch.object(endings, "not_ours", _says_lost)],
     "O5 any answer to a renewal is a yes": lambda: [patch.object(renewal, "_answered", _takes_any_answer)],
     "validity from the reply": lambda: [watching_time(), *_everywhere(_from_reply)],
     "no drift": lambda: _everywhere(_without_drift),

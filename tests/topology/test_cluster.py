@@ -199,6 +199,35 @@ def test_a_release_waits_for_a_slot_on_its_way(cluster: ClusterGroup, colour: Co
     colour.run(again.release)
 
 
+def test_a_release_that_waits_for_a_slot_says_that_an_operator_took_the_lock(
+    cluster: ClusterGroup, colour: Colour
+) -> None:
+    """The lease ran out meanwhile; whether its owner was done in time is known from the mark of the operator."""
+    client, operator, name = (
+        colour.connect(cluster.url).raw,
+        colour.connect(cluster.url).raw,
+        "taken on its way",
+    )
+    slot = cluster.slot_of(key(name))
+    source = cluster.owner(slot)
+    target = next(node for node in cluster.nodes if node is not source)
+    lease = colour.run(client.lock(name, ttl=0.8, renew=False).acquire)
+    assert colour.run(lambda: operator.force_release(name, reason="test")).released
+    second = colour.run(lambda: operator.lock(name, ttl=20.0).acquire(timeout=5.0))
+    cluster.begin_move(slot, source, target)
+    try:
+        source.command("MIGRATE", "127.0.0.1", target.port, "", 0, 5000, "KEYS", key(name))
+        releasing = in_thread(lambda: colour.run(lease.release))
+        time.sleep(1.0)
+        assert not releasing.done()
+        cluster.move_keys(slot, source, target)
+    finally:
+        cluster.end_move(slot, source, target)
+    with pytest.raises(pawl.NotHeld, match="taken"):
+        releasing.result(10.0)
+    colour.run(second.release)
+
+
 def test_an_asked_node_runs_a_script_it_never_saw(cluster: ClusterGroup, colour: Colour) -> None:
     """ASK: ASKING and the script in one go, on a node that does not know it yet."""
     client = colour.connect(cluster.url)

@@ -60,8 +60,8 @@ RELEASED: Reply = [b"R", b""]
 WITHDRAWN: Reply = [b"W", b""]
 
 
-def absent(present: bytes = b"other") -> Reply:
-    return [b"A", b"", present]
+def absent(present: bytes = b"other", forced: int = 0) -> Reply:
+    return [b"A", b"", present, forced]
 
 
 def unanswered() -> Fault:

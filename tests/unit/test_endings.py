@@ -12,7 +12,7 @@ from pawl.core.claim import TOMB_MS
 from pawl.core.endings import end_block, extend, release_or_raise
 from pawl.core.faults import passes, to_error
 from pawl.core.runtime import Fault, FaultKind, Reply
-from pawl.model import LeaseState, Release
+from pawl.model import LeaseState, LossReason, Release
 from pawl.primitives.probe import probe
 from tests.unit.scripted import (
     RELEASED,
@@ -311,3 +311,32 @@ def test_a_release_that_meets_another_owner_asks_whether_the_server_restarted(
     rig.runtime.clock += 5
     assert rig.release(lease) is outcome
     assert rig.sent[-1] == "probe"
+
+
+def refused() -> Fault:
+    return Fault(FaultKind.NOT_READY, "TRYAGAIN")
+
+
+@pytest.mark.parametrize(
+    ("answers", "outcome"),
+    [
+        ([refused(), After(31.0, absent(b"none"))], Release.RELEASED),
+        ([refused(), After(31.0, absent(b"other"))], Release.RELEASED),
+        ([refused(), After(31.0, absent(b"other", forced=1))], Release.LOST),
+        ([refused(), After(31.0, absent(b"none", forced=1))], Release.LOST),
+        ([refused(), After(31.0, absent(b"other", forced=-1))], Release.UNKNOWN),
+        ([refused(), After(61.0, absent(b"other"))], Release.UNKNOWN),
+        ([unanswered(), absent(b"other", forced=1)], Release.LOST),
+        ([unanswered(), absent(b"other", forced=-1)], Release.UNKNOWN),
+        ([unanswered(), absent(b"none", forced=-1)], Release.RELEASED),
+    ],
+)
+def test_a_release_that_came_too_late_says_what_is_known(
+    answers: list[Reply | Fault | After], outcome: Release
+) -> None:
+    """An operator may have taken the name before the lease ran out, or before the second copy of the release."""
+    rig = Rig(held(), *answers)
+    lease = rig.acquire()
+    assert rig.release(lease) is outcome
+    if outcome is Release.LOST:
+        assert lease._tenure.reason is LossReason.TAKEN

@@ -15,7 +15,7 @@ from pawl.core.durable import confirm
 from pawl.core.faults import to_error
 from pawl.core.lease import BaseLease
 from pawl.core.names import WIRE_VERSION
-from pawl.core.preflight import must_remember
+from pawl.core.outcome import not_ours
 from pawl.core.quick import end, give_back, hand_on
 from pawl.core.runs import disband
 from pawl.core.runtime import Call, Fault, FaultKind, Reply
@@ -201,7 +201,7 @@ async def leave(engine: Engine, tenure: Tenure, answer: Reply | Fault | None = N
                     answer = await ask_to_leave(engine, tenure, call)
                 if answer[0] == b"R":
                     return Release.RELEASED
-                return await _not_ours(engine, tenure, answer, unanswered=unanswered, again=claim is not None)
+                return await not_ours(engine, tenure, answer, unanswered=unanswered, again=claim is not None)
             except Fault as fault:
                 answer = None
                 unanswered |= fault.maybe_applied
@@ -235,23 +235,6 @@ def _unknown(engine: Engine, tenure: Tenure, error: Exception) -> Release:
     tenure.doubt(error)
     engine.depart_from(tenure, barred=True)
     return Release.UNKNOWN
-
-
-async def _not_ours(
-    engine: Engine, tenure: Tenure, reply: Reply, *, unanswered: bool, again: bool
-) -> Release:
-    if again and not unanswered and engine.runtime.now() >= tenure.valid_until:
-        # It ran out while the server refused to release it: its owner was done in time.
-        return Release.RELEASED
-    if unanswered:
-        # An earlier copy may have freed it. Before valid_until nobody else can take it, but from a server that forgot.
-        valid = engine.runtime.now() < tenure.valid_until
-        if valid and reply[2] != b"none":
-            await must_remember(engine, tenure.primitive, tenure.heard_at)
-        return Release.RELEASED if valid else Release.UNKNOWN
-    tenure.reason = loss_from([b"U", b"", reply[2]] if reply[0] == b"A" else reply)
-    engine.count_loss(tenure)
-    return Release.LOST
 
 
 async def extend(engine: Engine, lease: BaseLease, ttl: float) -> None:

@@ -416,5 +416,5 @@ async def must_remember(engine: Engine, primitive: Primitive, since: float) -> N
     uptime = _number(fields_of(info).get("uptime_in_seconds"))
     if uptime is None or uptime - 1 < engine.runtime.now() - since:
         name = primitive.name
-        text = f"release {name!r}: another owner has it, and the server may have restarted without its data"
+        text = f"release {name!r}: it is no longer held, and the server may have restarted without its data"
         raise BackendUnavailable(text, name=name)

@@ -67,10 +67,10 @@ local function go_on()
 end
 
 -- Bars a late copy of the token's acquire.
-local function bury(key, tomb_ms)
+local function bury(key, tomb_ms, mark)
   if tomb_ms > 0 then
     redis.pcall('HDEL', FENCE, '')
-    redis.pcall('SET', key, '1', 'PXAT', digits(now_ms + tomb_ms))
+    redis.pcall('SET', key, mark or '1', 'PXAT', digits(now_ms + tomb_ms))
   end
 end
 

@@ -33,7 +33,7 @@ if not found.owned then
   call('DEL', HOLDS)
 end
 remove(found.drop)
-bury(DEAD, tomb_ms)
+bury(DEAD, tomb_ms, 'forced')
 if channel ~= '' then
   redis.pcall('PUBLISH', channel, expected .. ' 0 0 0')
 end

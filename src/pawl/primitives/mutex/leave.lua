@@ -1,7 +1,7 @@
 -- Releases, withdraws or undoes: afterwards the token neither holds nor queues.
 -- keys: name, fence, queue, tickets, dead, holds
 -- args: token, tomb_ms (0: no tombstone), close_ms (0: hand off immediately), run, fence_ttl_ms, rid
--- returns: {'R', rid} | {'W', rid} | {'A', rid, present}
+-- returns: {'R', rid} | {'W', rid} | {'A', rid, present, 1 (if an operator took the name from it) or 0}
 -- invariant: the name is deleted only while its value is the token, and it is never left absent with a live ticket
 --   queued; a tombstone outlives the delete, so a late acquire of the token cannot bring it back.
 -- run: '', or a number and the tickets that the client served from this token: they are removed with it. The message
@@ -76,7 +76,7 @@ local fence, refusal = read_fence()
 if refusal and head then
   return refusal
 end
-local waiting = has_ticket(token)
+local waiting, tomb = has_ticket(token), not holding and call('GET', DEAD)
 local closing = holding and close_ms > 0
 local serves = head and not closing and (holding or not value)
 local found = serves and plan(#gone == 0 and head, token, 0, gone) or {drop = {}}
@@ -105,7 +105,7 @@ remove(found.drop)
 if not refusal and not closing and (holding or not value) and not found.token then
   trim_fence(fence)
 end
-bury(DEAD, tomb_ms)
+bury(DEAD, tomb_ms, tomb)
 announce()
 if holding then
   return {'R', RID}
@@ -113,4 +113,4 @@ end
 if waiting then
   return {'W', RID}
 end
-return {'A', RID, present(value)}
+return {'A', RID, present(value), tomb == 'forced' and 1 or 0}

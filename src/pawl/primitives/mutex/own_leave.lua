@@ -2,7 +2,7 @@
 -- keys: name, fence, queue, tickets, dead, holds
 -- args: token (the hold), owner (the name's value), tomb_ms (0: no tombstone), close_ms (0: hand off immediately),
 --   fence_ttl_ms, rid
--- returns: {'R', rid, count_left} | {'W', rid} | {'A', rid, present}
+-- returns: {'R', rid, count_left} | {'W', rid} | {'A', rid, present, -1 (whether an operator took it is not known)}
 -- invariant: the name is deleted only while its value is the owner, the token is a live hold of it and no other live
 --   hold is left; it is never left absent with a live ticket queued.
 local token, owner, tomb_ms, close_ms = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
@@ -75,4 +75,4 @@ end
 if waiting then
   return {'W', RID}
 end
-return {'A', RID, present(value)}
+return {'A', RID, present(value), -1}

@@ -2,7 +2,7 @@
 -- keys: permits, fence, queue, tickets, dead, holds
 -- args: token, mode (in which it holds or waits), permits (0 for no limit), tomb_ms (0: no tombstone), close_ms (0: its
 --   permits are free at once), fence_ttl_ms, rid
--- returns: {'R', rid} | {'W', rid} | {'A', rid, present}
+-- returns: {'R', rid} | {'W', rid} | {'A', rid, present ('none' or 'held': by others), 0 (no operator takes permits)}
 -- invariant: only the token's own member is removed, so a resent request frees nothing twice; the first waiter that
 --   fits then is granted its permits; a tombstone outlives the delete, so a late acquire of the token cannot bring it back.
 local token, mode, DEAD = ARGV[1], ARGV[2], KEYS[5]
@@ -67,4 +67,4 @@ end
 if waiting then
   return {'W', RID}
 end
-return {'A', RID, 'none'}
+return {'A', RID, state.count > 0 and 'held' or 'none', 0}
