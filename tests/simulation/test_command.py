@@ -14,7 +14,7 @@ import pytest
 
 from pawl.testing.conformance import main as conformance
 from pawl.testing.sim.command import main
-from pawl.testing.sim.drawing import draw
+from pawl.testing.sim.drawing import draw, draw_masters
 
 PATIENCE = 60.0
 
@@ -27,6 +27,7 @@ PATIENCE = 60.0
         ("--seeds abc", "invalid"),
         ("--start -1", "-1 is less than 0"),
         ("--jobs 0", "0 is less than 1"),
+        ("--masters --crowds", "not allowed with argument"),
         ("--see 3", "unrecognized arguments: --see 3"),
         ("--seed -7", "-7 is less than 0"),
         ("--replay /no/such/plan.json", "No such file"),
@@ -53,6 +54,12 @@ def test_a_seed_alone_is_told_as_its_plan_is(capsys: pytest.CaptureFixture[str],
     assert capsys.readouterr().out == alone
     assert main(["--seed", "8"]) == 0
     assert capsys.readouterr().out != alone
+
+
+def test_seeds_of_masters_alone_have_several_masters(capsys: pytest.CaptureFixture[str]) -> None:
+    assert all(draw_masters(seed).topology.startswith("redlock") for seed in range(20))
+    assert main(["--masters", "--seeds", "12"]) == 0
+    assert "12 seeds" in capsys.readouterr().out
 
 
 def alive(group: int) -> bool:

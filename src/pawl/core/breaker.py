@@ -16,7 +16,7 @@ from pawl.core.backoff import full_jitter
 from pawl.core.faults import to_error
 from pawl.core.quorum import majority
 from pawl.core.runtime import Fault
-from pawl.errors import BackendUnavailable, QuorumNotReached
+from pawl.errors import BackendUnavailable, PawlError, QuorumNotReached
 
 if TYPE_CHECKING:
     from pawl.core.engine import Engine
@@ -48,7 +48,7 @@ class Breaker:
         self.probe: Call = probe
         self.since: float = since
         # The words alone: an error keeps the frames that it passed through.
-        self.why: str = str(first)
+        self.why: str = first.text if isinstance(first, PawlError) else str(first)
         self.outcomes: dict[str, str] | None = first.outcomes if isinstance(first, QuorumNotReached) else None
         self.due: float = now + _LEAST_PAUSE
         self.attempt: int = 0
@@ -103,6 +103,8 @@ def is_outage(error: BaseException, *, late: bool) -> bool:
     """
     if not isinstance(error, QuorumNotReached):
         return False
-    there = ("granted", "held by", "given up", "no answer yet", *(() if late else ("unanswered",)))
+    # A connection that is being made tells nothing yet: the next attempt finds what came of it.
+    unknown = ("no answer yet", "unreachable: not connected yet", *(() if late else ("unanswered",)))
+    there = ("granted", "held by", "given up", *unknown)
     gone = [word for word in error.outcomes.values() if not word.startswith(there)]
     return len(gone) > len(error.outcomes) - majority(len(error.outcomes))

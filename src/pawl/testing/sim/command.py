@@ -11,7 +11,7 @@ from typing import Any
 
 from pawl.testing.sim.campaign import Finding, Report, simulate
 from pawl.testing.sim.crowd import draw_crowd, draw_tangle
-from pawl.testing.sim.drawing import draw
+from pawl.testing.sim.drawing import draw, draw_masters
 from pawl.testing.sim.jobs import add_to_file, simulate_in_parts
 from pawl.testing.sim.oracle import shown
 from pawl.testing.sim.plan import Plan
@@ -88,12 +88,14 @@ def _parser() -> argparse.ArgumentParser:
         "--as-drawn", action="store_true", help="do not look for the smallest plan that fails"
     )
     parser.add_argument("--jobs", type=_number(1), default=1, help="processes that share the work; default 1")
-    parser.add_argument(
+    kind = parser.add_mutually_exclusive_group()
+    kind.add_argument("--masters", action="store_true", help="only seeds with several independent masters")
+    kind.add_argument(
         "--crowds",
         action="store_true",
         help="seeds of another kind: many workers of a client, operators, deadlocks",
     )
-    parser.add_argument(
+    kind.add_argument(
         "--tangles",
         action="store_true",
         help="seeds of another kind: locks of every kind in any order, and many deadlocks",
@@ -123,7 +125,7 @@ def main(arguments: Sequence[str]) -> int:
 def _run(given: argparse.Namespace) -> int:
     if given.replay is not None:
         return _one(given.replay)
-    drawn = draw_crowd if given.crowds else draw_tangle if given.tangles else draw
+    drawn = _drawn_by(given)
     if given.seed is not None or given.trace:
         return _one(drawn(given.start if given.seed is None else given.seed))
     shown_at = [time.monotonic()]
@@ -140,7 +142,16 @@ def _run(given: argparse.Namespace) -> int:
         add_to_file(given.results, seeds, report)
     for finding in report.findings:
         _tell(finding)
-    return _sum_up(report, faults=not (given.crowds or given.tangles))
+    return _sum_up(report, faults=drawn is draw)
+
+
+def _drawn_by(given: argparse.Namespace) -> Callable[[int], Plan]:
+    """What draws the plan of a seed."""
+    if given.masters:
+        return draw_masters
+    if given.crowds:
+        return draw_crowd
+    return draw_tangle if given.tangles else draw
 
 
 def _sum_up(report: Report, *, faults: bool) -> int:

@@ -23,7 +23,7 @@ from pawl.testing.sim.plan import (
     Plan,
 )
 
-__all__ = ["draw"]
+__all__ = ["draw", "draw_masters"]
 
 _LEAST = 40
 """Operations of a run, at least."""
@@ -98,6 +98,15 @@ def draw(
         topology=topology,
     )
     return _of_topology(many, plan, span, ttl, aims, only)
+
+
+def draw_masters(seed: int) -> Plan:
+    """The plan of a seed with several independent masters.
+
+    Args:
+        seed: The seed.
+    """
+    return draw(seed, families=("mutex", "multi_lock", "rwlock"), topologies=("redlock3", "redlock5"))
 
 
 def _of_topology(
