@@ -126,7 +126,7 @@ class Asked:
         gone: True once the client went away.
     """
 
-    __slots__ = ("_headers", "body", "gone", "request", "session", "space", "state", "who")
+    __slots__ = ("_headers", "_named", "_role", "body", "gone", "request", "session", "space", "state", "who")
 
     def __init__(self, request: Request, role: str, namespace: str | None = None) -> None:
         self.request: Request = request
@@ -137,10 +137,8 @@ class Asked:
         request.scope["pawl.who"] = self.who.id
         self.state.access.spend(self.who)
         named = segment(request.path_params["namespace"]) if namespace is None else namespace
-        if not self.who.may(role, named):
-            raise Problem(
-                403, "FORBIDDEN", f"the token {self.who.id!r} has no role {role} in the namespace {named!r}"
-            )
+        self._role, self._named = role, named
+        self._check(self.who)
         if self.state.draining:
             raise Problem(503, "DRAINING", "this instance is shutting down: use another one", retry_after=1)
         self.space: Space = self.state.spaces.of(named, self.who)
@@ -150,6 +148,19 @@ class Asked:
             raise leases.session_over()
         self.gone: bool = False
         self.body: bytes = b""
+
+    def _check(self, who: Principal) -> None:
+        if not who.may(self._role, self._named):
+            text = f"the token {who.id!r} has no role {self._role} in the namespace {self._named!r}"
+            raise Problem(403, "FORBIDDEN", text)
+
+    def check_again(self) -> None:
+        """Look whether its token may still do this: for what goes on long after it was let in.
+
+        Raises:
+            Problem: 401 or 403; the token was taken out of the file, has expired, or may do less now.
+        """
+        self._check(self.state.access.who(self.header(b"authorization")))
 
     def header(self, name: bytes) -> str | None:
         """A header, by its name in small letters."""
@@ -205,12 +216,17 @@ class Asked:
 
     @asynccontextmanager
     async def waiting(self) -> AsyncGenerator[Asked]:
-        """Cancel the caller's task once the client goes away."""
+        """Cancel the caller's task once the client goes away.
+
+        Raises:
+            Problem: Its token ended meanwhile: it could neither renew nor release what it would be granted.
+        """
         self.state.access.come(self.who)
         task = asyncio.current_task()
         watcher = asyncio.get_running_loop().create_task(self._watch(task))
         try:
             yield self
+            self.check_again()
         finally:
             watcher.cancel()
             self.state.access.go(self.who)

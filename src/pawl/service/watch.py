@@ -43,7 +43,6 @@ _STUCK_LEAST = 60.0
 _STUCK_UNKNOWN = 3600.0
 """Seconds after which a hold counts as stuck where nothing is known of how long it usually lasts."""
 _REMEMBERED = 500
-_BEHIND = 64
 _MOST_WATCHERS = 1000
 """Streams of one namespace on this instance, of all clients; each of them has its share, see `Limits.streams`."""
 
@@ -113,7 +112,8 @@ class Watch:
             raise Problem(
                 429, "WATCHER_LIMIT", f"this namespace already has {_MOST_WATCHERS} watchers", retry_after=5
             )
-        queue: asyncio.Queue[str | None] = asyncio.Queue(_BEHIND)
+        # Each snapshot is the whole picture, and may be megabytes: who is behind needs the latest one alone.
+        queue: asyncio.Queue[str | None] = asyncio.Queue(1)
         self._listeners.add(queue)
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._look(), name="pawl-watch")
@@ -183,7 +183,6 @@ class Watch:
     def _tell(self, text: str | None) -> None:
         for queue in list(self._listeners):
             if queue.full():
-                # Who reads too slowly gets the latest picture instead of a growing heap.
                 queue.get_nowait()
             queue.put_nowait(text)
 
@@ -216,20 +215,27 @@ class _Events(StreamingResponse):
 
 
 class _Stream(_Events):
-    """What comes into a queue, until None does or the client goes away.
+    """What comes into a queue, until None does, the client goes away, or its token may no longer read this.
 
     Args:
         queue: The queue.
+        asked: Who reads.
         end: Called once at the end, however it comes: also if nothing was ever sent.
     """
 
-    def __init__(self, queue: asyncio.Queue[str | None], end: Callable[[], object]) -> None:
+    def __init__(self, queue: asyncio.Queue[str | None], asked: Asked, end: Callable[[], object]) -> None:
         self._queue = queue
+        self._asked = asked
         self._end = end
         super().__init__(self._texts(), headers={"X-Accel-Buffering": "no"})
 
     async def _texts(self) -> AsyncGenerator[str]:
         while (text := await self._queue.get()) is not None:
+            try:
+                self._asked.check_again()
+            except Problem:
+                # Asked for again, it says why.
+                return
             yield text
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -268,7 +274,7 @@ async def events(request: Request) -> Response:
     except Problem:
         asked.state.access.look_away(asked.who)
         raise
-    return _Stream(queue, lambda: _leave(asked, watch, queue))
+    return _Stream(queue, asked, lambda: _leave(asked, watch, queue))
 
 
 def _leave(asked: Asked, watch: Watch, queue: asyncio.Queue[str | None]) -> None:

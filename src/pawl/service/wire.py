@@ -24,6 +24,8 @@ _MOST_PIPELINED = 64
 _MOST_BEHIND = 256 * 1024
 """Bytes of requests that came before the answer to the first one, in all."""
 _LINGER = 1.0
+_STALLED = 30.0
+"""Seconds within which a client has to read what was written for it: an answer, or one event of a stream."""
 _MOST_DISCARDED = 1024 * 1024
 _ESTABLISHED = 1
 
@@ -117,15 +119,17 @@ class _Joined:
 class _Connection(HttpToolsProtocol):
     """One connection of a client.
 
-    A client cannot keep it open by sending a request slowly, nor lose a body by offering another protocol on the way:
-    the parser takes all that follows ``Upgrade: h2c``, which Java's client sends by default, for that protocol. No
-    other is spoken here, so what follows is given to a new parser.
+    A client cannot keep it open by sending a request slowly or by not reading the answer, nor lose a body by offering
+    another protocol on the way: the parser takes all that follows ``Upgrade: h2c``, which Java's client sends by
+    default, for that protocol. No other is spoken here, so what follows is given to a new parser.
 
     Nothing that comes before a token is known is kept without a bound: neither heads, nor bodies, nor requests in a
     row.
     """
 
     _slow: asyncio.TimerHandle | None = None
+    _stalled: asyncio.TimerHandle | None = None
+    """Set while more is written than the client has read."""
     _framing: bytes = b""
     """How the body of the current request is delimited, if there is one."""
     _muted: bool = False
@@ -153,6 +157,7 @@ class _Connection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """See ``asyncio.Protocol``."""
         self._disarm()
+        self._unstall()
         if self._ended is not None:
             self._ended.cancel()
         self._forsake()
@@ -311,12 +316,33 @@ class _Connection(HttpToolsProtocol):
         self._forsake()
         self._end()
 
+    def pause_writing(self) -> None:
+        """See ``asyncio.Protocol``."""
+        super().pause_writing()
+        self._stall()
+
+    def resume_writing(self) -> None:
+        """See ``asyncio.Protocol``."""
+        self._unstall()
+        super().resume_writing()
+
+    def _stall(self) -> None:
+        if self._stalled is None:
+            self._stalled = self.loop.call_later(_STALLED, cast("Any", self.transport).abort)
+
+    def _unstall(self) -> None:
+        if self._stalled is not None:
+            self._stalled.cancel()
+            self._stalled = None
+
     def _close(self) -> None:
         """Close, but not before who still sends has its answer: what was not read would undo it on the way."""
         if self._unread:
             self._end()
         else:
             cast("Any", self.transport).close_now()
+            # It is closed once all is read.
+            self._stall()
 
     def _end(self) -> None:
         if self._ended is None:

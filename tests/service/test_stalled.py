@@ -1,0 +1,114 @@
+"""Who takes nothing of what is written for it: its connection ends, and what waits for it is one picture at most."""
+
+import asyncio
+import http.client
+import json
+import socket
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import uvicorn
+from uvicorn.server import ServerState
+
+from pawl.service import wire
+from pawl.service.watch import Watch
+from tests.service.rig import Instance, Tokens
+
+NS = "/v1/ns/pawl"
+MIB = 1024 * 1024
+
+
+def _app(size: int) -> Callable[..., Any]:
+    async def app(scope: object, receive: object, send: Callable[..., Any]) -> None:
+        del scope, receive
+        headers = [(b"content-length", str(size).encode())]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": b"a" * size})
+
+    return app
+
+
+@pytest.mark.parametrize(
+    ("size", "ending"),
+    [(8 * MIB, "keep-alive"), (8 * MIB, "close"), (60_000, "close")],
+    ids=["kept", "closed", "closed-with-little-left"],
+)
+async def test_who_does_not_read_its_answer_is_sent_away(
+    monkeypatch: pytest.MonkeyPatch, size: int, ending: str
+) -> None:
+    monkeypatch.setattr(wire, "_STALLED", 0.2)
+    state, made = ServerState(), []
+    config = uvicorn.Config(_app(size), log_level="error")
+    config.load()
+
+    def connect() -> asyncio.Protocol:
+        made.append(wire.Connection(config, state, {}))  # type: ignore[call-arg]
+        return made[-1]
+
+    listener = socket.create_server(("127.0.0.1", 0))
+    # What the system itself would keep for the client must be less than any of the answers.
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    server = await asyncio.get_running_loop().create_server(connect, sock=listener)
+    client = socket.socket()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    client.connect(listener.getsockname())
+    client.sendall(f"GET / HTTP/1.1\r\nHost: x\r\nConnection: {ending}\r\n\r\n".encode())
+    try:
+        end = time.monotonic() + 10
+        while not made or state.connections or not state.total_requests:
+            assert time.monotonic() < end, "a client that reads nothing keeps its connection"
+            await asyncio.sleep(0.02)
+    finally:
+        client.close()
+        server.close()
+
+
+async def test_what_waits_for_a_reader_of_events_is_the_latest_picture_alone() -> None:
+    watch = Watch(None)  # type: ignore[arg-type]
+    watch._task = asyncio.get_running_loop().create_future()  # type: ignore[assignment]
+    queue = watch.join()
+    for number in range(50):
+        watch._tell(str(number))
+    assert (queue.qsize(), await queue.get()) == (1, "49")
+    watch._tell("one more")
+    watch._tell(None)
+    assert await queue.get() is None
+
+
+def test_streams_and_waits_end_with_their_token(serve: Callable[..., Instance], tokens: Tokens) -> None:
+    secrets = {how: tokens.add(how, roles=["read", "acquire"]) for how in ("taken", "demoted")}
+    service = serve()
+    held = service.acquire("busy", ttl=60).body["token"]
+    streams: dict[str, http.client.HTTPResponse] = {}
+    waiters: dict[str, http.client.HTTPConnection] = {}
+    opened: list[http.client.HTTPConnection] = []
+    for how, secret in secrets.items():
+        headers = {"Authorization": f"Bearer {secret}"}
+        opened += [http.client.HTTPConnection("127.0.0.1", service.port, timeout=30) for _ in range(2)]
+        waiters[how] = opened[-1]
+        opened[-2].request("GET", f"{NS}/events", headers=headers)
+        streams[how] = opened[-2].getresponse()
+        opened[-1].request("POST", f"{NS}/lock/busy/acquire", json.dumps({"wait": 20}).encode(), headers)
+    end = time.monotonic() + 15
+    while service.ask("GET", f"{NS}/lock/busy").body["queue_length"] < 2:
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    listed = {one["id"]: one for one in json.loads(tokens.path.read_text())["tokens"]}
+    listed["demoted"]["roles"] = ["force"]
+    del listed["taken"]
+    tokens.path.write_text(json.dumps({"tokens": list(listed.values())}))
+    for how, events in streams.items():
+        assert events.status == 200
+        while events.read1(65536):
+            # It ends by itself; till then it has an event a second.
+            assert time.monotonic() < end, f"{how}: a stream goes on without its token"
+    assert service.ask("POST", f"{NS}/lock/busy/release", {"token": held}).status == 200
+    told = {how: waiter.getresponse().status for how, waiter in waiters.items()}
+    assert told == {"taken": 401, "demoted": 403}
+    while service.ask("GET", f"{NS}/lock/busy").body["held"]:
+        assert time.monotonic() < end, "it holds what it can neither renew nor release"
+        time.sleep(0.05)
+    for one in opened:
+        one.close()
