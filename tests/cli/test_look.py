@@ -263,6 +263,7 @@ def test_show_tells_who_waits_in_order(pawl: Pawl, client: library.Client) -> No
     assert f"held by   {found[0]['holder']}" in text
     assert str(lease.fence) in text
     assert "and 1 more" in text
+    assert re.search(rf"since     \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d {time.strftime('%Z')}, for", text)
     lease.release()
     assert [waiter.end()[0] for waiter in waiters] == [0] * 3
 

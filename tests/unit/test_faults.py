@@ -52,6 +52,27 @@ REPLIES: list[tuple[str, FaultKind, type[pawl.PawlError]]] = [
 ]
 
 
+@pytest.mark.parametrize(
+    "place",
+    [
+        "{} script: " + 40 * "a" + ", on @user_script:31.",
+        "ERR Error running script (call to f_x): @user_script:1: {}",
+    ],
+    ids=["Redis 7", "Redis 6"],
+)
+@pytest.mark.parametrize(
+    "refusal", ["WRONGTYPE wrong kind of value", "OOM command not allowed", "READONLY a replica"]
+)
+def test_a_refusal_is_told_without_its_place_in_a_script(place: str, refusal: str) -> None:
+    told = to_error(classify(place.format(refusal)), "order", "acquire lock")
+    assert told.text.endswith(f": {refusal}")
+
+
+def test_the_error_of_a_script_keeps_its_place() -> None:
+    text = f"ERR attempt to compare nil script: {40 * 'a'}, on @user_script:31."
+    assert text in str(to_error(classify(text), "order", "acquire lock"))
+
+
 @pytest.mark.parametrize(("text", "kind", "error"), REPLIES, ids=[row[0][:30] for row in REPLIES])
 def test_what_a_server_says(text: str, kind: FaultKind, error: type[pawl.PawlError]) -> None:
     fault = classify(text)

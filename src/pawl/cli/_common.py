@@ -201,8 +201,8 @@ def duration(value: float | None) -> str:
 
 
 def moment(at: float) -> str:
-    """A moment in local time."""
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
+    """A moment in local time, with its zone: others read the same output elsewhere."""
+    return time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(at))
 
 
 def chosen(info: LockInfo, wanted: str) -> bool:

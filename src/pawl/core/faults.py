@@ -77,6 +77,9 @@ _ON_ITS_WAY = re.compile(
 
 _INNER = re.compile(r"\b(WRONGTYPE|OOM|NOPERM|READONLY|NOREPLICAS|MISCONF|PAWLWIRE)\b")
 
+_LINE = re.compile(r"[ ,]*\bscript: (?:[0-9a-f]{40}, )?on @user_script:\d+\.?$")
+"""Where in a script the server refused a command: of no use beside the reason."""
+
 
 def classify(text: str) -> Fault:
     """The fault that an error reply stands for.
@@ -98,7 +101,7 @@ def classify(text: str) -> Fault:
     if kind is None and (inner := _INNER.search(text)):
         # Redis before 7 wraps the error of an inner command: "ERR Error running script ... WRONGTYPE ...".
         kind = _BY_PREFIX.get(inner.group(1))
-    return Fault(kind or FaultKind.SCRIPT, text)
+    return Fault(FaultKind.SCRIPT, text) if kind is None else Fault(kind, _LINE.sub("", text))
 
 
 def passes(kind: FaultKind) -> bool:
