@@ -99,6 +99,7 @@ class _Embedded:
     __slots__ = ("_state_dir", "shown")
 
     def __init__(self, state_dir: str | None) -> None:
+        embedded.idle_seconds()  # a mistake in it is no outage of the server
         self._state_dir = state_dir
         self.shown: str = f"embedded://{state_dir or ''}"
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import pawl
 from pawl import embedded
 from pawl.embedded import _watch
 from pawl.embedded._watch import Wire
@@ -200,10 +201,16 @@ def test_idle_zero_means_for_ever(state: Path, monkeypatch: pytest.MonkeyPatch, 
     assert embedded.status(state).watched is False
 
 
-def test_idle_must_be_a_number(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PAWL_EMBEDDED_IDLE", "soon")
-    with pytest.raises(ConfigurationError, match=r"PAWL_EMBEDDED_IDLE must be .* got soon"):
+@pytest.mark.parametrize("text", ["soon", "0x10", "nan"])
+def test_idle_must_be_a_number_of_seconds(state: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv("PAWL_EMBEDDED_IDLE", text)
+    with pytest.raises(ConfigurationError, match=rf"PAWL_EMBEDDED_IDLE must be .* got {text}"):
         embedded.ensure(state)
+    # It is a mistake, not an outage: it is reported when the client is made, and starts no degraded mode.
+    for connect in (pawl.connect, pawl.connect_async):
+        with pytest.raises(ConfigurationError, match=rf"got {text}"):
+            connect(f"embedded://{state}", on_unavailable="open")
+    assert not state.exists()
 
 
 def test_stop(state: Path) -> None:

@@ -9,6 +9,7 @@ It is for one machine: two hosts that both use an embedded server do not exclude
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,8 +17,18 @@ from pathlib import Path
 
 from pawl.errors import ConfigurationError, PawlError
 
-__all__ = ["EmbeddedServer", "EmbeddedStatus", "ServerInUse", "ensure", "refuse_reason", "status", "stop"]
+__all__ = [
+    "EmbeddedServer",
+    "EmbeddedStatus",
+    "ServerInUse",
+    "ensure",
+    "idle_seconds",
+    "refuse_reason",
+    "status",
+    "stop",
+]
 
+_IDLE_DEFAULT = 300.0
 _CONTAINER_FILES = ("/.dockerenv", "/run/.containerenv")
 _CONTAINER_VARIABLES = ("KUBERNETES_SERVICE_HOST", "container")
 _FUNCTION_VARIABLES = ("AWS_LAMBDA_FUNCTION_NAME", "FUNCTION_TARGET", "K_SERVICE", "FUNCTIONS_WORKER_RUNTIME")
@@ -111,6 +122,26 @@ def ensure(state_dir: str | os.PathLike[str] | None = None, *, timeout: float = 
     from pawl.embedded import _server
 
     return _server.ensure(_state_dir(state_dir), timeout)
+
+
+def idle_seconds() -> float:
+    """After how many seconds without clients the server exits; 0 or less for never.
+
+    Raises:
+        ConfigurationError: ``PAWL_EMBEDDED_IDLE`` is no such number.
+    """
+    given = os.environ.get("PAWL_EMBEDDED_IDLE")
+    if not given:
+        return _IDLE_DEFAULT
+    try:
+        seconds = float(given)
+    except ValueError:
+        seconds = math.nan
+    if math.isnan(seconds):
+        raise ConfigurationError(
+            f"PAWL_EMBEDDED_IDLE must be the idle seconds before the server exits, or 0 for never, got {given}"
+        )
+    return seconds
 
 
 def stop(state_dir: str | os.PathLike[str] | None = None, *, force: bool = False) -> bool:

@@ -17,15 +17,14 @@ from importlib.resources import files
 from pathlib import Path
 from typing import IO
 
-from pawl.embedded import EmbeddedServer, EmbeddedStatus, ServerInUse, _data, _places, _watch
-from pawl.errors import BackendUnavailable, ConfigurationError
+from pawl.embedded import EmbeddedServer, EmbeddedStatus, ServerInUse, _data, _places, _watch, idle_seconds
+from pawl.errors import BackendUnavailable
 
 _log = logging.getLogger("pawl.embedded")
 _noticed = threading.Event()
 _held: set[IO[str]] = set()
 
 _LOG = "server.log"
-_IDLE_DEFAULT = 300.0
 # How long a server process that nobody can reach may take to open its socket before it counts as lost. It opens it
 # before it reads its data; and a client that waits here may have leases to renew.
 _LOST_AFTER = 1.0
@@ -54,10 +53,10 @@ def ensure(state: Path, timeout: float) -> EmbeddedServer:
 
 
 def _ensure(state: Path, timeout: float) -> EmbeddedServer:
+    idle = idle_seconds()
     state = _places.prepare(state)
     path = _places.socket_path(state)
     deadline = time.monotonic() + timeout
-    idle = _idle_seconds()
     found, started = _probe(path, deadline), False
     if found is None or (idle > 0 and not _watch.watcher_lives(str(state))):
         with _locked(state, deadline):
@@ -386,18 +385,6 @@ def _let_go_in_child() -> None:
 
 
 os.register_at_fork(after_in_child=_let_go_in_child)
-
-
-def _idle_seconds() -> float:
-    given = os.environ.get("PAWL_EMBEDDED_IDLE")
-    if not given:
-        return _IDLE_DEFAULT
-    try:
-        return float(given)
-    except ValueError as error:
-        raise ConfigurationError(
-            f"PAWL_EMBEDDED_IDLE must be the idle seconds before the server exits, or 0 for never, got {given}"
-        ) from error
 
 
 def _notice(state: Path) -> None:
