@@ -1,4 +1,4 @@
-"""`python -m benchmarks.page`: writes the page "How fast, and why" from the stored run.
+"""`python -m benchmarks.page`: writes the page "Benchmarks" from the stored run.
 
 Every figure on the page comes from `results/latest.json`: the text lies in `page.md` and has none of its own.
 """
@@ -80,7 +80,7 @@ def _cost(path: str, key: str) -> str:
 
 def _facts(document: Mapping[str, Any]) -> str:
     runs = store.facts_of(document, list(document["scenarios"]))
-    lines = ["| | |", "|---|---|"]
+    lines = ["| property | value |", "|---|---|"]
     versions: dict[str, str] = {}
     for run in runs:
         versions |= run["versions"]
@@ -95,7 +95,7 @@ def _facts(document: Mapping[str, Any]) -> str:
     pinned = (
         "client and server on fixed CPUs"
         if all(run["pinned"] for run in runs)
-        else "wherever the kernel put them; of P1c, P2c and P4c on fixed CPUs"
+        else "chosen by the kernel; fixed CPUs in P1c, P2c and P4c"
     )
     lines.append(f"| placement | {pinned} |")
     lines.append(f"| revision | {', '.join(sorted({str(run['revision']) for run in runs}))} |")
@@ -108,9 +108,9 @@ def _facts(document: Mapping[str, Any]) -> str:
 def _absent(results: Results) -> str:
     lines = [f"- left out: {why}" for why in results.left_out.values()]
     lines += [
-        f"- did not come to an end: {key} ({why.splitlines()[0]})" for key, why in results.failures.items()
+        f"- did not finish: {key} ({why.splitlines()[0]})" for key, why in results.failures.items()
     ]
-    return "\n".join(lines) or "Everybody took part, and came to an end."
+    return "\n".join(lines) or "All participants took part and finished."
 
 
 def _judged(scenarios: Iterable[Scenario], results: Results) -> list[tuple[Scenario, dict[str, Any]]]:
@@ -118,26 +118,26 @@ def _judged(scenarios: Iterable[Scenario], results: Results) -> list[tuple[Scena
 
 
 def _bars(scenarios: Iterable[Scenario], results: Results) -> str:
-    lines = ["| | what | must | goal | measured | |", "|---|---|---:|---:|---:|---|"]
+    lines = ["| scenario | what | required | goal | measured | result |", "|---|---|---:|---:|---:|---|"]
     met = missed = 0
     for scenario, bar in _judged(scenarios, results):
         unit = " ×" if bar["against"] else ""
         sign = "≥" if bar["better"] == "higher" else "≤"
         goal = "" if bar["goal"] is None else f"{bar['goal']:g}{unit}"
-        verdict = "goal" if bar["goal_ok"] else "met" if bar["ok"] else "**missed**"
+        verdict = "goal met" if bar["goal_ok"] else "met" if bar["ok"] else "**missed**"
         met, missed = met + bool(bar["ok"]), missed + (not bar["ok"])
         what = report.what(scenario, bar)
         lines.append(
             f"| {scenario.name} | {what} | {sign} {bar['must']:g}{unit} | {goal} "
             f"| {_number(bar['value'], 2 if bar['value'] < 1000 else 0)}{unit} | {verdict} |"
         )
-    return "\n".join([f"{met} of {met + missed} are met.", "", *lines])
+    return "\n".join([f"{met} of {met + missed} required values are reached.", "", *lines])
 
 
 def _section(scenario: Scenario, results: Results) -> str:
     lines = [f"### {scenario.name}: {scenario.title}", ""]
     lines += [f"![{scenario.name}: {scenario.title}](../images/bench/{scenario.name}.svg)", ""]
-    lines += ["| | " + " | ".join(metric.heading for metric in scenario.metrics) + " |"]
+    lines += ["| participant | " + " | ".join(metric.heading for metric in scenario.metrics) + " |"]
     lines += ["|---|" + "---:|" * len(scenario.metrics)]
     for participant in scenario.participants:
         if not results.of(scenario.name, participant.key):
@@ -151,7 +151,7 @@ def _section(scenario: Scenario, results: Results) -> str:
     lines += ["", f"Medians of {rounds} round{'s' if rounds != 1 else ''}.", ""]
     lines += [f"- {note}" for note in scenario.notes]
     picture = f"[PNG](../images/bench/{scenario.name}.png)"
-    return "\n".join([*lines, "", f"The picture as {picture}."])
+    return "\n".join([*lines, "", f"This chart as {picture}."])
 
 
 def main(argv: list[str] | None = None) -> int:

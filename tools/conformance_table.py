@@ -33,7 +33,7 @@ server, in both APIs. This table is written from its run by `python tools/confor
 many checks were carried out, threads and asyncio together, and all of them passed. Checks that have to stand between a
 client and its one server (lost and late replies) run on one server alone, so there are more of them there.
 
-"–" is refused with `NotSupported`: [why](../concepts/redlock.md#what-it-cannot-keep). Not asked of several masters,
+"–" is refused with `NotSupported`: [why](../concepts/redlock.md#what-it-does-not-support). Not asked of several masters,
 where nobody queues: {elsewhere}.
 """
 

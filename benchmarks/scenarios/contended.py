@@ -56,7 +56,7 @@ def _bars(ahead_of: tuple[str, ...]) -> tuple[Bar, ...]:
 
 
 _NOTES = (
-    "a hand-off is a grant whose owner is another worker than the one before; acquired/s counts every grant",
+    "a hand-off is a grant to a different worker than the previous one; acquired/s counts every grant",
     "round trips: commands the client sent for one grant, from the server's own count",
 )
 

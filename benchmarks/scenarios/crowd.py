@@ -21,11 +21,11 @@ METRICS = (
 )
 _AHEAD_OF = ("redsync-best", "rueidislock-best", "redisson")
 _NOTES = (
-    "the ceiling is 1 / the section as it was measured; the ideal wait is what all workers' sections take together",
-    "acquired/s counts every grant, hand-offs/s those whose owner is another worker than the one before",
+    "the ceiling is 1 / the measured section; the ideal wait is the sum of all workers' sections",
+    "acquired/s counts every grant, hand-offs/s those to a different worker than the previous one",
     (
-        "rueidislock sometimes fails to notify a waiter of a release, so that a round did not end; "
-        "now they ask again after 1 s"
+        "rueidislock sometimes fails to notify a waiter of a release, and a round did not finish; "
+        "here its waiters ask again after 1 s"
     ),
 )
 

@@ -58,9 +58,9 @@ SCENARIOS = (
         seconds=0.3,
         rest=1.5,
         notes=(
-            "network round trips waited: the time of acquire + release over that of a PING on the same way",
-            "taken again: a thread that holds an rlock takes it once more; how it got the rlock is not counted",
-            "hand-over: 32 threads of one process on one name; the time is that from one owner to the next",
+            "network round trips waited: the time of acquire + release divided by that of a PING over the same network",
+            "taken again: a thread that holds an rlock acquires it again; the first acquisition is not counted",
+            "hand-off: 32 threads of one process on one name; the time is from one owner to the next",
         ),
     ),
 )

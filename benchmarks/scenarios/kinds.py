@@ -24,13 +24,13 @@ _HAND_OFFS = (
 _PERMITS = ("pawl-semaphore", "pawl-read", "pawl-write")
 _LEASED = ("pawl-rlock", "pawl-fair", *_PERMITS, "pawl-multi", "pawl-election", "pawl-service")
 _COST_NOTES = (
-    "pawl-multi takes two names at once; pawl-service goes by an identifier",
-    "a latch of one is closed, counted down and waited for; a barrier of one party is passed",
+    "pawl-multi acquires two names at once; pawl-service uses an identifier",
+    "a latch with a count of one is reset, counted down and waited for; a barrier of one party is passed",
 )
 _HAND_OFF_NOTES = (
-    "a hand-off is a grant whose owner is another worker than the one before; acquired/s counts every grant",
-    "pawl and pawl-rlock hand over inside the client; all others by the server, in strict order",
-    "a semaphore of one permit; pawl-multi takes two names; a latch and a barrier have nothing to hand over",
+    "a hand-off is a grant to a different worker than the previous one; acquired/s counts every grant",
+    "pawl and pawl-rlock use local hand-off; all others go through the server, in strict order",
+    "the semaphore has one permit; pawl-multi acquires two names; a latch and a barrier have nothing to hand off",
 )
 
 

@@ -19,7 +19,7 @@ _NG = Participant("redlock-ng", "redlock-ng")
 _REDSYNC = Participant("redsync-best", "redsync", {"best": 1})
 _KINDS = ("pawl", "pawl-asyncio")
 _SURVIVE = ("node-redlock", "redsync-best")
-_NOTES = ("commands to one: what one of the masters that are well was asked, for each pair",)
+_NOTES = ("commands to one: the commands that one healthy master received per pair",)
 
 
 def _bars() -> tuple[Bar, ...]:

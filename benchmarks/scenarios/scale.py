@@ -50,7 +50,7 @@ LEASES = Scenario(
     rounds=7,
     x="leases held",
     notes=(
-        "taken over 10 s and watched for the 10 s in which each is renewed once, as in a program that runs for long",
+        "acquired over 10 s, then measured for 10 s, in which each lease is renewed once, as in a long-running program",
         "python-redis-lock renews each lock in a thread of its own",
     ),
 )
@@ -82,8 +82,8 @@ WAITERS = Scenario(
     rounds=7,
     x="waiters",
     notes=(
-        f"the first {SERVED} waiters are served; ten times all of them where there are fewer",
-        "once a second each waiter says that it still waits, with ticket_ttl=30 each 10 s; one says it for a hundred",
+        f"the first {SERVED} waiters are served; if there are fewer, all of them, ten times",
+        "each waiter's ticket is renewed once a second, with ticket_ttl=30 every 10 s; one request renews a hundred",
     ),
 )
 PROCESSES = Scenario(
@@ -120,7 +120,7 @@ NAMES = Scenario(
     seconds=1.0,
     rounds=7,
     x="names",
-    notes=("taken by a thousand tasks; Python's garbage collection is off meanwhile",),
+    notes=("acquired by a thousand tasks, with Python's garbage collection disabled",),
 )
 
 SCENARIOS = (LEASES, WAITERS, PROCESSES, NAMES)
