@@ -107,9 +107,7 @@ def _facts(document: Mapping[str, Any]) -> str:
 
 def _absent(results: Results) -> str:
     lines = [f"- left out: {why}" for why in results.left_out.values()]
-    lines += [
-        f"- did not finish: {key} ({why.splitlines()[0]})" for key, why in results.failures.items()
-    ]
+    lines += [f"- did not finish: {key} ({why.splitlines()[0]})" for key, why in results.failures.items()]
     return "\n".join(lines) or "All participants took part and finished."
 
 
