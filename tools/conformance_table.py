@@ -26,15 +26,15 @@ RECORD = PAGE.with_suffix(".json")
 Record = dict[str, dict[str, Any]]
 """By server: its version, and by topology what came of each primitive, or why there is no such cell."""
 
-HEAD = """# What is shown where
+HEAD = """# Conformance matrix
 
-One [suite of checks](../how-to/test-a-primitive.md) is carried out for every primitive, on every topology, on every
-server, in both APIs. This table is written from its run by `python tools/conformance_table.py`; each number is how
-many checks were carried out, threads and asyncio together, and all of them passed. Checks that have to stand between a
-client and its one server (lost and late replies) run on one server alone, so there are more of them there.
+One [suite of checks](../how-to/test-a-primitive.md) runs for every primitive, on every topology, on every server, with
+both APIs. `python tools/conformance_table.py` writes this page from its run. Each number is the number of checks that
+ran, threads and asyncio together, and all of them passed. Checks that intercept the connection between a client and its
+server (lost and late replies) run with a single server only, so there are more of them there.
 
-"–" is refused with `NotSupported`: [why](../concepts/redlock.md#what-it-does-not-support). Not asked of several masters,
-where nobody queues: {elsewhere}.
+"–" means that it raises `NotSupported`: [why](../concepts/redlock.md#what-it-does-not-support). Several masters have no
+queue, so these checks are not run there: {elsewhere}.
 """
 
 

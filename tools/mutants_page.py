@@ -1,16 +1,16 @@
-"""The page of the mutants: how many were noticed, and why the others were not."""
+"""The page on mutation testing: how many mutants were detected, and why the others were not."""
 
 from collections.abc import Mapping, Sequence
 
 from tools.mutants_py import Mutant
 from tools.mutants_why import OPEN, SAME
 
-HEAD = """# Mutants
+HEAD = """# Mutation testing
 
-How much the tests notice. Each mutant is pawl with one thing changed: a comparison, an operator, a number, a key, a
-return, the order of two statements, a statement left out. What reaches the changed line runs against it, the quickest
-first: the simulator, then tests; the first that fails ends it. A sample is drawn by a seed from the names of all
-mutants, so that it is the same everywhere:
+Mutation testing measures how many defects the tests detect. Each mutant is pawl with one change: a comparison, an
+operator, a number, a key, a return, the order of two statements, or a statement removed. The simulator and every test
+that reaches the changed line run against it, fastest first, until one fails. A seed draws the sample from the names of
+all mutants, so it is the same everywhere:
 
 ```sh
 python tools/mutate.py reach tests/unit tests/scripts …       # once: which test reaches which line
@@ -18,15 +18,15 @@ python tools/mutate.py core --sample {core} --seed {seed}     # src/pawl/core
 python tools/mutate.py lua --sample {lua} --seed {seed}      # the scripts
 ```
 
-Not changed is what decides nothing: docstrings, annotations, decorators, the texts of errors, calls that only log or
-warn, `__repr__` and `__str__`. A test counts only if it passes without the mutant; a hang only where nothing hangs
-without it. Tests that read or change the text of the code are not asked, and of the others only quick ones, up to a
-minute: what survives here may still be noticed by the rest. What was noticed only after a test was written for it
-counts as noticed: at the first look, with the quickest tests alone, it was 75 of 149 in the core and 105 of 150 in the
-scripts. So a sample by another seed will be between that and this.
+Code that decides nothing is not mutated: docstrings, annotations, decorators, error texts, calls that only log or warn,
+`__repr__` and `__str__`. A failing test counts only if it passes without the mutant, and a hang only if nothing hangs
+without it. Tests that read or change the source text, and tests that take longer than a minute, are excluded; they might
+detect a mutant that survives here. A mutant counts as detected even if the test was written for it. In the first
+run, with the fastest tests alone, 75 of 149 in the core and 105 of 150 in the scripts were detected, so expect a sample
+drawn by another seed to be between that and the numbers below.
 
-A mutant that nobody can tell from pawl is *the same*: it counts neither as noticed nor as missed, and the reason is
-given. This page is written by `python tools/mutate.py report`.
+A mutant that behaves exactly like pawl is *equivalent*: it counts neither as detected nor as missed, and the reason is
+given. `python tools/mutate.py report` writes this page.
 """
 
 TITLES = {"core": "The core", "lua": "The scripts"}
@@ -54,19 +54,19 @@ def _section(title: str, results: Mapping[str, str], sample: Sequence[Mutant]) -
     same = [name for name in survivors if name in SAME]
     missed = [name for name in survivors if name not in SAME]
     judged = max(1, noticed + len(missed))
-    run = f"{len(found)} of {len(sample)} that were drawn were run: {noticed} were noticed, {_by(found)};"
-    rest = f"{len(same)} are the same; {len(missed)} were missed."
-    everything = f"{noticed / max(1, len(found)):.0%} with the same ones"
+    run = f"{len(found)} of {len(sample)} drawn mutants were run: {noticed} were detected, {_by(found)};"
+    rest = f"{len(same)} are equivalent; {len(missed)} were missed."
+    everything = f"{noticed / max(1, len(found)):.0%} with the equivalent ones"
     lines = [
         f"\n## {title}\n",
         run,
         rest,
         f"\n**{noticed} of {judged}: {noticed / judged:.0%}** ({everything}).",
     ]
-    for head, names, why in (("Missed", missed, OPEN), ("The same", same, SAME)):
+    for head, names, why in (("Missed", missed, OPEN), ("Equivalent", same, SAME)):
         if names:
             lines += [f"\n| {head} | Why |", "| --- | --- |"]
-            lines += [f"| `{_cell(name)}` | {why.get(name, 'not looked into yet')} |" for name in names]
+            lines += [f"| `{_cell(name)}` | {why.get(name, 'not investigated yet')} |" for name in names]
     return lines
 
 

@@ -21,13 +21,13 @@ PAGE = ROOT / "docs" / "reference" / "peers.md"
 STORED = ROOT / ".make" / "peers.json"
 HEAD = """# Other locks under the same faults
 
-The [faults](faults.md) that any lock can meet, done to the locks of other libraries in the way in which they are used,
-and to pawl's. Nobody writes a lock that survives what nobody thought of: pawl's tests come from these faults, so its
-column says little more than that they pass. The others' say where to look.
+The locks of other libraries, used as their documentation shows, and pawl's, under those [faults](faults.md) that any
+lock can meet. pawl's tests were written for these faults, so its column says little more than that they pass. The other
+columns show which faults to consider.
 
-Each row runs on a server of its own, behind a proxy that loses, doubles or holds exactly the message that the row is
-about. A row that fails is tried twice. "–": it does not offer what the row is about. Written by `tools/peer_rows.py`
-with {versions}; what each row does is in `tests/peers/rows.py`.
+Each row runs on a server of its own, behind a proxy that loses, duplicates or delays exactly the message in question. A
+row that fails is run a second time. "–": the library does not offer what the row tests. `tools/peer_rows.py` writes
+this page, here with {versions}; `tests/peers/rows.py` has the code of each row.
 """
 
 

@@ -1,4 +1,4 @@
-"""Write docs/reference/simulated.md from tools/simulated.json: what a campaign of the simulator met.
+"""Write docs/reference/simulated.md from tools/simulated.json: the results of a campaign of the simulator.
 
 `python -m pawl.testing simulate --seeds N --start M --results tools/simulated.json` adds to the numbers, part by part;
 a test holds the page to them.
@@ -18,18 +18,18 @@ from pawl.testing.sim.plan import EVERYWHERE, FAULTS, OPERATIONS, TOPOLOGIES  # 
 RESULTS = ROOT / "tools" / "simulated.json"
 PAGE = ROOT / "docs" / "reference" / "simulated.md"
 
-HEAD = """# What the simulator met
+HEAD = """# Simulation results
 
-One campaign of the [simulator](../concepts/simulation.md): {seeds:,} seeds, {operations:,} operations, in which a
-second owner took a name over after a loss in {share:.1f} % of the runs. {verdict}
+One campaign of the [simulator](../concepts/simulation.md): {seeds:,} seeds and {operations:,} operations. In
+{share:.1f} % of the runs a second owner acquired a lock after a loss. {verdict}
 
-It took {hours:.1f} hours of one core of a machine that others used as well, {rate:.0f} seeds a second. A million seeds
-would have taken {million:.0f} hours there: this is what the time allowed. Written by `tools/simulation_page.py` from
-the numbers that `python -m pawl.testing simulate --results` keeps.
+It took {hours:.1f} hours of one core on a shared machine, {rate:.0f} seeds a second; a million seeds would have taken
+{million:.0f} hours there. `tools/simulation_page.py` writes this page from the numbers that
+`python -m pawl.testing simulate --results` stores.
 
-## Each fault and what it struck
+## Faults and the operations they hit
 
-How often a fault was on, or struck, while something was being done. A dash: the two cannot meet.
+How often a fault was active, or struck, during an operation. A dash means that the two cannot coincide.
 
 """
 
@@ -49,13 +49,15 @@ def page(known: dict[str, Any]) -> str:
     )
     met: dict[str, int] = known["met"]
     rows = [[fault, *[_met(met, fault, what) for what in OPERATIONS]] for fault in faults_of(known)]
-    text += _table(["", *OPERATIONS], rows)
-    text += "\n## Primitives and servers\n\nHow many seeds were about what, and on which servers.\n\n"
+    text += _table(["fault", *OPERATIONS], rows)
+    text += (
+        "\n## Primitives and servers\n\nThe number of seeds for each primitive on each kind of server.\n\n"
+    )
     where: dict[str, int] = known["topologies"]
     families = sorted({pair.split(" ")[0] for pair in where})
     servers = [one for one in TOPOLOGIES if one in {pair.split(" ")[1] for pair in where}]
     text += _table(
-        ["", *servers],
+        ["primitive", *servers],
         [[one, *[f"{where.get(f'{one} {other}', 0):,}" for other in servers]] for one in families],
     )
     return text
@@ -74,10 +76,8 @@ def faults_of(known: dict[str, Any]) -> tuple[str, ...]:
 
 def _verdict(known: dict[str, Any]) -> str:
     if not known["violations"]:
-        return "No promise was broken."
-    return (
-        f"Violations: {known['violations']}; see [what they were](../concepts/simulation.md#what-it-found)."
-    )
+        return "No promise was violated."
+    return f"Violations: {known['violations']}; see [their causes](../concepts/simulation.md#what-it-found)."
 
 
 def _met(met: dict[str, int], fault: str, what: str) -> str:

@@ -1,6 +1,6 @@
 """Hours of everything at once: `python -m tests.workloads.soak --minutes 60`, or `make soak MINUTES=60`.
 
-Processes of both colours use every primitive while processes are killed and stopped, the server crashes, freezes,
+Sync and async processes use every primitive while processes are killed and stopped, the server crashes, freezes,
 forgets and runs out of memory, its clock moves, and connections break in every way. Every grant is noted and judged,
 chapter by chapter; memory, files and connections of the processes that live must stay flat. Ctrl-C ends it with the
 summary of what was seen until then.
@@ -37,7 +37,7 @@ from tests.workloads.soaker import Duty
 SOAKER = Path(__file__).with_name("soaker.py")
 WORKERS = 3
 ELDERS = 2
-"""So many processes are never killed, one of each colour: what grows with time grows in them."""
+"""So many processes are never killed, one of each API: what grows with time grows in them."""
 RSS_SLACK = 12_288
 """kB by which an elder may grow from its first third to its last: arenas of the allocator, caches of a fixed size."""
 FILES_SLACK = 8
@@ -319,7 +319,7 @@ class Soak:
         wrong = self.wrong()
         interrupted = ", ended by Ctrl-C" if self.interrupted else ""
         lines = [
-            f"{(now() - self.began) / 60:.1f} minutes{interrupted}, {self.born} processes of both colours",
+            f"{(now() - self.began) / 60:.1f} minutes{interrupted}, {self.born} processes, sync and async",
             *_paragraph(f"grants: {grants.total():,}", grants),
             f"calls: {outcomes['ok']:,} done, {outcomes['fail']:,} not in time, {outcomes['info']:,} without an answer",
             *_paragraph(f"faults: {self.nemesis.done.total():,}", self.nemesis.done),
