@@ -20,8 +20,8 @@ python tools/mutate.py lua --sample {lua} --seed {seed}      # the scripts
 
 Code that decides nothing is not mutated: docstrings, annotations, decorators, error texts, calls that only log or warn,
 `__repr__` and `__str__`. A failing test counts only if it passes without the mutant, and a hang only if nothing hangs
-without it. Tests that read or change the source text, and tests that take longer than a minute, are excluded; they might
-detect a mutant that survives here. A mutant counts as detected even if the test was written for it. In the first
+without it. Tests that read or change the source text, and tests that take longer than a minute, are excluded; they
+might detect a mutant that survives here. A mutant counts as detected even if the test was written for it. In the first
 run, with the fastest tests alone, 75 of 149 in the core and 105 of 150 in the scripts were detected, so expect a sample
 drawn by another seed to be between that and the numbers below.
 
