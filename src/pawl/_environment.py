@@ -6,7 +6,15 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pawl._hints import words_for
-from pawl.core.options import LockOptions, check_fence_ttl, check_timeout, check_ttl
+from pawl.core.history import MOST_KEPT
+from pawl.core.options import (
+    LockOptions,
+    check_count,
+    check_deadlock_after,
+    check_fence_ttl,
+    check_timeout,
+    check_ttl,
+)
 from pawl.errors import ConfigurationError
 
 __all__ = ["VARIABLES", "from_environment", "unknown_options"]
@@ -65,8 +73,8 @@ _READ: Mapping[str, Callable[[str, str], Any]] = {
     "on_exit": _word,
     "on_unavailable": _word,
     "on_contended": _word,
-    "deadlock_after": _number,
-    "history": _count,
+    "deadlock_after": lambda text, variable: check_deadlock_after(_number(text, variable), variable),
+    "history": lambda text, variable: check_count(_count(text, variable), variable, 0, MOST_KEPT),
     "strict": _switch,
 }
 

@@ -99,7 +99,6 @@ class _Embedded:
     __slots__ = ("_state_dir", "shown")
 
     def __init__(self, state_dir: str | None) -> None:
-        embedded.idle_seconds()  # a mistake in it is no outage of the server
         self._state_dir = state_dir
         self.shown: str = f"embedded://{state_dir or ''}"
 
@@ -154,5 +153,5 @@ def _embedded(state_dir: str | None, credentials: Credentials) -> Callable[[], E
         raise ConfigurationError(
             "the embedded server takes no credentials: remove them (only your user can open its socket)"
         )
-
+    embedded.check_settings(state_dir)  # a mistake in them is no outage of the server
     return _Embedded(state_dir)

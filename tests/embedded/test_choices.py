@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+import pawl
 from pawl import embedded
 from pawl.embedded import _places, _server
 from pawl.errors import ConfigurationError
@@ -195,3 +197,26 @@ def test_not_on_other_systems(monkeypatch: pytest.MonkeyPatch, state: Path) -> N
         patch.setattr(os, "name", "nt")
         with pytest.raises(ConfigurationError, match="POSIX"):
             embedded.ensure("x")
+
+
+@pytest.mark.parametrize("connect", [pawl.connect, pawl.connect_async])
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("PAWL_EMBEDDED_IDLE", "soon"),
+        ("PAWL_EMBEDDED_IDLE", "nan"),
+        ("PAWL_SERVER_BIN", "/no/such/program"),
+        ("PAWL_SERVER_BIN", os.devnull),
+        ("PAWL_STATE_DIR", os.devnull),
+        ("PAWL_STATE_DIR", f"{os.devnull}/below"),
+        ("PAWL_STATE_DIR", "~no-such-user/state"),
+    ],
+)
+def test_a_variable_that_can_never_work_is_refused_at_connect(
+    connect: Callable[[str], object], variable: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(ConfigurationError, match=variable) as refused:
+        connect("embedded://")
+    assert value in str(refused.value)
+    assert "set " in str(refused.value) or "must be " in str(refused.value)

@@ -84,6 +84,27 @@ def test_a_variable_that_can_never_work_is_named(
 
 
 @CONNECT
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("PAWL_DEADLOCK_AFTER", "soon"),
+        ("PAWL_DEADLOCK_AFTER", "-1"),
+        ("PAWL_DEADLOCK_AFTER", "0.001"),
+        ("PAWL_HISTORY", "many"),
+        ("PAWL_HISTORY", "-1"),
+        ("PAWL_HISTORY", "1000000"),
+        ("PAWL_STRICT", "maybe"),
+    ],
+)
+def test_a_variable_of_the_client_itself_that_can_never_work_is_named(
+    connect: Callable[..., Any], variable: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(pawl.ConfigurationError, match=rf"^{variable} must be .*{value}"):
+        connect(URL)
+
+
+@CONNECT
 def test_an_argument_replaces_what_only_fits_the_variable_beside_it(
     connect: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,8 @@ __all__ = [
     "EmbeddedServer",
     "EmbeddedStatus",
     "ServerInUse",
+    "check_settings",
+    "chosen_program",
     "ensure",
     "idle_seconds",
     "refuse_reason",
@@ -211,6 +214,48 @@ def refuse_reason(environ: Mapping[str, str]) -> str | None:
     return None
 
 
+def check_settings(state_dir: str | os.PathLike[str] | None = None) -> None:
+    """Refuse at once what `ensure` would refuse once the server is needed; nothing is started or made.
+
+    Args:
+        state_dir: As for `ensure`.
+
+    Raises:
+        ConfigurationError: `$PAWL_EMBEDDED_IDLE`, `$PAWL_SERVER_BIN` or the state folder cannot work.
+    """
+    idle_seconds()
+    chosen_program()
+    state = _state_dir(state_dir)
+    there = next(path for path in (state, *state.parents) if os.path.exists(path))  # noqa: PTH110 - it raises nothing
+    if not there.is_dir():
+        wrong = f"PAWL_STATE_DIR={os.environ['PAWL_STATE_DIR']}" if _is_chosen(state_dir) else str(state)
+        raise ConfigurationError(
+            f"{wrong}: {there} is not a folder; set PAWL_STATE_DIR to a folder that only you can write to"
+        )
+
+
+def chosen_program() -> str | None:
+    """Find the program that `$PAWL_SERVER_BIN` names; None if it is not set.
+
+    Raises:
+        ConfigurationError: There is no such program.
+    """
+    chosen = os.environ.get("PAWL_SERVER_BIN")
+    if not chosen:
+        return None
+    found = shutil.which(os.path.expanduser(chosen))  # noqa: PTH111 - it leaves the home of an unknown user as it is
+    if found is None:
+        raise ConfigurationError(
+            f"PAWL_SERVER_BIN={chosen}: not an executable file; set the path of valkey-server or redis-server, "
+            "or unset it"
+        )
+    return found
+
+
+def _is_chosen(state_dir: str | os.PathLike[str] | None) -> bool:
+    return state_dir is None and bool(os.environ.get("PAWL_STATE_DIR"))
+
+
 def _require_posix() -> None:
     if os.name != "posix":
         raise ConfigurationError(
@@ -219,10 +264,15 @@ def _require_posix() -> None:
 
 
 def _state_dir(given: str | os.PathLike[str] | None) -> Path:
-    if given is None:
-        given = os.environ.get("PAWL_STATE_DIR") or None
     if given is not None:
         return Path(given).expanduser().absolute()
+    if given := os.environ.get("PAWL_STATE_DIR"):
+        try:
+            return Path(given).expanduser().absolute()
+        except RuntimeError as error:
+            raise ConfigurationError(
+                f"PAWL_STATE_DIR={os.fspath(given)}: there is no such home directory; set the path of a folder"
+            ) from error
     base = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
     try:
         return Path(base).expanduser().absolute() / "pawl"

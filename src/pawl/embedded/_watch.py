@@ -54,10 +54,10 @@ class Wire:
         try:
             self._socket.settimeout(timeout)
             self._socket.connect(path)
+            self._file = self._socket.makefile("rb")
         except BaseException:
             self._socket.close()
             raise
-        self._file = self._socket.makefile("rb")
 
     def __enter__(self) -> Self:
         return self

@@ -27,11 +27,11 @@ from redis.exceptions import (
 )
 from redis.retry import Retry
 
+from pawl._outsider import let_out
 from pawl.core.faults import classify
 from pawl.core.runtime import Fault, FaultKind
 from pawl.errors import ConfigurationError, NotSupported
 from pawl.topology.endpoint import Endpoint, check_files
-from pawl.transport.outsider import let_out
 
 __all__ = [
     "BoundedSocket",

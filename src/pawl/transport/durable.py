@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Hashable
 from time import monotonic
 from typing import Any, Protocol
 
+from pawl._outsider import let_out
 from pawl.core.durable import Durable, touch
 from pawl.core.faults import classify
 from pawl.core.runtime import FIRST_RID, Call, Fault, FaultKind, Reply
@@ -16,7 +17,6 @@ from pawl.topology.endpoint import Endpoint
 from pawl.transport.connect import fault_of
 from pawl.transport.link import Link
 from pawl.transport.mux import open_connection
-from pawl.transport.outsider import let_out
 from pawl.transport.wire import (
     NOTHING,
     Greeting,

@@ -10,10 +10,10 @@ import ssl
 from collections.abc import Mapping
 from typing import Any, NamedTuple, cast
 
+from pawl._outsider import let_out
 from pawl.core.runtime import Fault, FaultKind
 from pawl.topology.endpoint import Service
 from pawl.transport.connect import BoundedSocket
-from pawl.transport.outsider import let_out
 
 __all__ = ["AsyncWire", "Question", "Wire", "context_of"]
 

@@ -17,6 +17,7 @@ from math import inf
 from time import monotonic
 from typing import Any
 
+from pawl._outsider import let_out
 from pawl.core.faults import classify
 from pawl.core.quorum import Ballot, QuorumCall
 from pawl.core.roster import Life
@@ -24,7 +25,6 @@ from pawl.core.runtime import FIRST_RID, Call, Fault, FaultKind, Reply
 from pawl.core.scripts import Script, pack_words
 from pawl.topology.endpoint import Endpoint
 from pawl.transport.link import Link
-from pawl.transport.outsider import let_out
 from pawl.transport.wire import NOTHING, PushNotification, ReplyError, rid_of
 
 __all__ = ["WOULD_BLOCK", "Form", "NodeLink", "Question", "form_of", "meet"]

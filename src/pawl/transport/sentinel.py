@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from time import monotonic
 from typing import Any, TypeAlias
 
+from pawl._outsider import let_out
 from pawl.core.faults import classify
 from pawl.core.runtime import Fault, FaultKind
 from pawl.topology.endpoint import Endpoint, Sentinels
@@ -17,7 +18,6 @@ from pawl.topology.sentinel import View, choose, enough, read_switch, read_view
 from pawl.transport.connect import BoundedSocket, fault_of
 from pawl.transport.link import open_socket
 from pawl.transport.mux import open_connection
-from pawl.transport.outsider import let_out
 from pawl.transport.wire import NOTHING, PushNotification, ReplyError, new_reader, pack
 
 __all__ = ["Ask", "MasterFinder", "MasterWatch", "ask_async", "ask_sync"]

@@ -35,24 +35,37 @@ _WRAPPERS = frozenset({"redis", "valkey"})
 """The packages that raise an error of their own in place of what they met."""
 
 
-def let_out(error: BaseException) -> None:
+def let_out(error: BaseException, *kin: str) -> None:
     """Raise again what came from outside; return if an error is the failure of the I/O itself.
 
     What another thread raises is known by its class alone: a plain ``TimeoutError`` of one is not.
 
     Args:
         error: What was caught right around the I/O.
+        kin: Other packages whose exceptions may be such a failure.
     """
+    met = _from_outside(error, kin)
+    if met is not None:
+        try:
+            raise met
+        finally:
+            # The error's traceback has this frame: the two would keep each other alive, and what the caller opened.
+            del met, error
+
+
+def _from_outside(error: BaseException, kin: tuple[str, ...]) -> BaseException | None:
     codes: set[CodeType] | None = None
     for met in _chain(error):
-        if not isinstance(met, OSError) and _home(type(met).__module__) not in _KIN:
-            raise met
+        home = _home(type(met).__module__)
+        if not isinstance(met, OSError) and home not in _KIN and home not in kin:
+            return met
         trace = met.__traceback__
         while trace is not None:
             codes = set(_codes()) if codes is None else codes
             if trace.tb_frame.f_code in codes:
-                raise met
+                return met
             trace = trace.tb_next
+    return None
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:

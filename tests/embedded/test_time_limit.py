@@ -1,0 +1,108 @@
+"""A time limit that strikes while the first call starts the server reaches the caller; the server can be stopped."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+import pawl
+from pawl import embedded
+
+# A file that `open` has just returned is closed by the garbage collector if the limit strikes there.
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
+
+_EMBEDDED = str(Path(embedded.__file__).parent)
+
+
+class Limit(Exception):
+    """As Celery's ``SoftTimeLimitExceeded``."""
+
+
+@pytest.fixture
+def handlers() -> Iterator[Callable[[type[Exception]], None]]:
+    before = signal.getsignal(signal.SIGUSR1)
+
+    def install(limit: type[Exception]) -> None:
+        def handler(*_: object) -> None:
+            raise limit("time is up")
+
+        signal.signal(signal.SIGUSR1, handler)
+
+    yield install
+    signal.signal(signal.SIGUSR1, before)
+
+
+def strike(state: Path, at: int) -> int:
+    """Start a server, and send the signal at one step; how many steps were reached."""
+    reached = 0
+
+    def profile(frame: FrameType, event: str, function: Any) -> None:  # noqa: ANN401 - as sys.setprofile gives it
+        nonlocal reached
+        if event not in {"call", "c_return"} or not frame.f_code.co_filename.startswith(_EMBEDDED):
+            return
+        # The interpreter would leave a block a second time, with the wrong arguments: not what a signal does.
+        if event == "c_return" and function.__name__ == "__exit__":
+            return
+        reached += 1
+        if reached == at:
+            sys.setprofile(None)
+            signal.raise_signal(signal.SIGUSR1)
+
+    sys.setprofile(profile)
+    try:
+        embedded.ensure(state)
+    finally:
+        sys.setprofile(None)
+    return reached
+
+
+def check(state: Path, limit: type[Exception], at: int) -> bool:
+    """Whether the step was reached."""
+    reached = said = None
+    # In a finaliser, Python itself drops it.
+    dropped: list[object] = []
+    hook, sys.unraisablehook = sys.unraisablehook, lambda args: dropped.append(args.exc_type)
+    try:
+        reached = strike(state, at)
+    except (limit, pawl.PawlError) as error:
+        said = f"{type(error).__name__}: {error}"
+    finally:
+        sys.unraisablehook = hook
+    assert embedded.stop(state) in {True, False}
+    assert not embedded.status(state).running
+    if dropped == [limit]:
+        return True
+    assert reached is None or reached < at, f"the limit was lost at step {at}"
+    assert reached is not None or said == f"{limit.__name__}: time is up", f"step {at}"
+    return reached is None
+
+
+@pytest.mark.parametrize("limit", [TimeoutError, Limit])
+@pytest.mark.parametrize("part", [0.2, 0.5, 0.8])
+def test_a_time_limit_at_some_steps_of_the_first_start(
+    state: Path, handlers: Callable[[type[Exception]], None], limit: type[Exception], part: float
+) -> None:
+    handlers(limit)
+    steps = strike(state, 0)
+    embedded.stop(state)
+    assert steps > 100
+    assert check(state, limit, int(steps * part))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("limit", [TimeoutError, Limit])
+def test_a_time_limit_at_every_step_of_the_first_start(
+    state: Path, handlers: Callable[[type[Exception]], None], limit: type[Exception]
+) -> None:
+    handlers(limit)
+    at = 1
+    while check(state, limit, at):
+        at += 1
+    assert at > 100
