@@ -17,7 +17,15 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 STYLE = "docs/contributing/style.md"
-PAGES = ("docs/**/*.md", "*.md", "changelog.d/*.md", "deploy/**/*.md", "examples/**/*.md", "mkdocs.yml")
+PAGES = (
+    "docs/**/*.md",
+    "*.md",
+    "changelog.d/*.md",
+    "deploy/**/*.md",
+    "examples/**/*.md",
+    "mkdocs.yml",
+    "pyproject.toml",
+)
 DATA = (
     "src/pawl/**/*.yaml",
     "src/pawl/**/*.json",

@@ -20,12 +20,12 @@ PAGE = ROOT / "docs" / "reference" / "http.md"
 _INTRODUCTION = """\
 # HTTP API
 
-The OpenAPI document of `pawl serve` (`/openapi.json`) as a page. For examples see [Serve locks over
+This page is made from the OpenAPI document of `pawl serve` (`/openapi.json`). For examples see [Serve locks over
 HTTP](../how-to/serve.md).
 
-Every request but `/healthz` and `/readyz` has `Authorization: Bearer <token>`. Bodies and answers are JSON; unknown
-fields are refused. Parts of a path are percent-encoded: a `/` in a name is `%2F`. In place of `{kind}`: `lock`,
-`fair_lock`, `rlock` (with `owner`), `semaphore` (with `permits`), `rwlock_read`, `rwlock_write`, `election`.
+Every request except `/healthz` and `/readyz` needs `Authorization: Bearer <token>`. Request and response bodies are
+JSON; unknown fields are refused. Percent-encode the parts of a path: a `/` in a name is `%2F`. `{kind}` is one of
+`lock`, `fair_lock`, `rlock` (with `owner`), `semaphore` (with `permits`), `rwlock_read`, `rwlock_write`, `election`.
 
 Errors are `application/problem+json` with a stable `code`, and for [errors of the library](errors.md) also with `cause`
 and `fix`:

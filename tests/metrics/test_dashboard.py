@@ -114,6 +114,7 @@ def test_each_alert_has_its_section() -> None:
     site = re.findall(
         r"^site_url: (https://\S+/)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE
     )
+    assert f'Documentation = "{site[0]}"' in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     for alert in sections:
         assert f'runbook_url: "{site[0]}how-to/alerts/#{alert.lower()}"' in text
     assert text.count("runbook_url") == len(sections)

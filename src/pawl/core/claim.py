@@ -397,7 +397,7 @@ def _read(
         # It stands for nothing on the server.
         claim.sent = claim.unanswered
         raise refusal
-    raise ScriptError(f"acquire {primitive.name!r}: a reply that no script of pawl gives: {reply!r:.100}")
+    raise ScriptError(f"acquire {primitive.name!r}: a reply that is not from a pawl script: {reply!r:.100}")
 
 
 def _held(

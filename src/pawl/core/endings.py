@@ -437,7 +437,7 @@ def _own_adopted(
     )
     if until <= runtime.now():
         raise NotHeld(
-            f"adopt {ticket.name!r}: the lease ran out or was taken before it was adopted",
+            f"adopt {ticket.name!r}: the lease was already adopted, has expired, or was force-released",
             name=ticket.name,
             operation="adopt",
         )

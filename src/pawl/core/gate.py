@@ -189,4 +189,4 @@ def disagreement(kind: str, name: str, what: str, there: int, here: int) -> Limi
 
 def unexpected(reply: Reply, doing: str, name: str) -> ScriptError:
     """The error of a reply that no script gives."""
-    return ScriptError(f"{doing} {name!r}: a reply that no script of pawl gives: {reply!r:.100}", name=name)
+    return ScriptError(f"{doing} {name!r}: a reply that is not from a pawl script: {reply!r:.100}", name=name)

@@ -73,11 +73,11 @@ class Entry:
         if not self.kind.replace("_", "").isalnum():
             raise ConfigurationError(f"kind {self.kind!r} must be a word of letters, digits and '_'")
         if self.names < 1:
-            raise ConfigurationError(f"{self.kind}: names is at least 1, not {self.names}")
+            raise ConfigurationError(f"{self.kind}: names must be at least 1, got {self.names}")
         if self.capacity is not None and self.capacity < 1:
-            raise ConfigurationError(f"{self.kind}: capacity is at least 1, or None; not {self.capacity}")
+            raise ConfigurationError(f"{self.kind}: capacity must be at least 1 or None, got {self.capacity}")
         if self.exclusive and self.leases and self.capacity != 1:
-            raise ConfigurationError(f"{self.kind}: what is exclusive has a capacity of 1")
+            raise ConfigurationError(f"{self.kind}: an exclusive primitive must have a capacity of 1")
         object.__setattr__(self, "kwargs", MappingProxyType(dict(self.kwargs)))
 
     def make(self, client: Any, name: str, **options: Any) -> Any:

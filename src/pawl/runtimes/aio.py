@@ -236,7 +236,7 @@ class AsyncioRuntime:
             await self.ready(timeout)
             mux = self._mux
             if mux is None:
-                raise Fault(FaultKind.UNREACHABLE, "the connection is gone")
+                raise Fault(FaultKind.UNREACHABLE, "the connection was closed")
         return await mux.ask(call, timeout)
 
     async def call_many(self, calls: Sequence[Call], timeout: float) -> list[Reply | Fault]:
@@ -253,7 +253,7 @@ class AsyncioRuntime:
                 return [fault] * len(calls)
             mux = self._mux
             if mux is None:
-                return [Fault(FaultKind.UNREACHABLE, "the connection is gone")] * len(calls)
+                return [Fault(FaultKind.UNREACHABLE, "the connection was closed")] * len(calls)
         answers = mux.ask_many(calls, timeout)
         outcomes: list[Reply | Fault] = []
         for answer in answers:

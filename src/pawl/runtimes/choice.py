@@ -39,7 +39,7 @@ def thread_runtime(target: Target, wake_prefix: str) -> ThreadRuntime:
         from pawl.runtimes.threads import ThreadRuntime
 
         return ThreadRuntime(target, wake_prefix)
-    raise NotSupported(f"{target.shown} is not served by one node at a time")
+    raise NotSupported(f"{target.shown} is not a single server, a Sentinel group or a cluster")
 
 
 def asyncio_runtime(loop: asyncio.AbstractEventLoop, target: Target, wake_prefix: str) -> AsyncioRuntime:
@@ -58,4 +58,4 @@ def asyncio_runtime(loop: asyncio.AbstractEventLoop, target: Target, wake_prefix
         from pawl.runtimes.aio import AsyncioRuntime
 
         return AsyncioRuntime(loop, target, wake_prefix)
-    raise NotSupported(f"{target.shown} is not served by one node at a time")
+    raise NotSupported(f"{target.shown} is not a single server, a Sentinel group or a cluster")

@@ -217,7 +217,7 @@ def _add_health(app: FastAPI, state: State) -> None:
 
     @app.get("/healthz", tags=["health"], summary="Liveness check", openapi_extra=alive)
     async def healthz() -> Response:
-        """200 as long as the process answers at all."""
+        """200 as long as the process responds."""
         return health.alive()
 
     @app.get("/readyz", tags=["health"], summary="Readiness check", openapi_extra=ready)

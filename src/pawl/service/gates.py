@@ -43,7 +43,7 @@ def _name(asked: Asked) -> str:
     ),
 )
 async def count_down(request: Request) -> Response:
-    """Count a latch down; at 0 everybody who waits is let go. Below 0 nothing happens."""
+    """Count a latch down; at 0 all waiters are released. The count never falls below 0."""
     asked = Asked(request, "acquire")
     body = await asked.read(schemas.CountDown)
     plan = _latch(asked, body.count)._plan
@@ -67,7 +67,7 @@ async def count_down(request: Request) -> Response:
     ),
 )
 async def reset(request: Request) -> Response:
-    """Begin a new round: the latch is closed again, with its whole count."""
+    """Start a new round: the latch is closed again, with its full count."""
     asked = Asked(request, "acquire")
     plan = _latch(asked, (await asked.read(schemas.Reset)).count)._plan
 
@@ -116,7 +116,7 @@ async def wait(request: Request) -> Response:
     ),
 )
 async def look_at_latch(request: Request) -> Response:
-    """How much of a latch is left to count down, and how many wait. One that nobody used yet has no count."""
+    """The remaining count of a latch, and the number of waiters. A latch that was never used has no count."""
     asked = Asked(request, "read")
     primitive = _latch(asked, 1)._plan.primitive
     reply = await leases.call(asked.space, primitive.inspect(), "read latch")
@@ -134,10 +134,10 @@ async def look_at_latch(request: Request) -> Response:
     ),
 )
 async def meet(request: Request) -> Response:
-    """Arrive at a barrier and wait until all parties are there; then they pass together, and it is ready again.
+    """Arrive at a barrier and wait for all parties; then they pass together, and the barrier is ready again.
 
-    The answer has ``missing``: how many were still missing at the arrival; the last one gets 0. Who goes away, or whose
-    wait is over (423), is not counted any more.
+    The response has ``missing``: the number of parties still missing at this arrival; the last one gets 0. A client
+    that disconnects, or whose wait elapses (423), no longer counts.
     """
     asked = Asked(request, "acquire")
     body = await asked.read(schemas.Arrive)
@@ -163,7 +163,7 @@ async def meet(request: Request) -> Response:
     ),
 )
 async def look_at_barrier(request: Request) -> Response:
-    """How many parties wait at a barrier now, and of how many. One that nobody used yet has no parties."""
+    """The number of parties that wait at a barrier, and how many it needs. An unused barrier has no parties."""
     asked = Asked(request, "read")
     primitive = _barrier(asked, 1)._plan.primitive
     reply = await leases.call(asked.space, primitive.inspect(), "read barrier")

@@ -23,12 +23,12 @@ _MOST_AT_ONCE = 64
 
 
 def alive() -> Response:
-    """200 as long as the process answers at all."""
+    """200 as long as the process responds."""
     return answer({"alive": True})
 
 
 async def ready(state: State) -> Response:
-    """200 while it takes requests and the server behind it answers.
+    """200 while the service accepts requests and its lock server responds.
 
     Raises:
         Problem: It is about to end, or the server does not answer.

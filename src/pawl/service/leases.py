@@ -183,7 +183,7 @@ def _not_held(told: Told, reply: Reply, primitive: Primitive, doing: str) -> Exc
         return refusal
     if reply[0] in (b"U", b"Q", b"A"):
         return not_held(told, doing)
-    return ScriptError(f"{doing} {told.name!r}: a reply that no script of pawl gives")
+    return ScriptError(f"{doing} {told.name!r}: a reply that is not from a pawl script")
 
 
 # Sessions -----------------------------------------------------------------------------------------------------------

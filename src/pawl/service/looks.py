@@ -70,7 +70,7 @@ def _read_told(request: Request) -> Told:
     ),
 )
 async def look(request: Request) -> Response:
-    """Look at one name. A free one gives a record that says free."""
+    """Inspect one lock. For a free lock, ``held`` is false."""
     asked = Asked(request, "read")
     told = _read_told(request)
     if told.kind in _MUTEXES:
@@ -95,7 +95,7 @@ async def look(request: Request) -> Response:
     ),
 )
 async def past(request: Request) -> Response:
-    """The last grants of a name, as far as clients that keep a history had them; the newest first.
+    """The last grants of a lock, as recorded by clients that keep a history; newest first.
 
     Query: ``limit`` (default 20, at most 1,000).
     """
@@ -117,7 +117,7 @@ async def past(request: Request) -> Response:
     ),
 )
 async def names(request: Request) -> Response:
-    """All names of the namespace that are held, through the service or by other clients of pawl for a second or more.
+    """All held locks of the namespace: those of the service, and those that other pawl clients hold for over a second.
 
     Query: ``search`` (part of a name or holder), ``limit`` (default 1,000).
     """
@@ -194,7 +194,7 @@ async def force(request: Request) -> Response:
     ),
 )
 async def audit(request: Request) -> Response:
-    """The audit trail of the namespace, the newest first.
+    """The audit log of the namespace, newest first.
 
     Query: ``limit`` (default 200, at most 1,000).
     """

@@ -67,7 +67,7 @@ def ttl_of(asked: Asked, ttl: float | None) -> int:
     ),
 )
 async def acquire(request: Request) -> Response:
-    """Take a name, or wait in its queue; the place is given up when the client goes away."""
+    """Acquire a lock, or wait in its queue; the waiter leaves the queue when the client disconnects."""
     asked = Asked(request, "acquire")
     body = await asked.read(schemas.Acquire)
     told, ttl_ms = _told(asked, body), ttl_of(asked, body.ttl)
@@ -96,7 +96,7 @@ async def acquire(request: Request) -> Response:
     openapi_extra=schemas.operation(schemas.Renew, "kind", "name", headers=_BOTH, gives=schemas.LEASE),
 )
 async def renew(request: Request) -> Response:
-    """Raise the life of a lease; never lowers it."""
+    """Extend a lease; its expiry is never lowered."""
     asked = Asked(request, "acquire")
     body = await asked.read(schemas.Renew)
     told = _told(asked, body)
@@ -122,7 +122,7 @@ async def renew(request: Request) -> Response:
     ),
 )
 async def release(request: Request) -> Response:
-    """Give a lease back; the next waiter has it in the same step."""
+    """Release a lease; the same step grants the lock to the next waiter."""
     asked = Asked(request, "acquire")
     body = await asked.read(schemas.Release)
     told = _told(asked, body)
@@ -150,7 +150,7 @@ async def release(request: Request) -> Response:
     ),
 )
 async def open_session(request: Request) -> Response:
-    """Open a session: all that it holds is free when its client gives no sign of life for its ttl."""
+    """Open a session: if no keep-alive arrives for its TTL, everything that it holds is released."""
     asked = Asked(request, "acquire")
     body = await asked.read(schemas.OpenSession)
     asked.session = ""
@@ -184,7 +184,7 @@ async def keep_alive(request: Request) -> Response:
     openapi_extra=schemas.operation(None, headers=_BOTH[1:], gives={"released": "integer"}),
 )
 async def end_session(request: Request) -> Response:
-    """End the session of the header ``Pawl-Session``, and release all that it holds."""
+    """End the session of the header ``Pawl-Session``, and release everything that it holds."""
     return answer({"released": await leases.close_session(*_session(request))})
 
 

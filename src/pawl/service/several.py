@@ -131,7 +131,7 @@ class _Several:
     ),
 )
 async def acquire_all(request: Request) -> Response:
-    """Take several locks, or wait for all of them; whatever was taken is given back if one does not come."""
+    """Acquire several locks, or wait for all of them; if one is not granted, the others are released."""
     asked = Asked(request, "acquire")
     body = await asked.read(schemas.AcquireAll)
     names = sorted(body.names, key=lambda name: Told("lock", name).primitive(asked.space).key)
@@ -154,7 +154,7 @@ async def acquire_all(request: Request) -> Response:
     openapi_extra=schemas.operation(schemas.RenewAll, headers=_BOTH, gives={"leases": "list"}),
 )
 async def renew_all(request: Request) -> Response:
-    """Raise the life of several leases; 409 if one of them is lost, and the others are raised all the same."""
+    """Extend several leases; 409 if one of them is lost, in which case the others are still extended."""
     asked = Asked(request, "acquire")
     body = await asked.read(schemas.RenewAll)
     ttl_ms = ttl_of(asked, None if asked.session else body.ttl)
@@ -185,7 +185,7 @@ async def renew_all(request: Request) -> Response:
     openapi_extra=schemas.operation(schemas.ReleaseAll, headers=_BOTH, gives={"released": "texts"}),
 )
 async def release_all(request: Request) -> Response:
-    """Give several leases back; 409 if one of them was lost, and the others are given back all the same."""
+    """Release several leases; 409 if one of them was lost, in which case the others are still released."""
     asked = Asked(request, "acquire")
     body = await asked.read(schemas.ReleaseAll)
 

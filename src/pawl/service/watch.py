@@ -258,7 +258,7 @@ def _event(kind: str, data: object) -> str:
     response_class=_Events,
 )
 async def events(request: Request) -> Response:
-    """A stream of ``snapshot`` events, one a second: ``locks`` as of now, and what changed in ``recent``."""
+    """A stream of ``snapshot`` events, one per second: the current ``locks``, and the changes in ``recent``."""
     asked = Asked(request, "read")
     watches: dict[str, Watch] = request.app.state.watches
     watch = watches.get(asked.space.namespace)

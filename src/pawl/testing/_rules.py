@@ -68,9 +68,9 @@ class Rule:
         self, action: Action, match: Match, *, nth: int, times: int | None, seconds: float | None
     ) -> None:
         if nth < 1:
-            raise ValueError(f"nth counts from 1, not {nth}")
+            raise ValueError(f"nth must be at least 1, got {nth}")
         if times is not None and times < 1:
-            raise ValueError(f"times is at least 1, or None for every time, not {times}")
+            raise ValueError(f"times must be at least 1, or None for every time, got {times}")
         self.action = action
         self.seconds = seconds
         self._match = match

@@ -399,5 +399,5 @@ def _until(condition: Callable[[], bool], timeout: float, what: str) -> None:
             if condition():
                 return
         if time.monotonic() > end:
-            raise RuntimeError(f"{what} did not come about within {timeout:g} s")
+            raise RuntimeError(f"{what} did not happen within {timeout:g} s")
         time.sleep(0.02)

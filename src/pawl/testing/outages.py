@@ -58,7 +58,7 @@ class Outage:
             clock: What the seconds go by; None (default): the machine's.
         """
         if seconds is not None and not 0 < seconds < threading.TIMEOUT_MAX:
-            raise ValueError(f"an outage lasts more than 0 seconds, not {seconds!r}")
+            raise ValueError(f"an outage must last more than 0 seconds, got {seconds!r}")
         self._mend = end
         self._guard = threading.Lock()
         self._over = threading.Event()
@@ -278,7 +278,7 @@ class Faults(Holds):
         """
         pid = process if isinstance(process, int) else process.pid
         if pid is None or pid <= 0 or pid == os.getpid():
-            raise ValueError(f"{process!r} is no other process")
+            raise ValueError(f"{process!r} is not another process")
 
         def resume() -> None:
             # It may have been killed meanwhile.

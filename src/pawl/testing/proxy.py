@@ -77,7 +77,7 @@ class Proxy:
             RuntimeError: it runs already.
         """
         if self._thread is not None:
-            raise RuntimeError("the proxy runs already")
+            raise RuntimeError("the proxy is already running")
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="pawl-proxy", daemon=True)
         self._thread.start()
@@ -280,7 +280,7 @@ class Proxy:
     def _call(self, work: Coroutine[Any, Any, T]) -> T:
         if self._loop is None:
             work.close()
-            raise RuntimeError("the proxy does not run")
+            raise RuntimeError("the proxy is not running")
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(30.0)
 
     def _add(

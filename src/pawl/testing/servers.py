@@ -215,7 +215,7 @@ class Server:
             RuntimeError: it does not run.
         """
         if self._pid is None:
-            raise RuntimeError("the server does not run")
+            raise RuntimeError("the server is not running")
         return self._pid
 
     @property

@@ -216,7 +216,7 @@ class World:
         began = time.monotonic()
         while not condition():
             if time.monotonic() - began > timeout:
-                raise AssertionError(f"within {timeout:g} s this did not come about: {what}")
+                raise AssertionError(f"within {timeout:g} s this did not happen: {what}")
             await self.pause(0.004)
         return time.monotonic() - began
 
