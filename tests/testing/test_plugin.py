@@ -254,7 +254,7 @@ def test_paused(pawl_server, pawl_faults):
         assert process.stdout.readline() == "lost\\n"
 
 def test_not_the_test_itself(pawl_faults):
-    with pytest.raises(ValueError, match="no other process"):
+    with pytest.raises(ValueError, match="not another process"):
         pawl_faults.paused(os.getpid())
 ''',
     )
