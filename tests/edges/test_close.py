@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from typing import Any
 
 import pytest
 
@@ -270,3 +271,30 @@ async def test_close_against_tasks_in_the_middle_of_it(valkey: Server) -> None:
         await client.close()
         assert set(await asyncio.gather(*tasks)) == {"closed"}
         assert all(free(valkey, name) for name in names), "a name is not free after close()"
+
+
+async def test_a_close_that_is_cancelled_while_it_ends_the_upkeep_is_cancelled(valkey: Server) -> None:
+    """The upkeep is cancelled as well: its end is not taken for the caller's."""
+    client = pawl.connect_async(valkey.url)
+    await (await client.lock("n").acquire()).release()
+    runtime: Any = client._engine().runtime
+    asked, may_end = asyncio.Event(), asyncio.Event()
+
+    async def slow_upkeep() -> None:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            asked.set()
+            await may_end.wait()
+
+    runtime._upkeep.cancel()
+    runtime._upkeep = asyncio.create_task(slow_upkeep())
+    await asyncio.sleep(0)
+    closing = asyncio.create_task(runtime.shut_down())
+    await asked.wait()
+    closing.cancel()
+    await asyncio.wait([closing], timeout=5)
+    may_end.set()
+    await asyncio.wait([runtime._upkeep], timeout=5)
+    assert closing.cancelled()
+    await client.close()

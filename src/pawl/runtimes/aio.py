@@ -410,11 +410,21 @@ class AsyncioRuntime:
         self._ending = True
         self.nudge()
         try:
-            for task in (self._connecting, self._upkeep):
-                if task is not None and not task.done() and task is not asyncio.current_task():
-                    task.cancel()
-                    with contextlib.suppress(asyncio.CancelledError, Fault):
-                        await task
+            mine = asyncio.current_task()
+            tasks = [
+                t
+                for t in (self._connecting, self._upkeep)
+                if t is not None and not t.done() and t is not mine
+            ]
+            for task in tasks:
+                task.cancel()
+            # Not `await task`: its end by cancellation and that of the caller's own task would be the same exception.
+            if tasks:
+                await asyncio.wait(tasks)
+            for task in tasks:
+                error = None if task.cancelled() else task.exception()
+                if error is not None and not isinstance(error, Fault):
+                    raise error
         finally:
             self._spares.close()
             mux = self._mux

@@ -317,5 +317,7 @@ class HttpAsyncio(AsyncioRuntime):
 
     async def shut_down(self) -> None:
         """See ``AsyncioRuntime``."""
-        await super().shut_down()
-        self._wires.close()
+        try:
+            await super().shut_down()
+        finally:
+            self._wires.close()
