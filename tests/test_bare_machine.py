@@ -63,9 +63,11 @@ def test_without_any_server_nothing_fails(tmp_path: Path) -> None:
     out = run_bare(tmp_path, "servers", *files)
     assert "no valkey on a bare machine" in out
     assert "no promtool" in out
+    assert "no PostgreSQL" in out, "programs beside PATH are hidden as well"
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_without_any_program_nothing_fails(tmp_path: Path) -> None:
     """The server that comes as a wheel is there, and nothing else."""
     out = run_bare(tmp_path, "programs", "-n", "4", "--reruns", "2", *files_that_want_programs())
