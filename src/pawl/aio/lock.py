@@ -109,7 +109,7 @@ class BaseAsyncLock(Hinting, ABC):
             holds the name.
 
         Raises:
-            ConfigurationError: It is no function of this colour, or has no argument that a field asks for.
+            ConfigurationError: The function belongs to the other API, or lacks an argument that a field needs.
         """
         return decorated_async(self, self._plan.options, function)
 

@@ -1,4 +1,4 @@
-"""How parties wait for each other at a barrier: once for every colour."""
+"""How parties wait for each other at a barrier: once for both APIs."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ async def wait(
         engine: The client's engine.
         barrier: The barrier.
         options: Its options.
-        timeout: Seconds to wait; None for ever, 0 passes only as the last one.
+        timeout: Seconds to wait; None: no limit, 0 passes only as the last one.
         token: The arrival, so that another process can go on with it; None: a new one.
 
     Returns:

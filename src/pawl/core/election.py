@@ -1,4 +1,4 @@
-"""How a leader is elected, resigns and is observed: once for every colour."""
+"""How a leader is elected, resigns and is observed: once for both APIs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a lease ends or changes hands: release, extend, detach, adopt. Written once for every colour."""
+"""How a lease ends or changes hands: release, extend, detach, adopt. Written once for both APIs."""
 
 from __future__ import annotations
 

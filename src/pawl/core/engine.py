@@ -59,7 +59,7 @@ class Engine:
     """The state behind a client. Decides nothing about one operation; keeps what outlives it.
 
     Attributes:
-        runtime: The colour.
+        runtime: The runtime of the API.
         places: The local queues.
         schedule: When each lease is due.
         guard: Held for each step of a lease, a queue or the schedule from one state to another; the steps are ruled by

@@ -38,7 +38,7 @@ class Visit:
         options: How long to bear faults, and the life of the ticket.
         name: The name waited at, for errors.
         doing: What is being done, for errors, as in ``"wait at latch"``.
-        timeout: Seconds to wait; None for ever, 0 asks once.
+        timeout: Seconds to wait; None: no limit, 0 asks once.
         token: What the server is to know it by; None: a new one.
     """
 

@@ -317,7 +317,7 @@ class Places:
     """All places of one client.
 
     Args:
-        runtime: The colour.
+        runtime: The runtime of the API.
         guard: Held for each step in any of the places.
     """
 

@@ -1,4 +1,4 @@
-"""How a latch is counted down and waited for: once for every colour."""
+"""How a latch is counted down and waited for: once for both APIs."""
 
 from __future__ import annotations
 

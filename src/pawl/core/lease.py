@@ -1,4 +1,4 @@
-"""The lease that a user holds, without its colour: what can be said of it without the network."""
+"""The lease that a user holds, for both APIs: what can be said of it without the network."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class _NotAWriter(NotHeld, AttributeError):
 class LossSignal:
     """Whether a lease is lost: true in a condition once it is.
 
-    ``if lease.lost: ...`` asks the local clock; nothing is sent. ``wait`` (in the class for the colour) sleeps until
+    ``if lease.lost: ...`` asks the local clock; nothing is sent. ``wait`` (in the class of each API) sleeps until
     the loss.
     """
 

@@ -70,9 +70,9 @@ async def acquire_all(
     Args:
         engine: The client's engine.
         plan: The multi-lock.
-        new_lease: Makes a member's lease of this colour.
+        new_lease: Makes a member's lease, of the class for this API.
         new_multi: Makes the lease of the whole.
-        timeout: Seconds to wait for all of them together; None for ever; 0 tries once.
+        timeout: Seconds to wait for all of them together; None: no limit; 0 tries once.
         stop: Ends the wait once it is set.
         raises: False to return None when one is held by another and the time is up.
 

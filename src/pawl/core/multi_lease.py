@@ -1,4 +1,4 @@
-"""The lease of several names, without its colour: what can be said of it without the network."""
+"""The lease of several names, for both APIs: what can be said of it without the network."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a lock is taken: once for every colour. How it ends is in ``endings``."""
+"""How a lock is taken: once for both APIs. How it ends is in ``endings``."""
 
 from __future__ import annotations
 
@@ -83,8 +83,8 @@ def acquire(
     Args:
         engine: The client's engine.
         plan: The lock.
-        new_lease: Makes the lease of this colour.
-        timeout: Seconds to wait; None for ever; 0 tries once.
+        new_lease: Makes the lease, of the class for this API.
+        timeout: Seconds to wait; None: no limit; 0 tries once.
         stop: Ends the wait once it is set.
 
     Raises:

@@ -199,7 +199,7 @@ class Line(Protocol):
 
 
 class Runtime(Protocol):
-    """What a colour provides. All times are seconds on one clock that also counts suspends."""
+    """What a runtime provides. All times are seconds on one clock that also counts suspends."""
 
     look_after: float | None
     """Seconds after which a local waiter makes sure that somebody has the turn; None where a call cannot be

@@ -63,7 +63,7 @@ class ServiceOptions:
 
     @property
     def patience(self) -> float | None:
-        """Seconds to wait in the queue; None for ever."""
+        """Seconds to wait in the queue; None: no limit."""
         if self.wait is None:
             return self.retry_count * seconds(self.retry_delay, "retry_delay")
         return check_timeout(self.wait, "wait")

@@ -191,9 +191,9 @@ async def sheltered(
     Args:
         engine: The client's engine.
         plan: The lock; its ``on_unavailable`` is ``"local"`` or ``"open"``.
-        new_lease: Makes the lease of this colour.
+        new_lease: Makes the lease, of the class for this API.
         take: Takes it from the server within so many seconds.
-        timeout: Seconds to wait; None for ever; 0 tries once.
+        timeout: Seconds to wait; None: no limit; 0 tries once.
         stop: Ends the wait once it is set.
         who: The present thread or task.
 

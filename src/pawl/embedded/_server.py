@@ -408,7 +408,7 @@ def _hold_for_child(path: Path) -> Generator[IO[str]]:
 
 
 def _let_go_in_child() -> None:
-    """Drop in a forked child what only the started process may hold, else it would seem to live for ever."""
+    """Drop in a forked child what only the started process may hold, else it would seem to live indefinitely."""
     for file in _held:
         file.close()
     _held.clear()

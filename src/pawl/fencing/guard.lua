@@ -1,6 +1,6 @@
 -- Runs a command on a key, unless a later holder claimed or wrote it.
 -- keys: data, fence
--- args: fence, keep_ms (0: for ever), and the command without its key (nothing: the key is claimed)
+-- args: fence, keep_ms (0: indefinitely), and the command without its key (nothing: the key is claimed)
 -- returns: {1, what the command answered} | {0, the fence that was seen} | {-1}: the second key holds no fence
 -- invariant: the greatest fence seen is noted before the command runs and never falls, so data is never written
 --   under a fence below the one that is kept beside it.

@@ -81,7 +81,7 @@ class Entry:
         object.__setattr__(self, "kwargs", MappingProxyType(dict(self.kwargs)))
 
     def make(self, client: Any, name: str, **options: Any) -> Any:
-        """The primitive of this kind on a client of either colour.
+        """The primitive of this kind on a client of either API.
 
         Args:
             client: A ``Client`` or ``AsyncClient``.

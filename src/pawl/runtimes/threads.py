@@ -328,7 +328,7 @@ class ThreadRuntime:
             del free[0]
         except IndexError:
             # A signal handler on top of a wait of the same thread: it asks again and again instead of listening.
-            time.sleep(min(timeout, _HANDLER_POLL))  # noqa: ASYNC251 - this colour blocks its thread
+            time.sleep(min(timeout, _HANDLER_POLL))  # noqa: ASYNC251 - the sync API blocks its thread
             return None
         try:
             wakeup = link.wait(token, timeout)
@@ -345,7 +345,7 @@ class ThreadRuntime:
 
     async def pause(self, seconds: float) -> None:
         """See ``Runtime``."""
-        time.sleep(seconds)  # noqa: ASYNC251 - this colour blocks its thread
+        time.sleep(seconds)  # noqa: ASYNC251 - the sync API blocks its thread
 
     # Upkeep -----------------------------------------------------------------------------------------------------
 

@@ -130,7 +130,7 @@ def _settings(endpoint: Endpoint, timeout: float) -> dict[str, Any]:
 
 
 def _fit(cls: Any, settings: dict[str, Any], shown: str) -> dict[str, Any]:
-    """The settings without TLS options that this class does not know: a client of the other colour may have some."""
+    """The settings without TLS options that this class does not know: a client of the other API may have some."""
     known = inspect.signature(cls.__init__).parameters if "ssl_check_hostname" in settings else settings
     for key in [key for key in settings if key.startswith("ssl_") and key not in known]:
         if settings[key]:

@@ -50,7 +50,7 @@ class Router(ABC):
     Args:
         target: Nodes of the cluster.
         now: The clock.
-        ask: How this colour asks a node one thing.
+        ask: How this API asks a node one thing.
     """
 
     def __init__(self, target: ClusterNodes, now: Callable[[], float], ask: Ask) -> None:

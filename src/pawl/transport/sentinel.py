@@ -82,7 +82,7 @@ class MasterFinder:
         """Where the master is, by the newest view that a majority of the Sentinels has.
 
         Args:
-            ask: How this colour asks.
+            ask: How this API asks.
             timeout: Seconds that each Sentinel may take, at most half a second.
             thorough: Whether to ask all of them: right after a failover most have not heard of it.
 

@@ -1,4 +1,4 @@
-"""What both colours send and read: packed requests, the greeting, wake-up messages."""
+"""What both APIs send and read: packed requests, the greeting, wake-up messages."""
 
 from __future__ import annotations
 

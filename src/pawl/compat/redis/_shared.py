@@ -97,7 +97,7 @@ class Clients(Generic[C]):
         """The client that leads where this client of redis-py leads."""
         # Libraries make a Redis object for each call around one pool; a cluster client has no such pool.
         # Kept by the pool itself: the two refer to each other, and end together. Without a lock, which a fork or a
-        # signal handler could find taken for ever; of two clients made at once, the first is used by both.
+        # signal handler could find taken permanently; of two clients made at once, the first is used by both.
         kept = cast("dict[str, C]", self.keeper(redis).__dict__)
         found = kept.get(self._KEPT_AS)
         return kept.setdefault(self._KEPT_AS, self._connect(redis)) if found is None else found

@@ -47,11 +47,11 @@ _SOURCES = (leasing, waiting, hazards, gates)
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """How one check of one primitive in one colour ended.
+    """How one check of one primitive with one API ended.
 
     Attributes:
         kind: The primitive.
-        colour: The colour.
+        colour: The API.
         check: The check.
         error: What went wrong, or None.
     """
@@ -131,7 +131,7 @@ def run(
         url: The server, as ``redis://`` or ``unix://``; it should hold nothing of value, though only keys of a name
             space of each check's own are written.
         kinds: Which primitives of the registry; None (default): all.
-        colours: Which colours; default both.
+        colours: Which APIs; default both.
         only: Which checks, by name; None (default): all that apply.
         parallel: How many checks at one time; default 6, since a check mostly waits.
         nodes: The servers behind the address, as ``redis://``, where it names Sentinels, a cluster or several masters.
@@ -188,7 +188,7 @@ def _result(
 def suite(
     url: str | Callable[[], str], kinds: Iterable[str] | None = None, colours: Sequence[Colour] = COLOURS
 ) -> type:
-    """A class of tests for pytest: one for each primitive, colour and check.
+    """A class of tests for pytest: one for each primitive, API and check.
 
     ``TestLocks = suite("redis://localhost:6379/15")`` in a test module is enough. Primitives of your own are registered
     above that line.
@@ -196,7 +196,7 @@ def suite(
     Args:
         url: The server, or what gives its URL when the first test runs.
         kinds: Which primitives of the registry; None (default): all that are registered by now.
-        colours: Which colours; default both.
+        colours: Which APIs; default both.
 
     Raises:
         ConfigurationError: No such primitive.
@@ -211,7 +211,7 @@ def suite(
     ]
 
     class TestConformance:
-        """Each promise of each primitive, in each colour."""
+        """Each promise of each primitive, with each API."""
 
         @pytest.mark.parametrize(("entry", "colour", "check"), cases)
         def test_promise(self, entry: Entry, colour: Colour, check: Check) -> None:

@@ -299,7 +299,7 @@ async def a_second_release_is_refused(world: World) -> None:
 
 @check(lambda entry: bounded(entry) and entry.exclusive and not entry.reentrant)
 async def taking_it_again_is_a_deadlock(world: World) -> None:
-    """Its own holder would wait for ever, so it is told at once."""
+    """Its own holder would wait indefinitely, so it is told at once."""
     lock = world.lock(ttl=20)
     await world.acquire(lock)
     expect(await world.attempt(lock) is None, "try_acquire by the holder brings None")

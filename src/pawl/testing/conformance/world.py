@@ -1,6 +1,6 @@
-"""What a check has at hand: clients of one colour, a proxy that breaks things, a look at the server.
+"""What a check has at hand: clients of one API, a proxy that breaks things, a look at the server.
 
-A check is one coroutine for both colours. For threads nothing in it ever suspends: ``settle`` hands on what a call
+A check is one coroutine for both APIs. For threads nothing in it ever suspends: ``settle`` hands on what a call
 returned, and waiting blocks; for asyncio it is awaited.
 """
 
@@ -36,12 +36,12 @@ PATIENCE = 10.0
 
 
 async def settle(value: Any) -> Any:
-    """What a call of either colour brings: its result, or what is awaited for it."""
+    """What a call of either API brings: its result, or what is awaited for it."""
     return await value if inspect.isawaitable(value) else value
 
 
 def drive(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine of the colour of threads, which never suspends."""
+    """Run a coroutine of the sync API, which never suspends."""
     try:
         work.send(None)
     except StopIteration as end:
@@ -124,7 +124,7 @@ class World:
 
     @property
     def is_async(self) -> bool:
-        """Whether its colour is asyncio."""
+        """Whether it is the async API."""
         return self.colour == "asyncio"
 
     # Clients and locks ------------------------------------------------------------------------------------------
@@ -186,7 +186,7 @@ class World:
 
     @asynccontextmanager
     async def inside(self, lock: Any) -> AsyncGenerator[Any]:
-        """The ``with`` block of a lock, of either colour."""
+        """The ``with`` block of a lock, of either API."""
         if self.is_async:
             async with lock as lease:
                 yield lease
@@ -205,7 +205,7 @@ class World:
         if self.is_async:
             await asyncio.sleep(seconds)
         else:
-            time.sleep(seconds)  # noqa: ASYNC251 - this colour blocks
+            time.sleep(seconds)  # noqa: ASYNC251 - the sync API blocks
 
     async def until(self, condition: Callable[[], object], what: str, timeout: float = PATIENCE) -> float:
         """Wait until something holds; the seconds that it took.
@@ -243,7 +243,7 @@ class World:
         }
 
     def without_ttl(self) -> list[str]:
-        """Keys of this world that would stay for ever."""
+        """Keys of this world that would stay indefinitely."""
         return sorted(key.decode() for number, key in self._found() if self._raw[number].pttl(key) == -1)
 
     def wipe(self) -> None:

@@ -84,7 +84,7 @@ class Operation:
         lock: Which lock of the plan.
         how: ``acquire``, ``try`` or ``inspect``; ``observe`` an election; ``count`` down, ``wait`` at or ``reset`` a
             latch or barrier; ``force``: take a name from its holder, as an operator.
-        timeout: Seconds to wait; None for ever.
+        timeout: Seconds to wait; None: no limit.
         hold: Seconds of the body.
         body: What the body does besides: ``extend:<ttl>``, ``again`` (re-entry), ``downgrade``, ``upgrade``, ``blind``
             (it does not look at the lease until its end), ``cross:<lock>:<seconds>`` (it takes another lock inside),

@@ -168,7 +168,7 @@ class RoutedSimRuntime(SimRuntime):
     async def call_nodes(
         self, groups: dict[Address, list[Call]], timeout: float
     ) -> dict[Address, list[Reply | Fault]]:
-        """Run several scripts on each of several nodes: one node after the other, or at once, as the colour does."""
+        """Run several scripts on each of several nodes: one node after the other, or at once, as the API does."""
         if self._threads:
             # A node that has to be connected to first may be gone: it must not keep the others waiting.
             order = sorted(groups, key=self.linked, reverse=True)
@@ -263,7 +263,7 @@ class RoutedSimRuntime(SimRuntime):
 
 class _SimRouter(Router):
     def __init__(self, runtime: RoutedSimRuntime) -> None:
-        # Not the other way round, as with the other colours: what is dropped goes at once.
+        # Not the other way round, as with the other APIs: what is dropped goes at once.
         self._runtime: RoutedSimRuntime = proxy(runtime)
         super().__init__(runtime.cluster.target, runtime.now, self._runtime.ask_node)
 

@@ -1,6 +1,6 @@
 """The third runtime: the core's coroutines on virtual time.
 
-It behaves like either colour. As ``tasks`` one connection serves the whole process, requests are matched by their ids,
+It behaves like either API. As ``tasks`` one connection serves the whole process, requests are matched by their ids,
 and silence condemns the connection. As ``threads`` each task holds a connection of its own, on which it also listens,
 and any request without a reply in time ends it.
 """

@@ -109,7 +109,7 @@ class Store:
         return self.data.pop(key, None) is not None
 
     def put(self, key: bytes, value: Value, expiry: int | None) -> None:
-        """Have a key hold something, until a time in ms or for ever."""
+        """Have a key hold something, until a time in ms or indefinitely."""
         self.drop(key)
         self.data[key] = value
         if expiry is not None:
