@@ -19,7 +19,7 @@ import pytest
 import pawl
 from pawl.testing import Server
 from tests.faults.rig import in_thread, remains, until
-from tests.faults.steps import Struck
+from tests.faults.steps import Paused
 
 pytestmark = pytest.mark.fault
 
@@ -37,7 +37,7 @@ class Scene:
         self.runtime = cast("Any", self.client._runtime)
         self.ready, self.closing, self.stands, self.done = (threading.Event() for _ in range(4))
         self.kept: list[pawl.Lease] = []
-        self.striking = Struck(at, self._stand, raises=False)
+        self.striking = Paused(at, self._stand)
         # Between the end of the upkeep and that of the connections.
         self.runtime._hear_out = lambda: self.done.wait(2 * STANDS)
 

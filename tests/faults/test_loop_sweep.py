@@ -186,7 +186,7 @@ def trial(server: Server, kind: str, situation: str, handler: str, at: int) -> t
                 scene.wrong.append(f"the handler: {error!r}")
 
         raises = handler in RAISING
-        striking = Struck(at, act, raises=raises, spared=ASYNCIO_FORGETS if raises else ())
+        striking = Struck(at, act, spared=ASYNCIO_FORGETS if raises else ())
         hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
         runner = asyncio.Runner()
         # What asyncio itself says of a task that ended with SystemExit.

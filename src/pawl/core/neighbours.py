@@ -5,6 +5,7 @@ Nothing here locks: each step on the table is one of C, and an engine goes from 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 from weakref import ref
 
@@ -19,7 +20,8 @@ _engines: dict[int, ref[Engine]] = {}
 def enrol(engine: Engine) -> None:
     """Let the other engines of this process find one, for as long as it is there."""
     number = id(engine)
-    _engines[number] = ref(engine, lambda _: _engines.pop(number, None))
+    # No function of Python: in one, a signal handler could raise, and what it raises there Python drops.
+    _engines[number] = ref(engine, partial(_engines.pop, number))
 
 
 def is_held_beside(engine: Engine, key: str, who: object) -> bool:
