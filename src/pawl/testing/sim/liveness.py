@@ -6,11 +6,12 @@ trouble; while more than a minority is in trouble, and for a moment after it, no
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from pawl.errors import AcquireTimeout, BackendError, ClockDrift, PawlError
 
 if TYPE_CHECKING:
+    from pawl.core.candidate import Granted
     from pawl.core.lease import BaseLease
     from pawl.testing.sim.fleet import Fleet
     from pawl.testing.sim.node import Node
@@ -57,6 +58,7 @@ class Liveness:
         self._troubles: list[_Trouble] = []
         self._ended: dict[str, dict[object, float]] = {}
         self._closed_until: dict[str, float] = {}
+        self._emptied: list[tuple[float, Node]] = []
         self.least: float = 1.0
         """The shortest ttl in seconds of leases that must be kept."""
         self.patient: bool = True
@@ -78,6 +80,10 @@ class Liveness:
     def barred(self, node: Node, down: float = 0.0) -> None:
         """Note that a master forgets what it knew: its votes count again once what it may have lost is over."""
         self.trouble(down + 1.1 * self._longest + 1.0, node)
+
+    def emptied(self, node: Node) -> None:
+        """Note that a master forgot votes, and goes on voting: by its run id nobody can notice it."""
+        self._emptied.append((self._world.now, node))
 
     def calm(self, since: float) -> bool:
         """Whether a majority could answer at all times from ``since``."""
@@ -152,9 +158,13 @@ class Liveness:
         """Judge a loss: a lease that is renewed is kept.
 
         Where single messages take a second now and then, a short lease is as good as without that master meanwhile.
+        One that stood on the votes of a bare majority is gone with the data of one of these masters.
         """
         tenure = lease._tenure
         key = tenure.primitive.key
+        since = self._world.now - 1.5 * tenure.ttl - 1.0
+        emptied = {node for when, node in self._emptied if when > since}
+        votes = cast("Granted", tenure.quorum).votes
         # Its votes outlive it by the drift, and until they are taken back.
         self._closed_until[key] = max(self._closed_until.get(key, 0.0), self._world.now + GRACE)
         if (
@@ -162,7 +172,8 @@ class Liveness:
             and self.patient
             and tenure.ttl >= self.least
             and tenure.options.renew
-            and self.calm(self._world.now - 1.5 * tenure.ttl - 1.0)
+            and votes.given - len(emptied) >= votes.needed
+            and self.calm(since)
         ):
             self._world.fail(
                 f"kept: {where} lost {lease.token} ({tenure.reason}) while a majority could answer"
