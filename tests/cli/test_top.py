@@ -212,6 +212,10 @@ def test_a_narrow_terminal_still_shows_names() -> None:
     assert fitting([row], 200) == list(range(len(HEADS)))
     assert [HEADS[at] for at in fitting([row], 80)] == ["NAME", "HOLDER", "AGE", "TTL LEFT", "WAITERS"]
     assert fitting([row], 20) == [0]
+    # One long name beside it hides no holder.
+    long = ["tenant/42/" + "x" * 90, row[1], "vm:20181/ThreadPoolExecutor-0_15", *row[3:]]
+    assert [HEADS[at] for at in fitting([row, long], 80)] == ["NAME", "HOLDER", "AGE", "TTL LEFT", "WAITERS"]
+    assert [HEADS[at] for at in fitting([row, long], 70)] == ["NAME", "HOLDER", "WAITERS"]
     assert fitting([], 200) == list(range(len(HEADS)))
 
 

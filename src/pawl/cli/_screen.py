@@ -32,9 +32,11 @@ _AROUND = 4
 """Lines that are no rows: what is held, the head of the table, the last line, and one for the cursor."""
 _BAR = 10
 _NAME = 40
-"""How much of a name is to be seen before any other column is."""
+_SHORT_NAME = 20
+"""How much of a name is to be seen before the columns of little use, and before the others."""
 HEADS = (*COLUMNS, "CONTENTION")
-_LEAST_FIRST = ("FENCE", "KIND", "CONTENTION", "AGE", "HOLDER", "TTL LEFT", "WAITERS")
+_LITTLE_USE = ("FENCE", "KIND", "CONTENTION")
+_LEAST_FIRST = (*_LITTLE_USE, "AGE", "TTL LEFT", "HOLDER", "WAITERS")
 _RIGHT = {"AGE", "TTL LEFT", "FENCE", "WAITERS"}
 _LOW = 0.2
 
@@ -47,9 +49,10 @@ def fitting(rows: Sequence[Sequence[str]], width: int) -> list[int]:
         width: Of the terminal.
     """
     widths = [max(len(head), *(len(row[at]) for row in rows), 0) for at, head in enumerate(HEADS)]
-    widths[0] = min(widths[0], _NAME)
+    longest = widths[0]
     kept = list(range(len(HEADS)))
     for head in _LEAST_FIRST:
+        widths[0] = min(longest, _NAME if head in _LITTLE_USE else _SHORT_NAME)
         if sum(widths[at] + 1 for at in kept) <= width:
             break
         kept.remove(HEADS.index(head))
