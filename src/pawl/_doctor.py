@@ -111,7 +111,7 @@ def _by_sentinels(target: Sentinels, ttl: float, namespace: str) -> list[Report]
 
 
 def _master_by(sentinel: Endpoint, service: str) -> tuple[str | None, str]:
-    """The master that a Sentinel tells, as host:port; None, and why it tells none."""
+    """The master that a Sentinel reports, as host:port; or None, and why it reports none."""
     connection = make_sync(sentinel, _TIMEOUT)
     try:
         connection.connect()

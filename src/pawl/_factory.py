@@ -176,7 +176,7 @@ class Settings:
         return None
 
     def _exclusive(self, kind: str, name: str) -> Primitive | None:
-        # By the primitive's own name, which needs no escaping: a record tells what it was made with.
+        # By the primitive's own name, which needs no escaping: a record shows what it was made with.
         if kind not in _EXCLUSIVE:
             return None
         try:

@@ -364,7 +364,7 @@ class AsyncClient:
         try:
             await asyncio.shield(closing)
         except asyncio.CancelledError:
-            # The caller may stand in a block whose lease ends here: it is told when the work is done.
+            # The caller may stand in a block whose lease ends here: it is reported when the work is done.
             await asyncio.wait({closing})
             raise
 

@@ -121,7 +121,7 @@ class Keeper:
     def _run(self) -> None:
         try:
             self._keep()
-        except BaseException as error:  # noqa: BLE001  # the main thread asks for it and tells the user
+        except BaseException as error:  # noqa: BLE001  # the main thread asks for it and reports it
             self.error = error
         finally:
             self.over = True

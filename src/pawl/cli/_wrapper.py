@@ -214,7 +214,7 @@ class _Wrapper:
         show_status(f"waiting for {self._job.wish.name!r}{by} … ({seconds:.0f} s)")
 
     def _explain(self, error: BaseException | None) -> int:
-        """Tell why there is no lock."""
+        """Print why there is no lock."""
         from pawl.errors import NotAcquired, PawlError
 
         if isinstance(error, NotAcquired) and code_of(error) == Exit.CONFLICT:
@@ -366,7 +366,7 @@ class _Wrapper:
     def _child_stopped(self, number: int) -> None:
         """The child's group was stopped: by the terminal, which concerns us, or by somebody's SIGSTOP."""
         if self._terminal is None or number == signal.SIGSTOP:
-            return  # keep the lock: whoever stopped the child has a reason, and may let it go on
+            return  # keep the lock: the child was stopped for a reason, and may be resumed
         if number in (signal.SIGTTIN, signal.SIGTTOU) and self._terminal.is_ours:
             self._terminal.give(self._child)
             self._spawner.signal(signal.SIGCONT)

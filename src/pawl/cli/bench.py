@@ -118,7 +118,7 @@ class _Sides:
         except (ClientClosed, NotAcquired) as error:
             if not self.stop.is_set():
                 self.error = error
-        except BaseException as error:  # noqa: BLE001  # of the other thread: told by the one that waits for it
+        except BaseException as error:  # noqa: BLE001  # of the other thread: reported by the one that waits for it
             self.error = error
         finally:
             self.stop.set()

@@ -190,5 +190,5 @@ def _write(text: str) -> None:
         sys.stderr.write(text)
         sys.stderr.flush()
     except (OSError, ValueError, AttributeError):
-        # Nobody reads us any more. The exit code still tells, and the child must be looked after.
+        # Nobody reads the output any more. The exit code still counts, and the child must be looked after.
         return

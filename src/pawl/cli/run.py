@@ -199,7 +199,7 @@ def _cannot_run(program: str) -> int:
 
 
 def _speak(*, verbose: bool) -> None:
-    """Let the library's own log be seen with -v only: what matters is said in one line of ours."""
+    """Let the library's own log be seen with -v only: what matters is printed by the command in one line."""
     log = logging.getLogger("pawl")
     if verbose:
         handler = logging.StreamHandler()

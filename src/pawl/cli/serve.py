@@ -193,7 +193,7 @@ def _log_to_stderr(which: str) -> None:
         logger.propagate = False
         logger.setLevel(logging.INFO if name in shown else logging.CRITICAL)
         logger.addHandler(lines)
-    # What goes wrong is always told.
+    # Failures are always printed.
     service = logging.getLogger("pawl.service")
     service.setLevel(logging.WARNING)
     service.addHandler(lines)

@@ -1,4 +1,4 @@
-"""What an operator asks for: all held names, a name taken from whoever holds it, and who did that."""
+"""What an operator asks for: all held names, a forced release, and who did it."""
 
 from __future__ import annotations
 
@@ -216,13 +216,13 @@ def _check_reason(reason: object) -> str:
 
 
 async def force_release(engine: Engine, primitive: Primitive, options: LockOptions, reason: object) -> Forced:
-    """Take a name from whoever holds it; see ``Client.force_release``."""
+    """Take a name from its holder; see ``Client.force_release``."""
     text = _check_reason(reason)
     if (service := office_of(engine)) is not None:
         return await service.force_release(primitive, options, text)
     setup = setup_of(engine, f"force_release {primitive.name!r}")
     lock = cast("_Forceable", primitive)
-    # A token that is never used: what is random in it only tells lines apart.
+    # A token that is never used: its random part only distinguishes lines.
     secret, _, who = engine.runtime.new_token().partition("@")
     entry: dict[str, object] = {"who": who, "action": "force_release", "name": primitive.name, "text": text}
     # Before: nothing is taken away that nobody will know of.
@@ -269,7 +269,7 @@ async def _processes_of(engine: Engine, options: LockOptions, primitive: Primiti
 async def _channels_of(
     engine: Engine, setup: Setup, options: LockOptions, primitive: Primitive, processes: set[str], cur: int
 ) -> list[str]:
-    """Where the holders' clients hear, as far as their sessions tell of the hold."""
+    """Where the holders' clients hear, as far as their sessions list the hold."""
     found: list[str] = []
     for process in sorted(processes):
         for record in await _records(engine, setup, options, f"{process}/"):
@@ -282,7 +282,7 @@ async def _channels_of(
 async def _leave_word(
     engine: Engine, setup: Setup, options: LockOptions, primitive: Primitive, processes: set[str], cur: int
 ) -> None:
-    """Have holders learn of it whose sessions tell nothing of the hold yet: they find it as soon as they do.
+    """Have holders learn of it whose sessions do not list the hold yet: they find it as soon as they do.
 
     And those to whom the script sent a message: the connection that a record names may be gone.
     """
@@ -290,7 +290,7 @@ async def _leave_word(
         return
     tag = grant_tag(primitive, cur)
     await query(engine, setup.calls.take(tag, _WORD_LIFE_MS), options, primitive.name, "force_release")
-    # After: who told of the hold before that hears it now.
+    # After: a session that listed the hold before that hears it now.
     for channel in await _channels_of(engine, setup, options, primitive, processes, cur):
         await query(engine, setup.calls.tell(channel, tag), options, primitive.name, "force_release")
 

@@ -10,7 +10,7 @@ written back to them, by a script that writes only where it finds the token. The
 node with these, and that node mints above it. This holds while nodes keep their memory; for those that restarted see
 ``roster``.
 
-What one node means to one token, as ``outcomes`` tell it::
+What one node means to one token, as ``outcomes`` state it::
 
     not asked (a Fault that was surely not applied: not reachable, or barred after a restart)
     None (asked) --> H (granted) | B, X (refused) | Fault that may be applied (its outcome is not known)
@@ -204,16 +204,16 @@ class RatifyVotes:
 
 
 class Duty:
-    """What nodes have still to be told, each until it answered: undo or release of a token. A ballot of the answers.
+    """What must still be sent to nodes, each until it answered: undo or release of a token. A ballot of the answers.
 
     Args:
-        calls: For each node what it is to be told; None: nothing.
+        calls: For each node what is to be sent; None: nothing.
         again: Makes the same for every time but the first: from another connection it needs a tombstone.
-        owed: Told once a node did not answer.
+        owed: Called once a node did not answer.
 
     Attributes:
         until: When the token is over on every node by itself, on the runtime's clock.
-        due: When to tell them again.
+        due: When to send it to them again.
         attempt: How often that was done.
         posted: Whether it is repeated in the background by now.
     """
@@ -250,7 +250,7 @@ class Duty:
         self.add(index, outcome)
 
     def owe(self, index: int) -> None:
-        """One node more has to be told."""
+        """One node more has to be asked."""
         self.calls[index] = self._again()
         self._owed(self)
 
@@ -297,7 +297,7 @@ class MergedVotes:
         return self._same >= self.needed
 
     def _seen_by_majority(self, look: Reply) -> bool:
-        """Whether enough looks say the same of one holder, or of nobody; of many holders all nodes are to tell."""
+        """Whether enough looks say the same of one holder, or of nobody; for many holders all nodes must answer."""
         if len(look) > _PLAIN_LOOK:
             return False
         looks = self._like(b"I")
@@ -361,8 +361,8 @@ class LeaveVotes(MergedVotes):
 
     Args:
         nodes: How many nodes there are.
-        make: Makes the duty, for nodes that have to be told again.
-        votes: How each node voted for the token: only one that may hold it has to be told again; None: each.
+        make: Makes the duty, for nodes that have to be asked again.
+        votes: How each node voted for the token: only one that may hold it has to be asked again; None: each.
     """
 
     __slots__ = ("_duty", "_make", "_votes")
@@ -382,7 +382,7 @@ class LeaveVotes(MergedVotes):
         return super().add(index, outcome)
 
     def late(self, index: int, outcome: Reply | Fault) -> None:
-        """A node that will not answer after all has to be told again."""
+        """A node that will not answer after all has to be asked again."""
         if isinstance(outcome, Fault) and (self._votes is None or may_hold(self._votes[index])):
             if self._duty is None:
                 self._duty = self._make()
@@ -448,7 +448,7 @@ def merge_inspect(looks: Sequence[Reply], needed: int) -> Reply:
 
 
 def merge_holders(looks: Sequence[Reply], needed: int) -> Reply:
-    """The same of a name that many may hold: whoever a majority of the nodes lists holds it."""
+    """The same of a name that many may hold: a holder is one that a majority of the nodes lists."""
     listed: dict[tuple[bytes, bytes], list[list[int]]] = {}
     for look in looks:
         here: dict[tuple[bytes, bytes], list[int]] = {}

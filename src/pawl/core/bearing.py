@@ -1,4 +1,4 @@
-"""How long a caller bears a server that gives no answer, what comes of a fault, and a holder that nothing ends."""
+"""How long a caller retries an unreachable server, what a fault becomes, and a holder that nothing ends."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def bear(
     """How long to pause before the next try after ``fault``.
 
     Raises:
-        PawlError: Another try cannot help, or the time to bear it is over.
+        PawlError: Another try cannot help, or the time for retries is over.
     """
     if fault.final or not passes(fault.kind):
         raise to_error(fault, name, doing) from fault
@@ -73,7 +73,7 @@ def bear(
 
 
 def note_endless(engine: Engine, primitive: Primitive, claim: Claim) -> None:
-    """Tell once of a holder that nothing ends: another program's key without a ttl, or one whose ttl was taken off."""
+    """Log once a holder that nothing ends: another program's key without a ttl, or one whose ttl was taken off."""
     if claim.holder_ms == -1 and not claim.endless:
         claim.endless = True
         engine.count("endless")

@@ -1,13 +1,13 @@
 """Waiters of one client say together that they still wait.
 
 Each ticket is a lease and must be renewed, three times in its life. Ten thousand waiters that ask one by one would send
-ten thousand requests in a third of a ticket's life, and the server would have little time for anything else. So whoever
-asks takes along others that sleep here and wait for the same name: those whose turn it would be next. One script
+ten thousand requests in a third of a ticket's life, and the server would have little time for anything else. So one
+that asks takes along others that sleep here and wait for the same name: those whose turn it would be next. One script
 raises their tickets and says of each where it stands (``beat.lua``).
 
-Safety: of the others only the expiry of a ticket that stands is raised. Whoever is the first of the queue by now, or no
+Safety: of the others only the expiry of a ticket that stands is raised. One that is first in the queue by now, or no
 longer in it (it was granted the name, and the message was lost; or it was dropped), is woken and asks by itself, as it
-would have done without this. So does whoever was taken along by a request that got no answer, half a rhythm later:
+would have done without this. So does one that was taken along by a request that got no answer, half a rhythm later:
 nobody is taken along again before that is settled. A waiter with a connection of its own uses it now and then,
 so that it learns of one that is dead.
 

@@ -1,9 +1,9 @@
 """A server that is down for long is not asked by everybody: one probe in the background finds out when it is back.
 
-The first acquisition that waited for an unreachable server in vain opens the breaker, however short its time was, but
+The first acquisition that waited for an unreachable server opens the breaker, however short its time was, but
 for one of less than 0.1 s that got no answer: the server may only take longer. From then on the client's upkeep asks
 the server from time to time (half-open), and one answer closes it. Who comes while it is open, and would wait no
-longer than the server has been away, or than somebody has waited in vain, is refused at once: a dead server costs
+longer than the server has been away, or than somebody has waited already, is refused at once: a dead server costs
 microseconds. How long one would wait is ``unavailable_after``, or what is left of its ``timeout``. Who would wait
 longer does, since a failover may end the outage.
 """
@@ -38,7 +38,7 @@ class Breaker:
     Args:
         probe: A call that reads, and changes nothing.
         since: Since when the server gives no answer.
-        first: What the first who gave up was told.
+        first: The error of the first who gave up.
         now: The present.
     """
 
@@ -52,7 +52,7 @@ class Breaker:
         self.outcomes: dict[str, str] | None = first.outcomes if isinstance(first, QuorumNotReached) else None
         self.due: float = now + _LEAST_PAUSE
         self.attempt: int = 0
-        # For how long somebody bore it in vain: the next to bear as long would find out the same.
+        # For how long somebody has retried already: the next one to retry as long would find out the same.
         self.borne: float = 0.0
 
     def check(self, name: str, patience: float, now: float) -> None:
@@ -64,7 +64,7 @@ class Breaker:
             now: The present.
 
         Raises:
-            BackendUnavailable: It has lasted for ``patience`` seconds already, or was borne for as long in vain.
+            BackendUnavailable: It has lasted for ``patience`` seconds already, or somebody has retried as long.
             QuorumNotReached: The same of several masters.
         """
         # The same time-out is never the same to the last digit.
@@ -98,12 +98,12 @@ def is_outage(error: BaseException, *, late: bool) -> bool:
     """Whether several masters could not have granted anything, with or without other candidates.
 
     Args:
-        error: What the caller was told.
+        error: The caller's error.
         late: Whether the masters had their time to answer; False where the caller's own ended before.
     """
     if not isinstance(error, QuorumNotReached):
         return False
-    # A connection that is being made tells nothing yet: the next attempt finds what came of it.
+    # A connection that is being made shows nothing yet: the next attempt finds what came of it.
     unknown = ("no answer yet", "unreachable: not connected yet", *(() if late else ("unanswered",)))
     there = ("granted", "held by", "given up", *unknown)
     gone = [word for word in error.outcomes.values() if not word.startswith(there)]

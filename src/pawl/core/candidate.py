@@ -66,7 +66,7 @@ def patience_until(nodes: QuorumRuntime, now: float, until: float | None) -> flo
 
 
 def learn_clock(nodes: QuorumRuntime, votes: GrantVotes, sent_at: float) -> None:
-    """Take note of the nodes' clocks, where they told them."""
+    """Take note of the nodes' clocks, where they sent them."""
     clocks = [int(o[-1]) for o in votes.outcomes if isinstance(o, list) and o[-1]]
     if clocks:
         # By majority, so that one node whose clock jumped does not make every wish useless.
@@ -152,7 +152,7 @@ def is_open(outcome: Reply | Fault | None) -> bool:
 
 
 def leave_votes(engine: Engine, tenure: Tenure) -> LeaveVotes:
-    """Counts the answers to a release; what a node does not answer it is told again in the background."""
+    """Counts the answers to a release; a node that does not answer is asked again in the background."""
     nodes = cast("QuorumRuntime", engine.runtime)
     voted = None if tenure.quorum is None else tenure.quorum.votes.outcomes
     return LeaveVotes(len(nodes.nodes), partial(duty_of, engine, tenure.primitive, tenure.token), voted)

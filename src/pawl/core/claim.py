@@ -99,7 +99,7 @@ class Claim:
         fresh: True if the server's last answer is still to be acted on.
         queued: True while the server knows the token as a waiter.
         stop: Ends the wait once it is set, or None.
-        channel: On which whoever waits with it hears hand-offs.
+        channel: On which the one that waits with it hears hand-offs.
         alarm: Ends the wait with this error, or None.
         failing_since: Since when the server gives no answer, or None.
         met: True if somebody of the same client was in the way.
@@ -188,7 +188,7 @@ class Claim:
         self.__dict__.update(kept, token=token)
 
     def heir(self) -> Claim:
-        """The same claim for whoever speaks next; what the speaker of before has of it stays as it is."""
+        """The same claim for the next speaker; what the speaker of before has of it stays as it is."""
         heir = Claim(self.token)
         heir.__dict__.update(self.__dict__, spoken=False)
         return heir
@@ -472,7 +472,7 @@ async def _hear(
 
 
 def check_stop(stop: StopSignal | None, name: str) -> None:
-    """End a wait whose caller was told to stop."""
+    """End a wait whose caller was asked to stop."""
     if stop is not None and stop.is_set():
         raise NotAcquired(f"acquire {name!r}: stopped while waiting", name=name)
 

@@ -57,7 +57,7 @@ async def close(engine: Engine, interrupt: Callable[[], object], timeout: float)
     end = runtime.now() + timeout
     ended = set(_being_lost(engine))
     for waiter in tuple(engine.waits):
-        # Whoever was served by a call below this one, and not woken by it yet, comes to its end as well.
+        # One that was served by a call below this one, and not woken by it yet, comes to its end as well.
         if isinstance(waiter, Sleeper) and waiter.waits:
             waiter.parker.unpark()
     await _end_below(engine, here)

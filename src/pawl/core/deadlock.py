@@ -2,7 +2,7 @@
 
 A waiter that has waited long, and holds something meanwhile, follows what it waits for: who holds that, and what do
 those wait for? The answers come from the sessions' records (see ``sessions``) and from the names themselves; only what
-lies on the way is read. Whether they wait for each other is decided by ``waiting``. A knot is a suspicion only: records
+lies on the way is read. Whether they wait for each other is decided by ``waiting``. At first it is a suspicion: records
 are old as soon as they are written. It is a deadlock once it was read twice, with equal fences, tickets and waits, and
 every record of the second reading was built after the first reading was over:
 
@@ -54,7 +54,7 @@ class _Knot(NamedTuple):
 
 
 async def look_for_cycles(engine: Engine, book: Book, patience: float) -> None:
-    """Look whether waiters that are due for it wait in a knot, and tell those that are its youngest."""
+    """Look whether waiters that are due for it are in a deadlock, and report it to its youngest."""
     after = book.setup.deadlock_after
     now = engine.runtime.now()
     if not after or not book.published or engine.closed or now < book.check_from:
@@ -74,7 +74,7 @@ async def _look(engine: Engine, book: Book, due: Sequence[Wait], patience: float
         await reading.follow(wait.row for wait in due)
         read = True
     except Fault:
-        # The server is slow or away: whoever waits finds that out by itself. Later again.
+        # The server is slow or away: a waiter finds that out by itself. Later again.
         read = False
     for wait in due:
         engine.count("cycle_looks")
@@ -136,7 +136,7 @@ class _Reading:
         self.last_ms: int = 0
 
     async def follow(self, rows: Iterable[WaitRow]) -> None:
-        """Read what these wait for, whoever holds that, what those wait for, and so on. Raises ``Fault``."""
+        """Read what these wait for, who holds that, what those wait for, and so on. Raises ``Fault``."""
         ahead = [(self._book.id, row) for row in rows]
         while ahead:
             wanted: dict[str, Primitive] = {}
@@ -152,7 +152,7 @@ class _Reading:
             ahead = await self._read(list(wanted.values())) if wanted else []
 
     def knot(self, wait: Wait) -> _Knot | None:
-        """The knot that a waiter is part of, if there is one."""
+        """The deadlock that a waiter is part of, if any."""
         me = self._book.id, wait.row.who
         knots = self._board.knots()
         knot = knots.around(me) if me in self._board.waits else frozenset[Who]()

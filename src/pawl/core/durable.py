@@ -129,7 +129,7 @@ def _short(count: int, durable: Durable, *, applied: bool) -> Fault:
 
 async def _undo(engine: Engine, primitive: Primitive, options: LockOptions, claim: Claim) -> None:
     token, tomb_ms = claim.token, _TOMB_MS if claim.unanswered else 0
-    # From here on the token is dead: whoever goes on with the claim does so with another.
+    # From here on the token is dead: the claim goes on with another.
     claim.old = None
     claim.restart(engine.runtime.new_token())
     try:

@@ -1,4 +1,4 @@
-"""What is left to be told: undo or release of a token, in the background, until each master answered."""
+"""What is left to be sent: undo or release of a token, in the background, until each master answered."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ DEPARTURE_FOR = 60.0
 
 
 def duty_of(engine: Engine, primitive: Primitive, token: str, calls: Sequence[Call | None] = ()) -> Duty:
-    """What several masters have to be told of a token, until each has answered.
+    """What must be sent to several masters about a token, until each has answered.
 
     Args:
         engine: The client's engine.
         primitive: What the token is of.
         token: The token.
-        calls: What each is told first; none: nobody has to be told yet.
+        calls: What is sent to each first; none: nothing has to be sent yet.
     """
     nodes = cast("QuorumRuntime", engine.runtime).nodes
     again = partial(primitive.leave, token, TOMB_MS, 0)
@@ -38,7 +38,7 @@ def duty_of(engine: Engine, primitive: Primitive, token: str, calls: Sequence[Ca
 
 
 def _owe(engine: Engine, duty: Duty) -> None:
-    """A master did not answer: tell it again in the background."""
+    """A master did not answer: ask it again in the background."""
     if duty.posted:
         return
     duty.posted = True
@@ -51,7 +51,7 @@ def _owe(engine: Engine, duty: Duty) -> None:
 
 
 def post_to_all(engine: Engine, call: Call) -> None:
-    """Tell all masters: at once where a connection lives, and again until each has answered."""
+    """Send to all masters: at once where a connection lives, and again until each has answered."""
     nodes = cast("QuorumRuntime", engine.runtime)
     calls = spread(call, len(nodes.nodes))
     duty = Duty(calls, lambda: call, partial(_owe, engine))

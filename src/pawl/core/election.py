@@ -39,7 +39,7 @@ class BallotCalls(Primitive, Protocol):
 
 
 class Seat:
-    """Which lease an election object of this process leads with; kept alive by whoever campaigned, not by this."""
+    """Which lease an election object of this process leads with; kept alive by the campaigner, not by this."""
 
     __slots__ = ("_lease", "name")
 
@@ -93,7 +93,7 @@ async def resign(engine: Engine, seat: Seat) -> None:
 
 
 async def check_after(_engine: Engine, lease: BaseLease, error: BaseException | None) -> None:
-    """Tell a loss at the end of a call that only the leader may make; the lease goes on otherwise.
+    """Report a loss at the end of a call that only the leader may make; the lease goes on otherwise.
 
     Raises:
         LeaseLost: Leadership was lost meanwhile, and the call did not raise.
@@ -135,7 +135,7 @@ ENDED: Ended = Ended()
 
 
 class Watch:
-    """One observation: it asks who leads, tells it if it is news, and else sleeps until a message comes.
+    """One observation: it asks who leads, reports it if it is news, and else sleeps until a message comes.
 
     Args:
         engine: The client's engine.
@@ -178,7 +178,7 @@ class Watch:
             if found != self._told:
                 self._told = found
                 return found
-            # A leader that dies tells nobody: its lease says when to look.
+            # A leader that dies notifies nobody: its lease says when to look.
             await visit.listen(None if found is None or reply[3] < 0 else (reply[3] + 1) / 1000)
         return ENDED
 

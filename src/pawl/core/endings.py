@@ -163,10 +163,10 @@ async def end_block(engine: Engine, lease: BaseLease, error: BaseException | Non
 
 
 def tell_block(lease: BaseLease, error: BaseException | None) -> None:
-    """Tell a ``with`` block at its end that its lease was lost; see ``end_block``."""
+    """Report to a ``with`` block at its end that its lease was lost; see ``end_block``."""
     lost = lease._loss()
     if isinstance(error, LeaseLost) and error.name == lease.name:
-        # An inner block of a re-entered lease told it already.
+        # An inner block of a re-entered lease has reported it already.
         return
     if error is not None:
         error.add_note(str(lost))

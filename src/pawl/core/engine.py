@@ -68,7 +68,7 @@ class Engine:
         lined: The claims that a run may serve now (see ``runs``), by their tokens.
         rows: The tenures behind which a waiter may leave its answer unread (see ``runs``), by their keys.
         waits: What each sleeper, or each claim on the server, waits for; the thread or task, and since when.
-        book: The client's session, as far as others are told of it.
+        book: The client's session, as far as others see it.
         history: What is to be written of the grants that ended; None unless the client keeps histories.
         departures: Tokens to be left in the background, in the order in which they came; each stays until it is left
             or given up, so that the end of the client sees it at every moment.
@@ -83,7 +83,7 @@ class Engine:
         strict: True until the server was found to keep every promise, for a client that insists on it.
         breaker: Open while the server is down for long; None while it is not.
         quorum: How several independent masters are treated; None with one server.
-        observer: Who is told of what happens; None, and then no cost, until somebody asks for it.
+        observer: Who is notified of what happens; None, and then no cost, until somebody asks for it.
         client: Whose engine it is. Each lease keeps it alive, so that what the client does at its end, and at the
             interpreter's, is done for every lease that anybody still has.
     """
@@ -126,7 +126,7 @@ class Engine:
             raise ClientClosed("the client is closed: create a new one", name=name)
 
     def gave_up(self, primitive: Primitive, since: float, error: Exception, borne: float) -> None:
-        """Somebody bore an unreachable server in vain: who comes later need not find that out again."""
+        """Somebody retried an unreachable server for the whole time: later calls need not find that out again."""
         breaker = self.breaker
         if breaker is None:
             breaker = self.breaker = Breaker(primitive.inspect(0), since, error, self.runtime.now())
@@ -264,7 +264,7 @@ class Engine:
         return True
 
     def lose(self, tenure: Tenure, reason: LossReason) -> None:
-        """Mark a tenure lost, tell whoever must know, and leave its token so that it is never granted again."""
+        """Mark a tenure lost, notify those that must know, and leave its token so that it is never granted again."""
         with self.guard:
             if tenure.state is not LeaseState.HELD and tenure.state is not LeaseState.SUSPECT:
                 return
@@ -279,7 +279,7 @@ class Engine:
             "lease of %r lost: %s", name, reason, extra={"pawl_name": name, "pawl_reason": str(reason)}
         )
         if reason is not LossReason.MAX_HOLD:
-            # After max_hold the owner is told first, and the rest of the ttl is its time to stop.
+            # After max_hold the owner is notified first, and the rest of the ttl is its time to stop.
             closed = reason is LossReason.CLOSED
             close_ms = tenure.close_ms(self.runtime.now()) if closed else tenure.options.delay_ms
             self.depart_from(tenure, close_ms)
@@ -288,12 +288,12 @@ class Engine:
         self._tell(tenure)
 
     def count_end(self, tenure: Tenure, outcome: str) -> None:
-        """Tell observers that an owner has done with a tenure."""
+        """Notify observers that an owner has done with a tenure."""
         if self.observer is not None:
             self.observer.released(tenure.primitive, tenure.granted_at, outcome)
 
     def refused(self, primitive: Primitive, began: float, error: BaseException | None) -> None:
-        """Tell observers that an acquisition came to nothing; see ``Observers.refused``."""
+        """Notify observers that an acquisition came to nothing; see ``Observers.refused``."""
         if self.observer is not None:
             self.observer.refused(primitive.kind, primitive.name, began, error)
 

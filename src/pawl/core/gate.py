@@ -35,7 +35,7 @@ class Visit:
 
     Args:
         engine: The client's engine.
-        options: How long to bear faults, and the life of the ticket.
+        options: How long to retry after faults, and the life of the ticket.
         name: The name waited at, for errors.
         doing: What is being done, for errors, as in ``"wait at latch"``.
         timeout: Seconds to wait; None: no limit, 0 asks once.

@@ -15,7 +15,7 @@ sleep in a queue. A turn passes in one of three ways:
 A place whose queue is empty is closed and forgotten; who comes later opens a new one.
 
 Every change of a turn is one guarded step, see ``Engine.guard``: it decides and acts without a call, so neither Ctrl-C
-nor a signal handler that uses the client comes in between. Turns are numbered: whoever has a turn may pass it on again
+nor a signal handler that uses the client comes in between. Turns are numbered: its keeper may pass it on again
 and again, and only the first time counts.
 """
 
@@ -95,7 +95,7 @@ class Place:
         streak: How many grants of the present run were handed over.
         most: How many there may be.
         turn: Counts the speakers; an owner has the turn of the speaker that it was.
-        keeper: Whoever has the turn: a caller, or the owner's tenure. A keeper that is gone without passing the turn on
+        keeper: Who has the turn: a caller, or the owner's tenure. A keeper that is gone without passing the turn on
             was interrupted more than once; the first sleeper that notices takes the turn.
     """
 
@@ -198,7 +198,7 @@ class Place:
                 self.streak = streak + 1
                 tenure.used = sleeper.number = used + 1
                 sleeper.fence, sleeper.tenure = tenure.fence + tenure.used, tenure
-                # Nobody's, until the one that was woken takes it: whoever had it may wait for something else by then.
+                # Nobody's, until the one that was woken takes it: its last keeper may wait for something else by then.
                 tenure.granted_at, tenure.who = now, None
                 del self.sleepers[0]
             sleeper.parker.unpark()
@@ -334,7 +334,7 @@ class Places:
         if key in places:
             return None
         fresh = Place(key, self._guard, places, keeper)
-        # setdefault is one step under the interpreter's lock: two comers cannot both open the place.
+        # setdefault is one step under the interpreter's lock: two callers cannot both open the place.
         return fresh if places.setdefault(key, fresh) is fresh else None
 
     def join(self, key: Hashable, sleeper: Sleeper) -> Place:
@@ -351,7 +351,7 @@ class Places:
 
     @staticmethod
     def _inherit(place: Place, sleeper: Sleeper) -> bool:
-        """Take the turn of whoever was interrupted where nothing could be cleaned up."""
+        """Take the turn of a caller that was interrupted where nothing could be cleaned up."""
         gone = place.keeper
         if gone() is not None:
             return False

@@ -3,12 +3,12 @@
 Only a client that was asked to keeps it. The scripts that grant and release know nothing of it, and neither does the
 way of a client that keeps none: an engine that notes is a class of its own. What ended is put into a list here; the
 upkeep writes it, together with renewals, within a quarter of a second. A grant that lasts longer than that is noted
-while it lasts, so that one that nobody lives to end is known, too: whoever reads infers that it expired.
+while it lasts, so that one that nobody lives to end is known, too: the reader infers that it expired.
 
 Rules:
 
 1. An entry is known by the name's key and its fence, which is never given twice; noting it twice changes nothing.
-   The holds of an explicit owner share a fence, and are told apart by a digest of their tokens.
+   The holds of an explicit owner share a fence, and are distinguished by a digest of their tokens.
 2. Times travel as ages, so that the server's clock dates them all.
 3. What cannot be written is tried again for as long as there is room, then dropped and counted.
 """
@@ -85,7 +85,7 @@ class History:
     """What one engine has still to write of the grants that it had.
 
     Attributes:
-        armed: Whether the upkeep looks in again by itself; whoever notes something while it is False rings.
+        armed: Whether the upkeep looks in again by itself; a caller that notes something while it is False rings.
         dropped: How many notes were given up.
     """
 
@@ -216,7 +216,7 @@ def _note_of(tenure: Tenure, ended_at: float | None, how: str) -> _Note:
     public = tenure.token.partition("@")[2]
     label = label_of(tenure.who)
     who = f"{public.rpartition('/')[0]}/{label}" if label else public
-    # Several holds of one owner have one fence. The digest tells them apart, and nothing of the token.
+    # Several holds of one owner have one fence. The digest distinguishes them, and shows nothing of the token.
     shared = not tenure.primitive.transferable
     tag = blake2b(tenure.token.encode(), digest_size=6).hexdigest() if shared else "-"
     return _Note(
@@ -244,7 +244,7 @@ class NotingEngine(Engine):
         self.history: History | None = self._history
 
     def forget_holder(self, tenure: Tenure, who: object) -> None:
-        """See ``Engine``; whoever still has it is done with it."""
+        """See ``Engine``; its last user is done with it."""
         if who is not None and tenure.who is who:
             self._history.note(self, tenure, "released")
         super().forget_holder(tenure, who)
@@ -324,7 +324,7 @@ def _inferred(entry: HistoryEntry) -> HistoryEntry:
 
 
 async def _forced(engine: Engine, options: LockOptions, entries: list[HistoryEntry]) -> list[HistoryEntry]:
-    """Say which losses were an operator's doing: the audit trail tells the fence that the name rose to."""
+    """Say which losses were an operator's doing: the audit log has the fence that the name rose to."""
     if not any(entry.how in ("taken", "expired") for entry in entries):
         return entries
     name = entries[0].name

@@ -122,7 +122,7 @@ class BaseLease:
 
         @property
         def downgrade(self) -> NoReturn:
-            """Only a writer's lease has it; whoever runs without a type checker is told here.
+            """Only a writer's lease has it; a program without a type checker learns it here.
 
             Raises:
                 NotHeld: Always (an AttributeError too, so that ``hasattr`` says no).
@@ -140,7 +140,7 @@ class BaseLease:
 
     @property
     def token(self) -> str:
-        """The lease's secret: whoever knows it can end the lease. Never log it; ``repr`` shows the part after ``@``."""
+        """The lease's secret: who knows it can end the lease. Never log it; ``repr`` shows the part after ``@``."""
         token = self._tenure.token
         return f"{token}.{self._number}" if self._number else token
 
@@ -155,7 +155,7 @@ class BaseLease:
 
         ``"server"``: minted by the one server that keeps it. ``"quorum"``: known to a majority of independent
         masters; it rises as long as they keep their memory, which pawl watches by their run ids. ``"best_effort"``:
-        the same, on masters that do not tell their run id, so that a restart goes unnoticed. ``"none"``: the lease is
+        the same, on masters that hide their run id, so that a restart goes unnoticed. ``"none"``: the lease is
         ``degraded``, and its fence is 0.
         """
         return "none" if self._tenure.degraded else self._engine.fence_strength()
@@ -271,7 +271,7 @@ class BaseLease:
             watchers.remove(watcher)
 
     def _wake(self) -> None:
-        """Wake whoever sleeps until the lease ends."""
+        """Wake those that sleep until the lease ends."""
         for parker in tuple(self._sleepers or ()):
             parker.unpark()
 
@@ -343,7 +343,7 @@ class Told:
         self._lease = lease
 
     def __call__(self) -> object:
-        """Tell the user."""
+        """Notify the user."""
         return self._callback(self._lease)
 
 

@@ -1,6 +1,6 @@
 """Waiting for a name that somebody of the same client has: in the local queue, behind one ticket for all.
 
-Whoever comes is a ``Sleeper`` from its first step to its lease. Until then everything that it has of the name can be
+A caller is a ``Sleeper`` from its first step to its lease. Until then everything that it has of the name can be
 found through it, and ``pass_back`` gives that back from wherever its call broke off.
 """
 
@@ -69,7 +69,7 @@ def own(
     lease._tenure = tenure
     lease._number = sleeper.number
     lease._fence = sleeper.fence
-    # Who re-enters, and who is told of a loss, is from here on for this plan to say.
+    # Who re-enters, and who is notified of a loss, is from here on for this plan to say.
     tenure.primitive, tenure.options, tenure.who = plan.primitive, plan.options, spot[0]
     engine.held[spot] = tenure
     lease._released = False
@@ -89,7 +89,7 @@ async def await_turn(
     """Sleep until a turn was passed to a sleeper.
 
     Raises:
-        NotAcquired: The time is up, or the caller was told to stop.
+        NotAcquired: The time is up, or the caller was asked to stop.
         ClientClosed: The client was closed.
     """
     place, runtime = sleeper.place, engine.runtime

@@ -4,9 +4,9 @@ Rules:
 
 1. The members are taken in the order of their keys, whatever order they were given in: two clients that want the same
    names never wait for each other in a circle.
-2. What was taken is given back, by token, before a failure is told; a cancel or an interrupt gives it back behind the
-   caller's back.
-3. The whole is valid for as long as the one that is valid least. One lost is all lost: the owner is told once. The
+2. What was taken is given back, by token, before a failure is reported; a cancel or an interrupt gives it back in the
+   background.
+3. The whole is valid for as long as the one that is valid least. One lost is all lost: the owner is notified once. The
    other names stay closed until the owner lets go, so that its last steps are not run into.
 """
 
@@ -80,7 +80,7 @@ async def acquire_all(
         NotAcquired: Somebody else holds one of them, and the time is up; or waiting could never end.
         BackendError: The server could not be asked.
     """
-    # What the members are told is one list for all of them: filling it is one step.
+    # What the members report goes to one list for all of them: filling it is one step.
     given: Any = []
     multi = await _acquire_all(engine, plan, new_lease, new_multi, timeout, stop, given, raises=raises)
     # No call from here to the caller: no signal handler comes between, and what was not given is taken back.

@@ -219,7 +219,7 @@ class _NotPicklable(NotSupported, TypeError):
 
 
 def _tell(multi: BaseMultiLease | None) -> None:
-    """One of them is lost: tell whoever must know, once."""
+    """One of them is lost: notify those that must know, once."""
     if multi is None or multi._told or multi._released:
         return
     multi._told = True

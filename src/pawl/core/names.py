@@ -157,7 +157,7 @@ def helper_key(key: str, suffix: str) -> str:
 
 
 def part_of_holder(text: str) -> str:
-    """The name of a thread or task as a token tells it, so that one holder is spelled alike everywhere."""
+    """The name of a thread or task as a token shows it, so that one holder is spelled alike everywhere."""
     return _HOLDER_UNSAFE.sub("_", text)[:_LONGEST_PART]
 
 

@@ -1,7 +1,7 @@
-"""What an operator is told of: grants, waits, ends, renewals, answers. Costs nothing until asked for.
+"""What an operator sees: grants, waits, ends, renewals, answers. Costs nothing until asked for.
 
 An engine that is observed works through another runtime, which times each request. That runtime offers no ``line``, so
-what happens goes the general way, where there is time to tell; the straight way of ``quick`` knows nothing of it.
+what happens goes the general way, where events are reported; the fast path of ``quick`` knows nothing of it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _FAILED = "an observer raised an error; locks are not affected"
 
 
 class Observer(Protocol):
-    """Who is told. Called in the thread or task that it happens in, so it must be quick and must not block."""
+    """Who is notified. Called in the thread or task that it happens in, so it must be quick and must not block."""
 
     def acquired(self, kind: str, name: str, *, waited: float, contended: bool, degraded: str) -> object:
         """A lease was granted.
@@ -62,8 +62,8 @@ class Observer(Protocol):
             kind: As above.
             name: The name.
             held: Seconds since the grant.
-            outcome: ``released``, ``lost`` (told before), ``unknown``, ``background`` (the release was interrupted and
-                goes on), ``detached`` or ``abandoned`` (dropped without release).
+            outcome: ``released``, ``lost`` (reported before), ``unknown``, ``background`` (the release was interrupted
+                and goes on), ``detached`` or ``abandoned`` (dropped without release).
         """
         ...
 
@@ -81,7 +81,7 @@ class Observer(Protocol):
 
 
 class Observers:
-    """All observers of one engine. One that fails is told of in the log, and harms no lock.
+    """All observers of one engine. A failure of one is logged, and harms no lock.
 
     Attributes:
         members: The observers.
@@ -117,7 +117,7 @@ class Observers:
         self._tell(lambda o: o.released(primitive.kind, primitive.name, held=held, outcome=outcome))
 
     async def ending(self, tenure: Tenure, giving_back: Awaitable[Release]) -> Release:
-        """Tell how a release ends; one that is cancelled or interrupted goes on in the background."""
+        """Report how a release ends; one that is cancelled or interrupted goes on in the background."""
         granted_at = tenure.granted_at
         outcome = "background"
         try:
@@ -217,7 +217,7 @@ class _Timed:
 
 
 def observe(engine: Engine, observer: Observer) -> None:
-    """Tell an observer what an engine does from here on; one that is told already stays so."""
+    """Notify an observer of what an engine does from here on; one that is registered already stays so."""
     if engine.observer is None:
         runtime = engine.runtime
         engine.observer = Observers(runtime.now)

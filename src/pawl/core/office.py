@@ -1,4 +1,4 @@
-"""What a client of a pawl service does not read from a common record by itself, but has the service tell or do."""
+"""What a client of a pawl service does not read from a common record by itself, but asks the service for."""
 
 from __future__ import annotations
 

@@ -489,7 +489,7 @@ async def _win(
     wait: bool,
     who: object,
 ) -> Grant | None:
-    """Wait where others see it: what is waited for long is told with the client's session."""
+    """Wait where others see it: a long wait is published with the client's session."""
     claim.alarm = None
     claim.channel = engine.runtime.channel()
     try:

@@ -71,7 +71,7 @@ def take_over(
     now = engine.runtime.now()
     # Nobody's until it is made: interrupted before that, it is passed on by what it came to.
     lease = new_lease(engine, tenure, fence, who, 1)
-    # Who re-enters, and who is told of a loss, is from here on for this plan to say.
+    # Who re-enters, and who is notified of a loss, is from here on for this plan to say.
     tenure.who, tenure.primitive, tenure.options = who, plan.primitive, plan.options
     if not tenure.live or engine.expired(tenure, now):
         lease._released = True

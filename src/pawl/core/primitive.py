@@ -1,4 +1,4 @@
-"""What a primitive tells the core: which calls to send. It knows keys and scripts, nothing of waiting or nodes."""
+"""What a primitive gives to the core: which calls to send. It knows keys and scripts, nothing of waiting or nodes."""
 
 from __future__ import annotations
 

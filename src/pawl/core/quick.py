@@ -50,7 +50,7 @@ def begin(engine: Engine, plan: Plan) -> Tenure | None:
     tenure.who = who
     if not plan.alone:
         # The tenure lives as long as this call of the caller, and so shows that somebody has the turn. As
-        # ``Places.open`` does it: one step under the interpreter's lock, so two comers cannot both open the place.
+        # ``Places.open`` does it: one step under the interpreter's lock, so two callers cannot both open the place.
         place = tenure.place = Place(spot, engine.guard, places, tenure)
         if places.setdefault(spot, place) is not place:
             return None

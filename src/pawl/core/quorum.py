@@ -94,7 +94,7 @@ class QuorumPrimitive(Primitive, Protocol):
             ttl_ms: The life of the vote.
             block: How many fences it reserves.
             hint: The fence that the candidate would like; 0: any.
-            clock: Whether the node is to tell its clock.
+            clock: Whether the node is to return its clock.
             wait: Whether the candidate goes on if it is refused.
         """
         ...
@@ -151,7 +151,7 @@ class QuorumRuntime(Protocol):
         ...
 
     def remembers(self) -> bool:
-        """Whether every node told its run id, so that a restart is noticed."""
+        """Whether every node disclosed its run id, so that a restart is noticed."""
         ...
 
     def send(self, calls: Sequence[Call | None], ballot: Ballot) -> None:
@@ -159,7 +159,7 @@ class QuorumRuntime(Protocol):
 
         Args:
             calls: One call for each node; None: that node is not asked.
-            ballot: Is told of each answer, and of each node that will not give one.
+            ballot: Is notified of each answer, and of each node that will not give one.
         """
         ...
 
@@ -169,6 +169,6 @@ class QuorumRuntime(Protocol):
         While both are the same, what is sent to a node goes behind all that was sent to it before.
 
         Args:
-            background: True to tell those over which the upkeep sends what the caller leaves to it.
+            background: True to ask those over which the upkeep sends what the caller leaves to it.
         """
         ...

@@ -202,7 +202,7 @@ async def win(
 
 
 async def _leave_old(engine: Engine, primitive: QuorumPrimitive, claim: Claim, old: str) -> None:
-    """Give back what the owner before was told is released; asked, since this thread may have no connection yet."""
+    """Release what the owner before was promised as released; asked, since this thread may have no connection yet."""
     nodes = cast("QuorumRuntime", engine.runtime)
     kept = claim.old_votes
     call = primitive.leave(old, TOMB_MS if claim.old_unanswered else 0, 0)
@@ -276,7 +276,7 @@ class _Attempt:
                 kept = granted(self.engine, votes, valid, self.options.ttl_ms)
                 return Grant(votes.fence, valid, True, 1, kept)
             self.drifted += self.late
-        # What comes from here on changes nothing of what this try came to; it may be told for a person to read.
+        # What comes from here on changes nothing of what this try came to; it may appear in an error text.
         self.asked, self.votes = votes, votes.copy()
         self.lacking = votes.lacking or (written is not None and written.lacking)
         self.failing_since = (self.failing_since or sent_at) if self.lacking else None
@@ -300,7 +300,7 @@ class _Attempt:
         self._use_no_more()
 
     def _use_no_more(self) -> None:
-        """The token is dead: whoever goes on with the claim, this caller or another, does so with another."""
+        """The token is dead: the claim goes on, by this caller or another, with a new one."""
         self.claim.sent = False
         self.claim.token = self.engine.runtime.new_token()
 

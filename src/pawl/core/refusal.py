@@ -26,11 +26,11 @@ _TIME_TO_ANSWER = 0.1
 
 
 async def timed_out(engine: Engine, plan: Plan, began: float, claim: Claim | None) -> AcquireTimeout:
-    """The error of who waited in vain since ``began``, with who holds it and the place in the queue."""
+    """The error of one that has waited since ``began``, with who holds it and the place in the queue."""
     holder = claim.holder if claim is not None else None
     waited = engine.runtime.now() - began
     if holder is None:
-        # Asked only now, when somebody wants to know: a waiter is told of its place, not of the holder.
+        # Asked only now, when somebody wants to know: a waiter knows its place, not of the holder.
         try:
             reply = await engine.runtime.call(
                 plan.primitive.inspect(0), min(_HOLDER_PATIENCE, plan.options.request_timeout)

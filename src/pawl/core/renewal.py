@@ -1,4 +1,4 @@
-"""The upkeep of a client: renews its leases in batches, tells losses on time, and leaves tokens in the background.
+"""The upkeep of a client: renews its leases in batches, reports losses on time, and leaves tokens in the background.
 
 One upkeep per client, in a thread or a task of its own. A lease that is released while its renewal is in flight is
 left alone by the answer; an answer that comes past ``valid_until`` revives nothing.

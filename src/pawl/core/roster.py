@@ -2,7 +2,7 @@
 
 A node that restarted without its data has forgotten its votes: with it, two majorities could form for one name. Its
 vote counts again once every lease that it may have forgotten is over, one ``max_ttl`` after the restart (the delayed
-restart of the Redlock description). The run id tells of a restart, the uptime since when; the uptime follows the
+restart of the Redlock description). The run id shows a restart, the uptime since when; the uptime follows the
 node's wall clock, so it is never believed beyond what the client's own clock allows.
 
 What is known of the nodes' lives belongs to the client: all its threads and event loops share one ``Lives``, and the
@@ -48,7 +48,7 @@ _NOT_AGAIN_WITHIN = 0.5
 
 
 class Life(NamedTuple):
-    """One life of a master, from a start to an end, as a connection was told of it.
+    """One life of a master, from a start to an end, as a connection saw it.
 
     Attributes:
         run_id: What it calls itself in this life; "" if it will not say.
@@ -161,7 +161,7 @@ class Lives:
             self.patience = max(_LISTENS, self.timeout)
 
     def remembers(self) -> bool:
-        """Whether every node that was met told its run id."""
+        """Whether every node that was met disclosed its run id."""
         return all(life is None or life.run_id for life in self.present)
 
 

@@ -20,10 +20,10 @@ and leaves the answer unread (``line_up``): it sleeps on a bell alone, and liste
 - Nothing follows from the answer for who is served by a run: that its ticket is queued is known from the message that
   named it. What comes with the answer is for who listens: its rank, and the least expiry of a message that counts,
   which for a ticket that was never renewed is that of any message.
-- No message is for it while it sleeps so: whoever has the run on which it relies stands before it. When that run ends
+- No message is for it while it sleeps so: the keeper of the run on which it relies is before it. When that run ends
   (``disperse``) the ticket that comes next is known, and its waiter is woken to listen; it is woken before that where
   the block is used up, with the last grant, so that nobody waits for it. Where the next one is not known, all are.
-- Whoever is woken unserved, or slept for ``UNREAD_FOR``, reads its answer and goes on in the general way, in which the
+- One that is woken unserved, or slept for ``UNREAD_FOR``, reads its answer and goes on in the general way, in which the
   answer may be any: a grant, since all others left or died; a refusal; none, as the connection broke. So whatever
   happens to those before it, it is noticed within that time; and its ticket lives at least as long.
 - An interrupted request may have queued, so its token is left with a tombstone, as any other. The answer is dropped by
@@ -93,7 +93,7 @@ def may_defer(engine: Engine, plan: Plan) -> bool:
 
 
 def line_up(engine: Engine, plan: Plan, claim: Claim, parker: Parker) -> Fetch | None:
-    """Queue a claim behind others of this client, and let a run serve it; None if it was not sent, or in vain."""
+    """Queue a claim behind others of this client, and let a run serve it; None if it was not sent, or failed."""
     options, line = plan.options, engine.runtime.line()
     if line is None:
         return None
@@ -200,7 +200,7 @@ def pass_on(
             del behind[0]
             del lined[token]
             tenure.used = claim.number = used + 1
-            # Nobody's, until the one that is woken takes it: whoever had it may wait for something else by then.
+            # Nobody's, until the one that is woken takes it: its last keeper may wait for something else by then.
             tenure.granted_at, tenure.who = now, None
             claim.fence = tenure.fence + tenure.used
             claim.tenure = tenure

@@ -110,7 +110,7 @@ Fetch = Callable[[], "Reply | Awaitable[Reply | None] | None"]
 
 
 class Wakeup(NamedTuple):
-    """The message by which the server tells a waiter that it holds. Only a hint until it is checked."""
+    """The message by which the server notifies a waiter of its grant. Only a hint until it is checked."""
 
     fence: int
     expires_ms: int

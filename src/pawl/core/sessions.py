@@ -74,7 +74,7 @@ _DENIED_FOR = 60.0
 
 
 class SessionCalls(Protocol):
-    """The calls of one namespace that tell of clients."""
+    """The calls of one namespace about clients."""
 
     def publish(self, session: str, number: int, ttl_ms: int, data: str) -> Call:
         """Write a session's record unless a newer one is there."""
@@ -191,7 +191,7 @@ class Record(NamedTuple):
 
 
 class Wait:
-    """A wait that is old enough to be told.
+    """A wait that is old enough to be published.
 
     Attributes:
         target: What sleeps, and takes the alarm.
@@ -237,12 +237,12 @@ def _key(who: object) -> str:
 
 
 def _holder_of(tenure: Tenure) -> object:
-    # Of what is passed on inside the client, the present owner; of permits, whoever is in their block.
+    # Of what is passed on inside the client, the present owner; of permits, the one that is in their block.
     return tenure.who if tenure.user is None or tenure.primitive.transferable else tenure.user
 
 
 def _tag_of(token: str) -> str:
-    # As the scripts name a ticket to whoever asks: it tells nothing of the secret.
+    # As the scripts name a ticket to other clients: it shows nothing of the secret.
     return sha1(token.encode(), usedforsecurity=False).hexdigest()[:16]
 
 
@@ -272,10 +272,10 @@ class Book:
 
     Attributes:
         id: ``host:pid/`` and something random; ``""`` before its first use.
-        waits: The waits that are told, by what sleeps.
-        record: What it would tell now, if anything.
+        waits: The waits that are published, by what sleeps.
+        record: What it would publish now, if anything.
         published: Whether a record of it may be on the server.
-        armed: Whether the upkeep looks in again by itself; whoever begins to wait while it is False rings.
+        armed: Whether the upkeep looks in again by itself; a waiter that begins while it is False rings.
         check_from: When the next look for cycles may be.
     """
 
@@ -313,7 +313,7 @@ class Book:
 
     @property
     def age(self) -> float:
-        """Seconds after which a wait is told."""
+        """Seconds after which a wait is published."""
         return self.setup.deadlock_after or _RIPE
 
     @property
@@ -324,7 +324,7 @@ class Book:
         return max(_LEAST_STEP, min(0.4, self.age * 0.4))
 
     def sleep_until(self, now: float) -> float:
-        """When the upkeep must look in again; infinity if there is nothing to tell."""
+        """When the upkeep must look in again; infinity if there is nothing to publish."""
         engine = self._engine
         # In this order: who begins to wait after this line rings, and who began before is seen.
         self.armed = False
@@ -366,7 +366,7 @@ class Book:
         rows = holds[:_MOST_ROWS], [wait.row for wait in islice(self.waits.values(), _MOST_ROWS)], left_out
         channel, built_ms = self._engine.runtime.channel(), self._server_ms(now)
         self.record = Record(self.id, self._number, built_ms, channel, *rows)
-        # Two records prove a knot, and only who holds something is in one.
+        # Two records prove a deadlock, and only a holder is in one.
         every = self.beat if any(wait.holds for wait in self.waits.values()) else _REFRESH
         if rows == self._rows and now - self._written_at < every:
             return None

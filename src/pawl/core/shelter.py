@@ -2,7 +2,7 @@
 
 ``local``: one holder at a time in this process, for all its threads, tasks and clients of the same address; also
 beside a lease that the server granted here before, for as long as that is valid. ``open``:
-everybody goes on. Both are told by ``lease.degraded``, logged once per name, and counted. A degraded lease has no
+everybody goes on. Both are shown by ``lease.degraded``, logged once per name, and counted. A degraded lease has no
 fence: 0 is below every fence, so whatever checks fences refuses it. Once the server answers, the next acquisition is an
 ordinary one again, also of who waited behind a degraded holder; it comes after that holder.
 

@@ -139,7 +139,7 @@ class Tenure:
         Args:
             tomb_ms: For how long a late copy of its acquire is barred.
             close_ms: For how long the name stays closed.
-            look: How many tickets behind the next one to tell it of.
+            look: How many tickets behind the next one to name in its message.
         """
         if self.spent or look:
             queued = cast("OrderedPrimitive", self.primitive)

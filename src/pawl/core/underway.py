@@ -1,4 +1,4 @@
-"""Acquisitions that are under way: the end of a client waits for them, and observers are told how they end."""
+"""Acquisitions that are under way: the end of a client waits for them, and observers are notified of how they end."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def counted(
 
 
 async def told(engine: Engine, plan: Plan, began: float, taking: Coroutine[object, object, R]) -> R:
-    """What ``taking`` brings; an observer is told if it raises."""
+    """What ``taking`` brings; an observer is notified if it raises."""
     try:
         return await taking
     except BaseException as error:

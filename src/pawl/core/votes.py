@@ -64,7 +64,7 @@ async def renew_one(engine: Engine, tenure: Tenure, call: Call) -> Reply:
 
 
 async def tell_again(engine: Engine, leaving: Sequence[object], most: float) -> None:
-    """Tell each of several masters what it has not answered yet, within ``most`` seconds."""
+    """Send each of several masters what it has not answered yet, within ``most`` seconds."""
     duties = [duty for duty in leaving if isinstance(duty, Duty)]
     runtime = engine.runtime
     nodes = cast("QuorumRuntime", runtime)

@@ -2,10 +2,10 @@
 
 A waiter goes on once the holders that are in its way have let go, and the tickets before it have been served. So take
 everybody as going on who can: who waits for nothing gives back all that it holds, which lets others go on, and so
-forth. Whoever is left waits for others who are left, and for nobody else: without a time-out none of them ever goes
+forth. Those who are left wait for others who are left, and for nobody else: without a time-out none of them ever goes
 on. That covers waits for one holder, for all of several (a writer) and for enough of them (permits) alike.
 
-What is not known counts as about to go: a holder or a ticket that nobody's record tells of blocks nobody.
+What is not known counts as about to go: a holder or a ticket that no record lists blocks nobody.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class Queued(NamedTuple):
     """A ticket.
 
     Attributes:
-        tag: What tells it from all others.
+        tag: What distinguishes it from all others.
         mode: What it waits for.
         beside: Whether it is a reader's who wants to write: it waits for nobody who waits.
-        old: Whether it waits long. A young one of which no record tells may be gone at any time.
+        old: Whether it waits long. A young one that no record lists may be gone at any time.
     """
 
     tag: str
@@ -113,7 +113,7 @@ class Knots:
                     queue.append(who)
 
     def around(self, who: Who) -> frozenset[Who]:
-        """The knot that a waiter is part of; empty if there is none."""
+        """The deadlock that a waiter is part of; empty if there is none."""
         among = set(self._spots)
         while who in among:
             among = self._left(among)
@@ -124,7 +124,7 @@ class Knots:
         return frozenset()
 
     def circle(self, who: Who, knot: frozenset[Who]) -> list[Waiter]:
-        """The shortest way from a waiter of a knot back to itself; each waits for the next."""
+        """The shortest way from a waiter of a deadlock back to itself; each waits for the next."""
         came: dict[Who, Who] = {}
         ahead = deque([who])
         while ahead:
@@ -157,7 +157,7 @@ class Knots:
         return Waiter(who, UNKNOWN, 0, 0, key, name, who[1])
 
     def _left(self, among: set[Who]) -> set[Who]:
-        """Who is left once everybody who can has gone on; whoever is not in ``among`` can."""
+        """Who is left once everybody who can has gone on; those that are not in ``among`` can."""
         left = among
         while True:
             still = {who for who in left if self._in_the_way(who, left)}

@@ -250,7 +250,7 @@ def _end(state: Path, how: signal.Signals, timeout: float = 10.0) -> None:
 def _works_in(pid: int, state: Path) -> bool:
     """Make sure that a process id was not given to somebody else: a server works in its state folder.
 
-    Where the system does not tell where a process works, the `alive` hold must do.
+    Where the system does not show where a process works, the `alive` hold must do.
     """
     if not Path("/proc/self/cwd").exists():
         return True

@@ -267,7 +267,7 @@ class FencedTable:
             # Another unique key of the table stands in the way: the plain statement makes the database say so.
             cursor.execute(self._insert_statement(columns), {**values, self.fence: fence_of(lease)})
             return
-        # Which row MySQL updated depends on the other unique keys, too. This statement can only meet the row of ours,
+        # Which row MySQL updated depends on the other unique keys, too. This statement can only meet the guarded row,
         # and changes nothing where that was the one.
         mine = {column: values[column] for column in (*self.key, *updated)}
         cursor.execute(self.update_statement(*updated), {**mine, self.fence: fence_of(lease)})
@@ -296,7 +296,7 @@ class FencedTable:
         row: Any = cursor.fetchone()
         if not row:
             return None
-        # A row may come as a mapping, where the connection was told so.
+        # A row may come as a mapping, where the connection is configured so.
         seen = int(next(iter(row.values() if hasattr(row, "values") else row)))
         if seen > fence_of(lease):
             raise stale(f"the row of {self.name}", lease, seen)

@@ -106,7 +106,7 @@ class _Exporter:
 
     def _gauges(self, meter: metrics.Meter) -> None:
         def told(found: Mapping[tuple[str, str], int]) -> Iterable[Observation]:
-            # What was ever seen goes on being told of, with 0.
+            # What was ever seen stays reported, with 0.
             now = {**dict.fromkeys(tuple(self.known), 0), **found}
             return [Observation(value, self._attributes(*of)) for of, value in now.items()]
 
@@ -157,7 +157,7 @@ class _Exporter:
         if contended:
             self.contended.add(1, of)
             self.span("pawl.acquire", kind, name, waited, outcome="acquired").end()
-        # A loss is told in the background: it belongs where the lease was taken.
+        # A loss is reported in the background: it belongs where the lease was taken.
         return contexts.get_current()
 
     def refused(self, kind: str, name: str, *, waited: float, outcome: str) -> None:

@@ -27,11 +27,11 @@ class Entry:
             name and the options.
         args: Sample arguments for the factory, after the name.
         kwargs: Sample options for it.
-        identity: The option that says who an owner is (``"owner"``), for a primitive that does not tell by itself: two
-            owners that are to exclude each other must give different values for it; ``""``: it tells by itself.
+        identity: The option that says who an owner is (``"owner"``), for a primitive that does not know it by itself:
+            two owners that are to exclude each other must give different values for it; ``""``: it knows by itself.
         part: The attribute of what the factory gives that is acquired (``"read"`` of an rwlock); ``""``: itself.
         names: How many names it takes; more than 1 are given to the factory as one list.
-        family: Primitives of one family keep each other out when they bear one name (they share its keys).
+        family: Primitives of one family keep each other out when they have one name (they share its keys).
         leases: Whether ``acquire`` gives a lease. A latch and a barrier have none.
         capacity: How many leases of one name may be held at once; None: any number (readers).
         exclusive: Whether a holder keeps every other member of its family out.

@@ -244,7 +244,7 @@ class AsyncioRuntime:
         mux = self._mux
         if mux is None or mux.dead:
             try:
-                # Connecting may take longer: the upkeep has ends of leases to tell meanwhile.
+                # Connecting may take longer: the upkeep has ends of leases to report meanwhile.
                 async with asyncio.timeout(timeout):
                     await self.ready(timeout)
             except TimeoutError:
@@ -360,7 +360,7 @@ class AsyncioRuntime:
             try:
                 await upkeep()
             except Exception:
-                # Leases must go on being renewed, and their ends told, whatever went wrong once.
+                # Leases must go on being renewed, and their ends reported, whatever went wrong once.
                 log.exception("background maintenance failed; it continues")
                 await asyncio.sleep(0.1)
 
@@ -380,7 +380,7 @@ class AsyncioRuntime:
         self.at_home(self._bell.unpark)
 
     def at_home(self, callback: Callable[[], object]) -> None:
-        """See ``Runtime``: in the thread of the loop. Once the loop is closed there is nobody left to tell."""
+        """See ``Runtime``: in the thread of the loop. Once the loop is closed there is nobody left to notify."""
         if self.loop.is_closed():
             return
         if threading.get_ident() == self._thread:

@@ -1,6 +1,6 @@
 """Both runtimes before a cluster: a connection for each node, and each call to the node that serves its name.
 
-Whoever waits listens on one connection, to whichever node: a message that a script publishes reaches all nodes.
+A waiter listens on one connection, to whichever node: a message that a script publishes reaches all nodes.
 """
 
 from __future__ import annotations
@@ -282,7 +282,7 @@ class _AsyncioRouter(Router):
 
     async def _send_many(self, address: Address, calls: list[Call], timeout: float) -> list[Reply | Fault]:
         try:
-            # Connecting may take longer: the upkeep has ends of leases to tell meanwhile.
+            # Connecting may take longer: the upkeep has ends of leases to report meanwhile.
             async with asyncio.timeout(timeout):
                 mux = await self._runtime.mux_to(address, timeout)
         except TimeoutError:

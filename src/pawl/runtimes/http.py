@@ -1,7 +1,7 @@
 """The runtimes of a client of ``pawl serve``: what other runtimes send to the server goes through the service.
 
 The service checks each call against the namespace and the limits of the token, names the keys itself, and passes
-hand-offs on to whoever asks for one.
+hand-offs on to the client that asks for one.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class _Paths:
         self.wait: str = f"{self.calls}/wait"
 
     def of(self, what: str, about: Mapping[str, str]) -> str:
-        """The path of what a service tells or does that only it can."""
+        """The path of what only a service can answer or do."""
         if what == "locks":
             return f"{self._base}/locks?limit={_MOST_LISTED}"
         if what == "audit":
@@ -182,7 +182,7 @@ class HttpThreads(ThreadRuntime):
         """See ``Runtime``: the service looks after the ticket."""
 
     async def wait_wakeup(self, token: str, timeout: float) -> Wakeup | None:
-        """See ``Runtime``: a question that the service answers when there is something to tell."""
+        """See ``Runtime``: a question that the service answers when there is something to report."""
         if self._closing.is_set():
             raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
         patience = min(timeout, _LONGEST_WAIT)
@@ -288,7 +288,7 @@ class HttpAsyncio(AsyncioRuntime):
         """See ``Runtime``: the service looks after the ticket."""
 
     async def wait_wakeup(self, token: str, timeout: float) -> Wakeup | None:
-        """See ``Runtime``: a question that the service answers when there is something to tell."""
+        """See ``Runtime``: a question that the service answers when there is something to report."""
         if self._closing:
             raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
         patience = min(timeout, _LONGEST_WAIT)

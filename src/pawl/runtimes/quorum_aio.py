@@ -161,7 +161,7 @@ class QuorumAsyncioRuntime(AsyncioRuntime):
             return objection
         if made is None or made.dead:
             return Fault(FaultKind.UNREACHABLE, "not connected yet")
-        # Only its own greeting told which life of the node it leads to.
+        # Only its own greeting showed which life of the node it leads to.
         objection = made.life.objection(now)
         if objection is not None:
             return objection
@@ -207,7 +207,7 @@ class QuorumAsyncioRuntime(AsyncioRuntime):
             found = meet(self._endpoints[index], index, self._probe, self._scripts, timeout, first=first)
         except Fault as fault:
             found = fault
-        except Exception as error:  # noqa: BLE001 - nobody else would tell whoever waits
+        except Exception as error:  # noqa: BLE001 - nobody else would notify the waiter
             found = Fault(FaultKind.UNREACHABLE, f"{self.nodes[index]}: {error}")
         try:
             self.loop.call_soon_threadsafe(self._came, index, look, found)

@@ -238,7 +238,7 @@ class QuorumThreadRuntime(ThreadRuntime):
         link = self._spare(index)
         if link is None:
             return Fault(FaultKind.UNREACHABLE, "not connected yet")
-        # Only its own greeting told which life of the node it leads to.
+        # Only its own greeting showed which life of the node it leads to.
         objection = link.life.objection(now)
         if objection is not None:
             self._spares[index].append(link)
@@ -365,7 +365,7 @@ class QuorumThreadRuntime(ThreadRuntime):
             owed = fan.read_on() or owed
         for spares in self._spares:
             for _ in range(len(spares)):
-                # Whoever takes a link out of the list has it alone.
+                # The one that takes a link out of the list has it alone.
                 with contextlib.suppress(IndexError):
                     link = spares.pop(0)
                     owed = link.read_on(self.now()) or owed

@@ -35,7 +35,7 @@ now: Callable[[], float] = (
 
 
 class Identity:
-    """Who this process is, as its tokens tell it."""
+    """Who this process is, as its tokens show it."""
 
     __slots__ = ("host", "pid")
 

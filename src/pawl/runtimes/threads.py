@@ -55,7 +55,7 @@ class _ThreadParker:
 
 
 class _Closing:
-    """That the client is being closed, for whoever sleeps.
+    """That the client is being closed, for those that sleep.
 
     Not an ``Event``, which has a lock that is not re-entrant: a signal handler that closes the client on top of one of
     its calls would wait for its own thread.
@@ -115,7 +115,7 @@ class _Here:
 
 
 class _Local(threading.local):
-    """Finds it. Each look costs as much as a call, so whoever needs several things of a thread looks once."""
+    """Finds it. Each look costs as much as a call, so a caller that needs several things of a thread looks once."""
 
     def __init__(self) -> None:
         self.here = _Here()
@@ -372,7 +372,7 @@ class ThreadRuntime:
             try:
                 run(upkeep())
             except Exception:
-                # Leases must go on being renewed, and their ends told, whatever went wrong once.
+                # Leases must go on being renewed, and their ends reported, whatever went wrong once.
                 log.exception("background maintenance failed; it continues")
                 self._bell.acquire(timeout=0.1)
         self._local.link = None

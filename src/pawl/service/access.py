@@ -169,7 +169,7 @@ class Access:
             raise _unknown("no bearer token: send 'Authorization: Bearer <token>'")
         self._refresh()
         try:
-            # Looked up by its hash: the time that takes tells nothing of the secret.
+            # Looked up by its hash: the time that takes reveals nothing of the secret.
             digest = hash_of(secret)
         except UnicodeEncodeError:
             raise _unknown("invalid or unknown bearer token") from None

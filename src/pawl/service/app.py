@@ -144,7 +144,7 @@ def _defect() -> Problem:
 
 
 def _methods_of(request: Request) -> str:
-    """The methods of all routes of a path; the framework tells those of the first one."""
+    """The methods of all routes of a path; the framework names those of the first one."""
     routes = [route for route in request.app.router.routes if isinstance(route, Route)]
     found = [route.methods or () for route in routes if route.matches(request.scope)[0] is not Match.NONE]
     return ", ".join(sorted({method for methods in found for method in methods}))
@@ -198,7 +198,7 @@ def create_app(state: State) -> Door:
     )
     app.state.watches = watches
     state.at_end.append(send_away)
-    # Before the others: one path segment of theirs could be its name.
+    # Before the others: one of their path segments could be its name.
     for part in (watch.router, calls.router, gates.router, several.router, looks.router, routes.router):
         app.include_router(part)
     app.include_router(page.router)

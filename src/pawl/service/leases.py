@@ -132,7 +132,7 @@ async def release(space: Space, told: Told, token: str, who: Principal, session:
     primitive = told.primitive(space)
     left = primitive.leave(token, 0, 0)
     tally = space.tally(who.id, session, token)
-    # Whoever waits here next is asked for in the same write: it then need not ask once it is told.
+    # The next waiter here is asked for in the same write: it then need not ask once it is notified.
     offer = space.offer(primitive.key) if primitive.key in space.waiting else None
     runtime, asked, told_of = space.engine.runtime, (left, tally), None
     sent_at = runtime.now()

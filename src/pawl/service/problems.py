@@ -130,7 +130,7 @@ _said_at = 0.0
 
 
 def _say_unavailable(error: PawlError) -> None:
-    global _said_at  # noqa: PLW0603 - one line a second, whoever asks
+    global _said_at  # noqa: PLW0603 - one line a second, for all requests
     now = time.monotonic()
     if now - _said_at >= 1:
         _said_at = now

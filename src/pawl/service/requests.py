@@ -144,7 +144,7 @@ class Asked:
         self.space: Space = self.state.spaces.of(named, self.who)
         self.session: str = self.header(b"pawl-session") or ""
         if self.session and not 0 < (self.session_ttl_ms or 0) <= self.who.limits.max_ttl * 1000:
-            # The header is anybody's text: whoever may open no such session has none.
+            # The header is anybody's text: a client that may not open such a session has none.
             raise leases.session_over()
         self.gone: bool = False
         self.body: bytes = b""

@@ -56,7 +56,7 @@ class _Server(uvicorn.Server):
         self._state.spaces.interrupt()
         for end in self._state.at_end:
             end()
-        # Not by uvicorn's own way, which ends by the same signal in turn: to be told to end is no failure.
+        # Not by uvicorn's own way, which ends by the same signal in turn: a request to end is no failure.
         self.should_exit = True
 
 
@@ -89,7 +89,7 @@ class Listening:
         probe_port: int | None = None,
         connections: int = 20_000,
     ) -> None:
-        # Bound at once: whoever starts it is told of a port in use before anything else is said.
+        # Bound at once: a port in use is reported before anything else is printed.
         self.listeners: list[socket.socket] = _bind(host, port)
         self.probes: list[socket.socket] = [] if probe_port is None else _bind(host, probe_port)[:1]
         self.certificate = certificate

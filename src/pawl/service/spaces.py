@@ -258,7 +258,7 @@ class Spaces:
         return len(self._spaces)
 
     def _make_room(self, who: Principal | None) -> None:
-        """Close what was not asked for the longest; whoever asks for it again has it made again."""
+        """Close what was not asked for the longest; a later request creates it again."""
         mine = [one for one in self._spaces.values() if who is not None and one.opened_by == who.id]
         if who is not None and len(mine) >= who.limits.namespaces:
             text = f"this client already uses {len(mine)} namespaces on this instance: retry in a minute"

@@ -164,7 +164,7 @@ class _Connection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def _forsake(self) -> None:
-        """Whoever works for this client learns that it went away; the base class says it to the last request alone."""
+        """The handler of this client learns that it went away; the base class says it to the last request alone."""
         for cycle in (self._running, *(waiting for waiting, _ in self.pipeline)):
             if cycle is not None and not cycle.response_complete:
                 cycle.disconnected = True
@@ -236,7 +236,7 @@ class _Connection(HttpToolsProtocol):
     def _decline(self, rest: bytes) -> None:
         self.parser = httptools.HttpRequestParser(self)
         if self._framing:
-            # The new parser is told that it is in the middle of the request.
+            # The new parser is set to be in the middle of the request.
             self._muted = True
             self.parser.feed_data(b"POST / HTTP/1.1\r\n" + self._framing + b"\r\n\r\n")
             self._muted = False

@@ -53,7 +53,7 @@ class Outage:
 
         Args:
             begin: What breaks.
-            end: What mends; runs once, possibly in a thread of its own.
+            end: What ends the outage; runs once, possibly in a thread of its own.
             seconds: When it ends by itself; None: not.
             clock: What the seconds go by; None (default): the machine's.
         """

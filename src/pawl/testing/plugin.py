@@ -134,7 +134,7 @@ def pawl_lock_order() -> Iterator[LockOrder]:
     from pawl.testing.order import LockOrderWarning, lock_order
 
     with warnings.catch_warnings():
-        # Told as a failure below, not twice.
+        # Reported as a failure below, not twice.
         warnings.simplefilter("ignore", LockOrderWarning)
         with lock_order() as order:
             yield order

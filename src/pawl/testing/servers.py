@@ -139,7 +139,7 @@ def _in_wheel(package: str, program: str, missing: str) -> str:
 
 
 def _is_valkey(program: str) -> bool:
-    """Tell whether a `redis-server` is a compatibility link to Valkey, as some distributions install it."""
+    """Return whether a `redis-server` is a compatibility link to Valkey, as some distributions install it."""
     done = subprocess.run([program, "--version"], capture_output=True, text=True, check=False, timeout=10)
     return done.stdout.lower().startswith("valkey")
 

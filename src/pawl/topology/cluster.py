@@ -106,7 +106,7 @@ class SlotMap:
             masters.add(master)
         gone = bool(set(self._masters) - masters)
         self._owners, self._masters = owners, tuple(sorted(masters))
-        # Last: whoever assigns meanwhile has it made again.
+        # Last: an assignment meanwhile has it made again.
         self._ranges = ranges
         self.loaded_at = now
         self.stale = False

@@ -67,7 +67,7 @@ class Sentinels:
     Attributes:
         service: The name that the Sentinels give to the master and its replicas.
         sentinels: Their addresses.
-        master: How a connection to the master is made; its address is what the Sentinels tell.
+        master: How a connection to the master is made; its address is what the Sentinels report.
         shown: The whole as it may be printed.
     """
 
@@ -79,7 +79,7 @@ class Sentinels:
 
 @dataclass(frozen=True, slots=True)
 class ClusterNodes:
-    """Nodes of a cluster, of which one must be there to tell of the others.
+    """Nodes of a cluster, of which one must be there to list the others.
 
     Attributes:
         nodes: Their addresses.

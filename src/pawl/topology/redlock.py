@@ -1,4 +1,4 @@
-"""From a list of addresses to the nodes of a Redlock. Every mistake is told before anything is sent."""
+"""From a list of addresses to the nodes of a Redlock. Every mistake is reported before anything is sent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a URL to addresses. Every mistake is told before anything is sent; a password never appears in a text."""
+"""From a URL to addresses. Every mistake is reported before anything is sent; a password never appears in a text."""
 
 from __future__ import annotations
 

@@ -221,7 +221,7 @@ def make_async(endpoint: Endpoint, timeout: float) -> Any:
 
 
 class _Provider(CredentialProvider):
-    """The user's provider, whose failures are told without their words: these may hold what nobody should see."""
+    """The user's provider, whose failures are reported without their texts: these may hold what nobody should see."""
 
     def __init__(self, provider: Any) -> None:
         self._provider = provider
@@ -321,7 +321,7 @@ def _was_cut_off(text: str) -> bool:
 
 
 # A plain port mostly says nothing to a TLS greeting: it waits for the end of a line. That looks like a server that
-# hangs, which may pass; so after a silent handshake one plain PING, which any Redis answers, tells the two apart.
+# hangs, which may pass; so after a silent handshake one plain PING, which any Redis answers, distinguishes them.
 
 _PROBE = b"PING\r\n"
 _PROBE_FOR = 0.5

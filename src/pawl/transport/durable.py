@@ -61,7 +61,7 @@ async def _ask(pipe: _Pipe, call: Call, durable: Durable, timeout: float) -> tup
         pipe.replicas = _count(await pipe.receive())
         if pipe.replicas < durable.replicas:
             return None, pipe.replicas
-    # A replica tells what it has on disk once a second.
+    # A replica reports what it has on disk once a second.
     timeout = _allowed(durable, timeout)
     wait_ms = b"%d" % max(1, int(timeout * 1000 * _SHARE))
     number = b"%d" % durable.replicas
@@ -83,7 +83,7 @@ async def _ask(pipe: _Pipe, call: Call, durable: Durable, timeout: float) -> tup
         raise Fault(fault.kind, fault.text, maybe_applied=True)
     count: int = acknowledged if isinstance(acknowledged, int) else acknowledged[1]
     if count < durable.replicas:
-        # A replica may have gone: the next one is told at once.
+        # A replica may have gone: the next one is asked at once.
         pipe.replicas = -1
     return reply, count
 
@@ -99,7 +99,7 @@ async def _skip_ok(pipe: _Pipe) -> Any:
 
 def _count(role: Any) -> int:
     if isinstance(role, ReplyError):
-        # A user who may not ask: WAIT will tell.
+        # A user without the permission: WAIT will show it.
         return _UNKNOWN
     if role[0] != b"master":
         raise Fault(FaultKind.READ_ONLY, "the server has become a replica")

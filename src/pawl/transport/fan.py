@@ -32,7 +32,7 @@ class Fan(ABC):
     Args:
         nodes: How many nodes.
         link_of: Makes or refuses the link of a node: called before each question to a node without one.
-        lost: Told when a node's link broke.
+        lost: Called when a node's link broke.
         clock: The present.
         numbers: Where numbers of requests come from; the fans of a client share it, since links pass among them.
 
@@ -229,7 +229,7 @@ class Fan(ABC):
         self._lost(link.index, fault, link)
 
     def _give_up(self, question: Question) -> None:
-        """Whoever has not answered in time counts as a fault; the answers, if they come, as late."""
+        """A node that has not answered in time counts as a fault; the answers, if they come, as late."""
         if question.listen_on():
             return
         span = question.deadline - question.sent_at

@@ -50,7 +50,7 @@ FREE: tuple[None] = (None,)
 class Link:
     """A connected link. Used by one caller at a time; dead after any failure.
 
-    Whoever uses it takes what is in ``free`` out by ``del``, which is no call: no signal comes before the ``try``.
+    A user takes what is in ``free`` out by ``del``, which is no call: no signal comes before the ``try``.
 
     Args:
         endpoint: Where to.

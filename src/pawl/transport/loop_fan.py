@@ -41,7 +41,7 @@ class LoopFan(Fan):
         loop: The loop.
         nodes: How many nodes.
         link_of: Refuses, or hands out, the link of a node.
-        lost: Told when a node's link broke.
+        lost: Called when a node's link broke.
         clock: The present.
     """
 
@@ -91,12 +91,12 @@ class LoopFan(Fan):
             try:
                 await question
             except Fault:
-                # What that means, whoever asked reads from the ballot.
+                # What that means, the caller reads from the ballot.
                 continue
 
     def _unawaited(self, ballot: Ballot, timeout: float) -> Question:
         question = _Question(self, ballot, self._count, self._now(), timeout)
-        # Whoever does not answer in time is told again: so the time is watched, although no task waits.
+        # A node that does not answer in time is asked again: so the time is watched, although no task waits.
         self._await(question)
         return question
 
@@ -123,7 +123,7 @@ class LoopFan(Fan):
     # Reading ----------------------------------------------------------------------------------------------------
 
     def _arrived(self) -> None:
-        """Called by the loop, where no task runs: whoever was waited for may go on at once."""
+        """Called by the loop, where no task runs: a caller that waited may go on at once."""
         ready: list[_Question] = []
         self._ready = ready
         now = self._now()

@@ -290,7 +290,7 @@ class NodeLink(Link):
         if half == 1:
             question.take(self.index, question.plain)
             return
-        # Whose the key is instead, only the script tells; and it changes nothing where the key is not the token's.
+        # Whose the key is instead, only the script reports; and it changes nothing where the key is not the token's.
         self._resend(call, question)
 
     def _teach(self, call: Call, question: Question) -> None:

@@ -88,7 +88,7 @@ class Router(ABC):
         return self.slots.owner(slot_of(first_key(call.body)))
 
     async def any_node(self, timeout: float) -> Address:
-        """A master, another one each time. Raises ``Fault`` if no node tells of any."""
+        """A master, another one each time. Raises ``Fault`` if no node knows one."""
         await self.refresh(timeout)
         masters = self.slots.masters
         self._turn += 1
@@ -110,7 +110,7 @@ class Router(ABC):
         for address in sorted(known, key=lambda address: self._silent_at.get(address, 0.0)):
             share = timeout
             if self.slots.known:
-                # All of them together: who asks may have the end of a lease to tell by then.
+                # All of them together: the caller may have the end of a lease to report by then.
                 share = max((end - self._now()) / 2, _LEAST_SHARE)
                 if faults and self._now() + share > end:
                     break

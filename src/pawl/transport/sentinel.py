@@ -138,7 +138,7 @@ class MasterFinder:
 
 
 class MasterWatch(threading.Thread):
-    """Listens to one Sentinel at a time and tells when the master moved, so that nobody stays with the old one.
+    """Listens to one Sentinel at a time and reports when the master moved, so that nobody stays with the old one.
 
     A master that was cut off goes on taking writes for a while, and knows nothing of its successor.
 

@@ -79,7 +79,7 @@ def read_push(push: Any) -> tuple[str, Wakeup] | None:
 class Greeting:
     """The two commands that open a link, and what their answers say.
 
-    ``HELLO 3`` (again: redis-py keeps its answer to itself) tells version and role; ``SUBSCRIBE`` opens the channel
+    ``HELLO 3`` (again: redis-py keeps its answer to itself) returns version and role; ``SUBSCRIBE`` opens the channel
     of hand-offs. The subscription is confirmed before the link is used, so no message can be missed.
     """
 

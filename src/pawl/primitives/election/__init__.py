@@ -1,4 +1,4 @@
-"""The election: a mutex whose holder leads, and who is told of each change."""
+"""The election: a mutex whose holder leads, and observers that are notified of each change."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def ballot_key(namespace: str, name: str) -> str:
 
 
 class Ballot(Mutex):
-    """The calls of one election: those of a mutex, in scripts that also tell the observers.
+    """The calls of one election: those of a mutex, in scripts that also notify the observers.
 
     Args:
         name: The name as the user gave it.

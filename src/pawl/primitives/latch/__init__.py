@@ -1,4 +1,4 @@
-"""The latch: a count that goes down to 0, and whoever waits for that."""
+"""The latch: a count that goes down to 0, and those that wait for that."""
 
 from __future__ import annotations
 

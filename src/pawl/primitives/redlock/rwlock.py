@@ -52,7 +52,7 @@ class QuorumRwlock(Permits):
         block: int,  # noqa: ARG002 - each holder has one fence
         hint: int,
         *,
-        clock: bool,  # noqa: ARG002 - it is told in any case
+        clock: bool,  # noqa: ARG002 - it is returned in any case
         wait: bool,
     ) -> QuorumCall:
         """Ask a node for its vote; see ``share.lua``."""
@@ -93,7 +93,7 @@ class QuorumRwlock(Permits):
         return QuorumRwlock(kind, self.name, self._name, mode, self.fence_ms)
 
     def raised_by(self, held: Primitive, token: str) -> None:  # noqa: ARG002
-        """Never: a reader that may upgrade would have to be told apart by a majority of each."""
+        """Never: a reader that may upgrade would have to be known as that reader by a majority."""
         return
 
     def lowered(self) -> QuorumRwlock | None:

@@ -1,4 +1,4 @@
-"""What clients tell of themselves: their sessions, the audit trail, the histories of names."""
+"""What clients publish about themselves: their sessions, the audit trail, the histories of names."""
 
 from __future__ import annotations
 

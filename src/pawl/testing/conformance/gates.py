@@ -51,7 +51,7 @@ def _wait(world: World, gate: Any, timeout: float = 10.0) -> Started:
 
 @check(is_latch)
 async def a_latch_opens_at_zero(world: World) -> None:
-    """Whoever waits is let go when the count is 0, not before, and who comes later does not wait."""
+    """A waiter is released when the count is 0, not before, and a later one does not wait."""
     latch = world.lock()
     await expect_error(AcquireTimeout, lambda: settle(latch.wait(0.2)), "a wait for a closed latch")
     waiting = [_wait(world, world.lock()) for _ in range(3)]

@@ -108,7 +108,7 @@ async def a_dead_sharer_frees_only_itself(world: World) -> None:
 
 @check(lambda entry: entry.leases and entry.reentrant and not entry.identity)
 async def a_lost_lease_is_not_re_entered(world: World) -> None:
-    """A holder that lost the name is told so, or stands in the queue like anybody else: it does not get in."""
+    """A holder that lost the name is notified, or queues like any other: it does not get in."""
     lock = world.lock(ttl=0.6)
     lease = await world.acquire(lock)
     world.wipe()

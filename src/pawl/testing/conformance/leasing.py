@@ -140,7 +140,7 @@ async def names_are_apart(world: World) -> None:
 
 @check(leases)
 async def fences_rise(world: World) -> None:
-    """Each grant's fence is above the one before it, whoever gets it."""
+    """Each grant's fence is above the one before it, for any holder."""
     clients = [world.client(), world.client()]
     before = 0
     for turn in range(12):
@@ -299,7 +299,7 @@ async def a_second_release_is_refused(world: World) -> None:
 
 @check(lambda entry: bounded(entry) and entry.exclusive and not entry.reentrant)
 async def taking_it_again_is_a_deadlock(world: World) -> None:
-    """Its own holder would wait indefinitely, so it is told at once."""
+    """Its own holder would wait indefinitely, so it gets an error at once."""
     lock = world.lock(ttl=20)
     await world.acquire(lock)
     expect(await world.attempt(lock) is None, "try_acquire by the holder brings None")

@@ -106,7 +106,7 @@ async def nobody_barges_in(world: World) -> None:
 
 @check(bounded)
 async def a_dead_holder_frees_it(world: World) -> None:
-    """A holder that is cut off is told by its own clock before anybody else is granted, within its ttl and a second."""
+    """A holder that is cut off learns by its own clock before anybody else is granted, within its ttl and a second."""
     proxy = world.proxy()
     held = await fill(world, ttl=20)
     await settle(held.pop().release())

@@ -128,7 +128,7 @@ def steps_of(history: History, name: str, *, of_process: bool = False) -> Iterat
 def _may_end(operation: Operation) -> float:
     """From when on the server may have ended a lease by itself."""
     if operation.outcome is Outcome.INFO or operation.told < operation.deadline:
-        # Nobody knows its deadline, or somebody removed it before: its owner was told so.
+        # Nobody knows its deadline, or somebody removed it before: its owner was notified.
         return operation.start
     return min(operation.deadline, operation.forgotten)
 

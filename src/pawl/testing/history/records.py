@@ -56,7 +56,7 @@ class Operation:
         deadline: Of an acquire that is ``OK``: until when its owner may rely on it, as last heard.
         queued: When its place in the queue was confirmed; None if it never was.
         lapsed: Whether its place in the queue may have been lost (its process was paused, the server forgot).
-        told: When its owner was told of a loss, or ``inf``.
+        told: When its owner was notified of a loss, or ``inf``.
         died: When its process crashed, or ``inf``.
         forgotten: When the server lost its memory of it, or ``inf``.
     """
@@ -116,7 +116,7 @@ class Operation:
 
 
 class _Recording(ABC):
-    """The calls by which a history is told, turned into plain rows; what a row becomes is its subclass's."""
+    """The calls that record a history, turned into plain rows; what a row becomes is its subclass's."""
 
     _count = 0
 
@@ -201,7 +201,7 @@ class _Recording(ABC):
         self._row("renewed", at, id=operation, deadline=deadline)
 
     def lost(self, at: float, operation: str) -> None:
-        """The owner of an acquire's lease was told that it is lost: it relies on it no more."""
+        """The owner of an acquire's lease was notified of the loss: it no longer relies on it."""
         self._row("lost", at, id=operation)
 
     def crash(self, at: float, process: str) -> None:
@@ -234,7 +234,7 @@ class Journal(_Recording):
 
 
 class History(_Recording):
-    """A history in memory, told call by call or read from journals.
+    """A history in memory, recorded call by call or read from journals.
 
     Attributes:
         operations: Every operation, by its id, in the order of invocation.

@@ -221,7 +221,7 @@ class MemoryMux(Mux):
         return request
 
     def _soon(self, action: Callable[..., object], *args: object) -> None:
-        # A loop that was closed has nobody left to tell.
+        # A loop that was closed has nobody left to notify.
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(action, *args)
 
