@@ -68,8 +68,8 @@ _HINTS: dict[FaultKind, tuple[type[PawlError], str]] = {
     FaultKind.CLOSED: (ClientClosed, "the client is closed"),
 }
 
-# What a server replies to a script about a key that is elsewhere or on its way, and of a cluster that is down. The servers of
-# each version word it a little differently. Scripts meet it before they have written anything, so it is worth another try.
+# What a server replies to a script about a key that is elsewhere or on its way, or for a cluster that is down. Each
+# version words it a little differently. Scripts meet it before they have written anything, so it is worth a retry.
 _ON_ITS_WAY = re.compile(
     r"access a non local key|undeclared keys were accessed during rehashing|access a slot not served"
     r"|while the cluster is down"
