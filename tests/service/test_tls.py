@@ -19,7 +19,8 @@ _EXTENSIONS = "subjectAltName=DNS:localhost,IP:127.0.0.1"
 
 def _run(folder: Path, *words: str) -> None:
     program = shutil.which("openssl")
-    assert program is not None
+    if program is None:
+        pytest.skip("no openssl on PATH")
     subprocess.run([program, *words], cwd=folder, check=True, capture_output=True)
 
 
