@@ -1,7 +1,7 @@
 """KeyboardInterrupt at every step of pawl that acquire and release run through: nothing may be left on the server.
 
 The interpreter runs signal handlers where a Python function begins and where a C function has returned (its result
-is lost then). A profiler is called in the same places, so it can raise in each of them, one after the other.
+is lost then); see ``steps``.
 """
 
 from __future__ import annotations
@@ -13,9 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from pathlib import Path
-from types import FrameType
-from typing import Any, Self
+from typing import Any
 
 import pytest
 
@@ -23,6 +21,7 @@ import pawl
 from pawl.core import shelter
 from pawl.testing import Proxy, Server
 from tests.faults.rig import in_thread, remains, until, waiters
+from tests.faults.steps import Struck
 from tests.pace import pace
 
 pytestmark = pytest.mark.fault
@@ -32,75 +31,30 @@ TICKET = 0.9
 """Between the queueing and its guard lie a few steps: interrupted there, a waiter is gone with its ticket's life."""
 
 LATE = 0.01
-_PAWL = str(Path(pawl.__file__).parent)
-_LEFT_OUT = (f"{_PAWL}/testing", f"{_PAWL}/embedded")
-
-
-def traced(frame: FrameType) -> bool:
-    name = frame.f_code.co_filename
-    return name.startswith(_PAWL) and not name.startswith(_LEFT_OUT)
-
-
-class Striker:
-    """Raises something, mostly KeyboardInterrupt, at the n-th step of this thread inside pawl."""
-
-    def __init__(self, strike_at: int, raised: type[BaseException]) -> None:
-        self.strike_at = strike_at
-        self.raised = raised
-        self.reached = 0
-        self.where = ""
-
-    def __enter__(self) -> Self:
-        sys.setprofile(self._profile)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        sys.setprofile(None)
-
-    def _profile(self, frame: FrameType, event: str, function: Any) -> None:  # noqa: ANN401 - what sys.setprofile gives
-        caller = frame.f_back if event == "call" else frame
-        if event not in {"call", "c_return"} or not (
-            traced(frame) or (caller is not None and traced(caller))
-        ):
-            return
-        if event == "c_return" and function.__name__ == "__exit__":
-            # The interpreter would call the lock's end a second time, with the wrong arguments: not what a signal does.
-            return
-        self.reached += 1
-        if self.reached == self.strike_at:
-            what = (
-                frame.f_code.co_name
-                if event == "call"
-                else f"{frame.f_code.co_name} after {function.__name__}"
-            )
-            self.where = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno} {what}"
-            sys.setprofile(None)
-            raise self.raised
 
 
 def struck(
     operation: Callable[[], Any], strike_at: int, raised: type[BaseException] = KeyboardInterrupt
 ) -> tuple[str, Any]:
     """Interrupt an operation at one step; where it was ("" if it ran through), and its result."""
+
+    def act() -> None:
+        raise raised
+
     result = None
-    striker = Striker(strike_at, raised)
+    striking = Struck(strike_at, act)
     dropped: list[object] = []
     hook, sys.unraisablehook = sys.unraisablehook, dropped.append
     try:
-        with striker:
+        with striking:
             result = operation()
     except raised:
-        return striker.where, None
-    except TypeError as error:
-        # Python 3.11 sometimes trips over an exception that a profiler raises at the end of a `with` block.
-        if striker.where and "'traceback' object is not callable" in str(error):
-            return striker.where, None
-        raise
+        return striking.where, None
     finally:
         sys.unraisablehook = hook
     # In a finaliser, Python itself drops it.
-    assert dropped or not striker.where, f"the interrupt at {striker.where} was swallowed"
-    return striker.where, result
+    assert dropped or not striking.where, f"the interrupt at {striking.where} was swallowed"
+    return striking.where, result
 
 
 def sweep(
@@ -388,6 +342,7 @@ def test_row_12_interrupt_at_every_step_of_connect(
             fresh.close()
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     "way", ["release", *(pytest.param(way, marks=pytest.mark.slow) for way in ("with", "nested", "wait"))]
 )
@@ -425,8 +380,10 @@ def test_row_12_interrupt_at_every_step_of_a_lock_without_the_server(way: str) -
             try:
                 in_thread(lambda: theirs.acquire(5).release()).result(10)
             except pawl.AcquireTimeout:
-                bad.append(where)
                 shelter.forget_shelters()
+                if not where.endswith(" __exit__"):
+                    # There its first step had not begun: Python leaves the block without it.
+                    bad.append(where)
     assert at > 10
     assert not bad, f"taken for ever after an interrupt at {len(bad)} of {at} steps:\n" + "\n".join(bad)
 

@@ -461,6 +461,9 @@ def _start(thread: threading.Thread) -> None:
     try:
         thread.start()
     except RuntimeError as error:
+        if error.__context__ is not None:
+            # A signal handler raised in the wait for the thread, and Python's lock made this of it.
+            raise error.__context__ from None
         # While the interpreter ends it allows no new thread; what can be released must still be.
         log.warning("%s cannot start: %s", thread.name, error)
 
