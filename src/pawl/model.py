@@ -26,7 +26,7 @@ __all__ = [
 
 
 class LeaseState(StrEnum):
-    """Where a lease stands. ``LOST`` and ``RELEASED`` are final."""
+    """The state of a lease. ``LOST`` and ``RELEASED`` are final."""
 
     HELD = "held"
     SUSPECT = "suspect"
@@ -46,7 +46,7 @@ class LossReason(StrEnum):
 
 
 class Release(StrEnum):
-    """How a release ended. ``UNKNOWN`` means that the server did not say; the ttl frees the name."""
+    """How a release ended. ``UNKNOWN`` means that the server did not answer; the TTL frees the lock."""
 
     RELEASED = "released"
     LOST = "lost"
@@ -73,12 +73,12 @@ class Grant(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NodeVote:
-    """What one of several independent masters answered.
+    """The answer of one of several independent masters.
 
     Attributes:
         node: Its address, without credentials.
-        answer: Its answer in words.
-        granted: Whether it gave its vote.
+        answer: Its answer as text.
+        granted: Whether it voted for the token.
     """
 
     node: str
@@ -91,9 +91,9 @@ class QuorumInfo:
     """How a lease of several independent masters was granted.
 
     Attributes:
-        nodes: The answers when the grant was decided; a node that was not waited for says "no answer yet".
-        needed: How many votes are a majority.
-        validity: Seconds of validity that were left at the grant.
+        nodes: The answers when the grant was decided; for a node that was not waited for, "no answer yet".
+        needed: The number of votes that is a majority.
+        validity: Seconds of validity left at the grant.
         drift: Seconds that were taken off for clocks that differ.
     """
 
@@ -105,11 +105,11 @@ class QuorumInfo:
 
 @dataclass(frozen=True, slots=True)
 class Leader:
-    """Who leads.
+    """The leader of an election.
 
     Attributes:
-        identity: What the leader calls itself: its ``identity=``, else ``host:pid/thread``.
-        fence: The fence of its lease. A later leader has a higher one.
+        identity: The leader's name: its ``identity=``, else ``host:pid/thread``.
+        fence: The fencing token of its lease. A later leader has a larger one.
     """
 
     identity: str
@@ -118,13 +118,13 @@ class Leader:
 
 @dataclass(frozen=True, slots=True)
 class WaiterInfo:
-    """One waiter in the queue of a name.
+    """One waiter in the queue of a lock.
 
     Attributes:
         holder: ``host:pid/thread`` of the waiter.
         position: 0 is next.
-        ttl_left: Seconds until its ticket lapses unless renewed.
-        age: Seconds since it drew its ticket.
+        ttl_left: Seconds until its ticket expires unless renewed.
+        age: Seconds since it joined the queue.
     """
 
     holder: str
@@ -135,7 +135,7 @@ class WaiterInfo:
 
 @dataclass(frozen=True, slots=True)
 class HolderInfo:
-    """One of those who hold a name at the same time.
+    """One of several holders of a lock.
 
     Attributes:
         holder: ``host:pid/thread`` of the holder.
@@ -153,7 +153,7 @@ class HolderInfo:
 
 @dataclass(frozen=True, slots=True)
 class LockInfo:
-    """What the server knows of a lock at one moment; outdated as soon as it is read.
+    """The state of a lock on the server at one moment; it may have changed since.
 
     Attributes:
         name: The lock name.
@@ -203,7 +203,7 @@ class Forced:
 
     Attributes:
         name: The name.
-        released: Whether somebody held it.
+        released: Whether a client held it.
         holder: ``host:pid/thread`` of who did; ``""`` when it was free or the holder was not pawl's.
         fence: A fence above all that the holder was given: what is written to can refuse it from now on. None if the
             name was free.
@@ -223,14 +223,14 @@ class Forced:
 
 @dataclass(frozen=True, slots=True)
 class AuditEntry:
-    """One thing that an operator did.
+    """One action of an operator.
 
     Attributes:
         at: When, in Unix time by the server's clock.
         who: ``host:pid/thread`` of who did it.
         action: What: ``"force_release"``.
         name: To which name.
-        text: Why, in the words of who did it.
+        text: The reason that the operator gave.
         outcome: ``"released"``, ``"free"`` (nobody held it), or ``"unknown"``: it was begun and its end never
             written.
         holder: Who held it.
@@ -249,13 +249,13 @@ class AuditEntry:
 
 @dataclass(frozen=True, slots=True)
 class HistoryEntry:
-    """One grant of a name, and how it ended.
+    """One grant of a lock, and how it ended.
 
     Attributes:
         name: The name.
         kind: What it was held as: ``"lock"``, ``"rlock"`` or ``"fair_lock"``.
-        who: ``host:pid/thread`` of who had it; after a hand-over inside a client, the thread or task that took over.
-        fence: The fence of the grant.
+        who: ``host:pid/thread`` of who had it; after a local hand-off, the thread or task that received it.
+        fence: The fencing token of the grant.
         granted: When it began, in Unix time by the server's clock.
         ended: When it ended, by the same clock; None while it lasts, and where no client was left to record it.
         how: ``"held"`` (it lasts), ``"released"``, ``"forced"`` (an operator took it), or why it was lost, as in
@@ -273,7 +273,7 @@ class HistoryEntry:
 
 @dataclass(frozen=True, slots=True)
 class ServiceMetrics:
-    """What the lock service knows of a name: the server's state at one instant, and what was counted in this client.
+    """The server's state of a lock at one moment, and the counters of this client's lock service.
 
     Attributes:
         name: The name asked for.
@@ -301,13 +301,13 @@ class ServiceMetrics:
 
 @dataclass(frozen=True, slots=True)
 class ServiceStats:
-    """What the lock service of one client did since the client was made, over all names; no server is asked.
+    """The counters of one client's lock service since the client was created, over all names.
 
     Attributes:
         names: Names that callers of this client hold now, as far as it knows: a lost hold counts until its release.
         holds: How many times they are held.
         acquired: Grants to callers.
-        released: Holds that callers gave back.
+        released: Holds that callers released.
         waits: Acquisitions that callers began.
         waiting: How many of them are waiting now.
         failures: Acquisitions, renewals and releases that failed.

@@ -45,9 +45,9 @@ _BEGUN_WITHIN = 0.5
 
 
 class AsyncClient:
-    """The door to the locks of one server, for asyncio; made by ``pawl.connect_async``. Shared by any number of tasks.
+    """A client for the locks of one server, for asyncio; made by ``pawl.connect_async``. Shared by any number of tasks.
 
-    Nothing is sent before the first use. Used in several event loops, it keeps one connection for each. An async
+    It sends nothing before its first use. Used in several event loops, it keeps one connection for each. An async
     context manager that closes at its end.
     """
 
@@ -253,7 +253,7 @@ class AsyncClient:
         return AsyncLockService(self, self._book)
 
     async def inspect(self, name: str, *, waiters: int = 100) -> LockInfo:
-        """Return the holder and the queue of a lock. Changes nothing; a free lock returns a record that says free.
+        """Return the holder and the queue of a lock. Changes nothing; for a free lock, ``held`` is False.
 
         ``held_as`` says whether the name is held as a semaphore, rwlock or election.
 
@@ -356,7 +356,7 @@ class AsyncClient:
         """Release all leases, wake waiting tasks with ``ClientClosed``, close all connections. Safe to repeat.
 
         Args:
-            timeout: Seconds that the releases may take in all; None: 5. Later their ttl frees the names.
+            timeout: Seconds that the releases may take in all; None: 5. After that, their TTL frees the locks.
         """
         checked = check_timeout(timeout)
         patience = 5.0 if checked is None else checked

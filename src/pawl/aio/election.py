@@ -77,7 +77,7 @@ class AsyncElection(Described):
     def campaign(
         self, timeout: Seconds | Unset | None = UNSET, *, stop: StopSignal | None = None
     ) -> Acquiring[AsyncLease]:
-        """Stand for election, and wait until elected. Candidates are elected in the order in which they came.
+        """Stand for election, and wait until elected. Candidates are elected in FIFO order.
 
         Await it, or enter it with ``async with``.
 
@@ -109,7 +109,7 @@ class AsyncElection(Described):
     ) -> R | None:
         """Run a function while leading, again and again: the whole loop of a candidate.
 
-        It stands for election and calls the function once elected. When the lead is lost it stands again. When the
+        It stands for election and calls the function once elected. When leadership is lost, it stands again. When the
         function raises, it resigns, logs the error (``pawl.election``) and stands again after a pause, so that another
         candidate can lead meanwhile. While the server is away it keeps trying. It ends when the function returns, when
         ``stop`` is set or the client is closed; it then has resigned.
@@ -198,11 +198,11 @@ class AsyncElection(Described):
             await asyncio.sleep(min(POLL, left))
 
     async def resign(self) -> None:
-        """Give up leading; the next candidate leads at once.
+        """Resign; the next candidate leads immediately.
 
         Raises:
             NotHeld: This object does not lead (any more).
-            BackendUnavailable: The server did not answer; the ttl ends the leadership at the latest.
+            BackendUnavailable: The server did not answer; the TTL ends the leadership at the latest.
         """
         await election.resign(self._client._engine(), self._seat)
 
@@ -212,7 +212,7 @@ class AsyncElection(Described):
         return self._seat.lease() is not None
 
     async def leader(self) -> Leader | None:
-        """Who leads now; None if nobody. Old as soon as it is known.
+        """The current leader, or None. It may change at any time.
 
         Raises:
             BackendError: The server could not be asked, or refused.
@@ -220,7 +220,7 @@ class AsyncElection(Described):
         return await election.leader(self._client._engine(), self._plan)
 
     def observe(self) -> AsyncLeaders:
-        """Who leads now, then each change: an async iterator of ``Leader``, or None for nobody.
+        """The current leader, then each change: an async iterator of ``Leader``, or None without one.
 
         Its next step raises ``BackendError`` if the server cannot be asked for ``unavailable_after``, and
         ``QueueFull`` if more than ``max_waiters`` observe; it may be asked again.

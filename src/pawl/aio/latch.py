@@ -20,13 +20,13 @@ class AsyncLatch(Described):
 
     @property
     def count(self) -> int:
-        """From where it counts down, as it was given."""
+        """The initial count."""
         return int(self._plan.primitive.count)
 
     async def count_down(self, n: int = 1, *, part: str | None = None) -> None:
-        """Count down; at 0 everybody who waits is let go. Below 0 nothing happens.
+        """Count down; at 0 all waiters are released. The count never falls below 0.
 
-        However often the request must be sent, it counts once. If the server cannot be reached for
+        A request that has to be repeated counts once. If the server cannot be reached for
         ``unavailable_after``, or the call is cancelled or interrupted, it is sent on in the background for a minute.
 
         Args:
@@ -36,7 +36,7 @@ class AsyncLatch(Described):
 
         Raises:
             ConfigurationError: ``n`` or ``part`` can never work.
-            LimitMismatch: The latch is in use with another count.
+            LimitMismatch: The latch is in use with a different count.
             BackendUnavailable: The server did not answer; it may still count.
             BackendError: The server refused.
             ClientClosed: The client was closed.
@@ -54,7 +54,7 @@ class AsyncLatch(Described):
             AcquireTimeout: It was still closed at the end of ``timeout``; also a TimeoutError.
             LeaseLost: The server lost the latch meanwhile, and with it what was counted.
             QueueFull: More than ``max_waiters`` wait.
-            LimitMismatch: The latch is in use with another count.
+            LimitMismatch: The latch is in use with a different count.
             BackendError: The server could not be asked, or refused.
             ClientClosed: The client was closed.
         """
@@ -63,10 +63,10 @@ class AsyncLatch(Described):
         await latch.wait(self._client._engine(), self._plan.primitive, options, most)
 
     async def remaining(self) -> int:
-        """How much is left to count down; 0 once it is open. Old as soon as it is known.
+        """The remaining count; 0 once it is open. It may change at any time.
 
         Raises:
-            LimitMismatch: The latch is in use with another count.
+            LimitMismatch: The latch is in use with a different count.
             BackendError: The server could not be asked, or refused.
         """
         return await latch.remaining(self._client._engine(), self._plan.primitive, self._plan.options)
@@ -75,7 +75,7 @@ class AsyncLatch(Described):
         """Start a new round with the full count, also to change the count. Waiters keep waiting.
 
         Raises:
-            BackendUnavailable: The server did not answer; it may still be done.
+            BackendUnavailable: The server did not answer; it may still happen.
             BackendError: The server refused.
         """
         await latch.reset(self._client._engine(), self._plan.primitive, self._plan.options)

@@ -74,11 +74,11 @@ class AsyncLease(BaseLease):
         await endings.extend(self._engine, self, check_ttl(ttl))
 
     async def release(self) -> None:
-        """Give the name back; its next waiter is served at once.
+        """Release the lock; the next waiter gets it immediately.
 
         Raises:
-            NotHeld: It was lost or released before; nothing was touched.
-            BackendError: The server did not answer, or refused; the ttl frees the name at the latest.
+            NotHeld: It was already lost or released; nothing was changed.
+            BackendError: The server did not answer, or refused; the TTL frees the lock at the latest.
             NotSupported: This is another event loop than that which acquired it; nothing was touched.
         """
         _check_home(self, "release")
@@ -90,10 +90,10 @@ class AsyncLease(BaseLease):
             endings.tell(self, outcome)
 
     def detach(self) -> str:
-        """Stop caring for the lease without releasing it; another process may ``adopt`` the returned ticket.
+        """Stop renewing the lease without releasing it; another process may ``adopt`` the returned ticket.
 
         Returns:
-            A ticket: text that holds the token, as secret as the lease. It serves once, as long as the ttl.
+            A ticket: text that holds the token, as secret as the lease. It can be used once, within the TTL.
 
         Raises:
             NotHeld: It is lost or released.
@@ -114,13 +114,13 @@ class AsyncLease(BaseLease):
 
 
 class AsyncWriteLease(AsyncLease):
-    """The lease of a writer, alone with the name; ``downgrade`` makes it a reader's."""
+    """The lease of a writer, which excludes all others; ``downgrade`` turns it into a reader's."""
 
     __slots__ = ()
 
     @property
     def writing(self) -> bool:
-        """True until ``downgrade`` was called; says nothing of a loss."""
+        """True until ``downgrade`` was called, even after a loss."""
         return self._tenure.primitive.lowered() is not None
 
     async def downgrade(self) -> None:

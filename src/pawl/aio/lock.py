@@ -67,7 +67,7 @@ class Acquiring(Coroutine[Any, Any, L_co]):
 
 
 class BaseAsyncLock(Hinting, ABC):
-    """What can be acquired: immutable, picklable, shared by any number of tasks."""
+    """A lock of any kind: immutable, picklable, shared by any number of tasks."""
 
     __slots__ = ("__weakref__", "_client", "_entered", "_plan", "_source")
 
@@ -79,12 +79,12 @@ class BaseAsyncLock(Hinting, ABC):
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """The lock's name."""
         return self._plan.primitive.name
 
     @abstractmethod
     def acquire(self, *args: Any, **kwargs: Any) -> Acquiring[AsyncLease]:
-        """Take it; see the class for each kind."""
+        """Acquire it; see the class for each kind."""
 
     async def __aenter__(self) -> AsyncLease:
         lease = await self.acquire()
@@ -143,7 +143,7 @@ class AsyncLock(BaseAsyncLock):
         stop: StopSignal | None = None,
         **unknown: Never,
     ) -> Acquiring[AsyncLease]:
-        """Take the lock, waiting in its queue if somebody holds it. Await it, or enter it with ``async with``.
+        """Acquire the lock; wait in its queue if another client holds it. Await it, or enter it with ``async with``.
 
         Args:
             timeout: Seconds to wait; None waits indefinitely, 0 tries once; default: the lock's own ``timeout``.
@@ -165,15 +165,15 @@ class AsyncLock(BaseAsyncLock):
         return Acquiring(operations.acquire(self._client._engine(), plan, AsyncLease, wait, stop))
 
     async def try_acquire(self) -> AsyncLease | None:
-        """Take the lock if it is free now; None if somebody holds it, also this task itself.
+        """Acquire the lock if it is free now; None if it is held, also by this task itself.
 
         Raises:
-            BackendError: The server could not be asked, or refused: that is never answered with None.
+            BackendError: The server could not be asked, or refused; the result is never None then.
         """
         return await operations.try_acquire(self._client._engine(), self._plan, AsyncLease)
 
     async def locked(self) -> bool:
-        """Whether anybody holds the name now; old as soon as it is known, so never a reason to go ahead."""
+        """Whether the lock is held now. It may change at any time: use it for display, never to decide."""
         return (await inspect(self._client._engine(), self._plan.primitive, self._plan.options, 0)).held
 
 

@@ -53,11 +53,11 @@ class AsyncMultiLease(BaseMultiLease):
         await multi.extend_all(self._engine, self, check_ttl(ttl))
 
     async def release(self) -> None:
-        """Give all names back, also where one of them fails.
+        """Release all members, even if one of them fails.
 
         Raises:
             NotHeld: One was lost, or all were released before.
-            BackendError: The server did not answer for one, or refused; its ttl frees the name at the latest.
+            BackendError: The server did not answer for one, or refused; its TTL frees the lock at the latest.
         """
         await multi.release_all_or_raise(self._engine, self)
 
@@ -107,9 +107,9 @@ class MultiAcquiring(Coroutine[Any, Any, AsyncMultiLease]):
 
 
 class AsyncMultiLock(Hinting):
-    """The description of several locks that are taken together: immutable, picklable, shared by any number of tasks.
+    """Several locks that are acquired together: immutable, picklable, shared by any number of tasks.
 
-    ``async with lock as lease:`` takes all of them or none, and releases all; made by ``AsyncClient.multi_lock``.
+    ``async with lock as lease:`` acquires all of them or none, and releases all; made by ``AsyncClient.multi_lock``.
     """
 
     __slots__ = ("__weakref__", "_client", "_entered", "_plan", "_source")
@@ -127,7 +127,7 @@ class AsyncMultiLock(Hinting):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names that it locks, in the order in which they are taken."""
+        """The names of its members, in the order in which they are acquired."""
         return tuple(member.primitive.name for member in self._plan.members)
 
     def acquire(
@@ -138,7 +138,7 @@ class AsyncMultiLock(Hinting):
         stop: StopSignal | None = None,
         **unknown: Never,
     ) -> MultiAcquiring:
-        """Take all of them, waiting in the queue of each that is held; on failure all are given back.
+        """Acquire all members, waiting in the queue of each that is held; on failure, release all.
 
         Await it, or enter it with ``async with``.
 
@@ -168,16 +168,16 @@ class AsyncMultiLock(Hinting):
         )
 
     async def try_acquire(self) -> AsyncMultiLease | None:
-        """Take all of them if all are free now; None if somebody holds one, also this task itself.
+        """Acquire all members if all are free now; None if one is held, also by this task itself.
 
         Raises:
-            BackendError: The server could not be asked, or refused: that is never answered with None.
+            BackendError: The server could not be asked, or refused; the result is never None then.
         """
         engine = self._client._engine()
         return await multi.acquire_all(engine, self._plan, AsyncLease, AsyncMultiLease, 0, raises=False)
 
     async def locked(self) -> bool:
-        """Whether anybody holds any of the names now; old as soon as it is known."""
+        """Whether any member is held now. It may change at any time."""
         engine = self._client._engine()
         for member in self._plan.members:
             if (await inspect(engine, member.primitive, member.options, 0)).held:

@@ -23,7 +23,7 @@ __all__ = ["AsyncRWLock", "AsyncWriteLock"]
 
 
 class AsyncWriteLock(AsyncLock):
-    """The side of a read-write lock that excludes everybody; made by ``AsyncClient.rwlock``."""
+    """The write side of a read-write lock; made by ``AsyncClient.rwlock``."""
 
     __slots__ = ()
 
@@ -35,7 +35,7 @@ class AsyncWriteLock(AsyncLock):
         stop: StopSignal | None = None,
         **unknown: Never,
     ) -> Acquiring[AsyncWriteLease]:
-        """Take the lock to write, waiting in its queue until it is alone. Await it, or enter it with ``async with``.
+        """Acquire the write lock; wait until nobody else holds it. Await it, or enter it with ``async with``.
 
         Args:
             timeout: Seconds to wait; None waits indefinitely, 0 tries once; default: the lock's own ``timeout``.
@@ -58,10 +58,10 @@ class AsyncWriteLock(AsyncLock):
         return Acquiring(operations.acquire(self._client._engine(), plan, AsyncWriteLease, wait, stop))
 
     async def try_acquire(self) -> AsyncWriteLease | None:
-        """Take the lock to write if nobody else reads, writes or waits; else None.
+        """Acquire the write lock if nobody else reads, writes or waits; else None.
 
         Raises:
-            BackendError: The server could not be asked, or refused: that is never answered with None.
+            BackendError: The server could not be asked, or refused; the result is never None then.
         """
         return await operations.try_acquire(self._client._engine(), self._plan, AsyncWriteLease)
 
@@ -85,14 +85,14 @@ class AsyncRWLock:
 
     @property
     def name(self) -> str:
-        """The name that it locks."""
+        """The lock's name."""
         return self.write.name
 
     async def inspect(self, *, waiters: int = 100) -> LockInfo:
-        """Who reads or writes and who waits. Changes nothing.
+        """The readers or the writer, and the waiters. Changes nothing.
 
         Args:
-            waiters: How many holders and how many waiters to list at most, from 0 to 100,000; default 100.
+            waiters: Maximum number of holders and of waiters to list, from 0 to 100,000; default 100.
 
         Raises:
             ConfigurationError: A number that can never work.

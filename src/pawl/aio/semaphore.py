@@ -24,7 +24,7 @@ __all__ = ["AsyncSemaphore"]
 class AsyncSemaphore(BaseAsyncLock):
     """The description of a semaphore: immutable, picklable, shared by any number of tasks. It holds nothing itself.
 
-    ``async with semaphore as lease:`` takes one permit and gives it back; made by
+    ``async with semaphore as lease:`` acquires one permit and releases it; made by
     ``AsyncClient.semaphore``. Also a decorator.
     """
 
@@ -44,7 +44,7 @@ class AsyncSemaphore(BaseAsyncLock):
         stop: StopSignal | None = None,
         **unknown: Never,
     ) -> Acquiring[AsyncLease]:
-        """Take permits, waiting in the queue until it is served. Await it, or enter it with ``async with``.
+        """Acquire permits; wait in the queue if there are too few. Await it, or enter it with ``async with``.
 
         Args:
             n: How many permits, together under one lease; 1 (default) to ``permits``.
@@ -56,9 +56,9 @@ class AsyncSemaphore(BaseAsyncLock):
 
         Raises:
             AcquireTimeout: There were not enough at the end of ``timeout``.
-            LimitMismatch: The server keeps another limit than ``permits``, or one below ``n``.
+            LimitMismatch: The server's limit is not ``permits``, or is below ``n``.
             QueueFull: More than ``max_waiters`` wait.
-            ConfigurationError: n can never be given.
+            ConfigurationError: n is more than the limit can ever allow.
             BackendError: The server could not be asked, or refused.
             ClientClosed: The client was closed.
         """
@@ -70,21 +70,21 @@ class AsyncSemaphore(BaseAsyncLock):
         return Acquiring(operations.acquire(self._client._engine(), plan, AsyncLease, wait, stop))
 
     async def try_acquire(self, n: int = 1) -> AsyncLease | None:
-        """Take permits if they are free now and nobody waits; else None.
+        """Acquire permits if they are free now and there is no waiter; else None.
 
         Args:
             n: How many permits, together under one lease; 1 (default) to ``permits``.
 
         Raises:
-            LimitMismatch: The server keeps another limit than ``permits``, or one below ``n``.
-            ConfigurationError: n can never be given.
-            BackendError: The server could not be asked, or refused: that is never answered with None.
+            LimitMismatch: The server's limit is not ``permits``, or is below ``n``.
+            ConfigurationError: n is more than the limit can ever allow.
+            BackendError: The server could not be asked, or refused; the result is never None then.
         """
         plan = weighing(self._plan, n)
         return await operations.try_acquire(self._client._engine(), plan, AsyncLease)
 
     async def available(self) -> int:
-        """How many permits are free now; old as soon as it is known, so never a reason to go ahead.
+        """The number of free permits. It may change at any time: use it for display, never to decide.
 
         Raises:
             BackendError: The server could not be asked.
@@ -93,10 +93,10 @@ class AsyncSemaphore(BaseAsyncLock):
         return max(0, (info.limit or self.permits) - info.used)
 
     async def inspect(self, *, waiters: int = 100) -> LockInfo:
-        """The limit, who holds how many permits and who waits. Changes nothing.
+        """The limit, the holders with their permits, and the waiters. Changes nothing.
 
         Args:
-            waiters: How many holders and how many waiters to list at most, from 0 to 100,000; default 100.
+            waiters: Maximum number of holders and of waiters to list, from 0 to 100,000; default 100.
 
         Raises:
             ConfigurationError: A number that can never work.
@@ -106,9 +106,9 @@ class AsyncSemaphore(BaseAsyncLock):
         return await inspect(self._client._engine(), self._plan.primitive, self._plan.options, waiters)
 
     async def set_limit(self, permits: int) -> None:
-        """Change how many permits there are, for all clients. Raising it serves waiters at once.
+        """Change how many permits there are, for all clients. Raising it serves waiters immediately.
 
-        Lowering it takes nothing from anybody: nobody new gets in until fewer are out. From here on clients that
+        Lowering it revokes no permit: there are no new grants until enough are released. From then on clients that
         declare the new number and those that declare the number of this object agree with the server.
 
         Args:

@@ -83,11 +83,11 @@ async def campaign(
 
 
 async def resign(engine: Engine, seat: Seat) -> None:
-    """Give up leading; the next candidate leads at once.
+    """Resign; the next candidate leads immediately.
 
     Raises:
         NotHeld: This object does not lead.
-        BackendUnavailable: The server did not answer; the ttl ends the leadership at the latest.
+        BackendUnavailable: The server did not answer; the TTL ends the leadership at the latest.
     """
     await endings.release_or_raise(engine, seat.leading())
 

@@ -135,7 +135,7 @@ class BaseLease:
 
     @property
     def name(self) -> str:
-        """The name that is locked."""
+        """The name of the lock."""
         return self._tenure.primitive.name
 
     @property
@@ -146,15 +146,15 @@ class BaseLease:
 
     @property
     def fence(self) -> int:
-        """The fencing token: an integer that rises with every grant of this name. Give it to what you write to."""
+        """The fencing token: an integer that increases with every grant of this lock. Pass it to the resource."""
         return self._fence
 
     @property
     def fence_strength(self) -> str:
         """How far the fence can be trusted.
 
-        ``"server"``: minted by the one server that keeps it. ``"quorum"``: known to a majority of independent
-        masters; it rises as long as they keep their memory, which pawl watches by their run ids. ``"best_effort"``:
+        ``"server"``: issued by the single server that stores it. ``"quorum"``: known to a majority of independent
+        masters; it increases as long as they keep their data, which pawl checks by their run ids. ``"best_effort"``:
         the same, on masters that hide their run id, so that a restart goes unnoticed. ``"none"``: the lease is
         ``degraded``, and its fence is 0.
         """
@@ -162,7 +162,7 @@ class BaseLease:
 
     @property
     def degraded(self) -> str | None:
-        """``"local"`` or ``"open"`` if the server had no part in it, since ``on_unavailable`` said so; else None."""
+        """``"local"`` or ``"open"`` if it was granted without the server, as ``on_unavailable`` allows; else None."""
         return self._tenure.degraded or None
 
     @property
@@ -173,7 +173,7 @@ class BaseLease:
 
     @property
     def ttl(self) -> float:
-        """Server-side life in seconds, as last asked for."""
+        """The TTL in seconds, as last requested."""
         return self._tenure.ttl
 
     @property
@@ -185,7 +185,7 @@ class BaseLease:
 
     @property
     def valid_until(self) -> float:
-        """Until when it may be relied on, in seconds of the client's clock (boot time where the system has it)."""
+        """The end of its validity, in seconds of the client's clock (boot time where the system has it)."""
         return self._tenure.valid_until
 
     def remaining(self) -> float:

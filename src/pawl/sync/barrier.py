@@ -12,7 +12,7 @@ __all__ = ["Barrier"]
 
 
 class Barrier(Described):
-    """Where several parties wait until all are there, again and again. Made by ``Client.barrier``.
+    """A point where several parties wait until all have arrived, round after round. Made by ``Client.barrier``.
 
     Immutable, picklable, shared by any number of threads and processes that give the same name and parties.
     """
@@ -21,13 +21,13 @@ class Barrier(Described):
 
     @property
     def parties(self) -> int:
-        """How many pass at once, as it was given."""
+        """The number of parties that pass together."""
         return int(self._plan.primitive.parties)
 
     def wait(self, timeout: Seconds | Unset | None = UNSET) -> int:
-        """Arrive, and wait until all parties are there. Then they pass together, and the barrier is ready again.
+        """Arrive, and wait for all parties. Then they pass together, and the barrier is ready again.
 
-        A wait that ends in another way takes its arrival back; the others go on waiting.
+        A wait that ends in another way withdraws its arrival; the others keep waiting.
 
         Args:
             timeout: Seconds to wait; None waits indefinitely, 0 passes only as the last party; default: the
@@ -49,7 +49,7 @@ class Barrier(Described):
         return run(barrier.wait(self._client._engine, self._plan.primitive, options, most))
 
     def arrived(self) -> int:
-        """How many parties wait here now. Old as soon as it is known.
+        """The number of parties that wait now. It may change at any time.
 
         Raises:
             BackendError: The server could not be asked, or refused.

@@ -50,9 +50,9 @@ __all__ = ["Client"]
 
 
 class Client:
-    """The door to the locks of one server, for threads; made by ``pawl.connect``. Shared by any number of threads.
+    """A client for the locks of one server, for threads; made by ``pawl.connect``. Shared by any number of threads.
 
-    Nothing is sent before the first use. A context manager that closes at its end.
+    It sends nothing before its first use. A context manager that closes at its end.
     """
 
     def __init__(
@@ -257,7 +257,7 @@ class Client:
         return LockService(self, self._book)
 
     def inspect(self, name: str, *, waiters: int = 100) -> LockInfo:
-        """Return the holder and the queue of a lock. Changes nothing; a free lock returns a record that says free.
+        """Return the holder and the queue of a lock. Changes nothing; for a free lock, ``held`` is False.
 
         ``held_as`` says whether the name is held as a semaphore, rwlock or election.
 
@@ -360,7 +360,7 @@ class Client:
         """Release all leases, wake waiting threads with ``ClientClosed``, close all connections. Safe to repeat.
 
         Args:
-            timeout: Seconds that the releases may take in all; None: 5. Later their ttl frees the names.
+            timeout: Seconds that the releases may take in all; None: 5. After that, their TTL frees the locks.
         """
         patience = check_timeout(timeout)
         run(close(self._engine, self._runtime.interrupt_waiters, 5.0 if patience is None else patience))

@@ -75,7 +75,7 @@ class Election(Described):
         self._seat = election.Seat(plan.primitive.name)
 
     def campaign(self, timeout: Seconds | Unset | None = UNSET, *, stop: StopSignal | None = None) -> Lease:
-        """Stand for election, and wait until elected. Candidates are elected in the order in which they came.
+        """Stand for election, and wait until elected. Candidates are elected in FIFO order.
 
         Args:
             timeout: Seconds to wait; None waits indefinitely, 0 tries once; default: the election's own ``timeout``.
@@ -106,7 +106,7 @@ class Election(Described):
     ) -> R | None:
         """Run a function while leading, again and again: the whole loop of a candidate.
 
-        It stands for election and calls the function once elected. When the lead is lost it stands again. When the
+        It stands for election and calls the function once elected. When leadership is lost, it stands again. When the
         function raises, it resigns, logs the error (``pawl.election``) and stands again after a pause, so that another
         candidate can lead meanwhile. While the server is away it keeps trying. It ends when the function returns, when
         ``stop`` is set or the client is closed; it then has resigned.
@@ -160,11 +160,11 @@ class Election(Described):
             time.sleep(min(POLL, left))
 
     def resign(self) -> None:
-        """Give up leading; the next candidate leads at once.
+        """Resign; the next candidate leads immediately.
 
         Raises:
             NotHeld: This object does not lead (any more).
-            BackendUnavailable: The server did not answer; the ttl ends the leadership at the latest.
+            BackendUnavailable: The server did not answer; the TTL ends the leadership at the latest.
         """
         run(election.resign(self._client._engine, self._seat))
 
@@ -174,7 +174,7 @@ class Election(Described):
         return self._seat.lease() is not None
 
     def leader(self) -> Leader | None:
-        """Who leads now; None if nobody. Old as soon as it is known.
+        """The current leader, or None. It may change at any time.
 
         Raises:
             BackendError: The server could not be asked, or refused.
@@ -182,7 +182,7 @@ class Election(Described):
         return run(election.leader(self._client._engine, self._plan))
 
     def observe(self) -> Leaders:
-        """Who leads now, then each change: an iterator of ``Leader``, or None for nobody.
+        """The current leader, then each change: an iterator of ``Leader``, or None without one.
 
         Its next step raises ``BackendError`` if the server cannot be asked for ``unavailable_after``, and
         ``QueueFull`` if more than ``max_waiters`` observe; it may be asked again.

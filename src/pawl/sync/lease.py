@@ -40,7 +40,7 @@ class Lease(BaseLease):
 
     @property
     def lost(self) -> Lost:
-        """Whether it is lost; ``lost.wait(timeout)`` sleeps until then."""
+        """Whether the lease is lost; ``lost.wait(timeout)`` sleeps until then."""
         return Lost(self)
 
     def extend(self, ttl: Seconds) -> None:
@@ -58,11 +58,11 @@ class Lease(BaseLease):
         run(endings.extend(self._engine, self, check_ttl(ttl)))
 
     def release(self) -> None:
-        """Give the name back; its next waiter is served at once.
+        """Release the lock; the next waiter gets it immediately.
 
         Raises:
-            NotHeld: It was lost or released before; nothing was touched.
-            BackendError: The server did not answer, or refused; the ttl frees the name at the latest.
+            NotHeld: It was already lost or released; nothing was changed.
+            BackendError: The server did not answer, or refused; the TTL frees the lock at the latest.
         """
         try:
             place = self._tenure.place
@@ -78,10 +78,10 @@ class Lease(BaseLease):
             raise
 
     def detach(self) -> str:
-        """Stop caring for the lease without releasing it; another process may ``adopt`` the returned ticket.
+        """Stop renewing the lease without releasing it; another process may ``adopt`` the returned ticket.
 
         Returns:
-            A ticket: text that holds the token, as secret as the lease. It serves once, as long as the ttl.
+            A ticket: text that holds the token, as secret as the lease. It can be used once, within the TTL.
 
         Raises:
             NotHeld: It is lost or released.
@@ -106,13 +106,13 @@ class Lease(BaseLease):
 
 
 class WriteLease(Lease):
-    """The lease of a writer, alone with the name; ``downgrade`` makes it a reader's."""
+    """The lease of a writer, which excludes all others; ``downgrade`` turns it into a reader's."""
 
     __slots__ = ()
 
     @property
     def writing(self) -> bool:
-        """True until ``downgrade`` was called; says nothing of a loss."""
+        """True until ``downgrade`` was called, even after a loss."""
         return self._tenure.primitive.lowered() is not None
 
     def downgrade(self) -> None:

@@ -32,7 +32,7 @@ R = TypeVar("R")
 
 
 class BaseLock(Hinting, ABC):
-    """What can be acquired: immutable, picklable, shared by any number of threads."""
+    """A lock of any kind: immutable, picklable, shared by any number of threads."""
 
     __slots__ = ("__weakref__", "_client", "_entered", "_plan", "_source")
 
@@ -44,12 +44,12 @@ class BaseLock(Hinting, ABC):
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """The lock's name."""
         return self._plan.primitive.name
 
     @abstractmethod
     def acquire(self, *args: Any, **kwargs: Any) -> Lease:
-        """Take it; see the class for each kind."""
+        """Acquire it; see the class for each kind."""
 
     def __enter__(self) -> Lease:
         lease = self.acquire()
@@ -115,7 +115,7 @@ class Lock(BaseLock):
         stop: StopSignal | None = None,
         **unknown: Never,
     ) -> Lease:
-        """Take the lock, waiting in its queue if somebody holds it.
+        """Acquire the lock; wait in its queue if another client holds it.
 
         Args:
             timeout: Seconds to wait; None waits indefinitely, 0 tries once; default: the lock's own ``timeout``.
@@ -137,16 +137,16 @@ class Lock(BaseLock):
         return take(self._client._engine, plan, Lease, wait, stop)
 
     def try_acquire(self) -> Lease | None:
-        """Take the lock if it is free now; None if somebody holds it, also this thread itself.
+        """Acquire the lock if it is free now; None if it is held, also by this thread itself.
 
         Raises:
-            BackendError: The server could not be asked, or refused: that is never answered with None.
+            BackendError: The server could not be asked, or refused; the result is never None then.
         """
         plan = self._client._prepare(self._plan, None)
         return run(operations.try_acquire(self._client._engine, plan, Lease))
 
     def locked(self) -> bool:
-        """Whether anybody holds the name now; old as soon as it is known, so never a reason to go ahead."""
+        """Whether the lock is held now. It may change at any time: use it for display, never to decide."""
         return run(inspect(self._client._engine, self._plan.primitive, self._plan.options, 0)).held
 
 

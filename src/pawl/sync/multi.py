@@ -30,7 +30,7 @@ class MultiLease(BaseMultiLease):
 
     @property
     def lost(self) -> Lost:
-        """Whether any of them is lost; ``lost.wait(timeout)`` sleeps until then."""
+        """Whether any member is lost; ``lost.wait(timeout)`` sleeps until then."""
         return Lost(self)
 
     def extend(self, ttl: Seconds) -> None:
@@ -47,11 +47,11 @@ class MultiLease(BaseMultiLease):
         run(multi.extend_all(self._engine, self, check_ttl(ttl)))
 
     def release(self) -> None:
-        """Give all names back, also where one of them fails.
+        """Release all members, even if one of them fails.
 
         Raises:
             NotHeld: One was lost, or all were released before.
-            BackendError: The server did not answer for one, or refused; its ttl frees the name at the latest.
+            BackendError: The server did not answer for one, or refused; its TTL frees the lock at the latest.
         """
         run(multi.release_all_or_raise(self._engine, self))
 
@@ -65,9 +65,9 @@ class MultiLease(BaseMultiLease):
 
 
 class MultiLock(Hinting):
-    """The description of several locks that are taken together: immutable, picklable, shared by any number of threads.
+    """Several locks that are acquired together: immutable, picklable, shared by any number of threads.
 
-    ``with lock as lease:`` takes all of them or none, and releases all; made by ``Client.multi_lock``.
+    ``with lock as lease:`` acquires all of them or none, and releases all; made by ``Client.multi_lock``.
     """
 
     __slots__ = ("__weakref__", "_client", "_entered", "_plan", "_source")
@@ -85,7 +85,7 @@ class MultiLock(Hinting):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names that it locks, in the order in which they are taken."""
+        """The names of its members, in the order in which they are acquired."""
         return tuple(member.primitive.name for member in self._plan.members)
 
     def acquire(
@@ -96,7 +96,7 @@ class MultiLock(Hinting):
         stop: StopSignal | None = None,
         **unknown: Never,
     ) -> MultiLease:
-        """Take all of them, waiting in the queue of each that is held; on failure all are given back.
+        """Acquire all members, waiting in the queue of each that is held; on failure, release all.
 
         Args:
             timeout: Seconds to wait for all together; None waits indefinitely, 0 tries once; default: the lock's
@@ -125,16 +125,16 @@ class MultiLock(Hinting):
         return lease
 
     def try_acquire(self) -> MultiLease | None:
-        """Take all of them if all are free now; None if somebody holds one, also this thread itself.
+        """Acquire all members if all are free now; None if one is held, also by this thread itself.
 
         Raises:
-            BackendError: The server could not be asked, or refused: that is never answered with None.
+            BackendError: The server could not be asked, or refused; the result is never None then.
         """
         plan = self._plan.with_members(lambda member: self._client._prepare(member, None))
         return run(multi.acquire_all(self._client._engine, plan, Lease, MultiLease, 0, raises=False))
 
     def locked(self) -> bool:
-        """Whether anybody holds any of the names now; old as soon as it is known."""
+        """Whether any member is held now. It may change at any time."""
         return any(
             run(inspect(self._client._engine, member.primitive, member.options, 0)).held
             for member in self._plan.members

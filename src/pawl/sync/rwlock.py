@@ -25,7 +25,7 @@ __all__ = ["RWLock", "WriteLock"]
 
 
 class WriteLock(Lock):
-    """The side of a read-write lock that excludes everybody; made by ``Client.rwlock``."""
+    """The write side of a read-write lock; made by ``Client.rwlock``."""
 
     __slots__ = ()
 
@@ -37,7 +37,7 @@ class WriteLock(Lock):
         stop: StopSignal | None = None,
         **unknown: Never,
     ) -> WriteLease:
-        """Take the lock to write, waiting in its queue until it is alone.
+        """Acquire the write lock; wait until nobody else holds it.
 
         Args:
             timeout: Seconds to wait; None waits indefinitely, 0 tries once; default: the lock's own ``timeout``.
@@ -60,10 +60,10 @@ class WriteLock(Lock):
         return take(self._client._engine, plan, WriteLease, wait, stop)
 
     def try_acquire(self) -> WriteLease | None:
-        """Take the lock to write if nobody else reads, writes or waits; else None.
+        """Acquire the write lock if nobody else reads, writes or waits; else None.
 
         Raises:
-            BackendError: The server could not be asked, or refused: that is never answered with None.
+            BackendError: The server could not be asked, or refused; the result is never None then.
         """
         plan = self._client._prepare(self._plan, None)
         return run(operations.try_acquire(self._client._engine, plan, WriteLease))
@@ -75,7 +75,7 @@ class WriteLock(Lock):
 class RWLock:
     """The description of a read-write lock: many may read at a time, or one may write. It holds nothing itself.
 
-    Made by ``Client.rwlock``; take ``read`` or ``write``, each a lock.
+    Made by ``Client.rwlock``; ``read`` and ``write`` are its two locks.
     """
 
     __slots__ = ("_client", "_source", "read", "write")
@@ -88,14 +88,14 @@ class RWLock:
 
     @property
     def name(self) -> str:
-        """The name that it locks."""
+        """The lock's name."""
         return self.write.name
 
     def inspect(self, *, waiters: int = 100) -> LockInfo:
-        """Who reads or writes and who waits. Changes nothing.
+        """The readers or the writer, and the waiters. Changes nothing.
 
         Args:
-            waiters: How many holders and how many waiters to list at most, from 0 to 100,000; default 100.
+            waiters: Maximum number of holders and of waiters to list, from 0 to 100,000; default 100.
 
         Raises:
             ConfigurationError: A number that can never work.

@@ -41,13 +41,13 @@ class LockService:
         identifier: str | None = None,
         stop: StopSignal | None = None,
     ) -> str:
-        """Take a name, or take it once more.
+        """Acquire a lock, or re-enter it.
 
         Args:
             name: As for ``lock``.
             options: ``ServiceOptions``, or a mapping of its arguments.
-            identifier: Who takes it: text as for ``owner=``. The same one enters again at once, here and in other
-                processes. It is a secret: nobody is shown it. None (default) makes one of 128 random bits.
+            identifier: The owner: text as for ``owner=``. The same identifier re-enters immediately, here and in
+                other processes. It is a secret and is never shown. None (default) makes one of 128 random bits.
             stop: An event; once it is set, a wait in the queue ends with ``NotAcquired`` within 0.05 s.
 
         Returns:
@@ -69,34 +69,34 @@ class LockService:
         return who
 
     def renew(self, name: str, identifier: str, ttl: Seconds | None = None) -> None:
-        """Set the remaining life of what an identifier holds; the schedule renews it anyway.
+        """Set the remaining life of an identifier's holds; they are renewed anyway.
 
         Args:
             name: The name.
             identifier: What ``acquire`` returned.
-            ttl: Seconds; None (default): the ttl that it has.
+            ttl: Seconds; None (default): the current TTL.
 
         Raises:
-            NotHeld: It holds nothing of the name here, or lost it.
+            NotHeld: The identifier does not hold the lock here, or lost it.
         """
         for lease in self._book.holds(name, identifier):
             lease.extend(lease.ttl if ttl is None else check_ttl(ttl))
 
     def release(self, name: str, identifier: str) -> None:
-        """Give back one hold: the name is free after as many releases as acquisitions.
+        """Release one hold: the lock is free after as many releases as acquisitions.
 
         Args:
             name: The name.
             identifier: What ``acquire`` returned.
 
         Raises:
-            NotHeld: It holds nothing of the name here, or lost it; nothing was touched.
-            BackendError: The server did not answer, or refused; the ttl frees the name at the latest.
+            NotHeld: The identifier does not hold the lock here, or lost it; nothing was changed.
+            BackendError: The server did not answer, or refused; the TTL frees the lock at the latest.
         """
         self._book.take(name, identifier).release()
 
     def metrics(self, name: str) -> ServiceMetrics:
-        """Who holds a name, for how long yet, how often, who waits, and what was counted here.
+        """The holder of a lock, its remaining life and holds, the waiters, and this client's counters.
 
         Args:
             name: The name.
@@ -107,5 +107,5 @@ class LockService:
         return self._book.metrics(self._client.inspect(name, waiters=0))
 
     def stats(self) -> ServiceStats:
-        """What callers of this client did, over all names, and what they hold; no server is asked."""
+        """The counters and current holds of this client, over all names; sends no request."""
         return self._book.stats()
