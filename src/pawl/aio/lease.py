@@ -54,7 +54,7 @@ class AsyncLease(BaseLease):
 
     @property
     def lost(self) -> AsyncLost:
-        """Whether it is lost; ``await lost.wait(timeout)`` sleeps until then."""
+        """Whether the lease is lost; ``await lost.wait(timeout)`` sleeps until then."""
         return AsyncLost(self)
 
     async def extend(self, ttl: Seconds) -> None:

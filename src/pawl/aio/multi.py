@@ -36,7 +36,7 @@ class AsyncMultiLease(BaseMultiLease):
 
     @property
     def lost(self) -> AsyncLost:
-        """Whether any of them is lost; ``await lost.wait(timeout)`` sleeps until then."""
+        """Whether any member is lost; ``await lost.wait(timeout)`` sleeps until then."""
         return AsyncLost(self)
 
     async def extend(self, ttl: Seconds) -> None:

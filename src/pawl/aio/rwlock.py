@@ -72,7 +72,7 @@ class AsyncWriteLock(AsyncLock):
 class AsyncRWLock:
     """The description of a read-write lock: many may read at a time, or one may write. It holds nothing itself.
 
-    Made by ``AsyncClient.rwlock``; take ``read`` or ``write``, each a lock.
+    Made by ``AsyncClient.rwlock``; ``read`` and ``write`` are its two locks.
     """
 
     __slots__ = ("_client", "_source", "read", "write")
