@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import pytest
 
 from pawl.primitives.registry import REGISTRY
 from pawl.testing import Server
-from pawl.testing.conformance import CHECKS, COLOURS, Colour, checks_of, run
+from pawl.testing.conformance import CHECKS, COLOURS, Colour, Result, checks_of, run
 from pawl.testing.servers import EVERY_FLAVOUR
-from tests.conformance.toy import broken
+from tests.conformance.toy import broken, play_calmly
 from tests.conftest import started
 
 
@@ -22,14 +22,33 @@ def any_server(request: pytest.FixtureRequest) -> Iterator[Server]:
         yield server
 
 
-# On a machine that is busy elsewhere a lease of 0.4 s can truly be lost: one more try, which the closing line counts.
-@pytest.mark.flaky(reruns=1)
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("colour", COLOURS)
 @pytest.mark.parametrize("kind", REGISTRY)
 def test_a_primitive_keeps_its_promises(any_server: Server, kind: str, colour: Colour) -> None:
-    results = run(any_server.url, [kind], [colour], parallel=10)
+    def play(only: Iterable[str] | None, parallel: int) -> list[Result]:
+        return run(any_server.url, [kind], [colour], only=only, parallel=parallel)
+
+    results = play_calmly(play, 10)
+    assert {one.check for one in results} == {one.name for one in checks_of(REGISTRY[kind])}
     assert not broken(results), broken(results)
+
+
+@pytest.mark.parametrize("broken_always", [set[str](), {"first_come_first_served"}, {"renewal_keeps_it"}])
+def test_what_is_broken_is_so_also_alone(broken_always: set[str]) -> None:
+    played: list[int] = []
+
+    def play(only: Iterable[str] | None, parallel: int) -> list[Result]:
+        played.append(parallel)
+        bad = broken_always | ({"renewal_keeps_it"} if len(played) == 1 else set())
+        names = CHECKS if only is None else only
+        return [Result("lock", "threads", one, AssertionError(one) if one in bad else None) for one in names]
+
+    results = play_calmly(play, 10)
+    assert {one.check for one in results if one.error is not None} == broken_always
+    assert sorted(one.check for one in results) == sorted(CHECKS)
+    assert played[0] == 10
+    assert set(played[1:]) == {1}
 
 
 def test_every_primitive_and_every_check_has_work() -> None:
