@@ -199,10 +199,7 @@ def make_sync(endpoint: Endpoint, timeout: float, end: float = inf) -> Any:
         "rediss": redis.SSLConnection,
         "unix": redis.UnixDomainSocketConnection,
     }
-    cls = classes[endpoint.scheme]
-    connection: Any = cls(
-        retry=Retry(NoBackoff(), 0), **_fit(cls, _settings(endpoint, timeout), endpoint.shown)
-    )
+    connection = _make(classes[endpoint.scheme], endpoint, timeout, Retry(NoBackoff(), 0))
     connect = connection._connect
     connection._connect = lambda: BoundedSocket(connect(), timeout, end)
     return connection
@@ -216,8 +213,17 @@ def make_async(endpoint: Endpoint, timeout: float) -> Any:
         "rediss": module.SSLConnection,
         "unix": module.UnixDomainSocketConnection,
     }
-    cls = classes[endpoint.scheme]
-    return cls(retry=AsyncRetry(NoBackoff(), 0), **_fit(cls, _settings(endpoint, timeout), endpoint.shown))
+    return _make(classes[endpoint.scheme], endpoint, timeout, AsyncRetry(NoBackoff(), 0))
+
+
+def _make(cls: Any, endpoint: Endpoint, timeout: float, retry: object) -> Any:
+    settings = _fit(cls, _settings(endpoint, timeout), endpoint.shown)
+    try:
+        return cls(retry=retry, **settings)
+    except OSError as error:
+        # redis-py reads its own version from a file, which fails where no more files can be opened.
+        let_out(error)
+        raise fault_of(error, endpoint.shown) from error
 
 
 class _Provider(CredentialProvider):

@@ -1,0 +1,67 @@
+"""A process that can open no more files: errors of pawl's own kind, and all is well once it can."""
+
+import subprocess
+import sys
+
+from pawl.testing.servers import Server
+
+PROGRAM = """
+import asyncio, os, resource, sys
+import pawl
+
+def fill():
+    junk = []
+    try:
+        while True:
+            junk.append(os.open("/dev/null", os.O_RDONLY))
+    except OSError:
+        return junk
+
+def refused(acquire):
+    junk = fill()
+    try:
+        acquire()
+    except pawl.BackendUnavailable as error:
+        assert "Too many open files" in str(error), error
+    else:
+        raise AssertionError("it connected")
+    finally:
+        for one in junk:
+            os.close(one)
+
+async def tasks():
+    async with pawl.connect_async(url, unavailable_after=0.2) as client:
+        junk = fill()
+        try:
+            await client.lock("b").acquire()
+        except pawl.BackendUnavailable as error:
+            assert "Too many open files" in str(error), error
+        else:
+            raise AssertionError("it connected")
+        finally:
+            for one in junk:
+                os.close(one)
+    async with pawl.connect_async(url) as client, client.lock("b"):
+        pass
+
+url = sys.argv[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (100, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+with pawl.connect(url) as client, client.lock("a"):
+    pass
+with pawl.connect(url, unavailable_after=0.2) as client:
+    refused(client.lock("a").acquire)
+with pawl.connect(url, ttl=1) as client, client.lock("a") as lease:
+    junk = fill()
+    client.lock("c").acquire().release()
+    lease.extend(5)
+    for one in junk:
+        os.close(one)
+asyncio.run(tasks())
+"""
+
+
+def test_a_process_that_can_open_no_more_files_is_told_so_in_errors_of_pawl(server: Server) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, server.url], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
