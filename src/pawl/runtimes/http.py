@@ -185,6 +185,7 @@ class HttpThreads(ThreadRuntime):
         """See ``Runtime``: a question that the service answers when there is something to report."""
         if self._closing.is_set():
             raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
+        self.start_late()
         patience = min(timeout, _LONGEST_WAIT)
         try:
             wire = self._wire(1.0)

@@ -35,17 +35,21 @@ _HANDLER_POLL = 0.02
 
 
 class _ThreadParker:
-    __slots__ = ("_bell",)
+    __slots__ = ("_bell", "_late")
 
-    def __init__(self) -> None:
+    def __init__(self, late: Callable[[], object] = bool) -> None:
         self._bell = threading.Lock()
         self._bell.acquire()
+        self._late = late
 
     async def park(self, timeout: float | None) -> bool:
-        return self._bell.acquire(timeout=-1 if timeout is None else max(0.0, timeout))
+        return self.rest(None if timeout is None else max(0.0, timeout))
 
     def rest(self, timeout: float | None) -> bool:
-        return self._bell.acquire(True, -1 if timeout is None else timeout)
+        if self._bell.acquire(True, -1 if timeout is None else timeout):
+            return True
+        self._late()
+        return False
 
     def unpark(self) -> None:
         try:  # noqa: SIM105 - a context made in Python costs as much as the whole hand-over's arithmetic
@@ -151,6 +155,7 @@ class ThreadRuntime:
         self._closing = _Closing()
         self._ending = False
         self._upkeep: threading.Thread | None = None
+        self._unstarted: Callable[[], Awaitable[None]] | None = None
         self.look_after: float | None = 1.0
         self.on_move: Callable[[], object] | None = None
         self.now = now
@@ -192,7 +197,7 @@ class ThreadRuntime:
 
     def parker(self) -> Parker:
         """See ``Runtime``."""
-        return _ThreadParker()
+        return _ThreadParker(self.start_late)
 
     def channel(self) -> str:
         """See ``Runtime``."""
@@ -320,6 +325,7 @@ class ThreadRuntime:
         """See ``Runtime``."""
         if self._closing.is_set():
             raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
+        self.start_late()
         link = self._local.link
         if link is None or link.dead:
             return None
@@ -340,6 +346,7 @@ class ThreadRuntime:
 
     async def sleep(self, seconds: float) -> None:
         """See ``Runtime``."""
+        self.start_late()
         if self._closing.wait(seconds):
             raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
 
@@ -355,6 +362,7 @@ class ThreadRuntime:
         while True:
             before = self._upkeep
             if self._ending or (before is not None and before.is_alive()):
+                self._unstarted = None
                 return not self._ending
             with self._starting:
                 mine = self._upkeep is before
@@ -362,8 +370,13 @@ class ThreadRuntime:
                     self._upkeep = thread
             if mine:
                 break
-        _start(thread)
-        return True
+        self._unstarted = None if _start(thread) else upkeep
+        return self._unstarted is None
+
+    def start_late(self) -> None:
+        """Start the upkeep if no thread could be started for it before: whoever waits may wait for what it does."""
+        if self._unstarted is not None:
+            self.spawn_upkeep(self._unstarted)
 
     def _serve(self, upkeep: Callable[[], Any]) -> None:
         _leave_signals_to_main()
@@ -411,7 +424,8 @@ class ThreadRuntime:
 
     def report(self, callback: Callable[[], object]) -> None:
         """See ``Runtime``."""
-        _start(threading.Thread(target=_reported, args=(callback,), name="pawl-on-lost", daemon=True))
+        if not _start(threading.Thread(target=_reported, args=(callback,), name="pawl-on-lost", daemon=True)):
+            _reported(callback, alone=False)
 
     # The end ----------------------------------------------------------------------------------------------------
 
@@ -451,21 +465,24 @@ class ThreadRuntime:
         self._bell = threading.Lock()
         self._bell.acquire()
         self._closing = _Closing()
-        self._upkeep = None
+        self._upkeep = self._unstarted = None
         self._identity = Identity()
         for link in links:
             link.close()
 
 
-def _start(thread: threading.Thread) -> None:
+def _start(thread: threading.Thread) -> bool:
+    """Start a thread; False if the system has none left, or the interpreter ends and allows no more of them."""
     try:
         thread.start()
     except RuntimeError as error:
         if error.__context__ is not None:
             # A signal handler raised in the wait for the thread, and Python's lock made this of it.
             raise error.__context__ from None
-        # While the interpreter ends it allows no new thread; what can be released must still be.
-        log.warning("%s cannot start: %s", thread.name, error)
+        # What can be released must still be. As text: a log that kept the error would keep the caller's lease with it.
+        log.warning("%s cannot start: %s", thread.name, str(error))
+        return False
+    return True
 
 
 def _leave_signals_to_main() -> None:
@@ -474,8 +491,9 @@ def _leave_signals_to_main() -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
 
 
-def _reported(callback: Callable[[], object]) -> None:
-    _leave_signals_to_main()
+def _reported(callback: Callable[[], object], *, alone: bool = True) -> None:
+    if alone:
+        _leave_signals_to_main()
     try:
         callback()
     except Exception:

@@ -1,0 +1,68 @@
+"""The system has no thread left for a while, as under a limit of processes: what is due is done once it has one."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+import pawl
+from pawl.testing.servers import Server
+
+
+@pytest.fixture
+def no_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
+    """No thread of pawl can be started until this is called."""
+    start, full = threading.Thread.start, True
+
+    def refuse(thread: threading.Thread) -> Any:  # noqa: ANN401 - as it is given
+        if full and thread.name.startswith("pawl"):
+            raise RuntimeError("can't start new thread")
+        return start(thread)
+
+    def enough() -> None:
+        nonlocal full
+        full = False
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    yield enough
+    enough()
+
+
+@pytest.mark.filterwarnings("ignore:lease of 'dropped' was never released")
+@pytest.mark.parametrize("first", ["another", "the same"])
+def test_leases_are_looked_after_once_a_thread_can_be_started(
+    server: Server, no_threads: Callable[[], None], first: str
+) -> None:
+    with pawl.connect(server.url, ttl=0.6) as client, ThreadPoolExecutor(1) as other:
+        lease = client.lock("kept").acquire()
+        client.lock("dropped").acquire()
+        no_threads()
+        if first == "another":
+            client.lock("another").acquire(timeout=5).release()
+        # Held by nobody any more: it waits in the client itself.
+        other.submit(lambda: client.lock("dropped").acquire(timeout=5).release()).result()
+        if first == "another":
+            time.sleep(0.7)
+            lease.check()
+            lease.release()
+
+
+def test_a_loss_is_reported_where_no_thread_is_left_for_it(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, told = threading.Thread.start, threading.Event()
+
+    def refuse(thread: threading.Thread) -> Any:  # noqa: ANN401 - as it is given
+        if thread.name == "pawl-on-lost":
+            raise RuntimeError("can't start new thread")
+        return start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with pawl.connect(server.url) as client:
+        lock = client.lock("short", ttl=0.1, renew=False, on_lost=lambda _: told.set())
+        lease = lock.acquire()
+        assert told.wait(10)
+        assert lease.lost
