@@ -1,5 +1,6 @@
 """The system has no thread left for a while, as under a limit of processes: what is due is done once it has one."""
 
+import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -10,6 +11,17 @@ import pytest
 
 import pawl
 from pawl.testing.servers import Server
+from pawl.topology.endpoint import Endpoint, Sentinels
+from pawl.transport.sentinel import MasterWatch
+
+
+@pytest.fixture
+def masters() -> Iterator[list[str]]:
+    """The addresses of three independent servers."""
+    servers = [Server("valkey", unix=False).start() for _ in range(3)]
+    yield [one.url for one in servers]
+    for one in servers:
+        one.stop()
 
 
 @pytest.fixture
@@ -66,3 +78,35 @@ def test_a_loss_is_reported_where_no_thread_is_left_for_it(
         lease = lock.acquire()
         assert told.wait(10)
         assert lease.lost
+
+
+async def is_free(lock: pawl.AsyncLock) -> bool:
+    try:
+        await (await lock.acquire()).release()
+    except pawl.PawlError:
+        return False
+    return True
+
+
+async def test_a_node_that_no_thread_could_look_at_is_looked_at_again(
+    no_threads: Callable[[], None], masters: list[str]
+) -> None:
+    async with pawl.connect_async(masters, redlock=pawl.RedlockOptions(fresh=True)) as client:
+        lock = client.lock("a", unavailable_after=0.2)
+        with pytest.raises(pawl.PawlError, match="can't start new thread"):
+            await lock.acquire()
+        no_threads()
+        end = time.monotonic() + 10
+        while not await is_free(lock):
+            assert time.monotonic() < end, "no node is asked any more"
+            await asyncio.sleep(0.05)
+
+
+def test_a_failover_is_listened_for_once_a_thread_can_be_started(no_threads: Callable[[], None]) -> None:
+    nowhere = Endpoint("redis", "redis://nowhere", {})
+    watch = MasterWatch(Sentinels("mymaster", (), nowhere, "nowhere"), lambda: None, lambda: True)
+    assert watch.begin() is None
+    no_threads()
+    assert watch.begin() is watch
+    watch.stop()
+    watch.join(10)

@@ -196,7 +196,12 @@ class QuorumAsyncioRuntime(AsyncioRuntime):
         look = self._looks.get(index)
         if look is None or look.done():
             look = self._looks[index] = self.loop.create_future()
-            threading.Thread(target=self._visit, args=(index, look), name="pawl-meet", daemon=True).start()
+            thread = threading.Thread(target=self._visit, args=(index, look), name="pawl-meet", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:
+                # The system has none left now: the node is asked again later, as one that cannot be reached.
+                self._came(index, look, Fault(FaultKind.UNREACHABLE, f"{self.nodes[index]}: {error}"))
         return look
 
     def _visit(self, index: int, look: asyncio.Future[None]) -> None:

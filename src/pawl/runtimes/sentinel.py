@@ -35,7 +35,7 @@ class SentinelThreads(ThreadRuntime):
                 if mine:
                     self._watch = watch
             if mine:
-                watch.start()
+                self._watch = watch.begin()
         return endpoint
 
     def _look(self) -> None:
@@ -89,8 +89,7 @@ class SentinelAsyncio(AsyncioRuntime):
             # A thread also here: it only listens, and the loop may be busy or gone.
             self._watch = MasterWatch(
                 self._finder.target, self._look, lambda: self._ending or self.loop.is_closed()
-            )
-            self._watch.start()
+            ).begin()
         return endpoint
 
     def _look(self) -> None:

@@ -8,7 +8,7 @@ import socket
 import threading
 from collections.abc import Awaitable, Callable
 from time import monotonic
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 from pawl._outsider import let_out
 from pawl.core.faults import classify
@@ -154,6 +154,14 @@ class MasterWatch(threading.Thread):
         self._on_switch = on_switch
         self._ended = ended
         self._stop_now = threading.Event()
+
+    def begin(self) -> Self | None:
+        """Listen from now on; None if the system has no thread left for it, and the next look-up is to try again."""
+        try:
+            self.start()
+        except RuntimeError:
+            return None
+        return self
 
     def stop(self) -> None:
         """End soon; from any thread."""
