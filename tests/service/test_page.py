@@ -65,6 +65,29 @@ def test_a_stuck_lock_is_found_and_taken_away(service: Instance, tmp_path: Path)
 
 
 @in_browser
+def test_the_dialog_names_a_lock_and_takes_that_one_away(service: Instance, tmp_path: Path) -> None:
+    for name in ("evil%E2%80%AEgnp.exe", "other"):
+        assert service.acquire(name, ttl=300).status == 200
+    with Browser(tmp_path / "profile") as page:
+        page.open(service.address)
+        page.run(LOGIN % service.tokens.secrets["admin"])
+        page.until("document.querySelectorAll('#rows tr').length === 2")
+        page.run("setView({ kind: 'lock', name: 'evil\\u202egnp.exe' }, true); true")
+        page.until("!document.getElementById('force').hidden")
+        page.run(
+            "document.getElementById('force').click(); document.getElementById('reason').value = 'w'; true"
+        )
+        asked = page.run("document.getElementById('sure-text').textContent")
+        assert asked.startswith("evil⟨U+202E⟩gnp.exe in pawl: "), asked
+        # As the button of the browser for the page before does, which no dialog stops.
+        page.run("setView({ kind: 'lock', name: 'other' }, true); true")
+        page.run("document.getElementById('sure-form').requestSubmit(); true")
+        page.until("!document.getElementById('sure').open")
+    held = {one["name"] for one in service.ask("GET", "/v1/ns/pawl/locks").body["locks"]}
+    assert held == {"other"}
+
+
+@in_browser
 def test_who_may_only_read_sees_no_button(service: Instance, tmp_path: Path) -> None:
     service.tokens.add("reader", roles=["read"])
     service.acquire("a", ttl=60)

@@ -348,8 +348,11 @@ for (const id of ["home", "back"]) {
     setView({ kind: "", name: "" }, true);
   });
 }
+// What the dialog asks about, whatever is shown behind it by the time of the answer.
+let doomed = null;
 at("force").addEventListener("click", () => {
-  at("sure-text").textContent = `${view().get("name")}: the previous holder keeps running until it notices; its fencing token becomes stale.`;
+  doomed = { kind: view().get("kind") || "lock", name: view().get("name") };
+  at("sure-text").replaceChildren(own(doomed.name), ` in ${visible(namespace)}: the previous holder keeps running until it notices; its fencing token becomes stale.`);
   at("sure-problem").textContent = "";
   at("sure").showModal();
 });
@@ -357,7 +360,7 @@ at("no").addEventListener("click", () => at("sure").close());
 at("sure-form").addEventListener("submit", async (event) => {
   event.preventDefault();
   try {
-    await ask(`${pathOf({ kind: view().get("kind") || "lock", name: view().get("name") })}/force-release`, {
+    await ask(`${pathOf(doomed)}/force-release`, {
       method: "POST", body: JSON.stringify({ reason: at("reason").value }),
     });
     at("sure").close();
