@@ -57,9 +57,11 @@ class Tokens:
 class Instance:
     """One `pawl serve`."""
 
-    def __init__(self, url: str, tokens: Tokens, *options: str, port: int = 0) -> None:
+    def __init__(
+        self, url: str, tokens: Tokens, *options: str, port: int = 0, before: Sequence[str] = ()
+    ) -> None:
         self.tokens = tokens
-        command = [sys.executable, "-m", "pawl", "serve", "--url", url, "--port", str(port)]
+        command = [*before, sys.executable, "-m", "pawl", "serve", "--url", url, "--port", str(port)]
         command += ["--tokens", str(tokens.path), *options]
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, env=dict(os.environ))
         self.said = b""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
 import socket
 import ssl
@@ -21,6 +22,28 @@ __all__ = ["Listening", "serve"]
 
 
 _BACKLOG = 4096
+_OTHER_FILES = 600
+"""How many files it opens besides the connections of its clients: those to the servers of the locks above all."""
+
+
+def _room_for(connections: int) -> int:
+    """How many connections can be taken; as many as are wanted if the system lets the process open so many files."""
+    try:
+        import resource
+    except ImportError:
+        return connections
+    wanted = connections + _OTHER_FILES
+    soft, hard = (
+        wanted if one == resource.RLIM_INFINITY else one for one in resource.getrlimit(resource.RLIMIT_NOFILE)
+    )
+    if soft < wanted and soft < hard:
+        soft = min(wanted, hard)
+        with contextlib.suppress(ValueError, OSError):
+            # The usual 1,024 are for programs that wait with select().
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+        found = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        soft = wanted if found == resource.RLIM_INFINITY else found
+    return min(connections, max(1, soft - min(_OTHER_FILES, soft // 4)))
 
 
 class _Server(uvicorn.Server):
@@ -71,7 +94,7 @@ class Listening:
         client_ca: A file with the authorities whose clients are let in; None: any client.
         drain_delay: Seconds between "not ready" and closing the port.
         probe_port: A port for probes, in plain HTTP; 0 takes a free one, None: none.
-        connections: How many at once.
+        connections: How many at once; fewer where the system lets the process open fewer files.
 
     Raises:
         OSError: An address that cannot be listened on; its text says which.
@@ -110,7 +133,7 @@ class Listening:
             proxy_headers=False,
             timeout_keep_alive=75,
             timeout_graceful_shutdown=10,
-            limit_concurrency=self.connections,
+            limit_concurrency=_room_for(self.connections),
             backlog=_BACKLOG,
             ssl_certfile=self.certificate,
             ssl_keyfile=self.key,

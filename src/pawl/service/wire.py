@@ -152,6 +152,11 @@ class _Connection(HttpToolsProtocol):
         """See ``asyncio.Protocol``."""
         joined = _Joined(transport, self.loop, self._close)
         super().connection_made(cast("asyncio.Transport", joined))
+        # The base class would refuse the requests of those that are connected, too: who is in goes on.
+        most, self.limit_concurrency = self.limit_concurrency, None
+        if most is not None and len(self.connections) > most:
+            joined.abort()
+            return
         self._arm()
 
     def connection_lost(self, exc: Exception | None) -> None:
