@@ -56,6 +56,21 @@ def test_each_finding(changed: dict[str, Any], check: str, severity: Severity, w
     assert {f.severity for name, f in found.items() if name != check} == {Severity.OK}
 
 
+@pytest.mark.parametrize(
+    ("offset", "text"),
+    [
+        (1.47e-05, "within 1 ms of this machine"),
+        (-0.0004, "within 1 ms of this machine"),
+        (0.0123, "12 ms ahead of this machine"),
+        (-1.25, "1.2 s behind this machine"),
+        (2_500_000.0, "2,500,000.0 s ahead of this machine"),
+    ],
+)
+def test_how_far_a_clock_is_away_is_readable(offset: float, text: str) -> None:
+    found = {finding.check: finding for finding in judge(Facts(**{**GOOD, "clock_offset": offset}))}
+    assert text in found["clock"].text
+
+
 def test_a_server_that_tells_nothing_is_unknown_and_never_at_fault() -> None:
     assert {finding.severity for finding in judge(Facts())} == {Severity.UNKNOWN}
 
