@@ -143,12 +143,18 @@ def test_search_leads_to_the_page(address: str, tmp_path: Path) -> None:
     assert {term: where for term, where in found.items() if not where.startswith(SEARCHED[term])} == {}
 
 
+WIDE = {"concepts/how-fast", "reference/simulated"}
+"""Pages with tables of ten and fifteen columns, which scroll."""
+
+
 @in_browser
 @pytest.mark.parametrize("width", [1366, 390])
 def test_no_code_block_scrolls_sideways(site: Path, address: str, tmp_path: Path, width: int) -> None:
     wide = """[...document.querySelectorAll('.md-content pre, .md-content pre > code')]
         .filter((one) => one.scrollWidth > one.clientWidth + 1 && getComputedStyle(one).display !== 'inline')
         .map((one) => one.textContent.slice(0, 60))"""
+    tables = """[...document.querySelectorAll('.md-typeset__table, .md-typeset__scrollwrap')]
+        .filter((one) => one.scrollWidth > one.clientWidth + 1).map((one) => one.innerText.slice(0, 60))"""
     body = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
     seen, bad = 0, {}
     with Browser(tmp_path / "chromium") as page:
@@ -158,6 +164,8 @@ def test_no_code_block_scrolls_sideways(site: Path, address: str, tmp_path: Path
             page.open(address + ("" if name == "." else name + "/"))
             seen += page.run("document.querySelectorAll('.md-content pre').length")
             over = [*page.run(wide), *(["the page itself"] if page.run(body) > 0 else [])]
+            if width == 1366 and name not in WIDE:
+                over += page.run(tables)
             if over:
                 bad[name] = over
     assert seen > 300
