@@ -3,6 +3,7 @@
 import contextlib
 import http.client
 import json
+import os
 import re
 import resource
 import socket
@@ -28,7 +29,12 @@ def _limited(server: Server, tokens: Tokens, soft: int, hard: int) -> Iterator[I
 
 
 @pytest.mark.skipif(not Path("/usr/bin/prlimit").exists(), reason="no prlimit on this machine")
-def test_connections_without_end_leave_those_before_them_alone(server: Server, tokens: Tokens) -> None:
+def test_connections_without_end_leave_those_before_them_alone(
+    server: Server, tokens: Tokens, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # asyncio's own loop accepts many connections before it looks at the first of them.
+    (tmp_path / "uvloop.py").write_text("raise ImportError")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     with _limited(server, tokens, 100, 120) as service, contextlib.ExitStack() as stack:
         client = http.client.HTTPConnection("127.0.0.1", service.port, timeout=10)
         stack.callback(client.close)
@@ -46,6 +52,8 @@ def test_connections_without_end_leave_those_before_them_alone(server: Server, t
         assert acquire("a") == 200
         # A namespace needs a connection of its own to the server.
         assert acquire("b", "another") == 200
+        service.end(9)
+        assert service.said.count(b"\n") == 2, service.said[-2000:]
 
 
 @pytest.mark.skipif(

@@ -26,24 +26,29 @@ _OTHER_FILES = 600
 """How many files it opens besides the connections of its clients: those to the servers of the locks above all."""
 
 
-def _room_for(connections: int) -> int:
-    """How many connections can be taken; as many as are wanted if the system lets the process open so many files."""
+_UNDERWAY = 4
+"""How many times as many connections as one look at the port accepts (the backlog) are open before the first of them
+can be refused: asyncio makes something of a connection three turns of the loop after it was accepted."""
+
+
+def _room_for(connections: int) -> tuple[int, int]:
+    """How many connections can be taken, and the backlog: as wanted, if the process may open so many files."""
     try:
         import resource
     except ImportError:
-        return connections
-    wanted = connections + _OTHER_FILES
-    soft, hard = (
-        wanted if one == resource.RLIM_INFINITY else one for one in resource.getrlimit(resource.RLIMIT_NOFILE)
-    )
-    if soft < wanted and soft < hard:
-        soft = min(wanted, hard)
+        return connections, _BACKLOG
+    wanted = connections + _UNDERWAY * _BACKLOG + _OTHER_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
         with contextlib.suppress(ValueError, OSError):
             # The usual 1,024 are for programs that wait with select().
-            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
-        found = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        soft = wanted if found == resource.RLIM_INFINITY else found
-    return min(connections, max(1, soft - min(_OTHER_FILES, soft // 4)))
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    files = wanted if soft == resource.RLIM_INFINITY else min(wanted, soft)
+    files -= min(_OTHER_FILES, files // 4)
+    backlog = max(1, min(_BACKLOG, files // (2 * _UNDERWAY)))
+    return max(1, min(connections, files - _UNDERWAY * backlog)), backlog
 
 
 class _Server(uvicorn.Server):
@@ -123,6 +128,7 @@ class Listening:
 
     def config(self, app: ASGIApp) -> uvicorn.Config:
         """As uvicorn takes it."""
+        connections, backlog = _room_for(self.connections)
         return uvicorn.Config(
             app,
             http=Connection,
@@ -133,8 +139,8 @@ class Listening:
             proxy_headers=False,
             timeout_keep_alive=75,
             timeout_graceful_shutdown=10,
-            limit_concurrency=_room_for(self.connections),
-            backlog=_BACKLOG,
+            limit_concurrency=connections,
+            backlog=backlog,
             ssl_certfile=self.certificate,
             ssl_keyfile=self.key,
             ssl_ca_certs=self.client_ca,
@@ -163,6 +169,9 @@ def serve(
         await begin(sockets)
         if not server.started:
             return
+        for listener in listening.listeners:
+            # So many may wait in the system, however few are accepted at a time.
+            listener.listen(_BACKLOG)
         probe_port = None
         for listener in listening.probes:
             server.probes = await open_probes(state, listener)
