@@ -132,9 +132,11 @@ class HttpThreads(ThreadRuntime):
 
     def _wire(self, timeout: float) -> Wire:
         wire: Wire | None = getattr(self._mine, "wire", None)
-        if wire is None or wire.dead:
+        if wire is None or wire.dead or wire.is_stale():
             if self._ending:
                 raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
+            if wire is not None:
+                wire.close()
             wire = self._mine.wire = Wire(self._service, self._context, max(timeout, 0.25))
             self._wires.add(wire)
         return wire

@@ -7,8 +7,11 @@ import contextlib
 import json
 import socket
 import ssl
+import time
+from collections import deque
 from collections.abc import Mapping
-from typing import Any, NamedTuple, cast
+from math import inf
+from typing import Any, NamedTuple, TypeAlias, cast
 
 from pawl._outsider import let_out
 from pawl.core.runtime import Fault, FaultKind
@@ -18,6 +21,8 @@ from pawl.transport.connect import BoundedSocket
 __all__ = ["AsyncWire", "Question", "Wire", "context_of"]
 
 _MOST = 32 * 1024 * 1024
+_IDLE = 60.0
+"""Seconds after which a connection that nothing uses is given up: a service, or a balancer, drops it soon after."""
 _BY_STATUS = {
     401: FaultKind.DENIED,
     403: FaultKind.DENIED,
@@ -54,11 +59,14 @@ class Question(NamedTuple):
 
 def _request(service: Service, question: Question) -> bytes:
     method, body = "GET", b""
+    # A zone is of this machine alone, and no part of the name.
+    host = service.host.partition("%")[0]
+    host = f"[{host}]" if ":" in host else host
     if question.content is not None:
         method, body = "POST", json.dumps(question.content).encode()
     again = f"Idempotency-Key: {question.key}\r\n" if question.key else ""
     head = (
-        f"{method} {question.path} HTTP/1.1\r\nHost: {service.host}:{service.port}\r\n{again}"
+        f"{method} {question.path} HTTP/1.1\r\nHost: {host}:{service.port}\r\n{again}"
         f"Authorization: Bearer {service.token}\r\n"
         f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
     )
@@ -107,6 +115,7 @@ class Wire:
 
     def __init__(self, service: Service, context: ssl.SSLContext | None, timeout: float) -> None:
         self._service = service
+        self._used = time.monotonic()
         self.dead: bool = False
         try:
             found = socket.create_connection((service.host, service.port), timeout)
@@ -122,6 +131,7 @@ class Wire:
         Raises:
             Fault: There was no answer, or it was no success.
         """
+        self._used = inf
         try:
             # One deadline for the whole answer, however slowly it comes.
             sock = BoundedSocket(self._socket, timeout)
@@ -146,7 +156,12 @@ class Wire:
             # Interrupted in the middle: what comes next on it would be taken for the next answer.
             self.close()
             raise
+        self._used = time.monotonic()
         return _content(status, body)
+
+    def is_stale(self) -> bool:
+        """Whether it was idle for so long that the other side may have dropped it."""
+        return time.monotonic() - self._used > _IDLE
 
     def close(self) -> None:
         """Close it; from any thread, also from one that does not use it: who reads from it is woken."""
@@ -169,6 +184,16 @@ def _more(sock: BoundedSocket, had: int) -> bytes:
     return more
 
 
+_Pair: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+class _Spare(NamedTuple):
+    """A connection that nothing uses, and the loop's time since when."""
+
+    pair: _Pair
+    since: float
+
+
 class AsyncWire:
     """The connections of one event loop: each request has one to itself while it lasts.
 
@@ -180,12 +205,14 @@ class AsyncWire:
     def __init__(self, service: Service, context: ssl.SSLContext | None) -> None:
         self._service = service
         self._context = context
-        self._idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+        self._idle: deque[_Spare] = deque()
+        """The one that was used last at the end: it is taken first, so that those not needed grow old."""
+        self._sweeping: asyncio.TimerHandle | None = None
 
     async def ask(self, question: Question, timeout: float) -> Any:
         """Ask one thing; see ``Wire.ask``."""
         sent = False
-        pair: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        pair: _Pair | None = None
         try:
             async with asyncio.timeout(timeout):
                 pair = await self._take()
@@ -200,18 +227,30 @@ class AsyncWire:
             if isinstance(error, (OSError, EOFError, TimeoutError, asyncio.LimitOverrunError)):
                 raise _unreachable(self._service, error, sent=sent) from error
             raise
-        self._idle.append(pair)
+        self._idle.append(_Spare(pair, asyncio.get_running_loop().time()))
+        if self._sweeping is None:
+            self._sweep()
         return _content(status, body)
 
-    async def _take(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def _take(self) -> _Pair:
         while self._idle:
-            reader, writer = self._idle.pop()
+            reader, writer = self._idle.pop().pair
             if not writer.is_closing() and not reader.at_eof():
                 return reader, writer
             writer.close()
         return await asyncio.open_connection(self._service.host, self._service.port, ssl=self._context)
 
+    def _sweep(self) -> None:
+        """Close those that were idle for too long, and look again when the next one will have been."""
+        loop = asyncio.get_running_loop()
+        while self._idle and loop.time() - self._idle[0].since >= _IDLE:
+            self._idle.popleft().pair[1].close()
+        self._sweeping = loop.call_at(self._idle[0].since + _IDLE, self._sweep) if self._idle else None
+
     def close(self) -> None:
         """Close those that are idle."""
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+            self._sweeping = None
         while self._idle:
-            self._idle.pop()[1].close()
+            self._idle.pop().pair[1].close()
