@@ -285,7 +285,8 @@ class Runtime(Protocol):
         """Run the client's upkeep in the background, once; a second call while it runs does nothing.
 
         Returns:
-            False if the client has ended, and nothing is served any more.
+            False if it does not run: the client has ended, and nothing is served any more; or no thread could be
+            started now, and the runtime tries again with the client's next operations.
         """
         ...
 
