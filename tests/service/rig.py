@@ -106,9 +106,8 @@ class Instance:
             response = connection.getresponse()
             text = response.read()
             kind = response.headers.get("content-type", "")
-            return Answer(
-                response.status, json.loads(text) if "json" in kind else text, dict(response.headers)
-            )
+            told = json.loads(text) if "json" in kind and method != "HEAD" else text
+            return Answer(response.status, told, dict(response.headers))
         finally:
             connection.close()
 

@@ -106,6 +106,35 @@ def test_what_is_no_request_gets_400_and_no_more(service: Instance, garbage: byt
     assert service.ask("GET", "/healthz").status == 200
 
 
+PAGES = ["/", "/page.js", "/page.css", "/favicon.svg", "/favicon.ico", "/healthz", "/readyz", "/metrics"]
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_head_has_the_headers_of_get_and_no_body(service: Instance, path: str) -> None:
+    # The number of requests is in the metrics: their length grows.
+    counted = {"content-length", "date"} if path == "/metrics" else {"date"}
+    told: list[tuple[int, dict[str, str]]] = []
+    for method in ("GET", "HEAD"):
+        answer = service.ask(method, path)
+        kept = {name.lower(): value for name, value in answer.headers.items()}
+        assert int(kept["content-length"]) > 0
+        told.append((answer.status, {name: value for name, value in kept.items() if name not in counted}))
+    assert told[0][0] == 200
+    assert told[0] == told[1]
+    refused = service.ask("DELETE", path)
+    assert (refused.status, refused.headers["allow"]) == (405, "GET, HEAD")
+
+
+@pytest.mark.parametrize(
+    ("path", "allowed"), [("/v1/ns/pawl/sessions", "DELETE, POST"), ("/v1/ns/pawl/lock/a", "GET")]
+)
+def test_a_refused_method_lists_those_of_all_routes_of_a_path(
+    service: Instance, path: str, allowed: str
+) -> None:
+    refused = service.ask("PUT", path)
+    assert (refused.status, refused.headers["allow"]) == (405, allowed)
+
+
 def probe(port: int, request: bytes) -> bytes:
     with socket.create_connection(("127.0.0.1", port), 10) as line:
         line.sendall(request)

@@ -48,6 +48,10 @@ _STEPS: dict[str, Callable[[Request], Awaitable[Response]]] = {
 }
 
 
+# The stream first: one of the path segments of the others could be its name.
+_ROUTERS = tuple(part.router for part in (watch, calls, gates, several, looks, routes, page))
+
+
 def _find_step(scope: Scope) -> Callable[[Request], Awaitable[Response]] | None:
     """The step of a lease that a request asks for, as the framework would find it; None for all other requests."""
     if scope["method"] != "POST":
@@ -145,7 +149,9 @@ def _defect() -> Problem:
 
 def _methods_of(request: Request) -> str:
     """The methods of all routes of a path; the framework names those of the first one."""
-    routes = [route for route in request.app.router.routes if isinstance(route, Route)]
+    # Asked for at the routers themselves: how an application keeps those that it includes is its own affair.
+    every = [route for one in (request.app.router, *_ROUTERS) for route in one.routes]
+    routes = [route for route in every if isinstance(route, Route)]
     found = [route.methods or () for route in routes if route.matches(request.scope)[0] is not Match.NONE]
     return ", ".join(sorted({method for methods in found for method in methods}))
 
@@ -198,10 +204,8 @@ def create_app(state: State) -> Door:
     )
     app.state.watches = watches
     state.at_end.append(send_away)
-    # Before the others: one of their path segments could be its name.
-    for part in (watch.router, calls.router, gates.router, several.router, looks.router, routes.router):
+    for part in _ROUTERS:
         app.include_router(part)
-    app.include_router(page.router)
     for kind in (Problem, PawlError):
         app.add_exception_handler(kind, answer_problem)
     app.add_exception_handler(HTTPException, _answer_http)
@@ -215,17 +219,19 @@ def _add_health(app: FastAPI, state: State) -> None:
     alive = {"responses": schemas.success({"alive": "flag"})}
     ready = {"responses": {**schemas.success({"ready": "flag"}), **schemas.problems(502, 503)}}
 
+    @app.head("/healthz", include_in_schema=False)
     @app.get("/healthz", tags=["health"], summary="Liveness check", openapi_extra=alive)
     async def healthz() -> Response:
         """200 as long as the process responds."""
         return health.alive()
 
+    @app.head("/readyz", include_in_schema=False)
     @app.get("/readyz", tags=["health"], summary="Readiness check", openapi_extra=ready)
     async def readyz() -> Response:
         """200 while it takes requests and the server behind it answers, else 503."""
         return await health.ready(state)
 
-    @app.get("/metrics", include_in_schema=False)
+    @app.api_route("/metrics", methods=["GET", "HEAD"], include_in_schema=False)
     async def metrics(request: Request) -> Response:
         """For Prometheus; needs a token with the role `read` of any namespace. No names are in it."""
         who = state.access.who(request.headers.get("authorization"))

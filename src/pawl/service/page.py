@@ -18,32 +18,34 @@ __all__ = ["favicon", "index", "router", "script", "style", "whoami"]
 
 router: APIRouter = APIRouter()
 
+_READ = ["GET", "HEAD"]
+
 
 @cache
 def _read(name: str) -> bytes:
     return files("pawl.service").joinpath("static", name).read_bytes()
 
 
-@router.get("/", include_in_schema=False)
+@router.api_route("/", methods=_READ, include_in_schema=False)
 async def index() -> Response:
     """The page. It shows nothing before a token is entered."""
     return Response(_read("page.html"), media_type="text/html")
 
 
-@router.get("/page.js", include_in_schema=False)
+@router.api_route("/page.js", methods=_READ, include_in_schema=False)
 async def script() -> Response:
     """Its program."""
     return Response(_read("page.js"), media_type="text/javascript")
 
 
-@router.get("/page.css", include_in_schema=False)
+@router.api_route("/page.css", methods=_READ, include_in_schema=False)
 async def style() -> Response:
     """Its looks."""
     return Response(_read("page.css"), media_type="text/css")
 
 
-@router.get("/favicon.svg", include_in_schema=False)
-@router.get("/favicon.ico", include_in_schema=False)
+@router.api_route("/favicon.svg", methods=_READ, include_in_schema=False)
+@router.api_route("/favicon.ico", methods=_READ, include_in_schema=False)
 async def favicon() -> Response:
     """Its sign."""
     return Response(_read("favicon.svg"), media_type="image/svg+xml")
