@@ -1,11 +1,13 @@
 """Who takes nothing of what is written for it: its connection ends, and what waits for it is one picture at most."""
 
 import asyncio
+import contextlib
 import http.client
 import json
 import socket
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -30,15 +32,9 @@ def _app(size: int) -> Callable[..., Any]:
     return app
 
 
-@pytest.mark.parametrize(
-    ("size", "ending"),
-    [(8 * MIB, "keep-alive"), (8 * MIB, "close"), (60_000, "close")],
-    ids=["kept", "closed", "closed-with-little-left"],
-)
-async def test_who_does_not_read_its_answer_is_sent_away(
-    monkeypatch: pytest.MonkeyPatch, size: int, ending: str
-) -> None:
-    monkeypatch.setattr(wire, "_STALLED", 0.2)
+@contextlib.asynccontextmanager
+async def _asked(size: int, ending: str) -> AsyncIterator[tuple[socket.socket, Callable[[], bool]]]:
+    """A client that has asked for so much; and whether its connection has come to its end at the service."""
     state, made = ServerState(), []
     config = uvicorn.Config(_app(size), log_level="error")
     config.load()
@@ -55,14 +51,44 @@ async def test_who_does_not_read_its_answer_is_sent_away(
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     client.connect(listener.getsockname())
     client.sendall(f"GET / HTTP/1.1\r\nHost: x\r\nConnection: {ending}\r\n\r\n".encode())
+    client.setblocking(False)
     try:
-        end = time.monotonic() + 10
-        while not made or state.connections or not state.total_requests:
-            assert time.monotonic() < end, "a client that reads nothing keeps its connection"
-            await asyncio.sleep(0.02)
+        yield client, lambda: bool(made and state.total_requests and not state.connections)
     finally:
         client.close()
         server.close()
+
+
+@pytest.mark.parametrize(
+    ("size", "ending"),
+    [(8 * MIB, "keep-alive"), (8 * MIB, "close"), (60_000, "close")],
+    ids=["kept", "closed", "closed-with-little-left"],
+)
+async def test_who_does_not_read_its_answer_is_sent_away(
+    monkeypatch: pytest.MonkeyPatch, size: int, ending: str
+) -> None:
+    monkeypatch.setattr(wire, "_STALLED", 0.2)
+    async with _asked(size, ending) as (_, ended):
+        end = time.monotonic() + 10
+        while not ended():
+            assert time.monotonic() < end, "a client that reads nothing keeps its connection"
+            await asyncio.sleep(0.02)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="this system does not count what a client has read")
+@pytest.mark.parametrize("ending", ["keep-alive", "close"])
+async def test_who_reads_slowly_gets_all_of_its_answer(monkeypatch: pytest.MonkeyPatch, ending: str) -> None:
+    monkeypatch.setattr(wire, "_STALLED", 0.15)
+    monkeypatch.setattr(wire, "_LEAST_READ", 1, raising=False)
+    loop, size, had = asyncio.get_running_loop(), MIB // 4, 0
+    async with _asked(size, ending) as (client, _):
+        began = time.monotonic()
+        while had < size:
+            data = await loop.sock_recv(client, 16 * 1024)
+            assert data, f"it ended after {had} of {size} bytes"
+            had += len(data)
+            await asyncio.sleep(0.01)
+        assert time.monotonic() - began > 2 * wire._STALLED
 
 
 async def test_what_waits_for_a_reader_of_events_is_the_latest_picture_alone() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import sys
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any, cast
@@ -25,9 +26,13 @@ _MOST_BEHIND = 256 * 1024
 """Bytes of requests that came before the answer to the first one, in all."""
 _LINGER = 1.0
 _STALLED = 30.0
-"""Seconds within which a client has to read what was written for it: an answer, or one event of a stream."""
+"""Seconds within which a client that is behind has to read some of what was written for it."""
+_LEAST_READ = 16 * 1024
+"""Bytes that it has to read in that time."""
 _MOST_DISCARDED = 1024 * 1024
 _ESTABLISHED = 1
+_ACKNOWLEDGED = slice(120, 128)
+"""Where Linux has ``tcpi_bytes_acked`` in its ``TCP_INFO``."""
 
 
 def _refusal(status: int, code: str, text: str) -> bytes:
@@ -333,7 +338,25 @@ class _Connection(HttpToolsProtocol):
 
     def _stall(self) -> None:
         if self._stalled is None:
-            self._stalled = self.loop.call_later(_STALLED, cast("Any", self.transport).abort)
+            self._stalled = self.loop.call_later(_STALLED, self._check_progress, self._acknowledged())
+
+    def _check_progress(self, before: int) -> None:
+        self._stalled = None
+        if self._acknowledged() - before < _LEAST_READ:
+            cast("Any", self.transport).abort()
+        else:
+            self._stall()
+
+    def _acknowledged(self) -> int:
+        """Bytes that the client's system has taken, in all; 0 where this system does not count them."""
+        found = self.transport.get_extra_info("socket")
+        if found is None or sys.platform != "linux":
+            return 0
+        try:
+            told = found.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _ACKNOWLEDGED.stop)
+        except OSError:
+            return 0
+        return int.from_bytes(told[_ACKNOWLEDGED], sys.byteorder)
 
     def _unstall(self) -> None:
         if self._stalled is not None:
