@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -9,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import zipfile
@@ -270,3 +272,55 @@ def test_a_folder_that_takes_no_files_is_explained(state: Path, file: str) -> No
     )
     assert (done.returncode, done.stderr.count("\n")) == (69, 1), done.stderr
     shutil.rmtree(state)
+
+
+FULL = """
+import os, sys
+from pawl import embedded
+from pawl.errors import BackendUnavailable
+with open("fill", "wb", buffering=0) as fill:
+    try:
+        while True:
+            fill.write(bytes(4096))
+    except OSError:
+        pass
+try:
+    embedded.ensure(os.path.join(os.getcwd(), "state"))
+except BackendUnavailable as error:
+    print(error)
+"""
+DISK = ["unshare", "-m", "sh", "-ec", 'mount -t tmpfs -o size=64k pawl "$0"; cd "$0"; exec "$@"']
+
+
+def test_a_disk_that_is_full_is_named(tmp_path: Path) -> None:
+    """Its server cannot even log why it ends."""
+    around = [*DISK, str(tmp_path)]
+    try:
+        allowed = (
+            subprocess.run([*around, "true"], capture_output=True, check=False, timeout=20).returncode == 0
+        )
+    except FileNotFoundError:
+        allowed = False
+    if not allowed:
+        pytest.skip("no namespaces for this user")
+    done = subprocess.run(
+        [*around, sys.executable, "-c", FULL], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (
+        f"nothing can be written to the disk of {tmp_path / 'state'}: No space left on device" in done.stdout
+    ), done
+    assert done.stdout.count("\n") == 1
+
+
+def test_a_server_that_says_nothing_is_explained_by_its_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert _data.why_not(tmp_path, "\n") == "nothing"
+    assert list(tmp_path.iterdir()) == []
+
+    def full(**_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", full)
+    assert _data.why_not(tmp_path, "").endswith(f"to the disk of {tmp_path}: No space left on device")
+    assert _data.why_not(tmp_path, "1:M 22 Nov 2026 15:30:00.000 # a word") == "a word"

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +34,7 @@ _UNREADABLE = re.compile(
 )
 _STAMP = re.compile(r"^\d+:[A-Z] \d+ \w+ \d+ [\d:.]+ [#*.-] ")
 _LINES = 4
+_PAGE = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +133,19 @@ def set_aside(state: Path, said: str) -> bool:
     return True
 
 
-def why_not(said: str) -> str:
-    """What a server says last when it does not start, in one line, without its clock."""
+def why_not(state: Path, said: str) -> str:
+    """What a server says last when it does not start, in one line, without its clock.
+
+    Without room on the disk it can say nothing: its log is there, too.
+    """
     lines = [_STAMP.sub("", line).strip() for line in said.splitlines()]
-    return "; ".join([line for line in lines if line][-_LINES:]) or "nothing"
+    if told := [line for line in lines if line]:
+        return "; ".join(told[-_LINES:])
+    try:
+        with tempfile.TemporaryFile(dir=state) as file:
+            file.write(bytes(_PAGE))
+            file.flush()
+    except OSError as error:
+        let_out(error)
+        return f"nothing, and nothing can be written to the disk of {state}: {error.strerror or error}"
+    return "nothing"

@@ -274,8 +274,9 @@ def _start(state: Path, path: str, deadline: float, alive: IO[str]) -> _Found:
     if found is not None:
         _data.note(state, program)
         return found
+    why = _data.why_not(state, said)
     raise BackendUnavailable(
-        f"the embedded server did not start; {program.path} says: {_data.why_not(said)} (full log: {state / _LOG})"
+        f"the embedded server did not start; {program.path} says: {why} (full log: {state / _LOG})"
     )
 
 
