@@ -116,6 +116,7 @@ def test_errors_are_those_of_redis_py_and_of_pawl_at_once(api: Api, theirs: redi
     with pytest.raises(redis.exceptions.LockNotOwnedError) as lost:
         api.run(lock.release())
     assert isinstance(lost.value, LockNotOwnedError)
+    assert str(lost.value).count("[") == 1, "one code"
     assert theirs.get("job") == b"another", "what another holds is left alone"
     again = pickle.loads(pickle.dumps(lost.value))
     assert (type(again), str(again), again.lock_name) == (LockNotOwnedError, str(lost.value), "job")

@@ -223,7 +223,8 @@ class Settings:
         self.local.lease = self.local.token = None
 
     def _not_owned(self, what: str, error: BaseException) -> LockNotOwnedError:
-        found = LockNotOwnedError(f"Cannot {what} a lock that's no longer owned: {error}", self._key)
+        why = error.text if isinstance(error, pawl.PawlError) else str(error)
+        found = LockNotOwnedError(f"Cannot {what} a lock that's no longer owned: {why}", self._key)
         if what != "release":
             found.code = "EXTEND_FAILED"
         return found
