@@ -319,18 +319,21 @@ def test_the_speaking_thread_times_out_and_the_others_go_on(
     for _ in range(20):
         lease = holder.lock("x").acquire()
         fences: list[int] = []
+        gave_up = threading.Event()
 
-        def give_up() -> None:
+        def give_up(gave_up: threading.Event = gave_up) -> None:
             with pytest.raises(pawl.AcquireTimeout):
                 client.lock("x").acquire(timeout=0.03)
+            gave_up.set()
 
-        def wait(fences: list[int] = fences) -> None:
-            eventually(lambda: len(client._engine.places), "somebody speaks")
+        def wait(fences: list[int] = fences, gave_up: threading.Event = gave_up) -> None:
+            eventually(lambda: len(client._engine.places) or gave_up.is_set(), "somebody speaks")
             with client.lock("x").acquire() as mine:
                 fences.append(mine.fence)
 
-        def give_back(lease: pawl.Lease = lease) -> None:
-            time.sleep(0.05)
+        def give_back(lease: pawl.Lease = lease, gave_up: threading.Event = gave_up) -> None:
+            assert gave_up.wait(PATIENCE)
+            eventually(lambda: len(client._engine.places), "the others wait")
             place = next(iter(client._engine.places._places.values()))
             eventually(lambda: place.keeper() is not None, "the next speaker does not count as gone")
             eventually(lambda: queue_length(valkey, "x") == 1, "the ticket is kept")

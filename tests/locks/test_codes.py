@@ -113,7 +113,7 @@ def test_a_reader_cannot_downgrade(colour: Colour, pair: list[Client]) -> None:
 
 def test_the_code_of_a_real_loss(colour: Colour, pair: list[Client], valkey: Server) -> None:
     client: Any = pair[0].raw
-    lease = colour.run(client.lock("taken", ttl=0.9).acquire)
+    lease = colour.run(client.lock("taken", ttl=3.0, renew_every=0.3).acquire)
     valkey.command("SET", "pawl:taken", "operator@desk:1/sh", "PX", "60000")
     longest = colour.run(client.lock("long", ttl=0.9, max_hold=0.3).acquire)
     until(lambda: lease.lost and longest.lost)
@@ -121,6 +121,9 @@ def test_the_code_of_a_real_loss(colour: Colour, pair: list[Client], valkey: Ser
         with pytest.raises(pawl.LeaseLost) as caught:
             lost.check()
         assert caught.value.code == code
+    with pytest.raises(pawl.NotHeld) as gone:
+        colour.run(lease.release)
+    assert str(gone.value).count("[") == 1, "one code, also where it quotes the loss"
     released = colour.run(client.lock("b").acquire)
     colour.run(released.release)
     with pytest.raises(pawl.LeaseLost) as caught:

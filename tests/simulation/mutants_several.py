@@ -63,9 +63,12 @@ def _counts_the_silent(self: GrantVotes) -> int:
     return sum(outcome is None or isinstance(outcome, Fault) for outcome in self.outcomes)
 
 
-def _waits_for_all(self: EachVote, index: int, outcome: Any) -> bool:
-    self.outcomes[index] = outcome
-    return False
+def _needs_all(self: EachVote, nodes: int) -> None:
+    _each_vote(self, nodes)
+    self.needed = nodes
+
+
+_each_vote = EachVote.__init__
 
 
 def _of_its_own(
@@ -140,7 +143,7 @@ CLIENTS: dict[str, Callable[[], list[Any]]] = {
     ],
     "each loop knows by itself": lambda: [patch.object(QuorumSimRuntime, "__init__", _of_its_own)],
     "no vote is won back": lambda: [patch.object(votes, "_regain", _nothing)],
-    "a renewal waits for every master": lambda: [patch.object(EachVote, "add", _waits_for_all)],
+    "a renewal needs every master": lambda: [patch.object(EachVote, "__init__", _needs_all)],
     "a far master has no more time than a near one": lambda: [patch.object(Lives, "took", _nothing)],
     "no look at the time after the quorum": lambda: [
         watching_time(),
@@ -214,10 +217,10 @@ SCRIPTS: dict[str, tuple[str, str]] = {
         "if holding and waiting == nil then\n",
     ),
     "a release writes before it deletes": (
-        "local waiting = has_ticket(token)\nlocal closing",
+        "local waiting, tomb = has_ticket(token), not holding and call('GET', DEAD)\nlocal closing",
         (
             "if tomb_ms > 0 then\n  call('SET', DEAD, '1', 'PXAT', digits(now_ms + tomb_ms))\nend\n"
-            "local waiting = has_ticket(token)\nlocal closing"
+            "local waiting, tomb = has_ticket(token), not holding and call('GET', DEAD)\nlocal closing"
         ),
     ),
     "all readers share one ttl": (
@@ -269,7 +272,7 @@ WHERE: dict[str, Where] = {
             "an undo is sent once", "a release by a majority is done",
             "a slow master is another holder", "who is not waited for has failed",
             "each loop knows by itself",
-            "no vote is won back", "a renewal waits for every master",
+            "no vote is won back", "a renewal needs every master",
             "a far master has no more time than a near one",
         ),
         _MASTERS,

@@ -143,7 +143,7 @@ def tell(lease: BaseLease, outcome: Release) -> None:
         BackendError: The server did not answer, or refused; the ttl frees the name at the latest.
     """
     if outcome is Release.LOST:
-        raise NotHeld(f"release {lease.name!r}: {lease._loss()}", name=lease.name)
+        raise NotHeld(f"release {lease.name!r}: {lease._loss().text}", name=lease.name)
     if outcome is Release.UNKNOWN:
         cls, why = lease._tenure.unsure
         text = why or f"release {lease.name!r}: the server did not answer"
@@ -248,7 +248,9 @@ async def extend(engine: Engine, lease: BaseLease, ttl: float) -> None:
     if engine.quorum is not None:
         engine.quorum.check_ttl(ttl, tenure.options.lock_delay)
     if not lease._mine():
-        raise NotHeld(f"extend {lease.name!r}: {lease._lost_error()}", name=lease.name, operation="extend")
+        raise NotHeld(
+            f"extend {lease.name!r}: {lease._lost_error().text}", name=lease.name, operation="extend"
+        )
     if tenure.degraded:
         return  # It has no end but its release.
     engine.detach_place(tenure)
@@ -265,7 +267,7 @@ async def extend(engine: Engine, lease: BaseLease, ttl: float) -> None:
             if shorter and end < tenure.valid_until:
                 tenure.valid_until = end
     if not mine:
-        raise NotHeld(f"extend {lease.name!r}: {lease._lost_error()}", name=lease.name)
+        raise NotHeld(f"extend {lease.name!r}: {lease._lost_error().text}", name=lease.name)
     engine.replan(tenure)
 
 
@@ -279,7 +281,7 @@ async def downgrade(engine: Engine, lease: BaseLease) -> None:
     tenure = lease._tenure
     if not lease._mine():
         raise NotHeld(
-            f"downgrade {lease.name!r}: {lease._lost_error()}", name=lease.name, operation="downgrade"
+            f"downgrade {lease.name!r}: {lease._lost_error().text}", name=lease.name, operation="downgrade"
         )
     if lease._levels > 1:
         text = f"downgrade {lease.name!r}: it is held {lease._levels} times: leave the inner blocks first"
@@ -312,7 +314,7 @@ async def _raise_life(engine: Engine, lease: BaseLease, ttl: float, doing: str) 
                 return
         elif tenure.live and not engine.expired(tenure, runtime.now()):
             engine.lose(tenure, loss_from(reply))
-        raise NotHeld(f"{doing} {lease.name!r}: {lease._lost_error()}", name=lease.name, operation=doing)
+        raise NotHeld(f"{doing} {lease.name!r}: {lease._lost_error().text}", name=lease.name, operation=doing)
 
 
 # Passing a lease to another process ---------------------------------------------------------------------------------
@@ -344,12 +346,16 @@ def detach(engine: Engine, lease: BaseLease) -> str:
         said = f"a {kind} lease cannot be detached: acquire it in the other process, with its owner= if it has one"
         raise NotSupported(f"detach {lease.name!r}: {said}", name=lease.name)
     if not lease._mine():
-        raise NotHeld(f"detach {lease.name!r}: {lease._lost_error()}", name=lease.name, operation="detach")
+        raise NotHeld(
+            f"detach {lease.name!r}: {lease._lost_error().text}", name=lease.name, operation="detach"
+        )
     if lease._levels > 1:
         times = f"it is held {lease._levels} times: leave the inner blocks first"
         raise NotHeld(f"detach {lease.name!r}: {times}", name=lease.name, operation="detach")
     if not lease._take_end():
-        raise NotHeld(f"detach {lease.name!r}: {lease._lost_error()}", name=lease.name, operation="detach")
+        raise NotHeld(
+            f"detach {lease.name!r}: {lease._lost_error().text}", name=lease.name, operation="detach"
+        )
     lease._wake()
     # It goes on elsewhere, and is nobody's here.
     tenure.who = None

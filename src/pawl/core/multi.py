@@ -309,7 +309,7 @@ async def release_all_or_raise(engine: Engine, multi: BaseMultiLease) -> None:
     outcomes = await release_all(engine, multi)
     for lease, outcome in outcomes:
         if outcome is Release.LOST:
-            raise NotHeld(f"release {multi.name!r}: {lease._loss()}", name=lease.name)
+            raise NotHeld(f"release {multi.name!r}: {lease._loss().text}", name=lease.name)
     for lease, outcome in outcomes:
         if outcome is Release.UNKNOWN:
             cls, why = lease._tenure.unsure

@@ -198,7 +198,9 @@ class BaseMultiLease:
         lost = [lease for lease in self._leases if lease.state is LeaseState.LOST]
         text = f"the lease of {self.name!r} is lost"
         if lost:
-            return LeaseLost(f"{text}: {lost[0]._loss()}", name=lost[0].name, reason=lost[0]._loss().reason)
+            return LeaseLost(
+                f"{text}: {lost[0]._loss().text}", name=lost[0].name, reason=lost[0]._loss().reason
+            )
         return LeaseLost(text, name=self.name, reason=LossReason.CLOSED)
 
     def __repr__(self) -> str:
