@@ -142,6 +142,10 @@ class QuorumRuntime(Protocol):
         """When this client first met the present life of a node, on its clock."""
         ...
 
+    def majority_met_at(self) -> float:
+        """When a majority last greeted a new connection of this client, on its clock."""
+        ...
+
     async def ask(self, questions: Sequence[Question], timeout: float) -> None:
         """Send each node its calls in one write, and return once every question is decided or answered by all.
 

@@ -64,7 +64,9 @@ def note_outage(
     if isinstance(error, QuorumNotReached):
         since: float | None
         since = began = window[0] if claim.failing_since is None else claim.failing_since
-        late = engine.runtime.now() - began >= cast("QuorumRuntime", engine.runtime).patience
+        nodes = cast("QuorumRuntime", engine.runtime)
+        # Far masters that have just greeted a connection had no time to answer on it yet.
+        late = engine.runtime.now() - max(began, nodes.majority_met_at()) >= nodes.patience
         if plan.options.on_unavailable == "raise" and not is_outage(error, late=late):
             since = None
     else:

@@ -160,6 +160,10 @@ class Lives:
             self.timeout = min(_SLOWEST, max(_QUICKEST, _TIMES * max(self._trips)))
             self.patience = max(_LISTENS, self.timeout)
 
+    def majority_met_at(self) -> float:
+        """When a majority last greeted a new connection, or was heard of as one ended."""
+        return sorted(self._heard_at, reverse=True)[len(self.shown) // 2]
+
     def remembers(self) -> bool:
         """Whether every node that was met disclosed its run id."""
         return all(life is None or life.run_id for life in self.present)

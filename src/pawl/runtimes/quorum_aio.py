@@ -80,6 +80,10 @@ class QuorumAsyncioRuntime(AsyncioRuntime):
         """See ``QuorumRuntime``."""
         return self._lives.met_at(index)
 
+    def majority_met_at(self) -> float:
+        """See ``QuorumRuntime``."""
+        return self._lives.majority_met_at()
+
     def channel(self) -> str:
         """See ``Runtime``: nobody is woken here, since nobody queues."""
         return DEAF

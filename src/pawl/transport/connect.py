@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
 import inspect
 import socket
 import ssl
@@ -109,8 +110,25 @@ def kept_settings(found: Mapping[str, Any], *, secure: bool) -> dict[str, Any]:
     return kept
 
 
+def _library() -> dict[str, Any]:
+    """What redis-py reports of itself to the server; left alone it reads a file, and imports, for each connection."""
+    try:
+        # Since redis-py 7.2.
+        from redis.driver_info import DriverInfo
+    except ImportError:
+        return {"lib_version": redis.__version__}
+    return {"driver_info": DriverInfo(lib_version=redis.__version__)}
+
+
+_LIBRARY: dict[str, Any] = _library()
+
+# Python imports the codec when it first resolves a name; what a signal handler raises in an import gets lost.
+codecs.lookup("idna")
+
+
 def _settings(endpoint: Endpoint, timeout: float) -> dict[str, Any]:
     settings = {
+        **_LIBRARY,
         **endpoint.settings,
         "protocol": 3,
         "decode_responses": False,
@@ -218,12 +236,7 @@ def make_async(endpoint: Endpoint, timeout: float) -> Any:
 
 def _make(cls: Any, endpoint: Endpoint, timeout: float, retry: object) -> Any:
     settings = _fit(cls, _settings(endpoint, timeout), endpoint.shown)
-    try:
-        return cls(retry=retry, **settings)
-    except OSError as error:
-        # redis-py reads its own version from a file, which fails where no more files can be opened.
-        let_out(error)
-        raise fault_of(error, endpoint.shown) from error
+    return cls(retry=retry, **settings)
 
 
 class _Provider(CredentialProvider):

@@ -156,6 +156,10 @@ class QuorumSimRuntime(SimRuntime):
         """See ``QuorumRuntime``."""
         return self._lives.met_at(index)
 
+    def majority_met_at(self) -> float:
+        """See ``QuorumRuntime``."""
+        return self._lives.majority_met_at()
+
     def channel(self) -> str:
         """See ``Runtime``: nobody is woken here, since nobody queues."""
         return DEAF
