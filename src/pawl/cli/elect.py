@@ -41,8 +41,8 @@ When COMMAND exits, `pawl elect` resigns and exits with the same code. When lead
 COMMAND gets SIGTERM, then SIGKILL after --kill-after seconds; `pawl elect` then stands for election again, even while
 the server is unreachable, until a signal ends it. An unreachable server is an error only at the first attempt.
 
-COMMAND sees PAWL_LOCK_NAME, PAWL_FENCE and PAWL_TTL_MS. PAWL_FENCE is the fencing token, which increases with every new
-leader. `pawl show NAME` shows the current leader.
+COMMAND gets PAWL_LOCK_NAME, PAWL_FENCE and PAWL_TTL_MS in its environment. PAWL_FENCE is the fencing token, which
+increases with every new leader. `pawl show NAME` shows the current leader.
 """
 
 

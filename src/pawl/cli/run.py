@@ -31,8 +31,9 @@ Exit codes:
   127    COMMAND was not found      69  the server is unreachable or refused
   128+n  signal n ended COMMAND     64  wrong usage
 
-COMMAND sees PAWL_LOCK_NAME, PAWL_FENCE, PAWL_TTL_MS and PAWL_HELD. PAWL_FENCE is the fencing token, which increases
-with every new holder: pass it to the store that COMMAND writes to, and let the store refuse lower tokens.
+COMMAND gets PAWL_LOCK_NAME, PAWL_FENCE, PAWL_TTL_MS and PAWL_HELD in its environment. PAWL_FENCE is the fencing
+token, which increases with every new holder: pass it to the store that COMMAND writes to, and let the store refuse
+lower tokens.
 
 The process group of COMMAND gets SIGTERM, then SIGKILL after --kill-after seconds, while the lock is still held: at
 --max-hold, and when the lease cannot be renewed (the server is unreachable, this process is stopped). The same happens
@@ -138,8 +139,8 @@ def _seconds(ctx: click.Context, parameter: click.Parameter, value: float | None
 def run(ctx: click.Context, /, **given: Any) -> int:
     """Run a command while holding the lock NAME.
 
-    No shell is involved. Standard input goes to the command, and its exit code is passed on. Signals are passed on to
-    the command; before the lock is acquired, they end the wait and leave nothing on the server.
+    COMMAND runs without a shell. Standard input goes to the command, and its exit code is passed on. Signals are
+    passed on to the command; before the lock is acquired, they end the wait and leave nothing on the server.
     """
     if os.name != "posix":
         say("`pawl run` needs POSIX process groups and signals: not available here", colour="red")

@@ -39,7 +39,7 @@ Commands:
 {}
 
   `pawl COMMAND --help` explains a command, with examples. --url and --namespace
-  may stand before or after the command. Without --url and PAWL_URL, pawl starts
+  may come before or after the command. Without --url and PAWL_URL, pawl starts
   an embedded server for this machine on demand.
 """
 
