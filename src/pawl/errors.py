@@ -193,7 +193,7 @@ _NOT_HELD: Mapping[str, str] = MappingProxyType(
 
 
 class NotHeld(PawlError):
-    """Release or extend of a lease that is not held, or no longer held; nothing on the server was changed.
+    """The lease to release or extend is not held, or no longer held; nothing on the server was changed.
 
     The code says what was tried: ``UNLOCK_FAILED`` for a release, ``EXTEND_FAILED`` (also ``renew`` of the service),
     ``DOWNGRADE_FAILED``, ``UPGRADE_FAILED``, ``DETACH_FAILED``, ``ADOPT_FAILED``, ``NOT_THE_LEADER`` for what only the
@@ -272,8 +272,8 @@ class ClockDrift(PawlError):
     A single server that answers late raises ``BackendUnavailable``: no request waits as long as the TTL for its answer.
 
     Cause: the process was paused between a request and its answer each time; with several independent masters, their
-    answers took longer than the TTL, or ``drift_factor`` and ``drift_floor`` leave nothing of it. Solution: use a
-    longer TTL, or a smaller drift; find out what pauses the process.
+    answers took longer than the TTL, or ``drift_factor`` and ``drift_floor`` use it up. Solution: use a longer TTL,
+    or a smaller drift; find out what pauses the process.
 
     Attributes:
         outcomes: With several independent masters, the answer of each, by its address; else empty.
@@ -396,7 +396,7 @@ class NotSupported(PawlError):
 
 
 class ConfigurationError(PawlError, ValueError):
-    """A value that can never work. Raised before anything is sent; the text says what, where and how to fix it."""
+    """A value can never work. Raised before anything is sent; the text says which, where, and how to fix it."""
 
     code = "CONFIGURATION"
 
