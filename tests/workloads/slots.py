@@ -165,10 +165,12 @@ class Slots:
         self, side: Side, draw: random.Random, take: Callable[[], Any], spot: tuple[str, str, int]
     ) -> None:
         lease = side.do(take)
-        with self.judge.inside(*spot, lease):
-            time.sleep(draw.choice((0.0, 0.002, 0.02)))
-            side.do(lease.check)
-        side.do(lease.release)
+        try:
+            with self.judge.inside(*spot, lease):
+                time.sleep(draw.choice((0.0, 0.002, 0.02)))
+                side.do(lease.check)
+        finally:
+            side.do(lease.release)
 
     def _mutex(self, side: Side, draw: random.Random) -> None:
         client, name = side.client, draw.choice(("lock", "owner", "fair"))
@@ -185,14 +187,17 @@ class Slots:
             self._within(side, draw, client.rwlock("rw").read.acquire, ("rw", "read", 1))
             return
         lease = side.do(client.rwlock("rw").write.acquire)
-        with self.judge.inside("rw", "write", 1, lease):
-            time.sleep(draw.choice((0.0, 0.005)))
-            side.do(lease.check)
-        if draw.random() < 0.5:
-            side.do(lease.downgrade)
-            with self.judge.inside("rw", "read", 1, lease):
-                time.sleep(0.002)
-        side.do(lease.release)
+        try:
+            with self.judge.inside("rw", "write", 1, lease):
+                time.sleep(draw.choice((0.0, 0.005)))
+                side.do(lease.check)
+            if draw.random() < 0.5:
+                side.do(lease.downgrade)
+                with self.judge.inside("rw", "read", 1, lease):
+                    time.sleep(0.002)
+        finally:
+            # Else this thread would wait for itself, or go on inside of what it lost.
+            side.do(lease.release)
 
     def _semaphore(self, side: Side, draw: random.Random) -> None:
         weight = draw.choice((1, 1, 2))

@@ -19,6 +19,9 @@ __all__ = ["ENDLESS", "bear", "note_endless", "rest"]
 
 log: logging.Logger = logging.getLogger("pawl.acquire")
 
+_HOLDERS_CAP = 0.1
+"""The longest pause, in seconds, between tries to release, extend or downgrade where the server is not ready."""
+
 ENDLESS = "a key without a TTL, which never expires: delete it once its owner is gone"
 
 
@@ -59,7 +62,9 @@ def bear(
         limit = until
     # The first failure is often a connection that died while idle: a new one serves at once.
     lost_link = fault.kind in (FaultKind.UNREACHABLE, FaultKind.UNANSWERED)
-    pause = 0.0 if attempt == 0 and lost_link else full_jitter(attempt, engine.runtime.random())
+    # A slot that moves is whole for moments only, and who holds the lock is alone in asking for it.
+    cap = _HOLDERS_CAP if fault.kind is FaultKind.NOT_READY and doing != "acquire" else 1.0
+    pause = 0.0 if attempt == 0 and lost_link else full_jitter(attempt, engine.runtime.random(), cap=cap)
     if now + pause >= limit:
         raise to_error(fault, name, doing) from fault
     log.debug(
