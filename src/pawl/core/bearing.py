@@ -63,7 +63,7 @@ def bear(
     # The first failure is often a connection that died while idle: a new one serves at once.
     lost_link = fault.kind in (FaultKind.UNREACHABLE, FaultKind.UNANSWERED)
     # A slot that moves is whole for moments only, and who holds the lock is alone in asking for it.
-    cap = _HOLDERS_CAP if fault.kind is FaultKind.NOT_READY and doing != "acquire" else 1.0
+    cap = _HOLDERS_CAP if fault.kind is FaultKind.NOT_READY and not doing.startswith("acquire") else 1.0
     pause = 0.0 if attempt == 0 and lost_link else full_jitter(attempt, engine.runtime.random(), cap=cap)
     if now + pause >= limit:
         raise to_error(fault, name, doing) from fault
