@@ -25,6 +25,8 @@ PY := .venv/bin/python
 export PYTHON MAKECMDGOALS
 # Some images set it, and each of the commands that the tests start would compile all of pawl anew.
 unexport PYTHONDONTWRITEBYTECODE
+# Other images set this one, and output that is buffered, as users have it, would not be tested.
+unexport PYTHONUNBUFFERED
 # More for the program that a target runs: make test ARGS="-k fence"
 ARGS ?=
 

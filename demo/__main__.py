@@ -1,6 +1,7 @@
 """`python -m demo`: see what a lock is for, and what this one does when its holder dies."""
 
 import argparse
+import io
 import os
 import shutil
 import signal
@@ -85,6 +86,8 @@ def main() -> int:
         0 when every sum is exact and the fences rose; 1 when not; 128 + n when signal n ended it.
     """
     chosen = _arguments()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)  # seen at once also through a pipe
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _stop)
     with ExitStack() as stack:

@@ -5,6 +5,7 @@ import sys
 
 _SIGINT = 2
 _SIGNALS = 128
+_OUTPUT = 74
 _BROKEN_PIPE = 141
 
 
@@ -40,17 +41,7 @@ def _main() -> int:
         )
         return os.EX_UNAVAILABLE if hasattr(os, "EX_UNAVAILABLE") else 69
     if sys.argv[1:] in (["--help"], ["-h"]) and "_PAWL_COMPLETE" not in os.environ:
-        from pawl.cli.verbs import overview
-
-        if sys.stdout is None:  # closed before we began
-            return 0
-        try:
-            sys.stdout.write(overview())
-            sys.stdout.flush()
-        except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return _BROKEN_PIPE
-        return 0
+        return _help()
     try:
         import click  # noqa: F401  # pyright: ignore[reportUnusedImport]  # only to learn whether it is there
     except ImportError:
@@ -59,6 +50,24 @@ def _main() -> int:
     from pawl.cli.main import run_command
 
     return run_command(sys.argv[1:])
+
+
+def _help() -> int:
+    from pawl.cli.verbs import overview
+
+    if sys.stdout is None:  # closed before we began
+        return 0
+    try:
+        sys.stdout.write(overview())
+        sys.stdout.flush()
+    except OSError as error:
+        # What is left in the buffer goes nowhere: Python's own end would fail at it again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):
+            return _BROKEN_PIPE
+        sys.stderr.write(f"pawl: system error: {error}\n")
+        return _OUTPUT
+    return 0
 
 
 if __name__ == "__main__":

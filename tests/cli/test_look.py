@@ -234,11 +234,13 @@ def test_ls_ends_quietly_when_its_reader_has_enough(pawl: Pawl, client: library.
         lease.release()
 
 
-def test_a_full_disk_is_told(pawl: Pawl) -> None:
+@pytest.mark.parametrize("words", [["ls"], ["--help"], ["run", "--help"], ["--version"]])
+@pytest.mark.parametrize("buffered", ["", "1"])
+def test_a_full_disk_is_told(pawl: Pawl, words: list[str], buffered: str) -> None:
     with open("/dev/full", "w", encoding="utf-8") as full:  # noqa: PTH123
         done = subprocess.run(
-            [*PAWL, "ls"],
-            env=environment(PAWL_URL=pawl.server.url),
+            [*PAWL, *words],
+            env=environment(PAWL_URL=pawl.server.url, PYTHONUNBUFFERED=buffered),
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,

@@ -25,7 +25,7 @@ while True: time.sleep(0.05)
 
 
 def trapping(pawl: Pawl, *options: str) -> tuple[Command, int]:
-    command = pawl.start("run", *options, "job", "--", sys.executable, "-c", TRAP)
+    command = pawl.start("run", *options, "job", "--", sys.executable, "-u", "-c", TRAP)
     return command, int(command.line())
 
 
