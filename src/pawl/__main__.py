@@ -5,7 +5,6 @@ import sys
 
 _SIGINT = 2
 _SIGNALS = 128
-_OUTPUT = 74
 _BROKEN_PIPE = 141
 
 
@@ -61,12 +60,13 @@ def _help() -> int:
         sys.stdout.write(overview())
         sys.stdout.flush()
     except OSError as error:
-        # What is left in the buffer goes nowhere: Python's own end would fail at it again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        from pawl.cli.exits import Exit, drop_output, say
+
+        drop_output()
         if isinstance(error, BrokenPipeError):
             return _BROKEN_PIPE
-        sys.stderr.write(f"pawl: system error: {error}\n")
-        return _OUTPUT
+        say(f"system error: {error}", colour="red")
+        return Exit.OUTPUT
     return 0
 
 

@@ -6,41 +6,37 @@ import sys
 from pawl.testing.servers import Server
 
 PROGRAM = """
-import asyncio, os, resource, sys
+import asyncio, contextlib, os, resource, sys
 import pawl
 
-def fill():
+@contextlib.contextmanager
+def full():
     junk = []
     try:
         while True:
             junk.append(os.open("/dev/null", os.O_RDONLY))
     except OSError:
-        return junk
-
-def refused(acquire):
-    junk = fill()
+        pass
     try:
-        acquire()
-    except pawl.BackendUnavailable as error:
-        assert "Too many open files" in str(error), error
-    else:
-        raise AssertionError("it connected")
+        yield
     finally:
         for one in junk:
             os.close(one)
 
-async def tasks():
-    async with pawl.connect_async(url, unavailable_after=0.2) as client:
-        junk = fill()
+@contextlib.contextmanager
+def refused():
+    with full():
         try:
-            await client.lock("b").acquire()
+            yield
         except pawl.BackendUnavailable as error:
             assert "Too many open files" in str(error), error
         else:
             raise AssertionError("it connected")
-        finally:
-            for one in junk:
-                os.close(one)
+
+async def tasks():
+    async with pawl.connect_async(url, unavailable_after=0.2) as client:
+        with refused():
+            await client.lock("b").acquire()
     async with pawl.connect_async(url) as client, client.lock("b"):
         pass
 
@@ -49,13 +45,12 @@ resource.setrlimit(resource.RLIMIT_NOFILE, (100, resource.getrlimit(resource.RLI
 with pawl.connect(url) as client, client.lock("a"):
     pass
 with pawl.connect(url, unavailable_after=0.2) as client:
-    refused(client.lock("a").acquire)
+    with refused():
+        client.lock("a").acquire()
 with pawl.connect(url, ttl=1) as client, client.lock("a") as lease:
-    junk = fill()
-    client.lock("c").acquire().release()
-    lease.extend(5)
-    for one in junk:
-        os.close(one)
+    with full():
+        client.lock("c").acquire().release()
+        lease.extend(5)
 asyncio.run(tasks())
 """
 

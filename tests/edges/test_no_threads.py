@@ -110,3 +110,22 @@ def test_a_failover_is_listened_for_once_a_thread_can_be_started(no_threads: Cal
     assert watch.begin() is watch
     watch.stop()
     watch.join(10)
+
+
+def test_what_a_handler_raises_while_a_thread_starts_is_raised(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It falls into the wait for the new thread, whose lock Python then gives back twice."""
+    start = threading.Thread.start
+
+    def interrupted(thread: threading.Thread) -> None:
+        start(thread)
+        if thread.name == "pawl-upkeep":
+            try:
+                raise KeyboardInterrupt
+            finally:
+                threading.Lock().release()
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    with pawl.connect(server.url) as client, pytest.raises(KeyboardInterrupt):
+        client.lock("n").acquire()

@@ -317,6 +317,17 @@ def refused() -> Fault:
     return Fault(FaultKind.NOT_READY, "TRYAGAIN")
 
 
+def test_a_holder_asks_again_soon_while_the_slot_moves_and_a_waiter_does_not() -> None:
+    rig = Rig(held(), *[refused()] * 30, RELEASED)
+    lease = rig.acquire()
+    assert rig.release(lease) is Release.RELEASED
+    assert len(rig.runtime.sleeps) == 30
+    assert max(rig.runtime.sleeps) <= 0.1
+    waiting = Rig(*[refused()] * 30, held(), unavailable_after=60.0)
+    waiting.acquire()
+    assert max(waiting.runtime.sleeps) > 0.1
+
+
 @pytest.mark.parametrize(
     ("answers", "outcome"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -46,6 +47,12 @@ class Exit(IntEnum):
     LOST = 76
     NOT_EXECUTABLE = 126
     NOT_FOUND = 127
+
+
+def drop_output() -> None:
+    """Let what is left in the buffer go nowhere: Python's own end would fail at it again, with another exit code."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def by_signal(number: int) -> int:

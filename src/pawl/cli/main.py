@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 
 import click
 
-from pawl.cli.exits import Exit, by_signal, code_of, ended_by, explained, say
+from pawl.cli.exits import Exit, by_signal, code_of, drop_output, ended_by, explained, say
 from pawl.cli.verbs import VERBS, overview
 
 __all__ = ["group", "run_command"]
@@ -41,7 +39,7 @@ class _Verbs(click.Group):
             _flush()
         except BrokenPipeError:
             # Who read our output has enough (`pawl ls | head -1`).
-            _drop_output()
+            drop_output()
             return by_signal(_SIGPIPE)
         except KeyboardInterrupt as error:
             return ended_by(getattr(error, "number", _SIGINT))
@@ -54,12 +52,6 @@ class _Verbs(click.Group):
 def _flush() -> None:
     if sys.stdout is not None:  # it is None when it was closed before we began
         sys.stdout.flush()
-
-
-def _drop_output() -> None:
-    """What is left in the buffer goes nowhere: Python's own end would fail at it again, with another exit code."""
-    with contextlib.suppress(OSError, ValueError, AttributeError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _show_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:  # noqa: FBT001  # click's signature
@@ -117,7 +109,7 @@ def run_command(arguments: Sequence[str]) -> int:
         return code_of(error)
     except OSError as error:
         say(f"system error: {error}", colour="red")
-        _drop_output()
+        drop_output()
         return Exit.OUTPUT
     return result if isinstance(result, int) else Exit.OK
 

@@ -46,8 +46,21 @@ def bear(
     attempt: int,
     doing: str,
     name: str,
+    *,
+    holds: bool = False,
 ) -> float:
     """How long to pause before the next try after ``fault``.
+
+    Args:
+        engine: The client's engine.
+        fault: What the last try met.
+        options: The lock's options.
+        claim: What is retried; it keeps since when it fails.
+        until: When the caller's own time is over; None: never.
+        attempt: How many tries failed before.
+        doing: What is being done, for the error.
+        name: The lock's name.
+        holds: Whether the caller holds the lock, so that it alone asks, and soon again.
 
     Raises:
         PawlError: Another try cannot help, or the time for retries is over.
@@ -62,8 +75,8 @@ def bear(
         limit = until
     # The first failure is often a connection that died while idle: a new one serves at once.
     lost_link = fault.kind in (FaultKind.UNREACHABLE, FaultKind.UNANSWERED)
-    # A slot that moves is whole for moments only, and who holds the lock is alone in asking for it.
-    cap = _HOLDERS_CAP if fault.kind is FaultKind.NOT_READY and not doing.startswith("acquire") else 1.0
+    # While slots move one after the other, the keys of one are together for moments only.
+    cap = _HOLDERS_CAP if holds and fault.kind is FaultKind.NOT_READY else 1.0
     pause = 0.0 if attempt == 0 and lost_link else full_jitter(attempt, engine.runtime.random(), cap=cap)
     if now + pause >= limit:
         raise to_error(fault, name, doing) from fault

@@ -207,7 +207,8 @@ async def leave(engine: Engine, tenure: Tenure, answer: Reply | Fault | None = N
                 unanswered |= fault.maybe_applied
                 claim = claim or Claim(tenure.token)
                 until = _until(tenure, began, fault)
-                pause = bear(engine, fault, options, claim, until, attempt, "release", tenure.primitive.name)
+                name = tenure.primitive.name
+                pause = bear(engine, fault, options, claim, until, attempt, "release", name, holds=True)
             await rest(engine, pause, tenure.primitive.name, "release")
             attempt += 1
     except PawlError as error:
@@ -305,7 +306,8 @@ async def _raise_life(engine: Engine, lease: BaseLease, ttl: float, doing: str) 
         try:
             reply = await renew_one(engine, tenure, call)
         except Fault as fault:
-            pause = bear(engine, fault, tenure.options, claim, tenure.valid_until, attempt, doing, lease.name)
+            options, until = tenure.options, tenure.valid_until
+            pause = bear(engine, fault, options, claim, until, attempt, doing, lease.name, holds=True)
             await rest(engine, pause, lease.name, doing)
             attempt += 1
             continue

@@ -431,8 +431,10 @@ class AsyncioRuntime:
             if mux is not None:
                 # Also where the loop ends and cancels this: the leases that were just given back are to be free.
                 # The connection may break meanwhile, and is then no longer this runtime's.
-                await mux.hear_out(_LAST_WORD_WITHIN)
-                mux.close()
+                try:
+                    await mux.hear_out(_LAST_WORD_WITHIN)
+                finally:
+                    mux.close()
 
     def after_fork(self) -> None:
         """In the child: the loop is the parent's. Its connection is not closed here: the poller is shared with it."""

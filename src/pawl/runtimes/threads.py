@@ -374,7 +374,7 @@ class ThreadRuntime:
         return self._unstarted is None
 
     def start_late(self) -> None:
-        """Start the upkeep if no thread could be started for it before: whoever waits may wait for what it does."""
+        """Start the upkeep if no thread could be started for it before: a waiter may depend on what it does."""
         if self._unstarted is not None:
             self.spawn_upkeep(self._unstarted)
 
