@@ -16,6 +16,7 @@ __all__ = [
     "clear_status",
     "code_of",
     "die",
+    "drop_output",
     "ended_by",
     "explained",
     "is_terminal",
