@@ -34,8 +34,8 @@ PLANTED = {
     "mkdocs.yml": "site_description: Locks that are told of their loss\n",
     "src/pawl/sync/lock.py": '"""Whoever holds the lock may release it."""\n',
     "src/pawl/cli/verbs.py": 'HELP = "The other way round."\n',
-    "src/pawl/core/options.py": 'raise ValueError(f"{what} is in vain for {name}")\n',
-    "src/pawl/core/engine.py": 'log.warning("the server is looked at in the background: %s", error)\n',
+    "src/pawl/core/protocol/options.py": 'raise ValueError(f"{what} is in vain for {name}")\n',
+    "src/pawl/core/keep/engine.py": 'log.warning("the server is looked at in the background: %s", error)\n',
     "src/pawl/metrics/prometheus.py": 'counter("pawl_x", "From the wish for a lease to its grant.")\n',
     "src/pawl/metrics/data/pawl-alerts.yaml": 'summary: "Leases of old were lost."\n',
     "src/pawl/metrics/data/pawl-overview.json": '{"description": "What the soak measured."}\n',
@@ -48,7 +48,7 @@ PLANTED = {
 CLEAN = {
     "README.md": "Lock loss is reported.\n\n```text\nwhat code tells is not prose\n```\n\nNor is `told` in code.\n",
     "src/pawl/sync/lock.py": '"""A lock.\n\nArgs:\n    told: The name of an argument is not prose.\n"""\n',
-    "src/pawl/core/lease.py": '"""Docstrings inside are for those who work on pawl: it tells the loss."""\n',
+    "src/pawl/core/lease/base.py": '"""Docstrings inside are for those who work on pawl: it tells the loss."""\n',
     "src/pawl/cli/run.py": 'KEY = "told"\n',
 }
 

@@ -13,7 +13,7 @@ import pytest
 
 import pawl
 from pawl import errors
-from pawl.core.options import LockOptions
+from pawl.core.protocol.options import LockOptions
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 

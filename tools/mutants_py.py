@@ -55,7 +55,9 @@ class Mutant(NamedTuple):
 
 def all_of(package: Path, folder: str) -> list[Mutant]:
     """List the mutants of a folder's modules, in a fixed order."""
-    return [mutant for path in sorted((package / folder).glob("*.py")) for mutant in of_module(package, path)]
+    return [
+        mutant for path in sorted((package / folder).rglob("*.py")) for mutant in of_module(package, path)
+    ]
 
 
 def of_module(package: Path, path: Path) -> Iterator[Mutant]:

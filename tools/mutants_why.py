@@ -9,20 +9,20 @@ IN_ONE_SCRIPT = "both run in one script, and nothing is between them"
 NEVER_ABSENT = "the record has `last` wherever it has `v`, so what stands in for it is never read"
 
 SAME: dict[str, str] = {
-    "core/handover.py Place: 0.0 changed": "it is read during a streak only, and the first of a streak sets it",
-    "core/quick.py hand_on: Gt in now >= tenure.valid_until": INSTANT,
-    "core/claim.py _held: GtE in valid > engine.runtime.now()": INSTANT,
-    "core/quick.py hand_on: no not in not place.sleepers": "the long way hands over as well, only slower",
-    "core/operations.py _acquire_here: 0 plus one": "the fence of a lease of nothing; it is set before it is given",
-    "core/deadlock.py _name: 0 plus one": "the limit of a name that is not shared is never read",
-    "core/renewal.py _shared: True negated (2)": STRICT,
-    "core/redlock.py _Attempt.outcomes: True negated": STRICT,
-    "core/options.py LockOptions: False negated (21)": DERIVED,
-    "core/options.py LockOptions: False negated (30)": DERIVED,
-    "core/waiting.py Knots._in_the_way: None for return set()": (
+    "core/state/local_queue.py Place: 0.0 changed": "it is read during a streak only, and the first one sets it",
+    "core/acquire/fast.py hand_on: Gt in now >= tenure.valid_until": INSTANT,
+    "core/acquire/queue.py _held: GtE in valid > engine.runtime.now()": INSTANT,
+    "core/acquire/fast.py hand_on: no not in not place.sleepers": "the long way hands over as well, only slower",
+    "core/acquire/acquire.py _acquire_here: 0 plus one": "the fence of a lease of nothing; set before it is given",
+    "core/observe/deadlock.py _name: 0 plus one": "the limit of a name that is not shared is never read",
+    "core/maintenance.py _shared: True negated (2)": STRICT,
+    "core/acquire/candidate.py _Attempt.outcomes: True negated": STRICT,
+    "core/protocol/options.py LockOptions: False negated (21)": DERIVED,
+    "core/protocol/options.py LockOptions: False negated (30)": DERIVED,
+    "core/observe/wait_graph.py Knots._in_the_way: None for return set()": (
         "both are taken for nobody, and a ring is looked for among those only who wait for somebody"
     ),
-    "core/admin.py _records: True negated (2)": STRICT,
+    "core/observe/operator.py _records: True negated (2)": STRICT,
     "primitives/permits/leave.lua swapped with the next: call('HDEL', HOLDS, token) (2)": IN_ONE_SCRIPT,
     "primitives/mutex/acquire.lua swapped with the next: call('SET', NAME, token, 'PXAT', now_ms + ttl_ms)": (
         f"{IN_ONE_SCRIPT}; a server out of memory refuses whichever comes first"

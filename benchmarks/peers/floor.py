@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 from benchmarks.peers.base import Handle, Options, Peer
 
 if TYPE_CHECKING:
-    from pawl.core.runtime import Call
+    from pawl.core.protocol.runtime import Call
 
 TTL_MS = 30_000
 RID = 1_000_000_000

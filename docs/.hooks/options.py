@@ -39,7 +39,7 @@ def spelled(name: str, default: object) -> str:
 def generated() -> str:
     """Write the table."""
     from pawl._environment import VARIABLES
-    from pawl.core.options import LockOptions
+    from pawl.core.protocol.options import LockOptions
 
     said = {name: re.sub(r"\s+", " ", text) for name, text in ARGUMENT.findall(LockOptions.__doc__ or "")}
     lines = [BEGIN, "", "| option | default | environment | meaning |", "|---|---|---|---|"]

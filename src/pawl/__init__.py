@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pawl._connect import connect, connect_async
     from pawl._decorate import current_lease
+    from pawl._service import ServiceOptions
     from pawl.aio import (
         AsyncBarrier,
         AsyncClient,
@@ -28,10 +29,9 @@ if TYPE_CHECKING:
         AsyncWriteLease,
         AsyncWriteLock,
     )
-    from pawl.core.names import Key
-    from pawl.core.options import LockOptions
-    from pawl.core.redlock import RedlockOptions
-    from pawl.core.service import ServiceOptions
+    from pawl.core.acquire.candidate import RedlockOptions
+    from pawl.core.protocol.names import Key
+    from pawl.core.protocol.options import LockOptions
     from pawl.errors import (
         AcquireTimeout,
         BackendDenied,
@@ -190,11 +190,11 @@ _HOMES = {
         "AsyncWriteLease",
         "AsyncWriteLock",
     ),
-    "pawl.core.names": ("Key",),
-    "pawl.core.options": ("LockOptions",),
+    "pawl.core.protocol.names": ("Key",),
+    "pawl.core.protocol.options": ("LockOptions",),
     "pawl.topology.credentials": ("CredentialProvider",),
-    "pawl.core.service": ("ServiceOptions",),
-    "pawl.core.redlock": ("RedlockOptions",),
+    "pawl._service": ("ServiceOptions",),
+    "pawl.core.acquire.candidate": ("RedlockOptions",),
     "pawl.errors": (
         "AcquireTimeout",
         "BackendDenied",

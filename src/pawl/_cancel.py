@@ -16,12 +16,12 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakKeyDictionary
 
-from pawl.core import endings
+from pawl.core.release import release
 from pawl.errors import LeaseLost
 
 if TYPE_CHECKING:
-    from pawl.core.engine import Engine
-    from pawl.core.lease import LossSignal
+    from pawl.core.keep.engine import Engine
+    from pawl.core.lease.base import LossSignal
 
 __all__ = ["CancelScope", "Scoped"]
 
@@ -76,7 +76,7 @@ class CancelScope:
             self._task.cancel(msg="the pawl lease was lost")
 
     @staticmethod
-    async def leave(lease: Scoped, error: BaseException | None, end: _End = endings.end_block) -> None:
+    async def leave(lease: Scoped, error: BaseException | None, end: _End = release.end_block) -> None:
         """End the block: release (or what else ``end`` does), and report a lock loss."""
         scopes = _scopes.get(lease)
         task = asyncio.current_task()

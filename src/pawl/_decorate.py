@@ -13,9 +13,9 @@ from collections.abc import Callable, Coroutine, Mapping
 from contextvars import ContextVar
 from typing import Any, ParamSpec, TypeVar, cast
 
-from pawl.core.lease import BaseLease
-from pawl.core.options import LockOptions
-from pawl.core.template import Template, escape, make, plain
+from pawl._template import Template, escape, make, plain
+from pawl.core.lease.base import BaseLease
+from pawl.core.protocol.options import LockOptions
 from pawl.errors import ConfigurationError, NotHeld
 
 __all__ = ["current_lease", "decorated", "decorated_async"]

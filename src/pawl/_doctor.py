@@ -15,10 +15,10 @@ import redis
 
 from pawl._factory import Settings
 from pawl._target import find_target
-from pawl.core.names import wake_prefix
-from pawl.core.preflight import Facts, Finding, Severity, facts_of_info, fields_of, judge
-from pawl.core.preflight_group import judge_masters, judge_sentinels
-from pawl.core.runtime import Fault
+from pawl.core.observe.preflight import Facts, Finding, Severity, facts_of_info, fields_of, judge
+from pawl.core.observe.preflight_group import judge_masters, judge_sentinels
+from pawl.core.protocol.names import wake_prefix
+from pawl.core.protocol.runtime import Fault
 from pawl.errors import BackendUnavailable, ConfigurationError, NotSupported
 from pawl.runtimes.shared import now
 from pawl.topology.endpoint import ClusterNodes, Endpoint, Masters, Sentinels

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pawl._hints import words_for
-from pawl.core.history import MOST_KEPT
-from pawl.core.options import (
+from pawl.core.observe.history import MOST_KEPT
+from pawl.core.protocol.options import (
     LockOptions,
     check_count,
     check_deadlock_after,

@@ -12,21 +12,21 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from pawl._environment import from_environment, unknown_options
-from pawl.core import shelter
-from pawl.core.endings import Ticket, read_ticket
-from pawl.core.history import MOST_KEPT
-from pawl.core.names import Key, check_namespace, key_of, wake_prefix
-from pawl.core.operations import Plan
-from pawl.core.options import (
+from pawl._service import disguise
+from pawl._template import Template, Unfilled, escape, make, plain
+from pawl.core.acquire import degraded
+from pawl.core.acquire.acquire import Plan
+from pawl.core.observe.history import MOST_KEPT
+from pawl.core.protocol.names import Key, check_namespace, key_of, wake_prefix
+from pawl.core.protocol.options import (
     LockOptions,
     Seconds,
     check_callback,
     check_count,
     check_deadlock_after,
 )
-from pawl.core.service import disguise
-from pawl.core.sessions import Setup
-from pawl.core.template import Template, Unfilled, escape, make, plain
+from pawl.core.release.release import Ticket, read_ticket
+from pawl.core.state.session import Setup
 from pawl.errors import ConfigurationError, NotSupported
 from pawl.primitives.election import Ballot, ballot_key
 from pawl.primitives.mutex import Mutex, SharedMutex
@@ -35,9 +35,9 @@ from pawl.primitives.redlock import QuorumMutex
 from pawl.primitives.session import SessionKeys
 
 if TYPE_CHECKING:
-    from pawl.core.primitive import Primitive
-    from pawl.core.redlock import RedlockOptions
-    from pawl.core.roster import Lives
+    from pawl.core.acquire.candidate import RedlockOptions
+    from pawl.core.protocol.primitive import Primitive
+    from pawl.core.quorum.nodes import Lives
 
 __all__ = [
     "LockKwargs",
@@ -394,15 +394,15 @@ def _check_owner(owner: object) -> str:
     return owner
 
 
-shelter.guard.mutex = threading.RLock()
+degraded.guard.mutex = threading.RLock()
 
 live_clients: weakref.WeakSet[Any] = weakref.WeakSet()
 """Clients that must notice a fork and the exit of the interpreter."""
 
 
 def _tell_of_fork() -> None:
-    shelter.guard.mutex = threading.RLock()
-    shelter.forget_shelters()
+    degraded.guard.mutex = threading.RLock()
+    degraded.forget_shelters()
     for client in list(live_clients):
         client._after_fork()
 

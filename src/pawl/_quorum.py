@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from pawl._factory import Settings, check_for_quorum
 from pawl._warn import warn
-from pawl.core.options import DAY_MS
-from pawl.core.redlock import RedlockOptions
-from pawl.core.roster import Lives, Roster
-from pawl.core.runtime import Call
+from pawl.core.acquire.candidate import RedlockOptions
+from pawl.core.protocol.options import DAY_MS
+from pawl.core.protocol.runtime import Call
+from pawl.core.quorum.nodes import Lives, Roster
 from pawl.errors import ConfigurationError, NotSupported
 from pawl.primitives.probe import probe
 from pawl.runtimes.choice import asyncio_runtime, thread_runtime
@@ -20,7 +20,7 @@ from pawl.topology.redlock import why_poor
 if TYPE_CHECKING:
     import asyncio
 
-    from pawl.core.scripts import Script
+    from pawl.core.protocol.scripts import Script
     from pawl.runtimes.aio import AsyncioRuntime
     from pawl.runtimes.threads import ThreadRuntime
 

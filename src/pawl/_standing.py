@@ -6,11 +6,11 @@ import logging
 import random
 from typing import TYPE_CHECKING
 
-from pawl.core.options import Seconds, check_ttl
+from pawl.core.protocol.options import Seconds, check_ttl
 from pawl.errors import PawlError
 
 if TYPE_CHECKING:
-    from pawl.core.claim import StopSignal
+    from pawl.core.acquire.queue import StopSignal
 
 __all__ = ["POLL", "Standing"]
 

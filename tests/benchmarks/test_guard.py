@@ -10,7 +10,7 @@ import pytest
 
 import pawl
 from benchmarks import guard
-from pawl.core.runtime import Call
+from pawl.core.protocol.runtime import Call
 from pawl.primitives.mutex import Mutex
 from pawl.testing.servers import Server
 

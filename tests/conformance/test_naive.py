@@ -5,7 +5,7 @@ from importlib.resources import files
 
 import pytest
 
-from pawl.core.scripts import load
+from pawl.core.protocol.scripts import load
 from pawl.primitives.registry import REGISTRY
 from pawl.testing import Server
 from pawl.testing.conformance import COLOURS, run

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pawl.core.runtime import Call
-from pawl.core.scripts import Script, with_source
+from pawl.core.protocol.runtime import Call
+from pawl.core.protocol.scripts import Script, with_source
 from pawl.primitives.registry import REGISTRY, Entry, register, unregister
 from pawl.testing.conformance import Result
 

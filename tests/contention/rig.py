@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from pawl.core.engine import Engine
+from pawl.core.keep.engine import Engine
 from pawl.testing.servers import Server
 from tests.contention.worker import Order
 from tests.pace import pace

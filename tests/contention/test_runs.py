@@ -11,8 +11,8 @@ from itertools import pairwise
 import pytest
 
 import pawl
-from pawl.core.claim import Claim
-from pawl.core.runs import resign
+from pawl.core.acquire.queue import Claim
+from pawl.core.state.strict_handover import resign
 from pawl.testing.servers import Server
 from tests.pace import pace
 

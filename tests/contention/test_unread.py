@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import pytest
 
 import pawl
-from pawl.core.runs import UNREAD_FOR
+from pawl.core.state.strict_handover import UNREAD_FOR
 from pawl.testing.servers import Server
 from tests.contention.test_runs import until
 from tests.faults.rig import in_thread, remains, waiters
@@ -23,13 +23,13 @@ RUN = 3
 
 @pytest.fixture
 def short_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pawl.core.options.RUN", RUN)
+    monkeypatch.setattr("pawl.core.protocol.options.RUN", RUN)
 
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody looks by itself: whoever is to read its answer must be woken."""
-    monkeypatch.setattr("pawl.core.operations.UNREAD_FOR", 60.0)
+    monkeypatch.setattr("pawl.core.acquire.acquire.UNREAD_FOR", 60.0)
 
 
 class _Row:

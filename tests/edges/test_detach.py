@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import pawl
-from pawl.core.scripts import load
+from pawl.core.protocol.scripts import load
 from pawl.testing.proxy import Proxy
 from pawl.testing.servers import Server
 from tests.edges.helpers import Script, eventually, free, holder_of, outcome, run_script, wait_for_renewal

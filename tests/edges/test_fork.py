@@ -9,7 +9,7 @@ import time
 import pytest
 
 import pawl
-from pawl.core.engine import Engine
+from pawl.core.keep.engine import Engine
 from pawl.testing.servers import Server
 from tests.edges.helpers import (
     Script,

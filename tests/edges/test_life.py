@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 import pawl
-from pawl.core.scripts import load
+from pawl.core.protocol.scripts import load
 from pawl.testing.proxy import Proxy
 from pawl.testing.servers import Server
 from tests.edges.helpers import eventually, free, holder_of, outcome, started_threads

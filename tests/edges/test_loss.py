@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import pawl
-from pawl.core.scripts import load
+from pawl.core.protocol.scripts import load
 from pawl.testing.proxy import Proxy, Rule
 from pawl.testing.servers import Server
 from tests.edges.helpers import eventually, free, holder_of, outcome, sleepers, started_threads

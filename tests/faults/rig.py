@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from typing import Any, Self, TypeVar, cast
 
 import pawl
-from pawl.core.scripts import load
+from pawl.core.protocol.scripts import load
 from pawl.testing import Request, Server
 from pawl.testing._resp import ReplyError, texts
 from tests.pace import pace

@@ -156,7 +156,7 @@ def test_a_thread_uses_its_own_connection_now_and_then(
     monkeypatch: pytest.MonkeyPatch, proxy: Proxy, server: Server
 ) -> None:
     """Else nobody would notice that it is dead before a message is lost on it."""
-    monkeypatch.setattr("pawl.core.beats._IN_A_ROW", 1)
+    monkeypatch.setattr("pawl.core.acquire.ticket_batch._IN_A_ROW", 1)
     with Colour("threads") as colour:
         held = colour.connect(server.url).lock(ttl=20).acquire(5)
         waiting = queue(colour.connect(proxy.url), server, 4)

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 import pawl
-from pawl.core.runtime import Fault, FaultKind
+from pawl.core.protocol.runtime import Fault, FaultKind
 from pawl.runtimes.threads import run
 from pawl.testing import Proxy, Server
 from tests.faults.rig import key

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 import pawl
-from pawl.core import shelter
+from pawl.core.acquire import degraded
 from pawl.testing import Proxy, Server
 from tests.faults.rig import in_thread, remains, until, waiters
 from tests.faults.steps import Struck
@@ -303,8 +303,8 @@ def row_of(client: pawl.Client, server: Server) -> Iterator[pawl.Lease]:
 def test_row_12_interrupt_at_every_step_of_an_acquire_with_its_answer_unread(
     *, served: bool, pair: tuple[pawl.Client, pawl.Client], server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pawl.core.options.RUN", 2)
-    monkeypatch.setattr("pawl.core.operations.UNREAD_FOR", 0.2 if served else 0.005)
+    monkeypatch.setattr("pawl.core.protocol.options.RUN", 2)
+    monkeypatch.setattr("pawl.core.acquire.acquire.UNREAD_FOR", 0.2 if served else 0.005)
     client, _ = pair
     fair = client.fair_lock("n", ttl=TTL - 1, ticket_ttl=TICKET)
 
@@ -380,7 +380,7 @@ def test_row_12_interrupt_at_every_step_of_a_lock_without_the_server(way: str) -
             try:
                 in_thread(lambda: theirs.acquire(5).release()).result(10)
             except pawl.AcquireTimeout:
-                shelter.forget_shelters()
+                degraded.forget_shelters()
                 if not where.endswith(" __exit__"):
                     # There its first step had not begun: Python leaves the block without it.
                     bad.append(where)

@@ -13,7 +13,7 @@ from typing import Self
 import pytest
 
 import pawl
-from pawl.core.scripts import load
+from pawl.core.protocol.scripts import load
 from pawl.testing import Proxy, Request, Server
 from tests.faults.rig import teach, until
 

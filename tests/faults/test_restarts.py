@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import pawl
-from pawl.core.scripts import load
+from pawl.core.protocol.scripts import load
 from pawl.testing import Proxy, Request, Server
 from tests.faults.rig import Client, Colour, Lock, in_thread, until, value
 from tests.pace import pace

@@ -12,9 +12,9 @@ from typing import Any, Self
 import pytest
 
 import pawl
-from pawl.core.durable import Durable
-from pawl.core.faults import to_error
-from pawl.core.runtime import Fault, run
+from pawl.core.keep.replicas import Durable
+from pawl.core.protocol.faults import to_error
+from pawl.core.protocol.runtime import Fault, run
 from pawl.primitives.mutex import Mutex
 from pawl.primitives.probe import probe
 from pawl.testing import Proxy, Server

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import pawl
-from pawl.core.faults import classify, to_error
+from pawl.core.protocol.faults import classify, to_error
 from pawl.testing import Server
 from tests.faults.rig import Colour
 from tests.pace import pace

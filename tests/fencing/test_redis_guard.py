@@ -11,7 +11,7 @@ import redis
 import redis.asyncio
 
 import pawl
-from pawl.core.scripts import header
+from pawl.core.protocol.scripts import header
 from pawl.fencing import AsyncRedisGuard, RedisGuard
 from pawl.testing.servers import Server
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import redis
 
-from pawl.core.runtime import Call
-from pawl.core.scripts import Script, load
+from pawl.core.protocol.runtime import Call
+from pawl.core.protocol.scripts import Script, load
 from tests.gates.rig import PACKAGES, names_of
 from tests.scripts.fuzz import Enough
 from tests.scripts.rig import _MAIL, _OUR_CLOCK, _PUBLISH, Edit, Reply

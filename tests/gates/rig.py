@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from importlib.resources import files
 from typing import Any
 
-from pawl.core.scripts import load
+from pawl.core.protocol.scripts import load
 from pawl.testing import Request, Server
 from pawl.testing._resp import texts
 from tests.faults.rig import Client, Colour, in_thread

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pawl.core.scripts import load
+from pawl.core.protocol.scripts import load
 from pawl.testing.servers import Server
 from tests.scripts.fuzz import Broken, fuzz
 from tests.scripts.rig import _MAIL, _OUR_CLOCK, _PUBLISH, Reply, Rig

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import redis
 
-from pawl.core.scripts import header, load
+from pawl.core.protocol.scripts import header, load
 from pawl.primitives.barrier import Barrier
 from pawl.primitives.election import Ballot
 from pawl.primitives.latch import Latch

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import pawl
-from pawl.core.service import Book
+from pawl._service import Book
 from pawl.testing.servers import Server
 from tests.faults.rig import Client, Colour, in_thread, remains, until, waiters
 from tests.pace import pace

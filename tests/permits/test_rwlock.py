@@ -319,7 +319,7 @@ def test_as_decorators(client: pawl.Client) -> None:
 def test_a_downgrade_that_got_no_answer_comes_true_with_the_next_renewal(
     client: pawl.Client, valkey: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pawl.core.runtime import Fault, FaultKind
+    from pawl.core.protocol.runtime import Fault, FaultKind
 
     book = client.rwlock("book", ttl=1.5, unavailable_after=0.0)
     with ThreadPoolExecutor(1) as pool, book.write as writer:

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from pawl.core.ballots import GrantVotes
-from pawl.core.candidate import question_of
-from pawl.core.options import LockOptions
-from pawl.core.quorum import QuorumCall
-from pawl.core.runtime import Fault, FaultKind
+from pawl.core.protocol.options import LockOptions
+from pawl.core.protocol.quorum import QuorumCall
+from pawl.core.protocol.runtime import Fault, FaultKind
+from pawl.core.quorum.ballot import question_of
+from pawl.core.quorum.votes import GrantVotes
 from pawl.primitives.redlock import QuorumMutex
 from pawl.testing.servers import Server, available
 from pawl.transport.fan import ThreadFan

@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 import pawl
-from pawl.core.runtime import Wakeup
+from pawl.core.protocol.runtime import Wakeup
 from pawl.runtimes.threads import run
 from pawl.testing.servers import Server
 from tests.pace import pace

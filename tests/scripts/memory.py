@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from pawl.core.scripts import load
+from pawl.core.protocol.scripts import load
 from pawl.testing.sim.lua import Interpreter
 from pawl.testing.sim.store import Store, ZSet
 

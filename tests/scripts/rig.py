@@ -9,7 +9,7 @@ from typing import Any
 
 import redis
 
-from pawl.core.scripts import load
+from pawl.core.protocol.scripts import load
 
 PACKAGE = "pawl.primitives.mutex"
 NAMES = (

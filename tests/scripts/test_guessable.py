@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import redis
 
-from pawl.core.scripts import for_several, header, load
+from pawl.core.protocol.scripts import for_several, header, load
 from pawl.testing.servers import Server
 
 PACKAGES = ("mutex", "permits", "election", "redlock")

@@ -9,7 +9,7 @@ from importlib.resources import files
 import pytest
 import redis
 
-from pawl.core.scripts import Script, for_several, header, load
+from pawl.core.protocol.scripts import Script, for_several, header, load
 from pawl.testing.servers import Server
 from tests.scripts.rig import DAY, KEYS, NAMES, PACKAGE
 

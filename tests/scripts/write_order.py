@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pawl
-from pawl.core.scripts import header
+from pawl.core.protocol.scripts import header
 from tests.scripts.lua_syntax import Node, parse
 
 __all__ = ["HOME", "Findings", "assembled", "examine", "scripts"]

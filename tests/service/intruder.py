@@ -16,8 +16,8 @@ from typing import Any
 import redis
 
 import pawl
-from pawl.core.primitive import Primitive
-from pawl.core.runtime import Call
+from pawl.core.protocol.primitive import Primitive
+from pawl.core.protocol.runtime import Call
 from pawl.primitives.election import Ballot
 from pawl.primitives.mutex import Mutex, SharedMutex
 from pawl.primitives.permits import Permits

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from pawl.core.runtime import run
+from pawl.core.protocol.runtime import run
 from pawl.runtimes.http import HttpThreads
 from pawl.service.runner import Listening
 from pawl.topology.endpoint import Service

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pawl.core.primitive import Primitive
-from pawl.core.runtime import Call
+from pawl.core.protocol.primitive import Primitive
+from pawl.core.protocol.runtime import Call
 from pawl.primitives.mutex import Mutex
 from pawl.primitives.permits import Permits
 from pawl.testing.servers import Server

@@ -110,10 +110,10 @@ def test_a_waiter_is_told_with_its_thread(clean: Server) -> None:
 def test_a_killed_client_is_forgotten_within_its_ttl(
     clean: Server, ttl: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pawl.core.sessions._REFRESH", ttl / 3)
+    monkeypatch.setattr("pawl.core.state.session._REFRESH", ttl / 3)
     text = """
         import sys, time, pawl
-        import pawl.core.sessions as sessions
+        import pawl.core.state.session as sessions
         if sys.argv[2] != "15":
             sessions.SESSION_TTL_MS, sessions._REFRESH = int(sys.argv[2]) * 1000, 1.0
         client = pawl.connect(sys.argv[1])

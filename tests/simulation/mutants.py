@@ -9,11 +9,17 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from pawl.core import candidate, claim, endings, engine, multi, outcome, quick, renewal, runs
-from pawl.core.engine import Engine
-from pawl.core.handover import Place, Turn
-from pawl.core.runtime import Fault
-from pawl.core.validity import drift, valid_until
+from pawl.core import maintenance
+from pawl.core.acquire import fast, queue
+from pawl.core.coordinate import multi
+from pawl.core.keep import engine
+from pawl.core.keep.engine import Engine
+from pawl.core.protocol.runtime import Fault
+from pawl.core.protocol.validity import drift, valid_until
+from pawl.core.quorum import ballot
+from pawl.core.release import outcome, release
+from pawl.core.state import strict_handover
+from pawl.core.state.local_queue import Place, Turn
 from pawl.errors import BackendUnavailable
 from pawl.model import Grant, Release
 from pawl.testing.sim.runtime import SimRuntime
@@ -34,9 +40,7 @@ _formula = valid_until
 
 
 def _everywhere(formula: Callable[[float, int, int], float]) -> list[Any]:
-    return [
-        patch.object(where, "valid_until", formula) for where in (candidate, claim, quick, endings, multi)
-    ]
+    return [patch.object(where, "valid_until", formula) for where in (ballot, queue, fast, release, multi)]
 
 
 class _Times:
@@ -122,7 +126,7 @@ async def _patient_renewal(self: SimRuntime, calls: Any, timeout: float) -> Any:
 
 
 _call_many = SimRuntime.call_many
-_next_call = claim._next_call
+_next_call = queue._next_call
 
 
 def _new_token_each_time(engine: Any, primitive: Any, options: Any, waiting: Any, *, wait: bool) -> Any:
@@ -161,7 +165,7 @@ async def _unknown_is_held(
         return Grant(1, engine.runtime.now() + options.ttl, True)
 
 
-_win = claim.win
+_win = queue.win
 
 
 def _one_fence_for_all(self: Place, tenure: Any, *args: Any, **more: Any) -> Turn:
@@ -190,7 +194,7 @@ def _one_fence_for_the_run(engine: Any, tenure: Any, *args: Any, **more: Any) ->
     return passed
 
 
-_pass_on = runs.pass_on
+_pass_on = strict_handover.pass_on
 
 
 async def _forgets_before_sending(*_: Any) -> Release:
@@ -209,34 +213,36 @@ async def _one_try(engine: Any, tenure: Any, answer: Any = None) -> Release:
 CLIENTS: dict[str, Callable[[], list[Any]]] = {
     "S2 a late message revives a dead grant": lambda: [
         watching_time(),
-        patch.object(claim, "_check", _trusting_check),
+        patch.object(queue, "_check", _trusting_check),
     ],
     "S9 local owners share a fence": lambda: [patch.object(Place, "hand_over", _one_fence_for_all)],
     "S9 a hand-over begins the life anew": lambda: [patch.object(Place, "hand_over", _life_anew)],
     "S9 those who follow in a run share a fence": lambda: [
-        patch.object(where, "pass_on", _one_fence_for_the_run) for where in (engine, quick)
+        patch.object(where, "pass_on", _one_fence_for_the_run) for where in (engine, fast)
     ],
-    "O4 a resent release is called lost": lambda: [patch.object(endings, "not_ours", _says_lost)],
-    "O5 any answer to a renewal is a yes": lambda: [patch.object(renewal, "_answered", _takes_any_answer)],
+    "O4 a resent release is called lost": lambda: [patch.object(release, "not_ours", _says_lost)],
+    "O5 any answer to a renewal is a yes": lambda: [
+        patch.object(maintenance, "_answered", _takes_any_answer)
+    ],
     "validity from the reply": lambda: [watching_time(), *_everywhere(_from_reply)],
     "no drift": lambda: _everywhere(_without_drift),
     "validity in whole seconds": lambda: _everywhere(_whole_seconds),
-    "no look at the time after the reply": lambda: [patch.object(claim, "_held", _no_second_look)],
+    "no look at the time after the reply": lambda: [patch.object(queue, "_held", _no_second_look)],
     "the wall clock": lambda: [_clock_of("wall")],
     "a clock that stands in a suspend": lambda: [_clock_of("monotonic")],
     "the watchdog swallows a no": lambda: [
-        patch.object(renewal, "_answered", _deaf_to_no(renewal._answered))
+        patch.object(maintenance, "_answered", _deaf_to_no(maintenance._answered))
     ],
     "the loss is reported after the renewal returns": lambda: [
         patch.object(SimRuntime, "call_many", _patient_renewal)
     ],
-    "a retry takes a new token": lambda: [patch.object(claim, "_next_call", _new_token_each_time)],
+    "a retry takes a new token": lambda: [patch.object(queue, "_next_call", _new_token_each_time)],
     "a cancelled acquire leaves its token": lambda: [patch.object(Engine, "drop_claim", _passes_claim_only)],
-    "unknown is taken for busy": lambda: [patch("pawl.core.operations.win", _unknown_is_busy)],
-    "unknown is taken for held": lambda: [patch("pawl.core.operations.win", _unknown_is_held)],
-    "a release is not sent": lambda: [patch.object(endings, "leave", _forgets_before_sending)],
-    "a release is tried once": lambda: [patch.object(endings, "leave", _one_try)],
-    "a waiter trusts its message alone": lambda: [patch.object(claim, "_patience", lambda *_: 1e9)],
+    "unknown is taken for busy": lambda: [patch("pawl.core.acquire.acquire.win", _unknown_is_busy)],
+    "unknown is taken for held": lambda: [patch("pawl.core.acquire.acquire.win", _unknown_is_held)],
+    "a release is not sent": lambda: [patch.object(release, "leave", _forgets_before_sending)],
+    "a release is tried once": lambda: [patch.object(release, "leave", _one_try)],
+    "a waiter trusts its message alone": lambda: [patch.object(queue, "_patience", lambda *_: 1e9)],
 }
 """Wrong clients: each a list of patches."""
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 from unittest.mock import patch
 
-from pawl.core import faults
-from pawl.core.runtime import Call, Fault
+from pawl.core.protocol import faults
+from pawl.core.protocol.runtime import Call, Fault
 from pawl.testing.sim.cluster import Cluster
 from pawl.testing.sim.network import token_of
 from pawl.topology.cluster import Address, read_ranges

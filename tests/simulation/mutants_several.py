@@ -9,12 +9,13 @@ from math import inf
 from typing import Any
 from unittest.mock import patch
 
-from pawl.core import claim, duties, engine, redlock, votes
-from pawl.core.ballots import EachVote, GrantVotes, LeaveVotes, RatifyVotes
-from pawl.core.multi_lease import BaseMultiLease
-from pawl.core.redlock import RedlockOptions
-from pawl.core.roster import Life, Lives
-from pawl.core.runtime import Fault
+from pawl.core.acquire import candidate, queue
+from pawl.core.acquire.candidate import RedlockOptions
+from pawl.core.coordinate.multi_lease import BaseMultiLease
+from pawl.core.keep import engine, majority, outbox
+from pawl.core.protocol.runtime import Fault
+from pawl.core.quorum.nodes import Life, Lives
+from pawl.core.quorum.votes import EachVote, GrantVotes, LeaveVotes, RatifyVotes
 from pawl.primitives.mutex import Mutex
 from pawl.testing.sim.quorum import QuorumSimRuntime
 from pawl.testing.sim.runtime import SimRuntime
@@ -55,7 +56,7 @@ def _knows_before_it_greets(self: Lives, index: int, info: str, now: float) -> A
 _met = Lives.met
 
 
-def _only_unsent(self: redlock._Attempt) -> None:
+def _only_unsent(self: candidate._Attempt) -> None:
     self.claim.sent = False
 
 
@@ -122,17 +123,19 @@ async def _waits_for_nobody(asker: Any, *rest: Any) -> Any:
 CLIENTS: dict[str, Callable[[], list[Any]]] = {
     "half of the masters are a quorum": lambda: [patch.object(GrantVotes, "__init__", _half)],
     "the fence of a majority is not written back": lambda: [
-        patch.object(redlock._Attempt, "_ratify", _counts_at_once)
+        patch.object(candidate._Attempt, "_ratify", _counts_at_once)
     ],
-    "only acknowledged votes are taken back": lambda: [patch.object(redlock, "may_hold", _only_acknowledged)],
+    "only acknowledged votes are taken back": lambda: [
+        patch.object(candidate, "may_hold", _only_acknowledged)
+    ],
     "a master that restarted counts at once": lambda: [patch.object(Lives, "_counts_from", lambda *_: -inf)],
     "a restart is looked for before the greeting alone": lambda: [
         patch.object(Lives, "met", _knows_before_it_greets)
     ],
-    "an undo is sent once": lambda: [patch.object(duties, "_owe", _nothing)],
+    "an undo is sent once": lambda: [patch.object(outbox, "_owe", _nothing)],
     "a release by a majority is done": lambda: [patch.object(LeaveVotes, "late", _nothing)],
     "a token that was taken back is used by the next": lambda: [
-        patch.object(redlock._Attempt, "_use_no_more", _only_unsent)
+        patch.object(candidate._Attempt, "_use_no_more", _only_unsent)
     ],
     "a slow master is another holder": lambda: [
         patch.object(GrantVotes, "held", property(_counts_the_silent)),
@@ -142,7 +145,7 @@ CLIENTS: dict[str, Callable[[], list[Any]]] = {
         patch.object(GrantVotes, "failed", property(_counts_the_silent))
     ],
     "each loop knows by itself": lambda: [patch.object(QuorumSimRuntime, "__init__", _of_its_own)],
-    "no vote is won back": lambda: [patch.object(votes, "_regain", _nothing)],
+    "no vote is won back": lambda: [patch.object(majority, "_regain", _nothing)],
     "a renewal needs every master": lambda: [patch.object(EachVote, "__init__", _needs_all)],
     "a far master has no more time than a near one": lambda: [patch.object(Lives, "took", _nothing)],
     "no look at the time after the quorum": lambda: [
@@ -156,16 +159,16 @@ CLIENTS: dict[str, Callable[[], list[Any]]] = {
     "the wait is sent as ttl": lambda: [patch.object(Mutex, "acquire", _wait_as_ttl)],
     "a waiter does not ask after it connects anew": lambda: [
         patch.object(SimRuntime, "_gone", _says_nothing),
-        patch.object(claim, "_patience", lambda *_: 1e9),
+        patch.object(queue, "_patience", lambda *_: 1e9),
     ],
     "S7 a grant counts before the replica has it": lambda: [
-        patch.object(claim, "ask_durably", _waits_for_nobody)
+        patch.object(queue, "ask_durably", _waits_for_nobody)
     ],
     "an undo sets no tombstone": lambda: [
         patch.object(engine, "TOMB_MS", 0),
-        patch("pawl.core.endings.TOMB_MS", 0),
-        patch("pawl.core.claim.TOMB_MS", 0),
-        patch("pawl.core.duties.TOMB_MS", 0),
+        patch("pawl.core.release.release.TOMB_MS", 0),
+        patch("pawl.core.acquire.queue.TOMB_MS", 0),
+        patch("pawl.core.keep.outbox.TOMB_MS", 0),
     ],
 }
 

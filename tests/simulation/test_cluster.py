@@ -13,9 +13,9 @@ from typing import Any, Protocol
 
 import pytest
 
-from pawl.core.durable import touch
-from pawl.core.faults import classify
-from pawl.core.runtime import Call, Fault, FaultKind, Reply
+from pawl.core.keep.replicas import touch
+from pawl.core.protocol.faults import classify
+from pawl.core.protocol.runtime import Call, Fault, FaultKind, Reply
 from pawl.primitives.mutex import Mutex
 from pawl.testing.sim.node import Node
 from pawl.testing.sim.waits import Sleep

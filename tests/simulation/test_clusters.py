@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 import pytest
 
-from pawl.core.runtime import Call, Fault, FaultKind
+from pawl.core.protocol.runtime import Call, Fault, FaultKind
 from pawl.testing.sim import Plan, draw, run
 from pawl.testing.sim.cluster import Cluster
 from pawl.testing.sim.forms import FAMILIES

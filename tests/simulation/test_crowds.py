@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from pawl.core.handover import Place, Turn
-from pawl.core.schedule import Schedule
+from pawl.core.state.local_queue import Place, Turn
+from pawl.core.state.schedule import Schedule
 from pawl.primitives.session import SessionKeys
 from pawl.testing.sim import Plan, run, simulate
 from pawl.testing.sim.command import story
@@ -65,8 +65,8 @@ def test_a_lease_that_is_known_by_another_fence_after_many_owners_is_noticed(
 
 
 def test_a_wait_that_leaves_no_time_for_other_renewals_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pawl.core.renewal._DEPARTURE_PATIENCE", 60.0)
-    monkeypatch.setattr("pawl.core.renewal._RECORD_PATIENCE", 60.0)
+    monkeypatch.setattr("pawl.core.maintenance._DEPARTURE_PATIENCE", 60.0)
+    monkeypatch.setattr("pawl.core.maintenance._RECORD_PATIENCE", 60.0)
 
     def never(_: Schedule) -> float:
         return 1e9

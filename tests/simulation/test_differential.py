@@ -26,7 +26,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from pawl.core.scripts import load
+from pawl.core.protocol.scripts import load
 from pawl.testing.servers import Server
 from pawl.testing.sim.lua import Interpreter
 from pawl.testing.sim.store import Refused, Store, Unsupported, ZSet

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pawl.core.scripts import load
+from pawl.core.protocol.scripts import load
 from tests.simulation.catalog import ELSEWHERE, HOLES, PUBLISHED
 from tests.simulation.hunt import MOST, MUTANTS, hunt, known
 from tests.test_project import ROOT

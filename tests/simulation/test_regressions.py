@@ -7,13 +7,14 @@ from unittest.mock import patch
 
 import pytest
 
-from pawl.core import claim, renewal
-from pawl.core.claim import Claim
-from pawl.core.engine import Engine
-from pawl.core.options import LockOptions
-from pawl.core.primitive import Primitive
-from pawl.core.runtime import Reply
-from pawl.core.validity import valid_until
+from pawl.core import maintenance
+from pawl.core.acquire import queue
+from pawl.core.acquire.queue import Claim
+from pawl.core.keep.engine import Engine
+from pawl.core.protocol.options import LockOptions
+from pawl.core.protocol.primitive import Primitive
+from pawl.core.protocol.runtime import Reply
+from pawl.core.protocol.validity import valid_until
 from pawl.model import Grant
 from pawl.testing.sim import Client, Fault, Operation, Plan, Result, draw, run, shrink
 from pawl.testing.sim.shrink import kind_of
@@ -44,7 +45,7 @@ def _after_a_suspend() -> Plan:
 def test_a_loss_is_told_in_time_after_a_suspend() -> None:
     """The timer for the end of the lease had stood still in the suspend, and rang as much too late."""
     with quiet():
-        with patch.object(renewal, "_LOOK_AGAIN", 1e9):
+        with patch.object(maintenance, "_LOOK_AGAIN", 1e9):
             assert "was told" in run(_after_a_suspend()).violation
         assert not run(_after_a_suspend()).violation
 
@@ -54,7 +55,7 @@ def test_a_grant_that_a_repeated_question_finds_lives_as_long_as_it_was_asked_fo
     plan = Plan.from_json((KEPT_IN / "found-grant-is-raised.json").read_text())
     with quiet():
         result = run(plan)
-        with patch.object(claim, "_held", _taken_as_found):
+        with patch.object(queue, "_held", _taken_as_found):
             assert "before the ttl of 0.3 s is over" in run(plan).violation
     scripts = [event[3] for event in result.trace if event[1] == "n1"]
     assert not result.violation

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from pawl.core.runtime import Call
+from pawl.core.protocol.runtime import Call
 from pawl.testing.servers import Server
 from pawl.testing.sim import Plan, draw
 from pawl.testing.sim import node as sim_node

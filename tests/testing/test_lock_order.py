@@ -10,7 +10,7 @@ import pytest
 import pawl
 
 # ruff: noqa: PT031 - the warnings come at the end of what lock_order watches
-from pawl.core.lease import BaseLease
+from pawl.core.lease.base import BaseLease
 from pawl.testing import LockOrderWarning, Server, lock_order
 
 

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 import pawl
-from pawl.core.names import helper_key
-from pawl.core.runtime import Call
-from pawl.core.scripts import load, pack_words
+from pawl.core.protocol.names import helper_key
+from pawl.core.protocol.runtime import Call
+from pawl.core.protocol.scripts import load, pack_words
 from pawl.runtimes import threads
 from pawl.testing._resp import Wire
 from pawl.testing.groups import ClusterGroup

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 import pawl
-from pawl.core import shelter
-from pawl.core.engine import Engine
-from pawl.core.lease import BaseLease
+from pawl.core.acquire import degraded
+from pawl.core.keep.engine import Engine
+from pawl.core.lease.base import BaseLease
 from pawl.testing import Server
 from tests.edges.helpers import eventually
 from tests.redlock.colours import connect, done, play
@@ -58,7 +58,7 @@ def own() -> Iterator[Server]:
 @pytest.fixture(autouse=True)
 def _nothing_stays() -> Iterator[None]:
     yield
-    assert not shelter._lines
+    assert not degraded._lines
 
 
 def in_thread(step: Callable[[], Any]) -> Future[Any]:
@@ -118,9 +118,9 @@ def test_permits_of_one_holder_are_counted(own: Server, colour: str) -> None:
             await done(pool.acquire(1))
         # In any order: whoever waits comes after the last of them.
         await done(first.release())
-        assert shelter._lines
+        assert degraded._lines
         await done(second.release())
-        assert not shelter._lines
+        assert not degraded._lines
         await done(client.close())
 
     play(colour, scenario)
@@ -145,7 +145,7 @@ def test_who_waited_behind_a_degraded_holder_asks_the_server(own: Server, colour
             await done(other.close())
 
         waiting = in_thread(lambda: play(colour, behind))
-        [line] = shelter._lines.values()
+        [line] = degraded._lines.values()
         eventually(lambda: len(line) == 1, "it waits in the line")
         own.restart(keep_data=True)
         rival = connect(colour, own.url)
@@ -250,7 +250,7 @@ def test_a_degraded_lease_that_a_signal_kept_from_its_caller_is_freed(own: Serve
         assert isinstance(lease, BaseLease)
         lease._given = False
         del lease
-        eventually(lambda: not shelter._lines, "the upkeep frees it")
+        eventually(lambda: not degraded._lines, "the upkeep frees it")
         again = client.lock("x", **LOCAL).acquire(timeout=5)
         assert again.degraded == "local"
         again.release()

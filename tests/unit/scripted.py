@@ -7,12 +7,12 @@ from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, TypeVar
 
-from pawl.core.endings import release
-from pawl.core.engine import Engine
-from pawl.core.lease import BaseLease
-from pawl.core.operations import Plan, acquire
-from pawl.core.options import LockOptions
-from pawl.core.runtime import Call, Fault, FaultKind, Line, Parker, Reply, Wakeup
+from pawl.core.acquire.acquire import Plan, acquire
+from pawl.core.keep.engine import Engine
+from pawl.core.lease.base import BaseLease
+from pawl.core.protocol.options import LockOptions
+from pawl.core.protocol.runtime import Call, Fault, FaultKind, Line, Parker, Reply, Wakeup
+from pawl.core.release.release import release
 from pawl.model import Release
 from pawl.primitives.mutex import Mutex
 
@@ -129,7 +129,7 @@ class _Line:
 
 
 class Scripted:
-    """See ``pawl.core.runtime.Runtime``. Answers in order; a request too many fails the test."""
+    """See ``pawl.core.protocol.runtime.Runtime``. Answers in order; a request too many fails the test."""
 
     look_after: float | None = None
 
@@ -282,7 +282,7 @@ class Rig:
 
     def upkeep(self, *answers: Answer) -> None:
         """One round of the upkeep: what is due now, with these answers."""
-        from pawl.core.renewal import upkeep
+        from pawl.core.maintenance import upkeep
 
         self.runtime.answers.extend(answers)
         run(upkeep(self.engine))

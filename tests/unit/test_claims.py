@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 import pawl
-from pawl.core.claim import TOMB_MS
-from pawl.core.engine import Engine
-from pawl.core.handover import Sleeper
-from pawl.core.lease import BaseLease, LossSignal
-from pawl.core.operations import acquire
-from pawl.core.runtime import Fault, FaultKind, Wakeup
-from pawl.core.tenure import Tenure
+from pawl.core.acquire.acquire import acquire
+from pawl.core.acquire.queue import TOMB_MS
+from pawl.core.keep.engine import Engine
+from pawl.core.lease.base import BaseLease, LossSignal
+from pawl.core.protocol.runtime import Fault, FaultKind, Wakeup
+from pawl.core.state.local_queue import Sleeper
+from pawl.core.state.records import Tenure
 from pawl.model import LeaseState
 from tests.unit.scripted import (
     GONE,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import pawl
-from pawl.core.options import LockOptions
+from pawl.core.protocol.options import LockOptions
 
 URL = "redis://127.0.0.1:1"  # nothing is sent
 CONNECT = pytest.mark.parametrize("connect", [pawl.connect, pawl.connect_async])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pawl.core.names import helper_key, key_of
+from pawl.core.protocol.names import helper_key, key_of
 from pawl.primitives.mutex import Mutex
 from pawl.topology.cluster import (
     SLOTS,

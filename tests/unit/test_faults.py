@@ -8,9 +8,9 @@ from typing import cast
 import pytest
 
 import pawl
-from pawl.core.faults import classify, passes, to_error
-from pawl.core.observer import Observer, Observers
-from pawl.core.runtime import Fault, FaultKind
+from pawl.core.protocol.faults import classify, passes, to_error
+from pawl.core.protocol.runtime import Fault, FaultKind
+from pawl.core.state.observers import Observer, Observers
 
 REPLIES: list[tuple[str, FaultKind, type[pawl.PawlError]]] = [
     ("LOADING Redis is loading the dataset in memory", FaultKind.NOT_READY, pawl.BackendUnavailable),

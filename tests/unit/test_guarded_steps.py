@@ -18,21 +18,21 @@ GUARDS = {"guard", "_guard", "mutex", "_starting"}
 
 MAINTENANCE = {
     # Run by the maintenance thread alone, and Python runs signal handlers in the main thread.
-    ("core/schedule.py", "add_again"),
-    ("core/schedule.py", "take_due"),
-    ("core/schedule.py", "sleep_until"),
-    ("core/schedule.py", "first_need"),
-    ("core/schedule.py", "some"),
-    ("core/renewal.py", "_confirmed"),
+    ("core/state/schedule.py", "add_again"),
+    ("core/state/schedule.py", "take_due"),
+    ("core/state/schedule.py", "sleep_until"),
+    ("core/state/schedule.py", "first_need"),
+    ("core/state/schedule.py", "some"),
+    ("core/maintenance.py", "_confirmed"),
 }
 OTHER = {
     # The line of a degraded lock is one of the process, and its steps wait for nothing.
-    ("core/shelter.py", "_join"),
-    ("core/shelter.py", "_withdraw"),
-    ("core/shelter.py", "end"),
+    ("core/acquire/degraded.py", "_join"),
+    ("core/acquire/degraded.py", "_withdraw"),
+    ("core/acquire/degraded.py", "end"),
     # What is known of several masters; nobody waits for another thread there.
-    ("core/roster.py", "met"),
-    ("core/votes.py", "_regain"),
+    ("core/quorum/nodes.py", "met"),
+    ("core/keep/majority.py", "_regain"),
 }
 FORBIDDEN = (
     *(ast.Call, ast.For, ast.While, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp),
@@ -45,7 +45,7 @@ def properties() -> set[str]:
     """The names that look like an attribute and are a call."""
     found: set[str] = set()
     stored: set[str] = set()
-    for path in (SOURCE / "core").glob("*.py"):
+    for path in (SOURCE / "core").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.FunctionDef) and any(
                 isinstance(mark, ast.Name) and mark.id == "property" for mark in node.decorator_list
@@ -61,11 +61,11 @@ def steps() -> list[tuple[str, str, ast.With]]:
     """Each guarded step: its file, its function, its block."""
     found: list[tuple[str, str, ast.With]] = []
     for folder in ("core", "runtimes"):
-        for path in sorted((SOURCE / folder).glob("*.py")):
+        for path in sorted((SOURCE / folder).rglob("*.py")):
             for function in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
                 if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
                     found += [
-                        (f"{folder}/{path.name}", function.name, node)
+                        (path.relative_to(SOURCE).as_posix(), function.name, node)
                         for node in ast.walk(function)
                         if isinstance(node, ast.With)
                         and isinstance(node.items[0].context_expr, ast.Attribute)

@@ -9,12 +9,12 @@ from typing import Any, cast
 
 import pytest
 
-from pawl.core.ballots import GrantVotes, MergedVotes, RatifyVotes
-from pawl.core.candidate import _CLOCK_FOR, learn_clock, question_of
-from pawl.core.faults import passes
-from pawl.core.options import LockOptions
-from pawl.core.roster import Life, Lives, Node, Roster
-from pawl.core.runtime import Fault, FaultKind
+from pawl.core.protocol.faults import passes
+from pawl.core.protocol.options import LockOptions
+from pawl.core.protocol.runtime import Fault, FaultKind
+from pawl.core.quorum.ballot import _CLOCK_FOR, learn_clock, question_of
+from pawl.core.quorum.nodes import Life, Lives, Node, Roster
+from pawl.core.quorum.votes import GrantVotes, MergedVotes, RatifyVotes
 from pawl.transport.node import Question
 
 DOWN = Fault(FaultKind.UNREACHABLE, "gone")

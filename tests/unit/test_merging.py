@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from pawl.core.ballots import merge_holders, merge_inspect
-from pawl.core.info import read_info
+from pawl.core.observe.inspect import read_info
+from pawl.core.quorum.votes import merge_holders, merge_inspect
 from pawl.primitives.mutex import Mutex
 from tests.unit.scripted import NOW_MS
 

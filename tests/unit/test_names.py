@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pawl
-from pawl.core.names import MAX_NAME_BYTES, check_namespace, helper_key, key_of, wake_prefix
+from pawl.core.protocol.names import MAX_NAME_BYTES, check_namespace, helper_key, key_of, wake_prefix
 
 TRICKY = st.text(alphabet="ab:%{}27BD5C\n\0 é\u2028é", max_size=12)
 NAMES = st.one_of(TRICKY, st.text(max_size=30)).filter(lambda text: 0 < _size(text) <= MAX_NAME_BYTES)

@@ -12,8 +12,15 @@ import pytest
 
 import pawl
 from pawl._factory import Settings
-from pawl.core.options import LockOptions, check_callback, check_count, check_timeout, check_ttl, seconds
-from pawl.core.runs import RUN
+from pawl.core.protocol.options import (
+    LockOptions,
+    check_callback,
+    check_count,
+    check_timeout,
+    check_ttl,
+    seconds,
+)
+from pawl.core.state.strict_handover import RUN
 
 OK, BAD = True, False
 STRANGE: dict[str, Any] = {

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 import pawl
-from pawl.core.breaker import Breaker
-from pawl.core.endings import extend, query
-from pawl.core.local import left
-from pawl.core.office import Desk
-from pawl.core.runtime import Fault, FaultKind
+from pawl.core.acquire.local_wait import left
+from pawl.core.observe.remote import Desk
+from pawl.core.protocol.runtime import Fault, FaultKind
+from pawl.core.release.release import extend, query
+from pawl.core.state.circuit_breaker import Breaker
 from pawl.model import Release
 from tests.unit.scripted import RELEASED, START, After, Rig, held, run, unanswered
 

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 import pawl
-from pawl.core.claim import Claim
-from pawl.core.endings import release_or_raise
-from pawl.core.handover import Place, Places, Sleeper, Turn
-from pawl.core.lease import BaseLease
-from pawl.core.local import await_turn
-from pawl.core.runs import RUN
-from pawl.core.tenure import Tenure
+from pawl.core.acquire.local_wait import await_turn
+from pawl.core.acquire.queue import Claim
+from pawl.core.lease.base import BaseLease
+from pawl.core.release.release import release_or_raise
+from pawl.core.state.local_queue import Place, Places, Sleeper, Turn
+from pawl.core.state.records import Tenure
+from pawl.core.state.strict_handover import RUN
 from pawl.model import LeaseState, LossReason, Release
 from tests.unit.scripted import RELEASED, START, After, Rig, held, queued, run, unanswered
 
@@ -163,7 +163,7 @@ def test_the_next_speaker_gives_back_and_queues_in_one_script() -> None:
     rig.release(lease)
     claim = first.claim
     assert claim is not None
-    from pawl.core.claim import win
+    from pawl.core.acquire.queue import win
 
     grant = run(win(rig.engine, rig.plan.primitive, rig.options, claim, None, wait=True))
     assert grant is not None

@@ -8,11 +8,11 @@ from contextlib import nullcontext
 
 import pytest
 
-from pawl.core.claim import Claim
-from pawl.core.lease import BaseLease
-from pawl.core.quick import hand_on
-from pawl.core.runs import disband, enlist, pass_on
-from pawl.core.tenure import Tenure
+from pawl.core.acquire.fast import hand_on
+from pawl.core.acquire.queue import Claim
+from pawl.core.lease.base import BaseLease
+from pawl.core.state.records import Tenure
+from pawl.core.state.strict_handover import disband, enlist, pass_on
 from pawl.model import LeaseState
 from tests.unit.scripted import Rig, held
 

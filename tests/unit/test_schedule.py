@@ -8,9 +8,9 @@ from math import inf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pawl.core.options import LockOptions
-from pawl.core.schedule import Schedule
-from pawl.core.tenure import Tenure
+from pawl.core.protocol.options import LockOptions
+from pawl.core.state.records import Tenure
+from pawl.core.state.schedule import Schedule
 from pawl.model import LeaseState
 from pawl.primitives.mutex import Mutex
 

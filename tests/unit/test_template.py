@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pawl
-from pawl.core.template import Template, escape, plain
+from pawl._template import Template, escape, plain
 from tests.refusal import refused
 
 TEXT = st.text(alphabet="ab{}.[]!:0é", max_size=14)

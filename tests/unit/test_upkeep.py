@@ -10,24 +10,24 @@ from typing import Any, cast
 
 import pytest
 
-from pawl.core.claim import TOMB_MS, Claim, _listen
-from pawl.core.deadlock import _pause
-from pawl.core.election import ENDED, Watch
-from pawl.core.endings import extend
-from pawl.core.engine import Departure, Engine, doubter
-from pawl.core.gate import unexpected
-from pawl.core.handover import Sleeper
-from pawl.core.history import NotingEngine, history
-from pawl.core.lease import take_entered
-from pawl.core.local import sit_down
-from pawl.core.multi_lease import BaseMultiLease
-from pawl.core.observer import Observers
-from pawl.core.options import LockOptions
-from pawl.core.quick import _may_come_late
-from pawl.core.renewal import _leaving, _put_back, _told, until_next_need
-from pawl.core.runtime import Call, Fault, Reply
-from pawl.core.sessions import Book, Wait
-from pawl.core.tenure import Tenure
+from pawl.core.acquire.fast import _may_come_late
+from pawl.core.acquire.local_wait import sit_down
+from pawl.core.acquire.queue import TOMB_MS, Claim, _listen
+from pawl.core.coordinate.election import ENDED, Watch
+from pawl.core.coordinate.gate_wait import unexpected
+from pawl.core.coordinate.multi_lease import BaseMultiLease
+from pawl.core.keep.engine import Departure, Engine, doubter
+from pawl.core.lease.base import take_entered
+from pawl.core.maintenance import _leaving, _put_back, _told, until_next_need
+from pawl.core.observe.deadlock import _pause
+from pawl.core.observe.history import NotingEngine, history
+from pawl.core.protocol.options import LockOptions
+from pawl.core.protocol.runtime import Call, Fault, Reply
+from pawl.core.release.release import extend
+from pawl.core.state.local_queue import Sleeper
+from pawl.core.state.observers import Observers
+from pawl.core.state.records import Tenure
+from pawl.core.state.session import Book, Wait
 from pawl.errors import ScriptError
 from pawl.model import LeaseState, LossReason
 from tests.unit.scripted import NOW_MS, START, Rig, absent, held, queued, run, unanswered, unknown
@@ -130,7 +130,7 @@ def test_a_swap_without_an_answer_is_sent_again_with_a_tombstone_for_the_old_tok
     rig.release(lease)
     claim = sleeper.claim
     assert claim is not None
-    from pawl.core.claim import win
+    from pawl.core.acquire.queue import win
 
     assert run(win(rig.engine, rig.plan.primitive, rig.options, claim, None, wait=True)) is not None
     assert [sent.args[1] for sent in rig.runtime.sent if sent.script == "swap"] == ["0", str(TOMB_MS)]

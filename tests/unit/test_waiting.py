@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from pawl.core.waiting import Board, Held, Name, Queued, Waiter, Who
+from pawl.core.observe.wait_graph import Board, Held, Name, Queued, Waiter, Who
 
 
 @dataclass

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pawl
-from pawl.core.runtime import Call, Reply
+from pawl.core.protocol.runtime import Call, Reply
 from pawl.runtimes.aio import AsyncioRuntime
 from pawl.runtimes.shared import now
 from pawl.runtimes.threads import ThreadRuntime

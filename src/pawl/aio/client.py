@@ -13,6 +13,7 @@ from pawl._factory import LockKwargs, Settings, SkipKwargs, live_clients, plan_o
 from pawl._multi import multi_plan
 from pawl._permits import PermitKwargs, plan_of_semaphore, plans_of_rwlock
 from pawl._quorum import check_options, for_loop, probe_for
+from pawl._service import Book
 from pawl._target import find_target, shown_of
 from pawl._warn import place_of_caller
 from pawl.aio.barrier import AsyncBarrier
@@ -24,15 +25,15 @@ from pawl.aio.multi import AsyncMultiLock
 from pawl.aio.rwlock import AsyncRWLock
 from pawl.aio.semaphore import AsyncSemaphore
 from pawl.aio.service import AsyncLockService
-from pawl.core import admin, endings
-from pawl.core.closing import close
-from pawl.core.engine import Engine, doubter
-from pawl.core.history import history, make_engine
-from pawl.core.names import Key
-from pawl.core.observer import Observer, observe
-from pawl.core.options import Seconds, check_timeout
-from pawl.core.redlock import RedlockOptions
-from pawl.core.service import Book
+from pawl.core.acquire.candidate import RedlockOptions
+from pawl.core.close import close
+from pawl.core.keep.engine import Engine, doubter
+from pawl.core.observe import operator
+from pawl.core.observe.history import history, make_engine
+from pawl.core.protocol.names import Key
+from pawl.core.protocol.options import Seconds, check_timeout
+from pawl.core.release import release
+from pawl.core.state.observers import Observer, observe
 from pawl.model import AuditEntry, Forced, HistoryEntry, LockInfo
 from pawl.runtimes.aio import AsyncioRuntime
 from pawl.topology.credentials import Credentials
@@ -267,7 +268,7 @@ class AsyncClient:
             ClientClosed: The client was closed.
         """
         plan = plan_of(self._settings, "lock", name, {})
-        return await admin.inspect(self._engine(), plan.primitive, plan.options, waiters)
+        return await operator.inspect(self._engine(), plan.primitive, plan.options, waiters)
 
     async def locks(self) -> list[LockInfo]:
         """Return all locks of the namespace that have been held for a second or more, sorted by name.
@@ -280,7 +281,7 @@ class AsyncClient:
             NotSupported: Independent masters (Redlock) keep no common record.
             ClientClosed: The client was closed.
         """
-        return await admin.locks(self._engine(), self._settings.options)
+        return await operator.locks(self._engine(), self._settings.options)
 
     async def force_release(self, name: str, *, reason: str) -> Forced:
         """End the lease of the holder of a lock, and grant the lock to the next waiter.
@@ -302,7 +303,7 @@ class AsyncClient:
             ClientClosed: The client was closed.
         """
         plan = plan_of(self._settings, "lock", name, {})
-        return await admin.force_release(self._engine(), plan.primitive, plan.options, reason)
+        return await operator.force_release(self._engine(), plan.primitive, plan.options, reason)
 
     async def audit(self, limit: int = 100) -> list[AuditEntry]:
         """Return the audit log of this namespace, newest first.
@@ -317,7 +318,7 @@ class AsyncClient:
             NotSupported: Independent masters (Redlock) keep no common record.
             ClientClosed: The client was closed.
         """
-        return await admin.audit(self._engine(), self._settings.options, limit)
+        return await operator.audit(self._engine(), self._settings.options, limit)
 
     async def history(self, name: str, limit: int = 100) -> list[HistoryEntry]:
         """Return the last grants of a lock, as recorded by clients with ``history=``; newest first.
@@ -350,7 +351,7 @@ class AsyncClient:
             ConfigurationError: The ticket is invalid, or of another namespace.
         """
         content, plan = self._settings.plan_of_ticket(ticket, options)
-        return cast("AsyncLease", await endings.adopt(self._engine(), plan, content, AsyncLease))
+        return cast("AsyncLease", await release.adopt(self._engine(), plan, content, AsyncLease))
 
     async def close(self, timeout: Seconds | None = 5.0) -> None:
         """Release all leases, wake waiting tasks with ``ClientClosed``, close all connections. Safe to repeat.

@@ -12,14 +12,14 @@ from pawl._standing import POLL, Standing
 from pawl._unset import UNSET, Unset
 from pawl.aio.lease import AsyncLease
 from pawl.aio.lock import Acquiring
-from pawl.core import election
-from pawl.core.claim import StopSignal
-from pawl.core.options import Seconds, check_timeout
+from pawl.core.acquire.queue import StopSignal
+from pawl.core.coordinate import election
+from pawl.core.protocol.options import Seconds, check_timeout
 from pawl.errors import BackendError, ClientClosed, DeadlockDetected, LeaseLost, NotAcquired
 from pawl.model import Leader
 
 if TYPE_CHECKING:
-    from pawl.core.operations import Plan
+    from pawl.core.acquire.acquire import Plan
 
 __all__ = ["AsyncElection", "AsyncLeaders"]
 

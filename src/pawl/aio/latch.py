@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pawl._coordinate import Described
 from pawl._unset import UNSET, Unset
-from pawl.core import latch
-from pawl.core.options import Seconds, check_timeout
+from pawl.core.coordinate import latch
+from pawl.core.protocol.options import Seconds, check_timeout
 
 __all__ = ["AsyncLatch"]
 

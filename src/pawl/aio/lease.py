@@ -7,10 +7,10 @@ from types import TracebackType
 from typing import Self
 
 from pawl._cancel import CancelScope
-from pawl.core import endings
-from pawl.core.lease import BaseLease, LossSignal
-from pawl.core.options import Seconds, check_ttl
-from pawl.core.quick import hand_on
+from pawl.core.acquire.fast import hand_on
+from pawl.core.lease.base import BaseLease, LossSignal
+from pawl.core.protocol.options import Seconds, check_ttl
+from pawl.core.release import release
 from pawl.errors import NotSupported
 from pawl.model import Release
 
@@ -71,7 +71,7 @@ class AsyncLease(BaseLease):
             NotSupported: This is another event loop than that which acquired it.
         """
         _check_home(self, "extend")
-        await endings.extend(self._engine, self, check_ttl(ttl))
+        await release.extend(self._engine, self, check_ttl(ttl))
 
     async def release(self) -> None:
         """Release the lock; the next waiter gets it immediately.
@@ -85,9 +85,9 @@ class AsyncLease(BaseLease):
         place = self._tenure.place
         if (self._tenure.behind if place is None else place.sleepers) and hand_on(self._engine, self):
             return
-        outcome = await endings.release(self._engine, self)
+        outcome = await release.release(self._engine, self)
         if outcome is not Release.RELEASED:
-            endings.tell(self, outcome)
+            release.tell(self, outcome)
 
     def detach(self) -> str:
         """Stop renewing the lease without releasing it; another process may ``adopt`` the returned ticket.
@@ -99,7 +99,7 @@ class AsyncLease(BaseLease):
             NotHeld: It is lost or released.
             NotSupported: It is held for an explicit ``owner=``.
         """
-        return endings.detach(self._engine, self)
+        return release.detach(self._engine, self)
 
     async def __aenter__(self) -> Self:
         CancelScope.enter(self)
@@ -133,4 +133,4 @@ class AsyncWriteLease(AsyncLease):
             NotHeld: It is lost, released, a reader's already, or held more than once (leave the inner blocks first).
             BackendError: The server did not answer; the lease is a reader's all the same.
         """
-        await endings.downgrade(self._engine, self)
+        await release.downgrade(self._engine, self)

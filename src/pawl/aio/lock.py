@@ -13,15 +13,15 @@ from pawl._factory import description, revive
 from pawl._hints import Hinting, refuse_words
 from pawl._unset import UNSET, Unset
 from pawl.aio.lease import AsyncLease
-from pawl.core import operations
-from pawl.core.claim import StopSignal
-from pawl.core.info import inspect
-from pawl.core.lease import take_entered
-from pawl.core.options import Seconds, check_timeout
+from pawl.core.acquire import acquire
+from pawl.core.acquire.queue import StopSignal
+from pawl.core.lease.base import take_entered
+from pawl.core.observe.inspect import inspect
+from pawl.core.protocol.options import Seconds, check_timeout
 
 if TYPE_CHECKING:
     from pawl.aio.client import AsyncClient
-    from pawl.core.operations import Plan
+    from pawl.core.acquire.acquire import Plan
 
 __all__ = ["Acquiring", "AsyncLock", "BaseAsyncLock", "SkippingAsyncLock"]
 
@@ -162,7 +162,7 @@ class AsyncLock(BaseAsyncLock):
             refuse_words("acquire", unknown)
         plan = self._plan if ttl is None else self._client._settings.with_ttl(self._plan, ttl)
         wait = plan.options.timeout if isinstance(timeout, Unset) else check_timeout(timeout)
-        return Acquiring(operations.acquire(self._client._engine(), plan, AsyncLease, wait, stop))
+        return Acquiring(acquire.acquire(self._client._engine(), plan, AsyncLease, wait, stop))
 
     async def try_acquire(self) -> AsyncLease | None:
         """Acquire the lock if it is free now; None if it is held, also by this task itself.
@@ -170,7 +170,7 @@ class AsyncLock(BaseAsyncLock):
         Raises:
             BackendError: The server could not be asked, or refused; the result is never None then.
         """
-        return await operations.try_acquire(self._client._engine(), self._plan, AsyncLease)
+        return await acquire.try_acquire(self._client._engine(), self._plan, AsyncLease)
 
     async def locked(self) -> bool:
         """Whether the lock is held now. It may change at any time: use it for display, never to decide."""

@@ -9,15 +9,15 @@ from pawl._hints import refuse_words
 from pawl._unset import UNSET, Unset
 from pawl.aio.lease import AsyncWriteLease
 from pawl.aio.lock import Acquiring, AsyncLock
-from pawl.core import operations
-from pawl.core.claim import StopSignal
-from pawl.core.info import inspect
-from pawl.core.options import Seconds, check_timeout
+from pawl.core.acquire import acquire
+from pawl.core.acquire.queue import StopSignal
+from pawl.core.observe.inspect import inspect
+from pawl.core.protocol.options import Seconds, check_timeout
 from pawl.model import LockInfo
 
 if TYPE_CHECKING:
     from pawl.aio.client import AsyncClient
-    from pawl.core.operations import Plan
+    from pawl.core.acquire.acquire import Plan
 
 __all__ = ["AsyncRWLock", "AsyncWriteLock"]
 
@@ -55,7 +55,7 @@ class AsyncWriteLock(AsyncLock):
             refuse_words("acquire", unknown)
         plan = self._plan if ttl is None else self._client._settings.with_ttl(self._plan, ttl)
         wait = plan.options.timeout if isinstance(timeout, Unset) else check_timeout(timeout)
-        return Acquiring(operations.acquire(self._client._engine(), plan, AsyncWriteLease, wait, stop))
+        return Acquiring(acquire.acquire(self._client._engine(), plan, AsyncWriteLease, wait, stop))
 
     async def try_acquire(self) -> AsyncWriteLease | None:
         """Acquire the write lock if nobody else reads, writes or waits; else None.
@@ -63,7 +63,7 @@ class AsyncWriteLock(AsyncLock):
         Raises:
             BackendError: The server could not be asked, or refused; the result is never None then.
         """
-        return await operations.try_acquire(self._client._engine(), self._plan, AsyncWriteLease)
+        return await acquire.try_acquire(self._client._engine(), self._plan, AsyncWriteLease)
 
     async def __aenter__(self) -> AsyncWriteLease:
         return cast("AsyncWriteLease", await super().__aenter__())

@@ -9,10 +9,10 @@ from pawl._permits import change_limit, weighing
 from pawl._unset import UNSET, Unset
 from pawl.aio.lease import AsyncLease
 from pawl.aio.lock import Acquiring, BaseAsyncLock
-from pawl.core import operations
-from pawl.core.claim import StopSignal
-from pawl.core.info import inspect
-from pawl.core.options import Seconds, check_timeout
+from pawl.core.acquire import acquire
+from pawl.core.acquire.queue import StopSignal
+from pawl.core.observe.inspect import inspect
+from pawl.core.protocol.options import Seconds, check_timeout
 from pawl.model import LockInfo
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class AsyncSemaphore(BaseAsyncLock):
         plan = weighing(self._plan, n)
         plan = plan if ttl is None else self._client._settings.with_ttl(plan, ttl)
         wait = plan.options.timeout if isinstance(timeout, Unset) else check_timeout(timeout)
-        return Acquiring(operations.acquire(self._client._engine(), plan, AsyncLease, wait, stop))
+        return Acquiring(acquire.acquire(self._client._engine(), plan, AsyncLease, wait, stop))
 
     async def try_acquire(self, n: int = 1) -> AsyncLease | None:
         """Acquire permits if they are free now and there is no waiter; else None.
@@ -81,7 +81,7 @@ class AsyncSemaphore(BaseAsyncLock):
             BackendError: The server could not be asked, or refused; the result is never None then.
         """
         plan = weighing(self._plan, n)
-        return await operations.try_acquire(self._client._engine(), plan, AsyncLease)
+        return await acquire.try_acquire(self._client._engine(), plan, AsyncLease)
 
     async def available(self) -> int:
         """The number of free permits. It may change at any time: use it for display, never to decide.

@@ -162,7 +162,7 @@ class Keeper:
             raise
 
     def _take(self, client: pawl.Client) -> pawl.Lease:
-        from pawl.core.template import escape
+        from pawl._template import escape
 
         wish = self._wish
         options: dict[str, Any] = {**wish.options, "on_lost": self._tell_loss}
@@ -194,7 +194,7 @@ class Keeper:
 
     def _learn_holder(self, client: pawl.Client) -> None:
         from pawl import PawlError
-        from pawl.core.template import escape
+        from pawl._template import escape
 
         name = escape(self._wish.name)
         try:

@@ -50,7 +50,7 @@ def refuse_nested(client: pawl.Client, kind: str, name: str) -> None:
     fences = {fence for held, one, fence in around_here() if (held, one) == (kind, name)}
     if not fences:
         return
-    from pawl.core.template import escape
+    from pawl._template import escape
     from pawl.errors import ConfigurationError, NotSupported
 
     try:

@@ -56,7 +56,7 @@ def acquire(**given: Any) -> int:
         raise click.UsageError("-n and -w cannot be used together")
     if given["bare"] and given["as_json"]:
         raise click.UsageError("-t and --json cannot be used together")
-    from pawl.core.template import escape
+    from pawl._template import escape
 
     timeout = 0.0 if given["nonblock"] else given["wait"]
     options = {} if given["ttl"] is None else {"ttl": given["ttl"]}
@@ -82,11 +82,11 @@ def acquire(**given: Any) -> int:
 
 def _announce(client: Client, lease: Lease) -> None:
     from pawl import BackendDenied
-    from pawl.core import admin
+    from pawl.core.observe import operator
     from pawl.runtimes.threads import run
 
     try:
-        run(admin.announce(client._engine, lease, f"pawl acquire, by {os.getppid()}"))
+        run(operator.announce(client._engine, lease, f"pawl acquire, by {os.getppid()}"))
     except BackendDenied as denied:
         say(f"lock acquired, but `pawl ls` will not list it: {denied}", colour="yellow")
 

@@ -60,7 +60,7 @@ def force_release(**given: Any) -> int:
     if not asks and not given["reason"]:
         raise click.UsageError("not a terminal: pass --reason, which is recorded in the audit log")
     from pawl import Forced
-    from pawl.core.template import escape
+    from pawl._template import escape
 
     name = escape(given["name"])
     with client_of(given) as client:

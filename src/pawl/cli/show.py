@@ -47,12 +47,12 @@ the lock if none is in use.
 def find(client: Client, name: str, waiters: int) -> list[LockInfo]:
     """What is in use under a name; the record of the lock if nothing is. The name is taken as it stands."""
     from pawl._factory import plan_of
-    from pawl.core import admin
-    from pawl.core.template import escape
+    from pawl._template import escape
+    from pawl.core.observe import operator
     from pawl.runtimes.threads import run
 
     plan = plan_of(client._settings, "lock", escape(name), {})
-    return run(admin.states(client._engine, plan.primitive, plan.options, waiters))
+    return run(operator.states(client._engine, plan.primitive, plan.options, waiters))
 
 
 @click.command(epilog=_EXAMPLES, context_settings=SETTINGS)
@@ -115,7 +115,7 @@ def _audited(client: Client, name: str) -> list[AuditEntry]:
 
 def _grants(client: Client, name: str, limit: int) -> list[HistoryEntry]:
     from pawl import NotSupported
-    from pawl.core.template import escape
+    from pawl._template import escape
 
     try:
         return client.history(escape(name), limit) if limit else []

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pawl.core.observer import Observer
+from pawl.core.state.observers import Observer
 
 if TYPE_CHECKING:
     from pawl.aio.client import AsyncClient

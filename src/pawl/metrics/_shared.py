@@ -10,14 +10,14 @@ from fnmatch import translate
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from pawl.core.runtime import FaultKind
+from pawl.core.protocol.runtime import FaultKind
 from pawl.errors import ConfigurationError
 from pawl.model import LeaseState, LossReason
 
 if TYPE_CHECKING:
     from pawl.aio.client import AsyncClient
-    from pawl.core.engine import Engine
-    from pawl.core.tenure import Tenure
+    from pawl.core.keep.engine import Engine
+    from pawl.core.state.records import Tenure
     from pawl.sync.client import Client
 
 __all__ = [

@@ -15,8 +15,8 @@ from functools import lru_cache, partial
 from math import inf
 from typing import Any, TypeVar
 
-from pawl.core.durable import Durable
-from pawl.core.runtime import Call, Fault, FaultKind, Parker, Reply, Wakeup
+from pawl.core.keep.replicas import Durable
+from pawl.core.protocol.runtime import Call, Fault, FaultKind, Parker, Reply, Wakeup
 from pawl.runtimes.shared import Identity, locate, now, secret, stock
 from pawl.topology.endpoint import Endpoint
 from pawl.transport.answer import Answer
@@ -100,7 +100,7 @@ class _Waiter(Answer[Wakeup | None]):
 
 
 class AsyncioRuntime:
-    """See ``pawl.core.runtime.Runtime``. Belongs to one event loop.
+    """See ``pawl.core.protocol.runtime.Runtime``. Belongs to one event loop.
 
     Args:
         loop: The loop.

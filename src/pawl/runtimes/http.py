@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from typing import Any, cast
 from urllib.parse import quote
 
-from pawl.core.runtime import Call, Fault, FaultKind, Reply, Wakeup
+from pawl.core.protocol.runtime import Call, Fault, FaultKind, Reply, Wakeup
 from pawl.runtimes.aio import AsyncioRuntime
 from pawl.runtimes.shared import Known
 from pawl.runtimes.threads import ThreadRuntime

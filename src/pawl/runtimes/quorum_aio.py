@@ -7,11 +7,11 @@ import contextlib
 import threading
 from collections.abc import Sequence
 
-from pawl.core.ballots import MergedVotes
-from pawl.core.quorum import NOT_ASKED, Ballot, Question, majority, spread
-from pawl.core.roster import Roster
-from pawl.core.runtime import DEAF, Call, Fault, FaultKind, Reply
-from pawl.core.scripts import Script
+from pawl.core.protocol.quorum import NOT_ASKED, Ballot, Question, majority, spread
+from pawl.core.protocol.runtime import DEAF, Call, Fault, FaultKind, Reply
+from pawl.core.protocol.scripts import Script
+from pawl.core.quorum.nodes import Roster
+from pawl.core.quorum.votes import MergedVotes
 from pawl.runtimes.aio import AsyncioRuntime
 from pawl.topology.endpoint import Endpoint
 from pawl.transport.fan import GONE
@@ -28,7 +28,7 @@ _LAST_WORD_WITHIN = 1.0
 
 
 class QuorumAsyncioRuntime(AsyncioRuntime):
-    """See ``pawl.core.runtime.Runtime`` and ``pawl.core.quorum.QuorumRuntime``.
+    """See ``pawl.core.protocol.runtime.Runtime`` and ``pawl.core.protocol.quorum.QuorumRuntime``.
 
     Args:
         loop: The event loop.

@@ -7,11 +7,11 @@ import threading
 from collections.abc import Callable, Sequence
 from itertools import count
 
-from pawl.core.ballots import MergedVotes
-from pawl.core.quorum import NOT_ASKED, Ballot, Question, majority, spread
-from pawl.core.roster import Roster
-from pawl.core.runtime import DEAF, FIRST_RID, Call, Fault, FaultKind, Reply
-from pawl.core.scripts import Script
+from pawl.core.protocol.quorum import NOT_ASKED, Ballot, Question, majority, spread
+from pawl.core.protocol.runtime import DEAF, FIRST_RID, Call, Fault, FaultKind, Reply
+from pawl.core.protocol.scripts import Script
+from pawl.core.quorum.nodes import Roster
+from pawl.core.quorum.votes import MergedVotes
 from pawl.runtimes.shared import Known
 from pawl.runtimes.threads import ThreadRuntime
 from pawl.topology.endpoint import Endpoint
@@ -68,7 +68,7 @@ class _Fans(threading.local):
 
 
 class QuorumThreadRuntime(ThreadRuntime):
-    """See ``pawl.core.runtime.Runtime`` and ``pawl.core.quorum.QuorumRuntime``.
+    """See ``pawl.core.protocol.runtime.Runtime`` and ``pawl.core.protocol.quorum.QuorumRuntime``.
 
     Args:
         endpoints: Where the nodes are.

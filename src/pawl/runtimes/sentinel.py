@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-from pawl.core.runtime import Fault, FaultKind
+from pawl.core.protocol.runtime import Fault, FaultKind
 from pawl.runtimes.aio import AsyncioRuntime
 from pawl.runtimes.threads import ThreadRuntime, run
 from pawl.topology.endpoint import Endpoint, Sentinels

@@ -12,8 +12,8 @@ from functools import partial
 from typing import Generic, TypeVar
 from weakref import ref
 
-from pawl.core.names import part_of_holder
-from pawl.core.runtime import Fault, FaultKind
+from pawl.core.protocol.names import part_of_holder
+from pawl.core.protocol.runtime import Fault, FaultKind
 from pawl.errors import ConfigurationError, PawlError
 from pawl.topology.endpoint import Endpoint
 

@@ -16,8 +16,8 @@ from contextlib import AbstractContextManager
 from typing import Any
 from weakref import ref
 
-from pawl.core.durable import Durable
-from pawl.core.runtime import Call, Fault, FaultKind, Parker, Reply, Wakeup, run
+from pawl.core.keep.replicas import Durable
+from pawl.core.protocol.runtime import Call, Fault, FaultKind, Parker, Reply, Wakeup, run
 from pawl.runtimes.shared import Identity, Known, locate, now, secret, stock
 from pawl.topology.endpoint import Endpoint
 from pawl.transport.durable import call_on
@@ -135,7 +135,7 @@ class _Local(threading.local):
 
 
 class ThreadRuntime:
-    """See ``pawl.core.runtime.Runtime``.
+    """See ``pawl.core.protocol.runtime.Runtime``.
 
     Args:
         endpoint: Called to learn where to connect; the embedded server is started there.

@@ -9,7 +9,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pawl.core.runtime import Call, Fault, Reply
+from pawl.core.protocol.runtime import Call, Fault, Reply
 from pawl.service import schemas
 from pawl.service.leases import Told
 from pawl.service.requests import Asked, answer

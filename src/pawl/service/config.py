@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, fields
 
-from pawl.core.options import check_count, seconds
+from pawl.core.protocol.options import check_count, seconds
 from pawl.errors import ConfigurationError
 
 __all__ = ["Limits"]

@@ -8,9 +8,9 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from pawl._template import escape
 from pawl.aio import AsyncBarrier, AsyncLatch
-from pawl.core import barrier, latch
-from pawl.core.template import escape
+from pawl.core.coordinate import barrier, latch
 from pawl.runtimes.shared import secret
 from pawl.service import leases, schemas
 from pawl.service.requests import Asked, Attempt, answer, segment

@@ -9,8 +9,8 @@ from http import HTTPStatus
 
 from starlette.responses import Response
 
-from pawl.core.faults import to_error
-from pawl.core.runtime import Fault
+from pawl.core.protocol.faults import to_error
+from pawl.core.protocol.runtime import Fault
 from pawl.errors import PawlError
 from pawl.service.problems import Problem, problem_of, response_of
 from pawl.service.requests import State, answer

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from pawl.core.endings import query
-from pawl.core.primitive import Primitive
-from pawl.core.runtime import Call, Fault, Reply
+from pawl.core.protocol.primitive import Primitive
+from pawl.core.protocol.runtime import Call, Fault, Reply
+from pawl.core.release.release import query
 from pawl.errors import NotHeld, ScriptError
 from pawl.service.access import Principal
 from pawl.service.problems import Problem

@@ -10,9 +10,9 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pawl.core.info import inspect, read_info
-from pawl.core.runtime import Fault
-from pawl.core.template import escape
+from pawl._template import escape
+from pawl.core.observe.inspect import inspect, read_info
+from pawl.core.protocol.runtime import Fault
 from pawl.errors import ConfigurationError
 from pawl.model import LockInfo
 from pawl.service import leases, schemas

@@ -9,7 +9,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pawl.core.names import check_namespace
+from pawl.core.protocol.names import check_namespace
 from pawl.service import schemas
 from pawl.service.access import ROLES
 from pawl.service.requests import State, answer, plain

@@ -8,8 +8,8 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pawl.core.options import check_ttl
-from pawl.core.validity import to_ms
+from pawl.core.protocol.options import check_ttl
+from pawl.core.protocol.validity import to_ms
 from pawl.runtimes.shared import secret
 from pawl.service import leases, schemas
 from pawl.service.leases import Told

@@ -10,15 +10,15 @@ from collections.abc import Coroutine, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
+from pawl._template import escape
 from pawl.aio import AsyncClient
-from pawl.core.engine import Engine
-from pawl.core.history import MOST_KEPT
-from pawl.core.names import check_namespace
-from pawl.core.operations import Plan
-from pawl.core.options import LockOptions, check_count
-from pawl.core.primitive import Primitive
-from pawl.core.runtime import Call
-from pawl.core.template import escape
+from pawl.core.acquire.acquire import Plan
+from pawl.core.keep.engine import Engine
+from pawl.core.observe.history import MOST_KEPT
+from pawl.core.protocol.names import check_namespace
+from pawl.core.protocol.options import LockOptions, check_count
+from pawl.core.protocol.primitive import Primitive
+from pawl.core.protocol.runtime import Call
 from pawl.errors import ConfigurationError, NotSupported
 from pawl.primitives.permits import Permits
 from pawl.primitives.registry import REGISTRY, Entry

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 
-from pawl.core.names import WIRE_VERSION, check_namespace, helper_key
-from pawl.core.options import DAY_MS
-from pawl.core.runtime import Call
-from pawl.core.scripts import Script, for_several, header, load, pack_words
+from pawl.core.protocol.names import WIRE_VERSION, check_namespace, helper_key
+from pawl.core.protocol.options import DAY_MS
+from pawl.core.protocol.runtime import Call
+from pawl.core.protocol.scripts import Script, for_several, header, load, pack_words
 from pawl.primitives import barrier, election, latch, mutex, permits
 from pawl.service.leases import Told, is_token
 from pawl.service.problems import Problem

@@ -13,10 +13,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import NamedTuple, Protocol, TypeAlias
 
-from pawl.core.claim import TOMB_MS, Claim, patience, read_answer, win
-from pawl.core.options import LockOptions
-from pawl.core.primitive import Primitive
-from pawl.core.runtime import Call, Fault, Reply
+from pawl.core.acquire.queue import TOMB_MS, Claim, patience, read_answer, win
+from pawl.core.protocol.options import LockOptions
+from pawl.core.protocol.primitive import Primitive
+from pawl.core.protocol.runtime import Call, Fault, Reply
 from pawl.errors import AcquireTimeout
 from pawl.model import Grant
 from pawl.service.access import Principal
@@ -167,7 +167,7 @@ class Taking:
         Raises:
             AcquireTimeout: Somebody else holds it, and the time is up; nothing is left on the server.
             Problem: The client holds too much, or the session is over; nothing is left either.
-            PawlError: See ``core.claim.win``.
+            PawlError: See ``core.acquire.queue.win``.
         """
         engine, claim = self.space.engine, self.claim
         began = engine.runtime.now()

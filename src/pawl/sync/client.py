@@ -18,16 +18,17 @@ from pawl._factory import LockKwargs, Settings, SkipKwargs, live_clients, plan_o
 from pawl._multi import multi_plan
 from pawl._permits import PermitKwargs, plan_of_semaphore, plans_of_rwlock
 from pawl._quorum import check_options, for_threads, probe_for
+from pawl._service import Book
 from pawl._target import find_target, shown_of
 from pawl._warn import place_of_caller, warn
-from pawl.core import admin, endings
-from pawl.core.closing import close
-from pawl.core.engine import Engine, doubter
-from pawl.core.history import history, make_engine
-from pawl.core.names import Key
-from pawl.core.observer import Observer, observe
-from pawl.core.options import Seconds, check_timeout
-from pawl.core.service import Book
+from pawl.core.close import close
+from pawl.core.keep.engine import Engine, doubter
+from pawl.core.observe import operator
+from pawl.core.observe.history import history, make_engine
+from pawl.core.protocol.names import Key
+from pawl.core.protocol.options import Seconds, check_timeout
+from pawl.core.release import release
+from pawl.core.state.observers import Observer, observe
 from pawl.errors import PawlError
 from pawl.model import AuditEntry, Forced, HistoryEntry, LockInfo
 from pawl.runtimes.threads import ThreadRuntime, run
@@ -43,8 +44,8 @@ from pawl.sync.service import LockService
 from pawl.topology.credentials import Credentials
 
 if TYPE_CHECKING:
-    from pawl.core.operations import Plan
-    from pawl.core.redlock import RedlockOptions
+    from pawl.core.acquire.acquire import Plan
+    from pawl.core.acquire.candidate import RedlockOptions
 
 __all__ = ["Client"]
 
@@ -271,7 +272,7 @@ class Client:
             ClientClosed: The client was closed.
         """
         plan = plan_of(self._settings, "lock", name, {})
-        return run(admin.inspect(self._engine, plan.primitive, plan.options, waiters))
+        return run(operator.inspect(self._engine, plan.primitive, plan.options, waiters))
 
     def locks(self) -> list[LockInfo]:
         """Return all locks of the namespace that have been held for a second or more, sorted by name.
@@ -284,7 +285,7 @@ class Client:
             NotSupported: Independent masters (Redlock) keep no common record.
             ClientClosed: The client was closed.
         """
-        return run(admin.locks(self._engine, self._settings.options))
+        return run(operator.locks(self._engine, self._settings.options))
 
     def force_release(self, name: str, *, reason: str) -> Forced:
         """End the lease of the holder of a lock, and grant the lock to the next waiter.
@@ -306,7 +307,7 @@ class Client:
             ClientClosed: The client was closed.
         """
         plan = plan_of(self._settings, "lock", name, {})
-        return run(admin.force_release(self._engine, plan.primitive, plan.options, reason))
+        return run(operator.force_release(self._engine, plan.primitive, plan.options, reason))
 
     def audit(self, limit: int = 100) -> list[AuditEntry]:
         """Return the audit log of this namespace, newest first.
@@ -321,7 +322,7 @@ class Client:
             NotSupported: Independent masters (Redlock) keep no common record.
             ClientClosed: The client was closed.
         """
-        return run(admin.audit(self._engine, self._settings.options, limit))
+        return run(operator.audit(self._engine, self._settings.options, limit))
 
     def history(self, name: str, limit: int = 100) -> list[HistoryEntry]:
         """Return the last grants of a lock, as recorded by clients with ``history=``; newest first.
@@ -354,7 +355,7 @@ class Client:
             ConfigurationError: The ticket is invalid, or of another namespace.
         """
         content, plan = self._settings.plan_of_ticket(ticket, options)
-        return cast("Lease", run(endings.adopt(self._engine, plan, content, Lease)))
+        return cast("Lease", run(release.adopt(self._engine, plan, content, Lease)))
 
     def close(self, timeout: Seconds | None = 5.0) -> None:
         """Release all leases, wake waiting threads with ``ClientClosed``, close all connections. Safe to repeat.

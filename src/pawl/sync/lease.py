@@ -5,11 +5,11 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Self
 
-from pawl.core import endings
-from pawl.core.lease import BaseLease, LossSignal
-from pawl.core.options import Seconds, check_ttl
-from pawl.core.quick import cut_short, hand_on
-from pawl.core.straight import end_block, release
+from pawl.core.acquire import blocking
+from pawl.core.acquire.fast import cut_short, hand_on
+from pawl.core.lease.base import BaseLease, LossSignal
+from pawl.core.protocol.options import Seconds, check_ttl
+from pawl.core.release import release
 from pawl.model import Release
 from pawl.runtimes.threads import run
 
@@ -55,7 +55,7 @@ class Lease(BaseLease):
             ConfigurationError: ttl can never work.
             BackendError: The server could not be asked.
         """
-        run(endings.extend(self._engine, self, check_ttl(ttl)))
+        run(release.extend(self._engine, self, check_ttl(ttl)))
 
     def release(self) -> None:
         """Release the lock; the next waiter gets it immediately.
@@ -70,9 +70,9 @@ class Lease(BaseLease):
                 self._engine, self
             )
             if not handed:
-                outcome = release(self._engine, self)
+                outcome = blocking.release(self._engine, self)
                 if outcome is not Release.RELEASED:
-                    endings.tell(self, outcome)
+                    release.tell(self, outcome)
         except BaseException as broken:
             cut_short(self._engine, self, broken)
             raise
@@ -87,7 +87,7 @@ class Lease(BaseLease):
             NotHeld: It is lost or released.
             NotSupported: It is held for an explicit ``owner=``.
         """
-        return endings.detach(self._engine, self)
+        return release.detach(self._engine, self)
 
     def __enter__(self) -> Self:
         if not self._tenure.primitive.transferable:
@@ -99,7 +99,7 @@ class Lease(BaseLease):
     ) -> None:
         try:
             if not hand_on(self._engine, self):
-                end_block(self._engine, self, error)
+                blocking.end_block(self._engine, self, error)
         except BaseException as broken:
             cut_short(self._engine, self, broken)
             raise
@@ -125,4 +125,4 @@ class WriteLease(Lease):
             NotHeld: It is lost, released, a reader's already, or held more than once (leave the inner blocks first).
             BackendError: The server did not answer; the lease is a reader's all the same.
         """
-        run(endings.downgrade(self._engine, self))
+        run(release.downgrade(self._engine, self))

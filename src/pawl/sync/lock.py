@@ -11,18 +11,18 @@ from pawl._decorate import decorated
 from pawl._factory import description, revive
 from pawl._hints import Hinting, refuse_words
 from pawl._unset import UNSET, Unset
-from pawl.core import operations
-from pawl.core.claim import StopSignal
-from pawl.core.info import inspect
-from pawl.core.lease import take_entered
-from pawl.core.options import Seconds, check_timeout
-from pawl.core.quick import cut_short, hand_on
-from pawl.core.straight import end_block, take
+from pawl.core.acquire import acquire
+from pawl.core.acquire.blocking import end_block, take
+from pawl.core.acquire.fast import cut_short, hand_on
+from pawl.core.acquire.queue import StopSignal
+from pawl.core.lease.base import take_entered
+from pawl.core.observe.inspect import inspect
+from pawl.core.protocol.options import Seconds, check_timeout
 from pawl.runtimes.threads import run
 from pawl.sync.lease import Lease
 
 if TYPE_CHECKING:
-    from pawl.core.operations import Plan
+    from pawl.core.acquire.acquire import Plan
     from pawl.sync.client import Client
 
 __all__ = ["BaseLock", "Lock", "SkippingLock"]
@@ -143,7 +143,7 @@ class Lock(BaseLock):
             BackendError: The server could not be asked, or refused; the result is never None then.
         """
         plan = self._client._prepare(self._plan, None)
-        return run(operations.try_acquire(self._client._engine, plan, Lease))
+        return run(acquire.try_acquire(self._client._engine, plan, Lease))
 
     def locked(self) -> bool:
         """Whether the lock is held now. It may change at any time: use it for display, never to decide."""

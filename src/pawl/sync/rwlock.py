@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any, Never, Self, cast
 from pawl._factory import description, revive
 from pawl._hints import refuse_words
 from pawl._unset import UNSET, Unset
-from pawl.core import operations
-from pawl.core.claim import StopSignal
-from pawl.core.info import inspect
-from pawl.core.options import Seconds, check_timeout
-from pawl.core.straight import take
+from pawl.core.acquire import acquire
+from pawl.core.acquire.blocking import take
+from pawl.core.acquire.queue import StopSignal
+from pawl.core.observe.inspect import inspect
+from pawl.core.protocol.options import Seconds, check_timeout
 from pawl.model import LockInfo
 from pawl.runtimes.threads import run
 from pawl.sync.lease import WriteLease
 from pawl.sync.lock import Lock
 
 if TYPE_CHECKING:
-    from pawl.core.operations import Plan
+    from pawl.core.acquire.acquire import Plan
     from pawl.sync.client import Client
 
 __all__ = ["RWLock", "WriteLock"]
@@ -66,7 +66,7 @@ class WriteLock(Lock):
             BackendError: The server could not be asked, or refused; the result is never None then.
         """
         plan = self._client._prepare(self._plan, None)
-        return run(operations.try_acquire(self._client._engine, plan, WriteLease))
+        return run(acquire.try_acquire(self._client._engine, plan, WriteLease))
 
     def __enter__(self) -> WriteLease:
         return cast("WriteLease", super().__enter__())

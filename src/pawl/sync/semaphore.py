@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Never, cast
 from pawl._hints import refuse_words
 from pawl._permits import change_limit, weighing
 from pawl._unset import UNSET, Unset
-from pawl.core import operations
-from pawl.core.claim import StopSignal
-from pawl.core.info import inspect
-from pawl.core.options import Seconds, check_timeout
-from pawl.core.straight import take
+from pawl.core.acquire import acquire
+from pawl.core.acquire.blocking import take
+from pawl.core.acquire.queue import StopSignal
+from pawl.core.observe.inspect import inspect
+from pawl.core.protocol.options import Seconds, check_timeout
 from pawl.model import LockInfo
 from pawl.runtimes.threads import run
 from pawl.sync.lease import Lease
@@ -81,7 +81,7 @@ class Semaphore(BaseLock):
             BackendError: The server could not be asked, or refused; the result is never None then.
         """
         plan = self._client._prepare(weighing(self._plan, n), None)
-        return run(operations.try_acquire(self._client._engine, plan, Lease))
+        return run(acquire.try_acquire(self._client._engine, plan, Lease))
 
     def available(self) -> int:
         """The number of free permits. It may change at any time: use it for display, never to decide.

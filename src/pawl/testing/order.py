@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 from weakref import ref
 
-from pawl.core import operations
-from pawl.core.lease import BaseLease
-from pawl.core.sessions import label_of
+from pawl.core.acquire import acquire
+from pawl.core.lease.base import BaseLease
+from pawl.core.state.session import label_of
 
 __all__ = ["Inversion", "LockOrder", "LockOrderWarning", "Taken", "lock_order"]
 
@@ -132,7 +132,7 @@ def lock_order() -> Generator[LockOrder, None, None]:
     order = LockOrder()
     # Any: methods of a class are put in and taken out, which has no type.
     leases: Any = BaseLease
-    taking: Any = operations
+    taking: Any = acquire
     make: Callable[..., None] = leases.__init__
 
     def watched_init(lease: BaseLease, *args: Any) -> None:

@@ -14,14 +14,14 @@ from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, cast
 
-from pawl.core.lease import BaseLease
-from pawl.core.multi_lease import BaseMultiLease
+from pawl.core.coordinate.multi_lease import BaseMultiLease
+from pawl.core.lease.base import BaseLease
 from pawl.errors import LeaseLost
 from pawl.model import LossReason
 from pawl.testing._clock import Clock, RealClock, Timer
 
 if TYPE_CHECKING:
-    from pawl.core.runtime import Call
+    from pawl.core.protocol.runtime import Call
     from pawl.testing.servers import Server
 
 __all__ = ["Faults", "HasPid", "Holds", "Outage", "lease_of", "members"]

@@ -29,8 +29,8 @@ from redis.exceptions import (
 from redis.retry import Retry
 
 from pawl._outsider import let_out
-from pawl.core.faults import classify
-from pawl.core.runtime import Fault, FaultKind
+from pawl.core.protocol.faults import classify
+from pawl.core.protocol.runtime import Fault, FaultKind
 from pawl.errors import ConfigurationError, NotSupported
 from pawl.topology.endpoint import Endpoint, check_files
 

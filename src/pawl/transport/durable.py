@@ -9,9 +9,9 @@ from time import monotonic
 from typing import Any, Protocol
 
 from pawl._outsider import let_out
-from pawl.core.durable import Durable, touch
-from pawl.core.faults import classify
-from pawl.core.runtime import FIRST_RID, Call, Fault, FaultKind, Reply
+from pawl.core.keep.replicas import Durable, touch
+from pawl.core.protocol.faults import classify
+from pawl.core.protocol.runtime import FIRST_RID, Call, Fault, FaultKind, Reply
 from pawl.topology.cluster import first_key
 from pawl.topology.endpoint import Endpoint
 from pawl.transport.connect import fault_of

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 
 from pawl._outsider import let_out
-from pawl.core.ballots import MergedVotes
-from pawl.core.quorum import NOT_ASKED, Ballot, QuorumCall
-from pawl.core.quorum import Question as Asked
-from pawl.core.runtime import DEAF, FIRST_RID, Call, Fault, FaultKind, Reply
+from pawl.core.protocol.quorum import NOT_ASKED, Ballot, QuorumCall
+from pawl.core.protocol.quorum import Question as Asked
+from pawl.core.protocol.runtime import DEAF, FIRST_RID, Call, Fault, FaultKind, Reply
+from pawl.core.quorum.votes import MergedVotes
 from pawl.transport.node import WOULD_BLOCK, Form, NodeLink, Question, form_of
 
 __all__ = ["GONE", "READING", "Fan", "ThreadFan"]

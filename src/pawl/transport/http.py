@@ -14,7 +14,7 @@ from math import inf
 from typing import Any, NamedTuple, TypeAlias, cast
 
 from pawl._outsider import let_out
-from pawl.core.runtime import Fault, FaultKind
+from pawl.core.protocol.runtime import Fault, FaultKind
 from pawl.topology.endpoint import Service
 from pawl.transport.connect import BoundedSocket
 

@@ -19,7 +19,7 @@ from time import monotonic
 from typing import Any, cast
 
 from pawl._outsider import let_out
-from pawl.core.runtime import DEAF, FIRST_RID, Call, Fault, FaultKind, Fetch, Reply, Wakeup
+from pawl.core.protocol.runtime import DEAF, FIRST_RID, Call, Fault, FaultKind, Fetch, Reply, Wakeup
 from pawl.topology.endpoint import Endpoint
 from pawl.transport.bell import Bell
 from pawl.transport.connect import asks_again, fault_of, is_plain, make_sync, plain_port

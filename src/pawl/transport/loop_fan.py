@@ -7,10 +7,10 @@ import select
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pawl.core.ballots import MergedVotes
-from pawl.core.quorum import Ballot
-from pawl.core.quorum import Question as Asked
-from pawl.core.runtime import Call, Fault, Reply
+from pawl.core.protocol.quorum import Ballot
+from pawl.core.protocol.quorum import Question as Asked
+from pawl.core.protocol.runtime import Call, Fault, Reply
+from pawl.core.quorum.votes import MergedVotes
 from pawl.transport.answer import Answer
 from pawl.transport.fan import Fan
 from pawl.transport.node import NodeLink, Question

@@ -17,7 +17,7 @@ from math import inf
 from time import monotonic
 from typing import Any
 
-from pawl.core.runtime import DEAF, FIRST_RID, Call, Fault, FaultKind, Reply, Wakeup
+from pawl.core.protocol.runtime import DEAF, FIRST_RID, Call, Fault, FaultKind, Reply, Wakeup
 from pawl.topology.endpoint import Endpoint
 from pawl.transport.answer import Answer
 from pawl.transport.connect import asks_again, fault_of, is_plain_async, make_async, plain_port

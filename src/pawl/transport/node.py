@@ -18,11 +18,11 @@ from time import monotonic
 from typing import Any
 
 from pawl._outsider import let_out
-from pawl.core.faults import classify
-from pawl.core.quorum import Ballot, QuorumCall
-from pawl.core.roster import Life
-from pawl.core.runtime import FIRST_RID, Call, Fault, FaultKind, Reply
-from pawl.core.scripts import Script, pack_words
+from pawl.core.protocol.faults import classify
+from pawl.core.protocol.quorum import Ballot, QuorumCall
+from pawl.core.protocol.runtime import FIRST_RID, Call, Fault, FaultKind, Reply
+from pawl.core.protocol.scripts import Script, pack_words
+from pawl.core.quorum.nodes import Life
 from pawl.topology.endpoint import Endpoint
 from pawl.transport.link import Link
 from pawl.transport.wire import NOTHING, PushNotification, ReplyError, rid_of

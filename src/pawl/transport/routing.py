@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from pawl.core.runtime import Call, Fault, FaultKind, Reply
+from pawl.core.protocol.runtime import Call, Fault, FaultKind, Reply
 from pawl.topology.cluster import Address, SlotMap, first_key, read_ranges, read_redirect, slot_of
 from pawl.topology.endpoint import ClusterNodes, Endpoint
 from pawl.transport.sentinel import Ask

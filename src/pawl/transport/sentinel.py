@@ -11,8 +11,8 @@ from time import monotonic
 from typing import Any, Self, TypeAlias
 
 from pawl._outsider import let_out
-from pawl.core.faults import classify
-from pawl.core.runtime import Fault, FaultKind
+from pawl.core.protocol.faults import classify
+from pawl.core.protocol.runtime import Fault, FaultKind
 from pawl.topology.endpoint import Endpoint, Sentinels
 from pawl.topology.sentinel import View, choose, enough, read_switch, read_view
 from pawl.transport.connect import BoundedSocket, fault_of

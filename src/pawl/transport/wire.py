@@ -7,9 +7,9 @@ from typing import Any, TypeGuard
 
 import hiredis
 
-from pawl.core.faults import classify
-from pawl.core.runtime import DEAF, Fault, FaultKind, Wakeup
-from pawl.core.scripts import pack_words
+from pawl.core.protocol.faults import classify
+from pawl.core.protocol.runtime import DEAF, Fault, FaultKind, Wakeup
+from pawl.core.protocol.scripts import pack_words
 from pawl.topology.endpoint import Endpoint
 
 __all__ = [

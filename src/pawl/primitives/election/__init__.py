@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from pawl.core.names import WIRE_VERSION, helper_key, key_of
-from pawl.core.options import DAY_MS
-from pawl.core.runtime import Call
-from pawl.core.scripts import Script, load, pack_words
+from pawl.core.protocol.names import WIRE_VERSION, helper_key, key_of
+from pawl.core.protocol.options import DAY_MS
+from pawl.core.protocol.runtime import Call
+from pawl.core.protocol.scripts import Script, load, pack_words
 from pawl.primitives.mutex import Mutex
 
 __all__ = ["Ballot", "ballot_key"]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pawl.core.names import WIRE_VERSION, helper_key
-from pawl.core.runtime import Call
-from pawl.core.scripts import load, pack_words
+from pawl.core.protocol.names import WIRE_VERSION, helper_key
+from pawl.core.protocol.runtime import Call
+from pawl.core.protocol.scripts import load, pack_words
 
 __all__ = ["Latch"]
 

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from pawl.core.names import WIRE_VERSION, helper_key
-from pawl.core.options import DAY_MS
-from pawl.core.runtime import Call, make_call
-from pawl.core.scripts import SIZES, Script, for_several, load, pack_words
+from pawl.core.protocol.names import WIRE_VERSION, helper_key
+from pawl.core.protocol.options import DAY_MS
+from pawl.core.protocol.runtime import Call, make_call
+from pawl.core.protocol.scripts import SIZES, Script, for_several, load, pack_words
 
 if TYPE_CHECKING:
-    from pawl.core.primitive import Primitive
-    from pawl.core.runtime import Reply
+    from pawl.core.protocol.primitive import Primitive
+    from pawl.core.protocol.runtime import Reply
     from pawl.errors import PawlError
 
 __all__ = ["Mutex", "SharedMutex", "Together"]

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, NoReturn
 
-from pawl.core.names import WIRE_VERSION, helper_key
-from pawl.core.options import DAY_MS
-from pawl.core.runtime import Call
-from pawl.core.scripts import SIZES, Script, load, pack_words
+from pawl.core.protocol.names import WIRE_VERSION, helper_key
+from pawl.core.protocol.options import DAY_MS
+from pawl.core.protocol.runtime import Call
+from pawl.core.protocol.scripts import SIZES, Script, load, pack_words
 from pawl.errors import LimitMismatch, NotHeld, NotSupported
 
 if TYPE_CHECKING:
-    from pawl.core.primitive import Primitive
-    from pawl.core.runtime import Reply
+    from pawl.core.protocol.primitive import Primitive
+    from pawl.core.protocol.runtime import Reply
     from pawl.errors import PawlError
 
 __all__ = ["ANY_LIMIT", "EXCLUSIVE", "NO_LIMIT", "SHARED", "UPGRADABLE", "Permits"]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pawl.core.runtime import Call
-from pawl.core.scripts import load, pack_words
+from pawl.core.protocol.runtime import Call
+from pawl.core.protocol.scripts import load, pack_words
 
 __all__ = ["probe"]
 

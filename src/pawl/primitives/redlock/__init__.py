@@ -7,12 +7,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache, partial
 
-from pawl.core.names import WIRE_VERSION, helper_key
-from pawl.core.options import DAY_MS
-from pawl.core.primitive import Primitive
-from pawl.core.quorum import QuorumCall
-from pawl.core.runtime import Call, Reply
-from pawl.core.scripts import Script, load, pack_words
+from pawl.core.protocol.names import WIRE_VERSION, helper_key
+from pawl.core.protocol.options import DAY_MS
+from pawl.core.protocol.primitive import Primitive
+from pawl.core.protocol.quorum import QuorumCall
+from pawl.core.protocol.runtime import Call, Reply
+from pawl.core.protocol.scripts import Script, load, pack_words
 from pawl.errors import NotSupported, PawlError
 
 __all__ = ["RELEASED", "SCRIPTS", "QuorumMutex", "quorum_call"]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pawl.core.options import DAY_MS
-from pawl.core.primitive import Primitive
-from pawl.core.quorum import QuorumCall
-from pawl.core.runtime import Call
-from pawl.core.scripts import load, pack_words
+from pawl.core.protocol.options import DAY_MS
+from pawl.core.protocol.primitive import Primitive
+from pawl.core.protocol.quorum import QuorumCall
+from pawl.core.protocol.runtime import Call
+from pawl.core.protocol.scripts import load, pack_words
 from pawl.primitives.permits import EXCLUSIVE, NO_LIMIT, SHARED, Permits
 from pawl.primitives.redlock import RELEASED, quorum_call
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pawl.core.names import WIRE_VERSION, helper_key
-from pawl.core.runtime import Call
-from pawl.core.scripts import for_several, load, pack_words
+from pawl.core.protocol.names import WIRE_VERSION, helper_key
+from pawl.core.protocol.runtime import Call
+from pawl.core.protocol.scripts import for_several, load, pack_words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from pawl.core.runtime import FIRST_RID, Call, Fault, FaultKind, Reply, Wakeup
+from pawl.core.protocol.runtime import FIRST_RID, Call, Fault, FaultKind, Reply, Wakeup
 from pawl.testing._clock import Clock
 from pawl.testing.memory.node import MemoryNode, Outcome
 from pawl.transport.answer import Answer

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from random import Random
 from typing import Protocol, TypeVar
 
-from pawl.core.runtime import Call, Fault, FaultKind, Reply
+from pawl.core.protocol.runtime import Call, Fault, FaultKind, Reply
 from pawl.errors import ConfigurationError
 from pawl.testing._clock import Clock
 from pawl.testing.sim.lua import Interpreter

@@ -10,9 +10,9 @@ from types import TracebackType
 from typing import Any, Self
 
 from pawl.aio import AsyncClient
-from pawl.core.lease import BaseLease
-from pawl.core.multi_lease import BaseMultiLease
-from pawl.core.runtime import Call, Fault
+from pawl.core.coordinate.multi_lease import BaseMultiLease
+from pawl.core.lease.base import BaseLease
+from pawl.core.protocol.runtime import Call, Fault
 from pawl.sync import Client
 from pawl.testing._clock import Clock, RealClock, VirtualClock
 from pawl.testing.memory.loops import bend

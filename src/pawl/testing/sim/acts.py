@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
-from pawl.core import election
+from pawl.core.coordinate import election
 from pawl.errors import AcquireTimeout, PawlError
 from pawl.model import Leader
 from pawl.testing.sim.world import Cancelled, Violation

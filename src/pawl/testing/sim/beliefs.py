@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pawl.primitives.permits import EXCLUSIVE, UPGRADABLE, Permits
 
 if TYPE_CHECKING:
-    from pawl.core.lease import BaseLease
+    from pawl.core.lease.base import BaseLease
     from pawl.testing.sim.world import Process
 
 __all__ = ["Belief", "conflict"]

@@ -7,14 +7,14 @@ from functools import lru_cache
 from typing import Any
 
 from pawl._factory import Settings
+from pawl._service import Book
 from pawl.aio.client import AsyncClient
-from pawl.core import closing
-from pawl.core.engine import Engine
-from pawl.core.lease import BaseLease
-from pawl.core.multi_lease import BaseMultiLease
-from pawl.core.options import LockOptions
-from pawl.core.redlock import RedlockOptions
-from pawl.core.service import Book
+from pawl.core import close
+from pawl.core.acquire.candidate import RedlockOptions
+from pawl.core.coordinate.multi_lease import BaseMultiLease
+from pawl.core.keep.engine import Engine
+from pawl.core.lease.base import BaseLease
+from pawl.core.protocol.options import LockOptions
 from pawl.testing.sim.runtime import SimRuntime
 
 __all__ = ["NAMESPACE", "SimClient"]
@@ -91,5 +91,5 @@ class SimClient(AsyncClient):
 
     async def end(self, timeout: float) -> None:
         """What ``close`` does."""
-        await closing.close(self.engine, self.runtime.interrupt_waiters, timeout)
+        await close.close(self.engine, self.runtime.interrupt_waiters, timeout)
         self.runtime.shut_down()

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pawl.core.runtime import Call, Reply
+from pawl.core.protocol.runtime import Call, Reply
 from pawl.testing.sim.node import Node
 from pawl.testing.sim.pair import Pair
 from pawl.testing.sim.store import Store

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from pawl.errors import AcquireTimeout, BackendError, ClockDrift, PawlError
 
 if TYPE_CHECKING:
-    from pawl.core.candidate import Granted
-    from pawl.core.lease import BaseLease
+    from pawl.core.lease.base import BaseLease
+    from pawl.core.quorum.ballot import Granted
     from pawl.testing.sim.fleet import Fleet
     from pawl.testing.sim.node import Node
     from pawl.testing.sim.plan import Plan

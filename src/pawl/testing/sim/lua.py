@@ -13,7 +13,7 @@ from importlib import import_module
 from importlib.resources import files
 from typing import Any
 
-from pawl.core.runtime import Reply
+from pawl.core.protocol.runtime import Reply
 from pawl.testing.sim.store import Refused, Store, Unsupported, Value, ZSet
 
 __all__ = ["Interpreter"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from pawl.core.runtime import Reply
+from pawl.core.protocol.runtime import Reply
 from pawl.testing.sim.invariants import CLOSED, DAY_MS, Step
 from pawl.testing.sim.store import Store
 

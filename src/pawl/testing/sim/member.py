@@ -5,13 +5,14 @@ from __future__ import annotations
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
-from pawl.core import endings, multi
-from pawl.core.engine import Engine, doubter
-from pawl.core.lease import BaseLease
-from pawl.core.multi_lease import BaseMultiLease, MultiPlan
-from pawl.core.redlock import RedlockOptions
-from pawl.core.roster import Lives
-from pawl.core.validity import drift
+from pawl.core.acquire.candidate import RedlockOptions
+from pawl.core.coordinate import multi
+from pawl.core.coordinate.multi_lease import BaseMultiLease, MultiPlan
+from pawl.core.keep.engine import Engine, doubter
+from pawl.core.lease.base import BaseLease
+from pawl.core.protocol.validity import drift
+from pawl.core.quorum.nodes import Lives
+from pawl.core.release import release
 from pawl.errors import (
     BackendOutOfMemory,
     BackendReadOnly,
@@ -392,7 +393,7 @@ class Member:
             elif isinstance(lease, BaseMultiLease):
                 await multi.end_all(self.client.engine, lease, error)
             else:
-                await endings.end_block(self.client.engine, lease, error)
+                await release.end_block(self.client.engine, lease, error)
         except BackendOutOfMemory as refused:
             raise Violation(f"a release was refused for memory: {refused}") from refused
         except PawlError as told:

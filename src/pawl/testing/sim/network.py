@@ -12,8 +12,8 @@ from heapq import heappush
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from pawl.core.faults import classify
-from pawl.core.runtime import FIRST_RID, Call, Fault, FaultKind, Wakeup
+from pawl.core.protocol.faults import classify
+from pawl.core.protocol.runtime import FIRST_RID, Call, Fault, FaultKind, Wakeup
 
 if TYPE_CHECKING:
     from random import Random

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pawl.core.runtime import Call, Reply
+from pawl.core.protocol.runtime import Call, Reply
 from pawl.testing.sim.lua import Interpreter
 from pawl.testing.sim.store import Refused, Store, Unsupported
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from pawl.core.runtime import Call
+from pawl.core.protocol.runtime import Call
 from pawl.errors import LeaseLost, NotHeld
 from pawl.model import LeaseState
 from pawl.testing.sim.beliefs import Belief, conflict
@@ -19,7 +19,7 @@ from pawl.testing.sim.watch import State, Watch
 from pawl.testing.sim.watch_cluster import ClusterWatch
 
 if TYPE_CHECKING:
-    from pawl.core.lease import BaseLease
+    from pawl.core.lease.base import BaseLease
     from pawl.testing.sim.fleet import Fleet
     from pawl.testing.sim.node import Node
     from pawl.testing.sim.world import Process, World

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pawl.core.ballots import MergedVotes
-from pawl.core.quorum import NOT_ASKED, Ballot, Question, majority, spread
-from pawl.core.roster import Life, Lives, Roster
-from pawl.core.runtime import DEAF, Call, Fault, FaultKind, Reply
+from pawl.core.protocol.quorum import NOT_ASKED, Ballot, Question, majority, spread
+from pawl.core.protocol.runtime import DEAF, Call, Fault, FaultKind, Reply
+from pawl.core.quorum.nodes import Life, Lives, Roster
+from pawl.core.quorum.votes import MergedVotes
 from pawl.primitives.probe import probe
 from pawl.primitives.redlock import SCRIPTS as EXCLUSIVE
 from pawl.primitives.redlock.rwlock import SCRIPTS as SHARED
@@ -112,7 +112,7 @@ class _ThreadLink(_NodeLink):
 
 
 class QuorumSimRuntime(SimRuntime):
-    """See ``pawl.core.runtime.Runtime`` and ``pawl.core.quorum.QuorumRuntime``.
+    """See ``pawl.core.protocol.runtime.Runtime`` and ``pawl.core.protocol.quorum.QuorumRuntime``.
 
     Args:
         process: Where it runs.

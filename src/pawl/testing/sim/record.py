@@ -20,8 +20,8 @@ from pawl.testing.history import (
 )
 
 if TYPE_CHECKING:
-    from pawl.core.lease import BaseLease
-    from pawl.core.tenure import Tenure
+    from pawl.core.lease.base import BaseLease
+    from pawl.core.state.records import Tenure
     from pawl.testing.sim.beliefs import Belief
     from pawl.testing.sim.world import Process, World
 

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 from weakref import proxy
 
-from pawl.core.durable import Durable
-from pawl.core.runtime import Call, Fault, FaultKind, Reply
+from pawl.core.keep.replicas import Durable
+from pawl.core.protocol.runtime import Call, Fault, FaultKind, Reply
 from pawl.testing.sim.network import Link, Network
 from pawl.testing.sim.runtime import SimRuntime
 from pawl.testing.sim.waits import Group
@@ -31,7 +31,7 @@ _PATIENCE = 0.25
 
 
 class RoutedSimRuntime(SimRuntime):
-    """See ``pawl.core.runtime.Runtime``.
+    """See ``pawl.core.protocol.runtime.Runtime``.
 
     Args:
         process: Where it runs.

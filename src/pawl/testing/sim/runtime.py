@@ -14,8 +14,8 @@ from math import inf
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
-from pawl.core.durable import Durable, touch
-from pawl.core.runtime import DEAF, Call, Fault, FaultKind, Fetch, Parker, Reply, Wakeup
+from pawl.core.keep.replicas import Durable, touch
+from pawl.core.protocol.runtime import DEAF, Call, Fault, FaultKind, Fetch, Parker, Reply, Wakeup
 from pawl.testing.sim.network import Link, Network, Request
 from pawl.testing.sim.waits import Group, Sleep, fetched
 from pawl.testing.sim.world import Process, Task, suspend, waits
@@ -35,7 +35,7 @@ _SHARE = 0.75
 
 
 class _Line:
-    """See ``pawl.core.runtime.Line``."""
+    """See ``pawl.core.protocol.runtime.Line``."""
 
     __slots__ = ("_link", "_runtime", "channel", "defers")
 
@@ -55,7 +55,7 @@ class _Line:
 
 
 class SimRuntime:
-    """See ``pawl.core.runtime.Runtime``.
+    """See ``pawl.core.protocol.runtime.Runtime``.
 
     Args:
         process: Where it runs.

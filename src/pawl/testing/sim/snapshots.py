@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from pawl.core.runtime import Reply
+from pawl.core.protocol.runtime import Reply
 from pawl.testing.sim.invariants import Snapshot, Ticket
 from pawl.testing.sim.permit_rules import PermitRun, PermitState, Wish
 from pawl.testing.sim.store import Store, Value, ZSet

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pawl.core.names import helper_key
-from pawl.core.runtime import Reply
+from pawl.core.protocol.names import helper_key
+from pawl.core.protocol.runtime import Reply
 from pawl.testing.sim.invariants import Step
 
 __all__ = ["multi_steps", "step_of", "together_steps", "tomb_of"]

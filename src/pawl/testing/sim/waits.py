@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Generator
 from typing import Any
 
-from pawl.core.runtime import Fault, Reply
+from pawl.core.protocol.runtime import Fault, Reply
 from pawl.testing.sim.world import Process, Task, waits
 
 __all__ = ["Group", "Sleep", "fetched"]

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING
 
-from pawl.core.runtime import Call, Reply
-from pawl.core.scripts import load
+from pawl.core.protocol.runtime import Call, Reply
+from pawl.core.protocol.scripts import load
 from pawl.testing.sim.invariants import Snapshot, Step, broken, reads_only
 from pawl.testing.sim.masters import Vote, broken_vote, take_vote, vote_step
 from pawl.testing.sim.permit_rules import PermitState, broken_permits, broken_share

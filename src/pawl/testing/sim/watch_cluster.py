@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pawl.core.runtime import Call, Reply
+from pawl.core.protocol.runtime import Call, Reply
 from pawl.testing.sim.watch import Believed, Watch
 from pawl.topology.cluster import slot_of
 

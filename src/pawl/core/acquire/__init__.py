@@ -1,0 +1,1 @@
+"""Getting a lease. Imports ``lease`` and the rooms below it, not ``release``."""

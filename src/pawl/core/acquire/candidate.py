@@ -1,0 +1,376 @@
+"""How a majority of independent masters gives a name: one candidate asks all at once, and retries by chance.
+
+Rules:
+
+1. Every attempt has a token of its own. A vote of an attempt that failed is taken back on the connection that asked
+   for it, behind the question: there it cannot come too late. A token that was taken back is never used again.
+2. To take a vote back is a duty (``votes.Duty``): it is repeated for each node, with a tombstone, until that node has
+   answered or the token is over by itself. Nobody waits for it but the upkeep.
+3. Validity is counted from before the first question was sent, and checked again when the fence is known to a
+   majority.
+4. A grant counts once a majority that holds the token knows its fence (see ``votes``).
+5. What an attempt came to is decided by the answers that came in time, before anything is taken back. "Held by another"
+   is only said where a node said so, and "too few answered" only where failures alone leave no majority.
+6. A candidate that was refused waits for a random time, so that split votes do not split again.
+7. A lease wins votes back (``majority.renew_votes``): a node that has no vote for anybody is asked with each renewal.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, cast
+
+from pawl.core.acquire.queue import TOMB_MS, check_stop
+from pawl.core.keep.outbox import duty_of
+from pawl.core.protocol.backoff import full_jitter
+from pawl.core.protocol.faults import passes, to_error
+from pawl.core.protocol.options import DAY_MS, MAX_TTL, check_count, seconds
+from pawl.core.protocol.quorum import QuorumRuntime, spread
+from pawl.core.protocol.runtime import Fault, Reply
+from pawl.core.quorum.ballot import barred, granted, learn_clock, patience_until, question_of, word_of
+from pawl.core.quorum.votes import Duty, GrantVotes, LeaveVotes, RatifyVotes, may_hold
+from pawl.core.retry import rest
+from pawl.errors import ClockDrift, ConfigurationError, QuorumNotReached
+from pawl.model import Grant
+
+if TYPE_CHECKING:
+    from pawl.core.acquire.queue import Claim
+    from pawl.core.keep.engine import Engine
+    from pawl.core.protocol.options import LockOptions
+    from pawl.core.protocol.quorum import QuorumPrimitive
+
+__all__ = ["RedlockOptions", "win"]
+
+log: logging.Logger = logging.getLogger("pawl.redlock")
+
+_DRIFTED_TRIES = 3
+_LONGEST_PAUSE = 0.4
+_LAST_TRY = 0.01
+_DOUBLINGS = 4
+
+_TRIES_AT_ONCE = 4
+"""So many attempts a caller makes who does not wait, where neither "held" nor "failed" is sure: votes were split, or
+connections had ended while nobody used them."""
+
+_MEETING = 2.0
+"""Seconds within which the first caller of a client expects a majority to greet it."""
+
+_AT_ONCE = 2.0
+"""Seconds after which a caller who does not wait makes no further attempt."""
+
+_MOMENT = 0.1
+"""Seconds for a node to be connected again, at most, before a caller who does not wait makes another attempt."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedlockOptions:
+    """How a client treats its independent masters. Durations in seconds.
+
+    Attributes:
+        retry_delay: The bound of the random pause after the first refusal; doubled up to sixteenfold.
+        retry_count: How many more tries an acquisition makes after the first; None: as many as fit in its time.
+        node_timeout: How long one node may take to answer before its vote counts as missing; None: four times what the
+            slowest of them takes for a round trip, from 0.05 to 2 seconds.
+        drift_factor: The part of the ttl by which clocks may differ in rate while it lasts.
+        drift_floor: What is taken off every validity besides.
+        max_ttl: The longest ttl of any client of these nodes: a node that restarted is not asked for that long.
+        fresh: True to count nodes that are younger than ``max_ttl`` when the client first sees them.
+    """
+
+    retry_delay: float = 0.02
+    retry_count: int | None = None
+    node_timeout: float | None = None
+    drift_factor: float = 0.01
+    drift_floor: float = 0.002
+    max_ttl: float = 60.0
+    fresh: bool = False
+
+    def __post_init__(self) -> None:
+        put = object.__setattr__
+        put(self, "retry_delay", _within(self.retry_delay, "retry_delay", 0.001, 60.0))
+        if self.retry_count is not None:
+            check_count(self.retry_count, "retry_count", 0, 1_000_000)
+        if self.node_timeout is not None:
+            put(self, "node_timeout", _within(self.node_timeout, "node_timeout", 0.001, 60.0))
+        put(self, "drift_factor", _within(self.drift_factor, "drift_factor", 0.0, 0.5))
+        put(self, "drift_floor", _within(self.drift_floor, "drift_floor", 0.0, 60.0))
+        put(self, "max_ttl", _within(self.max_ttl, "max_ttl", 0.05, MAX_TTL))
+        if self.fresh is not True and self.fresh is not False:
+            raise ConfigurationError(f"fresh must be True or False, got {self.fresh!r:.40}")
+
+    def drift(self, ttl: float) -> float:
+        """Seconds to take off a life of ``ttl`` seconds."""
+        return ttl * self.drift_factor + self.drift_floor
+
+    def valid_until(self, sent_at: float, left_ms: int, asked_ms: int) -> float:
+        """The end of validity of a grant, on the clock of ``sent_at``; see ``pawl.core.protocol.validity``."""
+        ttl = min(left_ms, asked_ms) / 1000.0
+        return sent_at + ttl - (ttl * self.drift_factor + self.drift_floor)
+
+    def check_ttl(self, ttl: float, delay: float = 0.0) -> None:
+        """Refuse leases that a node which restarted may have forgotten when it is asked again.
+
+        Args:
+            ttl: Their ttl in seconds.
+            delay: Their ``lock_delay`` in seconds.
+
+        Raises:
+            ConfigurationError: It is above ``max_ttl``.
+        """
+        if ttl + delay > self.max_ttl:
+            what = f"ttl and lock_delay are {ttl + delay:g} s" if delay else f"ttl is {ttl:g} s"
+            raise ConfigurationError(
+                f"{what}, above max_ttl {self.max_ttl:g} s: a node gets no vote for max_ttl after a restart, "
+                "so max_ttl must be the longest TTL of all clients of these nodes"
+            )
+
+    def check_fence_ttl(self, fence_ttl: float) -> None:
+        """Refuse fences that are forgotten sooner than a node that restarted is asked again.
+
+        Raises:
+            ConfigurationError: It is below ``max_ttl``; where that is more than a day, below a day.
+        """
+        least = min(self.max_ttl, DAY_MS / 1000)
+        if fence_ttl < least:
+            raise ConfigurationError(
+                f"fence_ttl must be at least {least:g} s (max_ttl) on independent masters, got {fence_ttl:g}: "
+                "their clocks differ, so fencing tokens depend on what a majority remembers"
+            )
+
+
+def _within(value: object, what: str, least: float, most: float) -> float:
+    number = seconds(value, what)
+    if not least <= number <= most:
+        raise ConfigurationError(f"{what} must be {least:g} to {most:g}, got {number:g}")
+    return number
+
+
+async def win(
+    engine: Engine,
+    primitive: QuorumPrimitive,
+    options: LockOptions,
+    claim: Claim,
+    until: float | None,
+    *,
+    wait: bool,
+) -> Grant | None:
+    """Drive a claim to its grant by a majority.
+
+    Args:
+        engine: The client's engine.
+        primitive: What to send to each node.
+        options: The lock's options.
+        claim: The claim; a token of this client that it is to leave first (``old``) is left.
+        until: When to give up, on the runtime's clock; None never.
+        wait: False to try once.
+
+    Returns:
+        The grant, or None if somebody else holds the name and the time is up.
+
+    Raises:
+        QuorumNotReached: Too few nodes answered, for ``unavailable_after`` or until the time was up.
+        ClockDrift: Grants came, but too late to be of use.
+    """
+    nodes = cast("QuorumRuntime", engine.runtime)
+    most = _MEETING if until is None or not wait else max(0.0, min(_MEETING, until - engine.runtime.now()))
+    await nodes.meet(most)
+    if not wait:
+        # What counts is how long the nodes take, not how long it took to meet them.
+        until = None
+    if claim.old is not None:
+        await _leave_old(engine, primitive, claim, claim.old)
+    attempt = _Attempt(engine, primitive, options, claim, until, wait=wait)
+    tries = 0
+    while True:
+        if claim.answer is None:
+            grant = await attempt.run()
+        else:
+            asked, claim.answer = claim.answer, None
+            grant = await attempt.resume(*asked)
+        if grant is not None:
+            return grant
+        check_stop(claim.stop, primitive.name)
+        tries += 1
+        pause = attempt.pause(tries, until)
+        if pause is None:
+            await attempt.settle(until)
+            attempt.tell()
+            return None
+        await rest(engine, pause, primitive.name, "acquire")
+
+
+async def _leave_old(engine: Engine, primitive: QuorumPrimitive, claim: Claim, old: str) -> None:
+    """Release what the owner before was promised as released; asked, since this thread may have no connection yet."""
+    nodes = cast("QuorumRuntime", engine.runtime)
+    kept = claim.old_votes
+    call = primitive.leave(old, TOMB_MS if claim.old_unanswered else 0, 0)
+    if kept is not None and not claim.old_unanswered:
+        call = barred(engine, kept, call, primitive, old)
+    count = len(nodes.nodes)
+    voted = None if kept is None else kept.votes.outcomes
+    votes = LeaveVotes(count, partial(duty_of, engine, primitive, old), voted)
+    await nodes.ask([(spread(call, count), votes)], nodes.node_timeout)
+    claim.old = claim.old_votes = None
+
+
+class _Attempt:
+    """The tries of one acquisition."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        primitive: QuorumPrimitive,
+        options: LockOptions,
+        claim: Claim,
+        until: float | None,
+        *,
+        wait: bool,
+    ) -> None:
+        self.engine = engine
+        self.nodes: QuorumRuntime = cast("QuorumRuntime", engine.runtime)
+        self.primitive = primitive
+        self.options = options
+        self.claim = claim
+        self.until = until
+        self.wait = wait
+        self.began = engine.runtime.now()
+        self.settings: RedlockOptions = engine.quorum or RedlockOptions()
+        self.votes = self.asked = GrantVotes(len(self.nodes.nodes))
+        self.undo: Duty | None = None
+        self.drifted = 0
+        self.late = False
+        self.lacking = False
+        self.failing_since: float | None = None
+
+    async def run(self) -> Grant | None:
+        """One try: ask all, write the fence back where that is needed, check the time; or take all of it back."""
+        runtime, claim = self.engine.runtime, self.claim
+        count = len(self.nodes.nodes)
+        claim.sent = True
+        sent_at = runtime.now()
+        call = question_of(self.nodes, self.primitive, claim.token, self.options, sent_at, wait=self.wait)
+        self.votes = votes = GrantVotes(count, call.plain, patience_until(self.nodes, sent_at, self.until))
+        await self.nodes.ask([([call] * count, votes)], self.nodes.node_timeout)
+        return await self._judge(sent_at)
+
+    async def resume(self, reply: Reply, sent_at: float) -> Grant | None:
+        """The rest of a try whose question was asked already, by the straight way."""
+        self.votes = reply[-1]
+        self.claim.sent = True
+        return await self._judge(sent_at)
+
+    async def _judge(self, sent_at: float) -> Grant | None:
+        runtime, votes = self.engine.runtime, self.votes
+        learn_clock(self.nodes, votes, sent_at)
+        written: RatifyVotes | None = None
+        self.late = False
+        if votes.won:
+            left_ms = votes.left_ms - self.options.delay_ms
+            valid = self.settings.valid_until(sent_at, left_ms, self.options.ttl_ms)
+            if valid > runtime.now() and not votes.agreed:
+                written = await self._ratify(votes.fence, self.options.block)
+            self.late = valid <= runtime.now()
+            if not self.late and (written is None or written.held >= written.needed):
+                kept = granted(self.engine, votes, valid, self.options.ttl_ms)
+                return Grant(votes.fence, valid, True, 1, kept)
+            self.drifted += self.late
+        # What comes from here on changes nothing of what this try came to; it may appear in an error text.
+        self.asked, self.votes = votes, votes.copy()
+        self.lacking = votes.lacking or (written is not None and written.lacking)
+        self.failing_since = (self.failing_since or sent_at) if self.lacking else None
+        self._take_back()
+        return None
+
+    async def _ratify(self, fence: int, block: int) -> RatifyVotes:
+        call = self.primitive.ratify(self.claim.token, fence, block)
+        patience = patience_until(self.nodes, self.engine.runtime.now(), self.until)
+        votes = RatifyVotes(self.votes.nodes, self.votes.needed, patience)
+        calls = [call if may_hold(outcome) else None for outcome in self.votes.outcomes]
+        await self.nodes.ask([(calls, votes)], self.nodes.node_timeout)
+        return votes
+
+    def _take_back(self) -> None:
+        """Undo what may have been granted, behind the questions themselves."""
+        leave = self.primitive.leave(self.claim.token, 0, 0)
+        calls = [leave if may_hold(outcome) else None for outcome in self.votes.outcomes]
+        self.undo = duty_of(self.engine, self.primitive, self.claim.token, calls)
+        self.nodes.send(calls, self.undo)
+        self._use_no_more()
+
+    def _use_no_more(self) -> None:
+        """The token is dead: the claim goes on, by this caller or another, with a new one."""
+        self.claim.sent = False
+        self.claim.token = self.engine.runtime.new_token()
+
+    async def settle(self, until: float | None) -> None:
+        """Wait until the nodes that answer have nothing of the last try any more: for one node's time at most."""
+        left = self.nodes.node_timeout
+        if until is not None:
+            left = min(left, until + left - self.engine.runtime.now())
+        if self.undo is not None and not self.undo.done and left > 0:
+            await self.nodes.ask([(list(self.undo.calls), self.undo)], left)
+
+    def pause(self, tries: int, until: float | None) -> float | None:
+        """How long to rest before the next try; None: there is none."""
+        runtime, settings = self.engine.runtime, self.settings
+        now = runtime.now()
+        if self.drifted > _DRIFTED_TRIES or self._refused_for_good() is not None:
+            return None
+        bound = settings.retry_delay * (1 << min(tries - 1, _DOUBLINGS))
+        pause = full_jitter(0, runtime.random(), base=min(bound, _LONGEST_PAUSE))
+        if settings.retry_count is not None and tries > settings.retry_count:
+            return None
+        if not self.wait:
+            return self._pause_at_once(tries, pause)
+        limit = until
+        if self.failing_since is not None:
+            limit = self.failing_since + self.options.unavailable_after
+            limit = limit if until is None else min(limit, until)
+        if limit is None or now + pause < limit:
+            return pause
+        # The last try is made when the time is nearly up, and not given up before.
+        left = limit - now - _LAST_TRY
+        return left if left > 0 else None
+
+    def _pause_at_once(self, tries: int, pause: float) -> float | None:
+        """The same for a caller who does not wait, where it is not sure that somebody else has the name."""
+        votes = self.votes
+        late = self.engine.runtime.now() > self.began + _AT_ONCE
+        if late or tries >= _TRIES_AT_ONCE or votes.held >= votes.needed:
+            return None
+        return max(pause, min(self.nodes.node_timeout, _MOMENT)) if votes.failed else pause
+
+    def _refused_for_good(self) -> Fault | None:
+        return self.votes.refused_for_good(passes)
+
+    def tell(self) -> None:
+        """Say why there is no grant: on return, because somebody else holds the name.
+
+        Raises:
+            PawlError: It is for another reason.
+        """
+        name, votes = self.primitive.name, self.votes
+        late = self.asked.outcomes
+        heard = [late[index] if outcome is None else outcome for index, outcome in enumerate(votes.outcomes)]
+        words = {node: word_of(o) for node, o in zip(self.nodes.nodes, heard, strict=True)}
+        told = "; ".join(f"{node}: {word}" for node, word in words.items())
+        if self.late:
+            text = f"acquire {name!r}: {self.drifted} grants had expired by the time a majority had answered"
+            raise ClockDrift(text, name=name, outcomes=words)
+        fault = self._refused_for_good()
+        if fault is not None:
+            error = to_error(fault, name, "acquire")
+            error.add_note(told)
+            raise error from fault
+        if self.lacking or not votes.held:
+            self.claim.failing_since = self.failing_since
+            given = sum(word == "granted" for word in words.values())
+            text = (
+                f"acquire {name!r}: {given} of {votes.nodes} nodes granted it, "
+                f"{votes.needed} are needed, and {votes.failed} did not answer ({told})"
+            )
+            raise QuorumNotReached(text, name=name, outcomes=words)
+        self.claim.holder = votes.holder
+        self.claim.outcomes = words

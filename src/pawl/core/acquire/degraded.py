@@ -1,0 +1,388 @@
+"""What a lock does while the server cannot be reached, where its user wants that: go on under less protection.
+
+``local``: one holder at a time in this process, for all its threads, tasks and clients of the same address; also
+beside a lease that the server granted here before, for as long as that is valid. ``open``:
+everybody goes on. Both are shown by ``lease.degraded``, logged once per name, and counted. A degraded lease has no
+fence: 0 is below every fence, so whatever checks fences refuses it. Once the server answers, the next acquisition is an
+ordinary one again, also of who waited behind a degraded holder; it comes after that holder.
+
+What is no outage is no reason: where something else answers, or TLS fails, the error is raised.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, nullcontext
+from math import inf
+from typing import TYPE_CHECKING, TypeAlias
+
+from pawl.core.acquire.neighbours import is_held_beside
+from pawl.core.acquire.queue import STOP_POLL, StopSignal, check_stop
+from pawl.core.protocol.faults import passes
+from pawl.core.protocol.runtime import Fault
+from pawl.core.state.local_queue import Place, Turn
+from pawl.core.state.records import Tenure
+from pawl.errors import BackendUnavailable, DeadlockDetected, QuorumNotReached
+
+if TYPE_CHECKING:
+    from pawl.core.acquire.acquire import NewLease, Plan
+    from pawl.core.acquire.queue import Claim
+    from pawl.core.keep.engine import Engine
+    from pawl.core.lease.base import BaseLease
+    from pawl.core.protocol.primitive import Primitive
+    from pawl.core.protocol.runtime import Parker, Runtime
+
+__all__ = ["Shelter", "forget_shelters", "guard", "sheltered"]
+
+log: logging.Logger = logging.getLogger("pawl.degraded")
+
+_LOOK = 0.1
+
+_Spot: TypeAlias = "tuple[str, str]"
+"""Which server, and which of its keys."""
+
+_lines: dict[_Spot, deque[_Turn]] = {}
+_told: set[tuple[str, _Spot]] = set()
+_MOST_TOLD = 10_000
+
+
+class _Guard:
+    """Whatever keeps the threads of this process apart; put here by those who know of threads."""
+
+    __slots__ = ("mutex",)
+
+    def __init__(self) -> None:
+        self.mutex: AbstractContextManager[object] = nullcontext()
+
+
+guard: _Guard = _Guard()
+
+
+class _Turn:
+    """One who stands in the line of a key."""
+
+    __slots__ = ("parker", "runtime", "served", "slot")
+
+    def __init__(self, runtime: Runtime, slot: _Slot) -> None:
+        self.parker: Parker = runtime.parker()
+        self.runtime: Runtime = runtime
+        self.slot: _Slot = slot
+        self.served: bool = False
+
+
+def _join(spot: _Spot, turn: _Turn) -> bool:
+    """Stand in the line of a key; False: nobody was there, and its slot has it now."""
+    fresh: deque[_Turn] = deque()
+    with guard.mutex:
+        if spot not in _lines:
+            # No call in between: Ctrl-C finds it taken by the slot, or by nobody.
+            _lines[spot] = fresh
+            turn.slot.spot = spot
+            return False
+        _lines[spot].append(turn)
+        return True
+
+
+def _withdraw(spot: _Spot, turn: _Turn) -> bool:
+    """Leave the line; False: the turn came first. Safe to repeat."""
+    with guard.mutex:
+        if turn.served:
+            return False
+        if spot in _lines and turn in _lines[spot]:
+            _lines[spot].remove(turn)
+        return True
+
+
+class _Slot:
+    """The turn of one holder, for as long as its call or any of its leases lasts.
+
+    Args:
+        spot: The key whose line it holds; None for ``open``, and until the turn has come.
+    """
+
+    __slots__ = ("_over", "spot", "tenures")
+
+    def __init__(self, spot: _Spot | None) -> None:
+        self.spot: _Spot | None = spot
+        self.tenures: list[Tenure] = []
+        self._over = False
+
+    def end(self, tenure: Tenure | None = None) -> None:
+        """One of its leases, or the call, has ended: the last of them frees the line. Safe to repeat."""
+        heir: _Turn | None = None
+        with guard.mutex:
+            if tenure in self.tenures:
+                self.tenures.remove(tenure)
+            # No call from here on: an interrupted end has freed the line, or is repeated.
+            if self._over or self.tenures:
+                return
+            spot = self.spot
+            if spot is not None and spot in _lines:
+                if _lines[spot]:
+                    heir = _lines[spot][0]
+                    heir.served, heir.slot.spot = True, spot
+                    del _lines[spot][0]
+                else:
+                    del _lines[spot]
+            self._over = True
+        if heir is not None:
+            # Where Ctrl-C prevents that, the heir sees it at its next look.
+            heir.runtime.at_home(heir.parker.unpark)
+
+    def has_room(self, plan: Plan, held: Tenure) -> bool:
+        """Whether its holder may take the same name once more, as it might on the server."""
+        limit = getattr(plan.primitive, "permits", 0)
+        if limit:
+            return sum(map(_weight, (plan.primitive, *(one.primitive for one in self.tenures)))) <= limit
+        return plan.counted or plan.primitive.raised_by(held.primitive, held.token) is not None
+
+
+def _weight(primitive: Primitive) -> int:
+    return int(getattr(primitive, "mode", "1"))
+
+
+class Shelter(Place):
+    """The place of a degraded tenure, in which nobody waits: its end is known to this process alone.
+
+    Args:
+        slot: What it holds.
+        tenure: The tenure.
+    """
+
+    def __init__(self, slot: _Slot, tenure: Tenure) -> None:
+        super().__init__(slot.spot, guard.mutex, {}, tenure)
+        self.slot: _Slot = slot
+        self._tenure = tenure
+        slot.tenures.append(tenure)
+
+    def close(self) -> None:
+        """End it; safe to repeat."""
+        self.slot.end(self._tenure)
+
+    def hand_over(
+        self, tenure: Tenure, now: float, number: int | None = None, lease: BaseLease | None = None
+    ) -> Turn:
+        """The end of a release: the server has no part in it."""
+        del now, number, lease
+        # In this order: a release that was interrupted in between is finished, as long as it did not pass it on.
+        self.close()
+        tenure.used += 1
+        return Turn.HANDED
+
+    def pass_claim(self, claim: Claim, turn: int) -> bool:  # noqa: ARG002 - there is none to pass on
+        """The end by loss."""
+        self.close()
+        return True
+
+
+async def sheltered(
+    engine: Engine,
+    plan: Plan,
+    new_lease: NewLease,
+    take: Callable[[float | None], Awaitable[BaseLease | None]],
+    timeout: float | None,
+    stop: StopSignal | None,
+    who: object,
+) -> BaseLease | None:
+    """Take a lock from the server, or degrade.
+
+    Args:
+        engine: The client's engine.
+        plan: The lock; its ``on_unavailable`` is ``"local"`` or ``"open"``.
+        new_lease: Makes the lease, of the class for this API.
+        take: Takes it from the server within so many seconds.
+        timeout: Seconds to wait; None: no limit; 0 tries once.
+        stop: Ends the wait once it is set.
+        who: The present thread or task.
+
+    Returns:
+        The lease, or None if somebody else holds it and the time is up.
+    """
+    slots: list[_Slot] = []
+    try:
+        return await _take(engine, plan, new_lease, take, (timeout, stop), who, slots)
+    finally:
+        try:
+            _end_all(slots)
+        except BaseException:
+            _end_all(slots)
+            raise
+
+
+async def _take(
+    engine: Engine,
+    plan: Plan,
+    new_lease: NewLease,
+    take: Callable[[float | None], Awaitable[BaseLease | None]],
+    limits: tuple[float | None, StopSignal | None],
+    who: object,
+    slots: list[_Slot],
+) -> BaseLease | None:
+    """See ``sheltered``, which ends the slots."""
+    runtime, spot = engine.runtime, _spot(engine, plan)
+    timeout, stop = limits
+    began = runtime.now()
+    end = None if timeout is None else began + timeout
+    local = plan.options.on_unavailable == "local"
+    slot: _Slot | None = None if local else _Slot(None)
+    # Somebody of this process may hold it without the server: nobody passes him by but himself.
+    if local and spot in _lines and (who, plan.primitive.key) not in engine.held:
+        slot = _Slot(None)
+        slots.append(slot)
+        if await _enter(engine, spot, plan, slot, end, stop) is None:
+            return None
+    while True:
+        try:
+            return await take(_left(runtime, end, timeout))
+        except (BackendUnavailable, QuorumNotReached) as error:
+            if _is_lasting(error):
+                raise
+            failure = error
+        waited: bool | None = False
+        slot = slot or _held_slot(engine, plan, who)
+        if slot is None:
+            slots.append(slot := _Slot(None))
+            waited = await _enter(engine, spot, plan, slot, end, stop)
+        waited = await _give_way(engine, plan, slot, who, end, stop) if waited is False else waited
+        if waited is None:
+            return None
+        if waited:
+            # That was the answer from before the wait: by now somebody may hold it on the server.
+            continue
+        return _degrade(engine, plan, new_lease, who, failure, slot, began)
+
+
+def _end_all(slots: list[_Slot]) -> None:
+    for slot in slots:
+        slot.end()
+
+
+def _spot(engine: Engine, plan: Plan) -> _Spot:
+    return engine.server, plan.primitive.key
+
+
+def _is_lasting(error: Exception) -> bool:
+    """Whether no wait can help: something else answers there, or TLS fails. That is a mistake, and no outage."""
+    cause = error.__cause__
+    return isinstance(cause, Fault) and (cause.final or not passes(cause.kind))
+
+
+def _held_slot(engine: Engine, plan: Plan, who: object) -> _Slot | None:
+    """What the caller holds itself, without the server, and would wait for; None: it does not.
+
+    Raises:
+        DeadlockDetected: It holds it, and may not take it once more.
+    """
+    name, held = plan.primitive.name, engine.held.get((who, plan.primitive.key))
+    place = None if held is None else held.place
+    if held is None or not isinstance(place, Shelter) or not held.live:
+        return None
+    if not place.slot.has_room(plan, held):
+        text = "this thread or task already holds it in degraded mode and would wait for itself"
+        raise DeadlockDetected(
+            f"acquire {name!r}: {text}", name=name, holder=held.token.partition("@")[2], cycle=(name, name)
+        )
+    return place.slot
+
+
+def _left(runtime: Runtime, end: float | None, timeout: float | None) -> float | None:
+    if end is None or timeout == 0:
+        return timeout
+    return max(1e-9, end - runtime.now())
+
+
+async def _enter(
+    engine: Engine, spot: _Spot, plan: Plan, slot: _Slot, end: float | None, stop: StopSignal | None
+) -> bool | None:
+    """Stand in the local line until the turn comes: True if others were before, None if the time is up first."""
+    runtime = engine.runtime
+    turn = _Turn(runtime, slot)
+    try:
+        if not _join(spot, turn):
+            return False
+        while not turn.served:
+            left = _LOOK if end is None else min(_LOOK, end - runtime.now())
+            if left <= 0 and _withdraw(spot, turn):
+                return None
+            await turn.parker.park(max(0.0, left if stop is None else min(left, STOP_POLL)))
+            if not turn.served:
+                engine.check_open(plan.primitive.name)
+                check_stop(stop, plan.primitive.name)
+    except BaseException:
+        # Where its turn came first, the slot has it, and its end frees it.
+        _withdraw(spot, turn)
+        raise
+    return True
+
+
+async def _give_way(
+    engine: Engine, plan: Plan, slot: _Slot, who: object, end: float | None, stop: StopSignal | None
+) -> bool | None:
+    """What the server granted in this process before it went comes first: True after a moment, None if the time is up.
+
+    False: nobody has it.
+    """
+    if slot.spot is None or slot.tenures or not is_held_beside(engine, plan.primitive.key, who):
+        return False
+    left = _LOOK if end is None else min(_LOOK, end - engine.runtime.now())
+    if left <= 0:
+        return None
+    await engine.runtime.parker().park(left if stop is None else min(left, STOP_POLL))
+    engine.check_open(plan.primitive.name)
+    check_stop(stop, plan.primitive.name)
+    return True
+
+
+def _degrade(
+    engine: Engine,
+    plan: Plan,
+    new_lease: NewLease,
+    who: object,
+    error: Exception,
+    slot: _Slot,
+    began: float,
+) -> BaseLease:
+    runtime, policy = engine.runtime, plan.options.on_unavailable
+    now = runtime.now()
+    tenure = Tenure(plan.primitive, plan.options, runtime.new_token(), 0, inf, now)
+    if slot.tenures:
+        # Its own, which it goes on with after this one.
+        tenure.outer = engine.held.get((who, plan.primitive.key))
+    tenure.degraded = policy
+    tenure.who = who
+    tenure.epoch = engine.epoch
+    try:
+        tenure.place = Shelter(slot, tenure)
+        engine.held[who, plan.primitive.key] = tenure
+        lease = new_lease(engine, tenure, 0, who, 1)
+    except BaseException:
+        engine.forget_holder(tenure, who)
+        slot.end(tenure)
+        raise
+    if tenure.hold_limit is not None and engine.schedule.add_once(tenure, tenure.hold_limit):
+        engine.wake_upkeep()
+    engine.count(f"degraded_{policy}")
+    _log_once(engine, plan, error)
+    if engine.observer is not None:
+        engine.observer.acquired(tenure, began, contended=False)
+    return lease
+
+
+def _log_once(engine: Engine, plan: Plan, error: Exception) -> None:
+    spot, name, policy = _spot(engine, plan), plan.primitive.name, plan.options.on_unavailable
+    if (policy, spot) in _told:
+        return
+    if len(_told) >= _MOST_TOLD:
+        _told.clear()
+    _told.add((policy, spot))
+    log.warning(
+        "%r granted in degraded mode, without the server (%s): %s", name, policy, error,
+        extra={"pawl_name": name, "pawl_degraded": policy},
+    )  # fmt: skip
+
+
+def forget_shelters() -> None:
+    """In the child of a fork: who held them are threads of the parent."""
+    _lines.clear()

@@ -1,0 +1,101 @@
+"""What comes of an acquisition that came to nothing: for its caller, for the server, for those who come later."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, cast
+
+from pawl.core.acquire.queue import ENDLESS, TOMB_MS
+from pawl.core.protocol.runtime import Fault, FaultKind
+from pawl.core.state.circuit_breaker import is_outage
+from pawl.errors import AcquireTimeout, BackendUnavailable, QuorumNotReached
+
+if TYPE_CHECKING:
+    from pawl.core.acquire.acquire import Plan
+    from pawl.core.acquire.queue import Claim
+    from pawl.core.keep.engine import Engine
+    from pawl.core.protocol.quorum import QuorumRuntime
+    from pawl.core.state.local_queue import Place
+
+__all__ = ["give_up", "note_outage", "timed_out"]
+
+log: logging.Logger = logging.getLogger("pawl.acquire")
+
+_HOLDER_PATIENCE = 0.1
+_TIME_TO_ANSWER = 0.1
+
+
+async def timed_out(engine: Engine, plan: Plan, began: float, claim: Claim | None) -> AcquireTimeout:
+    """The error of one that has waited since ``began``, with who holds it and the place in the queue."""
+    holder = claim.holder if claim is not None else None
+    waited = engine.runtime.now() - began
+    if holder is None:
+        # Asked only now, when somebody wants to know: a waiter knows its place, not of the holder.
+        try:
+            reply = await engine.runtime.call(
+                plan.primitive.inspect(0), min(_HOLDER_PATIENCE, plan.options.request_timeout)
+            )
+            holder = reply[2].decode(errors="replace") or None
+        except Fault as fault:
+            log.debug("the holder of %r could not be read: %s", plan.primitive.name, fault.text)
+    engine.count("timeouts")
+    name = plan.primitive.name
+    text = f"acquire {name!r}: still held after {waited:.3g} s" + (f" by {holder}" if holder else "")
+    if claim is not None and claim.endless:
+        text += f"{',' if holder else ' by'} {ENDLESS}"
+    return AcquireTimeout(
+        text,
+        name=name,
+        holder=holder,
+        waited=waited,
+        position=claim.rank if claim is not None else None,
+        outcomes=claim.outcomes if claim is not None else None,
+    )
+
+
+def note_outage(
+    engine: Engine,
+    plan: Plan,
+    claim: Claim,
+    window: tuple[float, float | None],
+    error: BaseException,
+) -> None:
+    """Nobody need find out anew each time that the server, or a majority of the masters, is gone."""
+    if isinstance(error, QuorumNotReached):
+        since: float | None
+        since = began = window[0] if claim.failing_since is None else claim.failing_since
+        nodes = cast("QuorumRuntime", engine.runtime)
+        # Far masters that have just greeted a connection had no time to answer on it yet.
+        late = engine.runtime.now() - max(began, nodes.majority_met_at()) >= nodes.patience
+        if plan.options.on_unavailable == "raise" and not is_outage(error, late=late):
+            since = None
+    else:
+        since = claim.failing_since if isinstance(error, BackendUnavailable) else None
+        cause = error.__cause__
+        impatient = window[1] is not None and window[1] - window[0] < _TIME_TO_ANSWER
+        if impatient and isinstance(cause, Fault) and cause.kind is FaultKind.UNANSWERED:
+            # It has found out nothing of a server that answers a little later.
+            since = None
+    if since is not None and isinstance(error, Exception):
+        borne = plan.options.unavailable_after
+        if window[1] is not None:
+            borne = min(borne, window[1] - since)
+        engine.gave_up(plan.primitive, since, error, borne)
+
+
+async def give_up(engine: Engine, plan: Plan, place: Place | None, claim: Claim) -> None:
+    """End a claim whose time is up: nothing of it may be left on the server when the caller goes on."""
+    if claim.busy and not claim.unanswered:
+        claim.sent = False
+    if place is not None and place.pass_claim(claim.heir(), claim.turn):
+        return
+    if not claim.sent:
+        return
+    tomb_ms = TOMB_MS if claim.unanswered else 0
+    try:
+        await engine.runtime.call(plan.primitive.leave(claim.token, tomb_ms, 0), plan.options.request_timeout)
+    except Fault:
+        engine.depart(plan.primitive, claim.token, TOMB_MS)
+    except BaseException:
+        engine.depart(plan.primitive, claim.token, TOMB_MS)
+        raise

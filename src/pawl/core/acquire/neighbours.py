@@ -1,0 +1,45 @@
+"""The engines of this process: who locks without the server has to respect what it granted to others here before.
+
+Nothing here locks: each step on the table is one of C, and an engine goes from it by itself.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+from weakref import ref
+
+if TYPE_CHECKING:
+    from pawl.core.keep.engine import Engine
+
+__all__ = ["enrol", "is_held_beside"]
+
+_engines: dict[int, ref[Engine]] = {}
+
+
+def enrol(engine: Engine) -> None:
+    """Let the other engines of this process find one, for as long as it is there."""
+    number = id(engine)
+    # No function of Python: in one, a signal handler could raise, and what it raises there Python drops.
+    _engines[number] = ref(engine, partial(_engines.pop, number))
+
+
+def is_held_beside(engine: Engine, key: str, who: object) -> bool:
+    """Whether anybody else of this process has a valid lease of a key, which the server granted.
+
+    Args:
+        engine: The engine of the thread or task that asks.
+        key: The key.
+        who: The thread or task that asks.
+    """
+    for found in list(_engines.values()):
+        other = found()
+        if other is None or other.server != engine.server:
+            continue
+        now = other.runtime.now()
+        for tenure in (*list(other.held.values()), *other.schedule.all()):
+            if tenure.primitive.key != key or tenure.degraded or tenure.who is who:
+                continue
+            if tenure.live and now < tenure.valid_until:
+                return True
+    return False

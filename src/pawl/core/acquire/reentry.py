@@ -1,0 +1,48 @@
+"""What comes of taking a name that the same thread or task holds already."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pawl.errors import DeadlockDetected
+from pawl.model import LeaseState
+
+if TYPE_CHECKING:
+    from pawl.core.acquire.acquire import Plan
+    from pawl.core.keep.engine import Engine
+    from pawl.core.lease.base import BaseLease
+    from pawl.core.state.records import Tenure
+
+__all__ = ["taken_again"]
+
+
+def taken_again(engine: Engine, plan: Plan, mine: Tenure, *, wait: bool) -> BaseLease | Plan | None:
+    """What an owner that holds it already gets: its lease once more, a plan to get more than it has, or nothing."""
+    name = plan.primitive.name
+    lease = mine.lease() if mine.lease is not None else None
+    if lease is None:
+        # Dropped without release: nobody's. Its ttl or the upkeep ends it, and that may be waited for.
+        return None
+    if not mine.live or mine.epoch != engine.epoch or engine.expired(mine, engine.runtime.now()):
+        if plan.reentrant and not lease._released and mine.state is LeaseState.LOST:
+            # The outer section lost its lease: counting on would hide it from the inner one.
+            raise lease._lost_error()
+        return None
+    if plan.reentrant and mine.primitive.covers(plan.primitive):
+        with engine.guard:
+            if lease._released:
+                return None
+            lease._levels += 1
+        return lease
+    raised = plan.primitive.raised_by(mine.primitive, mine.token)
+    if raised is not None:
+        return replace(plan, primitive=raised)
+    if wait:
+        raise DeadlockDetected(
+            f"acquire {name!r}: this thread or task holds it and would wait for itself: {plan.primitive.advice}",
+            name=name,
+            holder=mine.token.partition("@")[2],
+            cycle=(name, name),
+        )
+    return None

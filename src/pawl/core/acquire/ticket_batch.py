@@ -1,0 +1,157 @@
+"""Waiters of one client say together that they still wait.
+
+Each ticket is a lease and must be renewed, three times in its life. Ten thousand waiters that ask one by one would send
+ten thousand requests in a third of a ticket's life, and the server would have little time for anything else. So one
+that asks takes along others that sleep here and wait for the same name: those whose turn it would be next. One script
+raises their tickets and says of each where it stands (``beat.lua``).
+
+Safety: of the others only the expiry of a ticket that stands is raised. One that is first in the queue by now, or no
+longer in it (it was granted the name, and the message was lost; or it was dropped), is woken and asks by itself, as it
+would have done without this. So does one that was taken along by a request that got no answer, half a rhythm later:
+nobody is taken along again before that is settled. A waiter with a connection of its own uses it now and then,
+so that it learns of one that is dead.
+
+A client that dies renews nothing, and all of its tickets run out. A waiter that went away is not among those that
+sleep; a copy of a request that comes late finds no ticket of it.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING, cast
+
+from pawl.core.protocol.runtime import DEAF
+from pawl.core.protocol.validity import valid_until
+
+if TYPE_CHECKING:
+    from pawl.core.acquire.queue import Claim
+    from pawl.core.keep.engine import Engine
+    from pawl.core.protocol.options import LockOptions
+    from pawl.core.protocol.primitive import BeatingPrimitive, Primitive
+    from pawl.core.protocol.runtime import Call, Reply
+
+__all__ = ["beat_call", "learn", "lie_down", "sleeps_on"]
+
+TOGETHER = 100
+"""So many tickets in one script: it stops the server for about half a millisecond."""
+
+_SEARCHED = 500
+"""Sleepers that are checked, of all names: the one that went to sleep first comes first, and is due first."""
+
+_IN_A_ROW = 30
+"""How often a waiter with a connection of its own lets another speak for it: nothing else would keep the connection in
+use, and notice that it is dead."""
+
+_MORE = 1.2
+"""Rhythms that a waiter sleeps for which another spoke. That one asks again after one rhythm, and takes it along: so
+only few wake up."""
+
+_SOON = 0.001
+_PLAIN = 7
+
+
+def lie_down(engine: Engine, claim: Claim, end: float, until: float | None) -> None:
+    """A claim sleeps from now on, and would ask by itself at ``end``; others may speak for it if it is lined up.
+
+    Args:
+        engine: The client's engine.
+        claim: The claim.
+        end: When it would ask.
+        until: When its caller gives up; None never.
+    """
+    claim.channel = engine.runtime.channel()
+    claim.unsettled, claim.in_a_row = False, 0
+    # The head looks at the holder's end, and who hears nothing must ask in any case.
+    claim.beat_at = end if claim.rank and claim.channel not in ("", DEAF) else 0.0
+    claim.latest = 0.0 if claim.stop is not None else inf if until is None else until
+
+
+def sleeps_on(engine: Engine, claim: Claim, until: float | None) -> float:
+    """Until when a claim that woke up may go on sleeping, because others spoke for it; 0: it is to ask."""
+    runtime = engine.runtime
+    if not claim.beat_at or claim.alarm is not None or claim.tenure is not None:
+        return 0.0
+    end = claim.beat_at if until is None else min(claim.beat_at, until)
+    if runtime.channel() != claim.channel or end - runtime.now() < _SOON:
+        return 0.0
+    return end
+
+
+def beat_call(
+    engine: Engine, primitive: Primitive, options: LockOptions, claim: Claim, channel: str
+) -> Call | None:
+    """The question of a waiter that takes others along; None if there is nobody."""
+    company = _company(engine, claim, (options.ticket_ttl or options.ttl) / 6)
+    # Also of nobody: the question before this one may have been given up.
+    claim.company = company
+    if not company:
+        return None
+    beating, others = cast("BeatingPrimitive", primitive), [token for token, _ in company]
+    return beating.beat(claim.token, options.life_ms, options.ticket_ms, channel, others)
+
+
+def _company(engine: Engine, claim: Claim, half: float) -> list[tuple[str, Claim]]:
+    kin, lined, runtime = claim.kin, engine.lined, engine.runtime
+    if not kin or not lined:
+        return []
+    found: list[tuple[str, Claim]] = []
+    due = runtime.now() + half
+    # Other threads come meanwhile: a list of keys is made in one step, with nothing allocated that could set off the
+    # garbage collection, and with it a finaliser, in between.
+    near = list(lined)[:_SEARCHED]
+    for token in near:
+        other = lined.get(token)
+        if other is None or other.kin != kin or not other.beat_at or other.unsettled:
+            continue
+        apart = other.channel != claim.channel
+        if apart and other.in_a_row >= _IN_A_ROW:
+            continue
+        with engine.guard:
+            if token not in lined or lined[token] is not other or other.unsettled:
+                continue
+            # It is due after all others now.
+            del lined[token]
+            lined[token] = other
+            other.in_a_row += apart
+            other.unsettled = True
+            if other.beat_at < due:  # noqa: PLR1730 - max() is a call
+                other.beat_at = due
+        found.append((token, other))
+        if len(found) == TOGETHER:
+            break
+    return found
+
+
+def learn(engine: Engine, claim: Claim, options: LockOptions, reply: Reply, sent_at: float) -> None:
+    """Take into account what the answer to a claim's question says of those that it took along."""
+    company, claim.company = claim.company, ()
+    ranks: list[int] = reply[_PLAIN] if reply[0] == b"Q" and len(reply) > _PLAIN else []
+    runtime, ticket_ms = engine.runtime, options.ticket_ms
+    beat_at = sent_at + _MORE * ticket_ms / 3000
+    pause = beat_at - runtime.now()
+    until = valid_until(sent_at, ticket_ms, ticket_ms)
+    lined = engine.lined
+    for index, (token, other) in enumerate(company):
+        rank = ranks[index] if ranks else None
+        expires_ms = reply[5] + ticket_ms if ranks else 0
+        with engine.guard:
+            # Who woke up asks by itself, and may stand for another token by now.
+            if token not in lined or lined[token] is not other:
+                continue
+            other.unsettled = False
+            if rank is None:
+                continue
+            other.rank = rank
+            if rank <= 0:
+                other.beat_at = 0.0
+            else:
+                if other.valid_until < until:  # noqa: PLR1730 - max() is a call
+                    other.valid_until = until
+                if other.expires_ms < expires_ms:  # noqa: PLR1730 - max() is a call
+                    other.expires_ms = expires_ms
+                if other.beat_at < beat_at:  # noqa: PLR1730 - max() is a call
+                    other.beat_at = beat_at
+        if rank <= 0:
+            other.ring()
+        elif beat_at <= other.latest:
+            runtime.prolong(token, pause)

@@ -1,0 +1,167 @@
+"""The end of a client.
+
+A signal handler may close the client on top of an acquisition or release of its own thread. That call cannot go on
+before the handler is done, and the process may end in the handler. So the end of the client gives back by itself
+whatever the calls below it may have on the server. A call that goes on afterwards finds every connection closed; what
+it holds by then is over, and it raises ``ClientClosed``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from pawl.core.acquire.queue import TOMB_MS, Claim
+from pawl.core.lease.in_progress import Ending
+from pawl.core.protocol.runtime import Fault
+from pawl.core.quorum.ballot import barred, leave_call
+from pawl.core.quorum.votes import Duty
+from pawl.core.state.local_queue import Sleeper
+from pawl.core.state.records import Tenure
+from pawl.model import LeaseState, LossReason
+
+if TYPE_CHECKING:
+    from pawl.core.keep.engine import Engine
+    from pawl.core.protocol.primitive import Primitive
+    from pawl.core.protocol.runtime import Call
+
+__all__ = ["Errand", "close"]
+
+_CLOSING_STEP = 0.002
+_END_PATIENCE = 1.0
+_LAST_WORDS = 2
+"""How often an unreachable node of several masters is retried before the client closes."""
+
+
+@runtime_checkable
+class Errand(Protocol):
+    """What a call is at, where it is neither an acquisition nor a release."""
+
+    def end(self) -> Call | None:
+        """What to send so that nothing of it stays undone; None: nothing."""
+        ...
+
+
+async def close(engine: Engine, interrupt: Callable[[], object], timeout: float) -> None:
+    """Wake all waiters, release all leases, and leave every token that is still to be left.
+
+    Args:
+        engine: The client's engine.
+        interrupt: Wakes what sleeps in the runtime.
+        timeout: Seconds for all of it.
+    """
+    # One that was closed already, or is being closed by another thread or task, still waits for what is left.
+    engine.closed = True
+    runtime = engine.runtime
+    here = runtime.who()
+    end = runtime.now() + timeout
+    ended = set(_being_lost(engine))
+    for waiter in tuple(engine.waits):
+        # One that was served by a call below this one, and not woken by it yet, comes to its end as well.
+        if isinstance(waiter, Sleeper) and waiter.waits:
+            waiter.parker.unpark()
+    await _end_below(engine, here)
+    if engine.book is not None and engine.upkeep_runs:
+        engine.book.leave()
+    while True:
+        # Asked before the leases are listed: what an acquisition brings home until then is among them.
+        # A signal handler may close on top of an acquisition of its own thread, which cannot end before.
+        busy = any(who is not here for who in engine.callers())
+        engine.places.dismiss()
+        interrupt()
+        _end_leases(engine, ended)
+        if engine.history is not None:
+            engine.history.leave(engine)
+        waits = [not isinstance(d, Duty) or d.attempt < _LAST_WORDS for d in tuple(engine.departures)]
+        left_over = bool(engine.undelivered) or any(waits)
+        if left_over and not engine.upkeep_runs:
+            # A loop that is ended from outside has cancelled the upkeep, and what is to be left came up only then.
+            engine.start_upkeep()
+        leaving = engine.upkeep_runs and left_over
+        if not (busy or leaving) or runtime.now() >= end:
+            break
+        runtime.nudge()
+        await runtime.pause(_CLOSING_STEP)
+    engine.departures.clear()
+    engine.schedule.clear()
+
+
+def _end_leases(engine: Engine, ended: set[Tenure]) -> None:
+    """Lose all leases; what another thread is losing is left as well, and noted in ``ended``."""
+    # Of a call below, one may be between two places of the schedule.
+    held = [tenure for tenure in tuple(engine.held.values()) if not tenure.degraded]
+    for tenure in engine.schedule.all() + held:
+        engine.lose(tenure, LossReason.CLOSED)
+    for tenure in _being_lost(engine):
+        # That thread may stand still before it posts what leaves the token, and need not be in a call.
+        if tenure not in ended:
+            ended.add(tenure)
+            engine.post(leave_call(engine, tenure, TOMB_MS, 0, background=True))
+
+
+async def _end_below(engine: Engine, here: object) -> None:
+    """Give back what the calls have on the server on top of which a signal handler closes the client.
+
+    At once, and not by the upkeep: such a call may be in the middle of whatever the upkeep waits for.
+    """
+    ends = _ends_of(engine, here)
+    if not ends:
+        return
+    outcomes = await engine.runtime.call_many([call for _, call in ends], _END_PATIENCE)
+    for (tenure, call), outcome in zip(ends, outcomes, strict=True):
+        if isinstance(outcome, Fault):
+            engine.post(call)
+        elif tenure is not None:
+            tenure.left = True
+
+
+def _ends_of(  # noqa: C901 - one case for each kind of call
+    engine: Engine, who: object
+) -> list[tuple[Tenure | None, Call]]:
+    """What is to be sent so that nothing stays of the calls of a thread, on top of which its client is closed.
+
+    Args:
+        engine: The client's engine, closed.
+        who: The thread.
+
+    Returns:
+        The calls; with each, what a release was giving back.
+    """
+    ends: list[tuple[Tenure | None, Call]] = []
+    claims = [(claim, primitive) for claim, (primitive, by) in tuple(engine.asking.items()) if by is who]
+    for waiter, (primitive, by, _) in tuple(engine.waits.items()):
+        waiting = waiter if isinstance(waiter, Claim) else waiter.claim
+        if by is who and waiting is not None:
+            claims.append((waiting, primitive))
+    for claim, primitive in claims:
+        ends += [(None, call) for call in _of_claim(engine, claim, primitive)]
+    for tenure in _being_lost(engine):
+        ends.append((None, leave_call(engine, tenure, TOMB_MS, 0, background=True)))
+    for mark, by in tuple(engine.underway.items()):
+        if by is not who:
+            continue
+        if isinstance(mark, Tenure):
+            ends.append((None, mark.primitive.leave(mark.token, TOMB_MS, 0)))
+        elif isinstance(mark, Ending):
+            tenure = mark.lease._tenure
+            if tenure.state is LeaseState.RELEASED and tenure.epoch == engine.epoch:
+                close_ms = tenure.close_ms(engine.runtime.now())
+                ends.append((tenure, leave_call(engine, tenure, TOMB_MS, close_ms, background=True)))
+        elif isinstance(mark, Errand) and (call := mark.end()) is not None:
+            ends.append((None, call))
+    return ends
+
+
+def _being_lost(engine: Engine) -> list[Tenure]:
+    """Tenures whose loss is noted, while nothing may have been sent yet that leaves their tokens."""
+    return [tenure for tenure, reason in tuple(engine.losing.items()) if reason is not LossReason.MAX_HOLD]
+
+
+def _of_claim(engine: Engine, claim: Claim, primitive: Primitive) -> list[Call]:
+    calls = [primitive.leave(claim.token, TOMB_MS, 0)]
+    if claim.old is not None:
+        call = primitive.leave(claim.old, TOMB_MS, 0)
+        if claim.old_votes is not None:
+            call = barred(engine, claim.old_votes, call, primitive, claim.old, background=True)
+        calls.append(call)
+    return calls

@@ -1,0 +1,1 @@
+"""What is built of acquire and release: several names at once, latches, barriers, elections."""

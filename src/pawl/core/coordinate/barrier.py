@@ -1,0 +1,164 @@
+"""How parties wait for each other at a barrier: once for both APIs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from pawl.core.acquire.queue import TOMB_MS
+from pawl.core.coordinate.gate_wait import Visit, disagreement, unexpected
+from pawl.core.protocol.options import LockOptions
+from pawl.core.protocol.runtime import Call
+from pawl.core.release.release import query
+from pawl.errors import LeaseLost
+from pawl.model import LossReason
+
+if TYPE_CHECKING:
+    from pawl.core.keep.engine import Engine
+    from pawl.core.protocol.runtime import Reply
+
+__all__ = ["MAX_PARTIES", "BarrierCalls", "arrived", "wait"]
+
+MAX_PARTIES = 1000
+"""The largest number of parties: the last one lets all of them pass in one run of a script."""
+
+_WAIT = "wait at barrier"
+
+
+class BarrierCalls(Protocol):
+    """What the calls of a barrier are made by."""
+
+    @property
+    def name(self) -> str:
+        """The name as the user gave it."""
+        ...
+
+    @property
+    def parties(self) -> int:
+        """How many pass at once."""
+        ...
+
+    def arrive(self, token: str, channel: str, *, stay: bool) -> Call:
+        """Arrive, or keep the place of an arrival that is known."""
+        ...
+
+    def leave(self, token: str, tomb_ms: int) -> Call:
+        """Withdraw an arrival."""
+        ...
+
+    def inspect(self) -> Call:
+        """Read how many wait."""
+        ...
+
+
+async def arrived(engine: Engine, barrier: BarrierCalls, options: LockOptions) -> int:
+    """How many parties wait now.
+
+    Raises:
+        BackendError: The server could not be asked.
+    """
+    engine.check_open(barrier.name)
+    reply, _ = await query(engine, barrier.inspect(), options, barrier.name, "read barrier")
+    return int(reply[2])
+
+
+async def wait(
+    engine: Engine,
+    barrier: BarrierCalls,
+    options: LockOptions,
+    timeout: float | None,
+    token: str | None = None,
+) -> int:
+    """Wait until all parties are there.
+
+    Args:
+        engine: The client's engine.
+        barrier: The barrier.
+        options: Its options.
+        timeout: Seconds to wait; None: no limit, 0 passes only as the last one.
+        token: The arrival, so that another process can go on with it; None: a new one.
+
+    Returns:
+        How many were still missing when this one arrived: the last one gets 0.
+
+    Raises:
+        AcquireTimeout: Some were still missing at the end of ``timeout``; the arrival was withdrawn.
+        LeaseLost: The ticket lapsed and the others passed meanwhile, or the server lost the barrier.
+        LimitMismatch: Others wait for another number of parties.
+        BackendError: The server could not be asked.
+    """
+    engine.check_open(barrier.name)
+    waiting = _Waiting(engine, barrier, options, timeout, token)
+    index = await waiting.visit.within(waiting.run(), waiting.leave)
+    call = waiting.leave()
+    if call is not None and waiting.visit.unanswered:
+        # A copy of the arrival may still come, after it is forgotten that this one passed.
+        engine.post(call)
+    return index
+
+
+class _Waiting:
+    """One wait: it arrives, then sleeps and keeps its place."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        barrier: BarrierCalls,
+        options: LockOptions,
+        timeout: float | None,
+        token: str | None,
+    ) -> None:
+        self.barrier = barrier
+        self.visit = Visit(engine, options, barrier.name, _WAIT, timeout, token)
+        self.round = 0
+        self.missing = barrier.parties
+
+    def leave(self) -> Call | None:
+        visit = self.visit
+        if not visit.claim.sent:
+            return None
+        return self.barrier.leave(visit.token, TOMB_MS if visit.unanswered else 0)
+
+    def call(self) -> Call:
+        visit = self.visit
+        return self.barrier.arrive(visit.token, visit.channel, stay=self.round > 0)
+
+    async def run(self) -> int:
+        visit = self.visit
+        while True:
+            index = self.read(await visit.ask(self.call))
+            if index is not None:
+                return index
+            if self.round:
+                wakeup = await visit.listen()
+                if wakeup is not None:
+                    # Sent to this token alone, and only when it passes.
+                    return wakeup.fence
+            if visit.over():
+                break
+        call = self.leave()
+        if call is not None:
+            reply = await visit.last_word(call)
+            if reply[0] == b"P":
+                return int(reply[2])
+        raise visit.timed_out(f"{self.missing} of {self.barrier.parties} still missing")
+
+    def read(self, reply: Reply) -> int | None:
+        status, name = reply[0], self.barrier.name
+        if status == b"P":
+            return int(reply[2])
+        if status == b"W":
+            self.missing = self.barrier.parties - int(reply[2])
+            self.round = int(reply[3])
+            return None
+        if status == b"C":
+            raise disagreement("barrier", name, "parties", reply[2], self.barrier.parties)
+        if status == b"X" or (status == b"U" and reply[2] == self.round):
+            # It lapsed while this party was paused, and nobody passed since: it arrives anew.
+            self.visit.engine.count("requeued")
+            self.visit.renew_token()
+            self.round = 0
+            return None
+        if status == b"U":
+            text = f"{_WAIT} {name!r}: the ticket expired, and it is unknown whether the others passed"
+            raise LeaseLost(text, name=name, reason=LossReason.EXPIRED)
+        raise unexpected(reply, _WAIT, name)

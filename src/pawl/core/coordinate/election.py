@@ -1,0 +1,191 @@
+"""How a leader is elected, resigns and is observed: once for both APIs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, TypeVar, cast
+from weakref import ref
+
+from pawl.core.acquire import acquire
+from pawl.core.acquire.queue import StopSignal
+from pawl.core.coordinate.gate_wait import Visit, unexpected
+from pawl.core.lease.base import BaseLease
+from pawl.core.protocol.primitive import Primitive
+from pawl.core.protocol.runtime import Call, Reply
+from pawl.core.release import release
+from pawl.errors import ClientClosed, NotHeld, QueueFull
+from pawl.model import Leader, LeaseState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pawl.core.acquire.acquire import Plan
+    from pawl.core.keep.engine import Engine
+    from pawl.core.protocol.options import LockOptions
+
+__all__ = ["ENDED", "BallotCalls", "Ended", "Seat", "Watch", "campaign", "check_after", "leader", "resign"]
+
+L = TypeVar("L", bound=BaseLease)
+
+
+class BallotCalls(Primitive, Protocol):
+    """What the calls of an election are made by: those of a mutex, and two for observers."""
+
+    def observe(self, token: str, ticket_ms: int, channel: str, former: str) -> Call:
+        """Read who leads, and be woken when that changes."""
+        ...
+
+    def hush(self, token: str, channel: str) -> Call:
+        """End an observation."""
+        ...
+
+
+class Seat:
+    """Which lease an election object of this process leads with; kept alive by the campaigner, not by this."""
+
+    __slots__ = ("_lease", "name")
+
+    def __init__(self, name: str) -> None:
+        self.name: str = name
+        self._lease: ref[BaseLease] | None = None
+
+    def take(self, lease: BaseLease) -> None:
+        """Lead with a lease from here on."""
+        self._lease = ref(lease)
+
+    def lease(self) -> BaseLease | None:
+        """The lease, while it is good by the local clock."""
+        lease = self._lease() if self._lease is not None else None
+        return lease if lease is not None and lease._mine() else None
+
+    def leading(self) -> BaseLease:
+        """The lease.
+
+        Raises:
+            NotHeld: This object does not lead.
+        """
+        lease = self.lease()
+        if lease is None:
+            raise NotHeld(f"election {self.name!r}: not the leader", name=self.name, operation="lead")
+        return lease
+
+
+async def campaign(
+    engine: Engine,
+    plan: Plan,
+    seat: Seat,
+    new_lease: Callable[..., L],
+    timeout: float | None,
+    stop: StopSignal | None,
+) -> L:
+    """Stand for election until elected; see ``acquire.acquire``."""
+    lease = await acquire.acquire(engine, plan, new_lease, timeout, stop)
+    seat.take(lease)
+    return lease
+
+
+async def resign(engine: Engine, seat: Seat) -> None:
+    """Resign; the next candidate leads immediately.
+
+    Raises:
+        NotHeld: This object does not lead.
+        BackendUnavailable: The server did not answer; the TTL ends the leadership at the latest.
+    """
+    await release.release_or_raise(engine, seat.leading())
+
+
+async def check_after(_engine: Engine, lease: BaseLease, error: BaseException | None) -> None:
+    """Report a loss at the end of a call that only the leader may make; the lease goes on otherwise.
+
+    Raises:
+        LeaseLost: Leadership was lost meanwhile, and the call did not raise.
+    """
+    if lease.state is not LeaseState.LOST:
+        return
+    lost = lease._lost_error()
+    if error is None:
+        raise lost
+    error.add_note(str(lost))
+
+
+async def leader(engine: Engine, plan: Plan) -> Leader | None:
+    """Who leads now; None if nobody.
+
+    Raises:
+        BackendError: The server could not be asked.
+    """
+    engine.check_open(plan.primitive.name)
+    ballot = cast("BallotCalls", plan.primitive)
+    reply, _ = await release.query(engine, ballot.observe("-", 0, "-", ""), plan.options, ballot.name, "ask")
+    return _read(reply, ballot.name)
+
+
+def _read(reply: Reply, name: str) -> Leader | None:
+    if reply[0] == b"F":
+        raise QueueFull(f"observe election {name!r}: {reply[2]} clients observe it already", name=name)
+    if reply[0] != b"I":
+        raise unexpected(reply, "observe election", name)
+    identity = reply[2].decode(errors="replace")
+    return Leader(identity, reply[4]) if identity else None
+
+
+class Ended:
+    """What an observation gives when it is over."""
+
+
+ENDED: Ended = Ended()
+
+
+class Watch:
+    """One observation: it asks who leads, reports it if it is news, and else sleeps until a message comes.
+
+    Args:
+        engine: The client's engine.
+        plan: The election.
+    """
+
+    def __init__(self, engine: Engine, plan: Plan) -> None:
+        self._engine = engine
+        # As a lease does: the client lives as long as somebody observes.
+        self._client = engine.client()
+        self._ballot: BallotCalls = cast("BallotCalls", plan.primitive)
+        self._options: LockOptions = plan.options
+        self._visit = Visit(engine, plan.options, self._ballot.name, "observe election", None)
+        self._told: Leader | Ended | None = ENDED
+        self._closed = False
+
+    async def next(self) -> Leader | Ended | None:
+        """The next leader; None if nobody leads; ``ENDED`` once this or the client is closed.
+
+        Raises:
+            QueueFull: More than ``max_waiters`` observe.
+            BackendError: The server could not be asked for too long.
+        """
+        try:
+            return await self._visit.within(self._next(), self._hush)
+        except ClientClosed:
+            return ENDED
+
+    def close(self) -> None:
+        """End it, also for a thread or task that waits in ``next``."""
+        self._closed = True
+        if self._visit.claim.sent and not self._engine.closed:
+            self._engine.post(self._hush())
+
+    async def _next(self) -> Leader | Ended | None:
+        visit = self._visit
+        while not (self._closed or self._engine.closed):
+            reply = await visit.ask(self._call)
+            found = _read(reply, self._ballot.name)
+            if found != self._told:
+                self._told = found
+                return found
+            # A leader that dies notifies nobody: its lease says when to look.
+            await visit.listen(None if found is None or reply[3] < 0 else (reply[3] + 1) / 1000)
+        return ENDED
+
+    def _call(self) -> Call:
+        visit = self._visit
+        return self._ballot.observe(visit.token, self._options.ticket_ms, visit.channel, visit.former)
+
+    def _hush(self) -> Call:
+        return self._ballot.hush(self._visit.token, self._visit.channel)

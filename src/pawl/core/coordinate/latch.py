@@ -1,0 +1,224 @@
+"""How a latch is counted down and waited for: once for both APIs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from pawl.core.coordinate.gate_wait import Visit, disagreement, unexpected
+from pawl.core.protocol.options import LockOptions, check_count
+from pawl.core.protocol.runtime import Call
+from pawl.core.release.release import query
+from pawl.errors import (
+    BackendReadOnly,
+    BackendUnavailable,
+    ConfigurationError,
+    LeaseLost,
+    PawlError,
+    QueueFull,
+)
+from pawl.model import LossReason
+
+if TYPE_CHECKING:
+    from pawl.core.keep.engine import Engine
+    from pawl.core.protocol.runtime import Reply
+
+__all__ = ["MAX_COUNT", "LatchCalls", "check_part", "count_down", "remaining", "reset", "wait"]
+
+MAX_COUNT = 1_000_000_000
+"""The largest count of a latch."""
+
+_WAIT = "wait at latch"
+
+
+class LatchCalls(Protocol):
+    """What the calls of a latch are made by."""
+
+    @property
+    def name(self) -> str:
+        """The name as the user gave it."""
+        ...
+
+    @property
+    def count(self) -> int:
+        """From where it counts down."""
+        ...
+
+    def count_down(self, token: str, part: str, n: int) -> Call:
+        """Count down by ``n``, once for each token and each part."""
+        ...
+
+    def wait(self, token: str, round_: int, channel: str, former: str) -> Call:
+        """Ask whether it is open, and be woken when it opens."""
+        ...
+
+    def leave(self, token: str, round_: int, channel: str) -> Call:
+        """End a wait."""
+        ...
+
+    def reset(self, token: str) -> Call:
+        """Begin a new round."""
+        ...
+
+    def inspect(self) -> Call:
+        """Read what is left."""
+        ...
+
+
+def check_part(part: object) -> str:
+    """Who or what counts down, as it is sent; ``""`` for None.
+
+    Raises:
+        ConfigurationError: It is not text of 1 to 200 bytes.
+    """
+    if part is None:
+        return ""
+    if not isinstance(part, str) or not part:
+        raise ConfigurationError(f"part must be text of 1 to 200 bytes, got {part!r:.40}")
+    try:
+        size = len(part.encode())
+    except UnicodeEncodeError:
+        raise ConfigurationError("part is not valid text: it has a lone surrogate") from None
+    if size > 200:
+        raise ConfigurationError(f"part must be at most 200 bytes, got {size}")
+    return part
+
+
+async def count_down(
+    engine: Engine, latch: LatchCalls, options: LockOptions, n: int, part: str, token: str | None = None
+) -> None:
+    """Count down, once, however often the request must be sent: by ``token``, or by a new one.
+
+    Raises:
+        LimitMismatch: The latch is in use with another count.
+        BackendError: The server could not be asked; where it may still count, it is sent on in the background.
+    """
+    check_count(n, "n", 1, MAX_COUNT)
+    call = latch.count_down(token or engine.runtime.new_token(), part, n)
+    await _change(engine, latch, options, call, "count down latch")
+
+
+async def reset(engine: Engine, latch: LatchCalls, options: LockOptions, token: str | None = None) -> None:
+    """Begin a new round, once, however often the request must be sent: by ``token``, or by a new one.
+
+    Raises:
+        BackendError: The server could not be asked; where it may still be done, it is sent on in the background.
+    """
+    await _change(engine, latch, options, latch.reset(token or engine.runtime.new_token()), "reset latch")
+
+
+class _Change:
+    """A change that was begun, and is done whatever becomes of its caller; see ``close.Errand``."""
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+
+    def end(self) -> Call:
+        """Send it once more: it has a token, and counts once."""
+        return self._call
+
+
+async def _change(engine: Engine, latch: LatchCalls, options: LockOptions, call: Call, doing: str) -> None:
+    engine.check_open(latch.name)
+    change = _Change(call)
+    engine.underway[change] = engine.runtime.who()
+    try:
+        reply, _ = await query(engine, call, options, latch.name, doing)
+    except (BackendUnavailable, BackendReadOnly):
+        engine.post(call)
+        raise
+    except PawlError:
+        raise
+    except BaseException:
+        # Cancelled or interrupted: what was begun is done, without its caller.
+        engine.post(call)
+        raise
+    finally:
+        engine.underway.pop(change, None)
+    if reply[0] == b"C":
+        raise disagreement("latch", latch.name, "count", reply[2], latch.count)
+
+
+async def remaining(engine: Engine, latch: LatchCalls, options: LockOptions) -> int:
+    """How much is left to count down; the whole count where nobody used the latch yet.
+
+    Raises:
+        LimitMismatch: The latch is in use with another count.
+        BackendError: The server could not be asked.
+    """
+    engine.check_open(latch.name)
+    reply, _ = await query(engine, latch.inspect(), options, latch.name, "read latch")
+    there, left = int(reply[2]), int(reply[3])
+    if there and there != latch.count:
+        raise disagreement("latch", latch.name, "count", there, latch.count)
+    return left if there else latch.count
+
+
+async def wait(engine: Engine, latch: LatchCalls, options: LockOptions, timeout: float | None) -> None:
+    """Wait until the latch opens.
+
+    Raises:
+        AcquireTimeout: It was still closed at the end of ``timeout``.
+        LeaseLost: The server lost the latch meanwhile, and with it what was counted.
+        QueueFull: More than ``max_waiters`` wait.
+        LimitMismatch: The latch is in use with another count.
+        BackendError: The server could not be asked.
+    """
+    engine.check_open(latch.name)
+    waiting = _Waiting(engine, latch, options, timeout)
+    await waiting.visit.within(waiting.run(), waiting.leave)
+
+
+class _Waiting:
+    """One wait: it learns which round it is in, then has itself noted for that round, then sleeps and asks."""
+
+    def __init__(
+        self, engine: Engine, latch: LatchCalls, options: LockOptions, timeout: float | None
+    ) -> None:
+        self.latch = latch
+        self.visit = Visit(engine, options, latch.name, _WAIT, timeout)
+        self.round = 0
+        self.noted = False
+        self.left = latch.count
+
+    def leave(self) -> Call | None:
+        visit = self.visit
+        return self.latch.leave(visit.token, self.round, visit.channel) if self.noted else None
+
+    def call(self) -> Call:
+        visit = self.visit
+        self.noted = self.round > 0
+        return self.latch.wait(visit.token, self.round, visit.channel, visit.former)
+
+    async def run(self) -> None:
+        visit = self.visit
+        while True:
+            reply = await visit.ask(self.call)
+            if self.is_open(reply):
+                return
+            if self.noted:
+                wakeup = await visit.listen()
+                if wakeup is not None and wakeup.fence >= self.round:
+                    return
+            if visit.over():
+                break
+            self.round = self.round or int(reply[3])
+        call = self.leave()
+        if call is not None and (await visit.last_word(call))[0] == b"O":
+            return
+        raise visit.timed_out(f"still closed, {self.left} to go,")
+
+    def is_open(self, reply: Reply) -> bool:
+        status, name = reply[0], self.latch.name
+        if status == b"O":
+            return True
+        if status in (b"N", b"W"):
+            self.left = int(reply[2])
+            return False
+        if status == b"C":
+            raise disagreement("latch", name, "count", reply[2], self.latch.count)
+        if status == b"F":
+            raise QueueFull(f"{_WAIT} {name!r}: {reply[2]} clients wait already", name=name)
+        if status == b"L":
+            text = f"{_WAIT} {name!r}: the server lost the latch and its count"
+            raise LeaseLost(text, name=name, reason=LossReason.EXPIRED)
+        raise unexpected(reply, _WAIT, name)

@@ -1,0 +1,358 @@
+"""Several names at once: all or nothing, in one order for all clients, with one lease for the whole.
+
+Rules:
+
+1. The members are taken in the order of their keys, whatever order they were given in: two clients that want the same
+   names never wait for each other in a circle.
+2. What was taken is given back, by token, before a failure is reported; a cancel or an interrupt gives it back in the
+   background.
+3. The whole is valid for as long as the one that is valid least. One lost is all lost: the owner is notified once. The
+   other names stay closed until the owner lets go, so that its last steps are not run into.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pawl.core.acquire import acquire
+from pawl.core.acquire.giving_up import timed_out
+from pawl.core.acquire.grant import own_grant
+from pawl.core.acquire.queue import TOMB_MS, Claim, check_stop, patience
+from pawl.core.coordinate.multi_lease import BaseMultiLease, MultiPlan, Together
+from pawl.core.protocol.runtime import Call, Fault, Reply
+from pawl.core.protocol.validity import valid_until
+from pawl.core.release import release
+from pawl.core.retry import bear, rest
+from pawl.errors import (
+    AcquireTimeout,
+    LeaseLost,
+    NotAcquired,
+    NotHeld,
+    PawlError,
+)
+from pawl.model import Grant, Release
+
+if TYPE_CHECKING:
+    from pawl.core.acquire.acquire import NewLease, Plan
+    from pawl.core.acquire.queue import StopSignal
+    from pawl.core.keep.engine import Engine
+    from pawl.core.lease.base import BaseLease
+
+__all__ = ["acquire_all", "end_all", "extend_all", "release_all", "release_all_or_raise"]
+
+log: logging.Logger = logging.getLogger("pawl.lease")
+
+M = TypeVar("M", bound=BaseMultiLease)
+NewMulti = Callable[["Engine", MultiPlan, Sequence["BaseLease"]], M]
+
+
+class _Apart(Exception):
+    """The names do not lie in one slot of a cluster: no script can take them together."""
+
+
+# Taking --------------------------------------------------------------------------------------------------------------
+
+
+async def acquire_all(
+    engine: Engine,
+    plan: MultiPlan,
+    new_lease: NewLease,
+    new_multi: NewMulti[M],
+    timeout: float | None,
+    stop: StopSignal | None = None,
+    *,
+    raises: bool = True,
+) -> M | None:
+    """Take all members, or none.
+
+    Args:
+        engine: The client's engine.
+        plan: The multi-lock.
+        new_lease: Makes a member's lease, of the class for this API.
+        new_multi: Makes the lease of the whole.
+        timeout: Seconds to wait for all of them together; None: no limit; 0 tries once.
+        stop: Ends the wait once it is set.
+        raises: False to return None when one is held by another and the time is up.
+
+    Raises:
+        NotAcquired: Somebody else holds one of them, and the time is up; or waiting could never end.
+        BackendError: The server could not be asked.
+    """
+    # What the members report goes to one list for all of them: filling it is one step.
+    given: Any = []
+    multi = await _acquire_all(engine, plan, new_lease, new_multi, timeout, stop, given, raises=raises)
+    # No call from here to the caller: no signal handler comes between, and what was not given is taken back.
+    given += [True]
+    return multi
+
+
+async def _acquire_all(
+    engine: Engine,
+    plan: MultiPlan,
+    new_lease: NewLease,
+    new_multi: NewMulti[M],
+    timeout: float | None,
+    stop: StopSignal | None,
+    given: Any,
+    *,
+    raises: bool,
+) -> M | None:
+    began = engine.runtime.now()
+    taken: list[BaseLease] = []
+    who = engine.underway[id(taken)] = engine.runtime.who()
+    try:
+        try:
+            missing = await _take_all(engine, plan, new_lease, who, timeout, stop, taken)
+        except PawlError as error:
+            await _give_back(engine, taken)
+            if isinstance(error, AcquireTimeout):
+                raise _timed_out(engine, plan, error, began) from None
+            raise
+        if missing is None:
+            multi = new_multi(engine, plan, taken)
+            for lease in taken:
+                if not lease._given:
+                    lease._given = given
+            return multi
+        await _give_back(engine, taken)
+        if not raises:
+            return None
+        busy = await timed_out(engine, missing, began, None)
+        raise _timed_out(engine, plan, busy, began)
+    except BaseException:
+        _leave_behind(engine, taken)
+        raise
+    finally:
+        engine.underway.pop(id(taken), None)
+
+
+def _timed_out(engine: Engine, plan: MultiPlan, error: AcquireTimeout, began: float) -> AcquireTimeout:
+    waited = engine.runtime.now() - began
+    by = f" by {error.holder}" if error.holder else ""
+    text = f"acquire {plan.name!r}: {error.name!r} was still held after {waited:.3g} s{by}; the others were released"
+    return AcquireTimeout(text, name=error.name, holder=error.holder, waited=waited, position=error.position)
+
+
+async def _take_all(
+    engine: Engine,
+    plan: MultiPlan,
+    new_lease: NewLease,
+    who: object,
+    timeout: float | None,
+    stop: StopSignal | None,
+    taken: list[BaseLease],
+) -> Plan | None:
+    """Take them into ``taken``; the one that is held by another, or None: all are there."""
+    runtime = engine.runtime
+    engine.check_open(plan.name)
+    until = None if timeout is None else runtime.now() + (timeout or plan.options.request_timeout)
+    if plan.together is not None and not _holds_any(engine, plan, who):
+        with suppress(_Apart):
+            missing = await _take_together(engine, plan, plan.together, new_lease, who, until, taken)
+            if missing is None or timeout == 0:
+                return missing
+    for member in plan.members[len(taken) :]:
+        check_stop(stop, plan.name)
+        left = timeout if until is None or timeout == 0 else max(1e-9, until - runtime.now())
+        lease = await acquire._take(engine, member, new_lease, who, left, [], stop)
+        if lease is None:
+            return member
+        # Not append: after a call a signal handler may run, and nobody would know of the lease.
+        taken += [lease]
+    for lease in taken:
+        if not lease._mine():
+            text = f"acquire {plan.name!r}: {lease.name!r} was lost while waiting for the others"
+            raise NotAcquired(f"{text}; all were released", name=lease.name)
+    return None
+
+
+def _holds_any(engine: Engine, plan: MultiPlan, who: object) -> bool:
+    return any((who, member.primitive.key) in engine.held for member in plan.members)
+
+
+async def _take_together(
+    engine: Engine,
+    plan: MultiPlan,
+    together: Together,
+    new_lease: NewLease,
+    who: object,
+    until: float | None,
+    taken: list[BaseLease],
+) -> Plan | None:
+    """One question for all; the member that is not free, or None: all are taken."""
+    claims = [Claim(engine.runtime.new_token()) for _ in plan.members]
+    call = together.acquire(
+        [claim.token for claim in claims], [member.options.ttl_ms for member in plan.members]
+    )
+    first = claims[0]
+    try:
+        reply, sent_at = await _ask(engine, plan, call, first, until)
+        grants = _read(engine, plan, reply, sent_at)
+        if isinstance(grants, list):
+            for member, claim, grant in zip(plan.members, claims, grants, strict=True):
+                claim.unanswered = first.unanswered
+                taken += [own_grant(engine, member, new_lease, None, claim, grant, who, sent_at)]
+            return None
+    except BaseException as error:
+        first.doubt(error)
+        if first.unanswered:
+            _bar(engine, plan, claims)
+        raise
+    if first.unanswered or grants is None:
+        # A late copy may still find all of them free; or what was granted is of no use.
+        _bar(engine, plan, claims)
+    return grants or plan.members[0]
+
+
+def _bar(engine: Engine, plan: MultiPlan, claims: Sequence[Claim]) -> None:
+    for member, claim in zip(plan.members, claims, strict=True):
+        engine.depart(member.primitive, claim.token, TOMB_MS)
+
+
+async def _ask(
+    engine: Engine, plan: MultiPlan, call: Call, claim: Claim, until: float | None
+) -> tuple[Reply, float]:
+    runtime = engine.runtime
+    attempt = 0
+    while True:
+        budget = patience(runtime.now(), plan.options, until)
+        try:
+            claim.sent = True
+            sent_at = runtime.now()
+            return await runtime.call(call, budget), sent_at
+        except Fault as fault:
+            claim.unanswered |= fault.maybe_applied
+            if fault.text.startswith("CROSSSLOT"):
+                raise _Apart from fault
+            pause = bear(engine, fault, plan.options, claim, until, attempt, "acquire multi_lock", plan.name)
+        await rest(engine, pause, plan.name, "acquire")
+        attempt += 1
+
+
+def _read(engine: Engine, plan: MultiPlan, reply: Reply, sent_at: float) -> list[Grant] | Plan | None:
+    """The grants; or the member that is not free; or None: granted, but of no use any more."""
+    if reply[0] != b"H":
+        missing: int = reply[2]
+        return plan.members[missing - 1]
+    now = engine.runtime.now()
+    grants: list[Grant] = []
+    for member, cur, left_ms in zip(plan.members, reply[2], reply[3], strict=True):
+        until = valid_until(sent_at, left_ms, member.options.ttl_ms)
+        if cur <= 0 or until <= now:
+            return None
+        # One that was found, not granted now, may end soon: it is renewed at once.
+        grants.append(Grant(cur, until, confirmed=left_ms >= member.options.ttl_ms))
+    return grants
+
+
+# Giving back ---------------------------------------------------------------------------------------------------------
+
+
+async def _give_back(engine: Engine, taken: list[BaseLease]) -> None:
+    while taken:
+        if not taken[-1]._released:
+            await release.release(engine, taken[-1])
+        taken.pop()
+
+
+def _leave_behind(engine: Engine, taken: Sequence[BaseLease]) -> None:
+    """Give back in the background, after a cancel or an interrupt; safe to repeat."""
+    for lease in taken:
+        if not lease._take_level():
+            if lease._take_end():
+                engine.count_end(lease._tenure, "background")
+            engine.finish_release(lease)
+
+
+async def release_all(engine: Engine, multi: BaseMultiLease) -> list[tuple[BaseLease, Release]]:
+    """Release each of them, the last taken first, also if one of them is lost.
+
+    Returns:
+        How each ended.
+
+    Raises:
+        NotHeld: The whole was released before, or belongs to the parent of this process.
+    """
+    left = list(multi._leases)
+    outcomes: list[tuple[BaseLease, Release]] = []
+    engine.underway[id(left)] = engine.runtime.who()
+    try:
+        if not multi._take_end():
+            raise NotHeld(f"release {multi.name!r}: the lease was already released", name=multi.name)
+        multi._wake()
+        while left:
+            lease = left[-1]
+            outcome = Release.LOST if lease._released else await release.release(engine, lease)
+            outcomes.append((lease, outcome))
+            multi._lost |= outcome is Release.LOST
+            left.pop()
+    except PawlError:
+        raise
+    except BaseException:
+        if multi._released:
+            _leave_behind(engine, left)
+        raise
+    finally:
+        engine.underway.pop(id(left), None)
+    return outcomes
+
+
+async def release_all_or_raise(engine: Engine, multi: BaseMultiLease) -> None:
+    """Release on a user's word.
+
+    Raises:
+        NotHeld: One was lost, or all were released before.
+        BackendError: The server did not answer for one, or refused; its ttl frees the name at the latest.
+    """
+    outcomes = await release_all(engine, multi)
+    for lease, outcome in outcomes:
+        if outcome is Release.LOST:
+            raise NotHeld(f"release {multi.name!r}: {lease._loss().text}", name=lease.name)
+    for lease, outcome in outcomes:
+        if outcome is Release.UNKNOWN:
+            cls, why = lease._tenure.unsure
+            text = why or f"release {multi.name!r}: the server did not answer"
+            raise cls(f"{text}; {lease.name!r} expires within {lease.ttl:g} s", name=lease.name)
+
+
+async def end_all(engine: Engine, multi: BaseMultiLease, error: BaseException | None) -> None:
+    """Release at the end of a ``with`` block. Never hides the body's own exception.
+
+    Raises:
+        LeaseLost: One was lost while the body ran, and the body did not raise.
+    """
+    if multi._released or multi._inert():
+        return
+    outcomes = await release_all(engine, multi)
+    losses = [lease._loss() for lease, outcome in outcomes if outcome is Release.LOST]
+    if not losses:
+        return
+    lost = losses[0]
+    names = {loss.name for loss in losses}
+    if isinstance(error, LeaseLost) and error.name in names:
+        return
+    if error is not None:
+        error.add_note(str(lost))
+    elif multi._plan.options.on_exit == "raise":
+        raise lost
+    else:
+        log.warning("%s", lost, extra={"pawl_name": lost.name})
+
+
+async def extend_all(engine: Engine, multi: BaseMultiLease, ttl: float) -> None:
+    """Set the remaining life of each to ``ttl`` seconds; all are tried.
+
+    Raises:
+        NotHeld: One is lost, or all were released.
+    """
+    errors: list[PawlError] = []
+    for lease in multi._leases:
+        try:
+            await release.extend(engine, lease, ttl)
+        except PawlError as error:
+            errors.append(error)
+    if errors:
+        raise errors[0]

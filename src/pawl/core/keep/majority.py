@@ -1,0 +1,181 @@
+"""What a lease of several masters needs once it is granted: its renewals, its release, and what is owed after it."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, cast
+
+from pawl.core.keep.replicas import renew_durably
+from pawl.core.protocol.backoff import full_jitter
+from pawl.core.protocol.quorum import spread
+from pawl.core.protocol.runtime import Call, Fault, Reply
+from pawl.core.protocol.validity import to_ms
+from pawl.core.quorum.ballot import leave_votes
+from pawl.core.quorum.votes import Duty, EachVote
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pawl.core.keep.engine import Engine
+    from pawl.core.protocol.quorum import Question, QuorumPrimitive, QuorumRuntime
+    from pawl.core.quorum.ballot import Granted
+    from pawl.core.state.records import Tenure
+
+__all__ = ["ask_to_leave", "renew_one", "renew_votes", "renewal_patience", "tell_again"]
+
+log: logging.Logger = logging.getLogger("pawl.redlock")
+
+_TOLD_AGAIN_WITHIN = 0.5
+"""Seconds after which, at most, a request that one of several masters did not answer is sent again."""
+
+
+async def ask_to_leave(engine: Engine, tenure: Tenure, call: Call) -> Reply:
+    """Send a release, and hear what became of it. Raises ``Fault``."""
+    timeout = tenure.options.request_timeout
+    if engine.quorum is None:
+        return await engine.runtime.call(call, timeout)
+    nodes = cast("QuorumRuntime", engine.runtime)
+    votes = leave_votes(engine, tenure)
+    await nodes.ask([(spread(call, votes.nodes), votes)], max(timeout, nodes.node_timeout))
+    return votes.reply()
+
+
+def renewal_patience(engine: Engine, tenure: Tenure, now: float) -> float:
+    """How long the answers to a renewal are waited for; of several masters half of what is left, if that is more."""
+    if engine.quorum is None:
+        return tenure.options.request_timeout
+    nodes = cast("QuorumRuntime", engine.runtime)
+    return max(nodes.node_timeout, min(nodes.patience, (tenure.valid_until - now) / 2))
+
+
+async def renew_one(engine: Engine, tenure: Tenure, call: Call) -> Reply:
+    """Send one renewal. Raises ``Fault``."""
+    if engine.quorum is None:
+        return await renew_durably(engine, tenure, call, tenure.options.request_timeout)
+    patience = renewal_patience(engine, tenure, engine.runtime.now())
+    (outcome,) = await renew_votes(engine, [tenure], [call], patience)
+    if isinstance(outcome, list):
+        return outcome
+    try:
+        raise outcome
+    finally:
+        # The error's traceback has this frame: the two, and the caller's lease, would keep each other alive.
+        del outcome
+
+
+async def tell_again(engine: Engine, leaving: Sequence[object], most: float) -> None:
+    """Send each of several masters what it has not answered yet, within ``most`` seconds."""
+    duties = [duty for duty in leaving if isinstance(duty, Duty)]
+    runtime = engine.runtime
+    nodes = cast("QuorumRuntime", runtime)
+    try:
+        questions = [(list(duty.calls), duty) for duty in duties if not duty.done]
+        await nodes.ask(questions, min(nodes.node_timeout, most))
+    except Fault as fault:
+        log.debug("masters could not be reached: %s", fault.text)
+    now = runtime.now()
+    for duty in duties:
+        if not duty.done and now < duty.until:
+            duty.attempt += 1
+            pause = full_jitter(duty.attempt, runtime.random(), cap=_TOLD_AGAIN_WITHIN)
+            duty.due = now + 0.01 + pause
+            continue
+        engine.count("departed" if duty.done else "departure_given_up")
+        engine.departures.pop(duty, None)
+        # In this order: a node that is added from now on is posted again, and one added before is seen here.
+        duty.posted = False
+        if not duty.done and now < duty.until:
+            duty.posted = True
+            engine.departures[duty] = None
+
+
+async def renew_votes(
+    engine: Engine, batch: Sequence[Tenure], calls: Sequence[Call], timeout: float
+) -> list[Reply | Fault]:
+    """Renew leases on all nodes, and win back the votes of nodes that have none for anybody.
+
+    A vote that is won back counts at once, as one that was given at the grant would: the node is not barred after a
+    restart, and had the name free. Only where a node in one life said yes and has nothing now, somebody took it from
+    there, or its memory: that does not make up a majority.
+
+    Returns:
+        For each lease what its nodes said, as one reply.
+    """
+    nodes = cast("QuorumRuntime", engine.runtime)
+    ballots = [EachVote(len(nodes.nodes)) for _ in calls]
+    try:
+        await nodes.ask([(spread(call, b.nodes), b) for call, b in zip(calls, ballots, strict=True)], timeout)
+    except Fault as fault:
+        return [fault] * len(calls)
+    needed: list[_Regain] = []
+    for tenure, votes in zip(batch, ballots, strict=True):
+        regain = _regain(engine, tenure, votes) if tenure.quorum is not None and votes.held else None
+        if regain is not None and votes.held >= votes.needed:
+            # The lease does not depend on it, so nothing waits for it.
+            for calls_of, ballot in regain.questions():
+                nodes.send(calls_of, ballot)
+        elif regain is not None:
+            needed.append(regain)
+    if needed:
+        await nodes.ask([question for one in needed for question in one.questions()], timeout)
+        for one in needed:
+            one.count()
+    return [votes.result() for votes in ballots]
+
+
+def _regain(engine: Engine, tenure: Tenure, votes: EachVote) -> _Regain | None:
+    """What asks nodes again that have no vote for anybody; None: there are none."""
+    kept = cast("Granted", tenure.quorum)
+    before, kept.renewed = kept.renewed, votes
+    lacking = {*votes.free(), *(before.free() if before is not None else ())}
+    lacking = {index for index in lacking if not votes.has(index)}
+    with engine.guard:
+        # A release reads who may have the token after it took the tenure: what is asked from here on it takes back.
+        return _Regain(engine, tenure, votes, sorted(lacking)) if lacking and tenure.live else None
+
+
+class _Regain(EachVote):
+    """Asks nodes that have no vote for anybody for a vote for a lease that lives; counts who knows the fence then."""
+
+    __slots__ = ("_engine", "_forgot", "_kept", "_tenure", "_votes")
+
+    def __init__(self, engine: Engine, tenure: Tenure, votes: EachVote, lacking: list[int]) -> None:
+        super().__init__(votes.nodes)
+        nodes = cast("QuorumRuntime", engine.runtime)
+        kept = cast("Granted", tenure.quorum)
+        self._engine = engine
+        self._tenure = tenure
+        self._votes = votes
+        self._kept = kept
+        # The nodes to ask, and whether each of them forgot in one life that it had voted.
+        self._forgot = {index: kept.voted_since(index, nodes.met_at(index)) for index in lacking}
+        kept.ask_again(lacking)
+
+    def questions(self) -> list[Question]:
+        """The vote, and behind it the fence, which counts only where the token has the vote."""
+        tenure, options = self._tenure, self._tenure.options
+        primitive = cast("QuorumPrimitive", tenure.primitive)
+        life_ms = to_ms(tenure.ttl) + options.delay_ms
+        grant = primitive.grant(tenure.token, life_ms, options.block, tenure.fence, clock=True, wait=False)
+        ratify = primitive.ratify(tenure.token, tenure.fence, options.block)
+        return [
+            ([call if index in self._forgot else None for index in range(self.nodes)], ballot)
+            for call, ballot in ((grant, EachVote(self.nodes)), (ratify, self))
+        ]
+
+    def add(self, index: int, outcome: Reply | Fault) -> bool:
+        """Take note of a vote that was won back; everybody who was asked is waited for."""
+        self.outcomes[index] = outcome
+        if isinstance(outcome, list) and outcome[0] == b"H":
+            self._kept.won_back(index, outcome, self._engine.runtime.now())
+        return False
+
+    def late(self, index: int, outcome: Reply | Fault) -> None:
+        """The same."""
+        self.add(index, outcome)
+
+    def count(self) -> None:
+        """Add the votes to those that the renewal found."""
+        for index, forgot in self._forgot.items():
+            if self.has(index) and not forgot:
+                self._votes.outcomes[index] = self.outcomes[index]

@@ -1,0 +1,72 @@
+"""Which renewals go together in one script, and what its answer says of each.
+
+All keys of a script must lie on one server, and in a cluster in one slot: there, and before several masters, each lease
+is renewed by itself. Whatever is more than raising a life also is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, cast
+
+from pawl.core.protocol.runtime import Call, Fault, FaultKind, Reply
+from pawl.model import LeaseState
+
+if TYPE_CHECKING:
+    from pawl.core.keep.engine import Engine
+    from pawl.core.protocol.primitive import TogetherPrimitive
+    from pawl.core.state.records import Tenure
+
+__all__ = ["each_of", "may_share", "share", "shared_call"]
+
+_TOGETHER = 16
+"""So many in one script: it stops the server for no longer than a few single ones do."""
+
+_LEAST = 2
+
+_OF_ALL = frozenset(
+    {FaultKind.UNREACHABLE, FaultKind.UNANSWERED, FaultKind.NOT_READY, FaultKind.READ_ONLY, FaultKind.CLOSED}
+)
+"""Faults that say nothing of any one name."""
+
+
+def may_share(engine: Engine) -> bool:
+    """Whether several names may be keys of one script here."""
+    return engine.quorum is None and engine.observer is None and engine.runtime.line() is not None
+
+
+def share(batch: Sequence[Tenure]) -> tuple[list[list[Tenure]], list[Tenure]]:
+    """Divide what is due into groups, each for one script, and the rest."""
+    plain: list[Tenure] = []
+    rest: list[Tenure] = []
+    for tenure in batch:
+        options = tenure.options
+        if (
+            getattr(tenure.primitive, "renews_together", False)
+            and tenure.state is LeaseState.HELD
+            and tenure.hold_limit is None
+            and options.renew
+            and options.durable is None
+            and tenure.ttl == options.ttl
+        ):
+            plain.append(tenure)
+        else:
+            rest.append(tenure)
+    groups = [plain[at : at + _TOGETHER] for at in range(0, len(plain), _TOGETHER)]
+    if groups and len(groups[-1]) < _LEAST:
+        rest += groups.pop()
+    return groups, rest
+
+
+def shared_call(group: Sequence[Tenure]) -> Call:
+    """The call that renews a group."""
+    first = cast("TogetherPrimitive", group[0].primitive)
+    return first.renew_all([(tenure.primitive, tenure.token, tenure.options.life_ms) for tenure in group])
+
+
+def each_of(group: Sequence[Tenure], outcome: Reply | Fault) -> list[Reply | Fault | None]:
+    """What the answer for a group says of each; None: it is to be asked for by itself."""
+    if isinstance(outcome, Fault):
+        return [outcome if outcome.kind in _OF_ALL else None] * len(group)
+    _, rid, lefts, now_ms = outcome
+    return [[b"H", rid, 0, left, now_ms] if left > 0 else None for left in lefts]

@@ -1,0 +1,176 @@
+"""Grants that count only once replicas have them.
+
+Rules:
+
+1. ``WAIT`` covers what its own connection wrote. A grant that another's script made (a hand-off), and a resend that
+   finds its token holding, write nothing; so a small write that changes nothing goes before every ``WAIT``: it stands
+   behind the grant in the stream of replication, wherever that came from.
+2. A handed-off grant counts only after the waiter's own renewal and ``WAIT``.
+3. A renewal counts only when it reached the replicas too: else a promoted one would free the name before its holder
+   is told.
+4. Fewer acknowledgements than asked for: the grant is undone by its token, and said so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
+
+from pawl.core.protocol.runtime import Call, Fault, FaultKind, Reply
+from pawl.core.protocol.scripts import load, pack_words
+from pawl.errors import NotReplicated
+
+if TYPE_CHECKING:
+    from pawl.core.acquire.queue import Claim
+    from pawl.core.keep.engine import Engine
+    from pawl.core.protocol.options import LockOptions
+    from pawl.core.protocol.primitive import Primitive
+    from pawl.core.state.records import Tenure
+
+__all__ = ["Durable", "DurableRuntime", "ask_durably", "check_renewals", "confirm", "renew_durably", "touch"]
+
+_TOUCH = load("pawl.primitives", "touch")
+_TOMB_MS = 60_000
+
+
+class Durable(NamedTuple):
+    """How many replicas must have a write before it counts.
+
+    Attributes:
+        replicas: How many.
+        disk: Whether they must have it on disk (``WAITAOF``), not only in memory (``WAIT``).
+    """
+
+    replicas: int
+    disk: bool
+
+
+class DurableRuntime(Protocol):
+    """What a runtime adds for ``replicas=``."""
+
+    async def call_durable(self, call: Call, durable: Durable, timeout: float) -> tuple[Reply | None, int]:
+        """Run one script and wait for replicas, on a connection that nobody else uses meanwhile.
+
+        Returns:
+            The reply and how many replicas have it; or None and how many there are, if that is too few to begin with.
+        """
+        ...
+
+    def streams(self, calls: Sequence[Call]) -> list[list[int]]:
+        """Which calls go to the same server: what is acknowledged for the last of them is so for all."""
+        ...
+
+
+def touch(key: str) -> Call:
+    """A write to a key that changes nothing."""
+    return Call(_TOUCH, pack_words(key.encode()))
+
+
+async def ask_durably(
+    engine: Engine, primitive: Primitive, options: LockOptions, claim: Claim, call: Call, budget: float
+) -> Reply:
+    """Ask for a claim; a grant among the answers has reached the replicas.
+
+    Raises:
+        NotReplicated: It has not, and was undone.
+        Fault: As for ``Runtime.call``.
+    """
+    durable = options.durable
+    if durable is None:
+        raise AssertionError("asked for no replicas")
+    runtime = cast("DurableRuntime", engine.runtime)
+    reply, count = await runtime.call_durable(call, durable, budget)
+    if reply is None:
+        text = f"acquire {primitive.name!r}: replicas={durable.replicas}, but the master has {count}"
+        raise NotReplicated(text, name=primitive.name, acknowledged=0, wanted=durable.replicas)
+    if reply[0] != b"H" or count >= durable.replicas:
+        return reply
+    await _undo(engine, primitive, options, claim)
+    engine.count("not_replicated")
+    where = "have it on disk" if durable.disk else "acknowledged"
+    text = (
+        f"acquire {primitive.name!r}: {count} of {durable.replicas} replicas {where}; the grant was released"
+    )
+    raise NotReplicated(text, name=primitive.name, acknowledged=count, wanted=durable.replicas)
+
+
+async def renew_durably(engine: Engine, tenure: Tenure, call: Call, timeout: float) -> Reply:
+    """Renew one lease, and wait for its replicas where it has some. Raises ``Fault``, also for too few of them."""
+    durable = tenure.options.durable
+    if durable is None:
+        return await engine.runtime.call(call, timeout)
+    reply, count = await cast("DurableRuntime", engine.runtime).call_durable(call, durable, timeout)
+    if reply is None or (reply[0] == b"H" and count < durable.replicas):
+        raise _short(count, durable, applied=reply is not None)
+    return reply
+
+
+async def confirm(engine: Engine, primitive: Primitive, options: LockOptions) -> None:
+    """Wait until the replicas have what was just written for a name.
+
+    Raises:
+        NotReplicated: Too few of them do.
+        Fault: The server could not be asked.
+    """
+    durable = options.durable
+    if durable is None:
+        return
+    runtime = cast("DurableRuntime", engine.runtime)
+    reply, count = await runtime.call_durable(touch(primitive.key), durable, options.request_timeout)
+    if reply is None or count < durable.replicas:
+        text = f"adopt {primitive.name!r}: {count} of {durable.replicas} replicas acknowledged"
+        raise NotReplicated(text, name=primitive.name, acknowledged=count, wanted=durable.replicas)
+
+
+def _short(count: int, durable: Durable, *, applied: bool) -> Fault:
+    text = f"the renewal reached {count} of {durable.replicas} replicas"
+    return Fault(FaultKind.NOT_READY, text, maybe_applied=applied)
+
+
+async def _undo(engine: Engine, primitive: Primitive, options: LockOptions, claim: Claim) -> None:
+    token, tomb_ms = claim.token, _TOMB_MS if claim.unanswered else 0
+    # From here on the token is dead: the claim goes on with another.
+    claim.old = None
+    claim.restart(engine.runtime.new_token())
+    try:
+        await engine.runtime.call(primitive.leave(token, tomb_ms, 0), options.request_timeout)
+    except Fault:
+        engine.depart(primitive, token, _TOMB_MS)
+    except BaseException:
+        engine.depart(primitive, token, _TOMB_MS)
+        raise
+
+
+async def check_renewals(
+    engine: Engine,
+    batch: Sequence[Tenure],
+    calls: Sequence[Call],
+    outcomes: list[Reply | Fault],
+    patience: float,
+) -> None:
+    """Turn renewals that did not reach the replicas into faults."""
+    runtime = cast("DurableRuntime", engine.runtime)
+    wanted = [i for i, tenure in enumerate(batch) if tenure.options.durable and _held(outcomes[i])]
+    if not wanted:
+        return
+    for group in runtime.streams([calls[i] for i in wanted]):
+        # One question a server: what the most demanding lease needs, counted for each.
+        indices = [wanted[place] for place in group]
+        tenure = max((batch[i] for i in indices), key=lambda tenure: tenure.options.durable or ())
+        durable = tenure.options.durable
+        if durable is None:
+            continue
+        try:
+            _, count = await runtime.call_durable(touch(tenure.primitive.key), durable, patience)
+        except Fault as fault:
+            for i in indices:
+                outcomes[i] = fault
+            continue
+        for i in indices:
+            asked = batch[i].options.durable
+            if asked is not None and count < asked.replicas:
+                outcomes[i] = _short(count, asked, applied=True)
+
+
+def _held(outcome: Reply | Fault) -> bool:
+    return not isinstance(outcome, Fault) and outcome[0] == b"H"

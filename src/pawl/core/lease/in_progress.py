@@ -1,0 +1,73 @@
+"""Acquisitions that are under way: the end of a client waits for them, and observers are notified of how they end."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Coroutine
+from typing import TYPE_CHECKING, NoReturn, TypeVar
+
+from pawl.errors import ClientClosed
+from pawl.model import LossReason
+
+if TYPE_CHECKING:
+    from pawl.core.acquire.acquire import Plan
+    from pawl.core.keep.engine import Engine
+    from pawl.core.lease.base import BaseLease
+
+__all__ = ["Ending", "counted", "refuse", "told"]
+
+R = TypeVar("R")
+
+
+class Ending:
+    """One release that is under way: another one of the same lease, which is refused, has a mark of its own.
+
+    Attributes:
+        lease: What is released.
+    """
+
+    __slots__ = ("lease",)
+
+    def __init__(self, lease: BaseLease) -> None:
+        self.lease: BaseLease = lease
+
+
+async def counted(
+    engine: Engine, mark: object, who: object, taking: Awaitable[BaseLease | None]
+) -> BaseLease:
+    """Go on in the general way with what the straight way began, as an acquisition that is under way."""
+    running = id(mark)
+    engine.underway[running] = who
+    try:
+        lease = await taking
+    finally:
+        engine.underway.pop(running, None)
+    if lease is None:
+        raise AssertionError("a wait ends with a lease or an error")
+    if engine.closed:
+        refuse(engine, lease)
+    lease._given = True
+    return lease
+
+
+async def told(engine: Engine, plan: Plan, began: float, taking: Coroutine[object, object, R]) -> R:
+    """What ``taking`` brings; an observer is notified if it raises."""
+    try:
+        return await taking
+    except BaseException as error:
+        # A signal handler may have raised here instead of in there: then that is to end now, not with the traceback.
+        taking.close()
+        engine.refused(plan.primitive, began, error)
+        raise
+
+
+def refuse(engine: Engine, lease: BaseLease) -> NoReturn:
+    """End a lease that was granted while the client was closed: nobody gets it.
+
+    Raises:
+        ClientClosed: Always.
+    """
+    if not lease._take_level():
+        lease._released = True
+        engine.lose(lease._tenure, LossReason.CLOSED)
+        engine.forget_holder(lease._tenure, lease._who)
+    raise ClientClosed("the client was closed during the call", name=lease.name)

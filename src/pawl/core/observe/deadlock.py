@@ -1,0 +1,271 @@
+"""Finding threads, tasks and processes that wait for each other without an end.
+
+A waiter that has waited long, and holds something meanwhile, follows what it waits for: who holds that, and what do
+those wait for? The answers come from the sessions' records (see ``session``) and from the names themselves; only what
+lies on the way is read. Whether they wait for each other is decided by ``wait_graph``. At first it is a suspicion:
+records are old as soon as they are written. It is a deadlock once it was read twice, with equal fences, tickets and
+waits, and every record of the second reading was built after the first reading was over:
+
+- a fence is never given twice, so the same grant held each name all the time between the two readings;
+- neither is a ticket nor the number of a wait, so each waiter waited all the time between the two records.
+
+So at the end of the first reading all of them waited for each other at once, and nothing but a time-out would have
+ended it. Of the waiters, the one that came last is told, and the others go on with what it gives back. That one holds
+something: nobody waits for one that holds nothing, but for those who stand behind it in a queue, and they came later.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from pawl.core.observe.inspect import text_of
+from pawl.core.observe.wait_graph import Board, Held, Name, Queued, Waiter, Who
+from pawl.core.protocol.runtime import Fault, FaultKind, Reply
+from pawl.core.state.session import CARE, read_record
+from pawl.errors import DeadlockDetected
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from pawl.core.keep.engine import Engine
+    from pawl.core.protocol.primitive import Primitive
+    from pawl.core.protocol.runtime import Call
+    from pawl.core.state.session import Book, HoldRow, Record, Wait, WaitRow
+
+__all__ = ["look_for_cycles"]
+
+_MOST_CHECKS = 32
+_MOST_NAMES = 256
+_MOST_SESSIONS = 64
+_MOST_LISTED = 100
+"""Holders and waiters of one name that are checked: those behind them are assumed to make progress."""
+
+_PATIENCE = 0.25
+_POLL = 0.05
+_FIRST_PAUSE = 0.1
+_LONGEST_PAUSE = 10.0
+
+
+class _Knot(NamedTuple):
+    circle: list[Waiter]
+    youngest: Who
+    proof: object
+    built_ms: int
+
+
+async def look_for_cycles(engine: Engine, book: Book, patience: float) -> None:
+    """Look whether waiters that are due for it are in a deadlock, and report it to its youngest."""
+    after = book.setup.deadlock_after
+    now = engine.runtime.now()
+    if not after or not book.published or engine.closed or now < book.check_from:
+        return
+    due = [wait for wait in book.waits.values() if wait.holds and wait.check_at <= now][:_MOST_CHECKS]
+    if due:
+        await _look(engine, book, due, min(_PATIENCE, patience))
+    book.check_from = now + len(book.waits) * CARE
+    for wait in book.waits.values():
+        if wait.holds:
+            book.next_check(max(wait.check_at, book.check_from))
+
+
+async def _look(engine: Engine, book: Book, due: Sequence[Wait], patience: float) -> None:
+    reading = _Reading(engine, book, patience)
+    try:
+        await reading.follow(wait.row for wait in due)
+        read = True
+    except Fault:
+        # The server is slow or away: a waiter finds that out by itself. Later again.
+        read = False
+    for wait in due:
+        engine.count("cycle_looks")
+        knot = reading.knot(wait) if read else None
+        wait.check_at = engine.runtime.now() + _pause(wait, book.setup.deadlock_after)
+        soon = engine.runtime.now() + min(_POLL, book.beat)
+        if knot is None or knot.youngest != (book.id, wait.row.who):
+            wait.suspicion = None
+        elif wait.suspicion is None or wait.suspicion[0] != knot.proof:
+            wait.suspicion = knot.proof, reading.last_ms
+            wait.check_at = soon
+        elif knot.built_ms < wait.suspicion[1]:
+            wait.check_at = soon
+        else:
+            await _tell(engine, book, wait, knot.circle)
+
+
+def _pause(wait: Wait, after: float) -> float:
+    """The last waiter finds a cycle at its first look; the next ones are for what was not written in time."""
+    wait.tries += 1
+    return min(float(after * _FIRST_PAUSE * 2 ** min(wait.tries - 1, 30)), _LONGEST_PAUSE)
+
+
+async def _tell(engine: Engine, book: Book, wait: Wait, circle: list[Waiter]) -> None:
+    names = tuple(one.name for one in circle)
+    waiters = tuple((_shown(one), one.name, one.since_ms / 1000) for one in circle)
+    chain = ", ".join(f"{who} waits for {name!r}" for who, name, _ in waiters)
+    text = (
+        f"acquire {names[0]!r}: deadlock: {chain}; each waits for what the next one holds or has queued for,"
+        " the last for the first"
+    )
+    holder = waiters[1 % len(waiters)][0]
+    engine.count("deadlocks")
+    wait.alarm(
+        DeadlockDetected(text, name=names[0], holder=holder, cycle=(*names, names[0]), waiters=waiters)
+    )
+    await book.wake(wait)
+
+
+def _shown(one: Waiter) -> str:
+    return f"{one.who[0].rpartition('/')[0]}/{one.label}" if one.number else one.label
+
+
+class _Reading:
+    """One look at the server: each name and each record is read once, all that are known of in one go.
+
+    Attributes:
+        last_ms: The server's time of the last answer.
+    """
+
+    def __init__(self, engine: Engine, book: Book, patience: float) -> None:
+        self._engine = engine
+        self._book = book
+        self._until = engine.runtime.now() + patience
+        self._board = Board()
+        self._records: dict[str, list[Record]] = {}
+        # What this client knows of itself is newer than what the server has.
+        self._own = [] if book.record is None else [book.record]
+        self.last_ms: int = 0
+
+    async def follow(self, rows: Iterable[WaitRow]) -> None:
+        """Read what these wait for, who holds that, what those wait for, and so on. Raises ``Fault``."""
+        ahead = [(self._book.id, row) for row in rows]
+        while ahead:
+            wanted: dict[str, Primitive] = {}
+            for session, row in ahead:
+                primitive = self._book.setup.look(row.kind, row.name)
+                if primitive is None:
+                    continue
+                self._note(session, row, primitive)
+                if primitive.key not in self._board.names:
+                    wanted[primitive.key] = primitive
+            if len(self._board.names) + len(wanted) > _MOST_NAMES:
+                return
+            ahead = await self._read(list(wanted.values())) if wanted else []
+
+    def knot(self, wait: Wait) -> _Knot | None:
+        """The deadlock that a waiter is part of, if any."""
+        me = self._book.id, wait.row.who
+        knots = self._board.knots()
+        knot = knots.around(me) if me in self._board.waits else frozenset[Who]()
+        if not knot:
+            return None
+        sessions = {who[0] for who in knot}
+        built = [
+            record.built_ms for found in self._records.values() for record in found if record.id in sessions
+        ]
+        youngest = max((self._board.waits[who] for who in knot if who in self._board.waits), key=_youth).who
+        return _Knot(knots.circle(me, knot), youngest, knots.proof(knot), min(built))
+
+    def _note(self, session: str, row: WaitRow, primitive: Primitive) -> None:
+        who = session, row.who
+        self._board.waits[who] = Waiter(
+            who, row.label, row.number, row.since_ms, primitive.key, row.name, row.tag
+        )
+
+    async def _read(self, primitives: Sequence[Primitive]) -> list[tuple[str, WaitRow]]:
+        """Read names and who holds them; what the holders wait for."""
+        replies = await self._ask(
+            [one.inspect(_MOST_LISTED if hasattr(one, "mode") else 0) for one in primitives]
+        )
+        self.last_ms = max([self.last_ms, *(reply[6] for reply in replies)])
+        await self._find({process for reply in replies for process in _processes(reply)})
+        ahead: list[tuple[str, WaitRow]] = []
+        for primitive, reply in zip(primitives, replies, strict=True):
+            held = self._held(primitive, reply)
+            self._board.names[primitive.key] = _name(reply, held, self._book.setup.deadlock_after)
+            for who in {one.who for one in held} - self._board.waits.keys():
+                row = self._wait_of(who)
+                if row is not None:
+                    ahead.append((who[0], row))
+        return ahead
+
+    def _held(self, primitive: Primitive, reply: Reply) -> tuple[Held, ...]:
+        # Of permits each holder has a fence of its own, of a mutex there is one.
+        modes = {reply[4]: ""}
+        if len(reply) > 14:
+            modes = {fence: text_of(mode) for fence, mode in zip(reply[14], reply[13][::3], strict=True)}
+        return tuple(
+            Held((record.id, row.who), row.fence, row.used, modes[row.fence], bool(row.bound))
+            for process in _processes(reply)
+            for record in self._records.get(process, ())
+            for row in record.holds
+            if row.fence in modes and self._is_of(row, primitive)
+        )
+
+    def _is_of(self, row: HoldRow, primitive: Primitive) -> bool:
+        held = self._book.setup.look(row.kind, row.name)
+        return held is not None and held.key == primitive.key
+
+    def _wait_of(self, who: Who) -> WaitRow | None:
+        for record in self._records.get(_process(who[0]), ()):
+            if record.id == who[0]:
+                return next((row for row in record.waits if row.who == who[1]), None)
+        return None
+
+    async def _find(self, processes: set[str]) -> None:
+        """Read the records of all clients of these processes."""
+        new = sorted(processes - self._records.keys())
+        calls = self._book.setup.calls
+        found = await self._ask([calls.find(process, "", _MOST_SESSIONS) for process in new])
+        ids = [[text_of(one) for one in reply[3] if text_of(one) != self._book.id] for reply in found]
+        replies = iter(await self._ask([calls.read(some) for some in ids if some]))
+        for process, some, reply in zip(new, ids, found, strict=True):
+            self.last_ms = max(self.last_ms, reply[2])
+            read = next(replies) if some else None
+            records = list(self._own) if process == _process(self._book.id) else []
+            if read is not None:
+                self.last_ms = max(self.last_ms, read[2])
+                known = (read_record(session, text) for session, text in zip(some, read[3], strict=True))
+                records += [record for record in known if record is not None]
+            self._records[process] = records
+
+    async def _ask(self, calls: Sequence[Call]) -> list[Reply]:
+        replies: list[Reply] = []
+        if not calls:
+            return replies
+        left = self._until - self._engine.runtime.now()
+        if left <= 0:
+            raise Fault(FaultKind.UNANSWERED, "the deadlock check took too long")
+        for outcome in await self._engine.runtime.call_many(calls, left):
+            if isinstance(outcome, Fault):
+                raise outcome
+            replies.append(outcome)
+        return replies
+
+
+def _youth(waiter: Waiter) -> tuple[int, str, int]:
+    return waiter.since_ms, waiter.who[0], waiter.number
+
+
+def _process(session: str) -> str:
+    return session.rpartition("/")[0] + "/"
+
+
+def _processes(reply: Reply) -> set[str]:
+    # An explicit owner's holds may be of several processes; a waiter waits for all of them.
+    listed = reply[13][1::3] if len(reply) > 13 else [reply[2]]
+    return {process for public in listed if (process := _process(text_of(public))) != "/"}
+
+
+def _name(reply: Reply, held: tuple[Held, ...], after: float) -> Name:
+    if len(reply) <= 15:
+        return Name(shared=False, limit=0, held=held, queue=())
+    # A ticket is numbered by the server's clock in µs when it was drawn, or one more than the last.
+    now_ms, oldest = reply[6], reply[6] - after * 1000
+    listed, told = reply[10], reply[15]
+    queue: list[Queued] = []
+    for i in range(0, len(told), 2):
+        number, expiry = listed[i // 2 * 3 + 1], listed[i // 2 * 3 + 2]
+        if int(expiry) > now_ms:
+            mode, _, beside = text_of(told[i + 1]).partition("^")
+            queue.append(Queued(text_of(told[i]), mode, bool(beside), int(number) / 1000 <= oldest))
+    return Name(shared=True, limit=int(reply[11]), held=held, queue=tuple(queue))

@@ -1,0 +1,323 @@
+"""What an operator asks for: all held names, a forced release, and who did it."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol, cast
+
+from pawl.core.acquire.queue import TOMB_MS
+from pawl.core.observe.inspect import inspect as info_of
+from pawl.core.observe.inspect import read_info, text_of
+from pawl.core.observe.remote import office_of
+from pawl.core.protocol.options import check_count
+from pawl.core.protocol.runtime import Fault
+from pawl.core.release.release import query
+from pawl.core.state.session import grant_tag, read_record
+from pawl.errors import BackendDenied, ConfigurationError, NotSupported
+from pawl.model import AuditEntry, Forced
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pawl.core.keep.engine import Engine
+    from pawl.core.lease.base import BaseLease
+    from pawl.core.protocol.options import LockOptions
+    from pawl.core.protocol.primitive import Primitive
+    from pawl.core.protocol.runtime import Call, Reply
+    from pawl.core.state.session import HoldRow, Record, Setup
+    from pawl.model import LockInfo
+
+__all__ = ["announce", "audit", "force_release", "inspect", "locks", "setup_of", "states"]
+
+log: logging.Logger = logging.getLogger("pawl.admin")
+
+_PAGE = 200
+_RECORDS = 20
+"""Records in one answer: each may be long."""
+
+_AUDIT_LINES = 1000
+_AUDIT_LIFE_MS = 90 * 86_400_000
+_LONGEST_REASON = 500
+_WORD_LIFE_MS = 60_000
+_OWNER = "owner="
+_TRIES = 5
+_MOST_WAITERS = 100_000
+_OTHER_KINDS = ("semaphore", "rwlock", "election")
+
+
+class _Forceable(Protocol):
+    def peek(self) -> Call:
+        """Read who holds, secret and all."""
+        ...
+
+    def force(self, value: bytes, tomb_ms: int, channel: str) -> Call:
+        """Take the name from ``value``."""
+        ...
+
+
+def setup_of(engine: Engine, what: str) -> Setup:
+    """What sessions, the audit trail and histories are asked with.
+
+    Raises:
+        NotSupported: Independent masters, which keep no common record.
+    """
+    engine.check_open()
+    if engine.book is None:
+        raise NotSupported(
+            f"{what}: independent masters (Redlock) have no common record: use inspect() for a single lock"
+        )
+    return engine.book.setup
+
+
+# All held names -----------------------------------------------------------------------------------------------------
+
+
+async def locks(engine: Engine, options: LockOptions) -> list[LockInfo]:
+    """Every name that a client of the namespace has held for a second or more, in order."""
+    if (service := office_of(engine)) is not None:
+        return await service.locks(options)
+    setup = setup_of(engine, "locks")
+    rows: dict[tuple[str, str], tuple[Primitive, list[HoldRow]]] = {}
+    for record in await _records(engine, setup, options, ""):
+        for row in record.holds:
+            primitive = setup.look(row.kind, row.name)
+            if primitive is not None:
+                rows.setdefault((primitive.key, row.name), (primitive, []))[1].append(row)
+    found = list(rows.values())
+    replies = await _ask(engine, [primitive.inspect(0) for primitive, _ in found], options, "locks")
+    infos: list[LockInfo] = []
+    for (primitive, held), reply in zip(found, replies, strict=True):
+        info = read_info(primitive, reply)
+        row = next((row for row in held if row.fence == info.fence), held[0])
+        if info.held:
+            infos.append(replace(info, kind=row.kind, owner=row.label, since=row.since_ms / 1000))
+    return sorted(infos, key=lambda info: (info.name, info.kind))
+
+
+async def _records(engine: Engine, setup: Setup, options: LockOptions, prefix: str) -> list[Record]:
+    after = ""
+    records: list[Record] = []
+    while True:
+        listed, _ = await query(engine, setup.calls.find(prefix, after, _PAGE), options, "sessions", "read")
+        ids = [text_of(one) for one in listed[3]]
+        some = [ids[start : start + _RECORDS] for start in range(0, len(ids), _RECORDS)]
+        replies = await _ask(engine, [setup.calls.read(one) for one in some], options, "sessions")
+        texts = [text for reply in replies for text in reply[3]]
+        read = (read_record(one, text) for one, text in zip(ids, texts, strict=True))
+        records += [record for record in read if record is not None]
+        after = text_of(listed[4])
+        if not after:
+            return records
+
+
+async def _ask(engine: Engine, calls: Sequence[Call], options: LockOptions, doing: str) -> list[Reply]:
+    replies: list[Reply] = []
+    for start in range(0, len(calls), _PAGE):
+        page = calls[start : start + _PAGE]
+        for call, outcome in zip(
+            page, await engine.runtime.call_many(page, options.request_timeout), strict=True
+        ):
+            if isinstance(outcome, Fault):
+                # Once more, by itself, as patiently as any other question.
+                reply, _ = await query(engine, call, options, doing, "read")
+                replies.append(reply)
+            else:
+                replies.append(outcome)
+    return replies
+
+
+async def states(engine: Engine, primitive: Primitive, options: LockOptions, waiters: int) -> list[LockInfo]:
+    """What is in use under one name: its mutex, and every other kind that is held or waited for.
+
+    Returns:
+        At least one record: that of the mutex where nothing is in use.
+    """
+    check_count(waiters, "waiters", 0, _MOST_WAITERS)
+    engine.check_open(primitive.name)
+    looks = [primitive]
+    if engine.book is not None:
+        look = engine.book.setup.look
+        looks += [found for kind in _OTHER_KINDS if (found := look(kind, primitive.name)) is not None]
+    calls = [one.inspect(waiters) for one in looks]
+    replies = await _ask(engine, calls, options, primitive.name)
+    infos = [read_info(one, reply) for one, reply in zip(looks, replies, strict=True)]
+    return [info for info in infos if info.held or info.queue_length] or infos[:1]
+
+
+async def inspect(engine: Engine, primitive: Primitive, options: LockOptions, waiters: int) -> LockInfo:
+    """What the server knows of a lock's name; if it is free as a lock, also what else it is held as."""
+    info = await info_of(engine, primitive, options, waiters)
+    return info if info.held else replace(info, held_as=await _held_as(engine, primitive, options))
+
+
+async def _held_as(engine: Engine, primitive: Primitive, options: LockOptions) -> str:
+    """The kind of a semaphore, rwlock or election that holds the name; ``""`` if there is none."""
+    if engine.book is None:
+        return ""
+    look = engine.book.setup.look
+    looks = [(kind, found) for kind in _OTHER_KINDS if (found := look(kind, primitive.name)) is not None]
+    outcomes = await engine.runtime.call_many([one.inspect(0) for _, one in looks], options.request_timeout)
+    for (kind, one), outcome in zip(looks, outcomes, strict=True):
+        try:
+            reply = outcome
+            if isinstance(outcome, Fault):
+                # Once more, by itself, as patiently as any other question.
+                reply, _ = await query(engine, one.inspect(0), options, primitive.name, "read")
+        except BackendDenied:
+            # What this user must not read is none of its business.
+            continue
+        if read_info(one, cast("Reply", reply)).held:
+            return kind
+    return ""
+
+
+async def announce(engine: Engine, lease: BaseLease, label: str) -> bool:
+    """Have a lease that is about to be detached listed by ``locks`` for as long as it lives without a renewal.
+
+    Args:
+        engine: The client's engine.
+        lease: The lease, still held.
+        label: Who has it, in place of a thread or task; at most 40 characters are shown.
+
+    Returns:
+        False with independent masters, which keep no common record.
+    """
+    if engine.book is None:
+        return False
+    calls, options, primitive = engine.book.setup.calls, lease._tenure.options, lease._tenure.primitive
+    secret, _, who = engine.runtime.new_token().partition("@")
+    session = f"{who.rpartition('/')[0]}/{secret[:12]}"
+    # A record of its own, which nobody writes again: no client cares for the lease any more.
+    reply, _ = await query(engine, calls.find(session, "", 1), options, lease.name, "announce")
+    row = [primitive.kind, lease.name, lease.fence, 0, "-", label[:40], reply[2]]
+    data = json.dumps({"b": reply[2], "c": "", "h": [row], "w": [], "o": 0}, separators=(",", ":"))
+    call = calls.publish(session, 1, options.life_ms, data)
+    await query(engine, call, options, lease.name, "announce")
+    return True
+
+
+# Taking a name away -------------------------------------------------------------------------------------------------
+
+
+def _check_reason(reason: object) -> str:
+    if not isinstance(reason, str) or not reason.strip():
+        raise ConfigurationError(
+            f"reason must be text of 1 to {_LONGEST_REASON} characters, got {reason!r:.40}"
+        )
+    if len(reason) > _LONGEST_REASON:
+        raise ConfigurationError(f"reason must be at most {_LONGEST_REASON} characters, got {len(reason)}")
+    try:
+        reason.encode()
+    except UnicodeEncodeError:
+        raise ConfigurationError("reason is not valid text: it has a lone surrogate") from None
+    return reason
+
+
+async def force_release(engine: Engine, primitive: Primitive, options: LockOptions, reason: object) -> Forced:
+    """Take a name from its holder; see ``Client.force_release``."""
+    text = _check_reason(reason)
+    if (service := office_of(engine)) is not None:
+        return await service.force_release(primitive, options, text)
+    setup = setup_of(engine, f"force_release {primitive.name!r}")
+    lock = cast("_Forceable", primitive)
+    # A token that is never used: its random part only distinguishes lines.
+    secret, _, who = engine.runtime.new_token().partition("@")
+    entry: dict[str, object] = {"who": who, "action": "force_release", "name": primitive.name, "text": text}
+    # Before: nothing is taken away that nobody will know of.
+    await _note(engine, setup, options, f"{secret}:asked", {**entry, "outcome": "asked"})
+    forced = Forced(primitive.name, released=False, holder="", fence=None)
+    for _ in range(_TRIES):
+        reply, _ = await query(engine, lock.peek(), options, primitive.name, "force_release")
+        secret_value, cur, held = reply[2:5]
+        if not held:
+            forced = replace(forced, held_as=await _held_as(engine, primitive, options))
+            break
+        value = text_of(secret_value)  # another program's may be any bytes, which go back as they came
+        processes = await _processes_of(engine, options, primitive, value)
+        heard = await _channels_of(engine, setup, options, primitive, processes, cur)
+        # One holder hears it from the script that takes the name.
+        alone = heard[0] if len(heard) == 1 and not value.startswith(_OWNER) else ""
+        call = lock.force(secret_value, TOMB_MS, alone)
+        reply, _ = await query(engine, call, options, primitive.name, "force_release")
+        if reply[0] == b"R":
+            forced = Forced(primitive.name, released=True, holder=text_of(reply[3]), fence=reply[2])
+            await _leave_word(engine, setup, options, primitive, processes, cur)
+            break
+    outcome = "released" if forced.released else "free"
+    if forced.released:
+        engine.count("forced")
+        log.warning(
+            "%r was force-released from %s: %s", primitive.name, forced.holder or "a program that is not pawl", text,
+            extra={"pawl_name": primitive.name},
+        )  # fmt: skip
+    entry |= {"outcome": outcome, "holder": forced.holder, "fence": forced.fence}
+    await _note(engine, setup, options, f"{secret}:done", entry)
+    return forced
+
+
+async def _processes_of(engine: Engine, options: LockOptions, primitive: Primitive, value: str) -> set[str]:
+    """Where the holds are; those of an explicit owner may be of several processes, another program's are of none."""
+    shown = [value.partition("@")[2]]
+    if value.startswith(_OWNER):
+        reply, _ = await query(engine, primitive.inspect(0), options, primitive.name, "force_release")
+        shown = [text_of(one) for one in reply[13][1::3]] if len(reply) > 13 else []
+    return {process for one in shown if (process := one.rpartition("/")[0])}
+
+
+async def _channels_of(
+    engine: Engine, setup: Setup, options: LockOptions, primitive: Primitive, processes: set[str], cur: int
+) -> list[str]:
+    """Where the holders' clients hear, as far as their sessions list the hold."""
+    found: list[str] = []
+    for process in sorted(processes):
+        for record in await _records(engine, setup, options, f"{process}/"):
+            rows = ((setup.make(row.kind, row.name), row.fence) for row in record.holds)
+            if any(fence == cur and held is not None and held.key == primitive.key for held, fence in rows):
+                found.append(record.channel)
+    return [channel for channel in found if channel]
+
+
+async def _leave_word(
+    engine: Engine, setup: Setup, options: LockOptions, primitive: Primitive, processes: set[str], cur: int
+) -> None:
+    """Have holders learn of it whose sessions do not list the hold yet: they find it as soon as they do.
+
+    And those to whom the script sent a message: the connection that a record names may be gone.
+    """
+    if not processes:
+        return
+    tag = grant_tag(primitive, cur)
+    await query(engine, setup.calls.take(tag, _WORD_LIFE_MS), options, primitive.name, "force_release")
+    # After: a session that listed the hold before that hears it now.
+    for channel in await _channels_of(engine, setup, options, primitive, processes, cur):
+        await query(engine, setup.calls.tell(channel, tag), options, primitive.name, "force_release")
+
+
+async def _note(
+    engine: Engine, setup: Setup, options: LockOptions, line: str, data: Mapping[str, object]
+) -> None:
+    call = setup.calls.note(line, json.dumps(data), _AUDIT_LINES, _AUDIT_LIFE_MS)
+    await query(engine, call, options, str(data["name"]), "write the audit log for")
+
+
+async def audit(engine: Engine, options: LockOptions, limit: int) -> list[AuditEntry]:
+    """The newest entries of the audit trail, the newest first."""
+    check_count(limit, "limit", 1, _AUDIT_LINES)
+    if (service := office_of(engine)) is not None:
+        return await service.audit(options, limit)
+    setup = setup_of(engine, "audit")
+    reply, _ = await query(engine, setup.calls.trail(_AUDIT_LINES), options, "audit", "read")
+    entries: dict[str, AuditEntry] = {}
+    for line in reply[3]:
+        at_ms, key, data = text_of(line).split(" ", 2)
+        number = key.partition(":")[0]
+        told = json.loads(data)
+        if number not in entries:
+            entries[number] = AuditEntry(
+                at=int(at_ms) / 1000, who=told["who"], action=told["action"], name=told["name"], text=told["text"],
+                outcome="unknown" if told["outcome"] == "asked" else told["outcome"],
+                holder=told.get("holder", ""), fence=told.get("fence"),
+            )  # fmt: skip
+    return list(entries.values())[:limit]

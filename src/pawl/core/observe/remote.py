@@ -1,0 +1,111 @@
+"""What a client of a pawl service does not read from a common record by itself, but asks the service for."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
+
+from pawl.core.acquire.queue import Claim
+from pawl.core.protocol.runtime import Fault, FaultKind
+from pawl.core.retry import bear, rest
+from pawl.errors import ConfigurationError
+from pawl.model import AuditEntry, Forced, HistoryEntry, HolderInfo, LockInfo, WaiterInfo
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pawl.core.keep.engine import Engine
+    from pawl.core.protocol.options import LockOptions
+    from pawl.core.protocol.primitive import Primitive
+
+_LONGEST_REASON = 400
+
+__all__ = ["Desk", "Office", "office_of"]
+
+
+@runtime_checkable
+class Office(Protocol):
+    """A runtime whose server is a service that can be asked such things."""
+
+    async def look_up(self, what: str, about: Mapping[str, str], timeout: float) -> Any:
+        """Ask for ``"locks"``, ``"audit"`` or ``"history"``; gives what the service said. Raises ``Fault``."""
+        ...
+
+    async def take_away(self, about: Mapping[str, str], reason: str, key: str, timeout: float) -> Any:
+        """Have a name taken from its holder, once for each ``key``; gives what the service said. Raises ``Fault``."""
+        ...
+
+
+def office_of(engine: Engine) -> Desk | None:
+    """Where an operator's questions of this client go; None with a server of one's own."""
+    runtime = engine.runtime
+    return Desk(engine, runtime) if isinstance(runtime, Office) else None
+
+
+class Desk:
+    """What one client asks its service.
+
+    Args:
+        engine: The client's engine.
+        office: Its runtime.
+    """
+
+    def __init__(self, engine: Engine, office: Office) -> None:
+        self._engine = engine
+        self._office = office
+
+    async def locks(self, options: LockOptions) -> list[LockInfo]:
+        """See ``Client.locks``."""
+        return [_info(one) for one in (await self._ask(options, "locks", {}))["locks"]]
+
+    async def audit(self, options: LockOptions, limit: int) -> list[AuditEntry]:
+        """See ``Client.audit``."""
+        told = await self._ask(options, "audit", {"limit": str(limit)})
+        return [AuditEntry(**one) for one in told["audit"]]
+
+    async def history(self, primitive: Primitive, options: LockOptions, limit: int) -> list[HistoryEntry]:
+        """See ``Client.history``."""
+        told = await self._ask(options, "history", {"name": primitive.name, "limit": str(limit)})
+        return [HistoryEntry(**one) for one in told["history"]]
+
+    async def force_release(self, primitive: Primitive, options: LockOptions, reason: str) -> Forced:
+        """See ``Client.force_release``."""
+        if len(reason) > _LONGEST_REASON:
+            raise ConfigurationError(
+                f"reason must be at most {_LONGEST_REASON} characters through a service, got {len(reason)}"
+            )
+        told = await self._ask(options, "force_release", {"name": primitive.name}, reason)
+        return Forced(told["name"], told["released"], told["holder"], told["fence"], told.get("held_as", ""))
+
+    async def _ask(
+        self, options: LockOptions, what: str, about: Mapping[str, str], reason: str = ""
+    ) -> dict[str, Any]:
+        """Ask, again after passing faults; whatever is asked for happens once."""
+        engine, office, timeout = self._engine, self._office, options.request_timeout
+        claim, attempt, name = Claim(""), 0, about.get("name", what)
+        key = engine.runtime.new_token().partition("@")[0]
+        while True:
+            engine.check_open()
+            try:
+                if what == "force_release":
+                    told = await office.take_away(about, reason, key, timeout)
+                else:
+                    told = await office.look_up(what, about, timeout)
+                if isinstance(told, dict):
+                    return cast("dict[str, Any]", told)
+                raise Fault(FaultKind.NOT_REDIS, "the answer does not come from pawl serve")
+            except Fault as fault:
+                pause = bear(engine, fault, options, claim, None, attempt, what, name)
+            await rest(engine, pause, name, what)
+            attempt += 1
+
+
+def _info(told: dict[str, Any]) -> LockInfo:
+    left = told["ttl_left"]
+    record: dict[str, Any] = {
+        **told,
+        "ttl_left": inf if left is None else left,
+        "waiters": tuple(WaiterInfo(**one) for one in told["waiters"]),
+        "holders": tuple(HolderInfo(**one) for one in told["holders"]),
+    }
+    return LockInfo(**record)

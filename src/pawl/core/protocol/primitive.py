@@ -1,0 +1,126 @@
+"""What a primitive gives to the core: which calls to send. It knows keys and scripts, nothing of waiting or nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from pawl.core.protocol.runtime import Call, Reply
+from pawl.errors import PawlError
+
+__all__ = ["BeatingPrimitive", "OrderedPrimitive", "Primitive", "TogetherPrimitive"]
+
+
+class Primitive(Protocol):
+    """The calls of one name. All times are whole milliseconds of server life."""
+
+    @property
+    def kind(self) -> str:
+        """The primitive's name in the public API, as in ``"lock"``."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """The name as the user gave it."""
+        ...
+
+    @property
+    def key(self) -> str:
+        """Its key on the server."""
+        ...
+
+    def acquire(
+        self,
+        token: str,
+        ttl_ms: int,
+        ticket_ms: int,
+        *,
+        wait: bool,
+        block: int,
+        channel: str,
+        max_waiters: int,
+    ) -> Call:
+        """Take the name, or queue for it. A resend changes nothing and answers the same."""
+        ...
+
+    def swap(
+        self,
+        old: str,
+        tomb_ms: int,
+        token: str,
+        ttl_ms: int,
+        ticket_ms: int,
+        *,
+        block: int,
+        channel: str,
+        max_waiters: int,
+    ) -> Call:
+        """Leave with ``old`` and queue with ``token`` in one script."""
+        ...
+
+    @property
+    def transferable(self) -> bool:
+        """Whether another process may go on with a lease: its token is the name's value."""
+        ...
+
+    def adopt(self, old: str, token: str, ttl_ms: int) -> Call:
+        """Replace the token of a holder that gave its lease away. Only the first of several does."""
+        ...
+
+    def renew(self, token: str, ttl_ms: int, ticket_ms: int, channel: str) -> Call:
+        """Raise the life of a holder or a waiter; never creates, never lowers."""
+        ...
+
+    def leave(self, token: str, tomb_ms: int, close_ms: int) -> Call:
+        """Release, withdraw or undo: whatever the token is, it is no more."""
+        ...
+
+    def inspect(self, limit: int) -> Call:
+        """Read the state of the name and its first ``limit`` waiters."""
+        ...
+
+    def covers(self, other: Primitive) -> bool:
+        """Whether who holds this may do what ``other``, of the same key, allows: then it is counted once more."""
+        ...
+
+    def raised_by(self, held: Primitive, token: str) -> Primitive | None:
+        """What to send for this by an owner that holds ``held`` by ``token``; None if it would wait for itself."""
+        ...
+
+    def lowered(self) -> Primitive | None:
+        """What is left of it after a downgrade, sent as a renewal; None if there is nothing to lower."""
+        ...
+
+    @property
+    def advice(self) -> str:
+        """What to do instead of waiting for oneself."""
+        ...
+
+    def refusal(self, reply: Reply) -> PawlError | None:
+        """The error that a reply of its own stands for; None if it is no reply of this primitive."""
+        ...
+
+
+class OrderedPrimitive(Primitive, Protocol):
+    """A primitive whose waiters of one client may follow each other in strict order; see ``strict_handover``."""
+
+    def leave_run(self, token: str, tomb_ms: int, close_ms: int, look: int, spent: Sequence[str]) -> Call:
+        """``leave``, with the tickets that were served from the token, and a look at those behind the next one."""
+        ...
+
+
+class BeatingPrimitive(Primitive, Protocol):
+    """A primitive whose waiters of one client renew their tickets together; see ``ticket_batch``."""
+
+    def beat(self, token: str, ttl_ms: int, ticket_ms: int, channel: str, others: Sequence[str]) -> Call:
+        """``renew`` of a waiter, with the tickets of the waiters ``others``."""
+        ...
+
+
+class TogetherPrimitive(Primitive, Protocol):
+    """A primitive of which one script renews several holders (``renews_together``)."""
+
+    @staticmethod
+    def renew_all(holders: Sequence[tuple[Any, str, int]]) -> Call:
+        """Raise the lives of several holders: each a primitive like this, its token and its ttl in ms."""
+        ...

@@ -1,0 +1,1 @@
+"""Votes of several independent masters, counted: pure arithmetic. Imports ``protocol``."""

@@ -1,0 +1,473 @@
+"""Votes of several independent masters: majorities, and what is decided by them. Pure arithmetic.
+
+The algorithm is Redlock (https://redis.io/docs/latest/develop/use/patterns/distributed-locks/), with fences. Its
+safety rests on one sentence: any two majorities have a node in common, and a node gives a name to one token at a time.
+
+The fence. Each node mints its own number; the candidate takes the largest of its majority. That alone can fall: the
+next majority may lack the node that had it. So the number counts only once a majority of nodes *that hold this very
+token* knows it. Either they said it themselves (the candidate's wish was above what each of them knew), or it is
+written back to them, by a script that writes only where it finds the token. The next grant's majority then shares a
+node with these, and that node mints above it. This holds while nodes keep their memory; for those that restarted see
+``nodes``.
+
+What one node means to one token, as ``outcomes`` state it::
+
+    not asked (a Fault that was surely not applied: not reachable, or barred after a restart)
+    None (asked) --> H (granted) | B, X (refused) | Fault that may be applied (its outcome is not known)
+    H, asked, not known --> to be undone (a Duty) --> answered, or over by itself
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pawl.core.protocol.quorum import NOT_ASKED, majority
+from pawl.core.protocol.runtime import Call, Fault, FaultKind, Reply
+
+__all__ = [
+    "Duty",
+    "EachVote",
+    "GrantVotes",
+    "LeaveVotes",
+    "MergedVotes",
+    "RatifyVotes",
+    "may_hold",
+    "merge_holders",
+    "merge_inspect",
+]
+
+_BARE = 2
+"""So long is the answer of a node that granted exactly what it was asked for: yes, and the request id."""
+
+_PLAIN_LOOK = 11
+"""So long is what a node shows of a name with one holder."""
+
+
+class GrantVotes:
+    """The votes for one token. No vote is counted any more once a majority gave theirs.
+
+    Args:
+        nodes: How many nodes there are.
+        plain: What a node means that says yes and no more: it granted what it was asked for; None: none may.
+        patience: Seconds for which to listen while nobody refused.
+
+    Attributes:
+        nodes: How many nodes there are.
+        needed: The majority.
+        outcomes: What each node answered; None: nothing yet.
+        granted: How many gave their vote.
+        fence: The largest fence of the votes.
+        left_ms: How long each of them lives at least.
+    """
+
+    __slots__ = (
+        "_patience", "_plain", "_same", "fence", "granted", "left_ms", "needed", "nodes", "outcomes", "refused"
+    )  # fmt: skip
+
+    def __init__(self, nodes: int, plain: Reply | None = None, patience: float = 0.0) -> None:
+        self.nodes: int = nodes
+        self.needed: int = nodes // 2 + 1
+        self.outcomes: list[Reply | Fault | None] = [None] * nodes
+        self.granted: int = 0
+        self.refused: int = 0
+        self.fence: int = 0
+        self.left_ms: int = 0
+        self._same = 0
+        self._plain = plain
+        self._patience = patience
+
+    def add(self, index: int, outcome: Reply | Fault) -> bool:
+        """Decided by a majority of yes, or when so many said no that none can come."""
+        if type(outcome) is list and outcome[0] == b"H":
+            outcome = self.outcomes[index] = outcome if len(outcome) > _BARE else self._meant(outcome)
+            fence: int = outcome[2]
+            if fence > 0:
+                if fence == self.fence:
+                    self._same += 1
+                elif fence > self.fence:
+                    self.fence, self._same = fence, 1
+                if not self.granted or outcome[3] < self.left_ms:
+                    self.left_ms = outcome[3]
+                self.granted += 1
+                return self.granted >= self.needed
+        self.outcomes[index] = outcome
+        self.refused += 1
+        return self.refused > self.nodes - self.needed
+
+    def late(self, index: int, outcome: Reply | Fault) -> None:
+        """Kept for the record."""
+        bare = type(outcome) is list and outcome[0] == b"H" and len(outcome) == _BARE
+        self.outcomes[index] = self._meant(outcome) if bare else outcome
+
+    def patience(self) -> float:
+        """A split vote is given up in its time, so that the others get on; slow nodes are listened to."""
+        return 0.0 if self.held else self._patience
+
+    def _meant(self, bare: Reply | Fault) -> Reply:
+        if self._plain is None:
+            raise ValueError(f"a node granted what was not requested: {bare!r:.80}")
+        return self._plain
+
+    def reply(self) -> Reply:
+        """``H`` with fence and life where the majority knows the fence, else ``V``; the votes themselves come last."""
+        if self._same >= self.needed:
+            return [b"H", b"", self.fence, self.left_ms, self]
+        return [b"V", b"", self]
+
+    def copy(self) -> GrantVotes:
+        """The votes as they are now: no answer that comes later is noted there."""
+        copy = GrantVotes(self.nodes, self._plain)
+        copy.outcomes = list(self.outcomes)
+        copy.granted, copy.refused = self.granted, self.refused
+        copy.fence, copy.left_ms, copy._same = self.fence, self.left_ms, self._same
+        return copy
+
+    @property
+    def won(self) -> bool:
+        """Whether a majority gave its vote."""
+        return self.granted >= self.needed
+
+    @property
+    def agreed(self) -> bool:
+        """Whether a majority minted the same, largest number itself, so that nothing needs to be written back."""
+        return self._same >= self.needed
+
+    @property
+    def given(self) -> int:
+        """How many nodes granted it, late ones included."""
+        return sum(isinstance(o, list) and o[0] == b"H" for o in self.outcomes)
+
+    @property
+    def held(self) -> int:
+        """How many nodes said that somebody else holds the name."""
+        return sum(isinstance(o, list) and o[0] == b"B" for o in self.outcomes)
+
+    @property
+    def failed(self) -> int:
+        """How many nodes gave no answer that counts; one that nobody waits for any more is not among them."""
+        return sum(isinstance(o, Fault) for o in self.outcomes)
+
+    @property
+    def lacking(self) -> bool:
+        """Whether so many nodes failed that there is no majority without them."""
+        return self.failed > self.nodes - self.needed
+
+    def refused_for_good(self, passes: Callable[[FaultKind], bool]) -> Fault | None:
+        """The first of so many refusals that cannot pass that no majority is left; None: there are not so many."""
+        final = [o for o in self.outcomes if isinstance(o, Fault) and (o.final or not passes(o.kind))]
+        return final[0] if len(final) > self.nodes - self.needed else None
+
+    @property
+    def holder(self) -> str | None:
+        """Who holds the name, as most of the nodes that said so know it."""
+        names = [o[4].decode(errors="replace") for o in self.outcomes if isinstance(o, list) and o[0] == b"B"]
+        found = [name for name in names if name]
+        return max(found, key=found.count) if found else None
+
+
+@dataclass(slots=True)
+class RatifyVotes:
+    """The answers to a write-back: it counts on nodes that still hold the token, and know the fence from then on."""
+
+    nodes: int
+    needed: int
+    listens: float = 0.0
+    held: int = 0
+    refused: int = 0
+    failed: int = 0
+
+    def add(self, index: int, outcome: Reply | Fault) -> bool:  # noqa: ARG002 - all nodes count alike
+        """Decided by a majority, or when none can come."""
+        if isinstance(outcome, list) and outcome[0] == b"H":
+            self.held += 1
+        else:
+            self.refused += 1
+            self.failed += isinstance(outcome, Fault)
+        return self.held >= self.needed or self.refused > self.nodes - self.needed
+
+    def late(self, index: int, outcome: Reply | Fault) -> None:
+        """Nothing depends on it."""
+
+    def patience(self) -> float:
+        """The name is the candidate's already."""
+        return self.listens
+
+    @property
+    def lacking(self) -> bool:
+        """Whether so many nodes failed that there is no majority without them."""
+        return self.failed > self.nodes - self.needed
+
+    def reply(self) -> Reply:
+        """How many know the fence."""
+        return [b"N", b"", self.held]
+
+
+class Duty:
+    """What must still be sent to nodes, each until it answered: undo or release of a token. A ballot of the answers.
+
+    Args:
+        calls: For each node what is to be sent; None: nothing.
+        again: Makes the same for every time but the first: from another connection it needs a tombstone.
+        owed: Called once a node did not answer.
+
+    Attributes:
+        until: When the token is over on every node by itself, on the runtime's clock.
+        due: When to send it to them again.
+        attempt: How often that was done.
+        posted: Whether it is repeated in the background by now.
+    """
+
+    __slots__ = ("_again", "_owed", "attempt", "calls", "due", "posted", "until")
+
+    def __init__(
+        self, calls: Sequence[Call | None], again: Callable[[], Call], owed: Callable[[Duty], object]
+    ) -> None:
+        self.calls: list[Call | None] = list(calls)
+        self.until: float = 0.0
+        self.due: float = 0.0
+        self.attempt: int = 0
+        self.posted: bool = False
+        self._again = again
+        self._owed = owed
+
+    @property
+    def done(self) -> bool:
+        """Whether every node answered."""
+        return not any(self.calls)
+
+    def add(self, index: int, outcome: Reply | Fault) -> bool:
+        """A node that answered has nothing of the token; never decided early."""
+        if isinstance(outcome, Fault):
+            if self.calls[index] is not None and outcome is not NOT_ASKED:
+                self.owe(index)
+        else:
+            self.calls[index] = None
+        return False
+
+    def late(self, index: int, outcome: Reply | Fault) -> None:
+        """The same."""
+        self.add(index, outcome)
+
+    def owe(self, index: int) -> None:
+        """One node more has to be asked."""
+        self.calls[index] = self._again()
+        self._owed(self)
+
+    def patience(self) -> float:
+        """It is repeated."""
+        return 0.0
+
+    def reply(self) -> Reply:
+        """Nothing is made of the answers."""
+        return [b"N", b"", 0]
+
+
+class MergedVotes:
+    """The answers of all nodes to a renewal, a release or a look, as one reply such as a single master's.
+
+    - A majority of yes (``H``, ``R``) is yes; the life is that of the majority's shortest.
+    - A release that a majority answered and that at least one node carried out is done: no majority of the token is
+      left.
+    - A majority of no is no. Otherwise too few answered, and the outcome is not known: a ``Fault``.
+    """
+
+    __slots__ = ("_leading", "_same", "needed", "nodes", "outcomes")
+
+    def __init__(self, nodes: int) -> None:
+        self.nodes: int = nodes
+        self.needed: int = majority(nodes)
+        self.outcomes: list[Reply | Fault | None] = [None] * nodes
+        self._leading: object = None
+        self._same: int = 0
+
+    def add(self, index: int, outcome: Reply | Fault) -> bool:
+        """Decided once a majority agrees."""
+        self.outcomes[index] = outcome
+        if type(outcome) is not list:
+            return False
+        if outcome[0] == b"I":
+            return self._seen_by_majority(outcome)
+        if outcome[0] == self._leading:
+            self._same += 1
+        elif self._leading is None:
+            self._leading, self._same = outcome[0], 1
+        else:
+            return len(self._like(outcome[0])) >= self.needed
+        return self._same >= self.needed
+
+    def _seen_by_majority(self, look: Reply) -> bool:
+        """Whether enough looks say the same of one holder, or of nobody; for many holders all nodes must answer."""
+        if len(look) > _PLAIN_LOOK:
+            return False
+        looks = self._like(b"I")
+        same = [other for other in looks if other[2] == look[2] and (other[3] == -2) is (look[3] == -2)]
+        return len(same) >= self.needed
+
+    def late(self, index: int, outcome: Reply | Fault) -> None:
+        """Nothing depends on it."""
+
+    def patience(self) -> float:
+        """It can be repeated."""
+        return 0.0
+
+    def _like(self, status: bytes) -> list[Reply]:
+        return [o for o in self.outcomes if isinstance(o, list) and o[0] == status]
+
+    def reply(self) -> Reply:
+        """The one reply. Raises ``Fault`` if too few answered."""
+        if self._leading == b"R":
+            for outcome in self.outcomes:
+                if type(outcome) is list and outcome[0] == b"R" and self._same >= self.needed:
+                    return outcome
+        result = self.result()
+        if isinstance(result, list):
+            return result
+        try:
+            raise result
+        finally:
+            # The error's traceback has this frame: the two, and the caller's lease, would keep each other alive.
+            del result
+
+    def result(self) -> Reply | Fault:
+        """The one reply, or why there is none."""
+        answered = [o for o in self.outcomes if isinstance(o, list)]
+        held = self._like(b"H")
+        if len(held) >= self.needed:
+            held.sort(key=lambda reply: int(reply[3]), reverse=True)
+            return held[self.needed - 1]
+        if len(answered) >= self.needed:
+            if found := self._like(b"R"):
+                return found[0]
+            if looks := self._like(b"I"):
+                merge = merge_inspect if len(looks[0]) == _PLAIN_LOOK else merge_holders
+                return merge(looks, self.needed)
+            if not held or len(answered) - len(held) > self.nodes - self.needed:
+                return next(reply for reply in answered if reply[0] != b"H")
+        return self._too_few(len(answered))
+
+    def _too_few(self, answered: int) -> Fault:
+        faults = [o for o in self.outcomes if isinstance(o, Fault)]
+        text = f"{answered} of {self.nodes} nodes answered, and {self.needed} are needed"
+        if faults:
+            text += f" ({faults[0].text})"
+            if all(fault.final for fault in faults) and len(faults) > self.nodes - self.needed:
+                return Fault(faults[0].kind, text, final=True)
+        return Fault(FaultKind.UNANSWERED, text, maybe_applied=True)
+
+
+class LeaveVotes(MergedVotes):
+    """The answers to a release: what a node did not answer is its duty from then on.
+
+    Args:
+        nodes: How many nodes there are.
+        make: Makes the duty, for nodes that have to be asked again.
+        votes: How each node voted for the token: only one that may hold it has to be asked again; None: each.
+    """
+
+    __slots__ = ("_duty", "_make", "_votes")
+
+    def __init__(
+        self, nodes: int, make: Callable[[], Duty], votes: Sequence[Reply | Fault | None] | None = None
+    ) -> None:
+        super().__init__(nodes)
+        self._make = make
+        self._duty: Duty | None = None
+        self._votes = votes
+
+    def add(self, index: int, outcome: Reply | Fault) -> bool:
+        """Decided once a majority agrees."""
+        if type(outcome) is not list:
+            self.late(index, outcome)
+        return super().add(index, outcome)
+
+    def late(self, index: int, outcome: Reply | Fault) -> None:
+        """A node that will not answer after all has to be asked again."""
+        if isinstance(outcome, Fault) and (self._votes is None or may_hold(self._votes[index])):
+            if self._duty is None:
+                self._duty = self._make()
+            self._duty.owe(index)
+
+
+class EachVote(MergedVotes):
+    """The answers of all nodes to a renewal, each of which is wanted: who has no vote for anybody is asked for one.
+
+    A majority that has the token is enough to go on; while there is none, everybody is waited for.
+    """
+
+    __slots__ = ()
+
+    def add(self, index: int, outcome: Reply | Fault) -> bool:
+        """Decided once a majority has the token."""
+        self.outcomes[index] = outcome
+        return self.held >= self.needed
+
+    def late(self, index: int, outcome: Reply | Fault) -> None:
+        """Kept for the next renewal."""
+        self.outcomes[index] = outcome
+
+    def free(self) -> list[int]:
+        """The nodes that have no vote for anybody."""
+        return [
+            index
+            for index, outcome in enumerate(self.outcomes)
+            if isinstance(outcome, list) and outcome[0] == b"U" and outcome[2] in (b"none", "none")
+        ]
+
+    @property
+    def held(self) -> int:
+        """How many nodes have the token."""
+        return len(self._like(b"H"))
+
+    def has(self, index: int) -> bool:
+        """Whether a node has the token."""
+        outcome = self.outcomes[index]
+        return isinstance(outcome, list) and outcome[0] == b"H"
+
+
+def may_hold(outcome: Reply | Fault | None) -> bool:
+    """Whether a node may have, or get, a vote that was asked for with this outcome."""
+    if isinstance(outcome, Fault):
+        return outcome.maybe_applied
+    return outcome is None or outcome[0] not in (b"B", b"X")
+
+
+def merge_inspect(looks: Sequence[Reply], needed: int) -> Reply:
+    """What a majority of the nodes says of a name; free where no holder has a majority."""
+    holders = [reply[2] for reply in looks if reply[3] != -2]
+    top = max(holders, key=holders.count) if holders else b""
+    same = [reply for reply in looks if reply[3] != -2 and reply[2] == top]
+    fence, last = max(int(reply[4]) for reply in looks), max(int(reply[5]) for reply in looks)
+    if len(same) < needed:
+        return ["I", looks[0][1], b"", -2, fence, last, looks[0][6], 0, 0, 0, []]
+    # A vote that came after the decision may have a number of its own, which is nobody's fence.
+    fences = [int(reply[4]) for reply in same]
+    fence = max(fences, key=fences.count)
+    same.sort(key=lambda reply: int(reply[3]), reverse=True)
+    return [*same[needed - 1][:4], fence, last, *same[needed - 1][6:]]
+
+
+def merge_holders(looks: Sequence[Reply], needed: int) -> Reply:
+    """The same of a name that many may hold: a holder is one that a majority of the nodes lists."""
+    listed: dict[tuple[bytes, bytes], list[list[int]]] = {}
+    for look in looks:
+        here: dict[tuple[bytes, bytes], list[int]] = {}
+        holders = look[13]
+        for mode, who, expiry in zip(holders[::3], holders[1::3], holders[2::3], strict=True):
+            here.setdefault((mode, who), []).append(int(expiry) - int(look[6]))
+        for key, lives in here.items():
+            listed.setdefault(key, []).append(sorted(lives, reverse=True))
+    now_ms = int(looks[0][6])
+    # Two leases may show the same words: as many count as a majority lists, each with the life that a majority gives.
+    found: list[tuple[int, bytes, bytes]] = []
+    for (mode, who), nodes in listed.items():
+        for place in range(max(map(len, nodes))):
+            lives = sorted([lives[place] for lives in nodes if len(lives) > place], reverse=True)
+            if len(lives) >= needed:
+                found.append((lives[needed - 1], mode, who))
+    found.sort()
+    fence, last = max(int(look[4]) for look in looks), max(int(look[5]) for look in looks)
+    holders = [word for left, mode, who in found for word in (mode, who, now_ms + left)]
+    longest = found[-1][0] if found else -2
+    first = found[0][2] if found else b""
+    return ["I", looks[0][1], first, longest, fence, last, now_ms, 0, len(found), 0, [], 0, 0, holders]

@@ -1,0 +1,226 @@
+"""What an operator sees: grants, waits, ends, renewals, answers. Costs nothing until asked for.
+
+An engine that is observed works through another runtime, which times each request. That runtime offers no ``line``, so
+what happens goes the general way, where events are reported; the fast path of ``fast`` knows nothing of it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from pawl.core.protocol.runtime import Call, Fault, FaultKind, Reply
+from pawl.errors import AcquireTimeout, BackendError, ClientClosed, PawlError
+from pawl.model import LossReason, Release
+
+if TYPE_CHECKING:
+    from pawl.core.keep.engine import Engine
+    from pawl.core.protocol.primitive import Primitive
+    from pawl.core.protocol.quorum import Question
+    from pawl.core.protocol.runtime import Runtime
+    from pawl.core.state.records import Tenure
+
+__all__ = ["Observer", "Observers", "observe"]
+
+log: logging.Logger = logging.getLogger("pawl.metrics")
+
+_SILENT = frozenset({FaultKind.UNREACHABLE, FaultKind.UNANSWERED, FaultKind.NOT_READY})
+_FAILED = "an observer raised an error; locks are not affected"
+
+
+class Observer(Protocol):
+    """Who is notified. Called in the thread or task that it happens in, so it must be quick and must not block."""
+
+    def acquired(self, kind: str, name: str, *, waited: float, contended: bool, degraded: str) -> object:
+        """A lease was granted.
+
+        Args:
+            kind: ``"lock"``, ``"semaphore"``, …
+            name: The name.
+            waited: Seconds since it was asked for.
+            contended: Whether it had to wait for somebody.
+            degraded: ``"local"`` or ``"open"`` where the server had no part in it, else ``""``.
+
+        Returns:
+            Whatever ``lost`` is to get back.
+        """
+        ...
+
+    def refused(self, kind: str, name: str, *, waited: float, outcome: str) -> None:
+        """No lease was granted: ``busy``, ``timeout``, ``refused``, ``error``, ``closed`` or ``cancelled``."""
+        ...
+
+    def queued(self, kind: str, name: str, *, place: int) -> None:
+        """Somebody came to the server's queue, in this place: 1 is next."""
+        ...
+
+    def released(self, kind: str, name: str, *, held: float, outcome: str) -> None:
+        """An owner has done with its lease.
+
+        Args:
+            kind: As above.
+            name: The name.
+            held: Seconds since the grant.
+            outcome: ``released``, ``lost`` (reported before), ``unknown``, ``background`` (the release was interrupted
+                and goes on), ``detached`` or ``abandoned`` (dropped without release).
+        """
+        ...
+
+    def lost(self, kind: str, name: str, *, held: float, reason: LossReason, acquired: object) -> None:
+        """A lease ended before its owner released it; ``acquired`` is what the call of that name returned."""
+        ...
+
+    def counted(self, what: str) -> None:
+        """Something else was counted: ``renewed``, ``renewal_failed``, ``handed_over``, ``breaker_opened``, others."""
+        ...
+
+    def called(self, operation: str, *, seconds: float, fault: str) -> None:
+        """A request was answered, or given up with this fault (``""``: none)."""
+        ...
+
+
+class Observers:
+    """All observers of one engine. A failure of one is logged, and harms no lock.
+
+    Attributes:
+        members: The observers.
+        answering: False from a request without an answer until the next one with.
+    """
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self.members: list[Observer] = []
+        self.answering: bool = True
+        self._now: Callable[[], float] = now
+
+    def acquired(self, tenure: Tenure, began: float, *, contended: bool) -> None:
+        """A tenure has a new owner, who asked for it at ``began``."""
+        waited = self._now() - began
+        p = tenure.primitive
+        tenure.seen = self._tell(
+            lambda o: o.acquired(p.kind, p.name, waited=waited, contended=contended, degraded=tenure.degraded)
+        )
+
+    def refused(self, kind: str, name: str, began: float, error: BaseException | None) -> None:
+        """Nobody got a lease, for that reason; None: somebody else holds it, and the caller did not wait."""
+        waited = self._now() - began
+        outcome = _outcome(error)
+        self._tell(lambda o: o.refused(kind, name, waited=waited, outcome=outcome))
+
+    def queued(self, primitive: Primitive, ahead: int) -> None:
+        """The server put a claim behind so many others."""
+        self._tell(lambda o: o.queued(primitive.kind, primitive.name, place=ahead + 1))
+
+    def released(self, primitive: Primitive, granted_at: float, outcome: str) -> None:
+        """An owner has done with what it got then."""
+        held = self._now() - granted_at
+        self._tell(lambda o: o.released(primitive.kind, primitive.name, held=held, outcome=outcome))
+
+    async def ending(self, tenure: Tenure, giving_back: Awaitable[Release]) -> Release:
+        """Report how a release ends; one that is cancelled or interrupted goes on in the background."""
+        granted_at = tenure.granted_at
+        outcome = "background"
+        try:
+            release = await giving_back
+            outcome = str(release)
+            return release
+        finally:
+            self.released(tenure.primitive, granted_at, outcome)
+
+    def lost(self, tenure: Tenure, reason: LossReason) -> None:
+        """A tenure was lost."""
+        held = self._now() - tenure.granted_at
+        p, seen = tenure.primitive, tenure.seen
+        for number, observer in enumerate(self.members):
+            memo = seen[number] if number < len(seen) else None
+            try:
+                observer.lost(p.kind, p.name, held=held, reason=reason, acquired=memo)
+            except Exception:
+                log.exception(_FAILED)
+
+    def counted(self, what: str) -> None:
+        """Something was counted."""
+        self._tell(lambda o: o.counted(what))
+
+    def called(self, operation: str, since: float, fault: Fault | None) -> None:
+        """A request that was sent then has ended."""
+        seconds = self._now() - since
+        self.answering = fault is None or fault.kind not in _SILENT
+        self._tell(
+            lambda o: o.called(operation, seconds=seconds, fault="" if fault is None else str(fault.kind))
+        )
+
+    def _tell(self, tell: Callable[[Observer], object]) -> tuple[object, ...]:
+        told: list[object] = []
+        for observer in self.members:
+            try:
+                told.append(tell(observer))
+            except Exception:
+                log.exception(_FAILED)
+                told.append(None)
+        return tuple(told)
+
+
+def _outcome(error: BaseException | None) -> str:
+    if error is None:
+        return "busy"
+    if isinstance(error, AcquireTimeout):
+        return "timeout"
+    if isinstance(error, ClientClosed):
+        return "closed"
+    if isinstance(error, BackendError):
+        return "error"
+    return "refused" if isinstance(error, PawlError) else "cancelled"
+
+
+class _Timed:
+    """A runtime as another one, with each request timed. What is not here is the other's own."""
+
+    def __init__(self, runtime: Runtime, observers: Observers) -> None:
+        self._runtime: Runtime = runtime
+        self._observers: Observers = observers
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._runtime, name)
+        if callable(found):
+            # The next look finds it here: what is asked for at each step costs no more than without.
+            self.__dict__[name] = found
+        return found
+
+    def line(self) -> None:
+        """None: only ``call`` will do, since only that is timed."""
+
+    async def call(self, call: Call, timeout: float) -> Reply:
+        """Run one script; see ``Runtime``."""
+        since = self._runtime.now()
+        try:
+            reply = await self._runtime.call(call, timeout)
+        except Fault as fault:
+            self._observers.called(call.script.name, since, fault)
+            raise
+        self._observers.called(call.script.name, since, None)
+        return reply
+
+    async def call_many(self, calls: Sequence[Call], timeout: float) -> list[Reply | Fault]:
+        """Run several scripts in one write; see ``Runtime``."""
+        since = self._runtime.now()
+        outcomes = await self._runtime.call_many(calls, timeout)
+        faults = [outcome for outcome in outcomes if isinstance(outcome, Fault)]
+        self._observers.called("batch", since, faults[0] if faults and len(faults) == len(outcomes) else None)
+        return outcomes
+
+    async def ask(self, questions: Sequence[Question], timeout: float) -> None:
+        """Ask several masters; see ``QuorumRuntime``."""
+        since = self._runtime.now()
+        await cast("Any", self._runtime).ask(questions, timeout)
+        self._observers.called("quorum", since, None)
+
+
+def observe(engine: Engine, observer: Observer) -> None:
+    """Notify an observer of what an engine does from here on; one that is registered already stays so."""
+    if engine.observer is None:
+        runtime = engine.runtime
+        engine.observer = Observers(runtime.now)
+        engine.runtime = cast("Runtime", _Timed(runtime, engine.observer))
+    if observer not in engine.observer.members:
+        engine.observer.members.append(observer)
