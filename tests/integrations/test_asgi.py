@@ -1,0 +1,303 @@
+"""``pawl.integrations.asgi`` in this process: lifespans that lead in turn, requests that exclude each other."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any, cast
+
+import pytest
+from fastapi import Depends, FastAPI, Request
+from starlette.applications import Starlette
+from starlette.requests import Request as StarletteRequest
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message
+
+import pawl
+from pawl.integrations import asgi
+from pawl.testing.servers import Server
+
+
+class Answer:
+    def __init__(self, messages: list[Message]) -> None:
+        self.status: int = messages[0]["status"]
+        self.headers = {key.decode(): value.decode() for key, value in messages[0]["headers"]}
+        content = b"".join(message.get("body", b"") for message in messages[1:])
+        self.text = content.decode()
+
+    @property
+    def body(self) -> Any:  # noqa: ANN401 - what JSON holds
+        return json.loads(self.text)
+
+
+async def ask(app: ASGIApp, path: str, method: str = "POST") -> Answer:
+    """One request, as a server would hand it over."""
+    messages: list[Message] = []
+    gone = asyncio.Event()
+
+    async def receive() -> Message:
+        if gone.is_set():
+            return {"type": "http.disconnect"}
+        gone.set()
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Message) -> None:
+        messages.append(message)
+
+    path, _, query = path.partition("?")
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": method,
+        "scheme": "http",
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": query.encode(),
+        "headers": [],
+        "server": ("test", 80),
+        "client": ("test", 1),
+    }
+    await app(scope, receive, send)
+    return Answer(messages)
+
+
+# ------------------------------------------------------------------ leader
+
+
+async def test_one_of_two_applications_runs_it_and_the_other_follows_at_once_when_that_one_stops(
+    server: Server,
+) -> None:
+    ran: asyncio.Queue[tuple[str, int]] = asyncio.Queue()
+    ended: list[str] = []
+
+    async with pawl.connect_async(server.url) as one, pawl.connect_async(server.url) as two:
+
+        def worker(client: pawl.AsyncClient, word: str) -> asgi.Lifespan:
+            async def work(lease: pawl.AsyncLease) -> None:
+                ran.put_nowait((word, lease.fence))
+                try:
+                    await asyncio.sleep(3600)
+                finally:
+                    ended.append(word)
+
+            return asgi.leader(client, "scheduler", work, ttl=30)
+
+        async with AsyncExitStack() as second:
+            async with worker(one, "one")(FastAPI()):
+                assert (await ran.get())[0] == "one"
+                fence = (await one.election("scheduler").leader()).fence  # type: ignore[union-attr]
+                await second.enter_async_context(worker(two, "two")(FastAPI()))
+                assert ran.empty()
+            assert ended == ["one"], "the function has ended when the application has stopped"
+            # Far below the TTL: it resigned.
+            word, later = await asyncio.wait_for(ran.get(), 10)
+            assert word == "two"
+            assert later > fence
+        assert ended == ["one", "two"]
+        assert await one.election("scheduler").leader() is None
+    left = server.command("KEYS", "*")
+    assert isinstance(left, list)
+    assert [
+        key for key in left if isinstance(key, bytes) and b":fence" not in key and b":dead:" not in key
+    ] == []
+
+
+async def test_it_composes_with_the_lifespan_of_the_application(server: Server) -> None:
+    order: list[str] = []
+
+    @asynccontextmanager
+    async def own(_app: object) -> AsyncIterator[dict[str, int]]:
+        order.append("set up")
+        yield {"pool": 7}
+        order.append("torn down")
+
+    async with pawl.connect_async(server.url) as client:
+        led = asyncio.Event()
+
+        async def work(_lease: pawl.AsyncLease) -> None:
+            order.append("runs")
+            led.set()
+            try:
+                await asyncio.sleep(3600)
+            finally:
+                order.append("ended")
+
+        async def tidy(_lease: pawl.AsyncLease) -> None:
+            tidied.set()
+
+        tidied = asyncio.Event()
+        inner = asgi.leader(client, "tidy", tidy, lifespan=own)
+        async with asgi.leader(client, "work", work, lifespan=inner)(None) as state:
+            assert state == {"pool": 7}
+            await led.wait()
+            await tidied.wait()
+    assert order == ["set up", "runs", "ended", "torn down"]
+
+
+async def test_an_application_stops_while_it_waits_to_lead_and_while_the_server_is_away(
+    own_server: Server,
+) -> None:
+    async def work(_lease: pawl.AsyncLease) -> None:
+        await asyncio.sleep(3600)
+
+    async with pawl.connect_async(own_server.url) as holder, pawl.connect_async(own_server.url) as client:
+        async with holder.election("scheduler").campaign(), asgi.leader(client, "scheduler", work)(None):
+            while not own_server.command("EXISTS", "{pawl:%election:scheduler}:1:queue"):  # noqa: ASYNC110 - asked of the server
+                await asyncio.sleep(0.01)
+        own_server.kill()
+        async with asgi.leader(client, "scheduler", work)(None):
+            await asyncio.sleep(0.1)
+        own_server.start()
+
+
+async def test_what_can_never_work_ends_the_start(server: Server) -> None:
+    async def work(_lease: pawl.AsyncLease) -> None: ...
+
+    async with pawl.connect_async(server.url) as client:
+        with pytest.raises(pawl.ConfigurationError, match="unknown option"):
+            asgi.leader(client, "scheduler", work, tll=3)
+        with pytest.raises(pawl.ConfigurationError, match="backoff"):
+            async with asgi.leader(client, "scheduler", work, backoff=(0, 0))(None):
+                pass
+        with (
+            pawl.connect(server.url) as threads,
+            pytest.raises(pawl.ConfigurationError, match="connect_async"),
+        ):
+            asgi.leader(threads, "scheduler", work)  # type: ignore[arg-type]
+
+
+async def test_the_error_of_an_application_that_fails_is_not_hidden(server: Server) -> None:
+    async def work(_lease: pawl.AsyncLease) -> None:
+        await asyncio.sleep(3600)
+
+    async with pawl.connect_async(server.url) as client:
+        with pytest.raises(ZeroDivisionError):
+            async with asgi.leader(client, "scheduler", work)(None):
+                raise ZeroDivisionError
+        assert await client.election("scheduler").leader() is None
+
+
+# ------------------------------------------------------------------ lock
+
+
+def shop(client: pawl.AsyncClient, **options: object) -> tuple[FastAPI, asyncio.Event, asyncio.Event]:
+    """An application, an event that its handler sets, and one that it waits for."""
+    app = FastAPI()
+    inside, go_on = asyncio.Event(), asyncio.Event()
+    guard = asgi.lock(client, "order:{id}", **cast("dict[str, Any]", options))
+
+    @app.post("/orders/{id}", dependencies=[Depends(guard)])
+    async def order(request: Request, id: int) -> dict[str, int]:  # noqa: A002
+        inside.set()
+        await go_on.wait()
+        return {"fence": request.state.fence, "id": id}
+
+    @app.post("/threads/{id}")
+    def in_a_thread(request: Request, lease: pawl.AsyncLease = Depends(guard)) -> dict[str, bool]:  # noqa: B008, FAST002
+        return {"same": lease is request.state.lease, "held": lease.remaining() > 0}
+
+    return app, inside, go_on
+
+
+async def test_requests_of_one_order_exclude_each_other_and_others_do_not(server: Server) -> None:
+    async with pawl.connect_async(server.url) as client, pawl.connect_async(server.url) as other:
+        app, inside, go_on = shop(client)
+        twin, _, _ = shop(other)
+        first = asyncio.create_task(ask(app, "/orders/7"))
+        await inside.wait()
+        for refusing in (app, twin):
+            refused = await ask(refusing, "/orders/7")
+            assert (refused.status, refused.headers["retry-after"]) == (423, "1")
+            assert "LOCK_TIMEOUT" in refused.body["detail"]
+        go_on.set()
+        fence = (await first).body["fence"]
+        assert (await ask(app, "/orders/8")).status == 200
+        assert (await ask(app, "/orders/7")).body["fence"] > fence
+        assert (await ask(app, "/threads/7")).body == {"same": True, "held": True}
+        assert not await client.lock("order:7").locked()
+
+
+async def test_a_request_waits_for_its_timeout_and_the_status_can_be_chosen(server: Server) -> None:
+    async with pawl.connect_async(server.url) as client, pawl.connect_async(server.url) as other:
+        app, inside, go_on = shop(client, timeout=0.05, status=409, retry_after=2.5)
+        patient, _, at_once = shop(other, timeout=30)
+        at_once.set()
+        first = asyncio.create_task(ask(app, "/orders/7"))
+        await inside.wait()
+        refused = await ask(app, "/orders/7")
+        assert (refused.status, refused.headers["retry-after"]) == (409, "3")
+        second = asyncio.create_task(ask(patient, "/orders/7"))
+        while not (await client.inspect("order:7")).queue_length:  # noqa: ASYNC110 - as above
+            await asyncio.sleep(0.01)
+        go_on.set()
+        assert ((await first).status, (await second).status) == (200, 200)
+
+
+async def test_a_lease_that_is_lost_ends_the_handler_with_500(server: Server) -> None:
+    async with pawl.connect_async(server.url) as client:
+        app, inside, _ = shop(client, ttl=0.3)
+        asked = asyncio.create_task(ask(app, "/orders/7"))
+        await inside.wait()
+        await client.force_release("order:7", reason="a test")
+        lost = await asked
+        assert lost.status == 500
+        assert "LEASE_TAKEN" in lost.body["detail"]
+        assert "retry-after" not in lost.headers
+
+
+async def test_a_server_that_is_away_is_503(own_server: Server) -> None:
+    async with pawl.connect_async(own_server.url, unavailable_after=0.2) as client:
+        app, _, go_on = shop(client)
+        go_on.set()
+        assert (await ask(app, "/orders/7")).status == 200
+        own_server.kill()
+        refused = await ask(app, "/orders/7")
+        assert (refused.status, refused.headers["retry-after"]) == (503, "1")
+        assert "CONNECTION" in refused.body["detail"]
+        own_server.start()
+    assert (await ask(app, "/orders/7")).status == 503, "the client is closed: the application is stopping"
+
+
+async def test_the_error_of_a_handler_is_its_own(server: Server) -> None:
+    async with pawl.connect_async(server.url) as client:
+        app = FastAPI()
+
+        @app.post("/orders/{id}", dependencies=[Depends(asgi.lock(client, "order:{id}"))])
+        async def order(id: int) -> None:  # noqa: A002
+            raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            await ask(app, "/orders/7")
+        assert not await client.lock("order:7").locked()
+
+
+async def test_a_block_in_an_endpoint_of_starlette(server: Server) -> None:
+    async with pawl.connect_async(server.url) as client:
+        guard = asgi.lock(client, lambda request: f"cart:{request.query_params['user']}", ttl=5)
+
+        async def endpoint(request: StarletteRequest) -> JSONResponse:
+            async with guard.holding(request) as lease:
+                again = await ask(app, "/carts?user=ann") if "again" in request.query_params else None
+                return JSONResponse({"name": lease.name, "again": again and [again.status, again.text]})
+
+        app = Starlette(routes=[Route("/carts", endpoint, methods=["POST"])])
+        assert (await ask(app, "/carts?user={ann}")).body["name"] == "cart:{ann}"
+        assert (await ask(app, "/carts?user=ann&again=1")).body["again"][0] == 423
+
+
+async def test_a_field_that_the_path_does_not_have_is_named(server: Server) -> None:
+    async with pawl.connect_async(server.url) as client:
+        app = FastAPI()
+
+        @app.post("/orders/{id}", dependencies=[Depends(asgi.lock(client, "order:{order_id}"))])
+        async def order(id: int) -> None: ...  # noqa: A002
+
+        with pytest.raises(pawl.ConfigurationError, match=r"order_id.*parameters of the path: id"):
+            await ask(app, "/orders/7")
+        for options in ({"status": 200}, {"retry_after": float("inf")}, {"timeout": -1}, {"tll": 3}):
+            with pytest.raises(pawl.ConfigurationError):
+                asgi.lock(client, "order:{id}", **cast("dict[str, Any]", options))
