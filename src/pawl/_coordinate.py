@@ -1,4 +1,4 @@
-"""What latches, barriers and elections are made of: no I/O, so both APIs share it."""
+"""What latches, barriers, elections and ``once`` are made of: no I/O, so both APIs share it."""
 
 from __future__ import annotations
 
@@ -9,18 +9,20 @@ from dataclasses import dataclass
 from typing import Any, ParamSpec, Protocol, Self, TypedDict, TypeVar, overload
 
 from pawl._cancel import CancelScope
-from pawl._factory import Settings, description, name_and_key, refuse_on_quorum, shared_client
+from pawl._environment import unknown_options
+from pawl._factory import Settings, description, name_and_key, refuse_on_quorum, shared_client, unfilled
 from pawl.core.acquire.acquire import Plan
 from pawl.core.coordinate.barrier import MAX_PARTIES
 from pawl.core.coordinate.election import Seat, check_after
 from pawl.core.coordinate.latch import MAX_COUNT
 from pawl.core.protocol.options import LockOptions, Seconds, check_count
 from pawl.core.protocol.validity import to_ms
-from pawl.errors import ConfigurationError
+from pawl.errors import ConfigurationError, NotSupported
 from pawl.model import LeaseState
 from pawl.primitives.barrier import Barrier
 from pawl.primitives.election import Ballot, ballot_key
 from pawl.primitives.latch import Latch
+from pawl.primitives.once import OnceMutex, once_key
 
 __all__ = [
     "BarrierKwargs",
@@ -29,17 +31,22 @@ __all__ = [
     "Guarding",
     "LatchKwargs",
     "LatchPlan",
+    "OnceKwargs",
     "Skipping",
     "barrier_plan",
     "election_plan",
     "guard",
     "guard_async",
     "latch_plan",
+    "once_plan",
 ]
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
+_NOT_OF_ONCE: dict[str, Any] = {
+    "handover": 0, "lock_delay": 0, "min_hold": 0, "on_contended": "wait", "on_unavailable": "raise", "replicas": 0,
+}  # fmt: skip
 _LATCH_TTL = 86400.0
 _LATE = 120.0
 """Seconds beyond ``unavailable_after`` for which a request is remembered: it is tried in the background for a minute,
@@ -54,6 +61,21 @@ class LatchKwargs(TypedDict, total=False):
     ticket_ttl: Seconds
     unavailable_after: Seconds
     max_waiters: int
+
+
+class OnceKwargs(TypedDict, total=False):
+    """The options of what is done once as keyword arguments; see ``LockOptions``."""
+
+    ttl: Seconds
+    renew: bool
+    renew_every: Seconds | None
+    timeout: Seconds | None
+    unavailable_after: Seconds
+    max_hold: Seconds | None
+    ticket_ttl: Seconds | None
+    max_waiters: int
+    fence_ttl: Seconds
+    on_lost: Callable[[Any], object] | None
 
 
 class BarrierKwargs(TypedDict, total=False):
@@ -127,6 +149,28 @@ def election_plan(settings: Settings, name: str, identity: str | None, given: Ma
     key = ballot_key(settings.namespace, name)
     ballot = Ballot(name, key, options.max_waiters, options.fence_ms)
     return Plan(ballot, options, False, False, True, "", identity=_check_identity(identity))
+
+
+def once_plan(settings: Settings, name: str, given: Mapping[str, Any]) -> Plan:
+    """The plan of a ``once``.
+
+    Raises:
+        ConfigurationError: A name or option that can never work.
+        NotSupported: The client has independent masters, or is a client of ``pawl serve``.
+    """
+    known = frozenset[str](OnceKwargs.__annotations__)
+    if unknown := sorted(set(given) - known):
+        raise unknown_options(unknown, known)
+    refuse_on_quorum(settings, "once")
+    if settings.remote:
+        raise NotSupported("once is not available over http+pawl://: connect to the server itself")
+    # What is meant for a lock, as a default of the client, has no meaning here.
+    options = settings.lock_options({**given, **_NOT_OF_ONCE})
+    found = name_and_key(settings, name)
+    if found is None:
+        return unfilled("once", name, options)
+    primitive = OnceMutex(found[0], once_key(settings.namespace, found[0]), options.fence_ms)
+    return Plan(primitive, options, False, False, True, "")
 
 
 def _name_and_key(settings: Settings, name: object) -> tuple[str, str]:

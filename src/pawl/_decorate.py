@@ -14,11 +14,13 @@ from contextvars import ContextVar
 from typing import Any, ParamSpec, TypeVar, cast
 
 from pawl._template import Template, escape, make, plain
+from pawl.core.coordinate.once import running
 from pawl.core.lease.base import BaseLease
 from pawl.core.protocol.options import LockOptions
 from pawl.errors import ConfigurationError, NotHeld
+from pawl.model import Done, Running
 
-__all__ = ["current_lease", "decorated", "decorated_async"]
+__all__ = ["current_lease", "decorated", "decorated_async", "decorated_once", "decorated_once_async"]
 
 log: logging.Logger = logging.getLogger("pawl.acquire")
 
@@ -55,12 +57,8 @@ def decorated(lock: Any, options: LockOptions, function: Callable[P, R]) -> Call
     Raises:
         ConfigurationError: It is no plain function, or has no argument that a field of the name asks for.
     """
-    _check_kind(function)
-    if _is_coroutine_function(function):
-        raise ConfigurationError(
-            f"{_word(function)} is a coroutine function, and this client is sync: use pawl.connect_async()"
-        )
-    choose = _chooser(lock, function)
+    _check_plain(function)
+    choose = _chooser(lock, lock._source[1], function)
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -96,13 +94,8 @@ def decorated_async(
     Raises:
         ConfigurationError: It is no coroutine function, or has no argument that a field of the name asks for.
     """
-    _check_kind(function)
-    if not _is_coroutine_function(function):
-        raise ConfigurationError(
-            f"{_word(function)} is not a coroutine function, and this client is async: write async def, "
-            "or use pawl.connect()"
-        )
-    choose = _chooser(lock, function)
+    _check_coroutine(function)
+    choose = _chooser(lock, lock._source[1], function)
 
     @functools.wraps(function)
     async def call(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -124,17 +117,85 @@ def decorated_async(
     return call
 
 
+def decorated_once(once: Any, function: Callable[P, R]) -> Callable[P, R]:
+    """The function, run once by threads; each other call returns its result.
+
+    Args:
+        once: What ``Client.once`` made.
+        function: What to run.
+
+    Raises:
+        ConfigurationError: It is no plain function, or has no argument that a field of the name asks for.
+    """
+    _check_plain(function)
+    choose = _chooser(once, once._source[1][0], function)
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        chosen = choose(args, kwargs)
+        with chosen as state:
+            if isinstance(state, Done):
+                return cast("R", state.value)
+            if isinstance(state, Running):
+                raise running(chosen.name, state)
+            before = _current.set(state.lease)
+            try:
+                result = function(*args, **kwargs)
+            finally:
+                _current.reset(before)
+            state.finish(result)
+            return result
+
+    return call
+
+
+def decorated_once_async(
+    once: Any, function: Callable[P, Coroutine[Any, Any, R]]
+) -> Callable[P, Coroutine[Any, Any, R]]:
+    """The coroutine function, run once by tasks; each other call returns its result.
+
+    Args:
+        once: What ``AsyncClient.once`` made.
+        function: What to run.
+
+    Raises:
+        ConfigurationError: It is no coroutine function, or has no argument that a field of the name asks for.
+    """
+    _check_coroutine(function)
+    choose = _chooser(once, once._source[1][0], function)
+
+    @functools.wraps(function)
+    async def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        chosen = choose(args, kwargs)
+        async with chosen as state:
+            if isinstance(state, Done):
+                return cast("R", state.value)
+            if isinstance(state, Running):
+                raise running(chosen.name, state)
+            before = _current.set(state.lease)
+            try:
+                result = await function(*args, **kwargs)
+            finally:
+                _current.reset(before)
+            await state.finish(result)
+            return result
+
+    return call
+
+
 def _skipped(name: str, function: Callable[..., Any]) -> None:
     """Say that a call was skipped: its result, None, does not."""
     text = "%r is held by another client: skipping the call of %s"
     log.info(text, name, _word(function), extra={"pawl_name": name})
 
 
-def _chooser(lock: Any, function: Callable[..., Any]) -> Callable[[tuple[Any, ...], Mapping[str, Any]], Any]:
+def _chooser(
+    lock: Any, text: str, function: Callable[..., Any]
+) -> Callable[[tuple[Any, ...], Mapping[str, Any]], Any]:
     """What picks the lock of one call: always the same one, or the one that the arguments name."""
-    if plain(lock._source[1]) is not None:
+    if plain(text) is not None:
         return lambda _args, _kwargs: lock
-    template = Template(lock._source[1])
+    template = Template(text)
     signature = _signature(template, function)
     extra = next((p.name for p in signature.parameters.values() if p.kind is p.VAR_KEYWORD), None)
 
@@ -144,8 +205,8 @@ def _chooser(lock: Any, function: Callable[..., Any]) -> Callable[[tuple[Any, ..
         arguments = bound.arguments
         if extra is not None:
             arguments = {**arguments[extra], **arguments}
-        kind, _, options, owner = lock._source
-        return make(lock._client, kind, escape(template.fill(arguments)), options, owner)
+        kind, _, options, *more = lock._source
+        return make(lock._client, kind, escape(template.fill(arguments)), options, more[0] if more else None)
 
     return choose
 
@@ -167,6 +228,23 @@ def _signature(template: Template, function: Callable[..., Any]) -> inspect.Sign
             f"name {template.text!r}: {_word(function)} has no argument {', '.join(missing)}; it has: {has}"
         )
     return signature
+
+
+def _check_plain(function: Callable[..., Any]) -> None:
+    _check_kind(function)
+    if _is_coroutine_function(function):
+        raise ConfigurationError(
+            f"{_word(function)} is a coroutine function, and this client is sync: use pawl.connect_async()"
+        )
+
+
+def _check_coroutine(function: Callable[..., Any]) -> None:
+    _check_kind(function)
+    if not _is_coroutine_function(function):
+        raise ConfigurationError(
+            f"{_word(function)} is not a coroutine function, and this client is async: write async def, "
+            "or use pawl.connect()"
+        )
 
 
 def _check_kind(function: Any) -> None:

@@ -30,6 +30,7 @@ from pawl.core.state.session import Setup
 from pawl.errors import ConfigurationError, NotSupported
 from pawl.primitives.election import Ballot, ballot_key
 from pawl.primitives.mutex import Mutex, SharedMutex
+from pawl.primitives.once import OnceMutex, once_key
 from pawl.primitives.permits import ANY_LIMIT, SHARED, Permits
 from pawl.primitives.redlock import QuorumMutex
 from pawl.primitives.session import SessionKeys
@@ -169,11 +170,14 @@ class Settings:
                 return Permits(kind, name, key_of(self.namespace, name), "permits", SHARED, ANY_LIMIT)
             if kind.startswith("rwlock"):
                 return Permits(kind, name, key_of(self.namespace, name), "rwlock", SHARED)
-            if kind == "election":
-                return Ballot(name, ballot_key(self.namespace, name), self.options.max_waiters)
+            made: Primitive | None = None
+            if kind == "once":
+                made = OnceMutex(name, once_key(self.namespace, name))
+            elif kind == "election":
+                made = Ballot(name, ballot_key(self.namespace, name), self.options.max_waiters)
         except ConfigurationError:
             return None
-        return None
+        return made
 
     def _exclusive(self, kind: str, name: str) -> Primitive | None:
         # By the primitive's own name, which needs no escaping: a record shows what it was made with.

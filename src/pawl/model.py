@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 from typing import Any, NamedTuple
 
 __all__ = [
     "AuditEntry",
+    "Done",
     "Forced",
     "Grant",
     "HistoryEntry",
@@ -19,6 +21,7 @@ __all__ = [
     "NodeVote",
     "QuorumInfo",
     "Release",
+    "Running",
     "ServiceMetrics",
     "ServiceStats",
     "WaiterInfo",
@@ -114,6 +117,34 @@ class Leader:
 
     identity: str
     fence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """What ``once(...).begin()`` returns while another client runs it.
+
+    Attributes:
+        holder: ``host:pid/thread`` of the client that runs it; None if its key holds no token of pawl.
+        until: When its lease ends unless renewed, by the clock of this machine: for display, never to decide.
+    """
+
+    holder: str | None
+    until: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What ``once(...).begin()`` returns once it is finished.
+
+    Attributes:
+        value: What it was finished with; of JSON, what ``json.loads`` makes of it.
+        fence: The fencing token of the lease under which it was done.
+        at: When it was finished, by the server's clock.
+    """
+
+    value: Any
+    fence: int
+    at: datetime
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from pawl.testing import Request, Server
 from pawl.testing._resp import texts
 from tests.faults.rig import Client, Colour, in_thread
 
-PACKAGES = ("latch", "barrier", "election")
+PACKAGES = ("latch", "barrier", "election", "once")
 TICKET = 0.6
 """Life of a ticket in most tests, in seconds: a lost message costs a third of it."""
 

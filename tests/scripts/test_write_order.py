@@ -25,8 +25,8 @@ EITHER = {
 
 REFUSED = frozenset(
     {
-        "election/acquire", "mutex/acquire", "mutex/multi", "mutex/own_acquire", "permits/acquire", "permits/limit",
-        "redlock/grant", "redlock/note", "redlock/ratify", "redlock/share", "session/publish", "session/remember",
+        "election/acquire", "mutex/acquire", "mutex/multi", "mutex/own_acquire", "once/begin", "once/finish",
+        "permits/acquire", "permits/limit", "redlock/grant", "redlock/note", "redlock/ratify", "redlock/share", "session/publish", "session/remember",
         "session/take", "store/hold", "store/once", "store/open",
     }
 )  # fmt: skip

@@ -7,6 +7,7 @@ from pawl.aio.latch import AsyncLatch
 from pawl.aio.lease import AsyncLease, AsyncLost, AsyncWriteLease
 from pawl.aio.lock import Acquiring, AsyncLock
 from pawl.aio.multi import AsyncMultiLease, AsyncMultiLock, MultiAcquiring
+from pawl.aio.once import AsyncOnce, AsyncStarted
 from pawl.aio.rwlock import AsyncRWLock, AsyncWriteLock
 from pawl.aio.semaphore import AsyncSemaphore
 from pawl.aio.service import AsyncLockService
@@ -24,8 +25,10 @@ __all__ = [
     "AsyncLost",
     "AsyncMultiLease",
     "AsyncMultiLock",
+    "AsyncOnce",
     "AsyncRWLock",
     "AsyncSemaphore",
+    "AsyncStarted",
     "AsyncWriteLease",
     "AsyncWriteLock",
     "MultiAcquiring",

@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, Literal, NoReturn, Self, Unpack, cast, overload
 
-from pawl._coordinate import BarrierKwargs, LatchKwargs, barrier_plan, election_plan, latch_plan
 from pawl._factory import LockKwargs, Settings, SkipKwargs, live_clients, plan_of
 from pawl._multi import multi_plan
 from pawl._permits import PermitKwargs, plan_of_semaphore, plans_of_rwlock
@@ -16,9 +15,7 @@ from pawl._quorum import check_options, for_loop, probe_for
 from pawl._service import Book
 from pawl._target import find_target, shown_of
 from pawl._warn import place_of_caller
-from pawl.aio.barrier import AsyncBarrier
-from pawl.aio.election import AsyncElection
-from pawl.aio.latch import AsyncLatch
+from pawl.aio.coordination import AsyncCoordination
 from pawl.aio.lease import AsyncLease
 from pawl.aio.lock import AsyncLock, BaseAsyncLock, SkippingAsyncLock
 from pawl.aio.multi import AsyncMultiLock
@@ -45,7 +42,7 @@ _BEGUN_WITHIN = 0.5
 """Seconds that a close gives the other loops of the client to begin theirs: one may be blocked."""
 
 
-class AsyncClient:
+class AsyncClient(AsyncCoordination):
     """A client for the locks of one server, for asyncio; made by ``pawl.connect_async``. Shared by any number of tasks.
 
     It sends nothing before its first use. Used in several event loops, it keeps one connection for each. An async
@@ -158,60 +155,6 @@ class AsyncClient:
         """
         plan = plan_of_semaphore(self._settings, name, permits, options)
         return AsyncSemaphore(self, plan, ("semaphore", name, {"permits": permits, **options}, None))
-
-    def latch(self, name: str, count: int, **options: Unpack[LatchKwargs]) -> AsyncLatch:
-        """A count that goes down to 0, and clients that wait for that.
-
-        Args:
-            name: 1 to 200 bytes of text; ``{{`` stands for a brace.
-            count: The initial count, 1 to 1,000,000,000. The first use of the latch sets it; another count is an
-                error.
-            options: ttl: seconds after its last use until the latch expires, default one day; waiters keep it alive.
-                timeout: seconds to wait, default the client's. ticket_ttl: seconds that a dead waiter is remembered,
-                default 3; a lost wake-up costs a third of it. unavailable_after: seconds to keep retrying an
-                unreachable server, default 10. max_waiters: default 10,000.
-
-        Raises:
-            ConfigurationError: A name, count or option that can never work.
-        """
-        return AsyncLatch(
-            self, latch_plan(self._settings, name, count, options), ("latch", (name, count), {**options})
-        )
-
-    def barrier(self, name: str, parties: int, **options: Unpack[BarrierKwargs]) -> AsyncBarrier:
-        """Several parties wait until all have arrived; reusable.
-
-        Args:
-            name: As for ``latch``.
-            parties: How many pass together, 1 to 1,000; the same for all that wait at the same time.
-            options: timeout: seconds to wait, default the client's. ticket_ttl: seconds that a party counts after it
-                died, default 3; a lost wake-up costs a third of it. unavailable_after: seconds to keep retrying an
-                unreachable server, default 10.
-
-        Raises:
-            ConfigurationError: A name, number of parties or option that can never work.
-        """
-        plan = barrier_plan(self._settings, name, parties, options)
-        return AsyncBarrier(self, plan, ("barrier", (name, parties), {**options}))
-
-    def election(
-        self, name: str, *, identity: str | None = None, **options: Unpack[LockKwargs]
-    ) -> AsyncElection:
-        """One of several candidates leads, and every client can see which one.
-
-        Args:
-            name: As for ``latch``. An election is independent of a lock with the same name.
-            identity: The name of this candidate, as 1 to 200 bytes of text without white space; default
-                ``host:pid/task``.
-            options: As for ``lock``, but no handover. ttl is the longest time without a leader after a leader died.
-
-        Raises:
-            ConfigurationError: A name, identity or option that can never work.
-        """
-        given = {"identity": identity, **options}
-        return AsyncElection(
-            self, election_plan(self._settings, name, identity, options), ("election", (name,), given)
-        )
 
     def rwlock(self, name: str, *, upgradable: bool = False, **options: Unpack[PermitKwargs]) -> AsyncRWLock:
         """A read-write lock, many readers or one writer: ``rwlock(name).read`` and ``rwlock(name).write``.

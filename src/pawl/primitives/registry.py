@@ -278,6 +278,16 @@ register(
 )
 register(
     Entry(
+        kind="once",
+        summary="Done once: the first caller does it, everybody else gets its result.",
+        factory="once",
+        leases=False,
+        scripts="pawl.primitives.once",
+        page="concepts/once.md",
+    )
+)
+register(
+    Entry(
         kind="multi_lock",
         summary="Several locks as one: all or none.",
         factory="multi_lock",

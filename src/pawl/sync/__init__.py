@@ -7,6 +7,7 @@ from pawl.sync.latch import Latch
 from pawl.sync.lease import Lease, Lost, WriteLease
 from pawl.sync.lock import Lock
 from pawl.sync.multi import MultiLease, MultiLock
+from pawl.sync.once import Once, Started
 from pawl.sync.rwlock import RWLock, WriteLock
 from pawl.sync.semaphore import Semaphore
 from pawl.sync.service import LockService
@@ -23,8 +24,10 @@ __all__ = [
     "Lost",
     "MultiLease",
     "MultiLock",
+    "Once",
     "RWLock",
     "Semaphore",
+    "Started",
     "WriteLease",
     "WriteLock",
 ]

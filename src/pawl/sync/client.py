@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, Unpack, cast, overload
 
-from pawl._coordinate import BarrierKwargs, LatchKwargs, barrier_plan, election_plan, latch_plan
 from pawl._factory import LockKwargs, Settings, SkipKwargs, live_clients, plan_of
 from pawl._multi import multi_plan
 from pawl._permits import PermitKwargs, plan_of_semaphore, plans_of_rwlock
@@ -32,9 +31,7 @@ from pawl.core.state.observers import Observer, observe
 from pawl.errors import PawlError
 from pawl.model import AuditEntry, Forced, HistoryEntry, LockInfo
 from pawl.runtimes.threads import ThreadRuntime, run
-from pawl.sync.barrier import Barrier
-from pawl.sync.election import Election
-from pawl.sync.latch import Latch
+from pawl.sync.coordination import Coordination
 from pawl.sync.lease import Lease
 from pawl.sync.lock import BaseLock, Lock, SkippingLock
 from pawl.sync.multi import MultiLock
@@ -50,7 +47,7 @@ if TYPE_CHECKING:
 __all__ = ["Client"]
 
 
-class Client:
+class Client(Coordination):
     """A client for the locks of one server, for threads; made by ``pawl.connect``. Shared by any number of threads.
 
     It sends nothing before its first use. A context manager that closes at its end.
@@ -166,58 +163,6 @@ class Client:
         """
         plan = plan_of_semaphore(self._settings, name, permits, options)
         return Semaphore(self, plan, ("semaphore", name, {"permits": permits, **options}, None))
-
-    def latch(self, name: str, count: int, **options: Unpack[LatchKwargs]) -> Latch:
-        """A count that goes down to 0, and clients that wait for that.
-
-        Args:
-            name: 1 to 200 bytes of text; ``{{`` stands for a brace.
-            count: The initial count, 1 to 1,000,000,000. The first use of the latch sets it; another count is an
-                error.
-            options: ttl: seconds after its last use until the latch expires, default one day; waiters keep it alive.
-                timeout: seconds to wait, default the client's. ticket_ttl: seconds that a dead waiter is remembered,
-                default 3; a lost wake-up costs a third of it. unavailable_after: seconds to keep retrying an
-                unreachable server, default 10. max_waiters: default 10,000.
-
-        Raises:
-            ConfigurationError: A name, count or option that can never work.
-        """
-        return Latch(
-            self, latch_plan(self._settings, name, count, options), ("latch", (name, count), {**options})
-        )
-
-    def barrier(self, name: str, parties: int, **options: Unpack[BarrierKwargs]) -> Barrier:
-        """Several parties wait until all have arrived; reusable.
-
-        Args:
-            name: As for ``latch``.
-            parties: How many pass together, 1 to 1,000; the same for all that wait at the same time.
-            options: timeout: seconds to wait, default the client's. ticket_ttl: seconds that a party counts after it
-                died, default 3; a lost wake-up costs a third of it. unavailable_after: seconds to keep retrying an
-                unreachable server, default 10.
-
-        Raises:
-            ConfigurationError: A name, number of parties or option that can never work.
-        """
-        plan = barrier_plan(self._settings, name, parties, options)
-        return Barrier(self, plan, ("barrier", (name, parties), {**options}))
-
-    def election(self, name: str, *, identity: str | None = None, **options: Unpack[LockKwargs]) -> Election:
-        """One of several candidates leads, and every client can see which one.
-
-        Args:
-            name: As for ``latch``. An election is independent of a lock with the same name.
-            identity: The name of this candidate, as 1 to 200 bytes of text without white space; default
-                ``host:pid/thread``.
-            options: As for ``lock``, but no handover. ttl is the longest time without a leader after a leader died.
-
-        Raises:
-            ConfigurationError: A name, identity or option that can never work.
-        """
-        given = {"identity": identity, **options}
-        return Election(
-            self, election_plan(self._settings, name, identity, options), ("election", (name,), given)
-        )
 
     def rwlock(self, name: str, *, upgradable: bool = False, **options: Unpack[PermitKwargs]) -> RWLock:
         """A read-write lock, many readers or one writer: ``rwlock(name).read`` and ``rwlock(name).write``.

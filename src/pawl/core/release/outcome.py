@@ -33,10 +33,13 @@ async def not_ours(engine: Engine, tenure: Tenure, reply: Reply, *, unanswered: 
     Raises:
         BackendUnavailable: It is not known.
     """
-    present = reply[2] if reply[0] == b"A" else b"none"
-    forced = reply[3] if reply[0] == b"A" and len(reply) > 3 else _NOT_KNOWN
+    # A finish leaves a record, which a later copy would have found: so it was never carried out.
+    certain = reply[0] == b"L"
+    absent = certain or reply[0] == b"A"
+    present = reply[2] if absent else b"none"
+    forced = reply[3] if absent and len(reply) > 3 else _NOT_KNOWN
     late = engine.runtime.now() >= tenure.valid_until
-    if forced == 1 or not (unanswered or (again and late)):
+    if certain or forced == 1 or not (unanswered or (again and late)):
         tenure.reason = LossReason.TAKEN if forced == 1 else loss_from([b"U", b"", present])
         engine.count_loss(tenure)
         return Release.LOST

@@ -1,4 +1,4 @@
-"""What is promised of what has no ``acquire``: the latch, the barrier, the election."""
+"""What is promised of what has no ``acquire``: the latch, the barrier, the election, what is done once."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import time
 from functools import partial
 from typing import Any
 
-from pawl.errors import AcquireTimeout, NotHeld
-from pawl.model import LeaseState
+from pawl.errors import AcquireTimeout, LeaseLost, NotHeld
+from pawl.model import Done, LeaseState, Running
 from pawl.primitives.registry import Entry
 from pawl.testing.conformance.checks import check, expect, expect_error
 from pawl.testing.conformance.leasing import SLACK
@@ -19,6 +19,7 @@ __all__ = [
     "a_barrier_lets_all_pass_together",
     "a_barrier_takes_an_arrival_back",
     "a_dead_leader_is_succeeded",
+    "a_dead_starter_frees_it_and_records_nothing",
     "a_latch_begins_anew",
     "a_latch_counts_a_repeated_request_once",
     "a_latch_opens_at_zero",
@@ -26,7 +27,10 @@ __all__ = [
     "is_barrier",
     "is_election",
     "is_latch",
+    "is_once",
+    "it_is_done_once",
     "one_leads_and_everybody_knows",
+    "what_is_abandoned_is_started_again",
 ]
 
 
@@ -38,6 +42,11 @@ def is_latch(entry: Entry) -> bool:
 def is_barrier(entry: Entry) -> bool:
     """Whether it is a barrier."""
     return entry.factory == "barrier"
+
+
+def is_once(entry: Entry) -> bool:
+    """Whether it is something that is done once."""
+    return entry.factory == "once"
 
 
 def is_election(entry: Entry) -> bool:
@@ -200,3 +209,64 @@ async def a_dead_leader_is_succeeded(world: World) -> None:
     later = await waiting.result()
     world.kept.append(later)
     expect(later.fence > lease.fence, f"fence {later.fence} is above {lease.fence}")
+
+
+@check(is_once)
+async def it_is_done_once(world: World) -> None:
+    """One client starts; everybody who waits or comes later gets what it finished with, and its fence."""
+    first, second, third = world.lock(), world.lock(), world.lock()
+    started = await settle(first.begin())
+    world.kept.append(started)
+    expect(hasattr(started, "lease"), "the first client starts")
+    running = await settle(second.begin())
+    expect(isinstance(running, Running), f"another client is told that it runs, not {running!r}")
+    waiting = [world.start(lambda: settle(second.begin(wait=True, timeout=10))), world.start(
+        lambda: settle(third.begin(wait=True, timeout=10))
+    )]  # fmt: skip
+    await world.quiet()
+    await settle(started.finish({"number": 7}))
+    for call in waiting:
+        done = await call.result(SOON, "who waits is told at once")
+        expect(isinstance(done, Done), f"who waited gets the result, not {done!r}")
+        expect(done.value == {"number": 7}, f"the value is what it was finished with, not {done.value!r}")
+        expect(done.fence == started.fence, "its fence is that of the lease under which it was done")
+    later = await settle(third.begin())
+    expect(isinstance(later, Done), f"who comes later gets the result, not {later!r}")
+    await expect_error(NotHeld, lambda: settle(started.finish(8)), "finishing twice")
+    expect(world.without_ttl() == [], f"keys with an expiry; without: {world.without_ttl()}")
+
+
+@check(is_once)
+async def what_is_abandoned_is_started_again(world: World) -> None:
+    """Who waits starts once the first gives up, with a higher fence; there is no result."""
+    first, second = world.lock(), world.lock()
+    started = await settle(first.begin())
+    world.kept.append(started)
+    waiting = world.start(lambda: settle(second.begin(wait=True, timeout=10)))
+    await world.quiet()
+    await settle(started.abandon())
+    again = await waiting.result(SOON, "who waits starts at once")
+    world.kept.append(again)
+    expect(hasattr(again, "lease"), f"who waits starts, and gets no result: {again!r}")
+    expect(again.fence > started.fence, f"fence {again.fence} is above {started.fence}")
+    await settle(again.finish())
+    expect((await settle(first.begin())).value is None, "the second one's result counts")
+
+
+@check(is_once)
+async def a_dead_starter_frees_it_and_records_nothing(world: World) -> None:
+    """One that is cut off is succeeded within a ttl and a second, and its late result is refused."""
+    proxy = world.proxy()
+    first, second = world.lock(world.client(proxy.url), ttl=0.8), world.lock(ttl=5)
+    started = await settle(first.begin())
+    world.kept.append(started)
+    waiting = world.start(lambda: settle(second.begin(wait=True, timeout=10)))
+    await world.quiet()
+    proxy.blackhole()
+    await world.until(lambda: waiting.done, "a successor starts", 0.8 + SLACK)
+    again = await waiting.result()
+    world.kept.append(again)
+    expect(again.fence > started.fence, f"fence {again.fence} is above {started.fence}")
+    await expect_error(LeaseLost, lambda: settle(started.finish("late")), "a late result")
+    await settle(again.finish("good"))
+    expect((await settle(second.begin())).value == "good", "the successor's result counts")

@@ -1,0 +1,183 @@
+"""What is done once, in asyncio. Thin shells: what happens is decided in ``pawl.core``."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+from pawl._cancel import CancelScope
+from pawl._coordinate import Described
+from pawl._decorate import decorated_once_async
+from pawl._unset import UNSET, Unset
+from pawl.aio.lease import AsyncLease
+from pawl.core.acquire.queue import StopSignal
+from pawl.core.coordinate import once
+from pawl.core.lease.base import take_entered
+from pawl.core.protocol.options import Seconds, check_timeout, check_ttl
+from pawl.model import Done, Running
+
+if TYPE_CHECKING:
+    from pawl.core.acquire.acquire import Plan
+    from pawl.core.keep.engine import Engine
+
+__all__ = ["AsyncOnce", "AsyncStarted"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class AsyncStarted:
+    """The right to do it, and the duty to say what came of it; made by ``AsyncOnce.begin``.
+
+    It holds a lease, renewed until ``finish`` or ``abandon``. Keep it: one that is dropped is not renewed any more.
+
+    Attributes:
+        lease: The lease: its ``check()`` before a step that must not run unprotected, its ``lost``.
+    """
+
+    __slots__ = ("_keep", "_plan", "lease")
+
+    def __init__(self, plan: Plan, lease: AsyncLease, keep: float) -> None:
+        self._plan = plan
+        self._keep = keep
+        self.lease: AsyncLease = lease
+
+    @property
+    def fence(self) -> int:
+        """The fencing token of the lease; that of a later start is larger."""
+        return self.lease.fence
+
+    async def finish(self, value: Any = None, *, keep: Seconds | None = None) -> None:
+        """Record the result and free the name, in one step: everybody who waits or comes later gets the value.
+
+        Args:
+            value: None, bytes, text, or anything that JSON can express (a tuple comes back as a list); 64 KiB at most.
+            keep: Seconds for which the result is kept, from 0.05 to 366 days; default: the object's own.
+
+        Raises:
+            LeaseLost: The lease was lost first. Nothing was recorded, and another client may have started it.
+            NotHeld: It was finished or abandoned before.
+            ConfigurationError: The value is too large or cannot be expressed; the lease is kept.
+            BackendUnavailable: The server did not answer. The request is repeated in the background for a minute;
+                ``begin`` says later whether the result was recorded.
+        """
+        seconds = self._keep if keep is None else check_ttl(keep, "keep")
+        await once.finish(self.lease._engine, self.lease, value, seconds)
+
+    async def abandon(self) -> None:
+        """Free the name without a result; the next who waits starts.
+
+        Raises:
+            NotHeld: It was finished, abandoned or lost before.
+            BackendError: The server did not answer; the TTL frees the name at the latest.
+        """
+        await once.abandon(self.lease._engine, self._plan, self.lease)
+
+    def __repr__(self) -> str:
+        return f"<AsyncStarted {self.lease.name!r} fence={self.fence}>"
+
+
+class AsyncOnce(Described):
+    """Something that is to be done once. Made by ``AsyncClient.once``; shared by any number of tasks.
+
+    ``begin`` says what to do; as a context manager it gives what ``begin`` gives, and finishes or abandons at the end;
+    as a decorator it runs a function once, and returns its result to every other caller.
+    """
+
+    __slots__ = ("_entered", "_keep", "_wait")
+
+    def __init__(
+        self,
+        client: Any,
+        plan: Plan,
+        source: tuple[str, tuple[Any, ...], dict[str, Any]],
+        keep: float,
+        *,
+        wait: bool,
+    ) -> None:
+        super().__init__(client, plan, source)
+        self._keep = keep
+        self._wait = wait
+        self._entered: list[tuple[object, Any]] = []
+
+    async def begin(
+        self,
+        *,
+        wait: bool | None = None,
+        timeout: Seconds | Unset | None = UNSET,
+        stop: StopSignal | None = None,
+    ) -> AsyncStarted | Running | Done:
+        """Start it, or find out who runs it or what came of it.
+
+        Args:
+            wait: True to wait for the client that runs it: for its result or, if it gives up or dies, for the start.
+                Default: the object's own.
+            timeout: Seconds to wait; None waits indefinitely; default: the object's own ``timeout``.
+            stop: An event; once it is set, the wait ends with ``NotAcquired`` within 0.05 s.
+
+        Returns:
+            ``AsyncStarted``: it is the caller's to do. ``Running``: another client does it (never with ``wait``).
+            ``Done``: it was done, with the value.
+
+        Raises:
+            AcquireTimeout: It still ran at the end of ``timeout``.
+            DeadlockDetected: This task runs it itself, and would wait for itself.
+            QueueFull: More than ``max_waiters`` wait.
+            BackendError: The server could not be asked, or refused.
+            ClientClosed: The client was closed.
+        """
+        plan = self._plan
+        limit = plan.options.timeout if isinstance(timeout, Unset) else check_timeout(timeout)
+        waits = self._wait if wait is None else wait
+        found = await once.begin(self._client._engine(), plan, AsyncLease, limit if waits else 0, stop)
+        return AsyncStarted(plan, found, self._keep) if isinstance(found, AsyncLease) else found
+
+    async def forget(self) -> bool:
+        """Delete the recorded result, so that it can be done once more. A client that runs it now is not affected.
+
+        Returns:
+            False if there was none.
+
+        Raises:
+            BackendError: The server could not be asked, or refused.
+        """
+        return await once.forget(self._client._engine(), self._plan)
+
+    async def __aenter__(self) -> AsyncStarted | Running | Done:
+        state = await self.begin()
+        if isinstance(state, AsyncStarted):
+            await state.lease.__aenter__()
+        self._entered.append((asyncio.current_task(), state))
+        return state
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        state = take_entered(self._entered, asyncio.current_task())
+        if not isinstance(state, AsyncStarted):
+            return
+
+        async def end(engine: Engine, lease: AsyncLease, error: BaseException | None) -> None:
+            await once.end_block(engine, state._plan, lease, state._keep, error)
+
+        await CancelScope.leave(state.lease, error, end)
+
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:
+        """Decorate a coroutine function or method: it runs once, and each other call returns its result.
+
+        A call that raises abandons: the next call runs the function again. While it runs elsewhere, a call waits with
+        ``wait=True``, and raises ``AcquireTimeout`` without.
+
+        Args:
+            function: What to run. Fields of the name, as in ``"invoice:{number}"``, are filled from the arguments of
+                each call. What it returns must be None, bytes, text or JSON, of 64 KiB at most.
+
+        Returns:
+            The function with the same signature.
+
+        Raises:
+            ConfigurationError: The function belongs to the other API, or lacks an argument that a field needs.
+        """
+        return decorated_once_async(self, function)

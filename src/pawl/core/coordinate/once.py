@@ -1,0 +1,226 @@
+"""How something is done once: started, waited for, finished with a result, or given up. Once for both APIs."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, cast
+
+from pawl.core.acquire import acquire
+from pawl.core.lease.base import BaseLease
+from pawl.core.protocol.primitive import Primitive
+from pawl.core.protocol.runtime import Call
+from pawl.core.protocol.validity import to_ms
+from pawl.core.release import release
+from pawl.errors import AcquireTimeout, BackendUnavailable, ConfigurationError, NotHeld, PawlError
+from pawl.model import Done, Release, Running
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pawl.core.acquire.acquire import Plan
+    from pawl.core.acquire.queue import StopSignal
+    from pawl.core.keep.engine import Engine
+
+__all__ = [
+    "MAX_VALUE",
+    "AlreadyDone",
+    "OnceCalls",
+    "Result",
+    "abandon",
+    "begin",
+    "end_block",
+    "finish",
+    "forget",
+    "running",
+]
+
+L = TypeVar("L", bound=BaseLease)
+
+MAX_VALUE = 65536
+"""The most bytes of a result; of a JSON value, of its text."""
+
+_NOBODY = -2
+
+
+class Result(NamedTuple):
+    """A result as the server keeps it: ``n`` nothing, ``b`` bytes, ``s`` text, ``j`` JSON."""
+
+    type: str
+    data: bytes
+
+    @classmethod
+    def of(cls, value: Any, name: str) -> Result:
+        """The form of a value.
+
+        Raises:
+            ConfigurationError: It is too large, or nothing that JSON can express.
+        """
+        if value is None:
+            return cls("n", b"")
+        if isinstance(value, (bytes, bytearray)):
+            made = cls("b", bytes(value))
+        elif isinstance(value, str):
+            made = cls("s", value.encode("utf-8", "surrogatepass"))
+        else:
+            try:
+                text = json.dumps(value, allow_nan=False, separators=(",", ":"))
+            except (TypeError, ValueError, RecursionError) as error:
+                raise ConfigurationError(
+                    f"finish {name!r}: the value must be bytes, text or JSON, got {type(value).__name__} ({error})"
+                ) from error
+            made = cls("j", text.encode())
+        if len(made.data) > MAX_VALUE:
+            raise ConfigurationError(
+                f"finish {name!r}: the value has {len(made.data):,} bytes, and {MAX_VALUE:,} are the limit: store it "
+                "elsewhere, and finish with what finds it again"
+            )
+        return made
+
+    def value(self) -> Any:
+        """The value again; of JSON, what ``json.loads`` makes of it (a tuple comes back as a list)."""
+        if self.type == "n":
+            return None
+        if self.type == "b":
+            return self.data
+        if self.type == "s":
+            return self.data.decode("utf-8", "surrogatepass")
+        return json.loads(self.data)
+
+
+class AlreadyDone(PawlError):
+    """The result is there: nothing can be acquired."""
+
+    def __init__(self, name: str, result: Result, fence: int, at_ms: int) -> None:
+        super().__init__(f"once {name!r}: it is done", name=name)
+        self.done: Done = Done(result.value(), fence, datetime.fromtimestamp(at_ms / 1000, UTC))
+
+
+class OnceCalls(Primitive, Protocol):
+    """What the calls are made by: those of a mutex, and two for the result."""
+
+    def finishing(self, result: Result, keep_ms: int, fence: int) -> Primitive:
+        """The same name, whose release records the result."""
+        ...
+
+    def forget(self) -> Call:
+        """Delete the record of the result."""
+        ...
+
+
+async def begin(
+    engine: Engine,
+    plan: Plan,
+    new_lease: Callable[..., L],
+    timeout: float | None,
+    stop: StopSignal | None = None,
+) -> L | Running | Done:
+    """Start it, or find out who runs it, or what came of it.
+
+    Args:
+        engine: The client's engine.
+        plan: What to do once.
+        new_lease: Makes the lease, of the class for this API.
+        timeout: Seconds to wait for the result of the client that runs it; None: no limit; 0 does not wait.
+        stop: Ends the wait once it is set.
+
+    Raises:
+        NotAcquired: It still ran at the end of ``timeout``.
+        BackendError: The server could not be asked.
+    """
+    try:
+        if timeout != 0:
+            return await acquire.acquire(engine, plan, new_lease, timeout, stop)
+        while True:
+            lease = await acquire.try_acquire(engine, plan, new_lease)
+            found = await _runner(engine, plan) if lease is None else lease
+            # Nobody has it any more: it was finished or given up in between.
+            if found is not None:
+                return found
+    except AlreadyDone as found:
+        return found.done
+
+
+async def _runner(engine: Engine, plan: Plan) -> Running | None:
+    primitive = plan.primitive
+    reply, _ = await release.query(engine, primitive.inspect(0), plan.options, primitive.name, "ask")
+    if reply[0] != b"I" or reply[3] == _NOBODY:
+        return None
+    until = datetime.now(UTC) + timedelta(milliseconds=max(reply[3], 0))
+    return Running(reply[2].decode(errors="replace") or None, until)
+
+
+def running(name: str, state: Running) -> AcquireTimeout:
+    """The error of a function that is not called, because somebody runs it already."""
+    who = f" by {state.holder}" if state.holder else ""
+    text = f"once {name!r}: it is being run{who}; wait=True waits for its result"
+    return AcquireTimeout(text, name=name, holder=state.holder, waited=0.0)
+
+
+async def finish(engine: Engine, lease: BaseLease, value: Any, keep: float) -> None:
+    """Record the result and free the name, in one script.
+
+    Raises:
+        ConfigurationError: The value is too large, or cannot be expressed.
+        NotHeld: It was finished or given up before.
+        LeaseLost: The lease was lost first: nothing is recorded, and another client may have started it.
+        BackendUnavailable: The server did not answer. It is asked again in the background for a minute, so the result
+            may be recorded.
+    """
+    tenure, name = lease._tenure, lease.name
+    primitive = cast("OnceCalls", tenure.primitive)
+    result = Result.of(value, name)
+    if lease._released:
+        raise NotHeld(f"finish {name!r}: it was finished or abandoned before", name=name, operation="finish")
+    if lease._mine():
+        # From here on each of its releases records the result, also one that goes on without its caller.
+        tenure.primitive = primitive.finishing(result, to_ms(keep), lease.fence)
+    outcome = await release.release(engine, lease)
+    if outcome is Release.LOST:
+        raise lease._loss()
+    if outcome is Release.UNKNOWN:
+        text = f"finish {name!r}: the server did not answer; the result may be recorded, or the lock expires"
+        raise BackendUnavailable(f"{text} within {lease.ttl:g} s", name=name)
+
+
+async def abandon(engine: Engine, plan: Plan, lease: BaseLease) -> None:
+    """Free the name without a result; the next waiter starts.
+
+    Raises:
+        NotHeld: It was finished, abandoned or lost before.
+        BackendError: The server did not answer; the TTL frees the name at the latest.
+    """
+    if not lease._released:
+        # A finish that was interrupted before it was sent is not made up for.
+        lease._tenure.primitive = plan.primitive
+    await release.release_or_raise(engine, lease)
+
+
+async def end_block(
+    engine: Engine, plan: Plan, lease: BaseLease, keep: float, error: BaseException | None
+) -> None:
+    """End a ``with`` block: finish without a value, or abandon if the body raised. Never hides the body's exception.
+
+    Raises:
+        LeaseLost: The lease was lost while the body ran, and the body did not raise.
+        BackendUnavailable: As ``finish`` does.
+    """
+    if lease._released or lease._inert():
+        return
+    if error is None:
+        await finish(engine, lease, None, keep)
+    else:
+        lease._tenure.primitive = plan.primitive
+        await release.end_block(engine, lease, error)
+
+
+async def forget(engine: Engine, plan: Plan) -> bool:
+    """Delete the record of the result; False if there was none.
+
+    Raises:
+        BackendError: The server could not be asked.
+    """
+    engine.check_open(plan.primitive.name)
+    once = cast("OnceCalls", plan.primitive)
+    reply, _ = await release.query(engine, once.forget(), plan.options, once.name, "forget")
+    return bool(reply[2])

@@ -1,0 +1,46 @@
+-- Finishes what is done once: records the result, frees the name and tells everybody who waits.
+-- keys: name, fence, queue, tickets, dead, done, holds
+-- args: token, tomb_ms (0: no tombstone), type (of the value: n, b, s or j), value, keep_ms, fence (of the lease),
+--   fence_ttl_ms, rid
+-- returns: {'R', rid} | {'L', rid, present, 1 (if an operator took the name from it) or 0}
+-- invariant: the result is recorded only while the name's value is the token, by the script run that frees the name; a
+--   resent request finds its own token in the record and gets the same reply, so a stale holder records nothing.
+local token, tomb_ms, DEAD, DONE = ARGV[1], tonumber(ARGV[2]), KEYS[5], KEYS[6]
+--@include _token
+if is_guessable(token) then
+  return redis.error_reply(GUESSABLE)
+end
+--@include _clock
+--@include _fence
+--@include _queue
+local value, finisher, tomb = call('GET', NAME), call('HGET', DONE, 'token'), call('GET', DEAD)
+local fence, refusal = read_fence()
+if refusal then
+  return refusal
+end
+if finisher == token then
+  return {'R', RID}
+end
+if value ~= token then
+  bury(DEAD, tomb_ms, tomb)
+  return {'L', RID, present(value), tomb == 'forced' and 1 or 0}
+end
+call('ZCARD', QUEUE)
+local tickets, gone = call('HGETALL', TICKETS), {}
+call('HSET', DONE, 'token', token, 'type', ARGV[3], 'value', ARGV[4], 'fence', ARGV[6], 'at', digits(now_ms))
+call('PEXPIREAT', DONE, digits(now_ms + ARGV[5]))
+for i = 1, #tickets, 2 do
+  local _, _, _, channel = parse(tickets[i + 1])
+  gone[#gone + 1] = tickets[i]
+  if channel and channel ~= '-' then
+    -- A hand-off that ended long ago: the waiter asks.
+    outbox[#outbox + 1] = channel
+    outbox[#outbox + 1] = tickets[i] .. ' 0 0 ' .. digits(now_ms)
+  end
+end
+call('DEL', NAME)
+trim_fence(fence)
+bury(DEAD, tomb_ms, tomb)
+remove(gone)
+announce()
+return {'R', RID}

@@ -1,0 +1,176 @@
+"""What is done once, for threads. Thin shells: what happens is decided in ``pawl.core``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+from pawl._coordinate import Described
+from pawl._decorate import decorated_once
+from pawl._unset import UNSET, Unset
+from pawl.core.acquire.queue import StopSignal
+from pawl.core.coordinate import once
+from pawl.core.lease.base import take_entered
+from pawl.core.protocol.options import Seconds, check_timeout, check_ttl
+from pawl.model import Done, Running
+from pawl.runtimes.threads import run
+from pawl.sync.lease import Lease
+
+if TYPE_CHECKING:
+    from pawl.core.acquire.acquire import Plan
+
+__all__ = ["Once", "Started"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Started:
+    """The right to do it, and the duty to say what came of it; made by ``Once.begin``.
+
+    It holds a lease, renewed until ``finish`` or ``abandon``. Keep it: one that is dropped is not renewed any more.
+
+    Attributes:
+        lease: The lease: its ``check()`` before a step that must not run unprotected, its ``lost``.
+    """
+
+    __slots__ = ("_keep", "_plan", "lease")
+
+    def __init__(self, plan: Plan, lease: Lease, keep: float) -> None:
+        self._plan = plan
+        self._keep = keep
+        self.lease: Lease = lease
+
+    @property
+    def fence(self) -> int:
+        """The fencing token of the lease; that of a later start is larger."""
+        return self.lease.fence
+
+    def finish(self, value: Any = None, *, keep: Seconds | None = None) -> None:
+        """Record the result and free the name, in one step: everybody who waits or comes later gets the value.
+
+        Args:
+            value: None, bytes, text, or anything that JSON can express (a tuple comes back as a list); 64 KiB at most.
+            keep: Seconds for which the result is kept, from 0.05 to 366 days; default: the object's own.
+
+        Raises:
+            LeaseLost: The lease was lost first. Nothing was recorded, and another client may have started it.
+            NotHeld: It was finished or abandoned before.
+            ConfigurationError: The value is too large or cannot be expressed; the lease is kept.
+            BackendUnavailable: The server did not answer. The request is repeated in the background for a minute;
+                ``begin`` says later whether the result was recorded.
+        """
+        seconds = self._keep if keep is None else check_ttl(keep, "keep")
+        run(once.finish(self.lease._engine, self.lease, value, seconds))
+
+    def abandon(self) -> None:
+        """Free the name without a result; the next who waits starts.
+
+        Raises:
+            NotHeld: It was finished, abandoned or lost before.
+            BackendError: The server did not answer; the TTL frees the name at the latest.
+        """
+        run(once.abandon(self.lease._engine, self._plan, self.lease))
+
+    def __repr__(self) -> str:
+        return f"<Started {self.lease.name!r} fence={self.fence}>"
+
+
+class Once(Described):
+    """Something that is to be done once. Made by ``Client.once``; shared by any number of threads.
+
+    ``begin`` says what to do; as a context manager it gives what ``begin`` gives, and finishes or abandons at the end;
+    as a decorator it runs a function once, and returns its result to every other caller.
+    """
+
+    __slots__ = ("_entered", "_keep", "_wait")
+
+    def __init__(
+        self,
+        client: Any,
+        plan: Plan,
+        source: tuple[str, tuple[Any, ...], dict[str, Any]],
+        keep: float,
+        *,
+        wait: bool,
+    ) -> None:
+        super().__init__(client, plan, source)
+        self._keep = keep
+        self._wait = wait
+        self._entered: list[tuple[object, Any]] = []
+
+    def begin(
+        self,
+        *,
+        wait: bool | None = None,
+        timeout: Seconds | Unset | None = UNSET,
+        stop: StopSignal | None = None,
+    ) -> Started | Running | Done:
+        """Start it, or find out who runs it or what came of it.
+
+        Args:
+            wait: True to wait for the client that runs it: for its result or, if it gives up or dies, for the start.
+                Default: the object's own.
+            timeout: Seconds to wait; None waits indefinitely; default: the object's own ``timeout``.
+            stop: An event; once it is set, the wait ends with ``NotAcquired`` within 0.05 s.
+
+        Returns:
+            ``Started``: it is the caller's to do. ``Running``: another client does it (never with ``wait``).
+            ``Done``: it was done, with the value.
+
+        Raises:
+            AcquireTimeout: It still ran at the end of ``timeout``.
+            DeadlockDetected: This thread runs it itself, and would wait for itself.
+            QueueFull: More than ``max_waiters`` wait.
+            BackendError: The server could not be asked, or refused.
+            ClientClosed: The client was closed.
+        """
+        plan = self._client._prepare(self._plan, None)
+        limit = plan.options.timeout if isinstance(timeout, Unset) else check_timeout(timeout)
+        waits = self._wait if wait is None else wait
+        found = run(once.begin(self._client._engine, plan, Lease, limit if waits else 0, stop))
+        return Started(plan, found, self._keep) if isinstance(found, Lease) else found
+
+    def forget(self) -> bool:
+        """Delete the recorded result, so that it can be done once more. A client that runs it now is not affected.
+
+        Returns:
+            False if there was none.
+
+        Raises:
+            BackendError: The server could not be asked, or refused.
+        """
+        return run(once.forget(self._client._engine, self._client._prepare(self._plan, None)))
+
+    def __enter__(self) -> Started | Running | Done:
+        state = self.begin()
+        if isinstance(state, Started):
+            state.lease._tenure.user = state.lease._who
+        self._entered += [(self._client._engine.runtime.who(), state)]
+        return state
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        state = take_entered(self._entered, self._client._engine.runtime.who())
+        if isinstance(state, Started):
+            run(once.end_block(state.lease._engine, state._plan, state.lease, state._keep, error))
+
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        """Decorate a function or method: it runs once, and each other call returns its result.
+
+        A call that raises abandons: the next call runs the function again. While it runs elsewhere, a call waits with
+        ``wait=True``, and raises ``AcquireTimeout`` without.
+
+        Args:
+            function: What to run. Fields of the name, as in ``"invoice:{number}"``, are filled from the arguments of
+                each call. What it returns must be None, bytes, text or JSON, of 64 KiB at most.
+
+        Returns:
+            The function with the same signature.
+
+        Raises:
+            ConfigurationError: The function belongs to the other API, or lacks an argument that a field needs.
+        """
+        return decorated_once(self, function)

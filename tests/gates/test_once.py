@@ -1,0 +1,551 @@
+"""``once``: one client does it, everybody else gets its result, whatever is lost, killed or cancelled meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import pickle
+import random
+import subprocess
+import sys
+import threading
+from typing import Any
+
+import pytest
+
+import pawl
+from pawl.testing import Proxy, Server
+from pawl.testing._resp import texts
+from tests.faults.rig import Colour, in_thread, remains, until
+from tests.gates.rig import Made, endless, make, number, program, runs, says
+
+DONE = "{pawl:%once:n}:1:done"
+KEY = "pawl:%once:n"
+QUEUE = "{pawl:%once:n}:1:queue"
+
+
+def begun(once: Made, **options: object) -> Any:  # noqa: ANN401 - of either API
+    return once.do("begin", **options)
+
+
+def finish(colour: Colour, state: Any, *args: object, **options: object) -> None:  # noqa: ANN401 - of either API
+    colour.run(lambda: state.finish(*args, **options))
+
+
+def abandon(colour: Colour, state: Any) -> None:  # noqa: ANN401 - of either API
+    colour.run(state.abandon)
+
+
+@pytest.fixture
+def once(clean: Server, colour: Colour) -> Made:
+    return make(colour.connect(clean.url), "once", "n")
+
+
+@pytest.fixture
+def other(clean: Server, colour: Colour) -> Made:
+    return make(colour.connect(clean.url), "once", "n")
+
+
+def scripts_run(server: Server) -> int:
+    found = server.command("INFO", "commandstats")
+    assert isinstance(found, bytes)
+    lines = [
+        line for line in found.decode().splitlines() if line.startswith(("cmdstat_evalsha", "cmdstat_eval:"))
+    ]
+    return sum(int(line.partition("calls=")[2].partition(",")[0]) for line in lines)
+
+
+VALUES = [None, b"", b"\x00\xff", "", "grüße \ud800", 0, True, 1.5, [1, [2]], {"a": {"b": None}}, "x" * 65536]
+
+
+@pytest.mark.parametrize("value", VALUES, ids=lambda value: repr(value)[:20])
+def test_everybody_gets_the_value_as_it_was(clean: Server, once: Made, other: Made, value: object) -> None:
+    state = begun(once)
+    finish(once.colour, state, value)
+    for found in (begun(other), begun(once), begun(once, wait=True)):
+        assert isinstance(found, pawl.Done)
+        assert (found.value, type(found.value), found.fence) == (value, type(value), state.fence)
+    assert 0 < number(clean, "PTTL", DONE) <= 86_400_000
+    assert not endless(clean)
+
+
+def test_it_takes_two_commands(clean: Server, once: Made) -> None:
+    finish(once.colour, begun(once), 1)
+    clean.command("DEL", DONE)
+    before = scripts_run(clean)
+    finish(once.colour, begun(once), 2)
+    assert scripts_run(clean) - before == 2
+
+
+def test_the_result_is_kept_for_as_long_as_is_said(clean: Server, once: Made, other: Made) -> None:
+    state = begun(once)
+    finish(once.colour, state, "short", keep=0.05)
+    until(lambda: not number(clean, "EXISTS", DONE))
+    again = begun(other)
+    assert again.fence > state.fence
+    abandon(other.colour, again)
+    assert not remains(clean)
+
+
+def test_one_runs_and_the_others_are_told_by_whom(once: Made, other: Made) -> None:
+    state = begun(once)
+    for found in (begun(other), begun(once)):
+        assert isinstance(found, pawl.Running)
+        assert found.holder
+        assert ":" in found.holder
+    assert state.lease.remaining() > 0
+    abandon(once.colour, state)
+
+
+def test_who_waits_is_told_by_a_message(clean: Server, colour: Colour) -> None:
+    """Ten of two clients: each asks once, and once more when it is told; nobody polls."""
+    first = make(colour.connect(clean.url), "once", "n", ttl=600, ticket_ttl=600)
+    others = [make(colour.connect(clean.url), "once", "n", ttl=600, ticket_ttl=600) for _ in range(2)]
+    state = begun(first, wait=True)
+    waiting = [made.start("begin", wait=True, timeout=60) for made in others for _ in range(5)]
+    until(lambda: number(clean, "ZCARD", QUEUE) == 10)
+    before = scripts_run(clean)
+    finish(colour, state, "told")
+    for call in waiting:
+        found = call.result(20)
+        assert isinstance(found, pawl.Done)
+        assert found.value == "told"
+    # Each of the ten once, the finish, and the records of the sessions.
+    assert scripts_run(clean) - before <= 10 + 1 + 6
+    assert [name for name in remains(clean) if name != DONE] == []
+
+
+def test_a_lost_message_costs_a_third_of_a_ticket(clean: Server, colour: Colour, proxy: Proxy) -> None:
+    state = begun(make(colour.connect(clean.url), "once", "n"))
+    waiting = make(colour.connect(proxy.url), "once", "n", ticket_ttl=0.6).start(
+        "begin", wait=True, timeout=60
+    )
+    until(lambda: number(clean, "ZCARD", QUEUE) == 1)
+    proxy.cut_push("message")
+    finish(colour, state, "asked for")
+    assert waiting.result(20).value == "asked for"
+
+
+def test_when_it_is_abandoned_the_first_waiter_starts(clean: Server, once: Made, other: Made) -> None:
+    state = begun(once)
+    waiting = other.start("begin", wait=True, timeout=60)
+    until(lambda: number(clean, "ZCARD", QUEUE) == 1)
+    abandon(once.colour, state)
+    again = waiting.result(20)
+    assert again.fence > state.fence
+    with pytest.raises(pawl.NotHeld):
+        finish(once.colour, state, "late")
+    with pytest.raises(pawl.NotHeld):
+        abandon(once.colour, state)
+    finish(other.colour, again, "second")
+    assert begun(once).value == "second"
+
+
+def test_a_stale_holder_records_nothing(clean: Server, once: Made, other: Made) -> None:
+    state = begun(once)
+    clean.command("DEL", KEY)
+    again = begun(other)
+    with pytest.raises(pawl.LeaseLost):
+        finish(once.colour, state, "late")
+    assert not number(clean, "EXISTS", DONE)
+    finish(other.colour, again, "good")
+    with pytest.raises(pawl.NotHeld):
+        finish(once.colour, state, "later")
+    assert begun(once).value == "good"
+
+
+def test_a_finish_after_the_lease_was_lost_here_asks_nothing(
+    clean: Server, colour: Colour, proxy: Proxy
+) -> None:
+    far = make(colour.connect(proxy.url), "once", "n", ttl=0.4)
+    state = begun(far)
+    proxy.blackhole()
+    until(lambda: state.lease.lost)
+    with pytest.raises(pawl.LeaseLost):
+        finish(colour, state, "late")
+    proxy.blackhole(on=False)
+    assert not proxy.requests(runs("once", "finish"))
+
+
+def test_force_release_ends_it_without_a_result(clean: Server, once: Made) -> None:
+    state = begun(once)
+    clean.command("SET", KEY, "somebody@else:1/b" + "x" * 22, "PX", "60000")
+    with pytest.raises(pawl.LeaseLost):
+        finish(once.colour, state, "late")
+    assert not number(clean, "EXISTS", DONE)
+
+
+@pytest.mark.parametrize(
+    "fault", ["swallow_reply", "kill_on_reply", "reset", "drop_request", "duplicate_request"]
+)
+def test_a_finish_whose_request_or_reply_is_lost_is_recorded_once(
+    clean: Server, colour: Colour, proxy: Proxy, fault: str
+) -> None:
+    far = make(colour.connect(proxy.url), "once", "n", ttl=20)
+    state = begun(far)
+    getattr(proxy, fault)(runs("once", "finish"))
+    finish(colour, state, "once")
+    found = begun(make(colour.connect(clean.url), "once", "n"))
+    assert isinstance(found, pawl.Done)
+    assert (found.value, found.fence) == ("once", state.fence)
+    assert not number(clean, "EXISTS", KEY)
+
+
+def test_a_late_copy_of_a_finish_does_not_end_the_next_one(
+    clean: Server, colour: Colour, proxy: Proxy
+) -> None:
+    far, near = make(colour.connect(proxy.url), "once", "n"), make(colour.connect(clean.url), "once", "n")
+    state = begun(far)
+    late = proxy.duplicate_request_late(runs("once", "finish"))
+    finish(colour, state, "first")
+    near.do("forget")
+    again = begun(near)
+    late.release()
+    proxy.wait_hit(late)
+    assert again.lease.remaining() > 0
+    finish(colour, again, "second")
+    assert begun(near).value == "second"
+
+
+def test_a_lost_reply_to_begin_starts_one(clean: Server, colour: Colour, proxy: Proxy) -> None:
+    far, near = make(colour.connect(proxy.url), "once", "n"), make(colour.connect(clean.url), "once", "n")
+    proxy.kill_on_reply(runs("once", "begin"))
+    state = begun(far)
+    assert isinstance(begun(near), pawl.Running)
+    finish(colour, state, 1)
+    assert begun(near).value == 1
+
+
+def test_an_unreachable_server_leaves_it_open_whether_it_was_recorded(
+    clean: Server, colour: Colour, proxy: Proxy
+) -> None:
+    far = make(colour.connect(proxy.url), "once", "n", ttl=0.6, unavailable_after=0.2)
+    state = begun(far)
+    proxy.drop_request(runs("once", "finish"), times=None)
+    with pytest.raises(pawl.BackendUnavailable):
+        finish(colour, state, "maybe")
+    proxy.clear()
+    # The request is repeated in the background; by then its lease is over, so that it records nothing.
+    found = begun(make(colour.connect(clean.url), "once", "n"), wait=True, timeout=60)
+    assert isinstance(found, (pawl.Started, pawl.AsyncStarted, pawl.Done))
+
+
+def test_a_full_server_refuses_the_result_and_the_lease_is_kept(own_server: Server, colour: Colour) -> None:
+    once = make(colour.connect(own_server.url), "once", "n", unavailable_after=0.2)
+    state = begun(once)
+    own_server.command("CONFIG", "SET", "maxmemory", "1")
+    with pytest.raises(pawl.BackendError):
+        finish(colour, state, "no room")
+    own_server.command("CONFIG", "SET", "maxmemory", "0")
+    found = begun(make(colour.connect(own_server.url), "once", "n"), wait=True, timeout=60)
+    # It is repeated in the background, and its lease lives.
+    assert isinstance(found, pawl.Done)
+    assert found.value == "no room"
+
+
+@pytest.mark.parametrize("value", [object(), float("nan"), {1, 2}, "x" * 65537, ["x" * 65530, "y"]], ids=type)
+def test_a_value_that_cannot_be_kept_is_refused_and_the_lease_goes_on(once: Made, value: object) -> None:
+    state = begun(once)
+    with pytest.raises(pawl.ConfigurationError):
+        finish(once.colour, state, value)
+    assert state.lease.remaining() > 0
+    finish(once.colour, state, "smaller")
+    assert begun(once).value == "smaller"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"keep": 0}, {"keep": -1}, {"keep": 367 * 86400}, {"keep": "1d"}, {"wait": 1}, {"handover": 3},
+        {"min_hold": 1}, {"replicas": 1}, {"ttl": 0}, {"strict": True},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_wrong_option_is_refused_where_it_is_given(
+    clean: Server, colour: Colour, given: dict[str, Any]
+) -> None:
+    client = colour.connect(clean.url)
+    with pytest.raises(pawl.ConfigurationError):
+        client.raw.once("n", **given)
+
+
+def test_a_name_with_fields_needs_a_function(clean: Server, colour: Colour) -> None:
+    once = make(colour.connect(clean.url), "once", "n:{number}")
+    with pytest.raises(pawl.ConfigurationError, match="fields"):
+        begun(once)
+
+
+def test_redlock_and_the_service_refuse_it(clean: Server, colour: Colour) -> None:
+    for client in (colour.connect([clean.url] * 3), colour.connect("http+pawl://127.0.0.1:1")):
+        with pytest.raises(pawl.NotSupported, match="once"):
+            client.raw.once("n")
+
+
+def test_waiting_ends_in_time_and_at_stop(once: Made, other: Made) -> None:
+    state = begun(once)
+    with pytest.raises(pawl.AcquireTimeout):
+        begun(other, wait=True, timeout=0.05)
+    stop = threading.Event()
+    waiting = other.start("begin", wait=True, timeout=60, stop=stop)
+    stop.set()
+    with pytest.raises(pawl.NotAcquired):
+        waiting.result(20)
+    abandon(once.colour, state)
+
+
+def test_who_runs_it_does_not_wait_for_itself(clean: Server) -> None:
+    with pawl.connect(clean.url) as client:
+        state = client.once("n").begin()
+        with pytest.raises(pawl.DeadlockDetected):
+            client.once("n").begin(wait=True)
+        assert isinstance(state, pawl.Started)
+        state.finish()
+
+
+def test_what_is_dropped_is_started_again_after_its_ttl(clean: Server, other: Made) -> None:
+    with pawl.connect(clean.url, ttl=0.5) as client:
+        with pytest.warns(ResourceWarning, match="'n'"):
+            client.once("n").begin()
+            gc.collect()
+        again = begun(other, wait=True, timeout=60)
+    abandon(other.colour, again)
+
+
+def test_forget(once: Made, other: Made) -> None:
+    assert not once.do("forget")
+    finish(once.colour, begun(once), 1)
+    assert other.do("forget")
+    state = begun(once)
+    assert not other.do("forget")
+    assert state.lease.remaining() > 0
+    abandon(once.colour, state)
+
+
+def test_it_can_be_pickled(clean: Server, once: Made) -> None:
+    again = Made(once.colour, pickle.loads(pickle.dumps(once.raw)))
+    finish(once.colour, begun(again), "by the copy")
+    assert begun(once).value == "by the copy"
+
+
+# Blocks and functions -----------------------------------------------------------------------------------------------
+
+
+def test_a_block_finishes_or_abandons(clean: Server) -> None:
+    with pawl.connect(clean.url) as client:
+        once = client.once("n")
+        with pytest.raises(KeyError), once as state:  # noqa: PT012 - the block is what is tested
+            assert isinstance(state, pawl.Started)
+            raise KeyError
+        with once as state, once as inner:
+            assert isinstance(state, pawl.Started)
+            assert isinstance(inner, pawl.Running)
+            state.finish("said")
+        with once as state:
+            assert isinstance(state, pawl.Done)
+            assert state.value == "said"
+        once.forget()
+        with once:
+            pass
+        found = once.begin()
+        assert isinstance(found, pawl.Done)
+        assert found.value is None
+
+
+async def test_an_async_block_finishes_or_abandons(clean: Server) -> None:
+    async with pawl.connect_async(clean.url) as client:
+        once = client.once("n")
+        with pytest.raises(KeyError):  # noqa: PT012 - the block is what is tested
+            async with once as state:
+                assert isinstance(state, pawl.AsyncStarted)
+                raise KeyError
+        async with once as state:
+            assert isinstance(state, pawl.AsyncStarted)
+            await state.finish("said")
+        async with once as state:
+            assert isinstance(state, pawl.Done)
+        await once.forget()
+        async with once:
+            pass
+        assert isinstance(await once.begin(), pawl.Done)
+
+
+async def test_a_loss_cancels_an_async_block(clean: Server) -> None:
+    async with pawl.connect_async(clean.url, ttl=0.5) as client:
+        with pytest.raises(pawl.LeaseLost):  # noqa: PT012 - the block is what is tested
+            async with client.once("n") as state:
+                assert isinstance(state, pawl.AsyncStarted)
+                clean.command("DEL", KEY)
+                await asyncio.sleep(60)
+        assert not number(clean, "EXISTS", DONE)
+
+
+def test_a_loss_in_a_block_of_threads_is_raised_at_its_end(clean: Server) -> None:
+    with pawl.connect(clean.url, ttl=0.5) as client:
+        with pytest.raises(pawl.LeaseLost), client.once("n") as state:  # noqa: PT012 - the block is what is tested
+            assert isinstance(state, pawl.Started)
+            clean.command("DEL", KEY)
+            assert state.lease.lost.wait(20)
+        assert not number(clean, "EXISTS", DONE)
+
+
+async def test_a_cancelled_finish_goes_on(clean: Server, proxy: Proxy) -> None:
+    async with pawl.connect_async(proxy.url) as client, pawl.connect_async(clean.url) as near:
+        state = await client.once("n").begin()
+        assert isinstance(state, pawl.AsyncStarted)
+        held = proxy.hold_reply(runs("once", "finish"))
+        task = asyncio.create_task(state.finish("went on"))
+        await asyncio.to_thread(proxy.wait_hit, held)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        found = await near.once("n").begin(wait=True, timeout=60)
+        assert isinstance(found, pawl.Done)
+        assert found.value == "went on"
+
+
+def test_a_function_runs_once(clean: Server, colour: Colour) -> None:
+    called: list[int] = []
+    client = colour.connect(clean.url)
+
+    def work(number: int, *, fails: bool = False) -> list[int]:
+        called.append(number)
+        assert pawl.current_lease().fence
+        if fails:
+            raise KeyError(number)
+        return [number]
+
+    async def task(number: int, *, fails: bool = False) -> list[int]:
+        return work(number, fails=fails)
+
+    plain: Any = task if colour.name == "asyncio" else work
+    function = client.raw.once("f:{number}", wait=True)(plain)
+    with pytest.raises(KeyError):
+        colour.run(lambda: function(1, fails=True))
+    results = [in_thread(lambda number=number: colour.run(lambda: function(number))) for number in (1, 2) * 5]
+    assert sorted(found.result(20) for found in results) == [[1]] * 5 + [[2]] * 5
+    assert sorted(called) == [1, 1, 2]
+
+
+def test_a_function_that_runs_elsewhere_is_not_called(clean: Server, once: Made, colour: Colour) -> None:
+    state = begun(once)
+
+    def work() -> None:
+        raise AssertionError
+
+    async def task() -> None:
+        raise AssertionError
+
+    client = colour.connect(clean.url)
+    function = client.raw.once("n")(task if colour.name == "asyncio" else work)
+    with pytest.raises(pawl.AcquireTimeout, match="wait=True"):
+        colour.run(function)
+    abandon(colour, state)
+
+
+def test_a_function_of_the_other_api_is_refused(clean: Server, colour: Colour) -> None:
+    async def task() -> None: ...
+
+    def work() -> None: ...
+
+    client = colour.connect(clean.url)
+    with pytest.raises(pawl.ConfigurationError):
+        client.raw.once("n")(work if colour.name == "asyncio" else task)
+
+
+# Processes ----------------------------------------------------------------------------------------------------------
+
+STARTER = """
+import pawl, sys, time
+client = pawl.connect(sys.argv[1], ttl=1)
+state = client.once("n").begin()
+print("ready", flush=True)
+print(state.fence, flush=True)
+time.sleep(3600)
+"""
+
+WORKER = """
+import pawl, random, sys, time
+url, seed, keys = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+rng = random.Random(seed)
+client = pawl.connect(url, ttl=1, namespace="many")
+names = list(range(keys))
+rng.shuffle(names)
+for name in names:
+    state = client.once(f"k{name}", wait=True).begin()
+    if isinstance(state, pawl.Started):
+        value = f"{name} by {seed} at {state.fence}"
+        if rng.random() < 0.3:
+            time.sleep(rng.random() / 100)
+        state.finish(value)
+        print("finished", name, value, flush=True)
+    else:
+        print("got", name, state.value, flush=True)
+print("end", flush=True)
+"""
+
+
+def test_a_killed_starter_frees_it(clean: Server, once: Made) -> None:
+    with program(STARTER, clean.url) as process:
+        fence = int(says(process))
+        waiting = once.start("begin", wait=True, timeout=60)
+        until(lambda: number(clean, "ZCARD", QUEUE) == 1)
+        process.kill()
+        state = waiting.result(30)
+        assert state.fence > fence
+        finish(once.colour, state, "by the next")
+
+
+@pytest.mark.parametrize(
+    ("processes", "keys", "kills"), [(4, 40, 6), pytest.param(50, 1000, 100, marks=pytest.mark.slow)]
+)
+def test_every_key_is_finished_once_and_everybody_gets_that_value(
+    clean: Server, processes: int, keys: int, kills: int
+) -> None:
+    """Processes are killed at random, and new ones take their places."""
+    rng, said, alive, started = random.Random(processes), [], {}, 0
+
+    def begin() -> None:
+        nonlocal started
+        started += 1
+        command = [sys.executable, "-c", WORKER, clean.url, str(started), str(keys)]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        alive[process] = in_thread(process.communicate)
+
+    try:
+        for _ in range(processes):
+            begin()
+        # By what was done, not by the clock: a process is killed each time that some more keys are finished.
+        for kill in range(kills):
+            until(lambda kill=kill: number_of_results(clean) * (kills + 2) >= keys * (kill + 1), 120)
+            victim = rng.choice(list(alive))
+            victim.kill()
+            said.append(alive.pop(victim).result(60)[0])
+            begin()
+        for process, output in list(alive.items()):
+            said.append(output.result(300)[0])
+            assert process.returncode == 0
+            assert said[-1].endswith("end\n")
+            del alive[process]
+    finally:
+        for process, output in alive.items():
+            process.kill()
+            output.result(60)
+    finished, got = {}, {}
+    for line in "".join(said).splitlines():
+        what, _, rest = line.partition(" ")
+        name, _, value = rest.partition(" ")
+        if what == "finished" and value:
+            # Said after the reply: of one that was killed in between, the others know the value.
+            assert finished.setdefault(name, value) == value
+        elif what == "got" and value.count(" ") == 4 - 1:
+            got.setdefault(name, set()).add(value)
+    for name, values in got.items():
+        assert len(values) == 1, (name, values)
+        assert finished.get(name, *values) in values
+    assert len(got | finished) == keys
+    assert number_of_results(clean) == keys
+    assert not [name for name in remains(clean) if not name.endswith(":1:done")]
+
+
+def number_of_results(server: Server) -> int:
+    return sum(name.endswith(":1:done") for name in texts(server.command("KEYS", "*many:%once:*")))
