@@ -26,8 +26,8 @@ EITHER = {
 REFUSED = frozenset(
     {
         "election/acquire", "mutex/acquire", "mutex/multi", "mutex/own_acquire", "once/begin", "once/finish",
-        "permits/acquire", "permits/limit", "redlock/grant", "redlock/note", "redlock/ratify", "redlock/share", "session/publish", "session/remember",
-        "session/take", "store/hold", "store/once", "store/open",
+        "permits/acquire", "permits/limit", "redlock/grant", "redlock/note", "redlock/ratify", "redlock/share",
+        "session/publish", "session/remember", "session/take", "store/hold", "store/once", "store/open",
     }
 )  # fmt: skip
 """What gives something new: nothing but the fence record is written on a server without memory."""

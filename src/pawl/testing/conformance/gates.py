@@ -219,14 +219,14 @@ async def it_is_done_once(world: World) -> None:
     world.kept.append(started)
     expect(hasattr(started, "lease"), "the first client starts")
     running = await settle(second.begin())
-    expect(isinstance(running, Running), f"another client is told that it runs, not {running!r}")
+    expect(isinstance(running, Running), f"another client sees that it runs, not {running!r}")
     waiting = [world.start(lambda: settle(second.begin(wait=True, timeout=10))), world.start(
         lambda: settle(third.begin(wait=True, timeout=10))
     )]  # fmt: skip
     await world.quiet()
     await settle(started.finish({"number": 7}))
     for call in waiting:
-        done = await call.result(SOON, "who waits is told at once")
+        done = await call.result(SOON, "who waits is woken at once")
         expect(isinstance(done, Done), f"who waited gets the result, not {done!r}")
         expect(done.value == {"number": 7}, f"the value is what it was finished with, not {done.value!r}")
         expect(done.fence == started.fence, "its fence is that of the lease under which it was done")
