@@ -273,7 +273,7 @@ def test_a_name_with_fields_needs_a_function(clean: Server, colour: Colour) -> N
 def test_redlock_and_the_service_refuse_it(clean: Server, colour: Colour) -> None:
     for client in (
         colour.connect(["redis://127.0.0.1:1", "redis://127.0.0.1:2", "redis://127.0.0.1:3"]),
-        colour.connect("http+pawl://127.0.0.1:1"),
+        colour.connect("http+pawl://secret@127.0.0.1:1"),
     ):
         with pytest.raises(pawl.NotSupported, match="once"):
             client.raw.once("n")
