@@ -140,7 +140,7 @@ def results(said: str) -> int:
     for line in said.splitlines():
         what, _, rest = line.partition(" ")
         name, _, value = rest.partition(" ")
-        if value.count(" ") != 3:
+        if value.count(" ") != 4:
             continue  # its process was killed while it said so
         if what == "finished":
             # Said after the reply: of one that was killed in between, the others know the value.
