@@ -63,7 +63,10 @@ def test_siblings_work_at_once_and_end_together(valkey: Server, workload: str) -
             child.hear(PATIENCE)
         pids = family(program)
         assert len(set(pids)) == 4
-        assert all(work(program.children))
+        # All of them in one such time, which is short: on a busy machine some may not be run in it at all.
+        until = time.monotonic() + PATIENCE
+        while not all(work(program.children)):
+            assert time.monotonic() < until, "they do not work at once"
         clients = valkey.command("CLIENT", "LIST")
         assert isinstance(clients, bytes)
         assert clients.count(b"addr=127.0.0.1") >= 3
@@ -132,7 +135,8 @@ def started_by(runner: subprocess.Popen[bytes]) -> list[int]:
             theirs |= new
             new = {pid for pid, (parent, _) in there.items() if parent in theirs} - theirs
         theirs.discard(runner.pid)
-        if sum(b"benchmarks.worker" in there[pid][1] for pid in theirs) == 2:
+        # Its own alone: they split themselves in their turn, at a time that may pass between two looks.
+        if sum(b"benchmarks.worker" in there[pid][1] for pid in theirs if there[pid][0] == runner.pid) == 2:
             return sorted(theirs)
         assert time.monotonic() < until
         time.sleep(0.05)

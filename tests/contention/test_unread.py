@@ -7,18 +7,20 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
+from typing import cast
 
 import pytest
 
 import pawl
+from pawl.core.state.claim import Claim
 from pawl.core.state.strict_handover import UNREAD_FOR
 from pawl.testing.servers import Server
 from tests.contention.test_runs import until
 from tests.faults.rig import in_thread, remains, waiters
-from tests.pace import pace
 
 RUN = 3
 """Grants of a run here, so that few threads make a row."""
+PATIENCE = 30.0
 
 
 @pytest.fixture
@@ -29,7 +31,7 @@ def short_runs(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody looks by itself: whoever is to read its answer must be woken."""
-    monkeypatch.setattr("pawl.core.acquire.acquire.UNREAD_FOR", 60.0)
+    monkeypatch.setattr("pawl.core.acquire.acquire.UNREAD_FOR", 2 * PATIENCE)
 
 
 class _Row:
@@ -37,22 +39,27 @@ class _Row:
 
     def __init__(self, server: Server, client: pawl.Client, rival: pawl.Client) -> None:
         self.server, self.client = server, client
-        self.lock = client.fair_lock("n", ttl=60.0, ticket_ttl=58.0)
+        self.lock = client.fair_lock("n", ttl=600.0, ticket_ttl=580.0)
         self.grants: list[tuple[str, int]] = []
         self.go = threading.Event()
         held = rival.fair_lock("n").acquire(5)
         # The message to whoever is served by another client names nobody: the row begins with the one behind it.
-        self.done = [self.come("first"), self.come("a0", self.go.wait)]
+        self.done = [self.come("first")]
+        until(lambda: len(client._engine.waits) == 1)
+        self.done.append(self.come("a0", self.go.wait))
         for number in range(1, RUN + 1):
             self.done.append(self.come(f"a{number}"))
-        until(lambda: len(client._engine.lined) == RUN + 1)
+        # The first may be among those that a run could serve: the second may come before it has gone to sleep.
+        until(lambda: len(client._engine.waits) == RUN + 2)
+        _, *others = cast("dict[Claim, object]", client._engine.waits)
+        until(lambda: all(claim.token in client._engine.lined for claim in others))
         held.release()
         until(lambda: len(self.grants) == 2)
         del self.grants[0]
         assert client._engine.rows
 
     def come(
-        self, who: str, hold: Callable[[], object] = lambda: None, timeout: float = 20.0
+        self, who: str, hold: Callable[[], object] = lambda: None, timeout: float = 100.0
     ) -> Future[None]:
         """Have a thread take the name once, and wait until the server has it in its queue."""
         before = waiters(self.server, "n")
@@ -73,7 +80,7 @@ class _Row:
     def end(self) -> list[str]:
         self.go.set()
         for done in self.done:
-            done.result(10)
+            done.result(PATIENCE)
         until(lambda: not remains(self.server))
         fences = [fence for _, fence in self.grants]
         assert fences == sorted(set(fences))
@@ -81,11 +88,11 @@ class _Row:
 
 
 @contextmanager
-def _quickly(seconds: float = 0.7) -> Iterator[None]:
-    """Less than the time after which anybody would look by itself."""
+def _woken() -> Iterator[None]:
+    """In less than half of the time after which anybody would look by itself."""
     began = time.monotonic()
     yield
-    assert time.monotonic() - began < pace() * seconds
+    assert time.monotonic() - began < PATIENCE
 
 
 @pytest.fixture
@@ -97,9 +104,8 @@ def row(valkey: Server, clients: list[pawl.Client], short_runs: None) -> _Row:
 def test_who_comes_during_a_run_is_served_in_turn_with_its_answer_unread(row: _Row) -> None:
     row.done += [row.come(f"b{number}") for number in range(2 * RUN)]
     assert row.asleep() == 2 * RUN
-    unread = [link for link in row.client._runtime._links.all() if link._owed is not None]
-    assert len(unread) == 2 * RUN
-    with _quickly():
+    until(lambda: sum(link._owed is not None for link in row.client._runtime._links.all()) == 2 * RUN)
+    with _woken():
         assert row.end() == [f"a{n}" for n in range(RUN + 1)] + [f"b{n}" for n in range(2 * RUN)]
 
 
@@ -107,7 +113,7 @@ def test_who_comes_during_a_run_is_served_in_turn_with_its_answer_unread(row: _R
 def test_a_row_of_one_more_is_woken_when_the_last_who_stood_before_it_is_done(row: _Row) -> None:
     # The message to the next run names fewer than it could, and none behind them: nobody is known to be next.
     row.done.append(row.come("b0"))
-    with _quickly():
+    with _woken():
         assert row.end() == ["a0", "a1", "a2", "a3", "b0"]
 
 
@@ -127,7 +133,7 @@ def test_another_client_between_them_ends_the_run_and_wakes_who_sleeps(
     until(lambda: waiters(valkey, "n") == RUN + 2)
     row.done.append(row.come("b1"))
     row.done.append(row.come("b2"))
-    with _quickly():
+    with _woken():
         assert row.end() == ["a0", "a1", "a2", "a3", "b0", "b1", "b2"]
     assert order == ["a0", "a1", "a2", "a3", "b0"]
 
@@ -135,11 +141,11 @@ def test_another_client_between_them_ends_the_run_and_wakes_who_sleeps(
 @pytest.mark.usefixtures("patient")
 def test_a_lock_with_other_options_wakes_who_sleeps_as_well(row: _Row, clients: list[pawl.Client]) -> None:
     row.done.append(row.come("b0"))
-    row.lock = clients[0].fair_lock("n", ttl=59.0)
+    row.lock = clients[0].fair_lock("n", ttl=599.0)
     row.done.append(row.come("c0"))
-    row.lock = clients[0].fair_lock("n", ttl=60.0, ticket_ttl=58.0)
+    row.lock = clients[0].fair_lock("n", ttl=600.0, ticket_ttl=580.0)
     row.done.append(row.come("b1"))
-    with _quickly():
+    with _woken():
         assert row.end() == ["a0", "a1", "a2", "a3", "b0", "c0", "b1"]
 
 

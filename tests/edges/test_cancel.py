@@ -30,6 +30,9 @@ def lose(server: Server, *names: str) -> None:
 
 
 TTL = 0.6
+"""For a loss that is soon noticed: at a renewal, or at the end."""
+LASTS = 30.0
+"""For what is to be held: a busy machine may not run a program for as long as a short lease lives."""
 
 
 async def test_inside_a_timeout(valkey: Server, aclient: pawl.AsyncClient) -> None:
@@ -54,8 +57,9 @@ async def test_around_a_timeout(valkey: Server, aclient: pawl.AsyncClient) -> No
 
 async def test_an_outer_timeout_is_never_told_as_a_loss(aclient: pawl.AsyncClient) -> None:
     with pytest.raises(TimeoutError) as caught:
-        async with asyncio.timeout(0.1):
-            async with aclient.lock("a", ttl=TTL) as lease:
+        async with asyncio.timeout(None) as scope:
+            async with aclient.lock("a", ttl=LASTS) as lease:
+                scope.reschedule(asyncio.get_running_loop().time() + 0.1)
                 await asyncio.sleep(30)
     assert not isinstance(caught.value, pawl.PawlError)
     assert lease.state == "released"
@@ -64,7 +68,7 @@ async def test_an_outer_timeout_is_never_told_as_a_loss(aclient: pawl.AsyncClien
 
 
 async def test_an_inner_timeout_stays_inside(aclient: pawl.AsyncClient) -> None:
-    async with aclient.lock("a", ttl=TTL) as lease:
+    async with aclient.lock("a", ttl=LASTS) as lease:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.05):
                 await asyncio.sleep(30)
@@ -98,11 +102,13 @@ async def test_a_timeout_and_a_loss_in_one_instant(
 
 async def test_in_a_task_group(valkey: Server, aclient: pawl.AsyncClient) -> None:
     """The loss of one child ends the group: the others are cancelled, their locks released, the loss is told."""
+    entered = asyncio.Barrier(4)
     ended: list[str] = []
 
     async def holder(name: str) -> None:
         try:
-            async with aclient.lock(name, ttl=TTL):
+            async with aclient.lock(name, ttl=TTL if name == "a" else LASTS):
+                await entered.wait()
                 await asyncio.sleep(30)
         except asyncio.CancelledError:
             ended.append(name)
@@ -112,7 +118,7 @@ async def test_in_a_task_group(valkey: Server, aclient: pawl.AsyncClient) -> Non
         async with asyncio.TaskGroup() as group:
             for name in ("a", "b", "c"):
                 group.create_task(holder(name))
-            await asyncio.sleep(0.1)
+            await entered.wait()
             lose(valkey, "a")
             await asyncio.sleep(30)
     (error,) = caught.value.exceptions
@@ -167,7 +173,9 @@ async def test_two_blocks_one_in_the_other(
 ) -> None:
     names = {"outer": ("outer",), "inner": ("inner",), "both": ("outer", "inner")}[lost]
     with pytest.raises(pawl.LeaseLost) as caught:
-        async with aclient.lock("outer", ttl=TTL) as outer, aclient.lock("inner", ttl=TTL) as inner:
+        life = {name: TTL if name in names or not awaits else LASTS for name in ("outer", "inner")}
+        outer_lock, inner_lock = (aclient.lock(name, ttl=ttl) for name, ttl in life.items())
+        async with outer_lock as outer, inner_lock as inner:
             lose(valkey, *names)
             if awaits:
                 await asyncio.sleep(30)
@@ -215,16 +223,18 @@ async def test_a_reentered_block(valkey: Server, aclient: pawl.AsyncClient) -> N
 
 async def test_an_outside_cancel_is_passed_on(aclient: pawl.AsyncClient) -> None:
     states: list[str] = []
+    entered = asyncio.Event()
 
     async def work() -> None:
-        async with aclient.lock("a", ttl=TTL) as lease:
+        async with aclient.lock("a", ttl=LASTS) as lease:
+            entered.set()
             try:
                 await asyncio.sleep(30)
             finally:
                 states.append(lease.state)
 
     task = asyncio.create_task(work())
-    await asyncio.sleep(0.1)
+    await asyncio.wait_for(entered.wait(), 30)
     task.cancel("from outside")
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -238,10 +248,12 @@ async def test_an_outside_cancel_beside_the_loss_is_passed_on(
 ) -> None:
     """Whichever comes first: the outside cancel stays a cancel, and the lease is ended in any case."""
     leases: list[pawl.AsyncLease] = []
+    entered = asyncio.Event()
 
     async def work() -> None:
         async with aclient.lock("a", ttl=TTL) as lease:
             leases.append(lease)
+            entered.set()
             try:
                 await asyncio.sleep(30)
             finally:
@@ -249,7 +261,7 @@ async def test_an_outside_cancel_beside_the_loss_is_passed_on(
                 await asyncio.sleep(5)
 
     task = asyncio.create_task(work())
-    await asyncio.sleep(0.2)
+    await asyncio.wait_for(entered.wait(), 30)
     if first == "outside":
         task.cancel()
         lose(valkey, "a")

@@ -62,8 +62,8 @@ def strike(state: Path, at: int) -> int:
     return reached
 
 
-def check(state: Path, limit: type[Exception], at: int) -> bool:
-    """Whether the step was reached."""
+def check(state: Path, limit: type[Exception], at: int) -> int | None:
+    """How many steps there were if that step was not reached; None if it was, and the limit came to the caller."""
     reached = said = None
     # In a finaliser, Python itself drops it.
     dropped: list[object] = []
@@ -77,10 +77,10 @@ def check(state: Path, limit: type[Exception], at: int) -> bool:
     assert embedded.stop(state) in {True, False}
     assert not embedded.status(state).running
     if dropped == [limit]:
-        return True
+        return None
     assert reached is None or reached < at, f"the limit was lost at step {at}"
     assert reached is not None or said == f"{limit.__name__}: time is up", f"step {at}"
-    return reached is None
+    return reached
 
 
 @pytest.mark.parametrize("limit", [TimeoutError, Limit])
@@ -89,10 +89,16 @@ def test_a_time_limit_at_some_steps_of_the_first_start(
     state: Path, handlers: Callable[[type[Exception]], None], limit: type[Exception], part: float
 ) -> None:
     handlers(limit)
-    steps = strike(state, 0)
+    steps: int | None = strike(state, 0)
     embedded.stop(state)
-    assert steps > 100
-    assert check(state, limit, int(steps * part))
+    # It looks again and again whether the server is up: one that is up sooner than at the time before takes less steps.
+    for _ in range(20):
+        assert steps is not None
+        assert steps > 100
+        steps = check(state, limit, int(steps * part))
+        if steps is None:
+            break
+    assert steps is None, "no start got that far"
 
 
 @pytest.mark.slow
@@ -103,6 +109,6 @@ def test_a_time_limit_at_every_step_of_the_first_start(
 ) -> None:
     handlers(limit)
     at = 1
-    while check(state, limit, at):
+    while check(state, limit, at) is None:
         at += 1
     assert at > 100

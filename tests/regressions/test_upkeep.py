@@ -261,7 +261,7 @@ def test_leases_that_end_all_the_time_do_not_cut_short_the_renewal_of_another(va
     valkey.command("FLUSHALL")
     ended: list[pawl.Lease] = []
     with Proxy(valkey) as proxy, pawl.connect(proxy.url) as client:
-        lease = client.lock("n", ttl=1.5).acquire()
+        lease = client.lock("n", ttl=10, renew_every=0.5).acquire()
         proxy.delay(replies=0.02)
         first, stop = lease.valid_until, threading.Event()
 

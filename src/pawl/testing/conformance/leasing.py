@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from pawl.errors import AcquireTimeout, DeadlockDetected, LeaseLost, NotHeld, PawlError
@@ -18,6 +19,7 @@ __all__ = [
     "any_number_at_once",
     "bounded",
     "checked",
+    "crowded",
     "every_key_has_a_ttl",
     "extend_sets_the_life",
     "fences_rise",
@@ -39,6 +41,14 @@ __all__ = [
 ]
 
 SLACK = 1.0
+
+
+def crowded() -> float:
+    """How many programs want each core now; 1 at least, and where the system does not say."""
+    try:
+        return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+    except (AttributeError, OSError):
+        return 1.0
 
 
 def leases(entry: Entry) -> bool:
@@ -199,8 +209,10 @@ async def no_key_outlives_its_lease(world: World) -> None:
 @check(leases)
 async def renewal_keeps_it(world: World) -> None:
     """A lease is renewed for as long as it is held, well past its first life."""
-    held = await fill(world, ttl=0.4)
-    await world.pause(1.0)
+    # Where programs wait for a core, a client may truly not be run for the third of a second that it has to renew in.
+    slow = crowded()
+    held = await fill(world, ttl=0.4 * slow)
+    await world.pause(1.0 * slow)
     for lease in held:
         lease.check()
         expect(lease.remaining() > 0, "a renewed lease has life left")
