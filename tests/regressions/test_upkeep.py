@@ -283,6 +283,31 @@ def test_leases_that_end_all_the_time_do_not_cut_short_the_renewal_of_another(va
         lease.release()
 
 
+async def test_a_process_stopped_before_the_upkeep_sleeps_is_told_of_a_loss_at_once(valkey: Server) -> None:
+    valkey.command("FLUSHALL")
+    turns = 0
+    async with pawl.connect_async(valkey.url) as client:
+        engine = client._engine()
+        idle, stops = engine.runtime.idle, [0.6]
+
+        async def idle_after_a_stop(until: float | None) -> bool:
+            if engine.schedule.all() and stops:
+                time.sleep(stops.pop())  # noqa: ASYNC251 - as SIGSTOP does, in the middle of a step
+            return await idle(until)
+
+        async def body() -> None:
+            nonlocal turns
+            async with client.lock("n", ttl=0.5, renew=False):
+                while True:
+                    await asyncio.sleep(0.002)
+                    turns += not stops
+
+        engine.runtime.idle = idle_after_a_stop  # type: ignore[method-assign]
+        with pytest.raises(pawl.LeaseLost):
+            await body()
+    assert turns < 20
+
+
 async def test_a_loss_is_told_in_time_while_the_upkeep_connects_anew(valkey: Server) -> None:
     valkey.command("FLUSHALL")
     late: list[float] = []

@@ -235,7 +235,7 @@ class Scripted:
     def spawn_upkeep(self, upkeep: Callable[[], Awaitable[None]]) -> bool:
         return True
 
-    async def idle(self, timeout: float | None) -> bool:
+    async def idle(self, until: float | None) -> bool:
         return False
 
     def nudge(self) -> None:

@@ -100,8 +100,8 @@ async def _serve(engine: Engine) -> None:
         )
         if engine.abandoned or engine.undelivered:
             continue
-        pause = None if next_due == inf else min(_LOOK_AGAIN, max(0.0, next_due - runtime.now()))
-        if not await runtime.idle(pause):
+        until = None if next_due == inf else min(next_due, runtime.now() + _LOOK_AGAIN)
+        if not await runtime.idle(until):
             return
 
 

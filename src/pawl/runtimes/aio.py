@@ -50,11 +50,18 @@ class _Sleep:
         self._future: Answer[None] | None = None
         self._woken: Any = None
 
-    async def park(self, timeout: float | None) -> Any:
-        """Sleep until woken or until ``timeout`` seconds passed; what it was woken with, else False."""
+    async def park(self, timeout: float | None, begun: float | None = None) -> Any:
+        """Sleep until woken or until ``timeout`` seconds passed; what it was woken with, else False.
+
+        Args:
+            timeout: Seconds; None: no limit.
+            begun: Since when they count, in the loop's time; None: from now on.
+        """
         if self._woken is None:
             future = self._future = Answer[None](self._loop)
-            timer = None if timeout is None else self._loop.call_later(timeout, _resolve, future)
+            if begun is None:
+                begun = self._loop.time()
+            timer = None if timeout is None else self._loop.call_at(begun + timeout, _resolve, future)
             try:
                 await future
             finally:
@@ -364,10 +371,12 @@ class AsyncioRuntime:
                 log.exception("background maintenance failed; it continues")
                 await asyncio.sleep(0.1)
 
-    async def idle(self, timeout: float | None) -> bool:
+    async def idle(self, until: float | None) -> bool:
         """See ``Runtime``."""
         if not self._ending:
-            await self._bell.park(None if timeout is None else min(timeout, 86400.0))
+            # The loop's clock first: a process that is stopped between the two then wakes too early, not too late.
+            begun = self.loop.time()
+            await self._bell.park(None if until is None else until - self.now(), begun)
         return not self._ending
 
     def notices(self) -> list[str]:

@@ -353,14 +353,15 @@ class QuorumThreadRuntime(ThreadRuntime):
 
     # Answers that nobody waits for ------------------------------------------------------------------------------
 
-    async def idle(self, timeout: float | None) -> bool:
+    async def idle(self, until: float | None) -> bool:
         """See ``Runtime``; also reads what a thread that asks no more would leave unread.
 
         A node that answers late may have forgotten the script of a vote or of a release, and has to be taught it.
         """
         if self._read_on():
-            timeout = _READ_ON if timeout is None else min(timeout, _READ_ON)
-        return await super().idle(timeout)
+            soon = self.now() + _READ_ON
+            until = soon if until is None else min(until, soon)
+        return await super().idle(until)
 
     def _read_on(self) -> bool:
         fans = self._all.all()

@@ -390,10 +390,10 @@ class ThreadRuntime:
                 self._bell.acquire(timeout=0.1)
         self._local.link = None
 
-    async def idle(self, timeout: float | None) -> bool:
+    async def idle(self, until: float | None) -> bool:
         """See ``Runtime``."""
         if not self._ending:
-            self._bell.acquire(timeout=-1 if timeout is None else min(timeout, threading.TIMEOUT_MAX))
+            self._bell.acquire(timeout=-1 if until is None else max(0.0, until - self.now()))
         return not self._ending
 
     def notices(self) -> list[str]:

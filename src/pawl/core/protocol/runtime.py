@@ -290,8 +290,12 @@ class Runtime(Protocol):
         """
         ...
 
-    async def idle(self, timeout: float | None) -> bool:
-        """For the upkeep alone: sleep until ``nudge`` or ``timeout``; False once it should end."""
+    async def idle(self, until: float | None) -> bool:
+        """For the upkeep alone: sleep until ``nudge`` or a time of this clock; False once it should end.
+
+        A time and not a number of seconds: if the process is stopped before the sleep begins, and runs again after that
+        time, it does not begin at all, and the end of a lease is reported.
+        """
         ...
 
     def notices(self) -> list[str]:

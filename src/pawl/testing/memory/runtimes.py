@@ -118,10 +118,10 @@ class MemoryThreads(ThreadRuntime):
         finally:
             self._clock.retire()
 
-    async def idle(self, timeout: float | None) -> bool:
+    async def idle(self, until: float | None) -> bool:
         """See ``Runtime``."""
         if not self._ending:
-            self._bed.wait(timeout)
+            self._bed.wait(None if until is None else max(0.0, until - self.now()))
             self._stand()
         return not self._ending
 
@@ -204,9 +204,9 @@ class MemoryTasks(AsyncioRuntime):
         await super().sleep(seconds)
         await self._running.wait()
 
-    async def idle(self, timeout: float | None) -> bool:
+    async def idle(self, until: float | None) -> bool:
         """See ``Runtime``."""
-        alive = await super().idle(timeout)
+        alive = await super().idle(until)
         if alive:
             await self._running.wait()
         return alive and not self._ending

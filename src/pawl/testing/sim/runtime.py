@@ -441,10 +441,10 @@ class SimRuntime:
                 self.failed(error)
                 await self.pause(_TOLD_AGAIN)
 
-    async def idle(self, timeout: float | None) -> bool:
+    async def idle(self, until: float | None) -> bool:
         """See ``Runtime``."""
         if not self.ending:
-            await self._bell.park(timeout)
+            await self._bell.park(None if until is None else max(0.0, until - self.now()))
         return not self.ending
 
     def notices(self) -> list[str]:
