@@ -18,6 +18,7 @@ import pawl
 from benchmarks.process import Child, ParticipantError, Program
 from benchmarks.worker import Job
 from pawl.testing.servers import Server
+from tests.pace import pace
 
 PATIENCE = 30.0
 SOON = {"start": 0.0, "seconds": 0.05, "section": 0.0}
@@ -127,7 +128,8 @@ def processes() -> dict[int, tuple[int, bytes]]:
 
 def started_by(runner: subprocess.Popen[bytes]) -> list[int]:
     """Wait until a runner has its two participants, and return all that it has started, and they have."""
-    until = time.monotonic() + PATIENCE
+    # All libraries are imported first, and compiled where that was never done.
+    until = time.monotonic() + pace() * PATIENCE
     while True:
         there = processes()
         theirs, new = set[int](), {runner.pid}
@@ -138,10 +140,13 @@ def started_by(runner: subprocess.Popen[bytes]) -> list[int]:
         # Its own alone: they split themselves in their turn, at a time that may pass between two looks.
         if sum(b"benchmarks.worker" in there[pid][1] for pid in theirs if there[pid][0] == runner.pid) == 2:
             return sorted(theirs)
-        assert time.monotonic() < until
+        if time.monotonic() > until:
+            runner.kill()
+            raise AssertionError(f"it started these: {[there[pid] for pid in theirs]}")
         time.sleep(0.05)
 
 
+@pytest.mark.timeout(600)
 def test_a_runner_that_is_killed_leaves_nobody_behind() -> None:
     with subprocess.Popen(RUNNER, stdout=subprocess.DEVNULL) as runner:
         theirs = started_by(runner)
@@ -149,13 +154,14 @@ def test_a_runner_that_is_killed_leaves_nobody_behind() -> None:
     wait_until_gone(theirs)
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("word", [signal.SIGINT, signal.SIGTERM])
 def test_a_runner_that_is_interrupted_tells_what_it_has(word: signal.Signals, tmp_path: Path) -> None:
     kept = tmp_path / "kept.json"
     with subprocess.Popen([*RUNNER, "--json", str(kept)], stdout=subprocess.PIPE) as runner:
         theirs = started_by(runner)
         runner.send_signal(word)
-        told = runner.communicate(timeout=PATIENCE)[0].decode()
+        told = runner.communicate(timeout=pace() * PATIENCE)[0].decode()
     assert runner.returncode == 130
     assert "P4" in told
     assert "P4" in json.loads(kept.read_text())["scenarios"]

@@ -33,7 +33,7 @@ def threads():
     for _ in range(20):
         lock.acquire().release()
     found = []
-    for _ in range(50):
+    for _ in range(200):
         calls = 0
         sys.setprofile(count)
         lock.acquire().release()
@@ -48,7 +48,8 @@ def threads():
         sys.setprofile(None)
         observed = calls
     other.close(); client.close()
-    return sorted(found)[25], observed
+    # An answer that is waited for takes some more, which on a busy machine most are.
+    return min(found), observed
 async def tasks():
     global calls
     async with pawl.connect_async(url) as other, pawl.connect_async(url) as client:
@@ -60,13 +61,13 @@ async def tasks():
         for _ in range(20):
             await (await lock.acquire()).release()
         found = []
-        for _ in range(50):
+        for _ in range(200):
             calls = 0
             sys.setprofile(count)
             await (await lock.acquire()).release()
             sys.setprofile(None)
             found.append(calls)
-        return sorted(found)[25]
+        return min(found)
 print(*threads(), asyncio.run(tasks()))
 """
 
