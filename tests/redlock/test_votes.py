@@ -35,7 +35,10 @@ def test_a_majority_grants_and_a_release_frees_every_node(five: Cluster, colour:
         await done(client.close())
 
     play(colour, scenario)
-    assert five.keys() == {}
+    # A node whose vote was not counted is told that the token is over, since the vote may come after the release.
+    left = [key for keys in five.keys().values() for key in keys]
+    assert len(left) <= 2
+    assert all(b":dead:" in key for key in left)
 
 
 @each_colour

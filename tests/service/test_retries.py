@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from tests.pace import pace
 from tests.service.rig import Instance
 
 NS = "/v1/ns/pawl"
@@ -83,16 +84,17 @@ def _queued(service: Instance, length: int) -> None:
 
 
 def test_sigterm_tells_waiters_and_leaves_leases_to_their_clients(serve: Callable[..., Instance]) -> None:
-    one, two = serve("--drain-delay", "0.5"), serve()
+    one, two = serve("--drain-delay", f"{0.5 * pace():.1f}"), serve()
     held = one.acquire("a", ttl=60)
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(one.ask, "POST", f"{NS}/lock/a/acquire", {"wait": 50})
         _queued(two, 1)
         one.process.terminate()
-        time.sleep(0.2)
+        while one.ask("GET", "/readyz").status == 200:
+            time.sleep(0.02)
         assert one.ask("GET", "/readyz").status == 503
         assert one.ask("GET", "/healthz").status == 200
-        told = waiting.result(10)
+        told = waiting.result(10 * pace())
     assert told.status == 503
     assert told.headers["retry-after"] == "1"
     one.end()
