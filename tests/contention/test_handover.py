@@ -135,10 +135,11 @@ async def test_a_run_of_tasks_has_no_more_owners_than_its_grant_has_fences(serve
 
 # (handover, seconds of each hold, most grants that may still come before the other client's turn)
 BOUNDS = [
-    pytest.param(16, 0.0, 17, id="count-16"),
-    pytest.param(3, 0.0005, 4, id="count-3"),
+    # The last of a run may hold, not noted yet, with the ticket of the client's next run already in the queue.
+    pytest.param(16, 0.0, 18, id="count-16"),
+    pytest.param(3, 0.0005, 5, id="count-3"),
     # Four holds of 5 ms fill the 20 ms; one more is under way at their beginning, one begins at their end.
-    pytest.param(500, 0.005, 6, id="time"),
+    pytest.param(500, 0.005, 7, id="time"),
 ]
 
 
