@@ -12,7 +12,7 @@ from typing import cast
 import pytest
 
 import pawl
-from pawl.core.state.claim import Claim
+from pawl.core.acquire.queue import Claim
 from pawl.core.state.strict_handover import UNREAD_FOR
 from pawl.testing.servers import Server
 from tests.contention.test_runs import until
