@@ -31,9 +31,9 @@ if TYPE_CHECKING:
         AsyncWriteLease,
         AsyncWriteLock,
     )
-    from pawl.core.acquire.candidate import RedlockOptions
     from pawl.core.protocol.names import Key
     from pawl.core.protocol.options import LockOptions
+    from pawl.core.protocol.redlock_options import RedlockOptions
     from pawl.errors import (
         AcquireTimeout,
         BackendDenied,
@@ -208,7 +208,7 @@ _HOMES = {
     "pawl.core.protocol.options": ("LockOptions",),
     "pawl.topology.credentials": ("CredentialProvider",),
     "pawl._service": ("ServiceOptions",),
-    "pawl.core.acquire.candidate": ("RedlockOptions",),
+    "pawl.core.protocol.redlock_options": ("RedlockOptions",),
     "pawl.errors": (
         "AcquireTimeout",
         "BackendDenied",

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
     from pawl._factory import LockKwargs
     from pawl.aio import AsyncClient
-    from pawl.core.acquire.candidate import RedlockOptions
     from pawl.core.protocol.options import Seconds
+    from pawl.core.protocol.redlock_options import RedlockOptions
     from pawl.sync import Client
     from pawl.topology.credentials import CredentialProvider
 

@@ -11,12 +11,12 @@ from typing import Any, ParamSpec, Protocol, Self, TypedDict, TypeVar, overload
 from pawl._cancel import CancelScope
 from pawl._environment import unknown_options
 from pawl._factory import Settings, description, name_and_key, refuse_on_quorum, shared_client, unfilled
-from pawl.core.acquire.acquire import Plan
 from pawl.core.coordinate.barrier import MAX_PARTIES
 from pawl.core.coordinate.election import Seat, check_after
 from pawl.core.coordinate.latch import MAX_COUNT
 from pawl.core.protocol.options import LockOptions, Seconds, check_count
 from pawl.core.protocol.validity import to_ms
+from pawl.core.state.plan import Plan
 from pawl.errors import ConfigurationError, NotSupported
 from pawl.model import LeaseState
 from pawl.primitives.barrier import Barrier

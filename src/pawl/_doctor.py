@@ -15,11 +15,11 @@ import redis
 
 from pawl._factory import Settings
 from pawl._target import find_target
-from pawl.core.observe.preflight import Facts, Finding, Severity, facts_of_info, fields_of, judge
-from pawl.core.observe.preflight_group import judge_masters, judge_sentinels
 from pawl.core.protocol.names import wake_prefix
 from pawl.core.protocol.runtime import Fault
 from pawl.errors import BackendUnavailable, ConfigurationError, NotSupported
+from pawl.preflight.group import judge_masters, judge_sentinels
+from pawl.preflight.server import Facts, Finding, Severity, facts_of_info, fields_of, judge
 from pawl.runtimes.shared import now
 from pawl.topology.endpoint import ClusterNodes, Endpoint, Masters, Sentinels
 from pawl.topology.redlock import why_poor

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pawl._hints import words_for
-from pawl.core.observe.history import MOST_KEPT
 from pawl.core.protocol.options import (
     LockOptions,
     check_count,
@@ -15,6 +14,7 @@ from pawl.core.protocol.options import (
     check_timeout,
     check_ttl,
 )
+from pawl.core.state.history import MOST_KEPT
 from pawl.errors import ConfigurationError
 
 __all__ = ["VARIABLES", "from_environment", "unknown_options"]

@@ -15,8 +15,6 @@ from pawl._environment import from_environment, unknown_options
 from pawl._service import disguise
 from pawl._template import Template, Unfilled, escape, make, plain
 from pawl.core.acquire import degraded
-from pawl.core.acquire.acquire import Plan
-from pawl.core.observe.history import MOST_KEPT
 from pawl.core.protocol.names import Key, check_namespace, key_of, wake_prefix
 from pawl.core.protocol.options import (
     LockOptions,
@@ -25,7 +23,9 @@ from pawl.core.protocol.options import (
     check_count,
     check_deadlock_after,
 )
-from pawl.core.release.release import Ticket, read_ticket
+from pawl.core.release.transfer import Ticket, read_ticket
+from pawl.core.state.history import MOST_KEPT
+from pawl.core.state.plan import Plan
 from pawl.core.state.session import Setup
 from pawl.errors import ConfigurationError, NotSupported
 from pawl.primitives.election import Ballot, ballot_key
@@ -36,8 +36,8 @@ from pawl.primitives.redlock import QuorumMutex
 from pawl.primitives.session import SessionKeys
 
 if TYPE_CHECKING:
-    from pawl.core.acquire.candidate import RedlockOptions
     from pawl.core.protocol.primitive import Primitive
+    from pawl.core.protocol.redlock_options import RedlockOptions
     from pawl.core.quorum.nodes import Lives
 
 __all__ = [

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 from pawl._factory import Origin, Settings, description, plan_of, plan_of_key, shared_client
-from pawl.core.acquire.acquire import Plan
 from pawl.core.coordinate.multi_lease import MultiPlan, Together
 from pawl.core.protocol.names import Key
+from pawl.core.state.plan import Plan
 from pawl.errors import ConfigurationError
 from pawl.primitives import mutex
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from pawl._factory import Settings, check_for_quorum, name_and_key, refuse_on_quorum, spot_of, unfilled
-from pawl.core.acquire.acquire import Plan
 from pawl.core.protocol.options import LockOptions, Seconds, check_count
-from pawl.core.release.release import query
+from pawl.core.retry import query
+from pawl.core.state.plan import Plan
 from pawl.errors import ConfigurationError, NotSupported
 from pawl.primitives.permits import EXCLUSIVE, SHARED, UPGRADABLE, Permits
 from pawl.primitives.redlock.rwlock import QuorumRwlock

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from pawl._factory import Settings, check_for_quorum
 from pawl._warn import warn
-from pawl.core.acquire.candidate import RedlockOptions
 from pawl.core.protocol.options import DAY_MS
+from pawl.core.protocol.redlock_options import RedlockOptions
 from pawl.core.protocol.runtime import Call
 from pawl.core.quorum.nodes import Lives, Roster
 from pawl.errors import ConfigurationError, NotSupported

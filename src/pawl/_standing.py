@@ -10,7 +10,7 @@ from pawl.core.protocol.options import Seconds, check_ttl
 from pawl.errors import PawlError
 
 if TYPE_CHECKING:
-    from pawl.core.acquire.queue import StopSignal
+    from pawl.core.protocol.runtime import StopSignal
 
 __all__ = ["POLL", "Standing"]
 

@@ -11,7 +11,7 @@ from itertools import pairwise
 import pytest
 
 import pawl
-from pawl.core.acquire.queue import Claim
+from pawl.core.state.records import Claim
 from pawl.core.state.strict_handover import resign
 from pawl.testing.servers import Server
 from tests.pace import pace

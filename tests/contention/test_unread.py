@@ -12,8 +12,8 @@ from typing import cast
 import pytest
 
 import pawl
-from pawl.core.acquire.queue import Claim
-from pawl.core.state.strict_handover import UNREAD_FOR
+from pawl.core.acquire.unread import UNREAD_FOR
+from pawl.core.state.records import Claim
 from pawl.testing.servers import Server
 from tests.contention.test_runs import until
 from tests.faults.rig import in_thread, remains, waiters

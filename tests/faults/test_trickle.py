@@ -12,8 +12,8 @@ from typing import Any, Self
 import pytest
 
 import pawl
-from pawl.core.keep.replicas import Durable
 from pawl.core.protocol.faults import to_error
+from pawl.core.protocol.options import Durable
 from pawl.core.protocol.runtime import Fault, run
 from pawl.primitives.mutex import Mutex
 from pawl.primitives.probe import probe

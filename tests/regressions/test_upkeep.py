@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 import pawl
-from pawl.core.keep.engine import Departure
 from pawl.core.protocol.runtime import Call, Fault, Reply
+from pawl.core.state.client import Departure
 from pawl.core.state.local_queue import Sleeper
 from pawl.testing import Proxy, Server
 from tests.regressions.rig import until

@@ -12,14 +12,15 @@ from unittest.mock import patch
 from pawl.core import maintenance
 from pawl.core.acquire import fast, queue
 from pawl.core.coordinate import multi
-from pawl.core.keep import engine
+from pawl.core.keep import engine, outbox
 from pawl.core.keep.engine import Engine
 from pawl.core.protocol.runtime import Fault
 from pawl.core.protocol.validity import drift, valid_until
-from pawl.core.quorum import ballot
-from pawl.core.release import outcome, release
+from pawl.core.release import fast as release_fast
+from pawl.core.release import outcome, release, transfer
 from pawl.core.state import strict_handover
-from pawl.core.state.local_queue import Place, Turn
+from pawl.core.state.local_queue import Place
+from pawl.core.state.records import Turn
 from pawl.errors import BackendUnavailable
 from pawl.model import Grant, Release
 from pawl.testing.sim.runtime import SimRuntime
@@ -40,7 +41,7 @@ _formula = valid_until
 
 
 def _everywhere(formula: Callable[[float, int, int], float]) -> list[Any]:
-    return [patch.object(where, "valid_until", formula) for where in (ballot, queue, fast, release, multi)]
+    return [patch.object(where, "valid_until", formula) for where in (outbox, queue, fast, transfer, multi)]
 
 
 class _Times:
@@ -218,7 +219,7 @@ CLIENTS: dict[str, Callable[[], list[Any]]] = {
     "S9 local owners share a fence": lambda: [patch.object(Place, "hand_over", _one_fence_for_all)],
     "S9 a hand-over begins the life anew": lambda: [patch.object(Place, "hand_over", _life_anew)],
     "S9 those who follow in a run share a fence": lambda: [
-        patch.object(where, "pass_on", _one_fence_for_the_run) for where in (engine, fast)
+        patch.object(where, "pass_on", _one_fence_for_the_run) for where in (engine, release_fast)
     ],
     "O4 a resent release is called lost": lambda: [patch.object(release, "not_ours", _says_lost)],
     "O5 any answer to a renewal is a yes": lambda: [

@@ -10,9 +10,9 @@ from typing import Any
 from unittest.mock import patch
 
 from pawl.core.acquire import candidate, queue
-from pawl.core.acquire.candidate import RedlockOptions
 from pawl.core.coordinate.multi_lease import BaseMultiLease
 from pawl.core.keep import engine, majority, outbox
+from pawl.core.protocol.redlock_options import RedlockOptions
 from pawl.core.protocol.runtime import Fault
 from pawl.core.quorum.nodes import Life, Lives
 from pawl.core.quorum.votes import EachVote, GrantVotes, LeaveVotes, RatifyVotes

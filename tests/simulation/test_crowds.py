@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from pawl.core.state.local_queue import Place, Turn
+from pawl.core.state.local_queue import Place
+from pawl.core.state.records import Turn
 from pawl.core.state.schedule import Schedule
 from pawl.primitives.session import SessionKeys
 from pawl.testing.sim import Plan, run, simulate

@@ -9,12 +9,12 @@ import pytest
 
 from pawl.core import maintenance
 from pawl.core.acquire import queue
-from pawl.core.acquire.queue import Claim
 from pawl.core.keep.engine import Engine
 from pawl.core.protocol.options import LockOptions
 from pawl.core.protocol.primitive import Primitive
 from pawl.core.protocol.runtime import Reply
 from pawl.core.protocol.validity import valid_until
+from pawl.core.state.records import Claim
 from pawl.model import Grant
 from pawl.testing.sim import Client, Fault, Operation, Plan, Result, draw, run, shrink
 from pawl.testing.sim.shrink import kind_of

@@ -7,12 +7,14 @@ from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, TypeVar
 
-from pawl.core.acquire.acquire import Plan, acquire
+from pawl.core.acquire.acquire import acquire
 from pawl.core.keep.engine import Engine
 from pawl.core.lease.base import BaseLease
+from pawl.core.maintenance import upkeep
 from pawl.core.protocol.options import LockOptions
 from pawl.core.protocol.runtime import Call, Fault, FaultKind, Line, Parker, Reply, Wakeup
 from pawl.core.release.release import release
+from pawl.core.state.plan import Plan
 from pawl.model import Release
 from pawl.primitives.mutex import Mutex
 
@@ -262,7 +264,7 @@ class Rig:
 
     def __init__(self, *answers: Answer, **options: Any) -> None:  # noqa: ANN401 - options of a lock
         self.runtime = Scripted(*answers)
-        self.engine = Engine(self.runtime, self)
+        self.engine = Engine(self.runtime, self, upkeep)
         self.options = LockOptions(**options)
         plan_spot = "spot" if self.options.hands_over else ""
         mutex = Mutex("lock", "x", "pawl:x")

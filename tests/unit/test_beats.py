@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from pawl.core.acquire.queue import Claim
 from pawl.core.acquire.ticket_batch import TOGETHER, _company, learn, lie_down
+from pawl.core.state.records import Claim
 from tests.unit.scripted import NOW_MS, START, Rig
 
 

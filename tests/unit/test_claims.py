@@ -11,9 +11,9 @@ import pytest
 
 import pawl
 from pawl.core.acquire.acquire import acquire
-from pawl.core.acquire.queue import TOMB_MS
 from pawl.core.keep.engine import Engine
 from pawl.core.lease.base import BaseLease, LossSignal
+from pawl.core.protocol.primitive import TOMB_MS
 from pawl.core.protocol.runtime import Fault, FaultKind, Wakeup
 from pawl.core.state.local_queue import Sleeper
 from pawl.core.state.records import Tenure

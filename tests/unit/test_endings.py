@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 import pawl
-from pawl.core.acquire.queue import TOMB_MS
 from pawl.core.protocol.faults import passes, to_error
+from pawl.core.protocol.primitive import TOMB_MS
 from pawl.core.protocol.runtime import Fault, FaultKind, Reply
-from pawl.core.release.release import end_block, extend, release_or_raise
+from pawl.core.release.extend import extend
+from pawl.core.release.release import end_block, release_or_raise
 from pawl.model import LeaseState, LossReason, Release
 from pawl.primitives.probe import probe
 from tests.unit.scripted import (

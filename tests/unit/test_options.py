@@ -13,6 +13,7 @@ import pytest
 import pawl
 from pawl._factory import Settings
 from pawl.core.protocol.options import (
+    RUN,
     LockOptions,
     check_callback,
     check_count,
@@ -20,7 +21,6 @@ from pawl.core.protocol.options import (
     check_ttl,
     seconds,
 )
-from pawl.core.state.strict_handover import RUN
 
 OK, BAD = True, False
 STRANGE: dict[str, Any] = {

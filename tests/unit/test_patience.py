@@ -11,7 +11,8 @@ import pawl
 from pawl.core.acquire.local_wait import left
 from pawl.core.observe.remote import Desk
 from pawl.core.protocol.runtime import Fault, FaultKind
-from pawl.core.release.release import extend, query
+from pawl.core.release.extend import extend
+from pawl.core.retry import query
 from pawl.core.state.circuit_breaker import Breaker
 from pawl.model import Release
 from tests.unit.scripted import RELEASED, START, After, Rig, held, run, unanswered

@@ -9,12 +9,11 @@ import pytest
 
 import pawl
 from pawl.core.acquire.local_wait import await_turn
-from pawl.core.acquire.queue import Claim
 from pawl.core.lease.base import BaseLease
+from pawl.core.protocol.options import RUN
 from pawl.core.release.release import release_or_raise
-from pawl.core.state.local_queue import Place, Places, Sleeper, Turn
-from pawl.core.state.records import Tenure
-from pawl.core.state.strict_handover import RUN
+from pawl.core.state.local_queue import Place, Places, Sleeper
+from pawl.core.state.records import Claim, Tenure, Turn
 from pawl.model import LeaseState, LossReason, Release
 from tests.unit.scripted import RELEASED, START, After, Rig, held, queued, run, unanswered
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pawl.core.observe.preflight import Facts, Severity, facts_of_info, fields_of, judge
+from pawl.preflight.server import Facts, Severity, facts_of_info, fields_of, judge
 
 GOOD: dict[str, Any] = {
     "product": "valkey", "version": "9.1.2", "role": "master", "mode": "standalone", "maxmemory": 0,

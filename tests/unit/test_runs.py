@@ -8,11 +8,11 @@ from contextlib import nullcontext
 
 import pytest
 
-from pawl.core.acquire.fast import hand_on
-from pawl.core.acquire.queue import Claim
 from pawl.core.lease.base import BaseLease
-from pawl.core.state.records import Tenure
-from pawl.core.state.strict_handover import disband, enlist, pass_on
+from pawl.core.release.fast import hand_on
+from pawl.core.release.transfer import disband
+from pawl.core.state.records import Claim, Tenure
+from pawl.core.state.strict_handover import enlist, pass_on
 from pawl.model import LeaseState
 from tests.unit.scripted import Rig, held
 

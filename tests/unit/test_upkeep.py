@@ -10,23 +10,25 @@ from typing import Any, cast
 
 import pytest
 
-from pawl.core.acquire.fast import _may_come_late
 from pawl.core.acquire.local_wait import sit_down
-from pawl.core.acquire.queue import TOMB_MS, Claim, _listen
+from pawl.core.acquire.queue import _listen
+from pawl.core.client import NotingEngine, doubter
 from pawl.core.coordinate.election import ENDED, Watch
 from pawl.core.coordinate.gate_wait import unexpected
 from pawl.core.coordinate.multi_lease import BaseMultiLease
-from pawl.core.keep.engine import Departure, Engine, doubter
 from pawl.core.lease.base import take_entered
 from pawl.core.maintenance import _leaving, _put_back, _told, until_next_need
 from pawl.core.observe.deadlock import _pause
-from pawl.core.observe.history import NotingEngine, history
+from pawl.core.observe.history import history
 from pawl.core.protocol.options import LockOptions
+from pawl.core.protocol.primitive import TOMB_MS
 from pawl.core.protocol.runtime import Call, Fault, Reply
-from pawl.core.release.release import extend
+from pawl.core.release.extend import extend
+from pawl.core.release.fast import _may_come_late
+from pawl.core.state.client import ClientState, Departure
 from pawl.core.state.local_queue import Sleeper
 from pawl.core.state.observers import Observers
-from pawl.core.state.records import Tenure
+from pawl.core.state.records import Claim, Tenure
 from pawl.core.state.session import Book, Wait
 from pawl.errors import ScriptError
 from pawl.model import LeaseState, LossReason
@@ -283,7 +285,7 @@ def noting() -> tuple[Rig, NotingEngine, list[tuple[str, str]]]:
     )
     noted: list[tuple[str, str]] = []
 
-    def note(engine: Engine, tenure: Tenure, how: str) -> None:
+    def note(engine: ClientState, tenure: Tenure, how: str) -> None:
         noted.append((tenure.token, how))
 
     engine._history.note = note  # type: ignore[method-assign]

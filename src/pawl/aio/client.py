@@ -22,15 +22,17 @@ from pawl.aio.multi import AsyncMultiLock
 from pawl.aio.rwlock import AsyncRWLock
 from pawl.aio.semaphore import AsyncSemaphore
 from pawl.aio.service import AsyncLockService
-from pawl.core.acquire.candidate import RedlockOptions
+from pawl.core.client import doubter, make_engine
 from pawl.core.close import close
-from pawl.core.keep.engine import Engine, doubter
+from pawl.core.keep.engine import Engine
 from pawl.core.observe import operator
-from pawl.core.observe.history import history, make_engine
+from pawl.core.observe.history import history
+from pawl.core.observe.timed_runtime import observe
 from pawl.core.protocol.names import Key
 from pawl.core.protocol.options import Seconds, check_timeout
-from pawl.core.release import release
-from pawl.core.state.observers import Observer, observe
+from pawl.core.protocol.redlock_options import RedlockOptions
+from pawl.core.release import transfer
+from pawl.core.state.observers import Observer
 from pawl.model import AuditEntry, Forced, HistoryEntry, LockInfo
 from pawl.runtimes.aio import AsyncioRuntime
 from pawl.topology.credentials import Credentials
@@ -294,7 +296,7 @@ class AsyncClient(AsyncCoordination):
             ConfigurationError: The ticket is invalid, or of another namespace.
         """
         content, plan = self._settings.plan_of_ticket(ticket, options)
-        return cast("AsyncLease", await release.adopt(self._engine(), plan, content, AsyncLease))
+        return cast("AsyncLease", await transfer.adopt(self._engine(), plan, content, AsyncLease))
 
     async def close(self, timeout: Seconds | None = 5.0) -> None:
         """Release all leases, wake waiting tasks with ``ClientClosed``, close all connections. Safe to repeat.

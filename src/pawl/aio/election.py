@@ -12,14 +12,14 @@ from pawl._standing import POLL, Standing
 from pawl._unset import UNSET, Unset
 from pawl.aio.lease import AsyncLease
 from pawl.aio.lock import Acquiring
-from pawl.core.acquire.queue import StopSignal
 from pawl.core.coordinate import election
 from pawl.core.protocol.options import Seconds, check_timeout
+from pawl.core.protocol.runtime import StopSignal
 from pawl.errors import BackendError, ClientClosed, DeadlockDetected, LeaseLost, NotAcquired
 from pawl.model import Leader
 
 if TYPE_CHECKING:
-    from pawl.core.acquire.acquire import Plan
+    from pawl.core.state.plan import Plan
 
 __all__ = ["AsyncElection", "AsyncLeaders"]
 

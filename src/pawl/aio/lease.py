@@ -7,10 +7,10 @@ from types import TracebackType
 from typing import Self
 
 from pawl._cancel import CancelScope
-from pawl.core.acquire.fast import hand_on
 from pawl.core.lease.base import BaseLease, LossSignal
 from pawl.core.protocol.options import Seconds, check_ttl
-from pawl.core.release import release
+from pawl.core.release import extend, release, transfer
+from pawl.core.release.fast import hand_on
 from pawl.errors import NotSupported
 from pawl.model import Release
 
@@ -71,7 +71,7 @@ class AsyncLease(BaseLease):
             NotSupported: This is another event loop than that which acquired it.
         """
         _check_home(self, "extend")
-        await release.extend(self._engine, self, check_ttl(ttl))
+        await extend.extend(self._engine, self, check_ttl(ttl))
 
     async def release(self) -> None:
         """Release the lock; the next waiter gets it immediately.
@@ -99,7 +99,7 @@ class AsyncLease(BaseLease):
             NotHeld: It is lost or released.
             NotSupported: It is held for an explicit ``owner=``.
         """
-        return release.detach(self._engine, self)
+        return transfer.detach(self._engine, self)
 
     async def __aenter__(self) -> Self:
         CancelScope.enter(self)
@@ -133,4 +133,4 @@ class AsyncWriteLease(AsyncLease):
             NotHeld: It is lost, released, a reader's already, or held more than once (leave the inner blocks first).
             BackendError: The server did not answer; the lease is a reader's all the same.
         """
-        await release.downgrade(self._engine, self)
+        await extend.downgrade(self._engine, self)

@@ -14,14 +14,14 @@ from pawl._hints import Hinting, refuse_words
 from pawl._unset import UNSET, Unset
 from pawl.aio.lease import AsyncLease
 from pawl.core.acquire import acquire
-from pawl.core.acquire.queue import StopSignal
 from pawl.core.lease.base import take_entered
 from pawl.core.observe.inspect import inspect
 from pawl.core.protocol.options import Seconds, check_timeout
+from pawl.core.protocol.runtime import StopSignal
 
 if TYPE_CHECKING:
     from pawl.aio.client import AsyncClient
-    from pawl.core.acquire.acquire import Plan
+    from pawl.core.state.plan import Plan
 
 __all__ = ["Acquiring", "AsyncLock", "BaseAsyncLock", "SkippingAsyncLock"]
 

@@ -12,12 +12,12 @@ from pawl._hints import Hinting, refuse_words
 from pawl._multi import describe_multi, revive_multi
 from pawl._unset import UNSET, Unset
 from pawl.aio.lease import AsyncLease, AsyncLost
-from pawl.core.acquire.queue import StopSignal
 from pawl.core.coordinate import multi
 from pawl.core.coordinate.multi_lease import BaseMultiLease, MultiPlan
 from pawl.core.lease.base import take_entered
 from pawl.core.observe.inspect import inspect
 from pawl.core.protocol.options import Seconds, check_timeout, check_ttl
+from pawl.core.protocol.runtime import StopSignal
 
 if TYPE_CHECKING:
     from pawl.aio.client import AsyncClient

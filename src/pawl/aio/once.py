@@ -12,15 +12,15 @@ from pawl._coordinate import Described
 from pawl._decorate import decorated_once_async
 from pawl._unset import UNSET, Unset
 from pawl.aio.lease import AsyncLease
-from pawl.core.acquire.queue import StopSignal
 from pawl.core.coordinate import once
 from pawl.core.lease.base import take_entered
 from pawl.core.protocol.options import Seconds, check_timeout, check_ttl
+from pawl.core.protocol.runtime import StopSignal
 from pawl.model import Done, Running
 
 if TYPE_CHECKING:
-    from pawl.core.acquire.acquire import Plan
     from pawl.core.keep.engine import Engine
+    from pawl.core.state.plan import Plan
 
 __all__ = ["AsyncOnce", "AsyncStarted"]
 

@@ -10,14 +10,14 @@ from pawl._unset import UNSET, Unset
 from pawl.aio.lease import AsyncWriteLease
 from pawl.aio.lock import Acquiring, AsyncLock
 from pawl.core.acquire import acquire
-from pawl.core.acquire.queue import StopSignal
 from pawl.core.observe.inspect import inspect
 from pawl.core.protocol.options import Seconds, check_timeout
+from pawl.core.protocol.runtime import StopSignal
 from pawl.model import LockInfo
 
 if TYPE_CHECKING:
     from pawl.aio.client import AsyncClient
-    from pawl.core.acquire.acquire import Plan
+    from pawl.core.state.plan import Plan
 
 __all__ = ["AsyncRWLock", "AsyncWriteLock"]
 

@@ -10,9 +10,9 @@ from pawl._unset import UNSET, Unset
 from pawl.aio.lease import AsyncLease
 from pawl.aio.lock import Acquiring, BaseAsyncLock
 from pawl.core.acquire import acquire
-from pawl.core.acquire.queue import StopSignal
 from pawl.core.observe.inspect import inspect
 from pawl.core.protocol.options import Seconds, check_timeout
+from pawl.core.protocol.runtime import StopSignal
 from pawl.model import LockInfo
 
 if TYPE_CHECKING:

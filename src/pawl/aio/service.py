@@ -9,8 +9,8 @@ from pawl._factory import plan_of_service
 from pawl._service import Book, ServiceOptions, service_options
 from pawl.aio.lease import AsyncLease
 from pawl.aio.lock import AsyncLock
-from pawl.core.acquire.queue import StopSignal
 from pawl.core.protocol.options import Seconds, check_ttl
+from pawl.core.protocol.runtime import StopSignal
 from pawl.model import ServiceMetrics, ServiceStats
 from pawl.runtimes.shared import secret
 

@@ -11,8 +11,8 @@ import click
 
 from pawl._doctor import Report, acl_rules, examine
 from pawl.cli.exits import Exit
-from pawl.core.observe.preflight import Finding, Severity
 from pawl.core.protocol.options import check_ttl
+from pawl.preflight.server import Finding, Severity
 
 __all__ = ["doctor"]
 

@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from pawl.core.acquire.queue import TOMB_MS, Claim
+from pawl.core.keep.outbox import barred, leave_call
 from pawl.core.lease.in_progress import Ending
+from pawl.core.protocol.primitive import TOMB_MS
 from pawl.core.protocol.runtime import Fault
-from pawl.core.quorum.ballot import barred, leave_call
 from pawl.core.quorum.votes import Duty
 from pawl.core.state.local_queue import Sleeper
-from pawl.core.state.records import Tenure
+from pawl.core.state.records import Claim, Tenure
 from pawl.model import LeaseState, LossReason
 
 if TYPE_CHECKING:

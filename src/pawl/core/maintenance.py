@@ -11,23 +11,24 @@ from math import inf
 from typing import TYPE_CHECKING, TypeAlias
 
 from pawl.core.keep.majority import renew_votes, renewal_patience, tell_again
+from pawl.core.keep.outbox import validity_of
 from pawl.core.keep.renewal_groups import each_of, may_share, share, shared_call
 from pawl.core.keep.replicas import check_renewals
+from pawl.core.keep.server_check import look
 from pawl.core.observe.deadlock import look_for_cycles
-from pawl.core.observe.preflight import look
 from pawl.core.protocol.backoff import full_jitter
 from pawl.core.protocol.faults import passes
 from pawl.core.protocol.runtime import Fault, FaultKind, Reply
 from pawl.core.protocol.validity import to_ms
-from pawl.core.quorum.ballot import validity_of
 from pawl.core.quorum.votes import Duty
 from pawl.core.state.records import loss_from
 from pawl.model import LeaseState
 
 if TYPE_CHECKING:
-    from pawl.core.keep.engine import Departure, Engine
-    from pawl.core.observe.history import Page
+    from pawl.core.keep.engine import Engine
     from pawl.core.protocol.runtime import Call
+    from pawl.core.state.client import Departure
+    from pawl.core.state.history import Page
     from pawl.core.state.records import Tenure
     from pawl.core.state.session import Book
 

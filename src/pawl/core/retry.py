@@ -1,4 +1,4 @@
-"""How long a caller retries an unreachable server, what a fault becomes, and a holder that nothing ends."""
+"""How long a caller retries an unreachable server, waits for one answer, and notices that it is to stop."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING
 
 from pawl.core.protocol.backoff import full_jitter
 from pawl.core.protocol.faults import passes, to_error
-from pawl.core.protocol.runtime import Fault, FaultKind
+from pawl.core.protocol.runtime import Call, Fault, FaultKind, Reply
+from pawl.core.state.records import Claim
+from pawl.errors import NotAcquired
 
 if TYPE_CHECKING:
-    from pawl.core.acquire.queue import Claim
     from pawl.core.keep.engine import Engine
     from pawl.core.protocol.options import LockOptions
     from pawl.core.protocol.primitive import Primitive
+    from pawl.core.protocol.runtime import StopSignal
 
-__all__ = ["ENDLESS", "bear", "note_endless", "rest"]
+__all__ = ["ENDLESS", "STOP_POLL", "bear", "check_stop", "note_endless", "patience", "query", "rest"]
 
 log: logging.Logger = logging.getLogger("pawl.acquire")
 
@@ -23,6 +25,11 @@ _HOLDERS_CAP = 0.1
 """The longest pause, in seconds, between tries to release, extend or downgrade where the server is not ready."""
 
 ENDLESS = "a key without a TTL, which never expires: delete it once its owner is gone"
+
+STOP_POLL = 0.05
+"""Seconds within which a waiter notices that it was asked to stop."""
+
+_LEAST_BUDGET = 0.02
 
 
 async def rest(engine: Engine, seconds: float, name: str, doing: str) -> None:
@@ -97,3 +104,35 @@ def note_endless(engine: Engine, primitive: Primitive, claim: Claim) -> None:
         engine.count("endless")
         name = primitive.name
         log.warning("%r is held by %s", name, ENDLESS, extra={"pawl_name": name})
+
+
+def patience(now: float, options: LockOptions, until: float | None) -> float:
+    """How long one question may wait for its answer, in seconds: no longer than the caller wants to wait in all."""
+    if until is None:
+        return options.request_timeout
+    return min(options.request_timeout, max(_LEAST_BUDGET, until - now))
+
+
+def check_stop(stop: StopSignal | None, name: str) -> None:
+    """End a wait whose caller was asked to stop."""
+    if stop is not None and stop.is_set():
+        raise NotAcquired(f"acquire {name!r}: stopped while waiting", name=name)
+
+
+async def query(
+    engine: Engine, call: Call, options: LockOptions, name: str, doing: str
+) -> tuple[Reply, float]:
+    """Run an idempotent call, again after passing faults, for at most ``unavailable_after``.
+
+    Returns:
+        The reply, and when its request was sent.
+    """
+    runtime, claim, attempt = engine.runtime, Claim(""), 0
+    while True:
+        sent_at = runtime.now()
+        try:
+            return await runtime.call(call, options.request_timeout), sent_at
+        except Fault as fault:
+            pause = bear(engine, fault, options, claim, None, attempt, doing, name)
+        await rest(engine, pause, name, doing)
+        attempt += 1

@@ -15,7 +15,7 @@ from functools import lru_cache, partial
 from math import inf
 from typing import Any, TypeVar
 
-from pawl.core.keep.replicas import Durable
+from pawl.core.protocol.options import Durable
 from pawl.core.protocol.runtime import Call, Fault, FaultKind, Parker, Reply, Wakeup
 from pawl.runtimes.shared import Identity, locate, now, secret, stock
 from pawl.topology.endpoint import Endpoint

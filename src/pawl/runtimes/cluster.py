@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 from weakref import proxy
 
-from pawl.core.keep.replicas import Durable
+from pawl.core.protocol.options import Durable
 from pawl.core.protocol.runtime import Call, Fault, FaultKind, Reply
 from pawl.runtimes.aio import AsyncioRuntime, shared
 from pawl.runtimes.shared import now, secret

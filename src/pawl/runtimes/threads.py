@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 from weakref import ref
 
-from pawl.core.keep.replicas import Durable
+from pawl.core.protocol.options import Durable
 from pawl.core.protocol.runtime import Call, Fault, FaultKind, Parker, Reply, Wakeup, run
 from pawl.runtimes.shared import Identity, Known, locate, now, secret, stock
 from pawl.topology.endpoint import Endpoint

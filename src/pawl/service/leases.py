@@ -12,7 +12,7 @@ from typing import Any
 
 from pawl.core.protocol.primitive import Primitive
 from pawl.core.protocol.runtime import Call, Fault, Reply
-from pawl.core.release.release import query
+from pawl.core.retry import query
 from pawl.errors import NotHeld, ScriptError
 from pawl.service.access import Principal
 from pawl.service.problems import Problem

@@ -15,9 +15,9 @@ from hashlib import blake2b
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
-from pawl.core.observe.history import LIFE_MS
 from pawl.core.protocol.names import check_namespace
 from pawl.core.protocol.runtime import Fault
+from pawl.core.state.history import LIFE_MS
 from pawl.primitives.session import SessionKeys
 
 if TYPE_CHECKING:

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pawl._template import escape
 from pawl.aio import AsyncClient
-from pawl.core.acquire.acquire import Plan
 from pawl.core.keep.engine import Engine
-from pawl.core.observe.history import MOST_KEPT
 from pawl.core.protocol.names import check_namespace
 from pawl.core.protocol.options import LockOptions, check_count
 from pawl.core.protocol.primitive import Primitive
 from pawl.core.protocol.runtime import Call
+from pawl.core.state.history import MOST_KEPT
+from pawl.core.state.plan import Plan
 from pawl.errors import ConfigurationError, NotSupported
 from pawl.primitives.permits import Permits
 from pawl.primitives.registry import REGISTRY, Entry

@@ -13,10 +13,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import NamedTuple, Protocol, TypeAlias
 
-from pawl.core.acquire.queue import TOMB_MS, Claim, patience, read_answer, win
+from pawl.core.acquire.queue import read_answer, win
 from pawl.core.protocol.options import LockOptions
-from pawl.core.protocol.primitive import Primitive
+from pawl.core.protocol.primitive import TOMB_MS, Primitive
 from pawl.core.protocol.runtime import Call, Fault, Reply
+from pawl.core.retry import patience
+from pawl.core.state.records import Claim
 from pawl.errors import AcquireTimeout
 from pawl.model import Grant
 from pawl.service.access import Principal

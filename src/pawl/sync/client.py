@@ -20,14 +20,16 @@ from pawl._quorum import check_options, for_threads, probe_for
 from pawl._service import Book
 from pawl._target import find_target, shown_of
 from pawl._warn import place_of_caller, warn
+from pawl.core.client import doubter, make_engine
 from pawl.core.close import close
-from pawl.core.keep.engine import Engine, doubter
+from pawl.core.keep.engine import Engine
 from pawl.core.observe import operator
-from pawl.core.observe.history import history, make_engine
+from pawl.core.observe.history import history
+from pawl.core.observe.timed_runtime import observe
 from pawl.core.protocol.names import Key
 from pawl.core.protocol.options import Seconds, check_timeout
-from pawl.core.release import release
-from pawl.core.state.observers import Observer, observe
+from pawl.core.release import transfer
+from pawl.core.state.observers import Observer
 from pawl.errors import PawlError
 from pawl.model import AuditEntry, Forced, HistoryEntry, LockInfo
 from pawl.runtimes.threads import ThreadRuntime, run
@@ -41,8 +43,8 @@ from pawl.sync.service import LockService
 from pawl.topology.credentials import Credentials
 
 if TYPE_CHECKING:
-    from pawl.core.acquire.acquire import Plan
-    from pawl.core.acquire.candidate import RedlockOptions
+    from pawl.core.protocol.redlock_options import RedlockOptions
+    from pawl.core.state.plan import Plan
 
 __all__ = ["Client"]
 
@@ -300,7 +302,7 @@ class Client(Coordination):
             ConfigurationError: The ticket is invalid, or of another namespace.
         """
         content, plan = self._settings.plan_of_ticket(ticket, options)
-        return cast("Lease", run(release.adopt(self._engine, plan, content, Lease)))
+        return cast("Lease", run(transfer.adopt(self._engine, plan, content, Lease)))
 
     def close(self, timeout: Seconds | None = 5.0) -> None:
         """Release all leases, wake waiting threads with ``ClientClosed``, close all connections. Safe to repeat.

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeVar, overlo
 from pawl._coordinate import Described, Guarding, Skipping, guard
 from pawl._standing import POLL, Standing
 from pawl._unset import UNSET, Unset
-from pawl.core.acquire.queue import StopSignal
 from pawl.core.coordinate import election
 from pawl.core.protocol.options import Seconds, check_timeout
+from pawl.core.protocol.runtime import StopSignal
 from pawl.errors import BackendError, ClientClosed, DeadlockDetected, LeaseLost, NotAcquired
 from pawl.model import Leader
 from pawl.runtimes.threads import run
 from pawl.sync.lease import Lease
 
 if TYPE_CHECKING:
-    from pawl.core.acquire.acquire import Plan
+    from pawl.core.state.plan import Plan
 
 __all__ = ["Election", "Leaders"]
 

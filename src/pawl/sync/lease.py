@@ -5,11 +5,10 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Self
 
-from pawl.core.acquire import blocking
-from pawl.core.acquire.fast import cut_short, hand_on
 from pawl.core.lease.base import BaseLease, LossSignal
 from pawl.core.protocol.options import Seconds, check_ttl
-from pawl.core.release import release
+from pawl.core.release import blocking, extend, release, transfer
+from pawl.core.release.fast import cut_short, hand_on
 from pawl.model import Release
 from pawl.runtimes.threads import run
 
@@ -55,7 +54,7 @@ class Lease(BaseLease):
             ConfigurationError: ttl can never work.
             BackendError: The server could not be asked.
         """
-        run(release.extend(self._engine, self, check_ttl(ttl)))
+        run(extend.extend(self._engine, self, check_ttl(ttl)))
 
     def release(self) -> None:
         """Release the lock; the next waiter gets it immediately.
@@ -87,7 +86,7 @@ class Lease(BaseLease):
             NotHeld: It is lost or released.
             NotSupported: It is held for an explicit ``owner=``.
         """
-        return release.detach(self._engine, self)
+        return transfer.detach(self._engine, self)
 
     def __enter__(self) -> Self:
         if not self._tenure.primitive.transferable:
@@ -125,4 +124,4 @@ class WriteLease(Lease):
             NotHeld: It is lost, released, a reader's already, or held more than once (leave the inner blocks first).
             BackendError: The server did not answer; the lease is a reader's all the same.
         """
-        run(release.downgrade(self._engine, self))
+        run(extend.downgrade(self._engine, self))

@@ -12,17 +12,18 @@ from pawl._factory import description, revive
 from pawl._hints import Hinting, refuse_words
 from pawl._unset import UNSET, Unset
 from pawl.core.acquire import acquire
-from pawl.core.acquire.blocking import end_block, take
-from pawl.core.acquire.fast import cut_short, hand_on
-from pawl.core.acquire.queue import StopSignal
+from pawl.core.acquire.blocking import take
 from pawl.core.lease.base import take_entered
 from pawl.core.observe.inspect import inspect
 from pawl.core.protocol.options import Seconds, check_timeout
+from pawl.core.protocol.runtime import StopSignal
+from pawl.core.release.blocking import end_block
+from pawl.core.release.fast import cut_short, hand_on
 from pawl.runtimes.threads import run
 from pawl.sync.lease import Lease
 
 if TYPE_CHECKING:
-    from pawl.core.acquire.acquire import Plan
+    from pawl.core.state.plan import Plan
     from pawl.sync.client import Client
 
 __all__ = ["BaseLock", "Lock", "SkippingLock"]

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Never, Self
 from pawl._hints import Hinting, refuse_words
 from pawl._multi import describe_multi, revive_multi
 from pawl._unset import UNSET, Unset
-from pawl.core.acquire.queue import StopSignal
 from pawl.core.coordinate import multi
 from pawl.core.coordinate.multi_lease import BaseMultiLease, MultiPlan
 from pawl.core.lease.base import take_entered
 from pawl.core.observe.inspect import inspect
 from pawl.core.protocol.options import Seconds, check_timeout, check_ttl
+from pawl.core.protocol.runtime import StopSignal
 from pawl.runtimes.threads import run
 from pawl.sync.lease import Lease, Lost
 

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from pawl._coordinate import Described
 from pawl._decorate import decorated_once
 from pawl._unset import UNSET, Unset
-from pawl.core.acquire.queue import StopSignal
 from pawl.core.coordinate import once
 from pawl.core.lease.base import take_entered
 from pawl.core.protocol.options import Seconds, check_timeout, check_ttl
+from pawl.core.protocol.runtime import StopSignal
 from pawl.model import Done, Running
 from pawl.runtimes.threads import run
 from pawl.sync.lease import Lease
 
 if TYPE_CHECKING:
-    from pawl.core.acquire.acquire import Plan
+    from pawl.core.state.plan import Plan
 
 __all__ = ["Once", "Started"]
 

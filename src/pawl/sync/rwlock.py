@@ -9,16 +9,16 @@ from pawl._hints import refuse_words
 from pawl._unset import UNSET, Unset
 from pawl.core.acquire import acquire
 from pawl.core.acquire.blocking import take
-from pawl.core.acquire.queue import StopSignal
 from pawl.core.observe.inspect import inspect
 from pawl.core.protocol.options import Seconds, check_timeout
+from pawl.core.protocol.runtime import StopSignal
 from pawl.model import LockInfo
 from pawl.runtimes.threads import run
 from pawl.sync.lease import WriteLease
 from pawl.sync.lock import Lock
 
 if TYPE_CHECKING:
-    from pawl.core.acquire.acquire import Plan
+    from pawl.core.state.plan import Plan
     from pawl.sync.client import Client
 
 __all__ = ["RWLock", "WriteLock"]

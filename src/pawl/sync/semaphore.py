@@ -9,9 +9,9 @@ from pawl._permits import change_limit, weighing
 from pawl._unset import UNSET, Unset
 from pawl.core.acquire import acquire
 from pawl.core.acquire.blocking import take
-from pawl.core.acquire.queue import StopSignal
 from pawl.core.observe.inspect import inspect
 from pawl.core.protocol.options import Seconds, check_timeout
+from pawl.core.protocol.runtime import StopSignal
 from pawl.model import LockInfo
 from pawl.runtimes.threads import run
 from pawl.sync.lease import Lease

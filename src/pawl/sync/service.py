@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from pawl._factory import plan_of_service
 from pawl._service import Book, ServiceOptions, service_options
-from pawl.core.acquire.queue import StopSignal
 from pawl.core.protocol.options import Seconds, check_ttl
+from pawl.core.protocol.runtime import StopSignal
 from pawl.model import ServiceMetrics, ServiceStats
 from pawl.runtimes.shared import secret
 from pawl.sync.lease import Lease

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from pawl._factory import live_clients
 from pawl._target import find_target
-from pawl.core.state.observers import observe
+from pawl.core.observe.timed_runtime import observe
 from pawl.errors import ConfigurationError
 from pawl.sync import Client
 from pawl.testing import servers

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 from weakref import ref
 
@@ -13,62 +12,30 @@ from pawl.core.acquire.fast import ask, begin, claim_of, settle, void
 from pawl.core.acquire.giving_up import give_up, note_outage, timed_out
 from pawl.core.acquire.grant import own_grant, take_over
 from pawl.core.acquire.local_wait import await_turn, left, own, pass_back, sit_down
-from pawl.core.acquire.queue import Claim, StopSignal, ask_once, read_answer, win
+from pawl.core.acquire.queue import ask_once, read_answer, win
 from pawl.core.acquire.reentry import taken_again
+from pawl.core.acquire.unread import UNREAD_FOR, line_up, may_defer, read_unread
+from pawl.core.keep.server_check import must_hold
 from pawl.core.lease.base import BaseLease
 from pawl.core.lease.in_progress import counted, refuse, told
-from pawl.core.observe.preflight import must_hold
-from pawl.core.protocol.runtime import Fault
+from pawl.core.protocol.runtime import Fault, StopSignal
 from pawl.core.state.local_queue import Sleeper
-from pawl.core.state.records import Tenure
-from pawl.core.state.strict_handover import UNREAD_FOR, line_up, may_defer, read_unread, resign
+from pawl.core.state.plan import Plan
+from pawl.core.state.records import Claim, Tenure
+from pawl.core.state.strict_handover import resign
 from pawl.model import Grant
 
 if TYPE_CHECKING:
     from pawl.core.keep.engine import Engine
-    from pawl.core.protocol.options import LockOptions
-    from pawl.core.protocol.primitive import Primitive
+    from pawl.core.lease.base import NewLease
     from pawl.core.protocol.quorum import QuorumPrimitive
     from pawl.core.protocol.runtime import Fetch, Reply, Runtime
-    from pawl.core.state.local_queue import Place
+    from pawl.core.state.records import LocalPlace
 
-__all__ = ["NewLease", "Plan", "acquire", "go_on", "try_acquire"]
+__all__ = ["acquire", "go_on", "try_acquire"]
 
-NewLease = Callable[["Engine", "Tenure | None", int, object, int], BaseLease]
 Window = tuple[float, float | None]
 L = TypeVar("L", bound=BaseLease)
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """One lock as the operations see it.
-
-    Attributes:
-        primitive: What to send.
-        options: How it behaves.
-        reentrant: Whether its thread or task may take it again, counted in the client.
-        counted: Whether holds are counted on the server, for an explicit ``owner=``.
-        alone: Whether each acquisition stands in the server's queue by itself (``owner=`` and strict order).
-        spot, plain: The key of the local queue, which locks share that may hand over to each other; and whether an
-            acquisition may go the straight way of ``fast``.
-        identity: What is shown of its tokens instead of host, process and thread; ``""``: those.
-        kin: Whose waiters may say together that they still wait (see ``ticket_batch``); ``""``: each by itself.
-    """
-
-    primitive: Primitive
-    options: LockOptions
-    reentrant: bool
-    counted: bool
-    alone: bool
-    spot: str
-    plain: bool = False
-    identity: str = ""
-    kin: str = ""
-
-    @property
-    def run(self) -> str:
-        """Which waiters in strict order may follow each other inside the client (``strict_handover``); ``""``: none."""
-        return self.spot if self.alone and self.options.runs else ""
 
 
 def acquire(
@@ -413,7 +380,7 @@ async def _speak(
     engine: Engine,
     plan: Plan,
     new_lease: NewLease,
-    place: Place | None,
+    place: LocalPlace | None,
     claim: Claim,
     window: tuple[float, float | None],
     *,

@@ -1,7 +1,7 @@
-"""The straight way where a call blocks its thread: no coroutine is made for it, and nothing else differs.
+"""The straight way in where a call blocks its thread: no coroutine is made for it, and nothing else differs.
 
-The steps are those of ``fast``, in the order of ``acquire.acquire`` and ``release.release``, which have them for
-tasks (and the simulator). Whatever is no plain yes goes on in the general way.
+The steps are those of ``fast``, in the order of ``acquire.acquire``, which has them for tasks (and the simulator).
+Whatever is no plain yes goes on in the general way.
 """
 
 from __future__ import annotations
@@ -10,22 +10,18 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pawl.core.acquire.acquire import acquire, go_on
-from pawl.core.acquire.fast import ask, begin, claim_of, end, give_back, settle, void
-from pawl.core.acquire.queue import Claim
+from pawl.core.acquire.fast import ask, begin, claim_of, settle, void
 from pawl.core.lease.base import BaseLease
-from pawl.core.lease.in_progress import Ending, refuse
+from pawl.core.lease.in_progress import refuse
 from pawl.core.protocol.runtime import Fault, run
-from pawl.core.release.release import leave, tell_block
-from pawl.core.release.release import release as release_anyhow
-from pawl.errors import PawlError
-from pawl.model import Release
+from pawl.core.state.records import Claim
 
 if TYPE_CHECKING:
-    from pawl.core.acquire.acquire import Plan
-    from pawl.core.acquire.queue import StopSignal
     from pawl.core.keep.engine import Engine
+    from pawl.core.protocol.runtime import StopSignal
+    from pawl.core.state.plan import Plan
 
-__all__ = ["end_block", "release", "take"]
+__all__ = ["take"]
 
 L = TypeVar("L", bound=BaseLease)
 
@@ -71,40 +67,3 @@ def take(
     # No call from here to the caller: no signal handler comes between, and what was not given is taken back.
     lease._given = True
     return lease  # type: ignore[no-any-return]
-
-
-def release(engine: Engine, lease: BaseLease) -> Release:
-    """End a lease; see ``release.release``."""
-    runtime, tenure = engine.runtime, lease._tenure
-    line = runtime.line() if lease._levels == 1 else None
-    if line is None:
-        return run(release_anyhow(engine, lease))
-    engine.underway[mark := Ending(lease)] = runtime.who()
-    try:
-        call = end(engine, lease)
-        if call is None:
-            return run(release_anyhow(engine, lease))
-        answer: Any
-        try:
-            answer = give_back(engine, tenure, line, call)
-            if answer[0] == b"R":
-                return Release.RELEASED
-        except Fault as fault:
-            answer = fault
-        outcome = run(leave(engine, tenure, answer))
-        lease._lost = outcome is Release.LOST
-        return outcome
-    except PawlError:
-        raise
-    except BaseException:
-        if lease._released:
-            engine.finish_release(lease)
-        raise
-    finally:
-        engine.underway.pop(mark, None)
-
-
-def end_block(engine: Engine, lease: BaseLease, error: BaseException | None) -> None:
-    """Release at the end of a ``with`` block; see ``release.end_block``."""
-    if not lease._released and not lease._inert() and release(engine, lease) is Release.LOST:
-        tell_block(lease, error)

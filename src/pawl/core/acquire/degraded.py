@@ -19,20 +19,20 @@ from math import inf
 from typing import TYPE_CHECKING, TypeAlias
 
 from pawl.core.acquire.neighbours import is_held_beside
-from pawl.core.acquire.queue import STOP_POLL, StopSignal, check_stop
 from pawl.core.protocol.faults import passes
-from pawl.core.protocol.runtime import Fault
-from pawl.core.state.local_queue import Place, Turn
-from pawl.core.state.records import Tenure
+from pawl.core.protocol.runtime import Fault, StopSignal
+from pawl.core.retry import STOP_POLL, check_stop
+from pawl.core.state.local_queue import Place
+from pawl.core.state.records import Tenure, Turn
 from pawl.errors import BackendUnavailable, DeadlockDetected, QuorumNotReached
 
 if TYPE_CHECKING:
-    from pawl.core.acquire.acquire import NewLease, Plan
-    from pawl.core.acquire.queue import Claim
     from pawl.core.keep.engine import Engine
-    from pawl.core.lease.base import BaseLease
+    from pawl.core.lease.base import BaseLease, NewLease
     from pawl.core.protocol.primitive import Primitive
     from pawl.core.protocol.runtime import Parker, Runtime
+    from pawl.core.state.plan import Plan
+    from pawl.core.state.records import Claim, LeaseRecord
 
 __all__ = ["Shelter", "forget_shelters", "guard", "sheltered"]
 
@@ -162,7 +162,7 @@ class Shelter(Place):
         self.slot.end(self._tenure)
 
     def hand_over(
-        self, tenure: Tenure, now: float, number: int | None = None, lease: BaseLease | None = None
+        self, tenure: Tenure, now: float, number: int | None = None, lease: LeaseRecord | None = None
     ) -> Turn:
         """The end of a release: the server has no part in it."""
         del now, number, lease

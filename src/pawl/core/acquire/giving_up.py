@@ -5,17 +5,17 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, cast
 
-from pawl.core.acquire.queue import ENDLESS, TOMB_MS
+from pawl.core.acquire.queue import ENDLESS
+from pawl.core.protocol.primitive import TOMB_MS
 from pawl.core.protocol.runtime import Fault, FaultKind
 from pawl.core.state.circuit_breaker import is_outage
 from pawl.errors import AcquireTimeout, BackendUnavailable, QuorumNotReached
 
 if TYPE_CHECKING:
-    from pawl.core.acquire.acquire import Plan
-    from pawl.core.acquire.queue import Claim
     from pawl.core.keep.engine import Engine
     from pawl.core.protocol.quorum import QuorumRuntime
-    from pawl.core.state.local_queue import Place
+    from pawl.core.state.plan import Plan
+    from pawl.core.state.records import Claim, LocalPlace
 
 __all__ = ["give_up", "note_outage", "timed_out"]
 
@@ -83,7 +83,7 @@ def note_outage(
         engine.gave_up(plan.primitive, since, error, borne)
 
 
-async def give_up(engine: Engine, plan: Plan, place: Place | None, claim: Claim) -> None:
+async def give_up(engine: Engine, plan: Plan, place: LocalPlace | None, claim: Claim) -> None:
     """End a claim whose time is up: nothing of it may be left on the server when the caller goes on."""
     if claim.busy and not claim.unanswered:
         claim.sent = False

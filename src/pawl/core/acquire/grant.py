@@ -10,11 +10,11 @@ from pawl.core.state.records import Tenure
 from pawl.core.state.strict_handover import begin
 
 if TYPE_CHECKING:
-    from pawl.core.acquire.acquire import NewLease, Plan
-    from pawl.core.acquire.queue import Claim
     from pawl.core.keep.engine import Engine
-    from pawl.core.lease.base import BaseLease
-    from pawl.core.state.local_queue import Place, Sleeper
+    from pawl.core.lease.base import BaseLease, NewLease
+    from pawl.core.state.local_queue import Sleeper
+    from pawl.core.state.plan import Plan
+    from pawl.core.state.records import Claim, LocalPlace
     from pawl.model import Grant
 
 __all__ = ["own_grant", "take_over"]
@@ -24,7 +24,7 @@ def own_grant(
     engine: Engine,
     plan: Plan,
     new_lease: NewLease,
-    place: Place | None,
+    place: LocalPlace | None,
     claim: Claim,
     grant: Grant,
     who: object,

@@ -9,18 +9,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pawl.core.acquire.giving_up import timed_out
-from pawl.core.acquire.queue import STOP_POLL, Claim, StopSignal, check_stop
+from pawl.core.protocol.runtime import StopSignal
+from pawl.core.retry import STOP_POLL, check_stop
+from pawl.core.state.records import Claim
 from pawl.errors import ClientClosed
 from pawl.model import LeaseState
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-    from pawl.core.acquire.acquire import Plan
     from pawl.core.keep.engine import Engine
     from pawl.core.lease.base import BaseLease
     from pawl.core.protocol.runtime import Runtime
     from pawl.core.state.local_queue import Sleeper
+    from pawl.core.state.plan import Plan
 
 __all__ = ["await_turn", "left", "own", "pass_back", "sit_down"]
 

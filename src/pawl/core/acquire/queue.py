@@ -13,191 +13,36 @@ Rules (each guards against an interleaving that was seen to break a lock):
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING
 
 from pawl.core.acquire.ticket_batch import beat_call, learn, lie_down, sleeps_on
 from pawl.core.keep.replicas import ask_durably
 from pawl.core.protocol.faults import to_error
+from pawl.core.protocol.primitive import TOMB_MS
 from pawl.core.protocol.runtime import DEAF, Call, Fault, FaultKind, Reply, Wakeup
 from pawl.core.protocol.validity import valid_until
-from pawl.core.retry import ENDLESS, bear, note_endless, rest
+from pawl.core.retry import ENDLESS, STOP_POLL, bear, check_stop, note_endless, patience, rest
 from pawl.core.state.strict_handover import enlist, resign
-from pawl.errors import ClockDrift, NotAcquired, PawlError, QueueFull, ScriptError
+from pawl.errors import ClockDrift, QueueFull, ScriptError
 from pawl.model import Grant
 
 if TYPE_CHECKING:
-    from weakref import ref
-
     from pawl.core.keep.engine import Engine
-    from pawl.core.lease.base import BaseLease
     from pawl.core.protocol.options import LockOptions
     from pawl.core.protocol.primitive import Primitive
-    from pawl.core.quorum.ballot import Granted
-    from pawl.core.state.records import Tenure
+    from pawl.core.state.records import Claim
 
-__all__ = [
-    "ENDLESS",
-    "STOP_POLL",
-    "TOMB_MS",
-    "Asker",
-    "Claim",
-    "StopSignal",
-    "ask_once",
-    "check_stop",
-    "patience",
-    "read_answer",
-    "win",
-]
+__all__ = ["ENDLESS", "ask_once", "read_answer", "win"]
 
 log: logging.Logger = logging.getLogger("pawl.acquire")
 
-TOMB_MS = 60_000
-"""Life of a tombstone in ms: how late a copy of a request may arrive and still find its token dead."""
 
 _DRIFTED_TRIES = 3
 _FOREIGN_POLL = 0.05
-_LEAST_BUDGET = 0.02
 _PLAIN_HELD = 5
-
-STOP_POLL = 0.05
-"""Seconds within which a waiter notices that it was asked to stop."""
-
-
-class StopSignal(Protocol):
-    """An event, of threading or asyncio: set, it ends a wait."""
-
-    def is_set(self) -> bool:
-        """True once the wait is to end."""
-        ...
 
 
 _DEAF_POLL = 0.05
-
-
-Asker: TypeAlias = Callable[[Call, float], Awaitable[tuple[Reply, float]]]
-"""Sends a question with a budget of seconds: its reply, and when it was sent. Raises ``Fault``."""
-
-
-_KEPT = (
-    *("old", "old_unanswered", "failing_since", "holder", "stop", "met", "asker", "spot"),
-    *("old_votes", "turn", "spoken", "kin"),
-)
-
-
-class Claim:
-    """A token that wants a name.
-
-    Attributes:
-        token: The server token; a new one after each restart.
-        old: A token of this client that holds the name and is to be left in the same script, or None.
-        old_votes: How several masters voted for ``old``; None with one.
-        sent: True once anything was sent for the token.
-        unanswered: True once a request of the token got no reply: its leave then needs a tombstone.
-        answer: A reply that is still to be read, and when its question was sent.
-        busy: True once the server said that somebody else holds the name, and nothing was queued.
-        fresh: True if the server's last answer is still to be acted on.
-        queued: True while the server knows the token as a waiter.
-        stop: Ends the wait once it is set, or None.
-        channel: On which the one that waits with it hears hand-offs.
-        alarm: Ends the wait with this error, or None.
-        failing_since: Since when the server gives no answer, or None.
-        met: True if somebody of the same client was in the way.
-        asker: How its questions are sent; None: by the runtime, and nothing beside them.
-        told: True once a hand-off message came.
-        spot: Which claims may serve each other in a run (see ``strict_handover``); ``""``: none.
-        kin: Which claims may speak for each other (see ``ticket_batch``); ``""``: none.
-        beat_at: Until when it need not ask by itself, while it sleeps; 0: nobody may speak for it.
-        latest: Until when it may sleep on without looking around.
-        unsettled: True while a question that took it along is not answered.
-        in_a_row: How often others spoke for it since it asked by itself.
-        company: Whom its present question takes along.
-        behind: Who stands directly behind it, once it was served.
-        ring: Ends its sleep, while a run may serve it.
-        tenure: What a run served it with; it must be owned or passed on.
-        number: Which of the tenure's owners it is.
-        fence: The fence that came with that.
-        lease: What it will hold, made beforehand; or None.
-        asleep: The key that it wants, while it sleeps with its answer unread (see ``strict_handover``); else ``""``.
-        turn: Which turn of the local queue it speaks in.
-        spoken: True once its caller asks for it, and then gives it back by itself if that fails.
-    """
-
-    # As attributes of the class, so that an uncontended acquisition sets only what differs.
-    old: str | None = None
-    old_unanswered: bool = False
-    old_votes: Granted | None = None
-    failing_since: float | None = None
-    holder: str | None = None
-    outcomes: dict[str, str] | None = None
-    stop: StopSignal | None = None
-    channel: str = ""
-    alarm: PawlError | None = None
-    answer: tuple[Reply, float] | None = None
-    busy: bool = False
-    fresh: bool = False
-    drifted: int = 0
-    sent: bool = False
-    unanswered: bool = False
-    queued: bool = False
-    expires_ms: int = 0
-    valid_until: float = 0.0
-    rank: int | None = None
-    holder_ms: int = -1
-    foreign: bool = False
-    endless: bool = False
-    met: bool = False
-    asker: Asker | None = None
-    told: bool = False
-    spot: str = ""
-    kin: str = ""
-    beat_at: float = 0.0
-    latest: float = 0.0
-    unsettled: bool = False
-    in_a_row: int = 0
-    company: Sequence[tuple[str, Claim]] = ()
-    behind: tuple[str, ...] = ()
-    tenure: Tenure | None = None
-    number: int = 0
-    fence: int = 0
-    lease: ref[BaseLease] | None = None
-    asleep: str = ""
-    ring: Callable[[], object]
-    turn: int = 0
-    spoken: bool = False
-
-    @property
-    def contended(self) -> bool:
-        """Whether anybody was seen to be in the way."""
-        return self.met or self.rank is not None or self.holder is not None
-
-    def __init__(self, token: str, old: str | None = None, *, old_unanswered: bool = False) -> None:
-        self.token: str = token
-        if old is not None:
-            self.old = old
-            self.old_unanswered = old_unanswered
-
-    def restart(self, token: str) -> None:
-        """Begin anew with a fresh token; only what concerns the wait as a whole is kept, and who is shown to wait."""
-        secret, _, _ = token.partition("@")
-        _, at, shown = self.token.partition("@")
-        if at:
-            token = f"{secret}@{shown}"
-        kept = {name: getattr(self, name) for name in _KEPT}
-        self.__dict__.clear()
-        self.__dict__.update(kept, token=token)
-
-    def heir(self) -> Claim:
-        """The same claim for the next speaker; what the speaker of before has of it stays as it is."""
-        heir = Claim(self.token)
-        heir.__dict__.update(self.__dict__, spoken=False)
-        return heir
-
-    def doubt(self, error: BaseException) -> None:
-        """What was sent last may still be on its way if ``error`` is no word of the server, but a cancel or Ctrl-C."""
-        if not isinstance(error, PawlError):
-            self.unanswered |= self.sent
-            self.old_unanswered |= self.sent
 
 
 async def win(
@@ -261,13 +106,6 @@ def _next_call(
         claim.token, options.life_ms, options.ticket_ms,
         wait=wait, block=options.block, channel=channel, max_waiters=options.max_waiters,
     )  # fmt: skip
-
-
-def patience(now: float, options: LockOptions, until: float | None) -> float:
-    """How long one question may wait for its answer, in seconds: no longer than the caller wants to wait in all."""
-    if until is None:
-        return options.request_timeout
-    return min(options.request_timeout, max(_LEAST_BUDGET, until - now))
 
 
 async def ask_once(
@@ -469,12 +307,6 @@ async def _hear(
         if lined:
             # It rings for one sleep.
             runtime.bell(claim.token)
-
-
-def check_stop(stop: StopSignal | None, name: str) -> None:
-    """End a wait whose caller was asked to stop."""
-    if stop is not None and stop.is_set():
-        raise NotAcquired(f"acquire {name!r}: stopped while waiting", name=name)
 
 
 def _check(engine: Engine, options: LockOptions, claim: Claim, wakeup: Wakeup) -> Grant | None:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from pawl.errors import DeadlockDetected
 from pawl.model import LeaseState
 
 if TYPE_CHECKING:
-    from pawl.core.acquire.acquire import Plan
     from pawl.core.keep.engine import Engine
     from pawl.core.lease.base import BaseLease
+    from pawl.core.state.plan import Plan
     from pawl.core.state.records import Tenure
 
 __all__ = ["taken_again"]
@@ -20,7 +20,7 @@ __all__ = ["taken_again"]
 def taken_again(engine: Engine, plan: Plan, mine: Tenure, *, wait: bool) -> BaseLease | Plan | None:
     """What an owner that holds it already gets: its lease once more, a plan to get more than it has, or nothing."""
     name = plan.primitive.name
-    lease = mine.lease() if mine.lease is not None else None
+    lease = cast("BaseLease | None", mine.lease() if mine.lease is not None else None)
     if lease is None:
         # Dropped without release: nobody's. Its ttl or the upkeep ends it, and that may be waited for.
         return None

@@ -24,11 +24,11 @@ from pawl.core.protocol.runtime import DEAF
 from pawl.core.protocol.validity import valid_until
 
 if TYPE_CHECKING:
-    from pawl.core.acquire.queue import Claim
     from pawl.core.keep.engine import Engine
     from pawl.core.protocol.options import LockOptions
     from pawl.core.protocol.primitive import BeatingPrimitive, Primitive
     from pawl.core.protocol.runtime import Call, Reply
+    from pawl.core.state.records import Claim
 
 __all__ = ["beat_call", "learn", "lie_down", "sleeps_on"]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from pawl.core.acquire.queue import TOMB_MS
 from pawl.core.coordinate.gate_wait import Visit, disagreement, unexpected
 from pawl.core.protocol.options import LockOptions
+from pawl.core.protocol.primitive import TOMB_MS
 from pawl.core.protocol.runtime import Call
-from pawl.core.release.release import query
+from pawl.core.retry import query
 from pawl.errors import LeaseLost
 from pawl.model import LossReason
 

@@ -6,21 +6,21 @@ from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 from weakref import ref
 
 from pawl.core.acquire import acquire
-from pawl.core.acquire.queue import StopSignal
 from pawl.core.coordinate.gate_wait import Visit, unexpected
 from pawl.core.lease.base import BaseLease
 from pawl.core.protocol.primitive import Primitive
-from pawl.core.protocol.runtime import Call, Reply
+from pawl.core.protocol.runtime import Call, Reply, StopSignal
 from pawl.core.release import release
+from pawl.core.retry import query
 from pawl.errors import ClientClosed, NotHeld, QueueFull
 from pawl.model import Leader, LeaseState
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pawl.core.acquire.acquire import Plan
     from pawl.core.keep.engine import Engine
     from pawl.core.protocol.options import LockOptions
+    from pawl.core.state.plan import Plan
 
 __all__ = ["ENDED", "BallotCalls", "Ended", "Seat", "Watch", "campaign", "check_after", "leader", "resign"]
 
@@ -115,7 +115,7 @@ async def leader(engine: Engine, plan: Plan) -> Leader | None:
     """
     engine.check_open(plan.primitive.name)
     ballot = cast("BallotCalls", plan.primitive)
-    reply, _ = await release.query(engine, ballot.observe("-", 0, "-", ""), plan.options, ballot.name, "ask")
+    reply, _ = await query(engine, ballot.observe("-", 0, "-", ""), plan.options, ballot.name, "ask")
     return _read(reply, ballot.name)
 
 

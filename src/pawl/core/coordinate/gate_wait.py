@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pawl.core.acquire.queue import Claim, patience
 from pawl.core.protocol.faults import to_error
 from pawl.core.protocol.runtime import DEAF, Call, Fault, Reply, Wakeup
-from pawl.core.retry import bear, rest
+from pawl.core.retry import bear, patience, rest
+from pawl.core.state.records import Claim
 from pawl.errors import AcquireTimeout, LimitMismatch, ScriptError
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 from pawl.core.coordinate.gate_wait import Visit, disagreement, unexpected
 from pawl.core.protocol.options import LockOptions, check_count
 from pawl.core.protocol.runtime import Call
-from pawl.core.release.release import query
+from pawl.core.retry import query
 from pawl.errors import (
     BackendReadOnly,
     BackendUnavailable,

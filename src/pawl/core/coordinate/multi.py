@@ -20,12 +20,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pawl.core.acquire import acquire
 from pawl.core.acquire.giving_up import timed_out
 from pawl.core.acquire.grant import own_grant
-from pawl.core.acquire.queue import TOMB_MS, Claim, check_stop, patience
 from pawl.core.coordinate.multi_lease import BaseMultiLease, MultiPlan, Together
+from pawl.core.protocol.primitive import TOMB_MS
 from pawl.core.protocol.runtime import Call, Fault, Reply
 from pawl.core.protocol.validity import valid_until
-from pawl.core.release import release
-from pawl.core.retry import bear, rest
+from pawl.core.release import extend, release
+from pawl.core.retry import bear, check_stop, patience, rest
+from pawl.core.state.records import Claim
 from pawl.errors import (
     AcquireTimeout,
     LeaseLost,
@@ -36,10 +37,10 @@ from pawl.errors import (
 from pawl.model import Grant, Release
 
 if TYPE_CHECKING:
-    from pawl.core.acquire.acquire import NewLease, Plan
-    from pawl.core.acquire.queue import StopSignal
     from pawl.core.keep.engine import Engine
-    from pawl.core.lease.base import BaseLease
+    from pawl.core.lease.base import BaseLease, NewLease
+    from pawl.core.protocol.runtime import StopSignal
+    from pawl.core.state.plan import Plan
 
 __all__ = ["acquire_all", "end_all", "extend_all", "release_all", "release_all_or_raise"]
 
@@ -351,7 +352,7 @@ async def extend_all(engine: Engine, multi: BaseMultiLease, ttl: float) -> None:
     errors: list[PawlError] = []
     for lease in multi._leases:
         try:
-            await release.extend(engine, lease, ttl)
+            await extend.extend(engine, lease, ttl)
         except PawlError as error:
             errors.append(error)
     if errors:

@@ -13,11 +13,11 @@ from pawl.errors import LeaseLost, NotSupported
 from pawl.model import LeaseState, LossReason
 
 if TYPE_CHECKING:
-    from pawl.core.acquire.acquire import Plan
     from pawl.core.keep.engine import Engine
     from pawl.core.lease.base import BaseLease
     from pawl.core.protocol.options import LockOptions
     from pawl.core.protocol.runtime import Parker
+    from pawl.core.state.plan import Plan
 
 __all__ = ["BaseMultiLease", "MultiPlan", "Together"]
 
@@ -80,7 +80,7 @@ class BaseMultiLease:
         self._released = False
         self._lost = False
         self._told = False
-        self._sleepers: list[Parker] = []
+        self._sleepers: list[Parker] | None = []
         self._watchers: list[Callable[[], object]] = []
         # A tenure must not keep its lease alive, or nobody would notice one that was dropped.
         here = ref(self)
@@ -191,7 +191,7 @@ class BaseMultiLease:
             self._watchers.remove(watcher)
 
     def _wake(self) -> None:
-        for parker in tuple(self._sleepers):
+        for parker in tuple(self._sleepers or ()):
             parker.unpark()
 
     def _loss(self) -> LeaseLost:

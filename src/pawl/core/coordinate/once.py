@@ -12,15 +12,16 @@ from pawl.core.protocol.primitive import Primitive
 from pawl.core.protocol.runtime import Call
 from pawl.core.protocol.validity import to_ms
 from pawl.core.release import release
+from pawl.core.retry import query
 from pawl.errors import AcquireTimeout, BackendUnavailable, ConfigurationError, NotHeld, PawlError
 from pawl.model import Done, Release, Running
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pawl.core.acquire.acquire import Plan
-    from pawl.core.acquire.queue import StopSignal
     from pawl.core.keep.engine import Engine
+    from pawl.core.protocol.runtime import StopSignal
+    from pawl.core.state.plan import Plan
 
 __all__ = [
     "MAX_VALUE",
@@ -143,7 +144,7 @@ async def begin(
 
 async def _runner(engine: Engine, plan: Plan) -> Running | None:
     primitive = plan.primitive
-    reply, _ = await release.query(engine, primitive.inspect(0), plan.options, primitive.name, "ask")
+    reply, _ = await query(engine, primitive.inspect(0), plan.options, primitive.name, "ask")
     if reply[0] != b"I" or reply[3] == _NOBODY:
         return None
     until = datetime.now(UTC) + timedelta(milliseconds=max(reply[3], 0))
@@ -222,5 +223,5 @@ async def forget(engine: Engine, plan: Plan) -> bool:
     """
     engine.check_open(plan.primitive.name)
     once = cast("OnceCalls", plan.primitive)
-    reply, _ = await release.query(engine, once.forget(), plan.options, once.name, "forget")
+    reply, _ = await query(engine, once.forget(), plan.options, once.name, "forget")
     return bool(reply[2])

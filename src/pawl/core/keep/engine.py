@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import AbstractContextManager
 from math import inf
-from typing import TYPE_CHECKING, cast
-from weakref import WeakMethod, ref
+from typing import TYPE_CHECKING, Any, cast
+from weakref import ref
 
-from pawl.core.acquire.queue import TOMB_MS, Claim
-from pawl.core.keep.outbox import DEPARTURE_FOR, post_to_all
-from pawl.core.lease.base import Told
-from pawl.core.maintenance import upkeep
+from pawl.core.keep.outbox import DEPARTURE_FOR, barred, leave_call, post_to_all, validity_of
+from pawl.core.protocol.primitive import TOMB_MS
 from pawl.core.protocol.runtime import Call, Runtime
-from pawl.core.quorum.ballot import barred, leave_call, validity_of
 from pawl.core.quorum.votes import Duty
 from pawl.core.state.circuit_breaker import Breaker
-from pawl.core.state.local_queue import Places, Turn
-from pawl.core.state.records import Tenure
+from pawl.core.state.client import Departure
+from pawl.core.state.local_queue import Places
+from pawl.core.state.records import Claim, LeaseRecord, Tenure, Told, Turn
 from pawl.core.state.schedule import Schedule
 from pawl.core.state.session import Book, grant_tag
 from pawl.core.state.strict_handover import disperse, pass_on
@@ -27,32 +25,20 @@ from pawl.errors import ClientClosed
 from pawl.model import LeaseState, LossReason
 
 if TYPE_CHECKING:
-    from pawl.core.acquire.candidate import RedlockOptions
-    from pawl.core.lease.base import BaseLease
-    from pawl.core.observe.history import History
     from pawl.core.protocol.primitive import Primitive
     from pawl.core.protocol.quorum import QuorumRuntime
-    from pawl.core.state.local_queue import Place, Sleeper
+    from pawl.core.protocol.redlock_options import RedlockOptions
+    from pawl.core.state.history import History
+    from pawl.core.state.local_queue import Sleeper
     from pawl.core.state.observers import Observers
+    from pawl.core.state.records import LocalPlace
     from pawl.core.state.session import Setup
 
-__all__ = ["Departure", "Engine", "doubter"]
+__all__ = ["Engine"]
 
 log: logging.Logger = logging.getLogger("pawl.lease")
 
 _CONFIRM_AFTER, _LOOK_AFTER = 0.02, 1.0
-
-
-class Departure:
-    """A token to be left, or another call to be made, in the background until the server answers or it is too late."""
-
-    __slots__ = ("attempt", "call", "due", "until")
-
-    def __init__(self, call: Call, until: float) -> None:
-        self.call: Call = call
-        self.until: float = until
-        self.due: float = 0.0
-        self.attempt: int = 0
 
 
 class Engine:
@@ -60,6 +46,7 @@ class Engine:
 
     Attributes:
         runtime: The runtime of the API.
+        upkeep: What serves the client in the background.
         places: The local queues.
         schedule: When each lease is due.
         guard: Held for each step of a lease, a queue or the schedule from one state to another; the steps are ruled by
@@ -90,8 +77,15 @@ class Engine:
 
     history: History | None = None
 
-    def __init__(self, runtime: Runtime, client: object, setup: Setup | None = None) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        client: object,
+        upkeep: Callable[[Engine], Coroutine[Any, Any, None]],
+        setup: Setup | None = None,
+    ) -> None:
         self.runtime = runtime
+        self.upkeep: Callable[[Engine], Coroutine[Any, Any, None]] = upkeep
         self.client: ref[object] = ref(client)
         self.guard: AbstractContextManager[object] = runtime.mutex()
         self.places: Places = Places(runtime, self.guard)
@@ -244,7 +238,7 @@ class Engine:
         claim.old_votes = tenure.quorum
         return place.pass_claim(claim, tenure.turn)
 
-    def finish_release(self, lease: BaseLease) -> None:
+    def finish_release(self, lease: LeaseRecord) -> None:
         """Go on in the background with a release that was begun and cancelled or interrupted; safe to repeat."""
         tenure = lease._tenure
         self.forget_holder(tenure, lease._who)
@@ -328,14 +322,14 @@ class Engine:
         watchers, tenure.watchers = tenure.watchers, None
         for watcher in watchers or ():
             watcher()
-        lease: BaseLease | None = tenure.lease() if tenure.lease is not None else None
+        lease: LeaseRecord | None = tenure.lease() if tenure.lease is not None else None
         if lease is not None:
             lease._wake()
         callback = tenure.options.on_lost
         if callback is not None and lease is not None and not lease._released:
             self.runtime.report(Told(callback, lease))
 
-    def drop_claim(self, primitive: Primitive, place: Place | None, claim: Claim) -> None:
+    def drop_claim(self, primitive: Primitive, place: LocalPlace | None, claim: Claim) -> None:
         """Pass a claim to the next local waiter, or leave its token behind on the server."""
         if claim.tenure is not None:
             # Served by a run, and not taken: an owner has its own way to end it.
@@ -394,7 +388,7 @@ class Engine:
         if self.probe is not None and not self.looked and self.look_at == inf:
             # Not at once: a client that ends soon is not worth a question.
             self.look_at = self.runtime.now() + _LOOK_AFTER
-        self.upkeep_runs = self.runtime.spawn_upkeep(lambda: upkeep(self))
+        self.upkeep_runs = self.runtime.spawn_upkeep(lambda: self.upkeep(self))
 
     def forget_holder(self, tenure: Tenure, who: object) -> None:
         """The thread or task ``who`` has done with a tenure."""
@@ -460,15 +454,3 @@ class Engine:
             self.schedule.add_once(tenure, now)
             self.count("doubted")
         self.wake_upkeep()
-
-
-def doubter(engine: Engine) -> Callable[[], None]:
-    """``engine.doubt``, for a runtime to call, without keeping the engine alive: it ends with its client."""
-    weak = WeakMethod(engine.doubt)
-
-    def doubt() -> None:
-        method = weak()
-        if method is not None:
-            method()
-
-    return doubt

@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, cast
 
+from pawl.core.keep.outbox import leave_votes
 from pawl.core.keep.replicas import renew_durably
 from pawl.core.protocol.backoff import full_jitter
 from pawl.core.protocol.quorum import spread
 from pawl.core.protocol.runtime import Call, Fault, Reply
 from pawl.core.protocol.validity import to_ms
-from pawl.core.quorum.ballot import leave_votes
 from pawl.core.quorum.votes import Duty, EachVote
 
 if TYPE_CHECKING:

@@ -1,29 +1,40 @@
-"""What is left to be sent: undo or release of a token, in the background, until each master answered."""
+"""What is still to be sent about a token that is given up: undo or release, until each master answered."""
 
 from __future__ import annotations
 
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
-from pawl.core.acquire.queue import TOMB_MS
-from pawl.core.protocol.quorum import spread
-from pawl.core.quorum.votes import Duty
+from pawl.core.protocol.primitive import TOMB_MS
+from pawl.core.protocol.quorum import QuorumRuntime, SpreadCall, spread
+from pawl.core.protocol.runtime import Call
+from pawl.core.protocol.validity import valid_until
+from pawl.core.quorum.ballot import Granted, is_open
+from pawl.core.quorum.votes import Duty, GrantVotes, LeaveVotes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from pawl.core.keep.engine import Engine
     from pawl.core.protocol.primitive import Primitive
-    from pawl.core.protocol.quorum import QuorumRuntime
-    from pawl.core.protocol.runtime import Call
+    from pawl.core.state.client import ClientState
+    from pawl.core.state.records import Tenure
 
-__all__ = ["DEPARTURE_FOR", "duty_of", "post_to_all"]
+__all__ = [
+    "DEPARTURE_FOR",
+    "barred",
+    "duty_of",
+    "granted",
+    "leave_call",
+    "leave_votes",
+    "post_to_all",
+    "validity_of",
+]
 
 DEPARTURE_FOR = 60.0
 """Seconds for which a token is tried to be left, at least."""
 
 
-def duty_of(engine: Engine, primitive: Primitive, token: str, calls: Sequence[Call | None] = ()) -> Duty:
+def duty_of(engine: ClientState, primitive: Primitive, token: str, calls: Sequence[Call | None] = ()) -> Duty:
     """What must be sent to several masters about a token, until each has answered.
 
     Args:
@@ -37,7 +48,7 @@ def duty_of(engine: Engine, primitive: Primitive, token: str, calls: Sequence[Ca
     return Duty(calls or [None] * len(nodes), again, partial(_owe, engine))
 
 
-def _owe(engine: Engine, duty: Duty) -> None:
+def _owe(engine: ClientState, duty: Duty) -> None:
     """A master did not answer: ask it again in the background."""
     if duty.posted:
         return
@@ -50,10 +61,79 @@ def _owe(engine: Engine, duty: Duty) -> None:
         engine.wake_upkeep()
 
 
-def post_to_all(engine: Engine, call: Call) -> None:
+def post_to_all(engine: ClientState, call: Call) -> None:
     """Send to all masters: at once where a connection lives, and again until each has answered."""
     nodes = cast("QuorumRuntime", engine.runtime)
     calls = spread(call, len(nodes.nodes))
     duty = Duty(calls, lambda: call, partial(_owe, engine))
     _owe(engine, duty)
     nodes.send(calls, duty)
+
+
+def granted(engine: ClientState, votes: GrantVotes, valid: float, ttl_ms: int) -> Granted:
+    """What is kept of the votes of a grant that is valid until ``valid``."""
+    nodes = cast("QuorumRuntime", engine.runtime)
+    ttl = min(votes.left_ms, ttl_ms) / 1000
+    drift = 0.0 if engine.quorum is None else engine.quorum.drift(ttl)
+    now = engine.runtime.now()
+    return Granted(votes, nodes.sender(), nodes.nodes, drift, max(0.0, valid - now), now)
+
+
+def leave_votes(engine: ClientState, tenure: Tenure) -> LeaveVotes:
+    """Counts the answers to a release; a node that does not answer is asked again in the background."""
+    nodes = cast("QuorumRuntime", engine.runtime)
+    voted = None if tenure.quorum is None else tenure.quorum.votes.outcomes
+    return LeaveVotes(len(nodes.nodes), partial(duty_of, engine, tenure.primitive, tenure.token), voted)
+
+
+def leave_call(
+    engine: ClientState, tenure: Tenure, tomb_ms: int, close_ms: int, *, background: bool = False
+) -> Call:
+    """What gives a lease back; see ``barred``."""
+    call = tenure.leave(tomb_ms, close_ms)
+    if tenure.quorum is None or tomb_ms:
+        return call
+    return barred(
+        engine, tenure.quorum, call, tenure.primitive, tenure.token, close_ms, background=background
+    )
+
+
+def barred(
+    engine: ClientState,
+    kept: Granted,
+    call: Call,
+    primitive: Primitive,
+    token: str,
+    close_ms: int = 0,
+    *,
+    background: bool = False,
+) -> Call:
+    """What gives a token back, made so that no vote for it comes later.
+
+    A node that was asked for its vote and has not answered may give it later. What is sent behind the question, on
+    the same connection, takes it back. From elsewhere (another thread, or a new connection) it may come first; then a
+    tombstone awaits the vote, on the nodes that this concerns.
+
+    Args:
+        engine: The client's engine.
+        kept: The votes for the token.
+        call: What gives it back where no vote is open.
+        primitive: What the token is of.
+        token: The token.
+        close_ms: For how long the name stays closed.
+        background: True if the engine's upkeep will send it, over connections of its own.
+    """
+    outcomes = kept.votes.outcomes
+    if not any(is_open(outcome) for outcome in outcomes):
+        return call
+    if kept.sender == cast("QuorumRuntime", engine.runtime).sender(background=background):
+        return call
+    barring = primitive.leave(token, TOMB_MS, close_ms)
+    spread = tuple.__new__(SpreadCall, call)  # pyright: ignore[reportUnknownMemberType]
+    spread.each = tuple(barring if is_open(outcome) else call for outcome in outcomes)
+    return spread
+
+
+def validity_of(engine: ClientState) -> Callable[[float, int, int], float]:
+    """How the engine's leases count their validity: with the drift that is set for several masters, or the usual."""
+    return valid_until if engine.quorum is None else engine.quorum.valid_until

@@ -14,35 +14,22 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from pawl.core.protocol.runtime import Call, Fault, FaultKind, Reply
 from pawl.core.protocol.scripts import load, pack_words
 from pawl.errors import NotReplicated
 
 if TYPE_CHECKING:
-    from pawl.core.acquire.queue import Claim
     from pawl.core.keep.engine import Engine
-    from pawl.core.protocol.options import LockOptions
+    from pawl.core.protocol.options import Durable, LockOptions
     from pawl.core.protocol.primitive import Primitive
-    from pawl.core.state.records import Tenure
+    from pawl.core.state.records import Claim, Tenure
 
-__all__ = ["Durable", "DurableRuntime", "ask_durably", "check_renewals", "confirm", "renew_durably", "touch"]
+__all__ = ["DurableRuntime", "ask_durably", "check_renewals", "confirm", "renew_durably", "touch"]
 
 _TOUCH = load("pawl.primitives", "touch")
 _TOMB_MS = 60_000
-
-
-class Durable(NamedTuple):
-    """How many replicas must have a write before it counts.
-
-    Attributes:
-        replicas: How many.
-        disk: Whether they must have it on disk (``WAITAOF``), not only in memory (``WAIT``).
-    """
-
-    replicas: int
-    disk: bool
 
 
 class DurableRuntime(Protocol):

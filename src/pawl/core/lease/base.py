@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 from weakref import ref
 
+from pawl.core.state.records import LeaseRecord, Tenure
 from pawl.errors import LeaseLost, NotHeld, NotSupported
 from pawl.model import LeaseState, LossReason, QuorumInfo
 
 if TYPE_CHECKING:
-    from pawl.core.coordinate.multi_lease import BaseMultiLease
     from pawl.core.keep.engine import Engine
     from pawl.core.protocol.runtime import Parker
-    from pawl.core.state.records import Tenure
 
-__all__ = ["BaseLease", "LossSignal", "Told", "take_entered"]
+__all__ = ["BaseLease", "Losable", "LossSignal", "NewLease", "take_entered"]
 
 L = TypeVar("L")
 
@@ -29,6 +28,25 @@ class _NotAWriter(NotHeld, AttributeError):
     """Only a writer can become a reader; an AttributeError too, so that ``hasattr`` says no."""
 
 
+class Losable(Protocol):
+    """A lease of one name or of several."""
+
+    _sleepers: list[Parker] | None
+
+    @property
+    def _engine(self) -> Engine: ...
+
+    @property
+    def state(self) -> LeaseState:
+        """Where it stands, by the local clock."""
+        ...
+
+    @property
+    def valid_until(self) -> float:
+        """The end of its validity."""
+        ...
+
+
 class LossSignal:
     """Whether a lease is lost: true in a condition once it is.
 
@@ -38,7 +56,7 @@ class LossSignal:
 
     __slots__ = ("_lease",)
 
-    def __init__(self, lease: BaseLease | BaseMultiLease) -> None:
+    def __init__(self, lease: Losable) -> None:
         self._lease = lease
 
     def __bool__(self) -> bool:
@@ -76,27 +94,16 @@ class LossSignal:
         return bool(self)
 
 
-class BaseLease:
+class BaseLease(LeaseRecord):
     """A grant that its owner may rely on until ``valid_until``; made by ``acquire``, never by hand."""
 
     __slots__ = (
-        "__weakref__",
         "_client",
         "_engine",
-        "_fence",
-        "_given",
-        "_levels",
-        "_lost",
-        "_number",
-        "_released",
-        "_shared",
-        "_sleepers",
-        "_tenure",
-        "_who",
     )
 
     def __init__(self, engine: Engine, tenure: Tenure | None, fence: int, who: object, count: int) -> None:
-        mine: ref[BaseLease] = ref(self)
+        mine: ref[LeaseRecord] = ref(self)
         # It keeps its client, so that what the client does at its end is done for it too.
         self._client = engine.client()
         # No call from here on: Ctrl-C finds it made, or not begun.
@@ -270,11 +277,6 @@ class BaseLease:
         if watchers is not None and watcher in watchers:
             watchers.remove(watcher)
 
-    def _wake(self) -> None:
-        """Wake those that sleep until the lease ends."""
-        for parker in tuple(self._sleepers or ()):
-            parker.unpark()
-
     def _lost_error(self) -> LeaseLost:
         if self._released and not self._lost:
             return LeaseLost(
@@ -333,20 +335,6 @@ class BaseLease:
         warnings.warn(text, ResourceWarning, stacklevel=2, source=self)
 
 
-class Told:
-    """A user's callback with its lease, as one callable without arguments."""
-
-    __slots__ = ("_callback", "_lease")
-
-    def __init__(self, callback: Any, lease: BaseLease) -> None:
-        self._callback = callback
-        self._lease = lease
-
-    def __call__(self) -> object:
-        """Notify the user."""
-        return self._callback(self._lease)
-
-
 def take_entered(entered: list[tuple[object, L]], who: object) -> L:
     """The lease that the ``with`` block of a lock object entered last in this thread or task.
 
@@ -357,3 +345,6 @@ def take_entered(entered: list[tuple[object, L]], who: object) -> L:
         if entered[index][0] is who:
             return entered.pop(index)[1]
     return entered.pop(0)[1]
+
+
+NewLease = Callable[["Engine", "Tenure | None", int, object, int], BaseLease]

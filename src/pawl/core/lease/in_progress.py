@@ -9,9 +9,9 @@ from pawl.errors import ClientClosed
 from pawl.model import LossReason
 
 if TYPE_CHECKING:
-    from pawl.core.acquire.acquire import Plan
     from pawl.core.keep.engine import Engine
     from pawl.core.lease.base import BaseLease
+    from pawl.core.state.plan import Plan
 
 __all__ = ["Ending", "counted", "refuse", "told"]
 

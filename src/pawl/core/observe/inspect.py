@@ -7,7 +7,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from pawl.core.protocol.options import check_count
-from pawl.core.release.release import query
+from pawl.core.retry import query
 from pawl.model import HolderInfo, LockInfo, WaiterInfo
 
 if TYPE_CHECKING:

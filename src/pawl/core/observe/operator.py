@@ -7,13 +7,13 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, cast
 
-from pawl.core.acquire.queue import TOMB_MS
 from pawl.core.observe.inspect import inspect as info_of
 from pawl.core.observe.inspect import read_info, text_of
 from pawl.core.observe.remote import office_of
 from pawl.core.protocol.options import check_count
+from pawl.core.protocol.primitive import TOMB_MS
 from pawl.core.protocol.runtime import Fault
-from pawl.core.release.release import query
+from pawl.core.retry import query
 from pawl.core.state.session import grant_tag, read_record
 from pawl.errors import BackendDenied, ConfigurationError, NotSupported
 from pawl.model import AuditEntry, Forced

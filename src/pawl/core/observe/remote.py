@@ -5,9 +5,9 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
-from pawl.core.acquire.queue import Claim
 from pawl.core.protocol.runtime import Fault, FaultKind
 from pawl.core.retry import bear, rest
+from pawl.core.state.records import Claim
 from pawl.errors import ConfigurationError
 from pawl.model import AuditEntry, Forced, HistoryEntry, HolderInfo, LockInfo, WaiterInfo
 

@@ -7,17 +7,17 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
-from pawl.core.keep.replicas import Durable
 from pawl.core.protocol.validity import to_ms, valid_until
-from pawl.core.state.strict_handover import RUN
 from pawl.errors import ConfigurationError
 
 __all__ = [
     "DAY_MS",
     "MAX_TTL",
     "MIN_TTL",
+    "RUN",
+    "Durable",
     "LockOptions",
     "Seconds",
     "check_callback",
@@ -39,6 +39,10 @@ _LEAST_DEADLOCK_AFTER = 0.02
 _MOST_LOCAL_GRANTS = 1000
 _MOST_REPLICAS = 100
 _ROOM_FOR_RUNS = 1000
+
+
+RUN = 16
+"""Grants of one run, at most: the size of the block of fences that a waiter asks for."""
 
 
 def seconds(value: object, what: str) -> float:
@@ -166,6 +170,18 @@ def check_count(value: object, what: str, least: int, most: int) -> int:
     if not least <= value <= most:
         raise ConfigurationError(f"{what} must be {least} to {most}, got {value}")
     return value
+
+
+class Durable(NamedTuple):
+    """How many replicas must have a write before it counts.
+
+    Attributes:
+        replicas: How many.
+        disk: Whether they must have it on disk (``WAITAOF``), not only in memory (``WAIT``).
+    """
+
+    replicas: int
+    disk: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

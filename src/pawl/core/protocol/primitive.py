@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from pawl.core.protocol.runtime import Call, Reply
 from pawl.errors import PawlError
 
-__all__ = ["BeatingPrimitive", "OrderedPrimitive", "Primitive", "TogetherPrimitive"]
+__all__ = ["TOMB_MS", "BeatingPrimitive", "OrderedPrimitive", "Primitive", "TogetherPrimitive"]
 
 
 class Primitive(Protocol):
@@ -124,3 +124,7 @@ class TogetherPrimitive(Primitive, Protocol):
     def renew_all(holders: Sequence[tuple[Any, str, int]]) -> Call:
         """Raise the lives of several holders: each a primitive like this, its token and its ttl in ms."""
         ...
+
+
+TOMB_MS = 60_000
+"""Life of a tombstone in ms: how late a copy of a request may arrive and still find its token dead."""

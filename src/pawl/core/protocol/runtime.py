@@ -27,6 +27,7 @@ __all__ = [
     "Parker",
     "Reply",
     "Runtime",
+    "StopSignal",
     "Wakeup",
     "behind_subscribe",
     "make_call",
@@ -326,3 +327,11 @@ def run(operation: Coroutine[Any, Any, T]) -> T:
     raise RuntimeError(
         "an operation of pawl awaited something that is not of its runtime; please report this"
     )
+
+
+class StopSignal(Protocol):
+    """An event, of threading or asyncio: set, it ends a wait."""
+
+    def is_set(self) -> bool:
+        """True once the wait is to end."""
+        ...

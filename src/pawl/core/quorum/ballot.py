@@ -2,39 +2,20 @@
 
 from __future__ import annotations
 
-from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
-from pawl.core.acquire.queue import TOMB_MS
-from pawl.core.keep.outbox import duty_of
-from pawl.core.protocol.quorum import QuorumCall, QuorumRuntime, SpreadCall
-from pawl.core.protocol.runtime import Call, Fault, Reply
-from pawl.core.protocol.validity import valid_until
-from pawl.core.quorum.votes import EachVote, GrantVotes, LeaveVotes
+from pawl.core.protocol.quorum import QuorumCall, QuorumRuntime
+from pawl.core.protocol.runtime import Fault, Reply
+from pawl.core.quorum.votes import EachVote, GrantVotes
 from pawl.model import NodeVote, QuorumInfo
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
-    from pawl.core.keep.engine import Engine
     from pawl.core.protocol.options import LockOptions
-    from pawl.core.protocol.primitive import Primitive
     from pawl.core.protocol.quorum import QuorumPrimitive
-    from pawl.core.state.records import Tenure
 
-__all__ = [
-    "Granted",
-    "barred",
-    "granted",
-    "is_open",
-    "learn_clock",
-    "leave_call",
-    "leave_votes",
-    "patience_until",
-    "question_of",
-    "validity_of",
-    "word_of",
-]
+__all__ = ["Granted", "is_open", "learn_clock", "patience_until", "question_of", "word_of"]
 
 _AHEAD_US = 500.0
 _CLOCK_FOR = 10.0
@@ -137,78 +118,9 @@ class Granted:
         return QuorumInfo(listed, self.votes.needed, self.validity, self.drift)
 
 
-def granted(engine: Engine, votes: GrantVotes, valid: float, ttl_ms: int) -> Granted:
-    """What is kept of the votes of a grant that is valid until ``valid``."""
-    nodes = cast("QuorumRuntime", engine.runtime)
-    ttl = min(votes.left_ms, ttl_ms) / 1000
-    drift = 0.0 if engine.quorum is None else engine.quorum.drift(ttl)
-    now = engine.runtime.now()
-    return Granted(votes, nodes.sender(), nodes.nodes, drift, max(0.0, valid - now), now)
-
-
 def is_open(outcome: Reply | Fault | None) -> bool:
     """Whether a vote that was asked for may still be given, unseen."""
     return outcome is None or (isinstance(outcome, Fault) and outcome.maybe_applied)
-
-
-def leave_votes(engine: Engine, tenure: Tenure) -> LeaveVotes:
-    """Counts the answers to a release; a node that does not answer is asked again in the background."""
-    nodes = cast("QuorumRuntime", engine.runtime)
-    voted = None if tenure.quorum is None else tenure.quorum.votes.outcomes
-    return LeaveVotes(len(nodes.nodes), partial(duty_of, engine, tenure.primitive, tenure.token), voted)
-
-
-def leave_call(
-    engine: Engine, tenure: Tenure, tomb_ms: int, close_ms: int, *, background: bool = False
-) -> Call:
-    """What gives a lease back; see ``barred``."""
-    call = tenure.leave(tomb_ms, close_ms)
-    if tenure.quorum is None or tomb_ms:
-        return call
-    return barred(
-        engine, tenure.quorum, call, tenure.primitive, tenure.token, close_ms, background=background
-    )
-
-
-def barred(
-    engine: Engine,
-    kept: Granted,
-    call: Call,
-    primitive: Primitive,
-    token: str,
-    close_ms: int = 0,
-    *,
-    background: bool = False,
-) -> Call:
-    """What gives a token back, made so that no vote for it comes later.
-
-    A node that was asked for its vote and has not answered may give it later. What is sent behind the question, on
-    the same connection, takes it back. From elsewhere (another thread, or a new connection) it may come first; then a
-    tombstone awaits the vote, on the nodes that this concerns.
-
-    Args:
-        engine: The client's engine.
-        kept: The votes for the token.
-        call: What gives it back where no vote is open.
-        primitive: What the token is of.
-        token: The token.
-        close_ms: For how long the name stays closed.
-        background: True if the engine's upkeep will send it, over connections of its own.
-    """
-    outcomes = kept.votes.outcomes
-    if not any(is_open(outcome) for outcome in outcomes):
-        return call
-    if kept.sender == cast("QuorumRuntime", engine.runtime).sender(background=background):
-        return call
-    barring = primitive.leave(token, TOMB_MS, close_ms)
-    spread = tuple.__new__(SpreadCall, call)  # pyright: ignore[reportUnknownMemberType]
-    spread.each = tuple(barring if is_open(outcome) else call for outcome in outcomes)
-    return spread
-
-
-def validity_of(engine: Engine) -> Callable[[float, int, int], float]:
-    """How the engine's leases count their validity: with the drift that is set for several masters, or the usual."""
-    return valid_until if engine.quorum is None else engine.quorum.valid_until
 
 
 def word_of(outcome: Reply | Fault | None) -> str:

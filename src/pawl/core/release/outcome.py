@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pawl.core.acquire.queue import TOMB_MS
-from pawl.core.observe.preflight import must_remember
+from pawl.core.keep.server_check import must_remember
+from pawl.core.protocol.primitive import TOMB_MS
 from pawl.core.state.records import loss_from
 from pawl.errors import BackendUnavailable
 from pawl.model import LossReason, Release

@@ -1,51 +1,27 @@
-"""How a lease ends or changes hands: release, extend, detach, adopt. Written once for both APIs."""
+"""How a lease ends: it is passed on inside the client, or given back on the server. Written once for both APIs."""
 
 from __future__ import annotations
 
-import base64
-import binascii
-import json
 import logging
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from pawl.core.acquire.fast import end, give_back, hand_on
-from pawl.core.acquire.queue import TOMB_MS, Claim
-from pawl.core.keep.majority import ask_to_leave, renew_one
-from pawl.core.keep.replicas import confirm
+from pawl.core.keep.majority import ask_to_leave
+from pawl.core.keep.outbox import leave_call
 from pawl.core.lease.base import BaseLease
-from pawl.core.lease.in_progress import Ending, refuse
-from pawl.core.protocol.faults import to_error
-from pawl.core.protocol.names import WIRE_VERSION
-from pawl.core.protocol.runtime import Call, Fault, FaultKind, Reply
-from pawl.core.protocol.validity import to_ms, valid_until
-from pawl.core.quorum.ballot import leave_call, validity_of
+from pawl.core.lease.in_progress import Ending
+from pawl.core.protocol.primitive import TOMB_MS
+from pawl.core.protocol.runtime import Fault, FaultKind, Reply
+from pawl.core.release.fast import end, give_back, hand_on
 from pawl.core.release.outcome import not_ours
 from pawl.core.retry import bear, rest
-from pawl.core.state.records import Tenure, loss_from
-from pawl.core.state.strict_handover import disband
-from pawl.errors import ConfigurationError, LeaseLost, NotHeld, NotSupported, PawlError
+from pawl.core.state.records import Claim, Tenure
+from pawl.errors import LeaseLost, NotHeld, PawlError
 from pawl.model import LeaseState, LossReason, Release
 
 if TYPE_CHECKING:
-    from pawl.core.acquire.acquire import NewLease, Plan
     from pawl.core.keep.engine import Engine
-    from pawl.core.protocol.options import LockOptions
 
-__all__ = [
-    "Ticket",
-    "adopt",
-    "detach",
-    "downgrade",
-    "end_block",
-    "extend",
-    "leave",
-    "query",
-    "read_ticket",
-    "release",
-    "release_or_raise",
-    "tell",
-    "tell_block",
-]
+__all__ = ["end_block", "leave", "release", "release_or_raise", "tell", "tell_block"]
 
 log: logging.Logger = logging.getLogger("pawl.lease")
 
@@ -238,254 +214,4 @@ def _unknown(engine: Engine, tenure: Tenure, error: Exception) -> Release:
     return Release.UNKNOWN
 
 
-async def extend(engine: Engine, lease: BaseLease, ttl: float) -> None:
-    """Set the remaining life of a lease to ``ttl`` seconds, and its ttl from here on.
-
-    Raises:
-        NotHeld: It is lost or released.
-        ConfigurationError: It is longer than several masters keep a lease.
-    """
-    tenure = lease._tenure
-    if engine.quorum is not None:
-        engine.quorum.check_ttl(ttl, tenure.options.lock_delay)
-    if not lease._mine():
-        raise NotHeld(
-            f"extend {lease.name!r}: {lease._lost_error().text}", name=lease.name, operation="extend"
-        )
-    if tenure.degraded:
-        return  # It has no end but its release.
-    engine.detach_place(tenure)
-    end = validity_of(engine)(engine.runtime.now(), to_ms(ttl), to_ms(ttl))
-    shorter = end <= tenure.valid_until
-    if not shorter:
-        await _raise_life(engine, lease, ttl, "extend")
-    every = min(tenure.options.renew_every or ttl / 3, ttl / 3)
-    with engine.guard:
-        mine = not lease._released
-        # Released meanwhile, it may be another owner's by now.
-        if mine:
-            tenure.ttl, tenure.every = ttl, every
-            if shorter and end < tenure.valid_until:
-                tenure.valid_until = end
-    if not mine:
-        raise NotHeld(f"extend {lease.name!r}: {lease._lost_error().text}", name=lease.name)
-    engine.replan(tenure)
-
-
-async def downgrade(engine: Engine, lease: BaseLease) -> None:
-    """Go on as a reader, from the moment that this is sent, whatever comes back; later renewals carry it too.
-
-    Raises:
-        NotHeld: It is lost or released, held more than once, or a reader already.
-        BackendError: The server did not say that it did it; the lease is a reader's all the same.
-    """
-    tenure = lease._tenure
-    if not lease._mine():
-        raise NotHeld(
-            f"downgrade {lease.name!r}: {lease._lost_error().text}", name=lease.name, operation="downgrade"
-        )
-    if lease._levels > 1:
-        text = f"downgrade {lease.name!r}: it is held {lease._levels} times: leave the inner blocks first"
-        raise NotHeld(text, name=lease.name, operation="downgrade")
-    lowered = tenure.primitive.lowered()
-    if lowered is None:
-        raise NotHeld(
-            f"downgrade {lease.name!r}: it is not held for writing", name=lease.name, operation="downgrade"
-        )
-    tenure.primitive = lowered
-    if not tenure.degraded:
-        await _raise_life(engine, lease, tenure.ttl, "downgrade")
-
-
-async def _raise_life(engine: Engine, lease: BaseLease, ttl: float, doing: str) -> None:
-    tenure, runtime = lease._tenure, engine.runtime
-    claim, attempt = Claim(tenure.token), 0
-    while True:
-        call = tenure.primitive.renew(tenure.token, to_ms(ttl) + tenure.options.delay_ms, to_ms(ttl), "")
-        sent_at = runtime.now()
-        try:
-            reply = await renew_one(engine, tenure, call)
-        except Fault as fault:
-            options, until = tenure.options, tenure.valid_until
-            pause = bear(engine, fault, options, claim, until, attempt, doing, lease.name, holds=True)
-            await rest(engine, pause, lease.name, doing)
-            attempt += 1
-            continue
-        if reply[0] == b"H":
-            if engine.applies(tenure, reply[3], to_ms(ttl), sent_at):
-                return
-        elif tenure.live and not engine.expired(tenure, runtime.now()):
-            engine.lose(tenure, loss_from(reply))
-        raise NotHeld(f"{doing} {lease.name!r}: {lease._lost_error().text}", name=lease.name, operation=doing)
-
-
 # Passing a lease to another process ---------------------------------------------------------------------------------
-
-
-class Ticket(NamedTuple):
-    """What another process needs to go on with a lease. Holds the token: as secret as the lease."""
-
-    key: str
-    name: str
-    token: str
-    fence: int
-    ttl: float
-
-
-_TICKET_PREFIX = f"pawl{WIRE_VERSION}."
-
-
-def detach(engine: Engine, lease: BaseLease) -> str:
-    """Stop caring for a lease without releasing it, and return the text with which ``adopt`` goes on.
-
-    Raises:
-        NotHeld: It is lost or released, or held more than once.
-        NotSupported: It is held for an explicit owner, whom other processes join by ``owner=`` instead.
-    """
-    tenure = lease._tenure
-    if not tenure.primitive.transferable or tenure.degraded:
-        kind = tenure.degraded or tenure.primitive.kind
-        said = f"a {kind} lease cannot be detached: acquire it in the other process, with its owner= if it has one"
-        raise NotSupported(f"detach {lease.name!r}: {said}", name=lease.name)
-    if not lease._mine():
-        raise NotHeld(
-            f"detach {lease.name!r}: {lease._lost_error().text}", name=lease.name, operation="detach"
-        )
-    if lease._levels > 1:
-        times = f"it is held {lease._levels} times: leave the inner blocks first"
-        raise NotHeld(f"detach {lease.name!r}: {times}", name=lease.name, operation="detach")
-    if not lease._take_end():
-        raise NotHeld(
-            f"detach {lease.name!r}: {lease._lost_error().text}", name=lease.name, operation="detach"
-        )
-    lease._wake()
-    # It goes on elsewhere, and is nobody's here.
-    tenure.who = None
-    engine.forget_holder(tenure, lease._who)
-    engine.detach_place(tenure)
-    engine.end(tenure)
-    disband(engine, tenure)
-    engine.count_end(tenure, "detached")
-    ticket = Ticket(tenure.primitive.key, lease.name, tenure.token, lease.fence, tenure.ttl)
-    return _TICKET_PREFIX + base64.urlsafe_b64encode(json.dumps(ticket).encode()).decode().rstrip("=")
-
-
-def read_ticket(text: object) -> Ticket:
-    """The content of a ticket.
-
-    Raises:
-        ConfigurationError: It is not one, or of another wire version.
-    """
-    if not isinstance(text, str) or not text.startswith(_TICKET_PREFIX):
-        raise ConfigurationError(
-            "invalid ticket: pass the text that detach() of this version of pawl returned"
-        )
-    body = text[len(_TICKET_PREFIX) :]
-    try:
-        ticket = Ticket(*json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4))))
-    except (ValueError, TypeError, binascii.Error) as error:
-        raise ConfigurationError("the ticket is damaged: pass the text of detach() unchanged") from error
-    if type(ticket.name) is not str:
-        raise ConfigurationError("the ticket is damaged: pass the text of detach() unchanged")
-    return ticket
-
-
-async def adopt(engine: Engine, plan: Plan, ticket: Ticket, new_lease: NewLease) -> BaseLease:
-    """Go on with a lease that another process detached, if it still lives.
-
-    Raises:
-        NotHeld: It ran out, or somebody else has it.
-        BackendError: The server could not be asked.
-    """
-    engine.underway[id(ticket)] = engine.runtime.who()
-    try:
-        return await _adopt(engine, plan, ticket, new_lease)
-    finally:
-        engine.underway.pop(id(ticket), None)
-
-
-async def _adopt(engine: Engine, plan: Plan, ticket: Ticket, new_lease: NewLease) -> BaseLease:
-    runtime = engine.runtime
-    engine.check_open(ticket.name)
-    began = runtime.now()
-    token = runtime.new_token()
-    call = plan.primitive.adopt(ticket.token, token, plan.options.life_ms)
-    claim = Claim(token)
-    engine.asking[claim] = plan.primitive, runtime.who()
-    try:
-        reply, sent_at = await query(engine, call, plan.options, ticket.name, "adopt")
-        await _confirm(engine, plan, reply)
-        return _own_adopted(engine, plan, ticket, new_lease, claim, reply, sent_at, began)
-    except NotHeld:
-        raise
-    except BaseException:
-        # Whether it was adopted is not known: then by nobody, so that the name is not held for nobody.
-        engine.depart(plan.primitive, token, TOMB_MS)
-        raise
-    finally:
-        if claim in engine.asking:
-            del engine.asking[claim]
-
-
-def _own_adopted(
-    engine: Engine,
-    plan: Plan,
-    ticket: Ticket,
-    new_lease: NewLease,
-    claim: Claim,
-    reply: Reply,
-    sent_at: float,
-    began: float,
-) -> BaseLease:
-    runtime = engine.runtime
-    until = (
-        valid_until(sent_at, reply[3] - plan.options.delay_ms, plan.options.ttl_ms)
-        if reply[0] == b"H"
-        else 0.0
-    )
-    if until <= runtime.now():
-        raise NotHeld(
-            f"adopt {ticket.name!r}: the lease was already adopted, has expired, or was force-released",
-            name=ticket.name,
-            operation="adopt",
-        )
-    who = runtime.who()
-    tenure = Tenure(plan.primitive, plan.options, claim.token, ticket.fence, until, runtime.now())
-    tenure.who = who
-    lease = new_lease(engine, tenure, ticket.fence, who, 1)
-    if not plan.counted:
-        engine.held[who, plan.primitive.key] = tenure
-    engine.keep(tenure, confirmed=True)
-    if engine.observer is not None:
-        engine.observer.acquired(tenure, began, contended=False)
-    if engine.closed:
-        refuse(engine, lease)
-    lease._given = True
-    return lease
-
-
-async def _confirm(engine: Engine, plan: Plan, reply: Reply) -> None:
-    if reply[0] == b"H":
-        try:
-            await confirm(engine, plan.primitive, plan.options)
-        except Fault as fault:
-            raise to_error(fault, plan.primitive.name, "adopt") from fault
-
-
-async def query(
-    engine: Engine, call: Call, options: LockOptions, name: str, doing: str
-) -> tuple[Reply, float]:
-    """Run an idempotent call, again after passing faults, for at most ``unavailable_after``.
-
-    Returns:
-        The reply, and when its request was sent.
-    """
-    runtime, claim, attempt = engine.runtime, Claim(""), 0
-    while True:
-        sent_at = runtime.now()
-        try:
-            return await runtime.call(call, options.request_timeout), sent_at
-        except Fault as fault:
-            pause = bear(engine, fault, options, claim, None, attempt, doing, name)
-        await rest(engine, pause, name, doing)
-        attempt += 1

@@ -10,26 +10,34 @@ longer does, since a failover may end the outage.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from pawl.core.protocol.backoff import full_jitter
 from pawl.core.protocol.faults import to_error
 from pawl.core.protocol.quorum import majority
 from pawl.core.protocol.runtime import Fault
+from pawl.core.state.client import ClientState
 from pawl.errors import BackendUnavailable, PawlError, QuorumNotReached
 
 if TYPE_CHECKING:
-    from pawl.core.keep.engine import Engine
     from pawl.core.protocol.quorum import QuorumRuntime
     from pawl.core.protocol.runtime import Call
 
-__all__ = ["Breaker", "is_outage"]
+__all__ = ["Breaker", "Mended", "is_outage"]
 
 _LEAST_PAUSE = 0.1
 _LONGEST_PAUSE = 2.0
 _PATIENCE = 0.5
 _ABOUT = 1.05
 _MOMENT = 0.005
+
+
+class Mended(ClientState, Protocol):
+    """A client that is notified when its server is back."""
+
+    def mended(self, breaker: Breaker) -> None:
+        """The server answers again."""
+        ...
 
 
 class Breaker:
@@ -77,7 +85,7 @@ class Breaker:
                 raise QuorumNotReached(text, name=name, outcomes=self.outcomes)
             raise BackendUnavailable(text, name=name)
 
-    async def look(self, engine: Engine, most: float) -> None:
+    async def look(self, engine: Mended, most: float) -> None:
         """Ask the server whether it is back, if it is time to; for the upkeep, which has ``most`` seconds for it."""
         runtime = engine.runtime
         if runtime.now() < self.due:

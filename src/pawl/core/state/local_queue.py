@@ -24,29 +24,18 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Hashable
 from contextlib import AbstractContextManager
-from enum import Enum
 from typing import TYPE_CHECKING
 from weakref import ref
 
-from pawl.core.acquire.queue import Claim
+from pawl.core.state.records import Claim, Turn
 from pawl.model import LeaseState
 
 if TYPE_CHECKING:
-    from pawl.core.lease.base import BaseLease
     from pawl.core.protocol.runtime import Parker, Runtime
-    from pawl.core.state.records import Tenure
+    from pawl.core.state.records import LeaseRecord, Tenure
     from pawl.errors import PawlError
 
-__all__ = ["Place", "Places", "Sleeper", "Turn"]
-
-
-class Turn(Enum):
-    """What became of a tenure whose owner has done with it."""
-
-    HANDED = "a sleeper owns it now"
-    REFUSED = "somebody sleeps, but it may not be handed over"
-    ALONE = "nobody sleeps, and the place is closed"
-    GONE = "the place went on without this tenure before"
+__all__ = ["Place", "Places", "Sleeper"]
 
 
 class Sleeper:
@@ -73,7 +62,7 @@ class Sleeper:
     number: int = 0
     fence: int = 0
     claim: Claim | None = None
-    lease: ref[BaseLease] | None = None
+    lease: ref[LeaseRecord] | None = None
     closed: bool = False
     alarm: PawlError | None = None
     parker: Parker
@@ -160,7 +149,7 @@ class Place:
         return first, ref(first)
 
     def hand_over(  # noqa: C901 - one guarded step
-        self, tenure: Tenure, now: float, number: int | None = None, lease: BaseLease | None = None
+        self, tenure: Tenure, now: float, number: int | None = None, lease: LeaseRecord | None = None
     ) -> Turn:
         """Pass an owner's tenure to the first sleeper if the rules allow it; the owner must not touch it again.
 

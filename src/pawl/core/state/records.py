@@ -1,6 +1,6 @@
-"""One lease on the server, as its client sees it.
+"""The records of a client: leases on the server, leases of its users, and waiters.
 
-Rules:
+Rules for a lease on the server:
 
 1. ``valid_until`` is counted from the send of the last answered request, minus drift. It only rises, except by a
    local shortening, and never after the loss.
@@ -14,24 +14,90 @@ block that the grant reserved, and its own lease token.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, cast
+from collections.abc import Awaitable, Callable, Sequence
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
+from pawl.core.protocol.runtime import Call, Reply
 from pawl.errors import BackendError, BackendUnavailable, NotSupported, PawlError
 from pawl.model import LeaseState, LossReason
 
 if TYPE_CHECKING:
     from collections import OrderedDict, deque
+    from collections.abc import Hashable, Sized
     from weakref import ref
 
-    from pawl.core.lease.base import BaseLease
     from pawl.core.protocol.options import LockOptions
     from pawl.core.protocol.primitive import OrderedPrimitive, Primitive
-    from pawl.core.protocol.runtime import Call, Reply
+    from pawl.core.protocol.runtime import Parker, StopSignal
     from pawl.core.quorum.ballot import Granted
-    from pawl.core.state.local_queue import Place
 
-__all__ = ["Tenure", "loss_from"]
+__all__ = ["Asker", "Claim", "LeaseRecord", "LocalPlace", "Tenure", "Told", "Turn", "loss_from"]
+
+
+class LeaseRecord:
+    """What is known of a lease that a user holds; ``BaseLease`` says what can be done with it."""
+
+    __slots__ = (
+        "__weakref__",
+        "_fence",
+        "_given",
+        "_levels",
+        "_lost",
+        "_number",
+        "_released",
+        "_shared",
+        "_sleepers",
+        "_tenure",
+        "_who",
+    )
+
+    _fence: int
+    _given: bool
+    _levels: int
+    _lost: bool
+    _number: int
+    _released: bool
+    _shared: int
+    _sleepers: list[Parker] | None
+    _tenure: Tenure
+    _who: object
+
+    def _wake(self) -> None:
+        """Wake those that sleep until the lease ends."""
+        for parker in tuple(self._sleepers or ()):
+            parker.unpark()
+
+
+class LocalPlace(Protocol):
+    """The local queue of a name, as leases and waiters know it; see ``local_queue.Place``."""
+
+    keeper: ref[Any]
+    key: Hashable
+    home: dict[Hashable, Any]
+    closed: bool
+    streak: int
+    most: int
+    turn: int
+
+    @property
+    def sleepers(self) -> Sized:
+        """Who waits there."""
+        ...
+
+    def pass_claim(self, claim: Claim, turn: int) -> bool:
+        """Make the first sleeper the speaker."""
+        ...
+
+    def hand_over(
+        self, tenure: Tenure, now: float, number: int | None = None, lease: LeaseRecord | None = None
+    ) -> Turn:
+        """Pass an owner's tenure to the first sleeper."""
+        ...
+
+    def part(self, tenure: Tenure, claim: Claim) -> None:
+        """Let those who sleep go on without a tenure."""
+        ...
 
 
 class Tenure:
@@ -76,10 +142,10 @@ class Tenure:
     reason: LossReason | None = None
     watchers: list[Callable[[], object]] | None = None
     outer: Tenure | None = None
-    place: Place | None = None
+    place: LocalPlace | None = None
     turn: int = 0
     row: OrderedDict[Tenure, float] | None = None
-    lease: ref[BaseLease] | None = None
+    lease: ref[LeaseRecord] | None = None
     who: object = None
     user: object = None
     unanswered: bool = False
@@ -170,3 +236,150 @@ def loss_from(reply: Reply) -> LossReason:
     """The reason that a renewal's no stands for."""
     present = reply[2] if reply[0] == b"U" else b""
     return LossReason.TAKEN if present in (b"other", b"foreign") else LossReason.EXPIRED
+
+
+Asker: TypeAlias = Callable[[Call, float], Awaitable[tuple[Reply, float]]]
+"""Sends a question with a budget of seconds: its reply, and when it was sent. Raises ``Fault``."""
+
+_KEPT = (
+    *("old", "old_unanswered", "failing_since", "holder", "stop", "met", "asker", "spot"),
+    *("old_votes", "turn", "spoken", "kin"),
+)
+
+
+class Claim:
+    """A token that wants a name.
+
+    Attributes:
+        token: The server token; a new one after each restart.
+        old: A token of this client that holds the name and is to be left in the same script, or None.
+        old_votes: How several masters voted for ``old``; None with one.
+        sent: True once anything was sent for the token.
+        unanswered: True once a request of the token got no reply: its leave then needs a tombstone.
+        answer: A reply that is still to be read, and when its question was sent.
+        busy: True once the server said that somebody else holds the name, and nothing was queued.
+        fresh: True if the server's last answer is still to be acted on.
+        queued: True while the server knows the token as a waiter.
+        stop: Ends the wait once it is set, or None.
+        channel: On which the one that waits with it hears hand-offs.
+        alarm: Ends the wait with this error, or None.
+        failing_since: Since when the server gives no answer, or None.
+        met: True if somebody of the same client was in the way.
+        asker: How its questions are sent; None: by the runtime, and nothing beside them.
+        told: True once a hand-off message came.
+        spot: Which claims may serve each other in a run (see ``strict_handover``); ``""``: none.
+        kin: Which claims may speak for each other (see ``ticket_batch``); ``""``: none.
+        beat_at: Until when it need not ask by itself, while it sleeps; 0: nobody may speak for it.
+        latest: Until when it may sleep on without looking around.
+        unsettled: True while a question that took it along is not answered.
+        in_a_row: How often others spoke for it since it asked by itself.
+        company: Whom its present question takes along.
+        behind: Who stands directly behind it, once it was served.
+        ring: Ends its sleep, while a run may serve it.
+        tenure: What a run served it with; it must be owned or passed on.
+        number: Which of the tenure's owners it is.
+        fence: The fence that came with that.
+        lease: What it will hold, made beforehand; or None.
+        asleep: The key that it wants, while it sleeps with its answer unread (see ``strict_handover``); else ``""``.
+        turn: Which turn of the local queue it speaks in.
+        spoken: True once its caller asks for it, and then gives it back by itself if that fails.
+    """
+
+    # As attributes of the class, so that an uncontended acquisition sets only what differs.
+    old: str | None = None
+    old_unanswered: bool = False
+    old_votes: Granted | None = None
+    failing_since: float | None = None
+    holder: str | None = None
+    outcomes: dict[str, str] | None = None
+    stop: StopSignal | None = None
+    channel: str = ""
+    alarm: PawlError | None = None
+    answer: tuple[Reply, float] | None = None
+    busy: bool = False
+    fresh: bool = False
+    drifted: int = 0
+    sent: bool = False
+    unanswered: bool = False
+    queued: bool = False
+    expires_ms: int = 0
+    valid_until: float = 0.0
+    rank: int | None = None
+    holder_ms: int = -1
+    foreign: bool = False
+    endless: bool = False
+    met: bool = False
+    asker: Asker | None = None
+    told: bool = False
+    spot: str = ""
+    kin: str = ""
+    beat_at: float = 0.0
+    latest: float = 0.0
+    unsettled: bool = False
+    in_a_row: int = 0
+    company: Sequence[tuple[str, Claim]] = ()
+    behind: tuple[str, ...] = ()
+    tenure: Tenure | None = None
+    number: int = 0
+    fence: int = 0
+    lease: ref[LeaseRecord] | None = None
+    asleep: str = ""
+    ring: Callable[[], object]
+    turn: int = 0
+    spoken: bool = False
+
+    @property
+    def contended(self) -> bool:
+        """Whether anybody was seen to be in the way."""
+        return self.met or self.rank is not None or self.holder is not None
+
+    def __init__(self, token: str, old: str | None = None, *, old_unanswered: bool = False) -> None:
+        self.token: str = token
+        if old is not None:
+            self.old = old
+            self.old_unanswered = old_unanswered
+
+    def restart(self, token: str) -> None:
+        """Begin anew with a fresh token; only what concerns the wait as a whole is kept, and who is shown to wait."""
+        secret, _, _ = token.partition("@")
+        _, at, shown = self.token.partition("@")
+        if at:
+            token = f"{secret}@{shown}"
+        kept = {name: getattr(self, name) for name in _KEPT}
+        self.__dict__.clear()
+        self.__dict__.update(kept, token=token)
+
+    def heir(self) -> Claim:
+        """The same claim for the next speaker; what the speaker of before has of it stays as it is."""
+        heir = Claim(self.token)
+        heir.__dict__.update(self.__dict__, spoken=False)
+        return heir
+
+    def doubt(self, error: BaseException) -> None:
+        """What was sent last may still be on its way if ``error`` is no word of the server, but a cancel or Ctrl-C."""
+        if not isinstance(error, PawlError):
+            self.unanswered |= self.sent
+            self.old_unanswered |= self.sent
+
+
+class Turn(Enum):
+    """What became of a tenure whose owner has done with it."""
+
+    HANDED = "a sleeper owns it now"
+    REFUSED = "somebody sleeps, but it may not be handed over"
+    ALONE = "nobody sleeps, and the place is closed"
+    GONE = "the place went on without this tenure before"
+
+
+class Told:
+    """A user's callback with its lease, as one callable without arguments."""
+
+    __slots__ = ("_callback", "_lease")
+
+    def __init__(self, callback: Any, lease: LeaseRecord) -> None:
+        self._callback = callback
+        self._lease = lease
+
+    def __call__(self) -> object:
+        """Notify the user."""
+        return self._callback(self._lease)

@@ -22,18 +22,18 @@ from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from weakref import ref
 
-from pawl.core.acquire.queue import Claim
 from pawl.core.protocol.names import part_of_holder
 from pawl.core.protocol.runtime import Fault, FaultKind
 from pawl.core.state.local_queue import Sleeper
+from pawl.core.state.records import Claim
 from pawl.errors import DeadlockDetected
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from pawl.core.keep.engine import Engine
     from pawl.core.protocol.primitive import Primitive
     from pawl.core.protocol.runtime import Call, Reply
+    from pawl.core.state.client import ClientState
     from pawl.core.state.records import Tenure
 
 __all__ = [
@@ -279,9 +279,9 @@ class Book:
         check_from: When the next look for cycles may be.
     """
 
-    def __init__(self, engine: Engine, setup: Setup) -> None:
+    def __init__(self, engine: ClientState, setup: Setup) -> None:
         # Each would keep the other, and its connections, until the collector comes.
-        self._ref: ref[Engine] = ref(engine)
+        self._ref: ref[ClientState] = ref(engine)
         self.setup: Setup = setup
         self.armed: bool = False
         self._denied: bool = False
@@ -305,7 +305,7 @@ class Book:
         self._offset_ms: float | None = None
 
     @property
-    def _engine(self) -> Engine:
+    def _engine(self) -> ClientState:
         engine = self._ref()
         if engine is None:
             raise AssertionError("the engine ended before its book")

@@ -37,39 +37,16 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from pawl.core.protocol.runtime import Fault
 from pawl.model import LeaseState
 
 if TYPE_CHECKING:
-    from pawl.core.acquire.acquire import Plan
-    from pawl.core.acquire.queue import Claim
-    from pawl.core.keep.engine import Engine
-    from pawl.core.lease.base import BaseLease
-    from pawl.core.protocol.runtime import Fetch, Parker
-    from pawl.core.state.records import Tenure
+    from pawl.core.state.client import ClientState
+    from pawl.core.state.records import Claim, LeaseRecord, Tenure
 
-__all__ = [
-    "RUN",
-    "UNREAD_FOR",
-    "begin",
-    "disband",
-    "disperse",
-    "enlist",
-    "line_up",
-    "may_defer",
-    "pass_on",
-    "read_unread",
-    "resign",
-]
-
-UNREAD_FOR = 0.02
-"""Seconds for which an answer is left unread."""
-
-RUN = 16
-"""Grants of one run, at most: the size of the block of fences that a waiter asks for."""
+__all__ = ["begin", "disperse", "enlist", "pass_on", "resign"]
 
 
-def begin(engine: Engine, tenure: Tenure, claim: Claim) -> None:
+def begin(engine: ClientState, tenure: Tenure, claim: Claim) -> None:
     """Take note of who stands behind a claim that was served."""
     tenure.spot = claim.spot
     if claim.behind:
@@ -80,56 +57,7 @@ def begin(engine: Engine, tenure: Tenure, claim: Claim) -> None:
             engine.rows[tenure.primitive.key] = tenure
 
 
-def may_defer(engine: Engine, plan: Plan) -> bool:
-    """Whether who comes now may leave its answer unread: whether a run goes on, and somebody is known to be next."""
-    row = engine.rows.get(plan.primitive.key)
-    return (
-        row is not None
-        and row.spot == plan.run
-        and bool(row.behind)
-        and row.state is LeaseState.HELD
-        and not engine.closed
-    )
-
-
-def line_up(engine: Engine, plan: Plan, claim: Claim, parker: Parker) -> Fetch | None:
-    """Queue a claim behind others of this client, and let a run serve it; None if it was not sent, or failed."""
-    options, line = plan.options, engine.runtime.line()
-    if line is None:
-        return None
-    claim.spot, claim.channel = plan.run, line.channel
-    claim.ring, claim.asleep = parker.unpark, plan.primitive.key
-    # Before it is sent: a hand-off message may name it at once, and a run that does not find it ends.
-    engine.lined[claim.token] = claim
-    call = plan.primitive.acquire(
-        claim.token, options.life_ms, options.ticket_ms,
-        wait=True, block=options.block, channel=line.channel, max_waiters=options.max_waiters,
-    )  # fmt: skip
-    claim.sent = True
-    try:
-        return line.defer(call, options.request_timeout)
-    except Fault as fault:
-        claim.unanswered = fault.maybe_applied
-        return None
-
-
-async def read_unread(claim: Claim, fetch: Fetch, sent_at: float) -> None:
-    """Have a claim bring along the answer to a request that was sent then, and whose reply nobody read yet."""
-    try:
-        answer = fetch()
-        if answer is not None and not isinstance(answer, list):
-            answer = await answer
-    except Fault as fault:
-        claim.unanswered |= fault.maybe_applied
-        return
-    if answer is None:
-        # Something else used the connection meanwhile, and dropped it.
-        claim.unanswered = True
-    else:
-        claim.answer = answer, sent_at
-
-
-def disperse(engine: Engine, tenure: Tenure) -> None:
+def disperse(engine: ClientState, tenure: Tenure) -> None:
     """A run ends: have the next in strict order listen, or all who might be, since nobody here is before them now."""
     key = tenure.primitive.key
     if key not in engine.rows:
@@ -144,7 +72,7 @@ def disperse(engine: Engine, tenure: Tenure) -> None:
             claim.ring()
 
 
-def enlist(engine: Engine, claim: Claim) -> bool:
+def enlist(engine: ClientState, claim: Claim) -> bool:
     """Let a run serve a claim that is about to sleep, and others speak for it; False if neither could be noticed."""
     # Who waits alone has nobody before it in this client.
     if not claim.kin or claim.unanswered or len(engine.waits) <= 1:
@@ -157,7 +85,7 @@ def enlist(engine: Engine, claim: Claim) -> bool:
     return True
 
 
-def resign(engine: Engine, claim: Claim) -> None:
+def resign(engine: ClientState, claim: Claim) -> None:
     """The claim sleeps no more: from here on it is either served by a run or never will be."""
     # Guarded: a thread that found it there serves it in the same step.
     with engine.guard:
@@ -166,8 +94,8 @@ def resign(engine: Engine, claim: Claim) -> None:
 
 
 def pass_on(
-    engine: Engine, tenure: Tenure, now: float, number: int | None = None, lease: BaseLease | None = None
-) -> bool:
+    engine: ClientState, tenure: Tenure, now: float, number: int | None = None, lease: LeaseRecord | None = None
+) -> bool:  # fmt: skip
     """Pass a tenure whose owner has done with it to the next in strict order; False if there is none here.
 
     Args:
@@ -223,9 +151,3 @@ def _may_follow(tenure: Tenure, now: float) -> bool:
         and not tenure.unanswered
         and tenure.valid_until - now >= (options.ticket_ttl or options.ttl) / 2
     )
-
-
-def disband(engine: Engine, tenure: Tenure) -> None:
-    """A tenure goes on elsewhere: who followed it here leaves its ticket by itself."""
-    for token in tenure.spent or ():
-        engine.depart(tenure.primitive, token, 0)

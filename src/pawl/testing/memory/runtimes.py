@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from pawl.core.keep.replicas import Durable
+from pawl.core.protocol.options import Durable
 from pawl.core.protocol.runtime import Call, Fault, FaultKind, Parker, Reply, Wakeup
 from pawl.runtimes.aio import AsyncioRuntime
 from pawl.runtimes.shared import secret

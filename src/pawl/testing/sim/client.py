@@ -10,11 +10,12 @@ from pawl._factory import Settings
 from pawl._service import Book
 from pawl.aio.client import AsyncClient
 from pawl.core import close
-from pawl.core.acquire.candidate import RedlockOptions
 from pawl.core.coordinate.multi_lease import BaseMultiLease
 from pawl.core.keep.engine import Engine
 from pawl.core.lease.base import BaseLease
+from pawl.core.maintenance import upkeep
 from pawl.core.protocol.options import LockOptions
+from pawl.core.protocol.redlock_options import RedlockOptions
 from pawl.testing.sim.runtime import SimRuntime
 
 __all__ = ["NAMESPACE", "SimClient"]
@@ -83,7 +84,7 @@ class SimClient(AsyncClient):
         self.on_lost: Told = on_lost
         self.runtime: SimRuntime = runtime
         setup = self._settings.setup if sessions else None
-        self.engine: Engine = Engine(runtime, self, setup and setup._replace(deadlock_after=sessions))
+        self.engine: Engine = Engine(runtime, self, upkeep, setup and setup._replace(deadlock_after=sessions))
         self.engine.quorum = redlock
 
     def _engine(self) -> Engine:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
-from pawl.core.acquire.candidate import RedlockOptions
+from pawl.core.client import doubter
 from pawl.core.coordinate import multi
 from pawl.core.coordinate.multi_lease import BaseMultiLease, MultiPlan
-from pawl.core.keep.engine import Engine, doubter
+from pawl.core.keep.engine import Engine
 from pawl.core.lease.base import BaseLease
+from pawl.core.protocol.redlock_options import RedlockOptions
 from pawl.core.protocol.validity import drift
 from pawl.core.quorum.nodes import Lives
 from pawl.core.release import release

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 from weakref import proxy
 
-from pawl.core.keep.replicas import Durable
+from pawl.core.protocol.options import Durable
 from pawl.core.protocol.runtime import Call, Fault, FaultKind, Reply
 from pawl.testing.sim.network import Link, Network
 from pawl.testing.sim.runtime import SimRuntime

@@ -14,7 +14,8 @@ from math import inf
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
-from pawl.core.keep.replicas import Durable, touch
+from pawl.core.keep.replicas import touch
+from pawl.core.protocol.options import Durable
 from pawl.core.protocol.runtime import DEAF, Call, Fault, FaultKind, Fetch, Parker, Reply, Wakeup
 from pawl.testing.sim.network import Link, Network, Request
 from pawl.testing.sim.waits import Group, Sleep, fetched

@@ -10,8 +10,8 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from pawl.core.acquire.acquire import Plan as LockPlan
 from pawl.core.coordinate.multi_lease import MultiPlan
+from pawl.core.state.plan import Plan as LockPlan
 from pawl.testing.sim.faults import plant, strike
 from pawl.testing.sim.fleet import Fleet
 from pawl.testing.sim.liveness import GRACE, Liveness

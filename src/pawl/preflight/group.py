@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pawl.core.observe.preflight import APART, Facts, Finding, Severity
-from pawl.core.protocol.quorum import majority
+from pawl.preflight.server import APART, Facts, Finding, Severity
 
 __all__ = ["judge_masters", "judge_sentinels"]
 
@@ -59,7 +58,7 @@ def _voters(shown: Sequence[str], facts: Sequence[Facts | None]) -> Finding:
             continue
         ids |= {fact.run_id} if fact.run_id else set()
         votes += 1
-    needed = majority(len(shown))
+    needed = len(shown) // 2 + 1
     text = f"{votes} of {len(shown)} masters have a vote; {needed} are needed"
     if votes == len(shown):
         return Finding("majority", Severity.OK, text)
@@ -105,7 +104,7 @@ def judge_sentinels(service: str, told: Sequence[tuple[str, str | None, str]]) -
     text = f"{len(told) - len(silent)} of {len(told)} Sentinels agree on the master, {masters.pop()}"
     if not silent:
         return [Finding("sentinels", Severity.OK, text)]
-    severity = Severity.WARNING if len(silent) < majority(len(told)) else Severity.ERROR
+    severity = Severity.WARNING if len(silent) < len(told) // 2 + 1 else Severity.ERROR
     fix = "restore the Sentinels: a failover needs a majority"
     return [
         Finding(

@@ -11,28 +11,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
-from pawl.core.protocol.runtime import Fault
-from pawl.core.protocol.scripts import pack_words
-from pawl.errors import BackendUnavailable, NotSupported
-
-if TYPE_CHECKING:
-    from pawl.core.keep.engine import Engine
-    from pawl.core.protocol.primitive import Primitive
-
-__all__ = [
-    "APART",
-    "Facts",
-    "Finding",
-    "Severity",
-    "facts_of_info",
-    "fields_of",
-    "judge",
-    "look",
-    "must_hold",
-    "must_remember",
-]
+__all__ = ["APART", "Facts", "Finding", "Severity", "facts_of_info", "fields_of", "judge", "number_of"]
 
 log: logging.Logger = logging.getLogger("pawl.preflight")
 
@@ -150,15 +130,16 @@ def facts_of_info(info: Mapping[str, str]) -> Facts:
         run_id=info.get("run_id"),
         role=info.get("role"),
         mode=info.get("server_mode", info.get("redis_mode")),
-        maxmemory=_number(info.get("maxmemory")),
+        maxmemory=number_of(info.get("maxmemory")),
         policy=info.get("maxmemory_policy"),
         aof=_flag(info.get("aof_enabled")),
-        replicas=_number(info.get("connected_slaves")),
+        replicas=number_of(info.get("connected_slaves")),
         lag=max(lags) if lags else None,
     )
 
 
-def _number(text: str | None) -> int | None:
+def number_of(text: str | None) -> int | None:
+    """A whole number as a server writes it; None for anything else."""
     return int(text) if text is not None and text.isdigit() else None
 
 
@@ -355,66 +336,3 @@ def _rights(facts: Facts, _: float) -> Finding:
             "rights", Severity.OK, "this user has all permissions that pawl needs, except for wake-ups"
         )
     return Finding("rights", Severity.OK, "this user has all permissions that pawl needs")
-
-
-async def _broken(engine: Engine, most: float) -> list[Finding] | None:
-    """What the server itself says that breaks a promise; None if it did not answer."""
-    probe = engine.probe
-    if probe is None:
-        return []
-    outcome = (await engine.runtime.call_many([probe], min(most, _PATIENCE)))[0]
-    if isinstance(outcome, Fault):
-        return None
-    facts = facts_of_info(fields_of(outcome[2].decode(errors="replace")))
-    return [finding for finding in judge(facts) if finding.severity is Severity.ERROR]
-
-
-async def look(engine: Engine, most: float) -> None:
-    """Warn of what breaks a guarantee on the server of this client, in at most ``most`` seconds; for the upkeep."""
-    for finding in await _broken(engine, most) or ():
-        log.warning(
-            "%s: %s; fix: %s", finding.check, finding.text, finding.fix,
-            extra={"pawl_check": finding.check, "pawl_promise": finding.promise},
-        )  # fmt: skip
-
-
-async def must_hold(engine: Engine, name: str) -> None:
-    """Refuse a server that breaks a promise, for a client that is ``strict``; asked once.
-
-    Raises:
-        NotSupported: It does; the text says which, and what to do.
-    """
-    findings = await _broken(engine, _PATIENCE)
-    if findings is None:
-        # Unreachable: the acquisition itself says so, and the next one looks again.
-        return
-    for finding in findings:
-        text = f"acquire {name!r}: strict=True, and this server does not guarantee {finding.promise}: {finding.text}"
-        raise NotSupported(f"{text}; {finding.fix}", name=name)
-    engine.strict = False
-
-
-async def must_remember(engine: Engine, primitive: Primitive, since: float) -> None:
-    """Refuse a server that may have restarted without its data since then, or that does not say.
-
-    Args:
-        engine: The client's engine.
-        primitive: Whose server is asked.
-        since: A time of the client's clock.
-
-    Raises:
-        BackendUnavailable: It may have.
-    """
-    if engine.probe is None or engine.quorum is not None:
-        # Nothing to ask, or masters of which a majority votes: see ``QuorumRuntime.remembers``.
-        return
-    # Of a cluster it is the node of this key that counts.
-    call = engine.probe._replace(body=pack_words(primitive.key.encode()))
-    (outcome,) = await engine.runtime.call_many([call], _PATIENCE)
-    info = "" if isinstance(outcome, Fault) else outcome[2].decode(errors="replace")
-    # It counts whole seconds, from the whole second in which it started.
-    uptime = _number(fields_of(info).get("uptime_in_seconds"))
-    if uptime is None or uptime - 1 < engine.runtime.now() - since:
-        name = primitive.name
-        text = f"release {name!r}: it is no longer held, and the server may have restarted without its data"
-        raise BackendUnavailable(text, name=name)

@@ -1,0 +1,66 @@
+"""How the engine of a client is made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+from weakref import WeakMethod
+
+from pawl.core.acquire.neighbours import enrol
+from pawl.core.keep.engine import Engine
+from pawl.core.maintenance import upkeep
+from pawl.core.state.history import History
+
+if TYPE_CHECKING:
+    from pawl.core.protocol.runtime import Runtime
+    from pawl.core.state.records import Tenure
+    from pawl.core.state.session import Setup
+
+__all__ = ["NotingEngine", "doubter", "make_engine"]
+
+
+def doubter(engine: Engine) -> Callable[[], None]:
+    """``engine.doubt``, for a runtime to call, without keeping the engine alive: it ends with its client."""
+    weak = WeakMethod(engine.doubt)
+
+    def doubt() -> None:
+        method = weak()
+        if method is not None:
+            method()
+
+    return doubt
+
+
+class NotingEngine(Engine):
+    """An engine that keeps histories: it notes each end of a grant, wherever that comes about."""
+
+    def __init__(self, runtime: Runtime, client: object, setup: Setup) -> None:
+        super().__init__(runtime, client, upkeep, setup)
+        self._history: History = History(self, setup)
+        self.history: History | None = self._history
+
+    def forget_holder(self, tenure: Tenure, who: object) -> None:
+        """See ``Engine``; its last user is done with it."""
+        if who is not None and tenure.who is who:
+            self._history.note(self, tenure, "released")
+        super().forget_holder(tenure, who)
+
+    def count_loss(self, tenure: Tenure) -> None:
+        """See ``Engine``; and how it ended is noted."""
+        super().count_loss(tenure)
+        self._history.note(self, tenure, str(tenure.reason))
+
+    def after_fork(self) -> None:
+        """See ``Engine``."""
+        super().after_fork()
+        self._history.forget()
+
+
+def make_engine(runtime: Runtime, client: object, setup: Setup | None) -> Engine:
+    """The engine of a client: one that keeps histories only if it was asked for."""
+    if setup is not None and setup.history:
+        engine: Engine = NotingEngine(runtime, client, setup)
+    else:
+        engine = Engine(runtime, client, upkeep, setup)
+    enrol(engine)
+    return engine

@@ -1,0 +1,183 @@
+"""How a lease passes to another process: detached there, adopted here."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from typing import TYPE_CHECKING, NamedTuple
+
+from pawl.core.keep.replicas import confirm
+from pawl.core.lease.base import BaseLease
+from pawl.core.lease.in_progress import refuse
+from pawl.core.protocol.faults import to_error
+from pawl.core.protocol.names import WIRE_VERSION
+from pawl.core.protocol.primitive import TOMB_MS
+from pawl.core.protocol.runtime import Fault, Reply
+from pawl.core.protocol.validity import valid_until
+from pawl.core.retry import query
+from pawl.core.state.records import Claim, Tenure
+from pawl.errors import ConfigurationError, NotHeld, NotSupported
+
+if TYPE_CHECKING:
+    from pawl.core.keep.engine import Engine
+    from pawl.core.lease.base import NewLease
+    from pawl.core.state.plan import Plan
+
+__all__ = ["Ticket", "adopt", "detach", "disband", "read_ticket"]
+
+
+class Ticket(NamedTuple):
+    """What another process needs to go on with a lease. Holds the token: as secret as the lease."""
+
+    key: str
+    name: str
+    token: str
+    fence: int
+    ttl: float
+
+
+_TICKET_PREFIX = f"pawl{WIRE_VERSION}."
+
+
+def detach(engine: Engine, lease: BaseLease) -> str:
+    """Stop caring for a lease without releasing it, and return the text with which ``adopt`` goes on.
+
+    Raises:
+        NotHeld: It is lost or released, or held more than once.
+        NotSupported: It is held for an explicit owner, whom other processes join by ``owner=`` instead.
+    """
+    tenure = lease._tenure
+    if not tenure.primitive.transferable or tenure.degraded:
+        kind = tenure.degraded or tenure.primitive.kind
+        said = f"a {kind} lease cannot be detached: acquire it in the other process, with its owner= if it has one"
+        raise NotSupported(f"detach {lease.name!r}: {said}", name=lease.name)
+    if not lease._mine():
+        raise NotHeld(
+            f"detach {lease.name!r}: {lease._lost_error().text}", name=lease.name, operation="detach"
+        )
+    if lease._levels > 1:
+        times = f"it is held {lease._levels} times: leave the inner blocks first"
+        raise NotHeld(f"detach {lease.name!r}: {times}", name=lease.name, operation="detach")
+    if not lease._take_end():
+        raise NotHeld(
+            f"detach {lease.name!r}: {lease._lost_error().text}", name=lease.name, operation="detach"
+        )
+    lease._wake()
+    # It goes on elsewhere, and is nobody's here.
+    tenure.who = None
+    engine.forget_holder(tenure, lease._who)
+    engine.detach_place(tenure)
+    engine.end(tenure)
+    disband(engine, tenure)
+    engine.count_end(tenure, "detached")
+    ticket = Ticket(tenure.primitive.key, lease.name, tenure.token, lease.fence, tenure.ttl)
+    return _TICKET_PREFIX + base64.urlsafe_b64encode(json.dumps(ticket).encode()).decode().rstrip("=")
+
+
+def read_ticket(text: object) -> Ticket:
+    """The content of a ticket.
+
+    Raises:
+        ConfigurationError: It is not one, or of another wire version.
+    """
+    if not isinstance(text, str) or not text.startswith(_TICKET_PREFIX):
+        raise ConfigurationError(
+            "invalid ticket: pass the text that detach() of this version of pawl returned"
+        )
+    body = text[len(_TICKET_PREFIX) :]
+    try:
+        ticket = Ticket(*json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4))))
+    except (ValueError, TypeError, binascii.Error) as error:
+        raise ConfigurationError("the ticket is damaged: pass the text of detach() unchanged") from error
+    if type(ticket.name) is not str:
+        raise ConfigurationError("the ticket is damaged: pass the text of detach() unchanged")
+    return ticket
+
+
+async def adopt(engine: Engine, plan: Plan, ticket: Ticket, new_lease: NewLease) -> BaseLease:
+    """Go on with a lease that another process detached, if it still lives.
+
+    Raises:
+        NotHeld: It ran out, or somebody else has it.
+        BackendError: The server could not be asked.
+    """
+    engine.underway[id(ticket)] = engine.runtime.who()
+    try:
+        return await _adopt(engine, plan, ticket, new_lease)
+    finally:
+        engine.underway.pop(id(ticket), None)
+
+
+async def _adopt(engine: Engine, plan: Plan, ticket: Ticket, new_lease: NewLease) -> BaseLease:
+    runtime = engine.runtime
+    engine.check_open(ticket.name)
+    began = runtime.now()
+    token = runtime.new_token()
+    call = plan.primitive.adopt(ticket.token, token, plan.options.life_ms)
+    claim = Claim(token)
+    engine.asking[claim] = plan.primitive, runtime.who()
+    try:
+        reply, sent_at = await query(engine, call, plan.options, ticket.name, "adopt")
+        await _confirm(engine, plan, reply)
+        return _own_adopted(engine, plan, ticket, new_lease, claim, reply, sent_at, began)
+    except NotHeld:
+        raise
+    except BaseException:
+        # Whether it was adopted is not known: then by nobody, so that the name is not held for nobody.
+        engine.depart(plan.primitive, token, TOMB_MS)
+        raise
+    finally:
+        if claim in engine.asking:
+            del engine.asking[claim]
+
+
+def _own_adopted(
+    engine: Engine,
+    plan: Plan,
+    ticket: Ticket,
+    new_lease: NewLease,
+    claim: Claim,
+    reply: Reply,
+    sent_at: float,
+    began: float,
+) -> BaseLease:
+    runtime = engine.runtime
+    until = (
+        valid_until(sent_at, reply[3] - plan.options.delay_ms, plan.options.ttl_ms)
+        if reply[0] == b"H"
+        else 0.0
+    )
+    if until <= runtime.now():
+        raise NotHeld(
+            f"adopt {ticket.name!r}: the lease was already adopted, has expired, or was force-released",
+            name=ticket.name,
+            operation="adopt",
+        )
+    who = runtime.who()
+    tenure = Tenure(plan.primitive, plan.options, claim.token, ticket.fence, until, runtime.now())
+    tenure.who = who
+    lease = new_lease(engine, tenure, ticket.fence, who, 1)
+    if not plan.counted:
+        engine.held[who, plan.primitive.key] = tenure
+    engine.keep(tenure, confirmed=True)
+    if engine.observer is not None:
+        engine.observer.acquired(tenure, began, contended=False)
+    if engine.closed:
+        refuse(engine, lease)
+    lease._given = True
+    return lease
+
+
+async def _confirm(engine: Engine, plan: Plan, reply: Reply) -> None:
+    if reply[0] == b"H":
+        try:
+            await confirm(engine, plan.primitive, plan.options)
+        except Fault as fault:
+            raise to_error(fault, plan.primitive.name, "adopt") from fault
+
+
+def disband(engine: Engine, tenure: Tenure) -> None:
+    """A tenure goes on elsewhere: who followed it here leaves its ticket by itself."""
+    for token in tenure.spent or ():
+        engine.depart(tenure.primitive, token, 0)

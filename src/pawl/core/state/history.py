@@ -1,0 +1,223 @@
+"""What a client has still to write of the history of names.
+
+Only a client that was asked to keeps it. The scripts that grant and release know nothing of it, and neither does the
+way of a client that keeps none: an engine that notes is a class of its own. What ended is put into a list here; the
+upkeep writes it, together with renewals, within a quarter of a second. A grant that lasts longer than that is noted
+while it lasts, so that one that nobody lives to end is known, too: the reader infers that it expired.
+
+Rules:
+
+1. An entry is known by the name's key and its fence, which is never given twice; noting it twice changes nothing.
+   The holds of an explicit owner share a fence, and are distinguished by a digest of their tokens.
+2. Times travel as ages, so that the server's clock dates them all.
+3. What cannot be written is tried again for as long as there is room, then dropped and counted.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from hashlib import blake2b
+from math import inf
+from typing import TYPE_CHECKING, NamedTuple
+from weakref import ref
+
+from pawl.core.protocol.runtime import Fault, FaultKind
+from pawl.core.state.client import ClientState
+from pawl.core.state.session import label_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pawl.core.protocol.primitive import Primitive
+    from pawl.core.protocol.runtime import Call, Reply
+    from pawl.core.state.records import Tenure
+    from pawl.core.state.session import Setup
+
+__all__ = ["LIFE_MS", "MOST_KEPT", "History", "Page"]
+
+log: logging.Logger = logging.getLogger("pawl.history")
+
+MOST_KEPT = 1000
+"""Entries of one name, at most."""
+
+LIFE_MS = 7 * 86_400_000
+"""How long a history lives after it was last written."""
+
+_EVERY = 0.25
+_MOST_NOTES = 50_000
+_MOST_NAMES = 2_000
+_NAMES_AT_ONCE = 100
+_ROWS_AT_ONCE = 100
+_RETRY = 1.0
+_DENIED_FOR = 60.0
+
+
+class _Note(NamedTuple):
+    """One grant, in seconds of this client's clock; ``ended_at`` is None while it lasts."""
+
+    fence: int
+    granted_at: float
+    ended_at: float | None
+    how: str
+    kind: str
+    tag: str
+    who: str
+
+
+def _weight(how: str) -> int:
+    return 0 if how == "held" else 1 if how == "released" else 2
+
+
+class History:
+    """What one engine has still to write of the grants that it had.
+
+    Attributes:
+        armed: Whether the upkeep looks in again by itself; a caller that notes something while it is False rings.
+        dropped: How many notes were given up.
+    """
+
+    def __init__(self, engine: ClientState, setup: Setup) -> None:
+        self._ref: ref[ClientState] = ref(engine)
+        self._setup: Setup = setup
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin anew: after a fork what is to be written is the parent's."""
+        self.armed: bool = False
+        self.dropped: int = 0
+        self._fresh: deque[tuple[Primitive, _Note]] = deque(maxlen=_MOST_NOTES)
+        self._pending: dict[str, dict[tuple[int, str], _Note]] = {}
+        self._told: set[tuple[str, int, str]] = set()
+        self._look_at: float = -inf
+        self._told_of_denial: bool = False
+
+    def note(self, engine: ClientState, tenure: Tenure, how: str) -> None:
+        """The present grant of a tenure ended. From any thread, and in any lock."""
+        if tenure.degraded:
+            return
+        note = _note_of(tenure, engine.runtime.now(), how)
+        self._fresh.append((tenure.primitive, note))
+        if not self.armed and engine.upkeep_runs:
+            self.armed = True
+            engine.runtime.nudge()
+
+    def sleep_until(self, engine: ClientState, now: float) -> float:
+        """When the upkeep must look in again; infinity if there is nothing to note."""
+        # In this order: who notes something after this line rings, and what was noted before is seen.
+        self.armed = False
+        if not (self._fresh or self._pending or engine.schedule.busy()):
+            return inf
+        self.armed = True
+        return max(now, self._look_at)
+
+    def due(self, engine: ClientState, now: float) -> list[Page]:
+        """What to write now; the outcomes go to ``answered``."""
+        if now < self._look_at:
+            return []
+        self._look_at = now + _EVERY
+        self._take_lasting(engine, now)
+        while self._fresh:
+            primitive, note = self._fresh.popleft()
+            if self._setup.make(primitive.kind, primitive.name) is not None:
+                self._put(primitive.key, note)
+        return self._pages(now)
+
+    def answered(self, pages: Sequence[Page], outcomes: Sequence[Reply | Fault], now: float) -> None:
+        """Take the outcomes of what ``due`` gave into account."""
+        for page, outcome in zip(pages, outcomes, strict=True):
+            if not isinstance(outcome, Fault):
+                continue
+            if outcome.kind is FaultKind.DENIED and not self._told_of_denial:
+                self._told_of_denial = True
+                log.warning(
+                    "this user has no permission to write histories (%s): locks work, history() does not",
+                    outcome.text,
+                )
+            if outcome.final or outcome.kind in (FaultKind.DENIED, FaultKind.WRONG_KEY, FaultKind.SCRIPT):
+                self.dropped += len(page.notes)
+                log.debug("%d entries of a history could not be written (%s)", len(page.notes), outcome.text)
+                self._look_at = now + (_DENIED_FOR if outcome.kind is FaultKind.DENIED else _EVERY)
+                continue
+            self._look_at = max(self._look_at, now + _RETRY)
+            for note in page.notes:
+                self._put(page.key, note)
+
+    def leave(self, engine: ClientState) -> None:
+        """Have all that is to be written written, because the client closes."""
+        self._look_at = -inf
+        while pages := self.due(engine, engine.runtime.now()):
+            for page in pages:
+                engine.post(page.call, _RETRY)
+            self._look_at = -inf
+
+    def _take_lasting(self, engine: ClientState, now: float) -> None:
+        lasting: set[tuple[str, int, str]] = set()
+        for tenure in engine.schedule.all():
+            # A hand-over changes the fence and the owner together: neither of two of them is half noted.
+            number, note = tenure.used, _note_of(tenure, None, "held")
+            if not tenure.live or tenure.who is None or tenure.degraded or tenure.used != number:
+                continue
+            spot = tenure.primitive.key, note.fence, note.tag
+            if spot in self._told:
+                lasting.add(spot)
+            elif now - note.granted_at >= _EVERY:
+                lasting.add(spot)
+                self._fresh.append((tenure.primitive, note))
+        self._told = lasting
+
+    def _put(self, key: str, note: _Note) -> None:
+        notes = self._pending.get(key)
+        if notes is None:
+            if len(self._pending) >= _MOST_NAMES:
+                self.dropped += 1
+                return
+            notes = self._pending[key] = {}
+        spot = note.fence, note.tag
+        before = notes.get(spot)
+        if before is None or _weight(before.how) < _weight(note.how):
+            notes[spot] = note
+        if len(notes) > self._setup.history:
+            del notes[min(notes)]
+
+    def _pages(self, now: float) -> list[Page]:
+        pages: list[Page] = []
+        for key in list(self._pending)[:_NAMES_AT_ONCE]:
+            notes = sorted(self._pending.pop(key).values())
+            for start in range(0, len(notes), _ROWS_AT_ONCE):
+                rows = notes[start : start + _ROWS_AT_ONCE]
+                lines = "".join(_line(row, now) for row in rows)
+                call = self._setup.calls.remember(key, self._setup.history, LIFE_MS, lines)
+                pages.append(Page(key, rows, call))
+        return pages
+
+
+class Page(NamedTuple):
+    """Some notes of one name, and the call that writes them."""
+
+    key: str
+    notes: list[_Note]
+    call: Call
+
+
+def _note_of(tenure: Tenure, ended_at: float | None, how: str) -> _Note:
+    public = tenure.token.partition("@")[2]
+    label = label_of(tenure.who)
+    who = f"{public.rpartition('/')[0]}/{label}" if label else public
+    # Several holds of one owner have one fence. The digest distinguishes them, and shows nothing of the token.
+    shared = not tenure.primitive.transferable
+    tag = blake2b(tenure.token.encode(), digest_size=6).hexdigest() if shared else "-"
+    return _Note(
+        tenure.fence + tenure.used, tenure.granted_at, ended_at, how, tenure.primitive.kind, tag, who
+    )
+
+
+def _line(note: _Note, now: float) -> str:
+    ended = "-" if note.ended_at is None else _age(note.ended_at, now)
+    # A thread may have any name.
+    who = note.who.replace("\n", " ")
+    return f"{note.fence} {_age(note.granted_at, now)} {ended} {note.how} {note.kind} {note.tag} {who}\n"
+
+
+def _age(at: float, now: float) -> int:
+    return max(0, int((now - at) * 1000))

@@ -1,0 +1,44 @@
+"""One lock as the operations see it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pawl.core.protocol.options import LockOptions
+    from pawl.core.protocol.primitive import Primitive
+
+__all__ = ["Plan"]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One lock as the operations see it.
+
+    Attributes:
+        primitive: What to send.
+        options: How it behaves.
+        reentrant: Whether its thread or task may take it again, counted in the client.
+        counted: Whether holds are counted on the server, for an explicit ``owner=``.
+        alone: Whether each acquisition stands in the server's queue by itself (``owner=`` and strict order).
+        spot, plain: The key of the local queue, which locks share that may hand over to each other; and whether an
+            acquisition may go the straight way of ``fast``.
+        identity: What is shown of its tokens instead of host, process and thread; ``""``: those.
+        kin: Whose waiters may say together that they still wait (see ``ticket_batch``); ``""``: each by itself.
+    """
+
+    primitive: Primitive
+    options: LockOptions
+    reentrant: bool
+    counted: bool
+    alone: bool
+    spot: str
+    plain: bool = False
+    identity: str = ""
+    kin: str = ""
+
+    @property
+    def run(self) -> str:
+        """Which waiters in strict order may follow each other inside the client (``strict_handover``); ``""``: none."""
+        return self.spot if self.alone and self.options.runs else ""
