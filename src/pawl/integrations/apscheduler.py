@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from types import TracebackType
@@ -58,7 +59,7 @@ def lead(scheduler: Any, election: pawl.Election | pawl.AsyncElection) -> Leadin
     )
 
 
-class _Led:
+class _Led(ABC):
     """A scheduler that fires only while its election is led."""
 
     def __init__(self, scheduler: Any, election: Any) -> None:
@@ -126,8 +127,9 @@ class _Led:
             raise pawl.NotHeld(f"{name!r}: this process does not lead", name=name, operation="lead")
         return self._lease
 
+    @abstractmethod
     def _ended(self, _event: object) -> None:
-        raise NotImplementedError
+        """The scheduler was shut down: resign."""
 
 
 class Leading(_Led):
