@@ -20,7 +20,7 @@ from pawl.core.protocol.options import Seconds, check_timeout
 from pawl.core.protocol.runtime import StopSignal
 
 if TYPE_CHECKING:
-    from pawl.aio.client import AsyncClient
+    from pawl.aio.context import AsyncContext
     from pawl.core.state.plan import Plan
 
 __all__ = ["Acquiring", "AsyncLock", "BaseAsyncLock", "SkippingAsyncLock"]
@@ -71,7 +71,7 @@ class BaseAsyncLock(Hinting, ABC):
 
     __slots__ = ("__weakref__", "_client", "_entered", "_plan", "_source")
 
-    def __init__(self, client: AsyncClient, plan: Plan, source: tuple[Any, ...]) -> None:
+    def __init__(self, client: AsyncContext, plan: Plan, source: tuple[Any, ...]) -> None:
         self._client = client
         self._plan = plan
         self._source = source

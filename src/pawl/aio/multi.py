@@ -20,7 +20,7 @@ from pawl.core.protocol.options import Seconds, check_timeout, check_ttl
 from pawl.core.protocol.runtime import StopSignal
 
 if TYPE_CHECKING:
-    from pawl.aio.client import AsyncClient
+    from pawl.aio.context import AsyncContext
 
 __all__ = ["AsyncMultiLease", "AsyncMultiLock", "MultiAcquiring"]
 
@@ -114,7 +114,7 @@ class AsyncMultiLock(Hinting):
 
     __slots__ = ("__weakref__", "_client", "_entered", "_plan", "_source")
 
-    def __init__(self, client: AsyncClient, plan: MultiPlan, source: tuple[Any, ...]) -> None:
+    def __init__(self, client: AsyncContext, plan: MultiPlan, source: tuple[Any, ...]) -> None:
         self._client = client
         self._plan = plan
         self._source = source

@@ -16,7 +16,7 @@ from pawl.core.protocol.runtime import StopSignal
 from pawl.model import LockInfo
 
 if TYPE_CHECKING:
-    from pawl.aio.client import AsyncClient
+    from pawl.aio.context import AsyncContext
     from pawl.core.state.plan import Plan
 
 __all__ = ["AsyncRWLock", "AsyncWriteLock"]
@@ -77,7 +77,7 @@ class AsyncRWLock:
 
     __slots__ = ("_client", "_source", "read", "write")
 
-    def __init__(self, client: AsyncClient, plans: tuple[Plan, Plan], source: tuple[Any, ...]) -> None:
+    def __init__(self, client: AsyncContext, plans: tuple[Plan, Plan], source: tuple[Any, ...]) -> None:
         self._client = client
         self._source = source
         self.read: AsyncLock = AsyncLock(client, plans[0], ("rwlock.read", *source[1:]))

@@ -15,7 +15,7 @@ from pawl.model import ServiceMetrics, ServiceStats
 from pawl.runtimes.shared import secret
 
 if TYPE_CHECKING:
-    from pawl.aio.client import AsyncClient
+    from pawl.aio.context import AsyncContext
 
 __all__ = ["AsyncLockService"]
 
@@ -29,7 +29,7 @@ class AsyncLockService:
 
     __slots__ = ("_book", "_client")
 
-    def __init__(self, client: AsyncClient, book: Book[AsyncLease]) -> None:
+    def __init__(self, client: AsyncContext, book: Book[AsyncLease]) -> None:
         self._client = client
         self._book = book
 

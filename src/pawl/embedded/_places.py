@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pawl._outsider import let_out
-from pawl.embedded import chosen_program
+from pawl.embedded._model import chosen_program
 from pawl.embedded._watch import SOCKET
 from pawl.errors import ConfigurationError
 

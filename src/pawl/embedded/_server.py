@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import IO
 
 from pawl._outsider import let_out
-from pawl.embedded import EmbeddedServer, EmbeddedStatus, ServerInUse, _data, _places, _watch, idle_seconds
+from pawl.embedded import _data, _places, _watch
+from pawl.embedded._model import EmbeddedServer, EmbeddedStatus, ServerInUse, idle_seconds
 from pawl.errors import BackendUnavailable
 
 _log = logging.getLogger("pawl.embedded")

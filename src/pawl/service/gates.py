@@ -14,7 +14,7 @@ from pawl.core.coordinate import barrier, latch
 from pawl.runtimes.shared import secret
 from pawl.service import leases, schemas
 from pawl.service.requests import Asked, Attempt, answer, segment
-from pawl.service.spaces import RETRY_FOR, RETRY_WAITING_FOR
+from pawl.service.terms import RETRY_FOR, RETRY_WAITING_FOR
 
 __all__ = ["count_down", "look_at_barrier", "look_at_latch", "meet", "reset", "router", "wait"]
 

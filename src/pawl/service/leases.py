@@ -16,7 +16,8 @@ from pawl.core.retry import query
 from pawl.errors import NotHeld, ScriptError
 from pawl.service.access import Principal
 from pawl.service.problems import Problem
-from pawl.service.spaces import Space, options_for
+from pawl.service.spaces import Space
+from pawl.service.terms import options_for
 
 __all__ = [
     "Told", "call", "close_session", "is_token", "keep_session", "not_held", "open_session", "release", "renew",

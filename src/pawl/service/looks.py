@@ -19,7 +19,8 @@ from pawl.service import leases, schemas
 from pawl.service.leases import Told
 from pawl.service.problems import Problem
 from pawl.service.requests import Asked, Attempt, answer, segment
-from pawl.service.spaces import Space, is_kind, known_kinds, options_for
+from pawl.service.spaces import Space, is_kind, known_kinds
+from pawl.service.terms import options_for
 
 __all__ = ["all_names", "audit", "force", "look", "names", "past", "router", "shown"]
 

@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from hashlib import blake2b
 from math import inf
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from pawl.core.protocol.names import check_namespace
 from pawl.core.protocol.runtime import Fault
@@ -21,9 +21,11 @@ from pawl.core.state.history import LIFE_MS
 from pawl.primitives.session import SessionKeys
 
 if TYPE_CHECKING:
-    from pawl.service.spaces import Space
+    from collections.abc import Coroutine
 
-__all__ = ["Past"]
+    from pawl.core.keep.engine import Engine
+
+__all__ = ["Past", "Space"]
 
 log: logging.Logger = logging.getLogger("pawl.service")
 
@@ -52,20 +54,34 @@ class _Note(NamedTuple):
         return f"0 0 {age} released {self.kind} {tag} {who}\n"
 
 
+class Space(Protocol):
+    """The namespace, as far as its history needs it."""
+
+    @property
+    def engine(self) -> Engine:
+        """The engine of the present loop."""
+        ...
+
+    def in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do something that nobody waits for."""
+        ...
+
+
 class Past:
     """What one instance has still to note in one namespace.
 
     Args:
-        space: The namespace.
+        namespace: The namespace.
         limit: How many entries of each name are kept; 0: none, and nothing is noted.
         now: The clock.
+        space: What sends and runs for it.
     """
 
-    def __init__(self, space: Space, limit: int, now: Callable[[], float]) -> None:
+    def __init__(self, namespace: str, limit: int, now: Callable[[], float], space: Space) -> None:
         self._space = space
         self._limit = limit
         self._now = now
-        self._calls = SessionKeys(check_namespace(space.namespace))
+        self._calls = SessionKeys(check_namespace(namespace))
         self._notes: list[_Note] = []
         self._known: OrderedDict[str, None] = OrderedDict()
         self._busy = False

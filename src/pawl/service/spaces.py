@@ -6,17 +6,16 @@ import asyncio
 import json
 import logging
 from collections import OrderedDict
-from collections.abc import Coroutine, Sequence
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, cast
 
 from pawl._template import escape
 from pawl.aio import AsyncClient
 from pawl.core.keep.engine import Engine
 from pawl.core.protocol.names import check_namespace
-from pawl.core.protocol.options import LockOptions, check_count
+from pawl.core.protocol.options import check_count
 from pawl.core.protocol.primitive import Primitive
-from pawl.core.protocol.runtime import Call
+from pawl.core.protocol.runtime import Call, Fault, Reply
 from pawl.core.state.history import MOST_KEPT
 from pawl.core.state.plan import Plan
 from pawl.errors import ConfigurationError, NotSupported
@@ -26,20 +25,20 @@ from pawl.runtimes.shared import now
 from pawl.service.past import Past
 from pawl.service.problems import Problem
 from pawl.service.store import StoreKeys
+from pawl.service.terms import RETRY_FOR
 
 if TYPE_CHECKING:
     from pawl.service.access import Principal
-    from pawl.service.taking import Offer, Taking
 
 __all__ = [
-    "RETRY_FOR",
-    "RETRY_WAITING_FOR",
+    "Offer",
+    "Outcome",
     "Space",
     "Spaces",
+    "Waiting",
     "is_kind",
     "kinds",
     "known_kinds",
-    "options_for",
 ]
 
 log: logging.Logger = logging.getLogger("pawl.service")
@@ -48,21 +47,6 @@ _MOST_SPACES = 256
 _IDLE = 60.0
 """Seconds after which the connection of a namespace may be given to another: what does not wait never takes so long."""
 _MOST_PRIMITIVES = 4096
-_TICKET_TTL = 3.0
-RETRY_FOR = 1.5
-"""Seconds that a request keeps retrying an unreachable server, before its client is asked to retry."""
-RETRY_WAITING_FOR = 10.0
-"""The same of who waits in a queue: a failover fits in, and the place is kept."""
-
-
-@lru_cache(maxsize=1024)
-def options_for(ttl_ms: int, *, waits: bool = False) -> LockOptions:
-    """How a lease of this ttl is taken. The service renews nothing by itself: that is its client's sign of life."""
-    ttl = ttl_ms / 1000
-    return LockOptions(
-        ttl=ttl, renew=False, handover=0, ticket_ttl=min(_TICKET_TTL, ttl),
-        unavailable_after=RETRY_WAITING_FOR if waits else RETRY_FOR,
-    )  # fmt: skip
 
 
 def kinds() -> dict[str, Entry]:
@@ -85,6 +69,29 @@ def is_kind(kind: str) -> bool:
     return entry is not None and _is_held(entry)
 
 
+Outcome: TypeAlias = Reply | Fault
+
+
+class Offer(NamedTuple):
+    """What a release asks on behalf of the next waiter.
+
+    Attributes:
+        calls: The waiter's confirmation, and the note of it.
+        heard: To be called with both outcomes, or None, and when they were asked for.
+    """
+
+    calls: tuple[Call, Call]
+    heard: Callable[[Sequence[Outcome] | None, float], None]
+
+
+class Waiting(Protocol):
+    """A request that waits here."""
+
+    def offer(self) -> Offer | None:
+        """What a release may ask on its behalf."""
+        ...
+
+
 class Space:
     """One namespace.
 
@@ -103,10 +110,10 @@ class Space:
         self.namespace = namespace
         self.client = client
         self.store: StoreKeys = StoreKeys(check_namespace(namespace))
-        self.waiting: dict[str, dict[Taking, None]] = {}
+        self.waiting: dict[str, dict[Waiting, None]] = {}
         self.contended: OrderedDict[str, None] = OrderedDict()
         self.used_at: float = now()
-        self.past: Past = Past(self, history, now)
+        self.past: Past = Past(namespace, history, now, self)
         self.opened_by: str = opened_by
         self._tasks: set[asyncio.Task[None]] = set()
         self._primitives: OrderedDict[tuple[Any, ...], Primitive] = OrderedDict()

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 from pawl.core.acquire.queue import read_answer, win
 from pawl.core.protocol.options import LockOptions
@@ -24,11 +24,11 @@ from pawl.model import Grant
 from pawl.service.access import Principal
 from pawl.service.leases import Told, call, session_over
 from pawl.service.problems import Problem
-from pawl.service.spaces import Space, options_for
+from pawl.service.spaces import Offer, Outcome, Space
+from pawl.service.terms import options_for
 
-__all__ = ["Client", "Offer", "Taking"]
+__all__ = ["Client", "Taking"]
 
-Outcome: TypeAlias = Reply | Fault
 _Found: TypeAlias = tuple[Reply, Outcome, float]
 """What was answered to a waiter's confirmation and to the note of it, and when they were asked for."""
 
@@ -40,18 +40,6 @@ class Client(Protocol):
     def gone(self) -> bool:
         """True once nobody does."""
         ...
-
-
-class Offer(NamedTuple):
-    """What a release asks on behalf of the next waiter.
-
-    Attributes:
-        calls: The waiter's confirmation, and the note of it.
-        heard: To be called with both outcomes, or None, and when they were asked for.
-    """
-
-    calls: tuple[Call, Call]
-    heard: Callable[[Sequence[Outcome] | None, float], None]
 
 
 class Taking:

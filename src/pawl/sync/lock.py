@@ -24,7 +24,7 @@ from pawl.sync.lease import Lease
 
 if TYPE_CHECKING:
     from pawl.core.state.plan import Plan
-    from pawl.sync.client import Client
+    from pawl.sync.context import Context
 
 __all__ = ["BaseLock", "Lock", "SkippingLock"]
 
@@ -37,7 +37,7 @@ class BaseLock(Hinting, ABC):
 
     __slots__ = ("__weakref__", "_client", "_entered", "_plan", "_source")
 
-    def __init__(self, client: Client, plan: Plan, source: tuple[Any, ...]) -> None:
+    def __init__(self, client: Context, plan: Plan, source: tuple[Any, ...]) -> None:
         self._client = client
         self._plan = plan
         self._source = source

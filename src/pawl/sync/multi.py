@@ -18,7 +18,7 @@ from pawl.runtimes.threads import run
 from pawl.sync.lease import Lease, Lost
 
 if TYPE_CHECKING:
-    from pawl.sync.client import Client
+    from pawl.sync.context import Context
 
 __all__ = ["MultiLease", "MultiLock"]
 
@@ -72,7 +72,7 @@ class MultiLock(Hinting):
 
     __slots__ = ("__weakref__", "_client", "_entered", "_plan", "_source")
 
-    def __init__(self, client: Client, plan: MultiPlan, source: tuple[Any, ...]) -> None:
+    def __init__(self, client: Context, plan: MultiPlan, source: tuple[Any, ...]) -> None:
         self._client = client
         self._plan = plan
         self._source = source

@@ -19,7 +19,7 @@ from pawl.sync.lock import Lock
 
 if TYPE_CHECKING:
     from pawl.core.state.plan import Plan
-    from pawl.sync.client import Client
+    from pawl.sync.context import Context
 
 __all__ = ["RWLock", "WriteLock"]
 
@@ -80,7 +80,7 @@ class RWLock:
 
     __slots__ = ("_client", "_source", "read", "write")
 
-    def __init__(self, client: Client, plans: tuple[Plan, Plan], source: tuple[Any, ...]) -> None:
+    def __init__(self, client: Context, plans: tuple[Plan, Plan], source: tuple[Any, ...]) -> None:
         self._client = client
         self._source = source
         self.read: Lock = Lock(client, plans[0], ("rwlock.read", *source[1:]))

@@ -15,7 +15,7 @@ from pawl.sync.lease import Lease
 from pawl.sync.lock import Lock
 
 if TYPE_CHECKING:
-    from pawl.sync.client import Client
+    from pawl.sync.context import Context
 
 __all__ = ["LockService"]
 
@@ -29,7 +29,7 @@ class LockService:
 
     __slots__ = ("_book", "_client")
 
-    def __init__(self, client: Client, book: Book[Lease]) -> None:
+    def __init__(self, client: Context, book: Book[Lease]) -> None:
         self._client = client
         self._book = book
 

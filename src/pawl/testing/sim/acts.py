@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pawl.core.coordinate import election
 from pawl.errors import AcquireTimeout, PawlError
@@ -11,14 +11,33 @@ from pawl.model import Leader
 from pawl.testing.sim.world import Cancelled, Violation
 
 if TYPE_CHECKING:
-    from pawl.testing.sim.member import Member
+    from pawl.testing.sim.client import SimClient
     from pawl.testing.sim.plan import Operation
-    from pawl.testing.sim.world import Task
+    from pawl.testing.sim.runtime import SimRuntime
+    from pawl.testing.sim.stage import Stage
+    from pawl.testing.sim.world import Process, Task
 
-__all__ = ["DONE", "inside"]
+__all__ = ["DONE", "Actor", "inside"]
 
 
-async def inside(member: Member, task: Task, act: str, number: int, lock: Any, lease: Any) -> None:
+class Actor(Protocol):
+    """A member, as far as its acts need it."""
+
+    sim: Stage
+    process: Process
+    runtime: SimRuntime
+    client: SimClient
+    locks: list[Any]
+    writers: dict[int, Any]
+
+    def _do(self, task: Task, doing: str) -> None: ...
+
+    def _granted(self, task: Task, number: int, lease: Any, *, since: float | None = None) -> None: ...
+
+    async def _end(self, task: Task, lease: Any, error: BaseException | None, *, explicit: bool) -> None: ...
+
+
+async def inside(member: Actor, task: Task, act: str, number: int, lock: Any, lease: Any) -> None:
     """Do something while a lease is held.
 
     Args:
@@ -61,7 +80,7 @@ async def inside(member: Member, task: Task, act: str, number: int, lock: Any, l
         await lease.extend(float(act[7:]))
 
 
-async def _cross(member: Member, task: Task, act: str, number: int, lease: Any) -> None:
+async def _cross(member: Actor, task: Task, act: str, number: int, lease: Any) -> None:
     """Take another lock inside of one, which somebody else may do the other way round."""
     _, other, seconds = act.split(":")
     oracle, waiting = member.sim.oracle, (member.process, task)
@@ -78,7 +97,7 @@ async def _cross(member: Member, task: Task, act: str, number: int, lease: Any) 
     await inner.release()
 
 
-async def _nest(member: Member, task: Task, act: str) -> None:
+async def _nest(member: Actor, task: Task, act: str) -> None:
     """Take other locks, each inside of the one before, which others do in another order."""
     _, wanted, seconds = act.split(":")
     first, _, others = wanted.partition(",")
@@ -106,12 +125,12 @@ async def _nest(member: Member, task: Task, act: str) -> None:
         raise error
 
 
-async def _force(member: Member, step: Operation, _: Any) -> None:
+async def _force(member: Actor, step: Operation, _: Any) -> None:
     _, name, _ = member.sim.plan.locks[step.lock]
     await member.client.force_release(name, reason="an operator of the simulator")
 
 
-async def _inspect(member: Member, step: Operation, lock: Any) -> None:
+async def _inspect(member: Actor, step: Operation, lock: Any) -> None:
     kind, name, _ = member.sim.plan.locks[step.lock]
     if kind == "latch":
         await lock.remaining()
@@ -125,7 +144,7 @@ async def _inspect(member: Member, step: Operation, lock: Any) -> None:
         await member.client.inspect(lock.names[0] if kind == "multi_lock" else name)
 
 
-async def _observe(member: Member, step: Operation, lock: Any) -> None:
+async def _observe(member: Actor, step: Operation, lock: Any) -> None:
     """Hear of a few changes of the leader, then stop listening."""
     watch: Any = lock.observe()._watch
     world = member.sim.world
@@ -143,19 +162,19 @@ async def _observe(member: Member, step: Operation, lock: Any) -> None:
         watch.close()
 
 
-async def _count(_: Member, step: Operation, lock: Any) -> None:
+async def _count(_: Actor, step: Operation, lock: Any) -> None:
     await lock.count_down(step.permits)
 
 
-async def _wait(_: Member, step: Operation, lock: Any) -> None:
+async def _wait(_: Actor, step: Operation, lock: Any) -> None:
     await lock.wait(step.timeout)
 
 
-async def _reset(_: Member, __: Operation, lock: Any) -> None:
+async def _reset(_: Actor, __: Operation, lock: Any) -> None:
     await lock.reset()
 
 
-DONE: dict[str, Callable[[Member, Operation, Any], Awaitable[None]]] = {
+DONE: dict[str, Callable[[Actor, Operation, Any], Awaitable[None]]] = {
     "force": _force,
     "inspect": _inspect,
     "observe": _observe,

@@ -14,8 +14,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pawl.core.protocol.runtime import Call, Reply
-from pawl.testing.sim.node import Node
-from pawl.testing.sim.pair import Pair
+from pawl.testing.sim.node import Node, Pair
 from pawl.testing.sim.store import Store
 from pawl.topology.cluster import SLOTS, Address, first_key, slot_of
 from pawl.topology.endpoint import ClusterNodes, Endpoint
@@ -23,7 +22,6 @@ from pawl.transport.routing import Asking
 
 if TYPE_CHECKING:
     from pawl.testing.sim.network import Link, Network
-    from pawl.testing.sim.oracle import Oracle
     from pawl.testing.sim.plan import Plan
     from pawl.testing.sim.world import World
 
@@ -137,12 +135,12 @@ class Cluster:
         self._placed: dict[int, int] = {}
         self._views: dict[Node, _View] = dict.fromkeys(self.nodes, self._truth())
 
-    def connect(self, network: Network, oracle: Oracle) -> None:
+    def connect(self, network: Network, refresh: Callable[[Node], object]) -> None:
         """Say what the streams to the replicas run through, and who is told when one of them stands in."""
-        self.network, self.jumped = network, oracle.refresh
+        self.network, self.jumped = network, refresh
 
         def promoted(node: Node) -> None:
-            oracle.refresh(node)
+            refresh(node)
             self.spread(0.5, node)
 
         for shard in self.shards:

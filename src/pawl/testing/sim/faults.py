@@ -8,27 +8,26 @@ from typing import TYPE_CHECKING, Any
 from pawl.testing.sim.plan import NETWORK, Fault
 
 if TYPE_CHECKING:
-    from pawl.testing.sim.node import Keys, Node
-    from pawl.testing.sim.pair import Pair
-    from pawl.testing.sim.simulation import Simulation
+    from pawl.testing.sim.node import Keys, Node, Pair
+    from pawl.testing.sim.stage import Stage
 
 __all__ = ["plant", "strike"]
 
 _SERVER_DOWN = 0.3
 
 
-def _node(sim: Simulation, fault: Fault) -> Node:
+def _node(sim: Stage, fault: Fault) -> Node:
     return sim.fleet.struck(fault.node)
 
 
-def strike(sim: Simulation, fault: Fault) -> None:
+def strike(sim: Stage, fault: Fault) -> None:
     """Have a fault that was aimed happen soon."""
     world = sim.world
     kept = [_keep(sim, fault)] if fault.kind in ("crash_tail", "failover_lagging") else []
     world.at(world.now + world.random.random() * 4 * sim.plan.base, lambda _: _strike(sim, fault, kept))
 
 
-def plant(sim: Simulation, fault: Fault) -> None:
+def plant(sim: Stage, fault: Fault) -> None:
     """Have a fault happen at its time."""
     world = sim.world
     if fault.aim:
@@ -43,13 +42,13 @@ def plant(sim: Simulation, fault: Fault) -> None:
         world.at(fault.at, lambda _: _strike(sim, fault, []))
 
 
-def _freeze(sim: Simulation, fault: Fault) -> None:
+def _freeze(sim: Stage, fault: Fault) -> None:
     pair = _node(sim, fault).pair
     if pair is not None:
         pair.frozen_until = max(pair.frozen_until, sim.world.now + fault.amount)
 
 
-def _keep(sim: Simulation, fault: Fault) -> tuple[Node, Keys]:
+def _keep(sim: Stage, fault: Fault) -> tuple[Node, Keys]:
     node = _node(sim, fault)
     return node, node.store.snapshot()
 
@@ -60,7 +59,7 @@ def _tail_of(node: Node, kept: list[Any]) -> Keys | None:
     return keys if whose is node or (node.pair is not None and whose.pair is node.pair) else None
 
 
-def _strike(sim: Simulation, fault: Fault, kept: list[Any]) -> None:
+def _strike(sim: Stage, fault: Fault, kept: list[Any]) -> None:
     world = sim.world
     world.note("fault", fault.kind, fault.last, -1 if fault.client is None else fault.client, fault.amount)
     sim.strike(fault)
@@ -80,7 +79,7 @@ _FORGETS = frozenset(
 _UNNOTICED = frozenset({"clock_forward", "flush", "evict"})
 
 
-def _note_trouble(sim: Simulation, fault: Fault) -> None:
+def _note_trouble(sim: Stage, fault: Fault) -> None:
     """Note what may keep independent masters from doing their work."""
     node = _node(sim, fault)
     if fault.kind in _FORGETS:
@@ -94,7 +93,7 @@ def _note_trouble(sim: Simulation, fault: Fault) -> None:
         sim.liveness.trouble(fault.last, node if fault.kind in _ONE_NODE else None)
 
 
-def _impair(sim: Simulation, fault: Fault) -> None:
+def _impair(sim: Stage, fault: Fault) -> None:
     whom = "" if fault.client is None else sim.names[fault.client]
     faults = sim.network.faults
     faults.setdefault(fault.kind, {})[whom] = fault.amount
@@ -109,13 +108,13 @@ def _impair(sim: Simulation, fault: Fault) -> None:
     sim.world.at(sim.world.now + fault.last, heal)
 
 
-def _delay(sim: Simulation, fault: Fault, _: list[Any]) -> None:
+def _delay(sim: Stage, fault: Fault, _: list[Any]) -> None:
     network, base = sim.network, sim.plan.base
     network.base = base * fault.amount
     sim.world.at(sim.world.now + fault.last, lambda _: setattr(network, "base", base))
 
 
-def _reset(sim: Simulation, fault: Fault, _: list[Any]) -> None:
+def _reset(sim: Stage, fault: Fault, _: list[Any]) -> None:
     whom = None if fault.client is None else sim.names[fault.client]
     links = _node(sim, fault).links
     for channel, link in list(links.items()):
@@ -125,24 +124,24 @@ def _reset(sim: Simulation, fault: Fault, _: list[Any]) -> None:
             link.run = -2
 
 
-def _stall(sim: Simulation, fault: Fault, _: list[Any]) -> None:
+def _stall(sim: Stage, fault: Fault, _: list[Any]) -> None:
     node = _node(sim, fault)
     node.stalled_until = max(node.stalled_until, sim.world.now + fault.last)
 
 
-def _crash_keep(sim: Simulation, fault: Fault, _: list[Any]) -> None:
+def _crash_keep(sim: Stage, fault: Fault, _: list[Any]) -> None:
     _down(sim, fault, fault.last, lambda node: node.start(None))
 
 
-def _crash_tail(sim: Simulation, fault: Fault, kept: list[Any]) -> None:
+def _crash_tail(sim: Stage, fault: Fault, kept: list[Any]) -> None:
     _down(sim, fault, fault.last, lambda node: node.start(_tail_of(node, kept), noticed=sim.fleet.masters))
 
 
-def _crash_empty(sim: Simulation, fault: Fault, _: list[Any]) -> None:
+def _crash_empty(sim: Stage, fault: Fault, _: list[Any]) -> None:
     _down(sim, fault, fault.last, lambda node: node.start(({}, {}), noticed=sim.fleet.masters))
 
 
-def _failover_synced(sim: Simulation, fault: Fault, _: list[Any]) -> None:
+def _failover_synced(sim: Stage, fault: Fault, _: list[Any]) -> None:
     def promote(node: Node) -> None:
         node.set_clock(fault.amount)
         node.start(None)
@@ -154,7 +153,7 @@ def _failover_synced(sim: Simulation, fault: Fault, _: list[Any]) -> None:
         _down(sim, fault, fault.last + _SERVER_DOWN, promote)
 
 
-def _failover_lagging(sim: Simulation, fault: Fault, kept: list[Any]) -> None:
+def _failover_lagging(sim: Stage, fault: Fault, kept: list[Any]) -> None:
     pair = _node(sim, fault).pair
     if pair is not None:
         _switch(sim, pair, fault, arrived=False)
@@ -162,7 +161,7 @@ def _failover_lagging(sim: Simulation, fault: Fault, kept: list[Any]) -> None:
         _down(sim, fault, fault.last + _SERVER_DOWN, lambda node: node.start(_tail_of(node, kept)))
 
 
-def _switch(sim: Simulation, pair: Pair, fault: Fault, *, arrived: bool) -> None:
+def _switch(sim: Stage, pair: Pair, fault: Fault, *, arrived: bool) -> None:
     """Make the replica the master; the old one is dead, or goes on beside it for a while."""
     world, old = sim.world, pair.master
     if not old.up or not pair.replica.up or pair.replica.loading:
@@ -194,12 +193,12 @@ def _switch(sim: Simulation, pair: Pair, fault: Fault, *, arrived: bool) -> None
     world.at(world.now + fault.last + _SERVER_DOWN, promote)
 
 
-def _break(sim: Simulation, node: Node) -> None:
+def _break(sim: Stage, node: Node) -> None:
     for link in list(node.links.values()):
         link.process.deliver(sim.world.now + sim.network.delay(), link._reset, "the server ended")
 
 
-def _down(sim: Simulation, fault: Fault, seconds: float, start: Callable[[Node], object]) -> None:
+def _down(sim: Stage, fault: Fault, seconds: float, start: Callable[[Node], object]) -> None:
     node = _node(sim, fault)
     if not node.up:
         return
@@ -215,20 +214,20 @@ def _down(sim: Simulation, fault: Fault, seconds: float, start: Callable[[Node],
     sim.world.at(sim.world.now + seconds, up)
 
 
-def _clock_forward(sim: Simulation, fault: Fault, _: list[Any]) -> None:
+def _clock_forward(sim: Stage, fault: Fault, _: list[Any]) -> None:
     node = _node(sim, fault)
     node.set_clock(fault.amount)
     sim.oracle.refresh(node)
 
 
-def _clock_back(sim: Simulation, fault: Fault, _: list[Any]) -> None:
+def _clock_back(sim: Stage, fault: Fault, _: list[Any]) -> None:
     node = _node(sim, fault)
     node.set_clock(-fault.amount)
     sim.oracle.refresh(node)
 
 
-def _flag(of: Callable[[Node], object], name: str) -> Callable[[Simulation, Fault, list[Any]], None]:
-    def strike(sim: Simulation, fault: Fault, _: list[Any]) -> None:
+def _flag(of: Callable[[Node], object], name: str) -> Callable[[Stage, Fault, list[Any]], None]:
+    def strike(sim: Stage, fault: Fault, _: list[Any]) -> None:
         target = of(_node(sim, fault))
         setattr(target, name, True)
         sim.world.at(sim.world.now + fault.last, lambda _: setattr(target, name, False))
@@ -236,17 +235,17 @@ def _flag(of: Callable[[Node], object], name: str) -> Callable[[Simulation, Faul
     return strike
 
 
-def _no_scripts(sim: Simulation, fault: Fault, _: list[Any]) -> None:
+def _no_scripts(sim: Stage, fault: Fault, _: list[Any]) -> None:
     _node(sim, fault).scripts.clear()
 
 
-def _flush(sim: Simulation, fault: Fault, _: list[Any]) -> None:
+def _flush(sim: Stage, fault: Fault, _: list[Any]) -> None:
     node = _node(sim, fault)
     node.flush()
     sim.oracle.refresh(node)
 
 
-def _evict(sim: Simulation, fault: Fault, _: list[Any]) -> None:
+def _evict(sim: Stage, fault: Fault, _: list[Any]) -> None:
     node = _node(sim, fault)
     keys = sorted(node.store.data)
     if keys:
@@ -254,52 +253,52 @@ def _evict(sim: Simulation, fault: Fault, _: list[Any]) -> None:
         sim.oracle.refresh(node)
 
 
-def _admin_delete(sim: Simulation, _fault: Fault, _: list[Any]) -> None:
+def _admin_delete(sim: Stage, _fault: Fault, _: list[Any]) -> None:
     for node in sim.fleet.nodes:
         for key in sim.main_keys():
             node.forget(key.encode())
         sim.oracle.refresh(node)
 
 
-def _pause(sim: Simulation, fault: Fault, _: list[Any]) -> None:
+def _pause(sim: Stage, fault: Fault, _: list[Any]) -> None:
     sim.process(fault).pause(fault.last)
 
 
-def _suspend(sim: Simulation, fault: Fault, _: list[Any]) -> None:
+def _suspend(sim: Stage, fault: Fault, _: list[Any]) -> None:
     sim.process(fault).suspend_machine(fault.last)
 
 
-def _wall_jump(sim: Simulation, fault: Fault, _: list[Any]) -> None:
+def _wall_jump(sim: Stage, fault: Fault, _: list[Any]) -> None:
     sim.process(fault).clock.wall_offset += fault.amount * (1 if sim.world.random.random() < 0.5 else -1)
 
 
-def _kill(sim: Simulation, fault: Fault, _: list[Any]) -> None:
+def _kill(sim: Stage, fault: Fault, _: list[Any]) -> None:
     sim.kill(fault.client or 0, restart_after=fault.last)
 
 
-def _cancel(sim: Simulation, fault: Fault, _: list[Any]) -> None:
+def _cancel(sim: Stage, fault: Fault, _: list[Any]) -> None:
     sim.cancel(fault.client or 0, after=int(fault.amount))
 
 
-def _close(sim: Simulation, fault: Fault, _: list[Any]) -> None:
+def _close(sim: Stage, fault: Fault, _: list[Any]) -> None:
     sim.close(fault.client or 0, restart_after=fault.last)
 
 
-def _break_off(sim: Simulation, fault: Fault, _: list[Any]) -> None:
+def _break_off(sim: Stage, fault: Fault, _: list[Any]) -> None:
     """Connections to a master break, before or after what was sent on them was done."""
     node = _node(sim, fault)
     node.breaks = fault.amount
     sim.world.at(sim.world.now + fault.last, lambda _: setattr(node, "breaks", 0.0))
 
 
-def _slow(sim: Simulation, fault: Fault, _: list[Any]) -> None:
+def _slow(sim: Stage, fault: Fault, _: list[Any]) -> None:
     node = _node(sim, fault)
     far = sim.plan.far[sim.fleet.nodes.index(node)] if sim.plan.far else 0.0
     node.far = far + fault.amount
     sim.world.at(sim.world.now + fault.last, lambda _: setattr(node, "far", far))
 
 
-def _all_slow(sim: Simulation, fault: Fault, _: list[Any]) -> None:
+def _all_slow(sim: Stage, fault: Fault, _: list[Any]) -> None:
     """All masters answer later from now on. They do answer: nobody is excused by that."""
 
     def become(seconds: float) -> None:
@@ -310,7 +309,7 @@ def _all_slow(sim: Simulation, fault: Fault, _: list[Any]) -> None:
     sim.world.at(sim.world.now + fault.last, lambda _: become(0.0))
 
 
-def _new_threads(sim: Simulation, fault: Fault, _: list[Any]) -> None:
+def _new_threads(sim: Stage, fault: Fault, _: list[Any]) -> None:
     """The threads of a client end, and others go on with their work: with no connection of their own yet."""
     for member in sim.members if fault.client is None else [sim.members[fault.client]]:
         if member.process.alive:
@@ -318,7 +317,7 @@ def _new_threads(sim: Simulation, fault: Fault, _: list[Any]) -> None:
                 runtime.new_threads()
 
 
-def _rolling(sim: Simulation, fault: Fault, _: list[Any]) -> None:
+def _rolling(sim: Stage, fault: Fault, _: list[Any]) -> None:
     """All masters restart without their data, one after the other, as far apart as it has to be."""
     gap = 2.5 * sim.plan.longest_ttl() + 3.0
     for number, node in enumerate(sim.fleet.nodes):
@@ -332,14 +331,14 @@ def _rolling(sim: Simulation, fault: Fault, _: list[Any]) -> None:
     sim.world.at(sim.world.now + len(sim.fleet.nodes) * gap, lambda _: sim.rolled())
 
 
-def _slot_move(sim: Simulation, fault: Fault, _: list[Any]) -> None:
+def _slot_move(sim: Stage, fault: Fault, _: list[Any]) -> None:
     """A slot is another master's at once, as servers that move slots whole do it."""
     cluster = sim.fleet.cluster
     if cluster is not None and (slot := cluster.depart(fault.node)) >= 0:
         cluster.arrive(slot, fault.last)
 
 
-def _slot_half(sim: Simulation, fault: Fault, _: list[Any]) -> None:
+def _slot_half(sim: Stage, fault: Fault, _: list[Any]) -> None:
     """A slot is on its way for a while, key by key; then it is there, or was called back."""
     cluster, world = sim.fleet.cluster, sim.world
     slot = -1 if cluster is None else cluster.depart(fault.node)
@@ -352,7 +351,7 @@ def _slot_half(sim: Simulation, fault: Fault, _: list[Any]) -> None:
     world.at(world.now + fault.last, lambda _: cluster.arrive(slot, fault.last, back=back))
 
 
-def _shard_failover(sim: Simulation, fault: Fault, _: list[Any]) -> None:
+def _shard_failover(sim: Stage, fault: Fault, _: list[Any]) -> None:
     """``CLUSTER FAILOVER``: master and replica change places, with nothing lost and all connections kept."""
     world, old = sim.world, _node(sim, fault)
     pair = old.pair
@@ -372,18 +371,18 @@ def _shard_failover(sim: Simulation, fault: Fault, _: list[Any]) -> None:
     world.at(world.now + pause, change)
 
 
-def _cluster_down(sim: Simulation, fault: Fault, _: list[Any]) -> None:
+def _cluster_down(sim: Stage, fault: Fault, _: list[Any]) -> None:
     cluster = sim.fleet.cluster
     if cluster is not None:
         cluster.down_until = max(cluster.down_until, sim.world.now + fault.last)
 
 
-def _one_reply(sim: Simulation, fault: Fault, _: list[Any]) -> None:
+def _one_reply(sim: Stage, fault: Fault, _: list[Any]) -> None:
     name = sim.names[fault.client or 0]
     sim.network.swallow[name] = sim.network.swallow.get(name, 0) + 1
 
 
-_DONE: dict[str, Callable[[Simulation, Fault, list[Any]], None]] = {
+_DONE: dict[str, Callable[[Stage, Fault, list[Any]], None]] = {
     "one_reply": _one_reply,
     "delay": _delay,
     "reset": _reset,

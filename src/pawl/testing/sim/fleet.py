@@ -6,8 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from pawl.testing.sim.cluster import Cluster
-from pawl.testing.sim.node import Node
-from pawl.testing.sim.pair import Pair
+from pawl.testing.sim.node import Node, Pair
 from pawl.testing.sim.plan import MOVES
 
 if TYPE_CHECKING:

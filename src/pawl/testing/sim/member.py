@@ -37,7 +37,7 @@ from pawl.testing.sim.runtime import SimRuntime
 from pawl.testing.sim.world import Cancelled, Clock, Process, Task, Violation
 
 if TYPE_CHECKING:
-    from pawl.testing.sim.simulation import Simulation
+    from pawl.testing.sim.stage import Stage
 
 __all__ = ["Member"]
 
@@ -86,7 +86,7 @@ class _Unit:
 class Member:
     """One client of the plan, through all its lives."""
 
-    def __init__(self, sim: Simulation, number: int) -> None:
+    def __init__(self, sim: Stage, number: int) -> None:
         self.sim = sim
         self.number = number
         self.plan: Client = sim.plan.clients[number]

@@ -78,7 +78,7 @@ class Simulation:
             self.fleet.pair.network = self.network
             self.fleet.pair.promoted = self.oracle.promoted
         if self.fleet.cluster is not None:
-            self.fleet.cluster.connect(self.network, self.oracle)
+            self.fleet.cluster.connect(self.network, self.oracle.refresh)
         self.network.refused = self.oracle.refused
         self.oracle.muddled = self.network.muddled
         self.recorder: Recorder = Recorder(self.world)

@@ -1,0 +1,28 @@
+"""What locks need of the client that made them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from pawl._factory import Settings
+    from pawl.core.keep.engine import Engine
+    from pawl.model import LockInfo
+
+__all__ = ["AsyncContext"]
+
+
+class AsyncContext(Protocol):
+    """A client, as its locks know it."""
+
+    def _engine(self) -> Engine: ...
+
+    @property
+    def _settings(self) -> Settings: ...
+
+    @property
+    def _origin(self) -> tuple[object, dict[str, Any]]: ...
+
+    async def inspect(self, name: str, *, waiters: int = ...) -> LockInfo:
+        """See ``AsyncClient.inspect``."""
+        ...

@@ -1,0 +1,25 @@
+"""On which terms the service takes a lease: its options, and how long a request keeps retrying."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from pawl.core.protocol.options import LockOptions
+
+__all__ = ["RETRY_FOR", "RETRY_WAITING_FOR", "options_for"]
+
+_TICKET_TTL = 3.0
+RETRY_FOR = 1.5
+"""Seconds that a request keeps retrying an unreachable server, before its client is asked to retry."""
+RETRY_WAITING_FOR = 10.0
+"""The same of who waits in a queue: a failover fits in, and the place is kept."""
+
+
+@lru_cache(maxsize=1024)
+def options_for(ttl_ms: int, *, waits: bool = False) -> LockOptions:
+    """How a lease of this ttl is taken. The service renews nothing by itself: that is its client's sign of life."""
+    ttl = ttl_ms / 1000
+    return LockOptions(
+        ttl=ttl, renew=False, handover=0, ticket_ttl=min(_TICKET_TTL, ttl),
+        unavailable_after=RETRY_WAITING_FOR if waits else RETRY_FOR,
+    )  # fmt: skip
