@@ -316,6 +316,8 @@ def needed_commands(namespace: str = "pawl") -> dict[str, tuple[str, ...]]:
     return {
         name.upper(): tuple(there.get(word, word) for word in _SAMPLES.get(name.upper(), (_KEY,)))
         for name in named
+        # Several masters tell waiters of a release by it; without it these ask again after a pause.
+        if name != "client"
     }
 
 

@@ -25,6 +25,7 @@ from tests.edges.helpers import eventually
 PACKAGE = Path(pawl.__file__).parent
 HANDSHAKE = {
     "auth",
+    "client",
     "hello",
     "eval",
     "evalsha",
@@ -210,6 +211,9 @@ def test_several_masters_work_under_the_rules(flavour: Flavour) -> None:
             with client.lock("a") as lease:
                 assert lease.fence_strength == "quorum"
                 lease.extend(20)
+                other = stack.enter_context(pawl.connect(urls, redlock=pawl.RedlockOptions(fresh=True)))
+                with pytest.raises(pawl.AcquireTimeout):
+                    other.lock("a").acquire(timeout=0.2)
             client.inspect("a")
         assert {word.decode() for word in refusals(*servers)} <= BY_NAME
 

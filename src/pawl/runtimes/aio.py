@@ -24,7 +24,7 @@ from pawl.transport.durable import Spares
 from pawl.transport.mux import Mux, open_mux
 from pawl.transport.wire import Greeting
 
-__all__ = ["AsyncioRuntime", "shared"]
+__all__ = ["AsyncioRuntime", "Sleeper", "shared"]
 
 T = TypeVar("T")
 
@@ -37,7 +37,7 @@ _CARE = 4e-6
 """Seconds per waiter between two checks of when their sleeps end."""
 
 
-class _Sleep:
+class Sleeper:
     """A sleep that can be cut short: an answer with a timer, cheaper than ``asyncio.timeout``.
 
     A future of asyncio forgets whom to wake where a signal handler raises in the middle of it.
@@ -132,12 +132,12 @@ class AsyncioRuntime:
         self._early: OrderedDict[str, Wakeup] = OrderedDict()
         self._notices: list[str] = []
         self._alarm_at = 0.0
-        self._bell = _Sleep(loop)
+        self._bell = Sleeper(loop)
         self._closing = False
         self._ending = False
         self._upkeep: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._sleepers: set[_Sleep] = set()
+        self._sleepers: set[Sleeper] = set()
         self.look_after: float | None = None
         self.on_move: Callable[[], object] | None = None
         # The task itself, which cannot be used again while a lease refers to it.
@@ -166,7 +166,7 @@ class AsyncioRuntime:
 
     def parker(self) -> Parker:
         """See ``Runtime``."""
-        return _Sleep(self.loop)
+        return Sleeper(self.loop)
 
     def channel(self) -> str:
         """See ``Runtime``."""
@@ -340,8 +340,10 @@ class AsyncioRuntime:
 
     async def sleep(self, seconds: float) -> None:
         """See ``Runtime``."""
+        await self._rest(Sleeper(self.loop), seconds)
+
+    async def _rest(self, sleeper: Sleeper, seconds: float) -> None:
         if not self._closing:
-            sleeper = _Sleep(self.loop)
             self._sleepers.add(sleeper)
             try:
                 await sleeper.park(seconds)

@@ -7,12 +7,12 @@ import contextlib
 import threading
 from collections.abc import Sequence
 
-from pawl.core.protocol.quorum import NOT_ASKED, Ballot, Question, majority, spread
+from pawl.core.protocol.quorum import NOT_ASKED, Ballot, Question, WatchCall, Watcher, majority, spread
 from pawl.core.protocol.runtime import DEAF, Call, Fault, FaultKind, Reply
 from pawl.core.protocol.scripts import Script
 from pawl.core.quorum.nodes import Roster
 from pawl.core.quorum.votes import MergedVotes
-from pawl.runtimes.aio import AsyncioRuntime
+from pawl.runtimes.aio import AsyncioRuntime, Sleeper
 from pawl.topology.endpoint import Endpoint
 from pawl.transport.fan import GONE
 from pawl.transport.loop_fan import LoopFan
@@ -129,6 +129,17 @@ class QuorumAsyncioRuntime(AsyncioRuntime):
             return
         for index, call in enumerate(calls):
             ballot.add(index, NOT_ASKED if call is None else GONE)
+
+    async def listen(self, call: WatchCall, watcher: Watcher, seconds: float) -> None:
+        """See ``QuorumRuntime``."""
+        sleeper = Sleeper(self.loop)
+        watcher.wakes(sleeper.unpark)
+        try:
+            if not self._closing and not self._fan.dead:
+                self._fan.watch(call, watcher, self.node_timeout)
+            await self._rest(sleeper, seconds)
+        finally:
+            self._fan.unwatch(call, watcher)
 
     def sender(self, *, background: bool = False) -> tuple[object, int]:  # noqa: ARG002 - all go one way
         """See ``QuorumRuntime``."""

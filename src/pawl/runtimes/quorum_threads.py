@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from itertools import count
 
-from pawl.core.protocol.quorum import NOT_ASKED, Ballot, Question, majority, spread
+from pawl.core.protocol.quorum import NOT_ASKED, Ballot, Question, WatchCall, Watcher, majority, spread
 from pawl.core.protocol.runtime import DEAF, FIRST_RID, Call, Fault, FaultKind, Reply
 from pawl.core.protocol.scripts import Script
 from pawl.core.quorum.nodes import Roster
@@ -15,6 +15,7 @@ from pawl.core.quorum.votes import MergedVotes
 from pawl.runtimes.shared import Known
 from pawl.runtimes.threads import ThreadRuntime
 from pawl.topology.endpoint import Endpoint
+from pawl.transport.bell import Bell
 from pawl.transport.fan import GONE, READING, ThreadFan
 from pawl.transport.node import NodeLink, meet
 
@@ -65,6 +66,30 @@ class _Fans(threading.local):
         """Its fan."""
         held = self.held
         return None if held is None else held.fan
+
+
+class _Ear:
+    """Where a thread sleeps that listens to the nodes; see ``Parker``. Of one call: a signal handler has another."""
+
+    __slots__ = ("_bell", "_fan", "_watcher")
+
+    def __init__(self, fan: ThreadFan, watcher: Watcher) -> None:
+        self._fan = fan
+        self._watcher = watcher
+        self._bell = Bell()
+        watcher.wakes(self._bell.ring)
+
+    def rest(self, timeout: float | None) -> bool:
+        """Sleep until enough nodes told that a name may be free, or until woken."""
+        return self._fan.listen(self._watcher, self._bell, 0.0 if timeout is None else timeout)
+
+    async def park(self, timeout: float | None) -> bool:
+        """The same."""
+        return self.rest(timeout)
+
+    def unpark(self) -> None:
+        """Wake the sleeper."""
+        self._bell.ring()
 
 
 class QuorumThreadRuntime(ThreadRuntime):
@@ -181,6 +206,24 @@ class QuorumThreadRuntime(ThreadRuntime):
             return
         for index, call in enumerate(calls):
             ballot.add(index, NOT_ASKED if call is None else GONE)
+
+    async def listen(self, call: WatchCall, watcher: Watcher, seconds: float) -> None:
+        """See ``QuorumRuntime``."""
+        fan = self._fans.fan
+        if fan is None or fan.dead or not fan.lock.acquire(timeout=READING):
+            await self.sleep(seconds)
+            return
+        try:
+            fan.watch(call, watcher, self.node_timeout)
+        finally:
+            fan.lock.release()
+        self.start_late()
+        try:
+            closed = self._closing.wait(seconds, _Ear(fan, watcher))
+        finally:
+            fan.unwatch(call, watcher)
+        if closed:
+            raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
 
     def sender(self, *, background: bool = False) -> tuple[object, int]:
         """See ``QuorumRuntime``."""

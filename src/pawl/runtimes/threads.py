@@ -69,7 +69,7 @@ class _Closing:
 
     def __init__(self) -> None:
         self._closed = False
-        self._beds: dict[int, _ThreadParker] = {}
+        self._beds: dict[int, Parker] = {}
 
     def is_set(self) -> bool:
         """True once it is closed."""
@@ -81,9 +81,9 @@ class _Closing:
         for bed in list(self._beds.values()):
             bed.unpark()
 
-    def wait(self, seconds: float) -> bool:
-        """Sleep; True once it is closed."""
-        bed = _ThreadParker()
+    def wait(self, seconds: float, bed: Parker | None = None) -> bool:
+        """Sleep, on a bed of one's own if there is one; True once it is closed."""
+        bed = bed or _ThreadParker()
         self._beds[id(bed)] = bed
         try:
             if not self._closed:

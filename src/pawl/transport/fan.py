@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 
 from pawl._outsider import let_out
-from pawl.core.protocol.quorum import NOT_ASKED, Ballot, QuorumCall
+from pawl.core.protocol.quorum import NOT_ASKED, Ballot, QuorumCall, WatchCall, Watcher
 from pawl.core.protocol.quorum import Question as Asked
 from pawl.core.protocol.runtime import DEAF, FIRST_RID, Call, Fault, FaultKind, Reply
 from pawl.core.quorum.votes import MergedVotes
+from pawl.transport.bell import Bell
 from pawl.transport.node import WOULD_BLOCK, Form, NodeLink, Question, form_of
 
 __all__ = ["GONE", "READING", "Fan", "ThreadFan"]
@@ -141,6 +142,27 @@ class Fan(ABC):
                 question.take(index, GONE)
             else:
                 self._post(link, call, question, rid, forms)
+
+    def watch(self, call: WatchCall, watcher: Watcher, timeout: float) -> None:
+        """Ask each node that tells of changes to tell ``watcher`` of those of some keys, until ``unwatch``."""
+        calls: list[Call | None] = []
+        for link in self._links:
+            if link is None or link.dead:
+                calls.append(call)
+                continue
+            if asked := link.watch(call, watcher, self._now()):
+                try:
+                    self._write(link, asked)
+                except OSError as error:
+                    self._broke(link, error)
+            calls.append(call if link.tracks else None)
+        self.cast(calls, watcher, timeout)
+
+    def unwatch(self, call: WatchCall, watcher: Watcher) -> None:
+        """What the nodes tell from here on is nobody's."""
+        for link in self._links:
+            if link is not None:
+                link.unwatch(call.keys, watcher)
 
     def _unawaited(self, ballot: Ballot, timeout: float) -> Question:
         """A question that nobody waits for."""
@@ -306,6 +328,33 @@ class ThreadFan(Fan):
             self.pose_some(calls, question)
         while questions := [question for question in questions if not question.decided]:
             self._look(questions)
+
+    def listen(self, watcher: Watcher, bell: Bell, seconds: float) -> bool:
+        """Read what nodes tell for so many seconds, or until the bell rings; True if it did.
+
+        Not under ``lock``, but for each read: a signal handler on top of it may ask on the same connections.
+        """
+        end = self._now() + seconds
+        # Its own, since one that polls already does not poll once more.
+        poll = select.poll()
+        for number in (bell.fileno(), *self._by_fileno):
+            poll.register(number, select.POLLIN)
+        while not watcher.due and (left := end - self._now()) > 0:
+            for number, _ in poll.poll(int(left * 1000) + 1):
+                if number == bell.fileno():
+                    return True
+                link = self._by_fileno.get(number)
+                if link is None or link.dead:
+                    poll.unregister(number)
+                elif self.lock.acquire(timeout=READING):
+                    try:
+                        self._pull(link)
+                    except BaseException:
+                        self.close()
+                        raise
+                    finally:
+                        self.lock.release()
+        return watcher.due
 
     def hear_out(self, seconds: float) -> None:
         """Wait for the answers that are still owed: a socket closed on top of one may take its request back as well."""

@@ -19,7 +19,7 @@ from typing import Any
 
 from pawl._outsider import let_out
 from pawl.core.protocol.faults import classify
-from pawl.core.protocol.quorum import Ballot, QuorumCall
+from pawl.core.protocol.quorum import Ballot, QuorumCall, WatchCall, Watcher
 from pawl.core.protocol.runtime import FIRST_RID, Call, Fault, FaultKind, Reply
 from pawl.core.protocol.scripts import Script, pack_words
 from pawl.core.quorum.nodes import Life
@@ -38,6 +38,8 @@ _PATIENCE = 0.25
 _MOST_UNSENT = 1 << 20
 _ECHO = b"*2\r\n$4\r\nECHO\r\n$10\r\n%d\r\n"
 _DELETED = b":1\r\n$10\r\n%d\r\n"
+
+_TRACK = b"*5\r\n$6\r\nCLIENT\r\n$8\r\nTRACKING\r\n$2\r\nON\r\n$5\r\nOPTIN\r\n$6\r\nNOLOOP\r\n"
 
 _NATIVES = (
     (b"*3\r\n$7\r\nDELIFEQ\r\n", b""),
@@ -106,7 +108,7 @@ Form = tuple[bytes, bool, bytes]
 def form_of(call: Call, rid: int, native: tuple[bytes, bytes] | None) -> Form:
     """How a call goes to a node with this native command."""
     if type(call) is not QuorumCall:
-        return call.pack(rid), False, b""
+        return call.pack(rid), type(call) is WatchCall, b""
     if native is None or call.native is None:
         return call.pack(rid), False, call.yes and call.yes % rid
     key, value = call.native
@@ -124,6 +126,7 @@ class NodeLink(Link):
         heard_at: When anything came last.
         life: Which life of the node it leads to.
         slowest: The longest that an answer took, in seconds, since that was last asked for.
+        tracks: Whether the node tells of changes of keys; None: it was not asked to.
     """
 
     def __init__(self, endpoint: Endpoint, channel: str, timeout: float, *, first: bool, index: int) -> None:
@@ -136,6 +139,8 @@ class NodeLink(Link):
         self.numbers: Iterator[int] = count(FIRST_RID + 1)
         self.life: Life = _UNKNOWN
         self.slowest: float = 0.0
+        self.tracks: bool | None = None
+        self._watchers: dict[bytes, list[Watcher]] = {}
         self._half: Any = None
         self._whole = True
         # Bound once: these are the steps of every request.
@@ -236,7 +241,9 @@ class NodeLink(Link):
     def _parse(self, chunk: bytes) -> None:
         self._reader.feed(chunk)
         while (reply := self._reader.gets()) is not NOTHING:
-            if type(reply) is not PushNotification:
+            if type(reply) is PushNotification:
+                self._told(reply)
+            else:
                 self._deal(reply)
         self._whole = not self._reader.has_data() and self._half is None
 
@@ -279,6 +286,9 @@ class NodeLink(Link):
             return
         half, self._half = self._half, None
         rid, call, question, _, _ = self.pending.popleft()
+        if type(call) is WatchCall and question.ballot is not None:
+            question.take(self.index, self._watched(half, reply))
+            return
         if question.ballot is None and reply == b"%d" % rid:
             # A script was loaded, or not.
             return
@@ -292,6 +302,45 @@ class NodeLink(Link):
             return
         # Whose the key is instead, only the script reports; and it changes nothing where the key is not the token's.
         self._resend(call, question)
+
+    # Hints ------------------------------------------------------------------------------------------------------
+
+    def unwatch(self, keys: Sequence[bytes], watcher: Watcher) -> None:
+        """What the node tells from here on is not this watcher's."""
+        for key in keys:
+            watchers = self._watchers.get(key, [])
+            if watcher in watchers:
+                watchers.remove(watcher)
+            if not watchers:
+                self._watchers.pop(key, None)
+
+    def watch(self, call: WatchCall, watcher: Watcher, now: float) -> bytes:
+        """Have a watcher told of changes, once the node is sent the call; returns what it is to be sent before."""
+        for key in call.keys:
+            self._watchers.setdefault(key, []).append(watcher)
+        if self.tracks is not None:
+            return b""
+        self.tracks = True
+        rid = next(self.numbers)
+        self.pending.append((rid, call, Question(None, 1, now, 0.0), True, b""))
+        return _TRACK + _ECHO % rid
+
+    def _watched(self, allowed: Any, count: Any) -> Reply | Fault:
+        """The answer to a ``WatchCall``. A node that tracks no keys, for this user or at all, is not asked again."""
+        for one in (allowed, count):
+            if isinstance(one, ReplyError):
+                self.tracks = False
+                return classify(str(one))
+        if type(count) is not int:
+            raise ValueError("a reply was lost")
+        return [b"W", b"", count]
+
+    def _told(self, push: Any) -> None:
+        """A key changed, or (None) all did."""
+        if len(push) == 2 and push[0] == b"invalidate":
+            for key in self._watchers if push[1] is None else push[1]:
+                for watcher in self._watchers.get(key, ()):
+                    watcher.hint(self.index)
 
     def _teach(self, call: Call, question: Question) -> None:
         """Load a script; like a native command it has two answers."""

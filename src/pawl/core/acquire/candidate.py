@@ -29,6 +29,7 @@ from pawl.core.protocol.quorum import QuorumRuntime, spread
 from pawl.core.protocol.redlock_options import RedlockOptions
 from pawl.core.protocol.runtime import Fault, Reply
 from pawl.core.quorum.ballot import learn_clock, patience_until, question_of, word_of
+from pawl.core.quorum.hints import Hints
 from pawl.core.quorum.votes import Duty, GrantVotes, LeaveVotes, RatifyVotes, may_hold
 from pawl.core.retry import check_stop, rest
 from pawl.errors import ClockDrift, QuorumNotReached
@@ -48,6 +49,7 @@ _DRIFTED_TRIES = 3
 _LONGEST_PAUSE = 0.4
 _LAST_TRY = 0.01
 _DOUBLINGS = 4
+_SPLIT_DOUBLINGS = 8
 
 _TRIES_AT_ONCE = 4
 """So many attempts a caller makes who does not wait, where neither "held" nor "failed" is sure: votes were split, or
@@ -114,7 +116,8 @@ async def win(
             await attempt.settle(until)
             attempt.tell()
             return None
-        await rest(engine, pause, primitive.name, "acquire")
+        # A try by a hint is one more than those that were asked for.
+        tries -= await attempt.rest(pause)
 
 
 async def _leave_old(engine: Engine, primitive: QuorumPrimitive, claim: Claim, old: str) -> None:
@@ -156,6 +159,8 @@ class _Attempt:
         self.votes = self.asked = GrantVotes(len(self.nodes.nodes))
         self.undo: Duty | None = None
         self.drifted = 0
+        self.splits = 0
+        self.took = 0.0
         self.late = False
         self.lacking = False
         self.failing_since: float | None = None
@@ -179,6 +184,7 @@ class _Attempt:
 
     async def _judge(self, sent_at: float) -> Grant | None:
         runtime, votes = self.engine.runtime, self.votes
+        self.took = runtime.now() - sent_at
         learn_clock(self.nodes, votes, sent_at)
         written: RatifyVotes | None = None
         self.late = False
@@ -249,6 +255,29 @@ class _Attempt:
         # The last try is made when the time is nearly up, and not given up before.
         left = limit - now - _LAST_TRY
         return left if left > 0 else None
+
+    async def rest(self, pause: float) -> bool:
+        """Rest before the next try; True if it comes sooner, since a majority said that the name may be free."""
+        runtime, name = self.engine.runtime, self.primitive.name
+        if not self.wait or not self.votes.held or self.lacking:
+            # Nobody who could release it has it.
+            await rest(self.engine, pause, name, "acquire")
+            return False
+        end = runtime.now() + pause
+        hints = Hints(self.votes.nodes)
+        try:
+            await self.nodes.listen(self.primitive.watch(), hints, pause)
+        except Fault as fault:
+            raise to_error(fault, name, "acquire") from fault
+        if not hints.due:
+            return False
+        # All who wait were told at once. Who shared the votes with others the last time does not go at once with them.
+        self.splits = self.splits + 1 if self.asked.given else max(0, self.splits - 1)
+        span = self.took * ((1 << min(self.splits, _SPLIT_DOUBLINGS)) - 1)
+        delay = min(full_jitter(0, runtime.random(), base=span), end - runtime.now())
+        if delay > 0:
+            await rest(self.engine, delay, name, "acquire")
+        return True
 
     def _pause_at_once(self, tries: int, pause: float) -> float | None:
         """The same for a caller who does not wait, where it is not sure that somebody else has the name."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from pawl.core.protocol.primitive import Primitive
 from pawl.core.protocol.runtime import Call, Fault, FaultKind, Reply
+from pawl.core.protocol.scripts import Script, pack_words
 
 __all__ = [
     "NOT_ASKED",
@@ -17,8 +18,11 @@ __all__ = [
     "QuorumPrimitive",
     "QuorumRuntime",
     "SpreadCall",
+    "WatchCall",
+    "Watcher",
     "majority",
     "spread",
+    "watch_call",
 ]
 
 NOT_ASKED = Fault(FaultKind.UNREACHABLE, "not asked")
@@ -52,6 +56,34 @@ class SpreadCall(Call):
     """
 
     each: tuple[Call, ...] = ()
+
+
+_WATCH = Script("watch", b"", "", 0, 0, b"", b"")
+_ASK_TO_BE_TOLD = b"*3\r\n$6\r\nCLIENT\r\n$7\r\nCACHING\r\n$3\r\nYES\r\n"
+
+
+class WatchCall(Call):
+    """How many of some keys are there, and: tell this connection once any of them changes, whoever changes it.
+
+    No script, but a command of the server that its own tracking of keys takes note of. Its answer is
+    ``[b"W", b"", count]``.
+
+    Attributes:
+        keys: The keys.
+    """
+
+    keys: tuple[bytes, ...] = ()
+
+    def pack(self, rid: int) -> bytes:  # noqa: ARG002 - neither command returns it
+        """The two commands."""
+        return b"%b*%d\r\n$6\r\nEXISTS\r\n%b" % (_ASK_TO_BE_TOLD, 1 + len(self.keys), self.body)
+
+
+def watch_call(*keys: bytes) -> WatchCall:
+    """The call for some keys."""
+    call = WatchCall(_WATCH, pack_words(*keys))
+    call.keys = keys
+    return call
 
 
 def spread(call: Call, nodes: int) -> Sequence[Call]:
@@ -101,6 +133,27 @@ class QuorumPrimitive(Primitive, Protocol):
 
     def ratify(self, token: str, fence: int, block: int) -> Call:
         """Write the fence of a grant back to a node that holds the token."""
+        ...
+
+    def watch(self) -> WatchCall:
+        """Ask a node whether the name is free, which it is while none of the keys is there, and to tell of changes."""
+        ...
+
+
+class Watcher(Ballot, Protocol):
+    """Counts which nodes said that a name may be free: in their answers to a ``WatchCall``, or later."""
+
+    @property
+    def due(self) -> bool:
+        """Whether there are enough of them."""
+        ...
+
+    def wakes(self, ring: Callable[[], object]) -> None:
+        """Call this once there are."""
+        ...
+
+    def hint(self, index: int) -> None:
+        """A node told that a key changed."""
         ...
 
 
@@ -164,6 +217,13 @@ class QuorumRuntime(Protocol):
         Args:
             calls: One call for each node; None: that node is not asked.
             ballot: Is notified of each answer, and of each node that will not give one.
+        """
+        ...
+
+    async def listen(self, call: WatchCall, watcher: Watcher, seconds: float) -> None:
+        """Rest for so many seconds, or until enough nodes told that a name may be free. Raises ``Fault`` if closed.
+
+        Hints come on the caller's own connections. They may be lost, late, doubled or false, and a node may give none.
         """
         ...
 

@@ -10,7 +10,7 @@ from functools import lru_cache, partial
 from pawl.core.protocol.names import WIRE_VERSION, helper_key
 from pawl.core.protocol.options import DAY_MS
 from pawl.core.protocol.primitive import Primitive
-from pawl.core.protocol.quorum import QuorumCall
+from pawl.core.protocol.quorum import QuorumCall, WatchCall, watch_call
 from pawl.core.protocol.runtime import Call, Reply
 from pawl.core.protocol.scripts import Script, load, pack_words
 from pawl.errors import NotSupported, PawlError
@@ -147,6 +147,10 @@ class QuorumMutex:
             # A node that can delete a key if it has a value needs no script.
             call.native = self._name, packed
         return call
+
+    def watch(self) -> WatchCall:
+        """Ask a node whether the name is there, and to tell of changes."""
+        return watch_call(self.key.encode())
 
     def inspect(self, limit: int) -> Call:
         """Read the state of the name on one node; see the mutex's ``inspect.lua``."""

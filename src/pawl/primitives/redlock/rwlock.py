@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pawl.core.protocol.options import DAY_MS
 from pawl.core.protocol.primitive import Primitive
-from pawl.core.protocol.quorum import QuorumCall
+from pawl.core.protocol.quorum import QuorumCall, WatchCall, watch_call
 from pawl.core.protocol.runtime import Call
 from pawl.core.protocol.scripts import load, pack_words
 from pawl.primitives.permits import EXCLUSIVE, NO_LIMIT, SHARED, Permits
@@ -67,6 +67,11 @@ class QuorumRwlock(Permits):
         """Write the fence of a grant back; see ``note.lua``."""
         args = pack_words(token.encode(), self.mode.encode(), b"%d" % fence, b"%d" % self.fence_ms)
         return Call(_NOTE, self._name_fence + self._some_holds + args)
+
+    def watch(self) -> WatchCall:
+        """Ask a node whether anybody holds, or keeps readers out, and to tell of changes."""
+        permits = self.key.encode()
+        return watch_call(permits) if self.mode == EXCLUSIVE else watch_call(permits, permits + b":intent")
 
     def acquire(
         self,

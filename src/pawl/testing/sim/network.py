@@ -299,13 +299,16 @@ class Link:
         if request.wait and pair is not None:
             pair.wait(node, self.written, request.wait, partial(self._waited, request, rid))
             return
-        reply = node.execute(self.process.name, request.call, rid, by_text=by_text)
+        reply = self._run(request, rid, by_text=by_text)
         if pair is not None and node.changed:
             self.written = pair.offset
         if breaks:
             self._break()
         elif not mute:
             self._reply(request, rid, reply)
+
+    def _run(self, request: Request, rid: int, *, by_text: bool) -> Any:
+        return self.node.execute(self.process.name, request.call, rid, by_text=by_text)
 
     def _break(self) -> None:
         """The connection breaks just now; the client hears no more."""

@@ -7,7 +7,7 @@ connections, and starts over as the other's replica.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pawl.core.protocol.runtime import Call, Reply
@@ -80,6 +80,7 @@ class Node:
         pair: The master and replica that it is one of, or None.
         wrote: Told of the keys that a script may have changed; None: of all keys.
         far: By how many seconds a message takes longer, one way, to or from it; each by a chance of its own.
+        watched: Who is to be told, once, of a change of each key.
         breaks: The chance that a connection breaks in place of a reply, or of the request.
     """
 
@@ -107,6 +108,7 @@ class Node:
         self.far: float = 0.0
         self.breaks: float = 0.0
         self.messages: list[tuple[bytes, bytes]] = []
+        self.watched: dict[bytes, dict[Callable[[bytes], object], None]] = {}
         self.edit: Callable[[str, bytes], bytes] | None = None
         self._interpreter = Interpreter.shared()
 
@@ -128,6 +130,7 @@ class Node:
         self.up = False
         self.run += 1
         self.links.clear()
+        self.watched.clear()
 
     def start(self, kept: Keys | None, *, noticed: bool = False) -> None:
         """Start again.
@@ -175,6 +178,31 @@ class Node:
         link.push(text)
         return 1
 
+    def watch(self, keys: Sequence[bytes], told: Callable[[bytes], object]) -> int:
+        """How many of some keys are there; ``told`` learns of the next change of each, or of its expiry."""
+        world, store = self.world, self.store
+        store.begin(self.us_at(world.now))
+        there = 0
+        for key in keys:
+            self.watched.setdefault(key, {})[told] = None
+            expiry = store.expires.get(key, -1)
+            if key in store.data and not 0 <= expiry < store.now_ms:
+                there += 1
+                if expiry >= 0:
+                    late = (expiry - store.now_ms) / 1000 / self.rate + 0.1 * world.random.random()
+                    world.at(world.now + late, self._expired, key)
+        return there
+
+    def _expired(self, key: bytes) -> None:
+        if 0 <= self.store.expires.get(key, -1) < self.us_at(self.world.now) // 1000:
+            self.tell([key])
+
+    def tell(self, keys: Sequence[bytes]) -> None:
+        """Tell who watches some keys that they changed."""
+        for key in keys:
+            for told in self.watched.pop(key, ()):
+                told(key)
+
     def execute(self, who: str, call: Call, rid: int, *, by_text: bool) -> Reply | str:
         """Run one request.
 
@@ -217,6 +245,8 @@ class Node:
             raise
         world.trace.append((world.now, self.name, who, script.name, reply))
         changed = self.changed = store.changes != changes
+        if changed and self.watched:
+            self.tell(words[: script.numkeys])
         if changed and self.wrote is not _deaf:
             self.wrote(self, tuple(words[: script.numkeys]))
         self.judge(call, words, reply, changed=changed)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pawl.core.protocol.quorum import NOT_ASKED, Ballot, Question, majority, spread
+from pawl.core.protocol.quorum import NOT_ASKED, Ballot, Question, WatchCall, Watcher, majority, spread
 from pawl.core.protocol.runtime import DEAF, Call, Fault, FaultKind, Reply
 from pawl.core.quorum.nodes import Life, Lives, Roster
 from pawl.core.quorum.votes import MergedVotes
@@ -29,6 +29,8 @@ _FIRST_LOOK = 0.5
 _GRACE = 0.05
 _LOOK = 0.005
 _SPARES = 4
+_DOUBLED = 0.1
+_FALSE = 0.05
 _GONE = Fault(FaultKind.UNREACHABLE, "there is no connection")
 _NOT_YET = Fault(FaultKind.UNREACHABLE, "not connected yet")
 
@@ -77,8 +79,36 @@ class _Tell:
             self.task.wake(self.step)
 
 
+def _deaf(_: bytes) -> None:
+    """Is told of nothing."""
+
+
 class _NodeLink(Link):
     """A connection to one of several masters: behind a vote its undo may be on its way, so it is not sent again."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.watchers: dict[bytes, list[tuple[int, Watcher]]] = {}
+
+    def _run(self, request: Request, rid: int, *, by_text: bool) -> Any:
+        call = request.call
+        if isinstance(call, WatchCall):
+            # Some users may not be told.
+            told = _deaf if self.network.struck("message_loss", self.process.name, "acquire") else self._tell
+            return [b"W", rid, self.node.watch(call.keys, told)]
+        return super()._run(request, rid, by_text=by_text)
+
+    def _tell(self, key: bytes) -> None:
+        """A hint goes out: it may be lost, and come late, or twice."""
+        network = self.network
+        if self.dead or network.struck("message_loss", self.process.name, "acquire"):
+            return
+        for _ in range(1 + (network.random.random() < _DOUBLED)):
+            self.process.deliver(self._before(network.delay_of(self.node)), self._told, key)
+
+    def _told(self, key: bytes) -> None:
+        for index, watcher in list(self.watchers.get(key, ())):
+            watcher.hint(index)
 
     def _turned_down(self, request: Request, reply: str) -> None:
         if self.pending and reply.startswith("NOSCRIPT") and request.call.script.name != "leave":
@@ -222,6 +252,26 @@ class QuorumSimRuntime(SimRuntime):
             found = [self._held.get((owner, index)) for index in range(len(calls))]
         links = [_GONE if link is None or link.dead or not self._process.alive else link for link in found]
         self._pose(calls, _Asked(ballot, len(calls), None, self._lives, self.now()), links, self.node_timeout)
+
+    async def listen(self, call: WatchCall, watcher: Watcher, seconds: float) -> None:
+        """See ``QuorumRuntime``; now and then a hint comes of nothing."""
+        sleeper = Sleep(self._process)
+        watcher.wakes(sleeper.unpark)
+        owner = self._owner()
+        found = [(i, self._held.get((owner, i))) for i in range(len(self.nodes))]
+        ears = [(index, link) for index, link in found if isinstance(link, _NodeLink)]
+        for index, link in ears:
+            for key in call.keys:
+                link.watchers.setdefault(key, []).append((index, watcher))
+            if self.random() < _FALSE:
+                watcher.hint(index)
+        self.send([call] * len(self.nodes), watcher)
+        try:
+            await self.sleep(seconds, sleeper)
+        finally:
+            for index, link in ears:
+                for key in call.keys:
+                    link.watchers[key].remove((index, watcher))
 
     def sender(self, *, background: bool = False) -> tuple[object, int]:
         """See ``QuorumRuntime``."""

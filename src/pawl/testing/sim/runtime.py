@@ -369,10 +369,10 @@ class SimRuntime:
 
     # Waiting ----------------------------------------------------------------------------------------------------
 
-    async def sleep(self, seconds: float) -> None:
+    async def sleep(self, seconds: float, sleeper: Sleep | None = None) -> None:
         """See ``Runtime``."""
         if not self.closing:
-            sleeper = Sleep(self._process)
+            sleeper = sleeper or Sleep(self._process)
             self._sleepers[sleeper] = None
             try:
                 await sleeper.park(seconds)

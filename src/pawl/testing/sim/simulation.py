@@ -321,6 +321,7 @@ def _run(sim: Simulation) -> Result:
         member.kill()
     for closer in sim.closers:
         closer.kill()
+    sim.world.forget()
     return result
 
 

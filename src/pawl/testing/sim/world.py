@@ -98,6 +98,12 @@ class World:
         self.now = max(self.now, until)
         return idle()
 
+    def forget(self) -> None:
+        """The run is over: tasks that were to begin just now never do."""
+        for task, _, _ in self._ready:
+            if task is not None and not task.step:
+                task.kill()
+
     done: bool = False
     """Ends ``run`` after the present event."""
 

@@ -1,0 +1,61 @@
+"""What a candidate hears while it rests: masters that say that a name may be free. Only hints.
+
+Nothing depends on them: one that is lost costs what is left of the pause, and one that is false a try that is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pawl.core.protocol.quorum import majority
+from pawl.core.protocol.runtime import Fault, Reply
+
+__all__ = ["Hints"]
+
+
+class Hints:
+    """Which masters said during one pause that a name is free: enough of them, and another try may win.
+
+    Args:
+        nodes: How many masters there are.
+    """
+
+    __slots__ = ("_free", "_needed", "_ring")
+
+    def __init__(self, nodes: int) -> None:
+        self._needed = majority(nodes)
+        self._free: set[int] = set()
+        self._ring: Callable[[], object] | None = None
+
+    def wakes(self, ring: Callable[[], object]) -> None:
+        """Call this once a majority said so."""
+        self._ring = ring
+
+    @property
+    def due(self) -> bool:
+        """Whether a majority said so: with fewer, nobody can win."""
+        return len(self._free) >= self._needed
+
+    def hint(self, index: int) -> None:
+        """A master told of a change."""
+        self._free.add(index)
+        if self.due and self._ring is not None:
+            self._ring()
+
+    def add(self, index: int, outcome: Reply | Fault) -> bool:
+        """Count what a master had at the beginning; never decided, since the rest is told later."""
+        if isinstance(outcome, list) and not outcome[2]:
+            self.hint(index)
+        return False
+
+    def late(self, index: int, outcome: Reply | Fault) -> None:
+        """The same."""
+        self.add(index, outcome)
+
+    def patience(self) -> float:
+        """The pause goes on without it."""
+        return 0.0
+
+    def reply(self) -> Reply:
+        """Nothing is made of the answers."""
+        return [b"N", b"", 0]
