@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pawl
+from pawl.integrations._names import plain
 
 __all__ = ["migration_lock"]
 
@@ -101,4 +102,4 @@ def _checked(migrating: Any, lease: pawl.Lease) -> Generator[None]:
 def _name_of(migrating: Any) -> str:
     database = str(migrating.connection.engine.url.database or "").replace("\\", "/").rpartition("/")[2]
     parts = ["alembic", database[-60:], migrating.version_table_schema or ""]
-    return ":".join(filter(None, parts)).replace("{", "{{").replace("}", "}}")
+    return plain(":".join(filter(None, parts)))

@@ -11,10 +11,10 @@ import inspect
 import math
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from string import Formatter
 from typing import TYPE_CHECKING, Any
 
 import pawl
+from pawl.integrations._names import filled, plain
 
 if TYPE_CHECKING:
     from starlette.exceptions import HTTPException
@@ -203,22 +203,11 @@ class RequestLock:
 
     def _name_for(self, request: HTTPConnection) -> str:
         if callable(self._name):
-            name = self._name(request)
-        else:
-            try:
-                name = _FIELDS.vformat(self._name, (), request.path_params)
-            except (KeyError, IndexError, AttributeError) as error:
-                known = ", ".join(request.path_params) or "none"
-                raise pawl.ConfigurationError(
-                    f"name {self._name!r} asks for {error}; parameters of the path: {known}"
-                ) from error
-        return name.replace("{", "{{").replace("}", "}}")
+            return plain(self._name(request))
+        return filled(self._name, request.path_params, "parameters of the path")
 
     def __repr__(self) -> str:
         return f"<RequestLock {self._name!r}>"
-
-
-_FIELDS = Formatter()
 
 
 def _check_client(client: object) -> None:

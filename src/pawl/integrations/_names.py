@@ -1,0 +1,36 @@
+"""Names of locks whose fields the frameworks fill."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from string import Formatter
+from typing import Any
+
+import pawl
+
+__all__ = ["filled", "plain"]
+
+_FIELDS = Formatter()
+
+
+def filled(name: str, values: Mapping[str, Any], source: str) -> str:
+    """The name with its fields filled, as what a client takes for exactly that name.
+
+    Args:
+        name: The name with fields, as in ``"order:{id}"``.
+        values: What fills them.
+        source: Where the values come from, for the error.
+
+    Raises:
+        ConfigurationError: A field has no value.
+    """
+    try:
+        return plain(_FIELDS.vformat(name, (), values))
+    except (KeyError, IndexError, AttributeError, ValueError) as error:
+        known = ", ".join(values) or "none"
+        raise pawl.ConfigurationError(f"name {name!r} asks for {error}; {source}: {known}") from error
+
+
+def plain(name: str) -> str:
+    """The name as what a client takes for exactly it: each brace doubled."""
+    return name.replace("{", "{{").replace("}", "}}")

@@ -1,0 +1,98 @@
+# pyright: basic
+# Django has no type marks, so what comes from it has no known type.
+"""The clients of a Django process, made from its settings when they are first used."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping
+from typing import Any, cast
+
+import pawl
+
+__all__ = ["async_client", "client", "made_from"]
+
+_made: dict[str, Any] = {}
+_making = threading.Lock()
+
+
+def client() -> pawl.Client:
+    """The client of this process for threads: for views, commands, signals. The same at each call.
+
+    Its server is ``PAWL["URL"]`` of the settings, else the environment's ``PAWL_URL``, else the location of the first
+    cache on Redis, else what ``pawl.connect()`` finds. Other keys of ``PAWL`` are options of ``pawl.connect``, in
+    capitals: ``PAWL = {"URL": ..., "NAMESPACE": "shop", "TTL": 20}``.
+
+    Raises:
+        ConfigurationError: A setting that can never work.
+    """
+    return cast("pawl.Client", _once("threads", pawl.connect))
+
+
+def async_client() -> pawl.AsyncClient:
+    """The client of this process for asyncio: for async views under ASGI. The same at each call.
+
+    Under WSGI each request of an async view has an event loop of its own, and so a connection of its own: use
+    ``client()`` in sync views there.
+
+    Raises:
+        ConfigurationError: As for ``client``.
+    """
+    return cast("pawl.AsyncClient", _once("asyncio", pawl.connect_async))
+
+
+def _once(kind: str, connect: Any) -> Any:
+    from django.core.signals import setting_changed
+
+    with _making:
+        if kind not in _made:
+            target, options, _ = made_from()
+            _made[kind] = connect(target, **options)
+            setting_changed.connect(_forget, dispatch_uid="pawl")
+        return _made[kind]
+
+
+def made_from() -> tuple[Any, dict[str, Any], str]:
+    """What a client is made from: its target, its options, and the cache whose server it is or "".
+
+    The target is None for ``PAWL_URL`` and what follows.
+
+    Raises:
+        ConfigurationError: ``PAWL`` is no dictionary, or its URL is empty.
+    """
+    from django.conf import settings
+
+    given: Any = getattr(settings, "PAWL", {})
+    if not isinstance(given, Mapping):
+        raise pawl.ConfigurationError(f"the setting PAWL must be a dictionary, got {type(given).__name__}")
+    options = {str(key).lower(): value for key, value in cast("Mapping[object, Any]", given).items()}
+    if "url" in options:
+        target = options.pop("url")
+        if not target:
+            raise pawl.ConfigurationError("the setting PAWL['URL'] is empty: leave it out, or give a URL")
+        return target, options, ""
+    if "PAWL_URL" in os.environ:
+        return None, options, ""
+    caches: Mapping[str, Any] = getattr(settings, "CACHES", {})
+    for alias, cache in caches.items():
+        if location := location_of(cache):
+            return location, options, alias
+    return None, options, ""
+
+
+def location_of(cache: Mapping[str, Any]) -> str:
+    """The URL of a cache on Redis or Valkey, of several its first; "" of another cache."""
+    if not any(word in str(cache.get("BACKEND", "")).lower() for word in ("redis", "valkey")):
+        return ""
+    location: Any = cache.get("LOCATION") or ""
+    first = location if isinstance(location, str) else next(iter(location), "")
+    url = str(first).split(",")[0].split(";")[0]
+    return "redis" + url.removeprefix("valkey") if url.startswith(("valkey://", "valkeys://")) else url
+
+
+def _forget(*, setting: str, **_more: object) -> None:
+    """Make new clients after ``override_settings``; what the earlier ones hold they keep."""
+    if setting in ("PAWL", "CACHES"):
+        with _making:
+            _made.clear()

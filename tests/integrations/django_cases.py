@@ -1,0 +1,277 @@
+"""What ``pawl.integrations.django`` does, run in a process of its own with one version of Django: ``python FILE URL``.
+
+Django can be set up once per process, and with one version.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from typing import Any
+
+URL = sys.argv[1]
+folder = tempfile.mkdtemp(prefix="pawl-t-")
+os.environ |= {
+    "DJANGO_SETTINGS_MODULE": "tests.integrations.django_site.settings",
+    "SITE_DATABASE": str(Path(folder) / "site.db"),
+    "SITE_LOCKS": URL,
+}
+
+import django  # noqa: E402 - the settings are read at its set-up
+
+django.setup()
+
+from django.contrib.auth.models import Permission, User  # noqa: E402 - as above
+from django.core.management import CommandError, call_command  # noqa: E402
+from django.db import connection, transaction  # noqa: E402
+from django.test import Client as Browser  # noqa: E402
+from django.test import TestCase  # noqa: E402
+from django.test.utils import override_settings  # noqa: E402
+
+import pawl  # noqa: E402
+from pawl.integrations.django import async_client, client, lock  # noqa: E402
+from pawl.integrations.django._checks import check_locks  # noqa: E402
+from tests.apps.rig import until  # noqa: E402
+from tests.integrations.django_site.management.commands import load  # noqa: E402
+from tests.integrations.django_site.models import Import  # noqa: E402
+
+other = pawl.connect(URL, namespace="site")
+CASES: list[Any] = []
+
+
+def case(function: Any) -> Any:  # noqa: ANN401 - any function
+    CASES.append(function)
+    return function
+
+
+def raises(kind: type[BaseException], words: str, function: Any, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
+    try:
+        function(*args, **kwargs)
+    except kind as error:
+        if words not in str(error):
+            raise AssertionError(error) from error
+    else:
+        raise AssertionError(f"no {kind.__name__}")
+
+
+def free(name: str) -> bool:
+    return not other.lock(name).locked()
+
+
+@case
+def one_client_for_the_process() -> None:
+    assert client() is client()
+    assert async_client() is async_client()
+    first = client()
+    with override_settings(PAWL={"URL": URL, "NAMESPACE": "another"}):
+        assert client() is not first
+        with client().lock("a"):
+            assert free("a"), "another namespace"
+        client().close()
+    with override_settings(PAWL={"URL": URL, "TTTL": 3}):
+        raises(pawl.ConfigurationError, "unknown option", client)
+    with override_settings(PAWL=["no"]):
+        raises(pawl.ConfigurationError, "dictionary", client)
+    first.close()
+
+
+@case
+def the_server_is_that_of_the_cache() -> None:
+    backend = "django.core.cache.backends.redis.RedisCache"
+    caches = {"default": {"BACKEND": "django.core.cache.backends.dummy.DummyCache"}}
+    caches["shared"] = {"BACKEND": backend, "LOCATION": [URL, "redis://replica"]}  # type: ignore[dict-item]
+    with override_settings(PAWL={"NAMESPACE": "site"}, CACHES=caches):
+        with client().lock("of the cache"):
+            assert not free("of the cache")
+        client().close()
+        os.environ["PAWL_URL"] = "redis://127.0.0.1:1"
+        try:
+            assert [one.id for one in check_locks()] == ["pawl.W001"]
+        finally:
+            del os.environ["PAWL_URL"]
+
+
+@case
+def a_lock_lasts_until_the_commit() -> None:
+    with transaction.atomic():
+        with lock("order", until="commit") as lease:
+            Import.objects.create(source="a", fence=lease.fence)
+        assert not free("order"), "the block has ended, the transaction has not"
+        with lock("block"):
+            assert not free("block")
+        assert free("block")
+    assert free("order")
+    assert Import.objects.filter(source="a").exists()
+
+
+@case
+def a_test_case_runs_the_callbacks_itself() -> None:
+    with transaction.atomic():
+        with TestCase.captureOnCommitCallbacks(execute=True), lock("order", until="commit"):
+            assert not free("order")
+        assert free("order")
+
+
+@case
+def and_until_the_rollback() -> None:
+    class Wanted(Exception):
+        pass
+
+    def fails() -> None:
+        with transaction.atomic(), lock("order", until="commit"):
+            Import.objects.create(source="b")
+            raise Wanted
+
+    raises(Wanted, "", fails)
+    assert free("order")
+    with transaction.atomic():
+        with lock("outer", until="commit"):
+            raises(Wanted, "", fails)
+        assert free("order"), "the savepoint was rolled back"
+        assert not free("outer")
+    assert free("outer")
+    with transaction.atomic(), lock("order", until="commit"):
+        transaction.set_rollback(True)
+    assert free("order")
+    assert not Import.objects.filter(source="b").exists()
+    raises(pawl.ConfigurationError, "transaction.atomic", lock("order", until="commit").__enter__)
+    assert not getattr(connection, "_pawl_leases", None)
+
+
+@case
+def a_transaction_that_outlives_its_lease_is_not_committed() -> None:
+    def outlives(inside: bool) -> None:  # noqa: FBT001
+        with transaction.atomic():
+            with lock("order", until="commit") as lease:
+                Import.objects.create(source="late")
+                if inside:
+                    lose("order", lease)
+            if not inside:
+                lose("order", lease)
+
+    for inside in (True, False):
+        raises(pawl.LeaseLost, "order", outlives, inside)
+        assert not Import.objects.filter(source="late").exists()
+        assert connection.get_autocommit()
+    with transaction.atomic(), lock("order", until="commit"):
+        Import.objects.create(source="after")
+    assert Import.objects.filter(source="after").exists()
+
+
+def lose(name: str, lease: pawl.Lease) -> None:
+    other.force_release(name, reason="a test")
+    until("it is lost", lambda: bool(lease.lost))
+
+
+@case
+def a_command_runs_once() -> None:
+    said = io.StringIO()
+    with other.lock("import:prices"):
+        call_command("load", "prices", stdout=said)
+        assert said.getvalue() == "skipped: 'import:prices' is held by another client\n"
+        call_command("load", "others", stdout=said)
+        assert said.getvalue().endswith("loaded\n")
+        load.Command.on_contended = "raise"
+        raises(CommandError, "held by another", call_command, "load", "prices")
+        load.Command.on_contended, load.Command.lock_options = "wait", {"timeout": 0.1}
+        raises(CommandError, "LOCK_TIMEOUT", call_command, "load", "prices")
+    call_command("load", "prices", stdout=said)
+    load.Command.on_contended, load.Command.lock_options = "skip", {}
+    assert [one.fence > 0 for one in Import.objects.filter(source="prices")] == [True]
+    load.Command.lock = "import:{sources}"
+    raises(pawl.ConfigurationError, "sources", call_command, "load", "prices")
+    load.Command.lock = "import:{source}"
+
+
+@case
+def the_checks_find_what_is_wrong() -> None:
+    assert check_locks() == []
+    cache = {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": URL}
+    with override_settings(CACHES={"default": cache}):
+        assert [one.id for one in check_locks()] == ["pawl.W003"]
+    with override_settings(CACHES={"default": {**cache, "KEY_PREFIX": "site"}}):
+        assert [one.id for one in check_locks()] == ["pawl.W002", "pawl.W003"]
+    with override_settings(CACHES={"default": {**cache, "LOCATION": "redis://elsewhere:6379/1"}}):
+        assert check_locks() == []
+    with override_settings(PAWL={"URL": "redis://127.0.0.1:1"}):
+        assert [one.id for one in check_locks()] == ["pawl.W001"]
+    for wrong in ({"URL": ""}, {"URL": URL, "TTTL": 3}, {"URL": "nowhere"}):
+        with override_settings(PAWL=wrong):
+            assert [one.id for one in check_locks()] == ["pawl.E001"], wrong
+    call_command("check")
+
+
+@case
+def the_admin_lists_holders_and_releases_with_a_reason() -> None:
+    User.objects.create_superuser("root", password="x")
+    viewer = User.objects.create_user("viewer", password="x", is_staff=True)
+    viewer.user_permissions.add(Permission.objects.get(codename="view_lock"))
+    User.objects.create_user("nobody", password="x", is_staff=True)
+    page = "/admin/pawl/lock/"
+    lease = other.lock("order:{{7}}").acquire()
+    until("it is listed", lambda: [one.name for one in client().locks()] == ["order:{7}"])
+    browser = Browser()
+    assert browser.login(username="nobody", password="x")
+    assert browser.get(page).status_code == 403
+    assert browser.login(username="viewer", password="x")
+    shown = browser.get(page).content.decode()
+    assert "order:{7}" in shown
+    assert "Force-release" not in shown
+    taken = {"name": "order:{7}", "reason": "the worker hangs"}
+    assert browser.post(page, taken).status_code == 403
+    assert browser.login(username="root", password="x")
+    assert "Locks" in browser.get("/admin/").content.decode()
+    assert "Give a reason" in browser.post(page, {"name": "order:{7}"}, follow=True).content.decode()
+    assert not lease.lost
+    done = browser.post(page, taken, follow=True).content.decode()
+    assert "was released" in done
+    assert "the worker hangs (by root)" in done
+    until("it is lost", lambda: bool(lease.lost))
+    (entry,) = [one for one in client().audit() if one.name == "order:{7}"]
+    assert (entry.name, entry.text) == ("order:{7}", "the worker hangs (by root)")
+    from django.contrib.admin.models import LogEntry
+
+    assert "the worker hangs" in LogEntry.objects.get(object_id="order:{7}").change_message
+    raises(pawl.LeaseLost, "taken", lease.check)
+    assert "Nobody held" in browser.post(page, taken, follow=True).content.decode()
+    with override_settings(PAWL={"URL": "redis://127.0.0.1:1", "UNAVAILABLE_AFTER": 0.2}):
+        assert "cannot be asked" in browser.get(page).content.decode()
+        client().close()
+
+
+@case
+def requests_of_one_thread_share_a_connection() -> None:
+    def views() -> None:
+        for number in range(50):
+            with lock(f"view:{number}"):
+                pass
+
+    def connections() -> int:
+        import redis
+
+        with redis.Redis.from_url(URL) as asking:
+            return int(str(asking.info("stats")["total_connections_received"]))
+
+    views()
+    before = connections()
+    worker = threading.Thread(target=views)
+    worker.start()
+    worker.join()
+    views()
+    assert connections() - before <= 4, "one for the new thread, and those that count"
+
+
+call_command("migrate", verbosity=0)
+with connection.schema_editor() as editor:
+    editor.create_model(Import)
+for one in CASES:
+    one()
+    print(one.__name__, flush=True)
+connection.close()
+client().close()
+other.close()
+print(len(CASES), "cases", django.get_version())

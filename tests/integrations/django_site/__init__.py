@@ -1,0 +1,1 @@
+"""A project of Django with the integration: its settings, its urls, one model and two commands."""

@@ -1,0 +1,92 @@
+"""``pawl.integrations.django``: the cases of ``django_cases.py`` in a process of their own, with several versions."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from pawl.testing.servers import Server
+from tests.apps.rig import ROOT, rig, until
+
+CASES = Path(__file__).with_name("django_cases.py")
+
+
+def run(server: Server, folder: Path, python: str = sys.executable, more: str = "") -> str:
+    path = os.pathsep.join(filter(None, (more, str(ROOT / "src"), str(ROOT))))
+    environ = {**os.environ, "PYTHONPATH": path, "TMPDIR": str(folder)}
+    for variable in ("PAWL_URL", "PAWL_NAMESPACE"):
+        environ.pop(variable, None)
+    command = [python, "-W", "error::ResourceWarning", str(CASES), server.url]
+    done = subprocess.run(
+        command, env=environ, cwd=ROOT, capture_output=True, text=True, timeout=110, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.splitlines()[-1]
+
+
+def test_the_version_that_is_installed(valkey: Server, tmp_path: Path) -> None:
+    valkey.command("FLUSHALL")
+    assert run(valkey, tmp_path).startswith("10 cases")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", ["4.2.*", "5.2.*", ""])
+def test_another_version(version: str, valkey: Server, tmp_path: Path) -> None:
+    valkey.command("FLUSHALL")
+    wanted = f"django=={version}" if version else "django"
+    packages = tmp_path / "packages"
+    command = [sys.executable, "-m", "pip", "install", "-q", "--target", str(packages), wanted]
+    if subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip(f"{wanted} could not be installed")
+    said = run(valkey, tmp_path, more=str(packages))
+    assert said.startswith(f"10 cases {version.rstrip('*')}")
+
+
+def test_manage_py(valkey: Server, tmp_path: Path) -> None:
+    """The commands, as processes: the server and the namespace of the settings, the exit code of the command."""
+    valkey.command("FLUSHALL")
+    environ = {
+        "DJANGO_SETTINGS_MODULE": "tests.integrations.django_site.settings",
+        "SITE_DATABASE": str(tmp_path / "site.db"),
+        "SITE_LOCKS": valkey.url,
+    }
+    with rig(tmp_path, environ) as site:
+        site.environ.pop("PAWL_URL", None)
+        tables = "import django; django.setup(); from django.db import connection as c\n"
+        tables += "from tests.integrations.django_site.models import Import\n"
+        tables += "with c.schema_editor() as editor: editor.create_model(Import)"
+        made = site.run("python", "-c", tables)
+        assert made.returncode == 0, made.stderr
+        manage = ("python", "-m", "django")
+        site.start(*manage, "load", "prices", "--seconds", "60")
+        until("it holds", lambda: valkey.command("EXISTS", "site:import:prices"))
+        # Listed is what has been held for a second.
+        until("it is listed", lambda: "import:prices" in site.run(*manage, "pawl", "ls").stdout)
+        with ThreadPoolExecutor(3) as at_once:
+            asked = [
+                ("load", "prices"),
+                ("pawl", "show", "import:prices"),
+                ("pawl", "nothing"),
+            ]
+            skipped, show, wrong = at_once.map(lambda words: site.run(*manage, *words), asked)
+        assert (skipped.returncode, skipped.stdout.strip()[:7]) == (0, "skipped"), skipped.stderr
+        assert "import:prices" in show.stdout, show.stderr
+        assert wrong.returncode == 64
+        assert "Traceback" not in wrong.stderr
+
+
+def test_importing_pawl_or_the_locks_imports_no_django(tmp_path: Path) -> None:
+    program = (
+        "import sys, pawl, pawl.integrations\n"
+        "assert not {'django', 'starlette', 'apscheduler', 'alembic'} & {*sys.modules}\n"
+        "import pawl.integrations.asgi, pawl.integrations.apscheduler, pawl.integrations.alembic\n"
+        "assert not {'django', 'starlette', 'apscheduler', 'alembic'} & {*sys.modules}\n"
+    )
+    with rig(tmp_path, {}) as here:
+        done = here.run("python", "-c", program)
+    assert done.returncode == 0, done.stderr
