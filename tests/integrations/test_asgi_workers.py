@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from pawl.testing.servers import Server
-from tests.apps.rig import Rig, ask, listening, rig, until
+from tests.apps.rig import ROOT, Rig, ask, listening, rig, until
 from tests.integrations.witness import Step, Witness
 from tests.pace import pace
 
@@ -160,3 +161,28 @@ def stopped(witness: Witness, took: list[float]) -> Step:
             os.kill(led.pid, signal.SIGCONT)
     time.sleep(0.5)
     return found
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("version", ["0.115.0", "0.121.0"])
+def test_another_version_of_fastapi(version: str, tmp_path: Path) -> None:
+    """The tests beside this one. FastAPI ends a dependency at another moment since 0.118."""
+    packages = tmp_path / "packages"
+    command = [sys.executable, "-m", "pip", "install", "-q", "--target", str(packages), f"fastapi=={version}"]
+    if subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip(f"FastAPI {version} could not be installed")
+    path = os.pathsep.join([str(packages), str(ROOT / "src"), str(ROOT)])
+    environ = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")}
+    environ |= {"PYTHONPATH": path, "PYTHONWARNINGS": "default"}
+    options = ["-q", "-m", "not slow", "-p", "no:cacheprovider", "-W", "default"]
+    tests = str(Path(__file__).with_name("test_asgi.py"))
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, tests],
+        env=environ,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-4000:]

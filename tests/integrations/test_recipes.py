@@ -1,0 +1,52 @@
+"""The recipes of the documentation, as a user would run them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml  # type: ignore[import-untyped] # it has no type marks
+
+from pawl.testing.servers import Server
+from tests.apps.rig import ROOT, rig
+from tests.test_docs import blocks, runnable
+
+PAGE = ROOT / "docs/integrations/recipes.md"
+
+
+@pytest.fixture
+def conftest() -> str:
+    (block,) = runnable(PAGE)
+    return block.code
+
+
+@pytest.mark.slow
+def test_workers_of_xdist_set_up_once(valkey: Server, tmp_path: Path, conftest: str) -> None:
+    valkey.command("FLUSHALL")
+    write = '                shared.write_text("set up by one worker")\n'
+    assert write in conftest
+    counted = write + '                (shared.parent / "count").open("a").write("x")\n'
+    (tmp_path / "conftest.py").write_text(conftest.replace(write, counted))
+    test = "import pytest, time\n@pytest.mark.parametrize('n', range(6))\n"
+    test += "def test_it(database, n):\n    assert database.read_text().startswith('set up')\n    time.sleep(0.1)\n"
+    (tmp_path / "test_it.py").write_text(test)
+    with rig(tmp_path, {"PAWL_URL": valkey.url}) as here:
+        for variable in [name for name in here.environ if name.startswith("PYTEST_")]:
+            del here.environ[variable]
+        options = ("-q", "-n", "3", "-p", "no:cacheprovider", "--basetemp", str(tmp_path / "made"))
+        done = here.run("pytest", *options, "--rootdir", str(tmp_path), "-c", "/dev/null", str(tmp_path))
+    assert "6 passed" in done.stdout, done.stdout + done.stderr
+    assert (tmp_path / "made" / "count").read_text() == "x"
+
+
+def test_the_command_of_the_cron_job_skips_what_runs_already(valkey: Server, tmp_path: Path) -> None:
+    valkey.command("FLUSHALL")
+    (text,) = [block.code for block in blocks(PAGE.read_text(encoding="utf-8")) if block.language == "yaml"]
+    template = yaml.safe_load(text)["spec"]["jobTemplate"]["spec"]["template"]
+    (container,) = template["spec"]["containers"]
+    command = [str(word) for word in container["command"]]
+    assert command[-1] == "./report.sh"
+    with rig(tmp_path, {"PAWL_URL": valkey.url}) as here:
+        ran = [here.run(*command[:-1], "echo", "reported") for _ in range(2)]
+    assert [one.returncode for one in ran] == [0, 0], ran
+    assert [one.stdout for one in ran] == ["reported\n", ""], "the second is within --min-hold"
