@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -90,3 +91,27 @@ def test_importing_pawl_or_the_locks_imports_no_django(tmp_path: Path) -> None:
     with rig(tmp_path, {}) as here:
         done = here.run("python", "-c", program)
     assert done.returncode == 0, done.stderr
+
+
+def newer_python() -> str:
+    """A Python that the newest Django runs on: this one, one on PATH, or one that is installed beside this one."""
+    beside = sorted(Path(sys.base_prefix).parent.glob("*/bin/python3.1[2-9]"))
+    named = [shutil.which(f"python3.{minor}") for minor in (13, 12, 14)]
+    for python in (sys.executable, *filter(None, named), *map(str, beside)):
+        check = [python, "-c", "import sys, ensurepip; sys.exit(sys.version_info < (3, 12))"]
+        if subprocess.run(check, capture_output=True, check=False).returncode == 0:
+            return python
+    pytest.skip("no Python 3.12 or later beside this one")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_the_newest_version_with_a_python_that_it_runs_on(valkey: Server, tmp_path: Path) -> None:
+    valkey.command("FLUSHALL")
+    environment = tmp_path / "environment"
+    subprocess.run([newer_python(), "-m", "venv", str(environment)], check=True, capture_output=True)
+    python = str(environment / "bin" / "python")
+    command = [python, "-m", "pip", "install", "-q", "django>=6", "redis", "hiredis"]
+    if subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("django>=6 could not be installed")
+    assert run(valkey, tmp_path, python).startswith("10 cases 6.")
