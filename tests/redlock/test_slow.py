@@ -10,6 +10,7 @@ import pytest
 
 import pawl
 from pawl.testing import Proxy
+from tests.pace import pace
 from tests.redlock.colours import COLOURS, connect, done, play
 from tests.redlock.conftest import FRESH, Cluster, cluster
 
@@ -76,7 +77,7 @@ def test_votes_that_come_too_late_are_missing_and_not_held(three: Cluster, colou
             client = connect(colour, [proxy.url for proxy in proxies], redlock=options)
             await done((await done(client.lock("warm").acquire())).release())
             for proxy in proxies:
-                proxy.delay(replies=0.09)
+                proxy.delay(replies=0.09 * pace())
             for number in range(4):
                 lock = client.lock(f"late.{colour}.{number}", unavailable_after=0.5)
                 with pytest.raises(pawl.QuorumNotReached):
