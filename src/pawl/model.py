@@ -125,7 +125,7 @@ class Running:
 
     Attributes:
         holder: ``host:pid/thread`` of the client that runs it; None if its key holds no token of pawl.
-        until: When its lease ends unless renewed, by the clock of this machine: for display, never to decide.
+        until: When its lease ends unless renewed, by the server's clock: for display, never to decide.
     """
 
     holder: str | None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, cast
 
 from pawl.core.acquire import acquire
@@ -147,7 +147,7 @@ async def _runner(engine: Engine, plan: Plan) -> Running | None:
     reply, _ = await query(engine, primitive.inspect(0), plan.options, primitive.name, "ask")
     if reply[0] != b"I" or reply[3] == _NOBODY:
         return None
-    until = datetime.now(UTC) + timedelta(milliseconds=max(reply[3], 0))
+    until = datetime.fromtimestamp((reply[6] + max(reply[3], 0)) / 1000, UTC)
     return Running(reply[2].decode(errors="replace") or None, until)
 
 
