@@ -1,8 +1,9 @@
-"""P8, P8h: what a lock of five independent masters costs, all of them well, or one of them hung."""
+"""P8, P8h, P8w: a lock of five independent masters: its cost, with one of them hung, and between processes."""
 
 from __future__ import annotations
 
 from benchmarks.model import Bar, Metric, Participant, Scenario
+from benchmarks.scenarios.crowd import METRICS as CROWD
 
 _METRICS = (
     Metric("pairs_per_s", "pairs/s", 0, spread=True),
@@ -69,5 +70,27 @@ SCENARIOS = (
         nodes=5,
         hung=1,
         notes=_NOTES,
+    ),
+    Scenario(
+        name="P8w",
+        title="Redlock, five masters, 4 processes on one name, inside for 5 ms",
+        workload="crowd",
+        workers=1,
+        processes=4,
+        section_ms=5.0,
+        participants=(
+            _THREADS,
+            Participant("pawl-asyncio", "pawl-redlock", workload="crowd-tasks"),
+            Participant("redsync", "redsync"),
+            _REDSYNC,
+        ),
+        metrics=CROWD,
+        bars=tuple(Bar("handoffs_per_s", kind, 5.0, None, against="redsync") for kind in _KINDS),
+        seconds=2.0,
+        nodes=5,
+        notes=(
+            "a hand-off is a grant to a different worker than the previous one; acquired/s counts every grant",
+            "redsync asks again after 50 to 250 ms, with its best settings after 1 ms",
+        ),
     ),
 )

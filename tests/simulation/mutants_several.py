@@ -56,6 +56,14 @@ def _knows_before_it_greets(self: Lives, index: int, info: str, now: float) -> A
 _met = Lives.met
 
 
+async def _until_a_hint(self: QuorumSimRuntime, call: Any, watcher: Any, seconds: float) -> None:
+    del seconds
+    await _listen(self, call, watcher, 1e9)
+
+
+_listen = QuorumSimRuntime.listen
+
+
 def _only_unsent(self: candidate._Attempt) -> None:
     self.claim.sent = False
 
@@ -147,6 +155,7 @@ CLIENTS: dict[str, Callable[[], list[Any]]] = {
     "each loop knows by itself": lambda: [patch.object(QuorumSimRuntime, "__init__", _of_its_own)],
     "no vote is won back": lambda: [patch.object(majority, "_regain", _nothing)],
     "a renewal needs every master": lambda: [patch.object(EachVote, "__init__", _needs_all)],
+    "a waiter relies on hints": lambda: [patch.object(QuorumSimRuntime, "listen", _until_a_hint)],
     "a far master has no more time than a near one": lambda: [patch.object(Lives, "took", _nothing)],
     "no look at the time after the quorum": lambda: [
         watching_time(),
@@ -276,6 +285,7 @@ WHERE: dict[str, Where] = {
             "a slow master is another holder", "who is not waited for has failed",
             "each loop knows by itself",
             "no vote is won back", "a renewal needs every master",
+            "a waiter relies on hints",
             "a far master has no more time than a near one",
         ),
         _MASTERS,
@@ -295,6 +305,7 @@ WHERE: dict[str, Where] = {
 """What a mutant is about, and on which servers; where nothing is said, a mutex on one."""
 
 FAULTS: dict[str, tuple[str, ...]] = {
+    "a waiter relies on hints": ("message_loss",),
     "permits: leave sets no tombstone": ("late_copy",),
     "permits: acquire ignores the tombstone": ("late_copy",),
     "permits: the quick grant ignores the tombstone": ("late_copy",),
