@@ -18,7 +18,7 @@ import pytest
 import pawl
 from pawl.core.acquire import candidate
 from pawl.core.protocol.quorum import WatchCall, watch_call
-from pawl.core.protocol.runtime import FIRST_RID
+from pawl.core.protocol.runtime import FIRST_RID, Fault, FaultKind
 from pawl.core.quorum.hints import Hints
 from pawl.primitives.redlock import QuorumMutex
 from pawl.testing.servers import Server
@@ -322,10 +322,10 @@ class _Votes:
 
 
 def link_over(sock: _Socket) -> NodeLink:
-    """A link of node 3 that reads from there."""
+    """A link of the only node that reads from there."""
     link = NodeLink.__new__(NodeLink)
     link.__dict__.update(
-        index=3, dead=False, tracks=None, native=None, slowest=0.0, heard_at=0.0, unsent=b"",
+        index=0, dead=False, tracks=None, native=None, slowest=0.0, heard_at=0.0, unsent=b"",
         _reader=new_reader(), _half=None, _whole=True, _secure=False, _watchers={}, _read=sock.recv,
         numbers=iter(range(FIRST_RID + 1, FIRST_RID + 100)),
     )  # fmt: skip
@@ -342,7 +342,7 @@ EVERYTHING = b">2\r\n$10\r\ninvalidate\r\n_\r\n"
 def test_a_hint_between_answers_is_taken_for_none_of_them(push: bytes, cut: int) -> None:
     sock = _Socket()
     link = link_over(sock)
-    hints, votes = Hints(1), _Votes()
+    hints, votes = Hints([None]), _Votes()
     call = watch_call(b"pawl:n")
     link.watch(call, hints, 0.0)
     link.pending.clear()
@@ -358,7 +358,7 @@ def test_a_hint_between_answers_is_taken_for_none_of_them(push: bytes, cut: int)
     sock.pieces = [stream[:cut], stream[cut:]]
     while sock.pieces:
         link.pull(0.0)
-    assert [index for index, _ in votes.seen] == [3, 3]
+    assert [index for index, _ in votes.seen] == [0, 0]
     assert all(outcome[0] == b"H" for _, outcome in votes.seen)
     assert not link.pending
     assert hints.due
@@ -370,7 +370,7 @@ def test_what_a_watch_sends_and_what_refuses_it() -> None:
     call = watch_call(b"a", b"bc")
     assert isinstance(call, WatchCall)
     assert call.pack(7) == pack(b"CLIENT", b"CACHING", b"YES") + pack(b"EXISTS", b"a", b"bc")
-    hints = Hints(1)
+    hints = Hints([None])
     first = link.watch(call, hints, 0.0)
     assert first.startswith(pack(b"CLIENT", b"TRACKING", b"ON", b"OPTIN", b"NOLOOP"))
     assert link.watch(call, hints, 0.0) == b""
@@ -381,7 +381,7 @@ def test_what_a_watch_sends_and_what_refuses_it() -> None:
 
 def test_a_majority_must_say_so() -> None:
     rung: list[bool] = []
-    hints = Hints(5)
+    hints = Hints([None] * 5)
     hints.wakes(lambda: rung.append(True))
     hints.add(0, [b"W", b"", 0])
     hints.add(1, [b"W", b"", 1])
@@ -390,3 +390,17 @@ def test_a_majority_must_say_so() -> None:
     assert (hints.due, len(rung)) == (False, 0)
     hints.hint(1)
     assert (hints.due, len(rung)) == (True, 1)
+
+
+def test_a_master_without_a_vote_does_not_count() -> None:
+    """One that is barred after a restart says all the time that the name is free."""
+    barred, slow = (
+        Fault(FaultKind.UNREACHABLE, "restarted"),
+        Fault(FaultKind.UNANSWERED, "late", maybe_applied=True),
+    )
+    hints = Hints([barred, slow, [b"B", b"", 5]])
+    hints.hint(0)
+    hints.hint(2)
+    assert not hints.due
+    hints.hint(1)
+    assert hints.due

@@ -240,7 +240,8 @@ class _Attempt:
         now = runtime.now()
         if self.drifted > _DRIFTED_TRIES or self._refused_for_good() is not None:
             return None
-        bound = settings.retry_delay * (1 << min(tries - 1, _DOUBLINGS))
+        # Tries by a hint are not counted; those that split the votes lengthen the pause all the same.
+        bound = settings.retry_delay * (1 << min(tries - 1 + self.splits, _DOUBLINGS))
         pause = full_jitter(0, runtime.random(), base=min(bound, _LONGEST_PAUSE))
         if settings.retry_count is not None and tries > settings.retry_count:
             return None
@@ -264,7 +265,7 @@ class _Attempt:
             await rest(self.engine, pause, name, "acquire")
             return False
         end = runtime.now() + pause
-        hints = Hints(self.votes.nodes)
+        hints = Hints(self.votes.outcomes)
         try:
             await self.nodes.listen(self.primitive.watch(), hints, pause)
         except Fault as fault:

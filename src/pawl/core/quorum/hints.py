@@ -5,7 +5,7 @@ Nothing depends on them: one that is lost costs what is left of the pause, and o
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from pawl.core.protocol.quorum import majority
 from pawl.core.protocol.runtime import Fault, Reply
@@ -16,14 +16,18 @@ __all__ = ["Hints"]
 class Hints:
     """Which masters said during one pause that a name is free: enough of them, and another try may win.
 
+    One that had no vote in the last try, as after a restart, has none in the next: the name is free there all the time,
+    and every waiter would try again and again.
+
     Args:
-        nodes: How many masters there are.
+        outcomes: What each master answered in the last try.
     """
 
-    __slots__ = ("_free", "_needed", "_ring")
+    __slots__ = ("_free", "_needed", "_ring", "_votes")
 
-    def __init__(self, nodes: int) -> None:
-        self._needed = majority(nodes)
+    def __init__(self, outcomes: Sequence[Reply | Fault | None]) -> None:
+        self._needed = majority(len(outcomes))
+        self._votes = [not isinstance(outcome, Fault) or outcome.maybe_applied for outcome in outcomes]
         self._free: set[int] = set()
         self._ring: Callable[[], object] | None = None
 
@@ -38,7 +42,8 @@ class Hints:
 
     def hint(self, index: int) -> None:
         """A master told of a change."""
-        self._free.add(index)
+        if self._votes[index]:
+            self._free.add(index)
         if self.due and self._ring is not None:
             self._ring()
 
