@@ -1,4 +1,4 @@
--- Finishes what is done once: records the result, frees the name and tells everybody who waits.
+-- Finishes what is done once: records the result, frees the name and notifies everybody who waits.
 -- keys: name, fence, queue, tickets, dead, done, holds
 -- args: token, tomb_ms (0: no tombstone), type (of the value: n, b, s or j), value, keep_ms, fence (of the lease),
 --   fence_ttl_ms, rid
