@@ -170,7 +170,7 @@ def test_stop_and_close_end_it_and_leave_nothing(clean: Server, colour: Colour, 
         keeper.done.set()
         if kept:
             assert kept.result(20) == "done"
-        assert not remains(clean)
+        until(lambda: not remains(clean), what="nothing is left")
 
 
 def test_it_stands_again_when_the_server_is_back(own_server: Server, colour: Colour) -> None:
