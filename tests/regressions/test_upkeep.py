@@ -19,6 +19,7 @@ from pawl.core.protocol.runtime import Call, Fault, Reply
 from pawl.core.state.client import Departure
 from pawl.core.state.local_queue import Sleeper
 from pawl.testing import Proxy, Server
+from tests.pace import pace
 from tests.regressions.rig import until
 
 
@@ -333,4 +334,4 @@ async def test_a_loss_is_told_in_time_while_the_upkeep_connects_anew(valkey: Ser
         proxy.blackhole(on=False)
         await held.release()
         await client.close()
-    assert late[0] < 0.2
+    assert late[0] < 0.2 * pace()

@@ -28,6 +28,10 @@ log: logging.Logger = logging.getLogger("pawl.redlock")
 _TOLD_AGAIN_WITHIN = 0.5
 """Seconds after which, at most, a request that one of several masters did not answer is sent again."""
 
+_HEARD_WITHIN = 0.5
+"""Seconds for which the upkeep waits for the answers to such requests at most: a lease that is granted meanwhile may
+end soon. An answer that comes later counts all the same."""
+
 
 async def ask_to_leave(engine: Engine, tenure: Tenure, call: Call) -> Reply:
     """Send a release, and hear what became of it. Raises ``Fault``."""
@@ -70,7 +74,7 @@ async def tell_again(engine: Engine, leaving: Sequence[object], most: float) -> 
     nodes = cast("QuorumRuntime", runtime)
     try:
         questions = [(list(duty.calls), duty) for duty in duties if not duty.done]
-        await nodes.ask(questions, min(nodes.node_timeout, most))
+        await nodes.ask(questions, min(nodes.node_timeout, most, _HEARD_WITHIN))
     except Fault as fault:
         log.debug("masters could not be reached: %s", fault.text)
     now = runtime.now()
