@@ -90,7 +90,24 @@ async def win(
     Raises:
         QuorumNotReached: Too few nodes answered, for ``unavailable_after`` or until the time was up.
         ClockDrift: Grants came, but too late to be of use.
+        ClientClosed: The client was closed meanwhile.
     """
+    try:
+        return await _win(engine, primitive, options, claim, until, wait=wait)
+    except Fault as fault:
+        # It was closed between two questions: the next one could not even be asked.
+        raise to_error(fault, primitive.name, "acquire") from fault
+
+
+async def _win(
+    engine: Engine,
+    primitive: QuorumPrimitive,
+    options: LockOptions,
+    claim: Claim,
+    until: float | None,
+    *,
+    wait: bool,
+) -> Grant | None:
     nodes = cast("QuorumRuntime", engine.runtime)
     most = _MEETING if until is None or not wait else max(0.0, min(_MEETING, until - engine.runtime.now()))
     await nodes.meet(most)
