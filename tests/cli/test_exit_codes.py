@@ -181,6 +181,7 @@ CLOSED = {
     "release": (["release", "x"], 64),
     "force-release": (["force-release", "--yes", "--reason", "r", "job"], 74),
     "elect": (["elect", "job", "--", "sh", "-c", "exit 3"], 3),
+    "once": (["once", "job", "--", "sh", "-c", "echo in; exit 3"], 3),
     "--help": (["--help"], 0),
     "--version": (["--version"], 0),
     "run --help": (["run", "--help"], 0),
@@ -201,7 +202,7 @@ def test_a_closed_output_is_one_line(pawl: Pawl, verb: str) -> None:
     assert "Traceback" not in done.stderr
     assert done.returncode == code, done.stderr
     assert done.stderr.count("\n") == (code in (64, 74)), done.stderr
-    assert pawl.server.command("EXISTS", "pawl:job", "pawl:%election:job") == 0
+    assert pawl.server.command("EXISTS", "pawl:job", "pawl:%election:job", "pawl:%once:job") == 0
 
 
 def test_more_than_1024_descriptors_are_inherited(pawl: Pawl) -> None:
@@ -213,7 +214,7 @@ os.execv(sys.argv[1], sys.argv[1:])
 """
     if resource.getrlimit(resource.RLIMIT_NOFILE)[1] < 4096:
         pytest.skip("this process may not have 4,096 descriptors")
-    for verb in ("run", "elect"):
+    for verb in ("run", "elect", "once"):
         done = subprocess.run(
             [sys.executable, "-c", script, *PAWL, verb, "job", "--", "sh", "-c", "echo in; exit 3"],
             env=environment(PAWL_URL=pawl.server.url),

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from pawl.cli._nested import refuse_nested
+from pawl.cli._nested import refuse_nested, state_of_once
 
 if TYPE_CHECKING:
     import pawl
@@ -30,7 +30,7 @@ class Wish:
         defaults: Arguments of `pawl.connect` that were given.
         options: Arguments of `client.lock` that were given.
         timeout: Seconds to wait; 0 tries once; None waits for as long as the client's default says.
-        election: Whether it is the lead of an election that is wanted.
+        kind: "lock"; "election" for the lead of one; "once" for the start of what is done once.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Wish:
     defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
     timeout: float | None = None
-    election: bool = False
+    kind: str = "lock"
 
 
 class Keeper:
@@ -50,7 +50,8 @@ class Keeper:
         over: Whether the thread has nothing more to do.
         holder: Who holds the lock, as far as was heard while waiting.
         max_hold: After how many seconds the command is to be ended; None for never.
-        kind: What kind of lock it is.
+        done: What came of it, if it was done once before.
+        result: What to record when it is let go; None records nothing. Only for what is done once.
 
     Args:
         wish: The lock.
@@ -66,11 +67,13 @@ class Keeper:
         self.over = False
         self.holder = ""
         self.max_hold: float | None = None
-        self.kind = "election" if wish.election else "lock"
+        self.done: pawl.Done | None = None
+        self.result: bytes | None = None
         self._wish = wish
         self._ring = ring
         self._judge = judge
         self._client: pawl.Client | None = None
+        self._started: pawl.Started | None = None
         self._guard = threading.Lock()
         self._stopped = False
         self._let_go = threading.Event()
@@ -144,13 +147,18 @@ class Keeper:
                 if not late.holder:
                     self._learn_holder(client)
                 raise
+            if lease is None:
+                return
             if lease.remaining() < lease.ttl * _FRESH:
                 # One that was handed over has the short life of a place in the queue until its first renewal.
                 self._extend(lease)
             self.lease = lease
             self._ring()
             self._let_go.wait()
-            lease.release()
+            if self._started is None or self.result is None:
+                lease.release()
+            else:
+                self._started.finish(self.result)
         finally:
             client.close(timeout=_CLOSE_FOR)
 
@@ -161,25 +169,39 @@ class Keeper:
             lease.release()
             raise
 
-    def _take(self, client: pawl.Client) -> pawl.Lease:
+    def _take(self, client: pawl.Client) -> pawl.Lease | None:
         from pawl._template import escape
 
         wish = self._wish
         options: dict[str, Any] = {**wish.options, "on_lost": self._tell_loss}
-        make = client.election if wish.election else client.lock
+        make: Any = {"election": client.election, "once": client.once}.get(wish.kind, client.lock)
         settled = make(escape(wish.name), **options)._plan.options
         self._judge(settled.ttl)
         # The command is ended then, and the lease is renewed until it is gone; the library would stop renewing.
         self.max_hold = settled.max_hold
         if wish.timeout != 0:
-            refuse_nested(client, self.kind, wish.name)
+            refuse_nested(client, wish.kind, wish.name)
         options["max_hold"] = None
-        take = (
-            client.election(escape(wish.name), **options).campaign
-            if wish.election
-            else client.lock(escape(wish.name), **options).acquire
-        )
-        return take() if wish.timeout is None else take(timeout=wish.timeout)
+        made = make(escape(wish.name), **options)
+        limit = {} if wish.timeout is None else {"timeout": wish.timeout}
+        if wish.kind == "once":
+            return self._begin(made, limit)
+        taken: pawl.Lease = (made.campaign if wish.kind == "election" else made.acquire)(**limit)
+        return taken
+
+    def _begin(self, made: pawl.Once, limit: Mapping[str, Any]) -> pawl.Lease | None:
+        """Start what is done once; None when it is done."""
+        from pawl import Done, Running
+        from pawl.core.coordinate.once import running
+
+        state = made.begin(wait=self._wish.timeout != 0, **limit)
+        if isinstance(state, Done):
+            self.done = state
+            return None
+        if isinstance(state, Running):
+            raise running(self._wish.name, state)
+        self._started = state
+        return state.lease
 
     def _tell_loss(self, _: object) -> None:
         self._ring()
@@ -198,7 +220,9 @@ class Keeper:
 
         name = escape(self._wish.name)
         try:
-            if self._wish.election:
+            if self._wish.kind == "once":
+                self.holder = state_of_once(client, self._wish.name).holder
+            elif self._wish.kind == "election":
                 leader = client.election(name).leader()
                 self.holder = leader.identity if leader else ""
             else:

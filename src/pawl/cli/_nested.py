@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pawl
 
-__all__ = ["VARIABLE", "around_here", "refuse_nested", "variable_for"]
+__all__ = ["VARIABLE", "around_here", "refuse_nested", "state_of_once", "variable_for"]
 
 VARIABLE = "PAWL_HELD"
 """What those around us hold: a JSON array of kind, name and fence for each, the outermost first."""
 
 Held = tuple[str, str, int]
+
+_VERBS = {"lock": "run", "election": "run", "once": "once"}
 
 
 def around_here(environ: Mapping[str, str] = os.environ) -> list[Held]:
@@ -41,6 +43,16 @@ def variable_for(kind: str, name: str, fence: int, around: Iterable[Held]) -> di
     return {VARIABLE: json.dumps([*around, (kind, name, fence)])}
 
 
+def state_of_once(client: pawl.Client, name: str) -> pawl.LockInfo:
+    """Who runs what is done once. The name is taken as it stands."""
+    from pawl._template import escape
+    from pawl.core.observe.inspect import inspect
+    from pawl.runtimes.threads import run
+
+    plan = client.once(escape(name))._plan
+    return run(inspect(client._engine, plan.primitive, plan.options, 0))
+
+
 def refuse_nested(client: pawl.Client, kind: str, name: str) -> None:
     """Refuse to wait for what one of those around us holds.
 
@@ -58,12 +70,12 @@ def refuse_nested(client: pawl.Client, kind: str, name: str) -> None:
             leader = client.election(escape(name)).leader()
             now = leader.fence if leader else None
         else:
-            info = client.inspect(escape(name), waiters=0)
+            info = state_of_once(client, name) if kind == "once" else client.inspect(escape(name), waiters=0)
             now = info.fence if info.held else None
     except NotSupported:  # such a server cannot say who holds a name
         return
     if now in fences:
         raise ConfigurationError(
-            f"{name!r} is held by the `pawl run` around this command (fence {now}), which would wait for itself: "
-            "use another name, or -n"
+            f"{name!r} is held by the `pawl {_VERBS[kind]}` around this command (fence {now}), which would wait for "
+            f"itself: use another name, or {'leave out --wait' if kind == 'once' else '-n'}"
         )

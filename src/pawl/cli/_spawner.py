@@ -21,7 +21,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pawl.cli._bell import FORWARDED, Bell, Dispositions, clock, readable
@@ -47,12 +47,14 @@ class Plan:
         dispositions: Of signals, as the command found them; so the child finds them too.
         mask: Blocked signals, as the command found them.
         terminal: The controlling terminal, or None.
+        pipes: Both ends of the pipes that are to be its standard output and error, by descriptor; empty leaves them.
     """
 
     command: Sequence[str]
     dispositions: Dispositions
     mask: set[int]
     terminal: Terminal | None
+    pipes: Mapping[int, tuple[int, int]] = field(default_factory=dict[int, tuple[int, int]])
 
 
 def messages(link: socket.socket, rest: bytearray) -> list[dict[str, Any]] | None:
@@ -90,9 +92,13 @@ class Spawner:
         self.pid = os.fork()
         if self.pid == 0:
             self._link.close()
+            for read, _ in plan.pipes.values():
+                os.close(read)  # its last reader is the command: without that, a write fails
             _serve(theirs, plan)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         theirs.close()
+        for _, write in plan.pipes.values():
+            os.close(write)
 
     def fileno(self) -> int:
         """Let `readable` wait for a report."""
@@ -311,6 +317,8 @@ class _Service:
         if child == 0:
             self._become(write, {**os.environ, **environment}, parent, in_front=in_front)
         os.close(write)
+        for _, end in self._plan.pipes.values():
+            os.close(end)  # it is the child's alone
         signal.pthread_sigmask(signal.SIG_SETMASK, everything)
         with contextlib.suppress(OSError):  # it does the same, and one of us is first
             os.setpgid(child, child)
@@ -336,6 +344,8 @@ class _Service:
             os.setpgid(0, 0)
             if in_front and plan.terminal is not None:
                 plan.terminal.give(os.getpid())
+            for stream, (_, end) in plan.pipes.items():
+                os.dup2(end, stream)
             self._die_with_us()
             if os.getppid() != parent:  # it died before we asked to die with it
                 os._exit(_BY_KILL)

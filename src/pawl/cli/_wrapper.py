@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from pawl.cli._bell import FORWARDED, Bell, clock, readable
 from pawl.cli._keeper import Keeper, Wish
 from pawl.cli._nested import around_here, variable_for
+from pawl.cli._output import Output, Recording
 from pawl.cli._spawner import Plan, Spawner
 from pawl.cli._terminal import Terminal
 from pawl.cli.exits import Exit, by_signal, clear_status, code_of, ended_by, is_terminal, say, show_status
@@ -42,6 +43,7 @@ class Job:
         on_lost: "kill" or "warn".
         quiet: Say nothing but errors.
         verbose: Say what happens.
+        record: What to leave as the result of what is done once; None for a lock and an election.
     """
 
     wish: Wish
@@ -51,6 +53,7 @@ class Job:
     on_lost: str = "kill"
     quiet: bool = False
     verbose: bool = False
+    record: Recording | None = None
 
 
 class Ended(NamedTuple):
@@ -116,11 +119,13 @@ def mind(job: Job) -> Ended:
     # The interpreter ignores these for itself; a child expects the system's default.
     dispositions |= dict.fromkeys((signal.SIGPIPE, signal.SIGXFSZ), signal.SIG_DFL)
     terminal = Terminal.find()
+    output = None if job.record is None else Output()
     plan = Plan(
         command=job.command,
         dispositions=dispositions,
         mask={int(number) for number in signal.pthread_sigmask(signal.SIG_BLOCK, set())},
         terminal=terminal,
+        pipes={} if output is None else output.pipes,
     )
     spawner = Spawner(plan)
     try:
@@ -129,8 +134,13 @@ def mind(job: Job) -> Ended:
         heard = [n for n in FORWARDED if dispositions[n] is not signal.SIG_IGN and n is not signal.SIGTSTP]
         bell = Bell([*heard, signal.SIGCONT])
         signal.signal(signal.SIGTTOU, signal.SIG_IGN)
-        wrapper = _Wrapper(job, spawner, bell, terminal)
+        wrapper = _Wrapper(job, spawner, bell, terminal, output)
         code = wrapper.run()
+        if output is not None:
+            output.flush(bell, _ENDS_WAITING)
+            if output.trouble is not None and not wrapper.held and not code:
+                say(f"the recorded output cannot be written: {output.trouble}", colour="red")
+                code = Exit.OUTPUT
         return Ended(code, code == Exit.LOST and wrapper.lost and not wrapper.told_to_end, wrapper.held)
     finally:
         spawner.close()
@@ -144,14 +154,19 @@ class _Words(NamedTuple):
 
 _HOLDING = _Words("lock", "holding", "held by")
 _LEADING = _Words("leadership of", "leading", "led by")
+_DOING = _Words("lease of", "started", "being run by")
+_WORDS = {"election": _LEADING, "once": _DOING}
 
 
 class _Wrapper:
-    def __init__(self, job: Job, spawner: Spawner, bell: Bell, terminal: Terminal | None) -> None:
+    def __init__(
+        self, job: Job, spawner: Spawner, bell: Bell, terminal: Terminal | None, output: Output | None
+    ) -> None:
         self._job = job
         self._spawner = spawner
         self._bell = bell
         self._terminal = terminal
+        self._output = output
         self._keeper = Keeper(
             job.wish, bell.ring, lambda ttl: check_kill_after(job.kill_after, ttl, on_lost=job.on_lost)
         )
@@ -163,7 +178,7 @@ class _Wrapper:
         self._stopped = False
         self._lost_at: float | None = None
         self._forwarded: set[int] = set()
-        self._words = _LEADING if job.wish.election else _HOLDING
+        self._words = _WORDS.get(job.wish.kind, _HOLDING)
         self.lost = False
 
     @property
@@ -192,6 +207,9 @@ class _Wrapper:
                 shown = clock()
                 self._show_waiting(shown - began)
         clear_status()
+        if self._keeper.done is not None and self._job.record is not None:
+            assert self._output is not None  # noqa: S101
+            return self._job.record.replay(self._keeper.done, self._output)
         if self._keeper.lease is None:
             return self._explain(self._keeper.error)
         if self._job.verbose:
@@ -244,6 +262,8 @@ class _Wrapper:
             self._keeper.let_go(0.0)
             self.lost = True
             return Exit.LOST
+        if self._output is not None:
+            self._output.start()
         self._spawner.start(
             self._environment(),
             kill_after=self._kill_after,
@@ -273,7 +293,7 @@ class _Wrapper:
             "PAWL_LOCK_NAME": lease.name,
             "PAWL_FENCE": str(lease.fence),
             "PAWL_TTL_MS": str(round(lease.ttl * 1000)),
-            **variable_for(self._keeper.kind, lease.name, lease.fence, around_here()),
+            **variable_for(self._job.wish.kind, lease.name, lease.fence, around_here()),
         }
 
     def _patience(self) -> float:
@@ -400,6 +420,12 @@ class _Wrapper:
         if report.get("late") and not late:
             late = True
             self._end("was not renewed in time: the command was ended", "unreachable", kills=False)
+        if self._output is not None and self._job.record is not None:
+            self._output.drain()
+            if not (late or self._ending or self.told_to_end):
+                self._keeper.result = self._job.record.made(report, self._output)
+            elif self.told_to_end and not code and not self._job.quiet:
+                say("the command was asked to end by a signal: nothing is recorded", colour="yellow")
         released = self._release()
         had_terminal = self._terminal is not None and self._terminal.take_back(self._child)
         if self._ending or ((late or not released) and self._kills):
@@ -419,19 +445,21 @@ class _Wrapper:
             self._keeper.let_go(0.0)
             return False
         lease = self._keeper.lease
-        answered = self._keeper.let_go(lease.remaining() if self._ending and lease is not None else None)
+        patience = None if lease is None or not (self._ending or self._keeper.result) else lease.remaining()
+        answered = self._keeper.let_go(patience)
         error = self._keeper.error
         if not answered or error is not None:
             lost = isinstance(error, NotHeld | LeaseLost)
             why = "the server did not answer" if error is None else str(error)
+            name = self._job.wish.name
             if lost:
-                say(f"the {self._words.it} was lost before the command ended: {why}", colour="red")
+                say(f"the {self._words.it} {name!r} was lost before the command ended: {why}", colour="red")
                 return False
-            if not self._job.quiet and not self._ending:
-                say(
-                    f"the {self._words.it} was not released and will expire within its TTL: {why}",
-                    colour="yellow",
-                )
+            if self._keeper.result is not None:
+                say(f"the result of {name!r} may not have been recorded: {why}", colour="red")
+            elif not self._job.quiet and not self._ending:
+                text = f"the {self._words.it} {name!r} was not released and will expire within its TTL: {why}"
+                say(text, colour="yellow")
         return True
 
     def _bereaved(self) -> int:

@@ -130,7 +130,7 @@ def _lead(child: list[str], given: Mapping[str, Any]) -> Ended:
         defaults={} if given["namespace"] is None else {"namespace": given["namespace"]},
         options={key: given[key] for key in keep if given[key] is not None},
         timeout=given["wait"],
-        election=True,
+        kind="election",
     )
     job = Job(
         wish=wish,

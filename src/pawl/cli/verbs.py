@@ -14,6 +14,7 @@ VERBS = {
     "force-release": ("pawl.cli.force_release", "force_release", "End the lease of another client."),
     "grafana": ("pawl.cli.grafana", "grafana", "Print the Grafana dashboard or the alert rules."),
     "ls": ("pawl.cli.ls", "ls", "List all held locks."),
+    "once": ("pawl.cli.once", "once", "Run a command once, and replay its output and exit code."),
     "release": ("pawl.cli.release", "release", "Release a lock that `acquire` acquired."),
     "run": ("pawl.cli.run", "run", "Run a command while holding a lock."),
     "serve": ("pawl.cli.serve", "serve", "Serve locks over HTTP."),
