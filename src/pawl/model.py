@@ -204,8 +204,8 @@ class LockInfo:
         pid: The holder's process, None if not known.
         since: When the holder's client acquired it, in Unix time by the server's clock; None if not known.
         owner: From ``locks()``: the thread or task that holds it now; ``""`` elsewhere.
-        held_as: From ``client.inspect()``, of a name that is free as a lock: ``"semaphore"``, ``"rwlock"`` or
-            ``"election"`` if it is held as that; ``""`` elsewhere. These are separate things under one name.
+        held_as: From ``client.inspect()``, of a name that is free as a lock: ``"semaphore"``, ``"rwlock"``,
+            ``"election"`` or ``"once"`` if it is held as that; ``""`` elsewhere. They are separate things of one name.
     """
 
     name: str
@@ -238,8 +238,8 @@ class Forced:
         holder: ``host:pid/thread`` of who did; ``""`` when it was free or the holder was not pawl's.
         fence: A fence above all that the holder was given: what is written to can refuse it from now on. None if the
             name was free.
-        held_as: ``"semaphore"``, ``"rwlock"`` or ``"election"`` if nobody held it as a lock, but as that: nothing was
-            taken away. ``""`` elsewhere.
+        held_as: ``"semaphore"``, ``"rwlock"``, ``"election"`` or ``"once"`` if nobody held it as a lock, but as that:
+            nothing was taken away. ``""`` elsewhere.
     """
 
     name: str

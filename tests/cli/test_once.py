@@ -142,6 +142,35 @@ def test_it_shares_its_results_with_programs(pawl: Pawl) -> None:
         assert (json.loads(head), out) == (told, b"by pawl\n")
 
 
+def test_ls_and_show_know_it(pawl: Pawl) -> None:
+    running(pawl, "--ttl", "20")
+    assert "(once)" in (shown := pawl.run("show", "k")[1])
+    assert "held by" in shown
+    eventually(lambda: "k" in pawl.run("ls")[1])
+    (row,) = json.loads(pawl.run("ls", "--json")[1])
+    assert (row["name"], row["kind"]) == ("k", "once")
+    told = json.loads(pawl.run("show", "--json", "k")[1])
+    assert ([one["kind"] for one in told["locks"]], told["done"]) == (["once"], None)
+    with library.connect(pawl.server.url) as client:
+        assert client.inspect("k").held_as == "once"
+        state = client.once("secret", keep=3600).begin()
+        assert isinstance(state, library.Started)
+        state.finish({"password": "1234"})
+        told = json.loads(pawl.run("show", "--json", "secret")[1])
+        assert (told["done"]["fence"], told["done"]["type"], told["done"]["size"]) == (
+            state.fence,
+            "JSON",
+            19,
+        )
+        assert 3500 < told["done"]["keep_left"] <= 3600
+        assert abs(told["done"]["at"] - time.time()) < 60
+    code, shown, _ = pawl.run("show", "secret")
+    assert code == 0
+    assert [line.split()[0] for line in shown.splitlines()] == ["secret", "done", "fence", "kept", "value"]
+    assert "1234" not in shown
+    assert "nobody" in pawl.run("show", "free")[1]
+
+
 def test_it_says_as_json_what_happens(pawl: Pawl) -> None:
     for wanted in ("held", "done"):
         code, _, err = pawl.run("once", "--json", "k", "--", "true")

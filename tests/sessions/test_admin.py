@@ -350,6 +350,7 @@ OTHER_KINDS: dict[str, Callable[[Any], Any]] = {
     "semaphore": lambda client: client.semaphore("n", permits=2).acquire(),
     "rwlock": lambda client: client.rwlock("n").read.acquire(),
     "election": lambda client: client.election("n").campaign(),
+    "once": lambda client: client.once("n").begin(),
 }
 
 
@@ -357,6 +358,7 @@ OTHER_KINDS: dict[str, Callable[[Any], Any]] = {
 def test_what_is_held_as_something_else_says_so(client: pawl.Client, other: pawl.Client, kind: str) -> None:
     assert (client.inspect("n").held, client.inspect("n").held_as) == (False, "")
     lease = OTHER_KINDS[kind](other)
+    lease = getattr(lease, "lease", lease)
     info = client.inspect("n")
     assert (info.held, info.held_as) == (False, kind)
     forced = client.force_release("n", reason="x")
@@ -374,6 +376,7 @@ def test_what_is_held_as_something_else_says_so(client: pawl.Client, other: pawl
 async def test_what_is_held_as_something_else_says_so_to_a_task(clean: Server, kind: str) -> None:
     async with pawl.connect_async(clean.url) as client:
         lease = await OTHER_KINDS[kind](client)
+        lease = getattr(lease, "lease", lease)
         assert (await client.inspect("n")).held_as == kind
         assert (await client.force_release("n", reason="x")).held_as == kind
         await lease.release()

@@ -24,6 +24,7 @@ from pawl.cli.exits import Exit
 
 if TYPE_CHECKING:
     from pawl import AuditEntry, Client, HistoryEntry, LockInfo
+    from pawl.core.coordinate.once import Recorded
 
 __all__ = ["find", "show"]
 
@@ -39,8 +40,8 @@ Exit codes:
   0   success, even if the lock is free   69  the server is unreachable or refused
   64  wrong usage
 
-A lock, a semaphore, a read-write lock and an election with the same name are separate: each one in use is shown, or
-the lock if none is in use.
+A lock, a semaphore, a read-write lock, an election and a `once` with the same name are separate: each one in use is
+shown, or the lock if none is in use. Of what was done once, the value is not shown: `pawl once` replays it.
 """
 
 
@@ -74,22 +75,27 @@ def find(client: Client, name: str, waiters: int) -> list[LockInfo]:
 @json_option("Print a JSON object.")
 @server_options
 def show(**given: Any) -> int:
-    """Show one lock: holder, fencing token, queue, earlier holders and audit log."""
+    """Show one name: holder, fencing token, queue, earlier holders and audit log; of a `once`, whether it is done."""
     with client_of(given) as client:
         infos = find(client, given["name"], given["waiters"])
         grants = _grants(client, given["name"], given["history"])
         entries = _audited(client, given["name"])
+        done = _done(client, given["name"])
     if given["as_json"]:
         told = {
             "name": given["name"],
             "locks": [record(info) for info in infos],
+            "done": None if done is None else done._asdict(),
             "history": [dataclasses.asdict(grant) for grant in grants],
             "audit": [dataclasses.asdict(entry) for entry in entries],
         }
         print_json(told, indent=2)
         return Exit.OK
     for info in infos:
-        _describe(info)
+        if done is None or info.held or info.queue_length:
+            _describe(info)
+    if done is not None:
+        _describe_done(given["name"], done)
     if grants:
         write("history")
     for grant in grants:
@@ -122,6 +128,28 @@ def _grants(client: Client, name: str, limit: int) -> list[HistoryEntry]:
     except NotSupported:
         # Independent masters keep no common record.
         return []
+
+
+def _done(client: Client, name: str) -> Recorded | None:
+    """What is recorded of a `once` with this name; None if it is not done, or where the server has no `once`."""
+    from pawl import BackendDenied, NotSupported
+    from pawl._template import escape
+    from pawl.core.coordinate.once import look
+    from pawl.runtimes.threads import run
+
+    try:
+        return run(look(client._engine, client.once(escape(name))._plan))
+    except (NotSupported, BackendDenied):
+        # What this user must not read is none of its business.
+        return None
+
+
+def _describe_done(name: str, done: Recorded) -> None:
+    write(f"{readable(name)} (once)")
+    write(f"  {'done':<9} {moment(done.at)}")
+    write(f"  {'fence':<9} {done.fence}")
+    write(f"  {'kept for':<9} {duration(done.keep_left)}")
+    write(f"  {'value':<9} {done.type}, {done.size:,} bytes")
 
 
 def _tell_grant(grant: HistoryEntry) -> None:

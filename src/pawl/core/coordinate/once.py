@@ -27,12 +27,14 @@ __all__ = [
     "MAX_VALUE",
     "AlreadyDone",
     "OnceCalls",
+    "Recorded",
     "Result",
     "abandon",
     "begin",
     "end_block",
     "finish",
     "forget",
+    "look",
     "running",
 ]
 
@@ -42,6 +44,7 @@ MAX_VALUE = 65536
 """The most bytes of a result; of a JSON value, of its text."""
 
 _NOBODY = -2
+_TYPES = {"n": "nothing", "b": "bytes", "s": "text", "j": "JSON"}
 
 
 class Result(NamedTuple):
@@ -89,6 +92,24 @@ class Result(NamedTuple):
         return json.loads(self.data)
 
 
+class Recorded(NamedTuple):
+    """What is known of a result without its value.
+
+    Attributes:
+        type: "nothing", "bytes", "text" or "JSON".
+        size: Bytes of the value.
+        fence: The fencing token of the lease under which it was done.
+        at: When it was finished, in Unix time by the server's clock.
+        keep_left: Seconds for which it is still kept.
+    """
+
+    type: str
+    size: int
+    fence: int
+    at: float
+    keep_left: float
+
+
 class AlreadyDone(PawlError):
     """The result is there: nothing can be acquired."""
 
@@ -98,7 +119,7 @@ class AlreadyDone(PawlError):
 
 
 class OnceCalls(Primitive, Protocol):
-    """What the calls are made by: those of a mutex, and two for the result."""
+    """What the calls are made by: those of a mutex, and three for the result."""
 
     def finishing(self, result: Result, keep_ms: int, fence: int) -> Primitive:
         """The same name, whose release records the result."""
@@ -106,6 +127,10 @@ class OnceCalls(Primitive, Protocol):
 
     def forget(self) -> Call:
         """Delete the record of the result."""
+        ...
+
+    def look(self) -> Call:
+        """Read what is recorded of the result, without the value."""
         ...
 
 
@@ -225,3 +250,17 @@ async def forget(engine: Engine, plan: Plan) -> bool:
     once = cast("OnceCalls", plan.primitive)
     reply, _ = await query(engine, once.forget(), plan.options, once.name, "forget")
     return bool(reply[2])
+
+
+async def look(engine: Engine, plan: Plan) -> Recorded | None:
+    """What is recorded of the result, without its value; None while there is none.
+
+    Raises:
+        BackendError: The server could not be asked.
+    """
+    once = cast("OnceCalls", plan.primitive)
+    reply, _ = await query(engine, once.look(), plan.options, once.name, "read")
+    _, _, type_, size, fence, at_ms, left_ms = reply
+    if not type_:
+        return None
+    return Recorded(_TYPES[type_.decode()], size, fence, at_ms / 1000, max(0, left_ms) / 1000)

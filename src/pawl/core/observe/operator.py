@@ -44,7 +44,7 @@ _WORD_LIFE_MS = 60_000
 _OWNER = "owner="
 _TRIES = 5
 _MOST_WAITERS = 100_000
-_OTHER_KINDS = ("semaphore", "rwlock", "election")
+_OTHER_KINDS = ("semaphore", "rwlock", "election", "once")
 
 
 class _Forceable(Protocol):
@@ -153,7 +153,7 @@ async def inspect(engine: Engine, primitive: Primitive, options: LockOptions, wa
 
 
 async def _held_as(engine: Engine, primitive: Primitive, options: LockOptions) -> str:
-    """The kind of a semaphore, rwlock or election that holds the name; ``""`` if there is none."""
+    """The kind of a semaphore, rwlock, election or once that holds the name; ``""`` if there is none."""
     if engine.book is None:
         return ""
     look = engine.book.setup.look

@@ -18,6 +18,7 @@ _BEGIN = load(__name__, "begin")
 _RENEW = load(__name__, "renew")
 _FINISH = load(__name__, "finish")
 _FORGET = load(__name__, "forget")
+_LOOK = load(__name__, "look")
 
 
 @lru_cache(maxsize=1024)
@@ -80,6 +81,10 @@ class OnceMutex(Mutex):
     def forget(self) -> Call:
         """Delete the record of the result; see ``forget.lua``."""
         return Call(_FORGET, pack_words(self.key.encode()) + self._done)
+
+    def look(self) -> Call:
+        """Read what is recorded of the result, without the value; see ``look.lua``."""
+        return Call(_LOOK, pack_words(self.key.encode()) + self._done)
 
     def finishing(self, result: Result, keep_ms: int, fence: int) -> Finishing:
         """The same, whose release records a result."""
