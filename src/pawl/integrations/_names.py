@@ -1,4 +1,4 @@
-"""Names of locks whose fields the frameworks fill."""
+"""What several integrations ask of their arguments: names whose fields are filled, and clients of asyncio."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pawl
 
-__all__ = ["filled", "plain"]
+__all__ = ["check_client", "filled", "plain"]
 
 _FIELDS = Formatter()
 
@@ -34,3 +34,15 @@ def filled(name: str, values: Mapping[str, Any], source: str) -> str:
 def plain(name: str) -> str:
     """The name as what a client takes for exactly it: each brace doubled."""
     return name.replace("{", "{{").replace("}", "}}")
+
+
+def check_client(client: object) -> None:
+    """Refuse what is no client of asyncio.
+
+    Raises:
+        ConfigurationError: It is another object.
+    """
+    if not isinstance(client, pawl.AsyncClient):
+        raise pawl.ConfigurationError(
+            f"client must be an AsyncClient (pawl.connect_async), got {type(client).__name__}"
+        )

@@ -1,7 +1,7 @@
-"""pawl in ASGI applications: a function that one of N workers runs, and requests that take a lock.
+"""pawl in ASGI applications: a function that one of N workers runs, requests that take a lock or are handled once.
 
-``leader`` needs no framework: it is a lifespan, which FastAPI, Starlette, Litestar and others take. ``lock`` needs
-Starlette, which FastAPI brings: ``pip install "pawlock[asgi]"``.
+``leader`` needs no framework: it is a lifespan, which FastAPI, Starlette, Litestar and others take; nor does the
+middleware ``Idempotency``. ``lock`` needs Starlette, which FastAPI brings: ``pip install "pawlock[asgi]"``.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import pawl
-from pawl.integrations._names import filled, plain
+from pawl.integrations._idempotency import Idempotency, is_final
+from pawl.integrations._names import check_client, filled, plain
 
 if TYPE_CHECKING:
     from starlette.exceptions import HTTPException
     from starlette.requests import HTTPConnection
 
-__all__ = ["Lifespan", "RequestLock", "leader", "lock"]
+__all__ = ["Idempotency", "Lifespan", "RequestLock", "is_final", "leader", "lock"]
 
 Lifespan = Callable[[Any], AbstractAsyncContextManager[Any]]
 """What a framework takes as ``lifespan=``: it is called with the application, and entered while that runs."""
@@ -60,7 +61,7 @@ def leader(
     Raises:
         ConfigurationError: A name or option that can never work.
     """
-    _check_client(client)
+    check_client(client)
     election = client.election(name, identity=identity, **options)
 
     @asynccontextmanager
@@ -126,7 +127,7 @@ def lock(
         ConfigurationError: An option that can never work.
         ImportError: Starlette is not installed.
     """
-    _check_client(client)
+    check_client(client)
     return RequestLock(client, name, timeout, status, retry_after, options)
 
 
@@ -208,10 +209,3 @@ class RequestLock:
 
     def __repr__(self) -> str:
         return f"<RequestLock {self._name!r}>"
-
-
-def _check_client(client: object) -> None:
-    if not isinstance(client, pawl.AsyncClient):
-        raise pawl.ConfigurationError(
-            f"client must be an AsyncClient (pawl.connect_async), got {type(client).__name__}"
-        )
