@@ -176,9 +176,9 @@ def test_another_version_of_fastapi(version: str, tmp_path: Path) -> None:
     environ = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")}
     environ |= {"PYTHONPATH": path, "PYTHONWARNINGS": "default"}
     options = ["-q", "-m", "not slow", "-p", "no:cacheprovider", "-W", "default"]
-    tests = str(Path(__file__).with_name("test_asgi.py"))
+    tests = [str(Path(__file__).with_name(one)) for one in ("test_asgi.py", "test_idempotency.py")]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", *options, tests],
+        [sys.executable, "-m", "pytest", *options, *tests],
         env=environ,
         cwd=ROOT,
         capture_output=True,

@@ -82,7 +82,7 @@ class Answer:
 
     @property
     def replayed(self) -> bool:
-        return self.headers.get("idempotency-replayed") == "true"
+        return self.headers.get("idempotent-replayed") == "true"
 
     @property
     def problem(self) -> tuple[int, str]:

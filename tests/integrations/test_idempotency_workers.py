@@ -36,7 +36,7 @@ class Shop:
             headers = {"Idempotency-Key": f"key-{number}", "Authorization": "ann"}
             connection.request("POST", f"/payments/{number}?seconds={seconds}", headers=headers)
             found = connection.getresponse()
-            return found.status, found.read(), found.headers["Idempotency-Replayed"] == "true"
+            return found.status, found.read(), found.headers["Idempotent-Replayed"] == "true"
         except (OSError, http.client.HTTPException):
             return 0, b"", False
         finally:

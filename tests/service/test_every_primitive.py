@@ -87,6 +87,29 @@ def test_an_election(service: Instance, server: Server) -> None:
         assert service.ask("GET", f"{NS}/election/e").body["holder"].startswith("web-2")
 
 
+def test_what_is_done_once_is_shown(service: Instance, server: Server) -> None:
+    def shown() -> dict[str, Any]:
+        found: dict[str, Any] = service.ask("GET", f"{NS}/once/job").body
+        return found
+
+    assert (shown()["held"], shown()["done"]) == (False, None)
+    with pawl.connect(server.url) as direct:
+        state = direct.once("job", keep=60).begin()
+        assert isinstance(state, pawl.Started)
+        until(lambda: service.ask("GET", f"{NS}/locks").body["total"] == 1)
+        listed = service.ask("GET", f"{NS}/locks").body["locks"]
+        assert [(one["name"], one["kind"]) for one in listed] == [("job", "once")]
+        assert (shown()["held"], shown()["done"], shown()["fence"]) == (True, None, state.fence)
+        assert service.ask("GET", f"{NS}/once/job/history").status == 200
+        assert service.ask("POST", f"{NS}/once/job/force-release", {"reason": "x"}).status == 422
+        state.finish("a secret")
+        done = shown()["done"]
+        assert (done["type"], done["size"], done["fence"]) == ("text", 8, state.fence)
+        assert 50 < done["keep_left"] <= 60
+        assert "secret" not in str(shown())
+    assert service.ask("POST", f"{NS}/once/job/acquire", {}).status == 404
+
+
 def test_several_names(service: Instance) -> None:
     held = service.acquire("b", ttl=30)
     names = ["c", "a", "b"]

@@ -90,7 +90,7 @@ class Idempotency:
 
     For FastAPI and Starlette: ``app.add_middleware(Idempotency, client=client, caller=...)``; for others:
     ``app = Idempotency(app, client=client, caller=...)``. A request with a key that is new is handled, and its response
-    is recorded before it is sent. A repeated one gets that response, with ``Idempotency-Replayed: true``. The handler
+    is recorded before it is sent. A repeated one gets that response, with ``Idempotent-Replayed: true``. The handler
     finds the fencing token in ``request.state.fence``, and the lease in ``request.state.lease``.
 
     Args:
@@ -242,7 +242,7 @@ class Idempotency:
             await self._refuse(send, _NOT_KEPT)
         else:
             headers = [(key.encode("latin-1"), value.encode("latin-1")) for key, value in found.headers]
-            await _answer(send, found.status, [*headers, (b"idempotency-replayed", b"true")], found.body)
+            await _answer(send, found.status, [*headers, (b"idempotent-replayed", b"true")], found.body)
 
     async def _refuse(self, send: Send, problem: _Problem) -> None:
         told = {"title": problem.title, "status": problem.status, "code": problem.code}

@@ -11,7 +11,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from pawl._template import escape
+from pawl.core.coordinate.once import Recorded
+from pawl.core.coordinate.once import look as recorded
 from pawl.core.observe.inspect import inspect, read_info
+from pawl.core.protocol.primitive import Primitive
 from pawl.core.protocol.runtime import Fault
 from pawl.errors import ConfigurationError
 from pawl.model import LockInfo
@@ -30,6 +33,8 @@ _MOST_LISTED = 10_000
 _MOST_REMEMBERED = 1000
 _MUTEXES = frozenset({"lock", "rlock", "rlock_owner", "fair_lock"})
 _SECOND = options_for(1000)
+_ONCE = "once"
+"""It is done by clients of the server itself, and shown here."""
 
 
 def shown(info: LockInfo) -> dict[str, Any]:
@@ -53,7 +58,7 @@ def _read_told(request: Request) -> Told:
     if permits is not None and not (permits.isascii() and permits.isdecimal() and len(permits) < 11):
         raise Problem(422, "BAD_QUERY", "permits must be a number")
     kind = segment(params["kind"])
-    if not is_kind(kind):
+    if not is_kind(kind) and kind != _ONCE:
         raise Problem(404, "NO_SUCH_KIND", f"unknown kind {kind!r:.40}; known: {known_kinds()}")
     return Told(kind, segment(params["name"]), query.get("owner"), int(permits) if permits else None)
 
@@ -66,21 +71,38 @@ def _read_told(request: Request) -> Told:
         None,
         "kind",
         "name",
+        also=[_ONCE],
         query={"owner": {"type": "string"}, "permits": {"type": "integer", "minimum": 1}},
-        gives={**schemas.RECORD, "namespace": "text"},
+        gives={**schemas.RECORD, "done": "object?", "namespace": "text"},
     ),
 )
 async def look(request: Request) -> Response:
-    """Inspect one lock. For a free lock, ``held`` is false."""
+    """Inspect one lock. For a free lock, ``held`` is false.
+
+    Of a ``once``, ``done`` says what is recorded, without the value: ``type``, ``size`` (bytes), ``fence``, ``at``
+    (Unix time) and ``keep_left`` (seconds). It is null for what is not done, and for every other kind.
+    """
     asked = Asked(request, "read")
     told = _read_told(request)
+    done: Recorded | None = None
+    if told.kind == _ONCE:
+        plan = asked.space.client.once(escape(told.name))._plan
+        done = await recorded(asked.space.engine, plan)
+        primitive = plan.primitive
+    else:
+        primitive = _told_primitive(asked.space, told)
+    info = await inspect(asked.space.engine, primitive, _SECOND, 1000)
+    told_done = None if done is None else done._asdict()
+    return answer({**shown(info), "done": told_done, "namespace": asked.space.namespace})
+
+
+def _told_primitive(space: Space, told: Told) -> Primitive:
     if told.kind in _MUTEXES:
         told = Told("lock", told.name)
     elif told.kind == "semaphore" and told.permits is None:
         # Its holders are the same whatever it is said to have.
         told = Told("semaphore", told.name, None, 1)
-    info = await inspect(asked.space.engine, told.primitive(asked.space), _SECOND, 1000)
-    return answer({**shown(info), "namespace": asked.space.namespace})
+    return told.primitive(space)
 
 
 @router.get(
@@ -91,6 +113,7 @@ async def look(request: Request) -> Response:
         None,
         "kind",
         "name",
+        also=[_ONCE],
         query={"limit": {"type": "integer", "minimum": 1, "maximum": 1000}},
         gives={"kind": "text", "name": "text", "history": "list"},
     ),

@@ -199,6 +199,7 @@ _TYPES: dict[str, dict[str, Any]] = {
     "integer": {"type": "integer"},
     "number": {"type": "number"},
     "flag": {"type": "boolean"},
+    "object": {"type": "object"},
     "list": {"type": "array", "items": {"type": "object"}},
     "texts": {"type": "array", "items": {"type": "string"}},
     "integers": {"type": "array", "items": {"type": "integer"}},
@@ -280,6 +281,7 @@ def success(gives: Mapping[str, str]) -> dict[str, Any]:
 def operation(
     model: type[BaseModel] | None,
     *path: str,
+    also: Sequence[str] = (),
     headers: Sequence[str] = (),
     query: Mapping[str, Mapping[str, Any]] | None = None,
     gives: Mapping[str, str] | None = None,
@@ -289,12 +291,13 @@ def operation(
     Args:
         model: What its body is; None: it has none.
         path: The variable parts of its path, after the namespace.
+        also: Kinds that it takes beside those that can be held through the service.
         headers: The headers that it knows.
         query: The parameters of its query, each with its schema.
         gives: The fields of its answer; see ``success``. None: it is described elsewhere.
     """
     found: list[dict[str, Any]] = [
-        {"name": name, "in": "path", "required": True, "schema": _kind() if name == "kind" else _WORD}
+        {"name": name, "in": "path", "required": True, "schema": _kind(also) if name == "kind" else _WORD}
         for name in ("namespace", *path)
     ]
     text = {"type": "string", "minLength": 1, "maxLength": 200}
@@ -319,8 +322,8 @@ def operation(
     return told
 
 
-def _kind() -> dict[str, Any]:
-    known = {kind.removesuffix("_owner") for kind in kinds()}
+def _kind(also: Sequence[str]) -> dict[str, Any]:
+    known = {*also, *(kind.removesuffix("_owner") for kind in kinds())}
     return {"type": "string", "enum": sorted(known)}
 
 

@@ -205,7 +205,7 @@ async function drawOne(kind, name) {
   const holders = lock.holders.slice(0, SHOWN).map((one) => `${one.holder}${kind.startsWith("rwlock") ? `, ${one.mode}` : ""}, ${duration(one.ttl_left)} left`);
   if (lock.count > holders.length) holders.push(`and ${lock.count - holders.length} more`);
   const facts = {
-    Kind: kind, State: lock.held ? "held" : "free", [several ? "Holders" : "Holder"]: (several ? holders.join("\n") : lock.holder) || "–",
+    Kind: kind, State: lock.done ? `done, kept for ${duration(lock.done.keep_left)}` : lock.held ? "held" : "free", [several ? "Holders" : "Holder"]: (several ? holders.join("\n") : lock.holder) || "–",
     ...(several ? {} : { Host: lock.host || "–" }),
     ...(lock.limit ? { Permits: `${lock.used} of ${lock.limit} in use` } : {}),
     Since: ageOf(lock) === null || !lock.held ? "–"
