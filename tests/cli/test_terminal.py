@@ -42,16 +42,20 @@ def count_ctrl_c(screen: Screen) -> int:
     return screen.text.count("got SIGINT")
 
 
-def test_ctrl_c_reaches_the_child_once(screens: list[Screen], pawl: Pawl) -> None:
-    screen = open_screen(screens, pawl, *PAWL, "run", "job", "--", sys.executable, "-c", COUNT)
+@pytest.mark.parametrize("verb", ["run", "once"])
+def test_ctrl_c_reaches_the_child_once(screens: list[Screen], pawl: Pawl, verb: str) -> None:
+    screen = open_screen(screens, pawl, *PAWL, verb, "job", "--", sys.executable, "-c", COUNT)
     assert count_ctrl_c(screen) == 1
     assert screen.end() == 4
     assert pawl.left_over() == []
 
 
-def test_ctrl_c_reaches_the_child_once_in_a_pipeline(screens: list[Screen], pawl: Pawl) -> None:
+@pytest.mark.parametrize("verb", ["run", "once"])
+def test_ctrl_c_reaches_the_child_once_in_a_pipeline(screens: list[Screen], pawl: Pawl, verb: str) -> None:
     """There the terminal stays with the pipeline, and we pass the signal on."""
-    script = f"trap : INT; pawl run job -- {shlex.join([sys.executable, '-c', COUNT])} | (trap '' INT; cat)"
+    script = (
+        f"trap : INT; pawl {verb} job -- {shlex.join([sys.executable, '-c', COUNT])} | (trap '' INT; cat)"
+    )
     screen = open_screen(screens, pawl, *in_sh(script))
     assert count_ctrl_c(screen) == 1
     screen.end()
@@ -98,9 +102,10 @@ def test_a_script_has_its_terminal_back(screens: list[Screen], pawl: Pawl) -> No
     assert screen.end() == 0
 
 
-def test_ctrl_c_ends_the_script_around(screens: list[Screen], pawl: Pawl) -> None:
+@pytest.mark.parametrize("verb", ["run", "once"])
+def test_ctrl_c_ends_the_script_around(screens: list[Screen], pawl: Pawl, verb: str) -> None:
     screen = open_screen(
-        screens, pawl, *in_sh("pawl run job -- sh -c 'echo in; exec sleep 30'; echo after; true")
+        screens, pawl, *in_sh(f"pawl {verb} job -- sh -c 'echo in; exec sleep 30'; echo after; true")
     )
     screen.until("in\n")
     screen.type("\x03")
@@ -145,28 +150,30 @@ def test_ctrl_c_ends_the_loop_at_the_prompt(screens: list[Screen], pawl: Pawl) -
     assert pawl.left_over() == []
 
 
-def test_hang_up_ends_the_child(screens: list[Screen], pawl: Pawl) -> None:
-    screen = open_screen(screens, pawl, *PAWL, "run", "job", "--", "sh", "-c", "echo in; exec sleep 30")
+@pytest.mark.parametrize("verb", ["run", "once"])
+def test_hang_up_ends_the_child(screens: list[Screen], pawl: Pawl, verb: str) -> None:
+    screen = open_screen(screens, pawl, *PAWL, verb, "job", "--", "sh", "-c", "echo in; exec sleep 30")
     screen.until("in\n")
     screen.close()
     screens.clear()
-    assert pawl.run("run", "-w", "5", "job", "--", "true")[0] == 0
+    assert pawl.run(verb, "-w", "5", "job", "--", "true")[0] == 0
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash, for its job control")
-def test_ctrl_z_and_fg(screens: list[Screen], pawl: Pawl) -> None:
+@pytest.mark.parametrize("verb", ["run", "once"])
+def test_ctrl_z_and_fg(screens: list[Screen], pawl: Pawl, verb: str) -> None:
     screen = open_screen(screens, pawl, "bash", "--norc", "--noprofile", "-i")
     screen.until(r"\$ ")
     # Built-in commands only: a shell that is stopped between vfork and exec of another one is not reported as stopped.
     script = "echo beg''in; read x; echo mid''dle $x; read y; echo got $y; exit 3"
-    screen.type(f"{shlex.join(PAWL)} run --ttl 20 job -- sh -c {shlex.quote(script)}\n")
+    screen.type(f"{shlex.join(PAWL)} {verb} --ttl 20 job -- sh -c {shlex.quote(script)}\n")
     screen.until("begin\n")
     screen.type("\x1a")
     screen.until(r"pawl: stopped; the lock expires if this lasts longer than \d+ s")
     screen.until("Stopped")
     screen.until(r"\$ ")
     screen.type("fg\n")
-    screen.until("run --ttl")
+    screen.until(f"{verb} --ttl")
     screen.type("of\n")
     screen.until("middle of\n")
     screen.type("it\n")

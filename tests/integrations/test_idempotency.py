@@ -227,11 +227,13 @@ async def test_while_it_is_handled_a_repeated_one_is_refused_or_waits(client: pa
     bank = Bank()
     user = guarded(bank, client)
     patient = Client(Idempotency(user.app, client=client, caller=who, wait=60))
+    hasty = Client(Idempotency(user.app, client=client, caller=who, wait=0.05))
     first = asyncio.ensure_future(user.ask("/slow"))
     await bank.begun.wait()
     refused = await user.ask("/slow")
     assert refused.problem == (409, "IDEMPOTENCY_KEY_IN_USE")
     assert refused.headers["retry-after"] == "1"
+    assert (await hasty.ask("/slow")).problem == (409, "IDEMPOTENCY_KEY_IN_USE")
     waits = asyncio.ensure_future(patient.ask("/slow"))
     await asyncio.sleep(0.1)
     bank.go_on.set()
@@ -374,6 +376,30 @@ async def test_a_lease_that_was_lost_unnoticed_records_nothing(
     bank.go_on.set()
     assert (await asked).problem == (500, "LEASE_LOST")
     assert (await user.ask("/slow")).body == {"number": 2}
+
+
+async def test_a_lease_that_is_lost_in_a_long_stream_cuts_it_off(
+    client: pawl.AsyncClient, server: Server
+) -> None:
+    """Its status was sent: only a response that has no end shows that something went wrong."""
+    sent: list[Message] = []
+
+    async def app(scope: Scope, receive: Any, send: Any) -> None:  # noqa: ANN401
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"x" * 70_000, "more_body": True})
+        server.command("FLUSHALL")
+        await send({"type": "http.response.body", "body": b"end"})
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": b""}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": "POST", "path": "/", "headers": [(b"idempotency-key", b"k")]}
+    with pytest.raises(pawl.LeaseLost):
+        await Idempotency(app, client=client, caller=who)(scope, receive, send)
+    assert [one.get("more_body") for one in sent] == [None, True]
 
 
 async def test_without_its_server_nothing_is_handled(
