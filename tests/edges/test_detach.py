@@ -141,6 +141,23 @@ def test_options_of_the_adopted_lease(client: pawl.Client, other: pawl.Client) -
     assert outcome(lease.release) == "NotHeld"
 
 
+def test_a_receiver_that_dies_frees_it_after_its_own_ttl(client: pawl.Client, valkey: Server) -> None:
+    """The long life was for the way: a lease of an hour that is adopted for half a second ends with its holder."""
+    ticket = client.lock("way", ttl=3600).acquire().detach()
+    text = """
+        import os, sys, pawl
+        lease = pawl.connect(sys.argv[1]).adopt(sys.argv[2], ttl=0.5)
+        assert lease.remaining() <= 0.5, lease
+        print("held", flush=True)
+        os.kill(os.getpid(), 9)
+    """
+    with Script(text, valkey.url, ticket) as script:
+        assert script.line() == "held"
+        with client.lock("way").acquire(timeout=20):
+            pass
+        assert script.end()[0] == -9
+
+
 def test_an_adopted_lease_is_this_threads(client: pawl.Client) -> None:
     ticket = client.lock("mine").acquire().detach()
     with client.adopt(ticket):

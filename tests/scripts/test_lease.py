@@ -478,3 +478,18 @@ def test_the_keys_of_a_long_queue_outlive_its_last_ticket(rig: Rig) -> None:
         raw = rig.raw([rig.key("queue"), rig.key("tickets")])
         assert all(key_expiry >= expiry for _, key_expiry, _ in raw.values()), number
         rig.advance(290)
+
+
+def test_adopting_sets_the_life_once_and_a_late_copy_lowers_nothing(rig: Rig) -> None:
+    rig.acquire(A, ttl=60_000)
+    adopt = lambda: rig.run("adopt", (B, A, 1000, rig.fence_ttl), dead=B)  # noqa: E731 - the same call each time
+    assert adopt()[2] == 1000
+    assert take(rig).expiry == rig.now + 1000
+    assert rig.renew(B, ttl=5000)[2] == 5000
+    assert adopt()[2] == 5000, "the late copy of an answered call"
+    assert take(rig).expiry == rig.now + 5000
+    rig.acquire(C)
+    assert rig.run("adopt", (C, A, 1000, rig.fence_ttl), dead=C)[0] == "U", "the ticket of an adopted lease"
+    assert take(rig).expiry == rig.now + 5000
+    rig.run("adopt", (A, B, 9000, rig.fence_ttl), dead=A)
+    assert take(rig).expiry == rig.now + 9000

@@ -289,7 +289,7 @@ class AsyncClient(AsyncCoordination):
 
         Args:
             ticket: The text that ``detach`` returned.
-            options: As for ``lock``; ttl is the ticket's unless given.
+            options: As for ``lock``. The remaining life is set to ttl, which is the ticket's unless given.
 
         Raises:
             NotHeld: It expired, was already adopted, or another client has acquired the lock.

@@ -2,8 +2,9 @@
 -- keys: name, fence, queue, tickets, dead (of the new token), holds
 -- args: token (the new one), old, ttl_ms, fence_ttl_ms, rid
 -- returns: {'H', rid, cur, pttl_ms, now_ms} | {'U', rid, present} | {'X', rid}
--- invariant: only the holder's token is replaced, and the expiry only rises, so a resent request gets the same reply and
---   a late copy finds nothing to replace, or its own token dead.
+-- invariant: only the holder's token is replaced, and the one call that replaces it sets the expiry at its owner's word,
+--   so a resent request gets the same reply and lowers nothing, and a late copy finds nothing to replace, or its own token
+--   dead.
 local token, old, ttl_ms, DEAD = ARGV[1], ARGV[2], tonumber(ARGV[3]), KEYS[5]
 --@include _token
 if is_guessable(token) or is_guessable(old) then
@@ -30,7 +31,7 @@ end
 if value ~= old and value ~= token then
   return {'U', RID, present(value)}
 end
-left = math.max(left, ttl_ms)
+left = value == old and ttl_ms or math.max(left, ttl_ms)
 go_on()
 call('SET', NAME, token, 'PXAT', digits(now_ms + left))
 keep_fence(fence, now_ms + left)

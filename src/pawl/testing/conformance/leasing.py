@@ -337,11 +337,14 @@ async def its_holder_may_take_it_again(world: World) -> None:
 
 @check(lambda entry: entry.leases and entry.adopt)
 async def another_client_goes_on_with_it(world: World) -> None:
-    """A detached lease is adopted once, keeps its fence and its life, and is nobody else's any more."""
-    lease = await world.acquire(world.lock(ttl=5))
+    """A detached lease is adopted once, keeps its fence, lives as its adopter says, and is nobody else's any more."""
+    lease = await world.acquire(world.lock(ttl=20))
     ticket = lease.detach()
-    adopted = await settle(world.client().adopt(ticket))
+    adopted = await settle(world.client().adopt(ticket, ttl=5))
     world.kept.append(adopted)
+    if world.entry.inspects:
+        left = (await settle(world.client().inspect("n"))).ttl_left
+        expect(0 < (left or 0) <= 5, f"its life is what the adopter asked for, at most 5 s, not {left}")
     expect(adopted.fence == lease.fence, f"the fence stays {lease.fence}, not {adopted.fence}")
     await expect_error(NotHeld, lambda: settle(world.client().adopt(ticket)), "a second adopt")
     expect(await refused(world), "an adopted lease keeps others out")
