@@ -10,7 +10,7 @@ import pytest
 from pawl.testing.servers import EVERY_FLAVOUR, FLAVOURS, Flavour, Server, available
 from tests.slow import slow_cases
 
-pytest_plugins = ["tests.plugins.leaks", "tests.plugins.skips"]
+pytest_plugins = ["tests.plugins.leaks", "tests.plugins.signals", "tests.plugins.skips"]
 
 
 # Where the server's own behaviour is what is tested: here each flavour runs always, elsewhere in `make test-full`.

@@ -51,9 +51,10 @@ def lives(pid: int) -> bool:
 
 
 def default_signals() -> None:
-    """Undo what a shell in the background has ignored, for the command under test."""
+    """Undo what a shell in the background has ignored or blocked, for the command under test."""
     for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
 class Command:

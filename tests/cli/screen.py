@@ -7,6 +7,7 @@ import re
 import select
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 from tests.cli.conftest import Pawl, default_signals, environment
 from tests.pace import pace
@@ -41,6 +42,18 @@ class Screen:
         while self._more():
             assert time.monotonic() < end, f"it did not end: {self.text!r}"
         return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+    def processes(self) -> str:
+        """Show who is at this terminal, in which process group, and with which signals blocked and ignored."""
+        shown = []
+        for entry in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                stat = (entry / "stat").read_text(encoding="ascii").rpartition(")")[2].split()
+                if int(stat[3]) == self.pid:
+                    status = (entry / "status").read_text(encoding="utf-8", errors="replace")
+                    masks = re.findall(r"(?:Name|SigPnd|ShdPnd|SigBlk|SigIgn|SigCgt):\s*\S+", status)
+                    shown.append(f"{entry.name} state {stat[0]} group {stat[2]} in front {stat[5]} {masks}")
+        return "; ".join(shown)
 
     def close(self) -> None:
         os.close(self._file)  # hangs up on whatever still runs

@@ -39,6 +39,7 @@ def count_ctrl_c(screen: Screen) -> int:
     end = time.monotonic() + pace() * 20
     while "bye" not in screen.text and time.monotonic() < end and screen._more():
         pass
+    assert "bye" in screen.text, f"the child did not end of Ctrl-C: {screen.text!r}, {screen.processes()}"
     return screen.text.count("got SIGINT")
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import signal
 import sys
 import threading
 import time
@@ -188,6 +189,7 @@ def trial(server: Server, kind: str, situation: str, handler: str, at: int) -> t
         raises = handler in RAISING
         striking = Struck(at, act, spared=ASYNCIO_FORGETS if raises else ())
         hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
+        on_interrupt = signal.getsignal(signal.SIGINT)
         runner = asyncio.Runner()
         # What asyncio itself says of a task that ended with SystemExit.
         runner.get_loop().set_exception_handler(lambda *_: None)
@@ -203,6 +205,8 @@ def trial(server: Server, kind: str, situation: str, handler: str, at: int) -> t
             with contextlib.suppress(SystemExit, KeyboardInterrupt):
                 runner.close()
             sys.unraisablehook = hook
+            # The handler that raised may have done so in the lines that put this one back.
+            signal.signal(signal.SIGINT, on_interrupt)
     end = time.monotonic() + FREE_WITHIN
     while (left := remains(server)) and time.monotonic() < end:
         time.sleep(0.002)

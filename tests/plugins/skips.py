@@ -1,4 +1,4 @@
-"""What was not checked is said at the end, with its reason and counted; on demand, a skip is a failure.
+"""What was not checked, or only at a second try, is said at the end, with its reason; on demand, a skip is a failure.
 
 `--allowed-skips FILE` names the skips that are accepted, one regular expression for the reason a line,
 followed by ` :: ` and why. Skips of `make lint` come in through the file that `PAWL_LINT_SKIPS` names.
@@ -45,6 +45,13 @@ def reason_of(report: pytest.TestReport) -> str:
     where = report.longrepr
     text = where[2] if isinstance(where, tuple) else str(where)
     return text.removeprefix("Skipped: ")
+
+
+def crash_of(report: pytest.TestReport) -> str:
+    """Say in a line why a try of a test failed."""
+    crash = getattr(report.longrepr, "reprcrash", None)
+    text = str(report.longrepr) if crash is None else f"{crash.path}:{crash.lineno}: {crash.message}"
+    return text.strip().partition("\n")[0][:300]
 
 
 def lint_skips() -> list[str]:
@@ -95,7 +102,11 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """List the skips before the closing line."""
+    """List the tests that were tried again, and the skips, before the closing line."""
+    if again := terminalreporter.stats.get("rerun", []):
+        terminalreporter.section(f"failed at first and tried again: {len(again)}")
+        for report in again:
+            terminalreporter.line(f"{report.nodeid} [{report.when}] {crash_of(report)}")
     counted = skips(config)
     left_out = len(terminalreporter.stats.get("deselected", []))
     if counted:
