@@ -95,6 +95,7 @@ def test_import_brings_in_no_extra() -> None:
         "starlette",
         "apscheduler",
         "alembic",
+        "celery",
         "django",
         "uvicorn",
         "prometheus_client",

@@ -1,8 +1,8 @@
 """Ask pyright whether each public symbol of pawl has a known type: `python tools/check_types.py PYTHON`.
 
-Drop-ins inherit from classes of redis-py, so that `isinstance` and type checkers take them for these, and what Django
-loads inherits from its classes. Pyright does not follow such a base class when it verifies a package, although it does
-when it checks a program; that alone is let pass.
+Drop-ins inherit from classes of redis-py, so that `isinstance` and type checkers take them for these, and what Celery
+and Django load inherits from their classes. Pyright does not follow such a base class when it verifies a package,
+although it does when it checks a program; that alone is let pass.
 """
 
 import json
@@ -10,7 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-FOREIGN_BASES = ("pawl.compat.redis.", "pawl.integrations.django.")
+FOREIGN_BASES = ("pawl.compat.redis.", "pawl.integrations.celery.", "pawl.integrations.django.")
 ABOUT_BASES = ("Type of metaclass unknown", "Type of base class")
 
 

@@ -1,0 +1,76 @@
+# pyright: basic
+# Celery has no type marks, so what comes from it has no known type.
+"""The client of a Celery application, made from its settings when it is first used."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Mapping
+from typing import Any, cast
+
+import pawl
+
+__all__ = ["client", "mapping", "target_of"]
+
+_made: weakref.WeakKeyDictionary[Any, tuple[Any, pawl.Client]] = weakref.WeakKeyDictionary()
+_making = threading.Lock()
+os.register_at_fork(after_in_child=lambda: globals().update(_making=threading.Lock()))
+
+
+def client(app: Any) -> pawl.Client:
+    """The client of an application in this process; the same at each call.
+
+    Its server is ``app.conf.pawl["url"]``, else the environment's ``PAWL_URL``, else the broker if that is a
+    ``redis://`` URL. Other keys of ``app.conf.pawl`` are options of ``pawl.connect``:
+    ``app.conf.pawl = {"url": ..., "namespace": "shop"}``.
+
+    Args:
+        app: The Celery application.
+
+    Raises:
+        ConfigurationError: No server is set, or a setting that can never work.
+    """
+    given = mapping(app, "pawl")
+    with _making:
+        made = _made.get(app)
+        if made is None or made[0] != given:
+            options = {key: value for key, value in given.items() if key != "url"}
+            made = given, pawl.connect(target_of(app), **options)
+            _made[app] = made
+        return made[1]
+
+
+def target_of(app: Any) -> Any:
+    """What the client of an application connects to.
+
+    Raises:
+        ConfigurationError: No server is set.
+    """
+    given = mapping(app, "pawl")
+    if "url" in given:
+        if not given["url"]:
+            raise pawl.ConfigurationError("app.conf.pawl['url'] is empty: leave it out, or give a URL")
+        return given["url"]
+    if url := os.environ.get("PAWL_URL"):
+        return url
+    broker = str(app.conf.broker_write_url or app.conf.broker_url or "").split(";")[0]
+    if broker.startswith("redis://"):
+        return broker
+    # The server of one user and one machine, which `pawl.connect()` would find, is hardly ever meant here.
+    raise pawl.ConfigurationError(
+        "no server for locks: set app.conf.pawl = {'url': 'redis://…'} or PAWL_URL (the broker is not redis://)"
+    )
+
+
+def mapping(app: Any, name: str) -> dict[str, Any]:
+    """A setting of the application that is a dictionary; empty where it is not set.
+
+    Raises:
+        ConfigurationError: It is something else.
+    """
+    given: Any = app.conf.get(name) or {}
+    if not isinstance(given, Mapping):
+        raise pawl.ConfigurationError(f"app.conf.{name} must be a dictionary, got {type(given).__name__}")
+    return dict(cast("Mapping[str, Any]", given))
