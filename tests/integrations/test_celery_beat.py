@@ -131,11 +131,31 @@ def test_a_beat_that_was_paused_sends_nothing_once_another_one_led(beat: Beat, s
     run(two, lambda: two.sent)
     assert one._lease.state == "held"
     sent = len(one.sent)
+    two._records.mirror()
+    noted = two._records.last("often")
     one.tick()
     time.sleep(0.03)
     one.apply_entry(one.schedule["often"])
     assert len(one.sent) == sent
     assert not leads(one)
+    two._records.mirror()
+    assert two._records.last("often") == noted, "nor does it note anything"
+
+
+def test_an_entry_that_is_loaded_again_with_an_old_time_is_not_sent_again(beat: Beat) -> None:
+    """As by schedulers that keep their entries in a database, and write the time there now and then."""
+    schedule = {"nightly": {"task": "nightly", "schedule": crontab(hour="3", minute="0")}}
+    one = beat(schedule)
+    old = datetime.now(UTC) - 3 * DAY
+    one.schedule["nightly"].last_run_at = old
+    run(one, lambda: one.sent)
+    one.schedule["nightly"] = type(one.schedule["nightly"])(
+        **{**vars(one.schedule["nightly"]), "last_run_at": old}
+    )
+    one._heap = None
+    for _ in range(3):
+        one.tick()
+    assert one.sent == ["nightly"]
 
 
 def test_a_server_that_forgets_has_nothing_sent_twice(beat: Beat, server: Server) -> None:

@@ -16,7 +16,8 @@ from celery.utils.imports import symbol_by_name
 
 import pawl
 from pawl.fencing import RedisGuard
-from pawl.integrations.celery._settings import client, mapping, target_of
+from pawl.integrations.celery._settings import client, mapping
+from pawl.integrations.celery._store import FAILURES, checked, namespace_of, redis_of, text
 
 __all__ = ["LeaderScheduler"]
 
@@ -27,8 +28,7 @@ _WAIT = 1.0
 """Seconds after which a beat that does not lead looks round, at the latest."""
 _SKEW = timedelta(seconds=60)
 """How far the clocks of two machines may differ. A time further ahead was written before a clock was set back."""
-_URLS = ("redis://", "rediss://", "unix://", "redis+cluster://")
-_KNOWN = {"name", "scheduler", "store", "ttl"}
+_KNOWN = {"name", "scheduler", "ttl"}
 
 
 class LeaderScheduler:
@@ -41,13 +41,10 @@ class LeaderScheduler:
       sends with ``celery.beat.Scheduler``'s methods works, as django-celery-beat's ``DatabaseScheduler``.
     - ``ttl``: seconds after which another beat leads when this one died; default 30.
     - ``name``: of the election; default ``beat:`` and the name of the application.
-    - ``store``: a ``redis.Redis`` client or URL of the server that keeps when each entry was last sent; default the
-      server of ``app.conf.pawl``, which must then be one of ``redis://``, ``rediss://``, ``unix://``,
-      ``redis+cluster://``.
 
-    When each entry was last sent is written there, under the fencing token of the leader and before the task is sent.
-    So a task is sent at most once for each time at which it is due, also by a beat that was stopped and continues; a
-    beat that dies between the two loses that one.
+    When each entry was last sent is written to the server, under the fencing token of the leader and before the task
+    is sent. So a task is sent at most once for each time at which it is due, also by a beat that was stopped and
+    continues; a beat that dies between the two loses that one.
 
     Raises:
         ConfigurationError: A setting that can never work.
@@ -78,7 +75,7 @@ class _Leader:
         self._election = client(app).election(
             name.replace("{", "{{").replace("}", "}}"), ttl=given.get("ttl", 30)
         )
-        self._records = _Records(app, name, given.get("store"))
+        self._records = _Records(app, name)
         self._stop = threading.Event()
         self._elected = threading.Event()
         self._lease: pawl.Lease | None = None
@@ -99,7 +96,7 @@ class _Leader:
         if lease is None or not self._ready(lease):
             self._elected.wait(min(self.max_interval, _WAIT))
             with contextlib.suppress(
-                *_failures()
+                *FAILURES
             ):  # only in case the server forgets them before this beat leads
                 self._records.mirror()
             return 0 if self._elected.is_set() else 0.01
@@ -162,7 +159,7 @@ class _Leader:
             return True
         try:
             self._records.take_over(lease, {one.name: one for one in self.schedule.values()})
-        except _failures() as error:
+        except FAILURES as error:
             _log.warning("beat: elected, and cannot read what was sent: %s", error)
             self._stop.wait(0.2)
             return False
@@ -192,10 +189,10 @@ class _Leader:
 class _Records:
     """When each entry was last sent: a hash on the server, written under the fence of the leader, and its copy."""
 
-    def __init__(self, app: Any, name: str, store: Any) -> None:
+    def __init__(self, app: Any, name: str) -> None:
         self._app = app
         self._name = name
-        self._target = _checked(target_of(app) if store is None else store)
+        self._target = checked(app)
         self._sent: dict[str, datetime] = {}
         self._key = ""
         self._guard: Any = None
@@ -208,7 +205,7 @@ class _Records:
     def mirror(self) -> set[str]:
         """Copy what leaders noted, and say for which entries they did."""
         self._connect()
-        found = {_text(name): _text(at) for name, at in self._redis.hgetall(self._key).items()}
+        found = {text(name): text(at) for name, at in self._redis.hgetall(self._key).items()}
         self._sent.update({name: datetime.fromisoformat(at) for name, at in found.items()})
         return set(found)
 
@@ -245,43 +242,10 @@ class _Records:
 
     def _connect(self) -> None:
         if self._guard is None:
-            self._redis = _redis_of(self._target)
-            namespace = mapping(self._app, "pawl").get("namespace", "pawl")
+            self._redis = redis_of(self._target)
             tag = self._name.replace("{", "(").replace("}", ")")
-            self._key = f"{namespace}:{{celery-{tag}}}:sent"
+            self._key = f"{namespace_of(self._app)}:{{celery-{tag}}}:sent"
             self._guard = RedisGuard(self._redis, keep=_KEEP)
-
-
-def _checked(target: Any) -> Any:
-    """What redis-py can make a client of, or a client.
-
-    Raises:
-        ConfigurationError: It is neither, or has no one keyspace, as independent masters.
-    """
-    if hasattr(target, "hgetall") or str(target).startswith(_URLS):
-        return target
-    raise pawl.ConfigurationError(
-        "app.conf.pawl_beat needs a 'store', a redis.Redis client or a redis:// URL: this server's cannot be derived"
-    )
-
-
-def _redis_of(target: Any) -> Any:
-    from redis import Redis
-    from redis.cluster import RedisCluster
-
-    # A server that does not answer must not hold up beat for longer than it takes to be elected elsewhere.
-    limits: dict[str, Any] = {"socket_timeout": 5, "socket_connect_timeout": 5}
-    if not isinstance(target, str):
-        return target
-    if target.startswith("redis+cluster://"):
-        return RedisCluster.from_url("redis" + target.removeprefix("redis+cluster"), **limits)
-    return Redis.from_url(target, **limits)
-
-
-def _failures() -> tuple[type[Exception], ...]:
-    from redis.exceptions import RedisError
-
-    return pawl.PawlError, OSError, RedisError
 
 
 def _zone(entry: Any) -> Any:
@@ -300,7 +264,3 @@ def _utc(moment: Any, entry: Any) -> datetime | None:
         return None
     found: datetime = moment if moment.tzinfo else moment.replace(tzinfo=_zone(entry))
     return found.astimezone(UTC)
-
-
-def _text(word: bytes | str) -> str:
-    return word.decode() if isinstance(word, bytes) else word

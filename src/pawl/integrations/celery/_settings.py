@@ -26,6 +26,9 @@ def client(app: Any) -> pawl.Client:
     ``redis://`` URL. Other keys of ``app.conf.pawl`` are options of ``pawl.connect``:
     ``app.conf.pawl = {"url": ..., "namespace": "shop"}``.
 
+    Some plain keys are kept beside the locks, on the same server. If that is not one of ``redis://``, ``rediss://``,
+    ``unix://``, ``redis+cluster://``, name a ``redis.Redis`` client or URL for them: ``app.conf.pawl["store"]``.
+
     Args:
         app: The Celery application.
 
@@ -36,7 +39,7 @@ def client(app: Any) -> pawl.Client:
     with _making:
         made = _made.get(app)
         if made is None or made[0] != given:
-            options = {key: value for key, value in given.items() if key != "url"}
+            options = {key: value for key, value in given.items() if key not in {"url", "store"}}
             made = given, pawl.connect(target_of(app), **options)
             _made[app] = made
         return made[1]

@@ -1,0 +1,63 @@
+# pyright: basic
+# Celery has no type marks, so what comes from it has no known type.
+"""Plain keys beside the locks: when a task was last sent, which task holds a lock."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pawl
+from pawl.integrations.celery._settings import mapping, target_of
+
+__all__ = ["FAILURES", "checked", "namespace_of", "redis_of", "text"]
+
+_URLS = ("redis://", "rediss://", "unix://", "redis+cluster://")
+
+
+def checked(app: Any) -> Any:
+    """The server that keeps plain keys of an application: a URL, or a client of redis-py.
+
+    Raises:
+        ConfigurationError: It is neither, or has no one keyspace, as independent masters.
+    """
+    given = mapping(app, "pawl").get("store")
+    target = target_of(app) if given is None else given
+    if hasattr(target, "hgetall") or str(target).startswith(_URLS):
+        return target
+    raise pawl.ConfigurationError(
+        "app.conf.pawl needs a 'store', a redis.Redis client or a redis:// URL: it cannot be derived from its server"
+    )
+
+
+def redis_of(target: Any) -> Any:
+    """A client of redis-py for what ``checked`` returned."""
+    from redis import Redis
+    from redis.cluster import RedisCluster
+
+    # A server that does not answer must not hold up beat for longer than it takes to be elected elsewhere.
+    limits: dict[str, Any] = {"socket_timeout": 5, "socket_connect_timeout": 5}
+    if not isinstance(target, str):
+        return target
+    if target.startswith("redis+cluster://"):
+        return RedisCluster.from_url("redis" + target.removeprefix("redis+cluster"), **limits)
+    return Redis.from_url(target, **limits)
+
+
+def namespace_of(app: Any) -> str:
+    """What the keys of an application begin with."""
+    return str(mapping(app, "pawl").get("namespace", "pawl"))
+
+
+def _failures() -> tuple[type[Exception], ...]:
+    from redis.exceptions import RedisError
+
+    return pawl.PawlError, OSError, RedisError
+
+
+FAILURES = _failures()
+"""What goes wrong with locks and with plain keys."""
+
+
+def text(word: bytes | str) -> str:
+    """A reply of redis-py, with and without ``decode_responses``."""
+    return word.decode() if isinstance(word, bytes) else word
