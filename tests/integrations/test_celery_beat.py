@@ -12,12 +12,12 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import redis
 from celery import Celery
-from celery.beat import Scheduler
+from celery.beat import PersistentScheduler, Scheduler
 from celery.schedules import crontab
 
 import pawl
@@ -140,6 +140,21 @@ def test_a_beat_that_was_paused_sends_nothing_once_another_one_led(beat: Beat, s
     assert not leads(one)
     two._records.mirror()
     assert two._records.last("often") == noted, "nor does it note anything"
+
+
+def test_a_scheduler_that_keeps_a_file_is_wrapped(beat: Beat, tmp_path: Path) -> None:
+    class Filed(PersistentScheduler):  # type: ignore[misc] # Celery has no type marks
+        def __init__(self, **options: Any) -> None:  # noqa: ANN401 - whatever beat passes on
+            super().__init__(schedule_filename=str(tmp_path / "schedule"), **options)
+
+        sent: ClassVar[list[str]] = []
+
+        def send_task(self, name: str, *_args: object, **_options: object) -> None:
+            self.sent.append(name)
+
+    one = beat(every(0.02), scheduler=Filed)
+    run(one, lambda: len(one.sent) > 2)
+    one.close()
 
 
 def test_an_entry_that_is_loaded_again_with_an_old_time_is_not_sent_again(beat: Beat) -> None:

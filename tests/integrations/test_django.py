@@ -84,9 +84,9 @@ def test_manage_py(valkey: Server, tmp_path: Path) -> None:
 def test_importing_pawl_or_the_locks_imports_no_django(tmp_path: Path) -> None:
     program = (
         "import sys, pawl, pawl.integrations\n"
-        "assert not {'django', 'starlette', 'apscheduler', 'alembic'} & {*sys.modules}\n"
+        "assert not {'django', 'starlette', 'apscheduler', 'alembic', 'celery'} & {*sys.modules}\n"
         "import pawl.integrations.asgi, pawl.integrations.apscheduler, pawl.integrations.alembic\n"
-        "assert not {'django', 'starlette', 'apscheduler', 'alembic'} & {*sys.modules}\n"
+        "assert not {'django', 'starlette', 'apscheduler', 'alembic', 'celery'} & {*sys.modules}\n"
     )
     with rig(tmp_path, {}) as here:
         done = here.run("python", "-c", program)

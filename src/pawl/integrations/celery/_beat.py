@@ -21,7 +21,7 @@ from pawl.integrations.celery._store import FAILURES, checked, namespace_of, red
 
 __all__ = ["LeaderScheduler"]
 
-_log = logging.getLogger("pawl.celery")
+_log = logging.getLogger("pawl.integrations.celery")
 _KEEP = timedelta(days=400)
 """How long it is remembered when each entry was last sent: longer than a schedule of once a year."""
 _WAIT = 1.0

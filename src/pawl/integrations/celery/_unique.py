@@ -29,7 +29,7 @@ from pawl.integrations.celery._store import FAILURES, checked, namespace_of, red
 
 __all__ = ["Unique"]
 
-_log = logging.getLogger("pawl.celery")
+_log = logging.getLogger("pawl.integrations.celery")
 _TICKET, _NAME, _DUPLICATE = "pawl_ticket", "pawl_name", "pawl_duplicate"
 _HOLDER_KEPT = 7 * 86400
 """Seconds for which it is remembered which task holds a lock, unless that ends first."""
