@@ -27,7 +27,7 @@ from pawl.core.protocol.faults import passes, to_error
 from pawl.core.protocol.primitive import TOMB_MS
 from pawl.core.protocol.quorum import QuorumRuntime, spread
 from pawl.core.protocol.redlock_options import RedlockOptions
-from pawl.core.protocol.runtime import Fault, Reply
+from pawl.core.protocol.runtime import Fault, FaultKind, Reply
 from pawl.core.quorum.ballot import learn_clock, patience_until, question_of, word_of
 from pawl.core.quorum.hints import Hints
 from pawl.core.quorum.votes import Duty, GrantVotes, LeaveVotes, RatifyVotes, may_hold
@@ -175,6 +175,8 @@ class _Attempt:
         self.settings: RedlockOptions = engine.quorum or RedlockOptions()
         self.votes = self.asked = GrantVotes(len(self.nodes.nodes))
         self.undo: Duty | None = None
+        self.undone: list[Duty] = []
+        self.owed: set[int] = set()
         self.drifted = 0
         self.splits = 0
         self.took = 0.0
@@ -188,6 +190,7 @@ class _Attempt:
         count = len(self.nodes.nodes)
         claim.sent = True
         sent_at = runtime.now()
+        self.owed = self._owed()
         call = question_of(self.nodes, self.primitive, claim.token, self.options, sent_at, wait=self.wait)
         self.votes = votes = GrantVotes(count, call.plain, patience_until(self.nodes, sent_at, self.until))
         await self.nodes.ask([([call] * count, votes)], self.nodes.node_timeout)
@@ -197,6 +200,7 @@ class _Attempt:
         """The rest of a try whose question was asked already, by the straight way."""
         self.votes = reply[-1]
         self.claim.sent = True
+        self.owed = self._owed()
         return await self._judge(sent_at)
 
     async def _judge(self, sent_at: float) -> Grant | None:
@@ -217,10 +221,27 @@ class _Attempt:
             self.drifted += self.late
         # What comes from here on changes nothing of what this try came to; it may appear in an error text.
         self.asked, self.votes = votes, votes.copy()
+        self._disown(self.votes)
         self.lacking = votes.lacking or (written is not None and written.lacking)
         self.failing_since = (self.failing_since or sent_at) if self.lacking else None
         self._take_back()
         return None
+
+    def _owed(self) -> set[int]:
+        """The nodes that may still have an earlier token of this client, which is given up."""
+        self.undone = [duty for duty in self.undone if not duty.done]
+        duties = [*self.undone, *(duty for duty in list(self.engine.departures) if isinstance(duty, Duty))]
+        return {index for duty in duties for index, call in enumerate(duty.calls) if call is not None}
+
+    def _disown(self, votes: GrantVotes) -> None:
+        """An earlier try of this caller that is still to be undone on a node does not mean that another holds it."""
+        caller = self.claim.token.partition("@")[2].encode()
+        for index in self.owed:
+            outcome = votes.outcomes[index]
+            if isinstance(outcome, list) and outcome[0] == b"B" and outcome[4] == caller:
+                votes.outcomes[index] = Fault(
+                    FaultKind.NOT_READY, "an earlier try of this caller is to be undone there"
+                )
 
     async def _ratify(self, fence: int, block: int) -> RatifyVotes:
         call = self.primitive.ratify(self.claim.token, fence, block)
@@ -235,6 +256,7 @@ class _Attempt:
         leave = self.primitive.leave(self.claim.token, 0, 0)
         calls = [leave if may_hold(outcome) else None for outcome in self.votes.outcomes]
         self.undo = duty_of(self.engine, self.primitive, self.claim.token, calls)
+        self.undone.append(self.undo)
         self.nodes.send(calls, self.undo)
         self._use_no_more()
 
