@@ -125,7 +125,8 @@ def test_kill_after_must_fit_into_the_lease(pawl: Pawl) -> None:
     assert code == 64
     assert "--ttl 15 or more, or --kill-after 3.33 or less" in err
     assert pawl.run("run", "--ttl", "15", "--kill-after", "5", "job", "--", "echo", "in") == (0, "in\n", "")
-    assert pawl.run("run", "--ttl", "0.2", "job", "--", "echo", "in") == (0, "in\n", "")
+    # Such a lease may be lost on a busy machine; it is not refused.
+    assert pawl.run("run", "--ttl", "0.2", "job", "--", "echo", "in")[0] in (0, 76)
     assert pawl.left_over() == []
 
 

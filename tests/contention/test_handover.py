@@ -42,7 +42,7 @@ class Record:
     def enter(self, who: str, lease: pawl.Lease | pawl.AsyncLease) -> None:
         assert self.inside == 0, "two owners at once"
         self.inside += 1
-        self.grants.append((who, lease.fence, lease.token))
+        self.grants.append((who, lease.fence, lease._label))
 
     def leave(self) -> None:
         self.inside -= 1
@@ -338,12 +338,12 @@ def test_a_tenure_lost_on_its_way_is_not_owned(valkey: Server, clients: list[paw
         engine.lose(tenure, LossReason.TAKEN)
 
     lease = lock.acquire()
-    first_token = lease.token
+    first_token = lease._tenure.token
     granted: list[tuple[str, str]] = []
 
     def second() -> None:
         with lock as mine:
-            granted.append((mine.token, str(mine.state)))
+            granted.append((mine._label, str(mine.state)))
 
     waiter = threading.Thread(target=second, daemon=True)
     waiter.start()

@@ -129,6 +129,9 @@ class Lease:
     def release(self) -> None:
         self._colour.run(self.raw.release)
 
+    def detach(self) -> str:
+        return str(self._colour.run(self.raw.detach))
+
 
 class Lock:
     """A lock of either colour."""
@@ -165,9 +168,18 @@ class Client:
     def inspect(self, name: str = "n") -> pawl.LockInfo:
         return cast("pawl.LockInfo", self._colour.run(lambda: self.raw.inspect(name)))
 
+    def release(self, name: str, token: str) -> None:
+        self._colour.run(lambda: self.raw.release(name, token))
+
+    def extend(self, name: str, token: str, ttl: float) -> float:
+        return float(self._colour.run(lambda: self.raw.extend(name, token, ttl)))
+
+    @property
+    def engine(self) -> Any:  # noqa: ANN401 - of either colour
+        return self._colour.run(lambda: self._colour.engine(self.raw))
+
     def counter(self, what: str) -> int:
-        engine = self._colour.run(lambda: self._colour.engine(self.raw))
-        return int(engine.counters[what])
+        return int(self.engine.counters[what])
 
     def close(self) -> None:
         self._colour.run(lambda: self.raw.close(1.0))

@@ -43,17 +43,28 @@ def test_an_owner_hands_over_without_the_network() -> None:
     assert not second.served
 
 
-def test_s9_each_local_owner_has_its_own_token() -> None:
+def test_s9_no_local_owner_has_the_token_of_another() -> None:
+    rig = Rig(held())
+    lease = rig.acquire()
+    _, [first] = sleepers(rig, 1)
+    rig.release(lease)
+    assert first.tenure is not None
+    later = BaseLease(rig.engine, first.tenure, first.fence, "me", 1)
+    assert later.token == first.tenure.token
+    assert lease.token == f"{later.token}!0", "good for nothing: the one before was not read in time"
+    later._released = True
+
+
+def test_s9_a_token_that_was_read_is_not_passed_on() -> None:
     rig = Rig(held())
     lease = rig.acquire()
     _, [first] = sleepers(rig, 1)
     before = lease.token
     rig.release(lease)
-    assert first.tenure is not None
-    later = BaseLease(rig.engine, first.tenure, first.fence, "me", 1)
-    assert later.token == before + ".1"
-    assert lease.token == before, "the one before keeps its own"
-    later._released = True
+    assert first.tenure is None
+    assert first.claim is not None
+    assert first.claim.old == before, "it is left in the script that queues the next one's"
+    assert lease.token == before
 
 
 def test_s9_a_second_release_of_the_first_owner_hits_nobody() -> None:

@@ -31,7 +31,7 @@ from pawl.core.observe.timed_runtime import observe
 from pawl.core.protocol.names import Key
 from pawl.core.protocol.options import Seconds, check_timeout
 from pawl.core.protocol.redlock_options import RedlockOptions
-from pawl.core.release import transfer
+from pawl.core.release import stateless, transfer
 from pawl.core.state.observers import Observer
 from pawl.model import AuditEntry, Forced, HistoryEntry, LockInfo
 from pawl.runtimes.aio import AsyncioRuntime
@@ -297,6 +297,44 @@ class AsyncClient(AsyncCoordination):
         """
         content, plan = self._settings.plan_of_ticket(ticket, options)
         return cast("AsyncLease", await transfer.adopt(self._engine(), plan, content, AsyncLease))
+
+    async def release(self, name: str, token: str) -> None:
+        """End a lease by its token, from any process: what another one acquired, or what was detached.
+
+        Args:
+            name: The name of a ``lock``, ``rlock`` or ``fair_lock``.
+            token: ``lease.token``, or the ticket of ``lease.detach()``.
+
+        Who acquired it learns of its end with its next renewal. All levels of a re-entered lease end.
+
+        Raises:
+            NotHeld: No lease with that token holds the name: it was released, has expired, or was taken away.
+            ConfigurationError: It is no token, or the ticket is of another name.
+            BackendError: The server did not answer, or refused; the TTL frees the lock at the latest.
+            NotSupported: Independent masters (Redlock) count their votes where the lease was acquired.
+        """
+        plan = plan_of(self._settings, "lock", name, {})
+        await stateless.release_by_token(self._engine(), plan, token, AsyncLease)
+
+    async def extend(self, name: str, token: str, ttl: Seconds) -> float:
+        """Extend a lease by its token, from any process; its own client goes on renewing it.
+
+        Args:
+            name: The name of a ``lock``, ``rlock`` or ``fair_lock``.
+            token: ``lease.token``, or the ticket of ``lease.detach()``.
+            ttl: Seconds from now, from 0.05 to 366 days. Less than what is left shortens nothing on the server.
+
+        Returns:
+            Seconds for which the name is held at least.
+
+        Raises:
+            NotHeld: No lease with that token holds the name: it was released, has expired, or was taken away.
+            ConfigurationError: It is no token, the ticket is of another name, or ttl can never work.
+            BackendError: The server could not be asked.
+            NotSupported: Independent masters (Redlock) count their votes where the lease was acquired.
+        """
+        plan = plan_of(self._settings, "lock", name, {"ttl": ttl})
+        return await stateless.extend_by_token(self._engine(), plan, token)
 
     async def close(self, timeout: Seconds | None = 5.0) -> None:
         """Release all leases, wake waiting tasks with ``ClientClosed``, close all connections. Safe to repeat.

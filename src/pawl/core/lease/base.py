@@ -15,9 +15,12 @@ if TYPE_CHECKING:
     from pawl.core.keep.engine import Engine
     from pawl.core.protocol.runtime import Parker
 
-__all__ = ["BaseLease", "Losable", "LossSignal", "NewLease", "take_entered"]
+__all__ = ["UNSHOWN", "BaseLease", "Losable", "LossSignal", "NewLease", "take_entered"]
 
 L = TypeVar("L")
+
+UNSHOWN = "!"
+"""In what ``token`` says of a lease that was handed on before it was read: its server token is the next owner's."""
 
 
 class _NotPicklable(NotSupported, TypeError):
@@ -147,9 +150,20 @@ class BaseLease(LeaseRecord):
 
     @property
     def token(self) -> str:
-        """The lease's secret: who knows it can end the lease. Never log it; ``repr`` shows the part after ``@``."""
-        token = self._tenure.token
-        return f"{token}.{self._number}" if self._number else token
+        """The lease's secret: who knows it can end the lease, with ``client.release(name, token)``.
+
+        Never log it; ``repr`` shows the part after ``@``. Once it was read, the lease is not handed on in its client,
+        without the server, which is faster; so the token stands for this lease alone. A token that is first read once
+        the lease was handed on is good for nothing.
+        """
+        tenure, number = self._tenure, self._number
+        with self._engine.guard:
+            held = tenure.state is LeaseState.HELD or tenure.state is LeaseState.SUSPECT
+            # Released, and its token held still: it is about to be handed on.
+            alone = tenure.used == number and (tenure.shown or not (self._released and held))
+            if alone:
+                tenure.shown = True
+        return tenure.token if alone else f"{tenure.token}{UNSHOWN}{number}"
 
     @property
     def fence(self) -> int:
@@ -241,6 +255,11 @@ class BaseLease(LeaseRecord):
         if tenure.options.max_hold is not None:
             limit = self._engine.runtime.now() + tenure.options.max_hold
             self._engine.runtime.at_home(lambda: self._engine.limit_hold(tenure, limit))
+
+    @property
+    def _label(self) -> str:
+        """Which lease it is, for logs and tests; unlike ``token``, it may be read without a consequence."""
+        return f"{self._tenure.token}.{self._number}"
 
     # For the shells and operations ------------------------------------------------------------------------------
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pawl.core.lease.base import NewLease
     from pawl.core.state.plan import Plan
 
-__all__ = ["Ticket", "adopt", "detach", "disband", "read_ticket"]
+__all__ = ["Ticket", "adopt", "detach", "disband", "is_ticket", "read_ticket"]
 
 
 class Ticket(NamedTuple):
@@ -73,6 +73,11 @@ def detach(engine: Engine, lease: BaseLease) -> str:
     engine.count_end(tenure, "detached")
     ticket = Ticket(tenure.primitive.key, lease.name, tenure.token, lease.fence, tenure.ttl)
     return _TICKET_PREFIX + base64.urlsafe_b64encode(json.dumps(ticket).encode()).decode().rstrip("=")
+
+
+def is_ticket(text: object) -> bool:
+    """Whether it looks like the text of ``detach``; ``read_ticket`` says whether it is sound."""
+    return isinstance(text, str) and text.startswith(_TICKET_PREFIX)
 
 
 def read_ticket(text: object) -> Ticket:

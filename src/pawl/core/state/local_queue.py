@@ -4,9 +4,9 @@ At any time a place has one *speaker* (who talks to the server for all) or one *
 sleep in a queue. A turn passes in one of three ways:
 
 - the owner's tenure passes to the first sleeper, without the network: the next fence of the block, at most
-  ``handover`` times in a row, for at most 20 ms, and only while at least half of a ticket's life is left; where others
-  were in the way of its grant, each of those who wait here then is served once, and nobody twice before the others
-  have their turn;
+  ``handover`` times in a row, for at most 20 ms, only while at least half of a ticket's life is left, and not once
+  somebody read its token; where others were in the way of its grant, each of those who wait here then is served once,
+  and nobody twice before the others have their turn;
 - the first sleeper becomes the speaker, with the ticket of the one before (its place in the server's queue is kept),
   or with the token that holds, to give the name back and queue again in one script;
 - with the last owner of a run, while others wait elsewhere, the place and the tenure part: the first sleeper speaks
@@ -175,7 +175,7 @@ class Place:
                         del self.home[self.key]
                     self.closed = self.closed or lease is None
                     return Turn.ALONE
-                if not may or tenure.state is not LeaseState.HELD or tenure.used != used:
+                if not may or tenure.shown or tenure.state is not LeaseState.HELD or tenure.used != used:
                     if lease is None:
                         self.streak = 0
                     return Turn.REFUSED

@@ -131,6 +131,7 @@ class Tenure:
         spent: Whose tickets were served from it, and are still queued on the server.
         unsure: Why nobody knows whether its release came to the server: an error's class and words, if it had any.
         left: True once the end of the client gave it back, on top of a release of its own.
+        shown: True once its owner's token was read; it then passes to nobody else of this client.
         degraded: What it is instead of a lease of the server: ``"local"``, ``"open"``; ``""``: it is one.
     """
 
@@ -159,6 +160,7 @@ class Tenure:
     failures: int = 0
     epoch: int = 0
     left: bool = False
+    shown: bool = False
 
     def __init__(
         self,

@@ -115,7 +115,8 @@ def pass_on(
                 return lease is None
             ended = lease is not None and (lease._released or lease._levels != 1)
             # Only who passes it on takes one out, and then another number is in use.
-            if ended or not behind or not may or tenure.used != used or behind is not tenure.behind:
+            mine = not ended and may and not tenure.shown and tenure.used == used
+            if not mine or not behind or behind is not tenure.behind:
                 return False
             if tenure.state is not LeaseState.HELD or token not in lined or lined[token].spot != tenure.spot:
                 # Who is next asks right now, or gave up, or belongs to another client: the server knows.

@@ -337,7 +337,7 @@ class Member:
         # The clocks differ in rate, and the server counts whole milliseconds.
         if lease.valid_until < asked_at + ttl * 0.99 - drift(ttl) - 0.002:
             short = asked_at + ttl - lease.valid_until
-            self.sim.world.fail(f"life: {lease.token} ends {short:.3f} s before the ttl of {ttl} s is over")
+            self.sim.world.fail(f"life: {_label(lease)} ends {short:.3f} s before the ttl of {ttl} s is over")
 
     def _granted(
         self,
@@ -351,7 +351,7 @@ class Member:
         kind, _, options = self.sim.plan.locks[number]
         entry = REGISTRY[kind]
         group = str(options[entry.identity]) if entry.identity else ""
-        self._note(task, "granted", lease.token, lease.fence)
+        self._note(task, "granted", _label(lease), lease.fence)
         for one in _parts(lease):
             belief = Belief(one, self.process, group)
             key = one._tenure.primitive.key
@@ -439,6 +439,10 @@ class Member:
 def _parts(lease: BaseLease | BaseMultiLease) -> tuple[BaseLease, ...]:
     """The leases of single names that a lease is made of."""
     return lease._leases if isinstance(lease, BaseMultiLease) else (lease,)
+
+
+def _label(lease: BaseLease | BaseMultiLease) -> str:
+    return ",".join(one._label for one in _parts(lease))
 
 
 def _keys_of(lock: Any) -> tuple[str, ...]:

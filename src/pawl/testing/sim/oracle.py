@@ -305,7 +305,7 @@ def _told(belief: Belief) -> str:
 
 
 def _told_lease(lease: BaseLease) -> str:
-    return f"{lease.token} (fence {lease.fence}, {lease._tenure.state})"
+    return f"{lease._label} (fence {lease.fence}, {lease._tenure.state})"
 
 
 def shown(value: Any) -> Any:
