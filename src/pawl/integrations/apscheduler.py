@@ -1,4 +1,4 @@
-"""pawl for APScheduler 3: of N processes with the same scheduler, one runs the jobs.
+"""pawl for APScheduler 3: of N processes with the same scheduler, one runs the jobs (``lead``) or each job (``once``).
 
 ``pip install "pawlock[apscheduler]"``. APScheduler 4 has leases of its own.
 """
@@ -15,8 +15,9 @@ from types import TracebackType
 from typing import Any, Self, overload
 
 import pawl
+from pawl.integrations._firing import Firing, firing, once
 
-__all__ = ["AsyncLeading", "Leading", "lead"]
+__all__ = ["AsyncLeading", "Firing", "Leading", "firing", "lead", "once"]
 
 _SLACK = 1.0
 """Seconds beyond its TTL within which the successor of a dead leader leads."""
