@@ -11,6 +11,7 @@ import contextlib
 import gc
 import inspect
 import re
+import sys
 import time
 import types
 from collections.abc import Iterator
@@ -102,7 +103,10 @@ def test_the_examples_of_a_page_run(
     valkey.command("FLUSHALL")
     monkeypatch.setenv("PAWL_URL", valkey.url)
     monkeypatch.chdir(tmp_path)
-    namespace: dict[str, object] = {"__name__": "__page__"}
+    # As a module that can be found: some libraries look up the one that a function is from.
+    module = types.ModuleType("__page__")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    namespace = module.__dict__
     with contextlib.closing(asyncio.Runner()) as runner:
         try:
             for block in runnable(page):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
 import yaml  # type: ignore[import-untyped] # it has no type marks
 
 from pawl.testing.servers import Server
-from tests.apps.rig import ROOT, rig
+from tests.apps.rig import BIN, ROOT, rig
 from tests.test_docs import blocks, runnable
 
 PAGE = ROOT / "docs/integrations/recipes.md"
@@ -16,8 +18,7 @@ PAGE = ROOT / "docs/integrations/recipes.md"
 
 @pytest.fixture
 def conftest() -> str:
-    (block,) = runnable(PAGE)
-    return block.code
+    return runnable(PAGE)[0].code
 
 
 @pytest.mark.slow
@@ -39,10 +40,33 @@ def test_workers_of_xdist_set_up_once(valkey: Server, tmp_path: Path, conftest: 
     assert (tmp_path / "made" / "count").read_text() == "x"
 
 
+def manifests() -> list[str]:
+    return [block.code for block in blocks(PAGE.read_text(encoding="utf-8")) if block.language == "yaml"]
+
+
+def test_the_command_that_names_the_day_runs_once_a_day(valkey: Server, tmp_path: Path) -> None:
+    valkey.command("FLUSHALL")
+    command = [str(word) for word in yaml.safe_load(manifests()[1])["command"]]
+    day = "$(date -u +%F)"
+    assert day in command[-1]
+    (tmp_path / "report.sh").write_text("#!/bin/sh\necho reported\n")
+    (tmp_path / "report.sh").chmod(0o755)
+    with rig(tmp_path, {"PAWL_URL": valkey.url}) as here:
+        here.environ["PATH"] = os.pathsep.join((str(BIN), here.environ["PATH"]))
+
+        def run(today: str) -> tuple[int, str, str]:
+            # The day may not change while this runs.
+            words = [*command[:-1], command[-1].replace(day, today).replace("./", f"{tmp_path}/")]
+            done = subprocess.run(words, env=here.environ, capture_output=True, text=True, check=False)
+            return done.returncode, done.stdout, done.stderr
+
+        ran = [run(today) for today in ("2026-11-23", "2026-11-23", "2026-11-24")]
+    assert [(code, out) for code, out, _ in ran] == [(0, "reported\n"), (0, ""), (0, "reported\n")], ran
+
+
 def test_the_command_of_the_cron_job_skips_what_runs_already(valkey: Server, tmp_path: Path) -> None:
     valkey.command("FLUSHALL")
-    (text,) = [block.code for block in blocks(PAGE.read_text(encoding="utf-8")) if block.language == "yaml"]
-    template = yaml.safe_load(text)["spec"]["jobTemplate"]["spec"]["template"]
+    template = yaml.safe_load(manifests()[0])["spec"]["jobTemplate"]["spec"]["template"]
     (container,) = template["spec"]["containers"]
     command = [str(word) for word in container["command"]]
     assert command[-1] == "./report.sh"

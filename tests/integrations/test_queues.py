@@ -1,0 +1,122 @@
+"""The pages of the task queues: their program runs under two workers of the framework itself."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from pawl.testing.servers import Server
+from tests.apps.rig import ROOT, Rig, rig, until
+from tests.test_docs import blocks, runnable
+
+TIMES = 6
+ENQUEUE = "import app\nfor _ in range(3): app.charge.{send}(7)\nfor _ in range({times}): app.book.{send}(7)\n"
+OF_TASKS = """
+import asyncio, app
+{more}
+async def main():
+    {opened}
+    for _ in range(3): await {charge}
+    for _ in range({times}): await {book}
+    {closed}
+asyncio.run(main())
+"""
+ARQ = """
+from arq import create_pool
+from arq.connections import RedisSettings
+import app, os
+class Settings:
+    functions = app.WorkerSettings.functions
+    redis_settings = RedisSettings.from_dsn(os.environ["PAWL_URL"])
+"""
+
+
+def enqueue(name: str) -> str:
+    if name == "rq":
+        program = "import os, redis, rq\nqueue = rq.Queue(connection=redis.Redis.from_url(os.environ['PAWL_URL']))\n"
+        return program + (
+            "for _ in range(3): queue.enqueue('app.charge', 7)\n"
+            f"for _ in range({TIMES}): queue.enqueue('app.book', 7)\n"
+        )
+    if name == "taskiq":
+        calls = {"book": "app.book.kiq(7)", "charge": "app.charge.kiq(7)", "more": ""}
+        opened, closed = "await app.broker.startup()", "await app.broker.shutdown()"
+        return OF_TASKS.format(times=TIMES, opened=opened, closed=closed, **calls)
+    if name == "arq":
+        calls = {"book": "pool.enqueue_job('book', 7)", "charge": "pool.enqueue_job('charge', 7)"}
+        opened, closed = "pool = await create_pool(Settings.redis_settings)", "await pool.aclose()"
+        return OF_TASKS.format(
+            times=TIMES, opened=opened, closed=closed, more="from settings import *", **calls
+        )
+    return ENQUEUE.format(times=TIMES, send="send" if name == "dramatiq" else "__call__")
+
+
+WORKERS: dict[str, Sequence[str]] = {
+    "dramatiq": ("-m", "dramatiq", "app", "--processes", "1", "--threads", "4"),
+    "rq": ("-m", "rq.cli", "worker", "--url", "{url}"),
+    "huey": ("-m", "huey.bin.huey_consumer", "app.huey", "-w", "2", "-k", "process"),
+    "taskiq": ("-m", "taskiq", "worker", "app:broker", "--workers", "1"),
+    "arq": ("-m", "arq", "settings.Settings"),
+}
+
+
+def prepared(here: Rig, folder: Path, name: str) -> None:
+    """The program of the page as a module, where it can be imported, and the packages that pawl's tests lack."""
+    page = ROOT / f"docs/integrations/{name}.md"
+    code, body = runnable(page)[0].code, "    ...  # read"
+    assert code.count(body) == 1
+    pause = (
+        "await __import__('asyncio').sleep(0.1)" if "async def" in code else "__import__('time').sleep(0.1)"
+    )
+    (folder / "app.py").write_text(code.replace(body, f"    {pause}  # read"))
+    path = [str(folder), here.environ["PYTHONPATH"]]
+    if name == "arq":
+        # It cannot be installed beside the redis-py that pawl is developed with.
+        packages = folder / "packages"
+        command = [sys.executable, "-m", "pip", "install", "-q", "--target", str(packages), "arq"]
+        if subprocess.run(command, capture_output=True, check=False).returncode:
+            pytest.skip("arq could not be installed")
+        (folder / "settings.py").write_text(ARQ)
+        path.append(str(packages))
+    here.environ["PYTHONPATH"] = os.pathsep.join(path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", WORKERS)
+def test_two_workers_book_one_after_the_other_and_charge_once(
+    name: str, valkey: Server, tmp_path: Path
+) -> None:
+    valkey.command("FLUSHALL")
+    with rig(tmp_path, {"PAWL_URL": valkey.url}) as here:
+        prepared(here, tmp_path, name)
+        done = here.run("python", "-c", enqueue(name))
+        assert done.returncode == 0, done.stderr
+        for _ in range(2):
+            here.start("python", *(word.format(url=valkey.url) for word in WORKERS[name]))
+
+        def ended() -> bool:
+            log = here.log()
+            return len(re.findall("booked 7", log)) >= TIMES and "charged 7" in log
+
+        until("all is booked", ended)
+        log = here.log()
+    said = re.findall(r"(booking|booked) 7 with fencing token (\d+)", log)
+    fences = [fence for what, fence in said if what == "booking"]
+    assert said == [(what, fence) for fence in fences for what in ("booking", "booked")], said
+    assert len(fences) == len(set(fences)) == TIMES
+    assert log.count("charged 7") == 1
+
+
+def test_each_page_has_its_command() -> None:
+    for name, words in WORKERS.items():
+        page = (ROOT / f"docs/integrations/{name}.md").read_text(encoding="utf-8")
+        (command,) = [block.code.split() for block in blocks(page) if block.language == "sh"]
+        assert command[0].removesuffix("_consumer.py") == name
+        wanted = [word for word in words[1:] if word in ("worker", "app", "app.huey", "app:broker")]
+        assert [word for word in command if word in wanted] == wanted
