@@ -13,11 +13,15 @@ from contextlib import ExitStack
 import pytest
 
 import pawl
-from pawl.testing import Proxy, Server
+from pawl.core.protocol.scripts import load
+from pawl.testing import Proxy, Request, Server
 from pawl.testing.servers import Flavour, available
 from tests.edges.helpers import eventually, sleepers
 from tests.redlock.colours import COLOURS, connect, done, nap, play
-from tests.redlock.conftest import PATIENT, Cluster
+from tests.redlock.conftest import FRESH, PATIENT, Cluster
+
+GRANT = load("pawl.primitives.redlock", "grant")
+
 
 each_colour = pytest.mark.parametrize("colour", COLOURS)
 
@@ -300,3 +304,33 @@ def made(stats: object) -> int:
     found = re.search(rb"total_connections_received:(\d+)", stats)
     assert found is not None
     return int(found[1])
+
+
+@pytest.mark.slow
+@each_colour
+def test_a_caller_is_not_refused_by_its_own_earlier_try(five: Cluster, colour: str) -> None:
+    """One master granted a try and its reply was lost; it says "held by" the caller until the undo comes to it."""
+    grants = {GRANT.sha.encode(), GRANT.source}
+
+    def is_grant(request: Request) -> bool:
+        return request.contains("pawl:own") and len(request.args) > 1 and request.args[1] in grants
+
+    async def scenario() -> None:
+        with ExitStack() as stack:
+            far = [stack.enter_context(Proxy(server)) for server in five.servers[:3]]
+            client = connect(colour, [*[proxy.url for proxy in far], *five.urls[3:]], redlock=FRESH)
+            lease = await done(client.lock("warm").acquire())
+            await done(lease.release())
+            far[0].kill_on_reply(is_grant)
+            late = far[0].hold_request(
+                lambda request: request.contains("pawl:own") and not is_grant(request), times=None
+            )
+            for silent in far[1:]:
+                silent.drop_request(lambda request: request.contains("pawl:own"), times=None)
+            with pytest.raises(pawl.QuorumNotReached):
+                await done(client.lock("own").acquire(timeout=4))
+            assert five.holders("own")[0] is not None, "it was not undone yet, or this shows nothing"
+            late.release()
+            await done(client.close())
+
+    play(colour, scenario)

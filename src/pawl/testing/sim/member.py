@@ -392,9 +392,9 @@ class Member:
             if explicit and error is None:
                 await lease.release()
             elif isinstance(lease, BaseMultiLease):
-                await multi.end_all(self.client.engine, lease, error)
+                await multi.end_all(lease._engine, lease, error)
             else:
-                await release.end_block(self.client.engine, lease, error)
+                await release.end_block(lease._engine, lease, error)
         except BackendOutOfMemory as refused:
             raise Violation(f"a release was refused for memory: {refused}") from refused
         except PawlError as told:
