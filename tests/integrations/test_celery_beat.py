@@ -21,8 +21,9 @@ from celery.beat import PersistentScheduler, Scheduler
 from celery.schedules import crontab
 
 import pawl
-from pawl.integrations.celery import LeaderScheduler, client
-from pawl.testing.servers import Server
+from pawl.integrations.celery import LeaderScheduler, Unique, client
+from pawl.testing.groups import ClusterGroup
+from pawl.testing.servers import Server, free_port
 from tests.apps.rig import Rig, rig, until
 from tests.integrations.celery_app import EVERY, slot
 from tests.pace import pace
@@ -265,6 +266,28 @@ def test_what_can_never_work_is_refused(server: Server, monkeypatch: pytest.Monk
         make(pawl={"url": server.url}, pawl_beat={"nmae": "x"})
 
 
+@pytest.mark.slow
+def test_a_cluster_one_of_whose_nodes_is_away() -> None:
+    def work(number: int) -> int:
+        return number
+
+    with ClusterGroup() as group:
+        app = Celery("shop", broker="memory://", backend="cache+memory://", set_as_current=False)
+        app.conf.beat_schedule = every(0.02)
+        app.conf.pawl = {
+            "url": group.url.replace("redis+cluster://", f"redis+cluster://127.0.0.1:{free_port()},")
+        }
+        app.conf.pawl_beat = {"scheduler": Sender}
+        task = app.task(base=Unique, name="work", on_duplicate="existing", shared=False)(work)
+        app.finalize()
+        one = LeaderScheduler(app, max_interval=0.02)
+        run(one, lambda: len(one.sent) > 3)
+        one.close()
+        first = task.delay(1)
+        assert task.delay(1).id == first.id
+        client(app).close()
+
+
 # ------------------------------------------------------------------ beats that are killed
 
 
@@ -296,7 +319,9 @@ def sent(valkey: Server) -> list[tuple[int, int]]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(240)
-def test_two_hundred_tasks_with_the_active_beat_killed_again_and_again(beats: Rig, valkey: Server) -> None:
+def test_two_hundred_tasks_with_the_active_beat_killed_or_stopped_again_and_again(
+    beats: Rig, valkey: Server
+) -> None:
     """None is sent twice, and none is missing but those of the seconds in which nobody led."""
     rng = random.Random(7)
     running = {process.pid: process for process in (start(beats), start(beats))}
@@ -308,13 +333,22 @@ def test_two_hundred_tasks_with_the_active_beat_killed_again_and_again(beats: Ri
         until("it goes on", lambda: len(sent(valkey)) >= count + 30)  # noqa: B023 - called at once
         time.sleep(rng.random() * EVERY)
         active = sent(valkey)[-1][1]
-        running.pop(active).send_signal(signal.SIGKILL)
+        stopped = len(takeovers) % 3 == 2
+        (running[active] if stopped else running.pop(active)).send_signal(
+            signal.SIGSTOP if stopped else signal.SIGKILL
+        )
         killed = time.time()
-        running |= {one.pid: one for one in (start(beats),)}
+        if not stopped:
+            running |= {one.pid: one for one in (start(beats),)}
         until("the other one sends", lambda: sent(valkey)[-1][1] != active)  # noqa: B023 - called at once
         takeovers.append(time.time() - killed)
         pauses.append((slot(killed) - 1, slot()))
-    until("all stand", lambda: beats.log().count("standing for election") == 2 + len(takeovers))
+        if stopped:
+            running[active].send_signal(signal.SIGCONT)
+    until(
+        "all stand",
+        lambda: beats.log().count("standing for election") == 2 + len(takeovers) - len(takeovers) // 3,
+    )
     for process in running.values():
         process.send_signal(signal.SIGTERM)
     assert [process.wait(60) for process in running.values()] == [0, 0], beats.log()

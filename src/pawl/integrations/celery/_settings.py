@@ -27,7 +27,8 @@ def client(app: Any) -> pawl.Client:
     ``app.conf.pawl = {"url": ..., "namespace": "shop"}``.
 
     Some plain keys are kept beside the locks, on the same server. If that is not one of ``redis://``, ``rediss://``,
-    ``unix://``, ``redis+cluster://``, name a ``redis.Redis`` client or URL for them: ``app.conf.pawl["store"]``.
+    ``unix://``, ``redis+cluster://`` or ``rediss+cluster://``, name a ``redis.Redis`` client or URL for them:
+    ``app.conf.pawl["store"]``.
 
     Args:
         app: The Celery application.

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import pawl
@@ -11,7 +12,7 @@ from pawl.integrations.celery._settings import mapping, target_of
 
 __all__ = ["FAILURES", "checked", "namespace_of", "redis_of", "text"]
 
-_URLS = ("redis://", "rediss://", "unix://", "redis+cluster://")
+_URLS = ("redis://", "rediss://", "unix://", "redis+cluster://", "rediss+cluster://")
 
 
 def checked(app: Any) -> Any:
@@ -32,15 +33,31 @@ def checked(app: Any) -> Any:
 def redis_of(target: Any) -> Any:
     """A client of redis-py for what ``checked`` returned."""
     from redis import Redis
-    from redis.cluster import RedisCluster
+    from redis.backoff import NoBackoff
+    from redis.retry import Retry
 
     # A server that does not answer must not hold up beat for longer than it takes to be elected elsewhere.
     limits: dict[str, Any] = {"socket_timeout": 5, "socket_connect_timeout": 5}
     if not isinstance(target, str):
         return target
-    if target.startswith("redis+cluster://"):
-        return RedisCluster.from_url("redis" + target.removeprefix("redis+cluster"), **limits)
-    return Redis.from_url(target, **limits)
+    scheme, _, rest = target.partition("+cluster://")
+    if rest:
+        return _cluster_of(scheme, rest, limits)
+    # Newer versions of redis-py would try ten times.
+    return Redis.from_url(target, retry=Retry(NoBackoff(), 1), **limits)
+
+
+def _cluster_of(scheme: str, rest: str, limits: dict[str, Any]) -> Any:
+    """A client for the first node that answers, of those that the URL names."""
+    from redis.cluster import RedisCluster
+
+    places, slash, more = rest.partition("/")
+    login, at, hosts = places.rpartition("@")
+    nodes = hosts.split(",")
+    for node in nodes:
+        with contextlib.suppress(*FAILURES if node != nodes[-1] else ()):
+            return RedisCluster.from_url(f"{scheme}://{login}{at}{node}{slash}{more}", **limits)
+    raise AssertionError  # the last one returned or raised
 
 
 def namespace_of(app: Any) -> str:
@@ -49,9 +66,9 @@ def namespace_of(app: Any) -> str:
 
 
 def _failures() -> tuple[type[Exception], ...]:
-    from redis.exceptions import RedisError
+    from redis.exceptions import RedisClusterException, RedisError
 
-    return pawl.PawlError, OSError, RedisError
+    return pawl.PawlError, OSError, RedisError, RedisClusterException
 
 
 FAILURES = _failures()
