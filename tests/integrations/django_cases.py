@@ -28,6 +28,7 @@ django.setup()
 from django.contrib.auth.models import Permission, User  # noqa: E402 - as above
 from django.core.management import CommandError, call_command  # noqa: E402
 from django.db import connection, transaction  # noqa: E402
+from django.db.models import F  # noqa: E402
 from django.test import Client as Browser  # noqa: E402
 from django.test import TestCase  # noqa: E402
 from django.test.utils import override_settings  # noqa: E402
@@ -37,7 +38,7 @@ from pawl.integrations.django import async_client, client, lock  # noqa: E402
 from pawl.integrations.django._checks import check_locks  # noqa: E402
 from tests.apps.rig import until  # noqa: E402
 from tests.integrations.django_site.management.commands import load  # noqa: E402
-from tests.integrations.django_site.models import Import  # noqa: E402
+from tests.integrations.django_site.models import Import, Stock, Tea  # noqa: E402
 
 other = pawl.connect(URL, namespace="site")
 CASES: list[Any] = []
@@ -265,9 +266,44 @@ def requests_of_one_thread_share_a_connection() -> None:
     assert connections() - before <= 4, "one for the new thread, and those that count"
 
 
+@case
+def rows_refuse_an_earlier_holder() -> None:
+    tea = Stock.objects.create(name="tea", left=10)
+    with lock("stock:tea") as first:
+        assert tea.claim(first).fence == first.fence
+    with lock("stock:tea") as second, transaction.atomic():
+        assert tea.write(second, left=F("left") - 1, name="green tea").left == 9
+        assert tea.name == "green tea"
+    raises(pawl.StaleFence, "already written", tea.write, first, left=0)
+    raises(pawl.StaleFence, "already written", tea.claim, first)
+    raises(pawl.StaleFence, "degraded", tea.write, 0, left=0)
+    found = Stock.objects.get()
+    assert (found.left, found.fence, str(found)) == (9, second.fence, "9 of green tea")
+    assert tea.write(second).left == 9, "the same holder again"
+    found.delete()
+    raises(Stock.DoesNotExist, "no row", tea.write, second, left=1)
+
+
+@case
+def all_rows_are_written_or_none() -> None:
+    Stock.objects.bulk_create([Stock(name=name, left=5) for name in "abc"])
+    assert Stock.objects.filter(name="c").claim(9) == 1
+    with transaction.atomic():
+        raises(pawl.StaleFence, "token 9, and 8", Stock.objects.filter(left=5).write, 8, left=0)
+        assert Stock.objects.filter(left=5).count() == 3, "the transaction around it goes on"
+        assert Stock.objects.filter(name="a").write(8, left=4) == 1
+    assert Stock.objects.filter(left=5, name__in="ab").write(8, left=0) == 1
+    assert Stock.objects.filter(name="nothing").write(8, left=0) == 0
+    assert list(Stock.objects.order_by("name").values_list("left", "fence")) == [(4, 8), (0, 8), (5, 9)]
+    raises(pawl.ConfigurationError, "itself", Stock.objects.write, 9, fence=1)
+    raises(pawl.ConfigurationError, "several tables", Tea.objects.write, 9, left=1)
+    Stock.objects.all().delete()
+
+
 call_command("migrate", verbosity=0)
 with connection.schema_editor() as editor:
-    editor.create_model(Import)
+    for model in (Import, Stock, Tea):
+        editor.create_model(model)
 for one in CASES:
     one()
     print(one.__name__, flush=True)

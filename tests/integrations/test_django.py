@@ -13,6 +13,7 @@ import pytest
 
 from pawl.testing.servers import Server
 from tests.apps.rig import ROOT, rig, until
+from tests.fencing import databases
 
 CASES = Path(__file__).with_name("django_cases.py")
 
@@ -32,7 +33,7 @@ def run(server: Server, folder: Path, python: str = sys.executable, more: str = 
 
 def test_the_version_that_is_installed(valkey: Server, tmp_path: Path) -> None:
     valkey.command("FLUSHALL")
-    assert run(valkey, tmp_path).startswith("10 cases")
+    assert run(valkey, tmp_path).startswith("12 cases")
 
 
 @pytest.mark.slow
@@ -45,7 +46,7 @@ def test_another_version(version: str, valkey: Server, tmp_path: Path) -> None:
     if subprocess.run(command, capture_output=True, check=False).returncode:
         pytest.skip(f"{wanted} could not be installed")
     said = run(valkey, tmp_path, more=str(packages))
-    assert said.startswith(f"10 cases {version.rstrip('*')}")
+    assert said.startswith(f"12 cases {version.rstrip('*')}")
 
 
 def test_manage_py(valkey: Server, tmp_path: Path) -> None:
@@ -81,6 +82,16 @@ def test_manage_py(valkey: Server, tmp_path: Path) -> None:
         assert "Traceback" not in wrong.stderr
 
 
+@pytest.mark.slow
+def test_an_earlier_holder_that_waits_for_a_row_is_refused(tmp_path: Path) -> None:
+    with databases.postgresql(tmp_path) as connection, rig(tmp_path, {}) as here:
+        where = connection.info
+        program = str(CASES.with_name("django_rows.py"))
+        done = here.run("python", program, where.host, where.user, where.dbname)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "the earlier holder wrote nothing"
+
+
 def test_importing_pawl_or_the_locks_imports_no_django(tmp_path: Path) -> None:
     program = (
         "import sys, pawl, pawl.integrations\n"
@@ -114,4 +125,4 @@ def test_the_newest_version_with_a_python_that_it_runs_on(valkey: Server, tmp_pa
     command = [python, "-m", "pip", "install", "-q", "django>=6", "redis", "hiredis"]
     if subprocess.run(command, capture_output=True, check=False).returncode:
         pytest.skip("django>=6 could not be installed")
-    assert run(valkey, tmp_path, python).startswith("10 cases 6.")
+    assert run(valkey, tmp_path, python).startswith("12 cases 6.")
