@@ -96,11 +96,28 @@ def close_clients(namespace: dict[str, object], runner: asyncio.Runner) -> None:
             value.close()
 
 
+def have_a_django_project(folder: Path) -> None:
+    """Give Django what its pages take for granted: settings, of which a process has one set, and a database."""
+    import django
+    from django.conf import settings
+
+    if not settings.configured:
+        database = {"ENGINE": "django.db.backends.sqlite3", "NAME": str(folder / "site.db")}
+        settings.configure(DATABASES={"default": database})
+        django.setup()
+
+
 @pytest.mark.parametrize("page", [page for page in PAGES if runnable(page)], ids=name_of)
 def test_the_examples_of_a_page_run(
-    page: Path, valkey: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    page: Path,
+    valkey: Server,
+    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     valkey.command("FLUSHALL")
+    if any("from django." in block.code for block in runnable(page)):
+        have_a_django_project(tmp_path_factory.getbasetemp())
     monkeypatch.setenv("PAWL_URL", valkey.url)
     monkeypatch.chdir(tmp_path)
     # As a module that can be found: some libraries look up the one that a function is from.

@@ -22,9 +22,18 @@ import redis.asyncio.lock
 import redis.lock
 
 import pawl
-from pawl.compat.redis import AsyncLock, AsyncRedisLocks, Lock, LockError, LockNotOwnedError, RedisLocks
+from pawl.compat.redis import (
+    AsyncLock,
+    AsyncRedis,
+    AsyncRedisLocks,
+    Lock,
+    LockError,
+    LockNotOwnedError,
+    Redis,
+    RedisLocks,
+)
 from pawl.testing.servers import Server
-from tests.compat import redis_py
+from tests.compat import django_redis, redis_py
 from tests.pace import pace
 
 
@@ -448,3 +457,21 @@ def test_the_lock_tests_of_redis_py_itself_pass(version: str, valkey: Server) ->
     done = redis_py.run(version, valkey.url)
     assert done.returncode == 0, done.stdout
     assert " passed" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_lock_tests_of_django_redis_pass(valkey: Server) -> None:
+    try:
+        done = django_redis.run(valkey.url)
+    except subprocess.CalledProcessError:
+        pytest.skip("django-redis could not be installed")
+    for one in done:
+        assert "4 passed" in one.stdout, one.stdout[-4000:]
+
+
+def test_the_client_of_redis_py_that_makes_these_locks(valkey: Server) -> None:
+    with Redis.from_url(valkey.url) as theirs, theirs.lock("client", timeout=5) as lock:
+        assert isinstance(lock, Lock)
+        assert lock.fence
+    assert isinstance(AsyncRedis().lock("client"), AsyncLock)

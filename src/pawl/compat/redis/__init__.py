@@ -5,8 +5,17 @@ without a timeout is renewed instead of left behind by a crash, waiters are woke
 a lost reply never turns a won lock into False, and ``lock.fence`` is a fencing token.
 """
 
-from pawl.compat.redis._async_lock import AsyncLock, AsyncRedisLocks
-from pawl.compat.redis._lock import Lock, RedisLocks
+from pawl.compat.redis._async_lock import AsyncLock, AsyncRedis, AsyncRedisLocks
+from pawl.compat.redis._lock import Lock, Redis, RedisLocks
 from pawl.compat.redis._shared import LockError, LockNotOwnedError
 
-__all__ = ["AsyncLock", "AsyncRedisLocks", "Lock", "LockError", "LockNotOwnedError", "RedisLocks"]
+__all__ = [
+    "AsyncLock",
+    "AsyncRedis",
+    "AsyncRedisLocks",
+    "Lock",
+    "LockError",
+    "LockNotOwnedError",
+    "Redis",
+    "RedisLocks",
+]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from pawl import AsyncClient, AsyncLease
 
-__all__ = ["AsyncLock", "AsyncRedisLocks"]
+__all__ = ["AsyncLock", "AsyncRedis", "AsyncRedisLocks"]
 
 _log = logging.getLogger("pawl.compat")
 _clients: Clients[AsyncClient] = Clients(lambda client: pawl.connect_async(client, namespace=""))
@@ -240,3 +240,7 @@ class AsyncRedisLocks:
             kwargs: As there.
         """
         return super().lock(*args, lock_class=lock_class or AsyncLock, **kwargs)  # type: ignore[misc]
+
+
+class AsyncRedis(AsyncRedisLocks, redis.asyncio.Redis):  # type: ignore[misc] # so are redis-py's bases
+    """``redis.asyncio.Redis`` whose ``lock()`` makes pawl's lock."""

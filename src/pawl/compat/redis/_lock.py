@@ -23,7 +23,7 @@ from pawl.compat.redis._shared import (
 if TYPE_CHECKING:
     from pawl import Client, Lease
 
-__all__ = ["Lock", "RedisLocks"]
+__all__ = ["Lock", "Redis", "RedisLocks"]
 
 _log = logging.getLogger("pawl.compat")
 _clients: Clients[Client] = Clients(lambda client: pawl.connect(client, namespace=""))
@@ -207,3 +207,7 @@ class RedisLocks:
             kwargs: As there.
         """
         return super().lock(*args, lock_class=lock_class or Lock, **kwargs)  # type: ignore[misc]
+
+
+class Redis(RedisLocks, redis.Redis):
+    """``redis.Redis`` whose ``lock()`` makes pawl's lock: for libraries that take the client class by its name."""
