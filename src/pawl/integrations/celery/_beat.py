@@ -161,7 +161,8 @@ class _Leader:
             self._records.take_over(lease, {one.name: one for one in self.schedule.values()})
         except FAILURES as error:
             _log.warning("beat: elected, and cannot read what was sent: %s", error)
-            self._stop.wait(0.2)
+            # Not a wait for `_stop`, which `close` sets in a handler of signals, in this thread.
+            time.sleep(0.2)
             return False
         self._count_anew()
         self._known = lease
