@@ -14,7 +14,7 @@ from pawl._factory import Settings, description, name_and_key, refuse_on_quorum,
 from pawl.core.coordinate.barrier import MAX_PARTIES
 from pawl.core.coordinate.election import Seat, check_after
 from pawl.core.coordinate.latch import MAX_COUNT
-from pawl.core.protocol.options import LockOptions, Seconds, check_count
+from pawl.core.protocol.options import LockOptions, Renew, Seconds, check_count
 from pawl.core.protocol.validity import to_ms
 from pawl.core.state.plan import Plan
 from pawl.errors import ConfigurationError, NotSupported
@@ -67,7 +67,7 @@ class OnceKwargs(TypedDict, total=False):
     """The options of what is done once as keyword arguments; see ``LockOptions``."""
 
     ttl: Seconds
-    renew: bool
+    renew: Renew
     renew_every: Seconds | None
     timeout: Seconds | None
     unavailable_after: Seconds

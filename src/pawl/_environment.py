@@ -51,13 +51,17 @@ def _switch(text: str, variable: str) -> bool:
     return _WORDS[text.lower()]
 
 
+def _renewal(text: str, variable: str) -> bool | str:
+    return "loop" if text.lower() == "loop" else _switch(text, variable)
+
+
 def _word(text: str, variable: str) -> str:  # noqa: ARG001 - as the others
     return text
 
 
 _READ: Mapping[str, Callable[[str, str], Any]] = {
     "ttl": lambda text, variable: check_ttl(_number(text, variable), variable),
-    "renew": _switch,
+    "renew": _renewal,
     "renew_every": _number,
     "timeout": lambda text, variable: check_timeout(_number(text, variable), variable),
     "unavailable_after": _number,

@@ -18,6 +18,7 @@ from pawl.core.acquire import degraded
 from pawl.core.protocol.names import Key, check_namespace, key_of, wake_prefix
 from pawl.core.protocol.options import (
     LockOptions,
+    Renew,
     Seconds,
     check_callback,
     check_count,
@@ -65,7 +66,7 @@ class SkipKwargs(TypedDict, total=False):
     """The options of a lock beside ``on_contended="skip"``, which changes what a decorated function returns."""
 
     ttl: Seconds
-    renew: bool
+    renew: Renew
     renew_every: Seconds | None
     timeout: Seconds | None
     unavailable_after: Seconds

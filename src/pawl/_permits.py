@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from pawl._factory import Settings, check_for_quorum, name_and_key, refuse_on_quorum, spot_of, unfilled
-from pawl.core.protocol.options import LockOptions, Seconds, check_count
+from pawl.core.protocol.options import LockOptions, Renew, Seconds, check_count
 from pawl.core.retry import query
 from pawl.core.state.plan import Plan
 from pawl.errors import ConfigurationError, NotSupported
@@ -33,7 +33,7 @@ class PermitKwargs(TypedDict, total=False):
     """The options of a semaphore or an rwlock as keyword arguments; see ``LockOptions``."""
 
     ttl: Seconds
-    renew: bool
+    renew: Renew
     renew_every: Seconds | None
     timeout: Seconds | None
     unavailable_after: Seconds

@@ -316,7 +316,7 @@ async def test_a_body_that_swallows_the_cancel_is_told_again(
 async def test_a_blocked_loop_is_told_at_the_next_await(aclient: pawl.AsyncClient) -> None:
     reached: list[str] = []
     with pytest.raises(pawl.LeaseLost):
-        async with aclient.lock("a", ttl=0.4):
+        async with aclient.lock("a", ttl=0.4, renew="loop"):
             time.sleep(0.8)  # noqa: ASYNC251
             await asyncio.sleep(10)
             reached.append("beyond")
@@ -325,7 +325,7 @@ async def test_a_blocked_loop_is_told_at_the_next_await(aclient: pawl.AsyncClien
 
 
 async def test_a_blocked_loop_without_another_await_is_told_at_the_exit(aclient: pawl.AsyncClient) -> None:
-    for lock in (aclient.lock("a", ttl=0.3), aclient.lock("b", ttl=0.3, renew=False)):
+    for lock in (aclient.lock("a", ttl=0.3, renew="loop"), aclient.lock("b", ttl=0.3, renew=False)):
         with pytest.raises(pawl.LeaseLost):
             async with lock:
                 time.sleep(0.6)  # noqa: ASYNC251

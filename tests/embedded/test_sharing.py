@@ -21,6 +21,7 @@ from pawl import embedded
 from pawl.embedded import _places, _server, _watch
 from pawl.embedded._watch import Wire
 from pawl.errors import BackendUnavailable
+from tests.edges.blocking import blocked
 from tests.pace import pace
 
 Spawn = Callable[..., "subprocess.Popen[str]"]
@@ -324,3 +325,7 @@ def test_a_path_too_long_for_a_socket(tmp_path: Path, spawn: Spawn) -> None:
     finally:
         assert embedded.stop(state, force=True)
         Path(server.socket).parent.unlink()
+
+
+def test_a_blocked_event_loop_keeps_its_lease(state: Path) -> None:
+    blocked(f"embedded://{state}", ttl=1, seconds=2.2)

@@ -130,7 +130,7 @@ def test_row_19_a_blocked_event_loop(server: Server) -> None:
 
     async def body() -> None:
         async with pawl.connect_async(server.url) as client:
-            lease = await client.lock("n", ttl=0.5).acquire(5)
+            lease = await client.lock("n", ttl=0.5, renew="loop").acquire(5)
             time.sleep(0.6)  # noqa: ASYNC251 - that is the fault
             with pytest.raises(pawl.LeaseLost):
                 lease.check()

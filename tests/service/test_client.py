@@ -10,6 +10,7 @@ import pytest
 
 import pawl
 from pawl.testing.servers import Server
+from tests.edges.blocking import blocked
 from tests.edges.helpers import eventually
 from tests.service.rig import Instance, Tokens
 
@@ -197,3 +198,7 @@ def test_steps_cannot_reach_keys_of_others(service: Instance) -> None:
     assert send(of("pawl:a")[:-1]) == (422, "BAD_CALL")
     unknown = {"calls": [{"script": "0" * 40, "words": []}]}
     assert service.ask("POST", "/v1/ns/pawl/calls", unknown).status == 404
+
+
+def test_a_blocked_event_loop_is_renewed_through_the_service(service: Instance) -> None:
+    blocked(url(service), ttl=1, seconds=2.2)

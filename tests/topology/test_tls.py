@@ -12,6 +12,7 @@ import pawl
 from pawl.testing.groups import ClusterGroup, SentinelGroup
 from pawl.testing.servers import Server, available
 from tests.conformance import matrix
+from tests.edges.blocking import blocked
 from tests.edges.helpers import eventually
 from tests.faults.rig import Colour, key
 from tests.redlock.colours import COLOURS, connect, done, play
@@ -121,3 +122,7 @@ def test_a_service_of_sentinels_over_tls(folder: Path, colour: Colour) -> None:
         lease = client.lock("s").acquire(timeout=30)
         assert group.wait_for_failover(old) is not old
         lease.release()
+
+
+def test_a_blocked_event_loop_is_renewed_over_tls(masters: list[tuple[str, Server]]) -> None:
+    blocked(masters[0][0], ttl=1, seconds=2.2)

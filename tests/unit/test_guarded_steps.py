@@ -23,6 +23,8 @@ MAINTENANCE = {
     ("core/state/schedule.py", "sleep_until"),
     ("core/state/schedule.py", "first_need"),
     ("core/state/schedule.py", "some"),
+    # Run by the thread that renews for a blocked loop: the same.
+    ("core/state/schedule.py", "overdue"),
     ("core/maintenance.py", "_confirmed"),
 }
 OTHER = {

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 from collections.abc import Iterable
+from functools import partial
 from types import TracebackType
 from typing import Any, Literal, NoReturn, Self, Unpack, cast, overload
 
 from pawl._factory import LockKwargs, Settings, SkipKwargs, live_clients, plan_of
 from pawl._multi import multi_plan
 from pawl._permits import PermitKwargs, plan_of_semaphore, plans_of_rwlock
-from pawl._quorum import check_options, for_loop, probe_for
+from pawl._quorum import check_options, for_loop, for_threads, probe_for
 from pawl._service import Book
 from pawl._target import find_target, shown_of
 from pawl._warn import place_of_caller
@@ -35,7 +36,9 @@ from pawl.core.release import stateless, transfer
 from pawl.core.state.observers import Observer
 from pawl.model import AuditEntry, Forced, HistoryEntry, LockInfo
 from pawl.runtimes.aio import AsyncioRuntime
+from pawl.runtimes.relief import LoopRelief
 from pawl.topology.credentials import Credentials
+from pawl.topology.endpoint import Place
 
 __all__ = ["AsyncClient"]
 
@@ -368,6 +371,10 @@ class AsyncClient(AsyncCoordination):
         self._closed = True
         self._forget_ended_loops()
         here = asyncio.get_running_loop()
+        for engine in self._known_engines():
+            # Also of a loop that is blocked, and closes only once it is back.
+            if engine.relief is not None:
+                engine.relief.stop()
         elsewhere = [
             asyncio.wrap_future(asyncio.run_coroutine_threadsafe(_close_engine(engine, patience), loop))
             for loop, engine in list(self._engines.items())
@@ -406,6 +413,7 @@ class AsyncClient(AsyncCoordination):
             runtime = for_loop(loop, self._target, self._settings)
             engine = make_engine(runtime, self, self._settings.setup)
             engine.quorum = self._settings.redlock
+            engine.relief = self._relief(loop, engine)
             engine.server = shown_of(self._target)
             engine.probe, engine.strict = probe_for(self._settings), self._settings.strict
             runtime.on_move = doubter(engine)
@@ -415,6 +423,15 @@ class AsyncClient(AsyncCoordination):
             self._engines[loop] = engine
         self._last = (loop, engine)
         return engine
+
+    def _relief(self, loop: asyncio.AbstractEventLoop, engine: Engine) -> LoopRelief | None:
+        target = self._target
+        # Of a server in this process, the clock may be a test's.
+        return (
+            None
+            if isinstance(target, Place)
+            else LoopRelief(loop, engine, partial(for_threads, target, self._settings))
+        )
 
     def _observe(self, observer: Observer) -> None:
         if observer not in self._observers:
@@ -429,7 +446,10 @@ class AsyncClient(AsyncCoordination):
         # An engine refers to its loop, so nothing else would ever end the two.
         for loop in list(self._engines):
             if loop.is_closed():
-                self._engines.pop(loop).closed = True
+                ended = self._engines.pop(loop)
+                ended.closed = True
+                if ended.relief is not None:
+                    ended.relief.stop()
         if self._last is not None and self._last[0].is_closed():
             self._last = None
 

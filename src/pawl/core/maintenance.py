@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from pawl.core.keep.majority import renew_votes, renewal_patience, tell_again
 from pawl.core.keep.outbox import validity_of
-from pawl.core.keep.renewal_groups import each_of, may_share, share, shared_call
+from pawl.core.keep.renewal_groups import each_of, may_share, renewal_call, share, shared_call
 from pawl.core.keep.replicas import check_renewals
 from pawl.core.keep.server_check import look
 from pawl.core.observe.deadlock import look_for_cycles
@@ -175,10 +175,12 @@ async def _renew(engine: Engine, due: list[Tenure], record: Call | None, pages: 
         return
     groups, single = share(batch) if len(batch) > 1 and may_share(engine) else ([], batch)
     calls = [shared_call(group) for group in groups]
-    calls += [_call(tenure) for tenure in single]
+    calls += [renewal_call(tenure) for tenure in single]
     if record is not None:
         calls.append(record)
     calls += [page.call for page in pages]
+    if engine.relief is not None and any(tenure.options.renew is True for tenure in batch):
+        engine.relief.rouse()
     sent_at = engine.runtime.now()
     patience = _patience(engine, batch, sent_at)
     if engine.quorum is None:
@@ -234,7 +236,7 @@ async def _ask_further(
     """
     if alone:
         asked_at = engine.runtime.now()
-        calls = [_call(tenure) for tenure in alone]
+        calls = [renewal_call(tenure) for tenure in alone]
         outcomes = await engine.runtime.call_many(calls, _patience(engine, alone, asked_at))
         refused += _take(engine, list(zip(alone, outcomes, strict=True)), asked_at)
     if durable:
@@ -279,14 +281,6 @@ async def _ask_whether_taken(engine: Engine) -> None:
             engine.take_away([bytes(tag).decode() for tag in outcome[3]])
 
 
-def _call(tenure: Tenure) -> Call:
-    options = tenure.options
-    if options.renew and tenure.hold_limit is None and tenure.ttl == options.ttl:
-        return tenure.primitive.renew(tenure.token, options.life_ms, options.ticket_ms, "")
-    ticket_ttl = min(options.ticket_ttl or tenure.ttl, tenure.ttl)
-    return tenure.primitive.renew(tenure.token, _life_ms(tenure), to_ms(ticket_ttl), "")
-
-
 def _confirmed(engine: Engine, answers: list[_Answer], sent_at: float) -> list[_Answer]:
     """Take all plain yeses into account in one step, for a hundred thousand leases are renewed here; give the rest."""
     plain: list[Tenure] = []
@@ -324,12 +318,6 @@ def _told(engine: Engine, record: Call | None, pages: list[Page], outcomes: list
         engine.history.answered(pages, outcomes[-len(pages) :], engine.runtime.now())
     if record is not None and engine.book is not None:
         engine.book.answered(outcomes[-len(pages) - 1])
-
-
-def _life_ms(tenure: Tenure) -> int:
-    """What to ask for: one millisecond, which raises nothing, where a lease is only to be confirmed."""
-    at_limit = tenure.hold_limit is not None and tenure.valid_until >= tenure.hold_limit
-    return 1 if at_limit or not tenure.options.renew else to_ms(tenure.ttl) + tenure.options.delay_ms
 
 
 def until_next_need(engine: Engine, now: float) -> float:

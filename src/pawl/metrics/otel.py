@@ -77,15 +77,15 @@ class _Exporter:
         self.releases = meter.create_counter("pawl.lock.releases", "{lease}", "Ended leases by outcome.")
         self.losses = meter.create_counter("pawl.lock.lost", "{lease}", "Leases lost before their release.")
         self.renewals = meter.create_counter("pawl.lock.renewals", "{renewal}", "Renewals.")
-        self.handovers = meter.create_counter(
-            "pawl.lock.handovers", "{grant}", "Local hand-offs inside a client."
-        )
+        text = "Local hand-offs inside a client."
+        self.handovers = meter.create_counter("pawl.lock.handovers", "{grant}", text)
         self.faults = meter.create_counter(
             "pawl.backend.faults", "{request}", "Requests that failed without a script reply, by fault."
         )
-        self.outages = meter.create_counter(
-            "pawl.backend.outages", "{outage}", "Times the circuit breaker opened."
-        )
+        text = "Times a blocked event loop was late to renew."
+        self.blocked = meter.create_counter("pawl.event_loop.blocked", "{block}", text)
+        text = "Times the circuit breaker opened."
+        self.outages = meter.create_counter("pawl.backend.outages", "{outage}", text)
         self._begin()
         self._gauges(meter)
 
@@ -199,6 +199,8 @@ class _Exporter:
             self.handovers.add(1)
         elif what == "breaker_opened":
             self.outages.add(1)
+        elif what == "loop_blocked":
+            self.blocked.add(1)
 
     def called(self, operation: str, *, seconds: float, fault: str) -> None:
         """See ``Observer``."""

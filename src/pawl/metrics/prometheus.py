@@ -107,6 +107,7 @@ class _Exporter:
         self.faults = counter(
             "pawl_backend_faults", "Requests that failed without a script reply, by fault.", ("fault",)
         )
+        self.blocked = counter("pawl_event_loop_blocked", "Times a blocked event loop was late to renew.", ())
         self.outages = counter("pawl_backend_outages", "Times the circuit breaker opened.", ())
         for outcome in _COUNTED.values():
             self.renewals.labels(outcome)
@@ -184,6 +185,8 @@ class _Exporter:
             self.handovers.inc()
         elif what == "breaker_opened":
             self.outages.inc()
+        elif what == "loop_blocked":
+            self.blocked.inc()
 
     def called(self, operation: str, *, seconds: float, fault: str) -> None:
         """See ``Observer``."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import socket
 import string
 import time
@@ -17,7 +18,7 @@ from pawl.core.protocol.runtime import Fault, FaultKind
 from pawl.errors import ConfigurationError, PawlError
 from pawl.topology.endpoint import Endpoint
 
-__all__ = ["Identity", "Known", "locate", "now", "secret", "stock"]
+__all__ = ["Identity", "Known", "leave_signals_to_main", "locate", "now", "secret", "stock"]
 
 T = TypeVar("T")
 
@@ -107,3 +108,9 @@ def locate(find: Callable[[], Endpoint]) -> Endpoint:
         return find()
     except PawlError as error:
         raise Fault(FaultKind.UNREACHABLE, error.text, final=isinstance(error, ConfigurationError)) from error
+
+
+def leave_signals_to_main() -> None:
+    """Block signals here: one that the kernel gives to this thread would leave the main thread asleep."""
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())

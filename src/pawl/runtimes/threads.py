@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import random
-import signal
 import threading
 import time
 from collections.abc import Awaitable, Callable, Hashable, Sequence
@@ -18,7 +17,7 @@ from weakref import ref
 
 from pawl.core.protocol.options import Durable
 from pawl.core.protocol.runtime import Call, Fault, FaultKind, Parker, Reply, Wakeup, run
-from pawl.runtimes.shared import Identity, Known, locate, now, secret, stock
+from pawl.runtimes.shared import Identity, Known, leave_signals_to_main, locate, now, secret, stock
 from pawl.topology.endpoint import Endpoint
 from pawl.transport.durable import call_on
 from pawl.transport.link import FREE, Link
@@ -379,7 +378,7 @@ class ThreadRuntime:
             self.spawn_upkeep(self._unstarted)
 
     def _serve(self, upkeep: Callable[[], Any]) -> None:
-        _leave_signals_to_main()
+        leave_signals_to_main()
         # Another one: a signal handler started it in the middle of the start of this one.
         while not self._ending and threading.current_thread() is self._upkeep:
             try:
@@ -485,15 +484,9 @@ def _start(thread: threading.Thread) -> bool:
     return True
 
 
-def _leave_signals_to_main() -> None:
-    """Block signals here: one that the kernel gives to this thread would leave the main thread asleep."""
-    if hasattr(signal, "pthread_sigmask"):
-        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-
-
 def _reported(callback: Callable[[], object], *, alone: bool = True) -> None:
     if alone:
-        _leave_signals_to_main()
+        leave_signals_to_main()
     try:
         callback()
     except Exception:

@@ -113,7 +113,7 @@ def settle(
     engine.held[tenure.who, tenure.primitive.key] = tenure
     lease = new_lease(engine, tenure, tenure.fence, tenure.who, 1)
     if engine.schedule.add(tenure, tenure.every, now + tenure.every) or not engine.upkeep_runs:
-        engine.wake_upkeep()
+        engine.wake_for(tenure)
     return lease
 
 

@@ -12,7 +12,7 @@ from weakref import ref
 
 from pawl.core.keep.outbox import DEPARTURE_FOR, barred, leave_call, post_to_all, validity_of
 from pawl.core.protocol.primitive import TOMB_MS
-from pawl.core.protocol.runtime import Call, Runtime
+from pawl.core.protocol.runtime import Call, Relief, Runtime
 from pawl.core.quorum.votes import Duty
 from pawl.core.state.circuit_breaker import Breaker
 from pawl.core.state.client import Departure
@@ -67,6 +67,7 @@ class Engine:
         counters, epoch: What happened how often; raised by a fork, for leases of an older one are the parent's.
         probe, look_at, looked: What asks the server what it is, or None; when the upkeep is to ask; whether it did.
         server: Its address, without credentials.
+        relief: What renews while the event loop is blocked; None in threads.
         strict: True until the server was found to keep every promise, for a client that insists on it.
         breaker: Open while the server is down for long; None while it is not.
         quorum: How several independent masters are treated; None with one server.
@@ -113,6 +114,7 @@ class Engine:
         self.look_at: float = inf
         self.looked: bool = False
         self.strict: bool = False
+        self.relief: Relief | None = None
 
     def check_open(self, name: str | None = None) -> None:
         """Raise ``ClientClosed`` if the client was closed."""
@@ -177,7 +179,14 @@ class Engine:
         else:
             late = self._plan(tenure, tenure.granted_at, confirmed=confirmed)
         if late or not self.upkeep_runs:
-            self.wake_upkeep()
+            self.wake_for(tenure)
+
+    def wake_for(self, tenure: Tenure) -> None:
+        """Start what serves the client in the background, or wake it for a tenure that it does not know of in time."""
+        self.wake_upkeep()
+        # Now, and not once a renewal is late: a body may block the loop from its first line on.
+        if self.relief is not None and tenure.options.renew is True:
+            self.relief.rouse()
 
     def wake_upkeep(self) -> None:
         """Start the upkeep, or wake it because something is due earlier than it knows."""
@@ -264,6 +273,18 @@ class Engine:
                 return
             tenure.state, tenure.reason = LeaseState.LOST, reason
             self.losing[tenure] = reason
+        self._follow_loss(tenure, reason)
+
+    def lose_from_afar(self, tenure: Tenure, reason: LossReason) -> None:
+        """Mark a tenure lost from another thread than its event loop's; what follows is done there, once it serves."""
+        with self.guard:
+            if tenure.state is not LeaseState.HELD and tenure.state is not LeaseState.SUSPECT:
+                return
+            tenure.state, tenure.reason = LeaseState.LOST, reason
+            self.losing[tenure] = reason
+        self.runtime.at_home(lambda: self._follow_loss(tenure, reason))
+
+    def _follow_loss(self, tenure: Tenure, reason: LossReason) -> None:
         self.schedule.discard(tenure)
         if self.rows:
             disperse(self, tenure)
@@ -416,6 +437,8 @@ class Engine:
         self.abandoned, self.undelivered = deque(), deque()
         self.upkeep_runs = False
         self.breaker = None
+        if self.relief is not None:
+            self.relief.after_fork()
 
     def applies(self, tenure: Tenure, left_ms: int, asked_ms: int, sent_at: float) -> bool:
         """Take a renewal's yes into account; False if it came after the end, which it cannot undo."""

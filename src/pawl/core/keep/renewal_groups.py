@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
 from pawl.core.protocol.runtime import Call, Fault, FaultKind, Reply
+from pawl.core.protocol.validity import to_ms
 from pawl.model import LeaseState
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from pawl.core.protocol.primitive import TogetherPrimitive
     from pawl.core.state.records import Tenure
 
-__all__ = ["each_of", "may_share", "share", "shared_call"]
+__all__ = ["each_of", "may_share", "renewal_call", "share", "shared_call"]
 
 _TOGETHER = 16
 """So many in one script: it stops the server for no longer than a few single ones do."""
@@ -70,3 +71,18 @@ def each_of(group: Sequence[Tenure], outcome: Reply | Fault) -> list[Reply | Fau
         return [outcome if outcome.kind in _OF_ALL else None] * len(group)
     _, rid, lefts, now_ms = outcome
     return [[b"H", rid, 0, left, now_ms] if left > 0 else None for left in lefts]
+
+
+def renewal_call(tenure: Tenure) -> Call:
+    """The call that renews one lease."""
+    options = tenure.options
+    if options.renew and tenure.hold_limit is None and tenure.ttl == options.ttl:
+        return tenure.primitive.renew(tenure.token, options.life_ms, options.ticket_ms, "")
+    ticket_ttl = min(options.ticket_ttl or tenure.ttl, tenure.ttl)
+    return tenure.primitive.renew(tenure.token, _life_ms(tenure), to_ms(ticket_ttl), "")
+
+
+def _life_ms(tenure: Tenure) -> int:
+    """What to ask for: one millisecond, which raises nothing, where a lease is only to be confirmed."""
+    at_limit = tenure.hold_limit is not None and tenure.valid_until >= tenure.hold_limit
+    return 1 if at_limit or not tenure.options.renew else to_ms(tenure.ttl) + tenure.options.delay_ms

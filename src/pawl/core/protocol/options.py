@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from pawl.core.protocol.validity import to_ms, valid_until
 from pawl.errors import ConfigurationError
@@ -19,6 +19,7 @@ __all__ = [
     "RUN",
     "Durable",
     "LockOptions",
+    "Renew",
     "Seconds",
     "check_callback",
     "check_count",
@@ -31,6 +32,9 @@ __all__ = [
 
 Seconds = float | int | timedelta
 """A duration: seconds, or a ``timedelta``."""
+
+Renew = bool | Literal["loop"]
+"""Whether a lease is renewed: True, False, or ``"loop"``, which leaves it to the event loop alone."""
 
 MIN_TTL = 0.05
 MAX_TTL = 366 * 86400.0
@@ -191,7 +195,9 @@ class LockOptions:
     Args:
         ttl: TTL of a lease on the server without renewal; 0.05 to 366 days, default 30 (it survives a GC pause or a
             failover, and a crashed holder blocks the lock for no longer). A lease is renewed every third of it.
-        renew: Whether the lease is renewed while it is held; default True.
+        renew: Whether the lease is renewed while it is held; default True: in asyncio also while the event loop is
+            blocked, by a thread. ``"loop"``: by the event loop alone, so that a blocked loop loses its leases; the same
+            as True in threads.
         renew_every: The renewal interval; default ttl/3, which leaves two retries before the lease expires. Must be
             below ttl/2.
         timeout: How long acquire waits; None (default) waits indefinitely, 0 tries once.
@@ -229,7 +235,7 @@ class LockOptions:
     """
 
     ttl: float = 30.0
-    renew: bool = True
+    renew: Renew = True
     renew_every: float | None = None
     timeout: float | None = None
     unavailable_after: float = 10.0
@@ -264,8 +270,8 @@ class LockOptions:
         put = object.__setattr__
         ttl = check_ttl(self.ttl)
         put(self, "ttl", ttl)
-        if self.renew is not True and self.renew is not False:
-            raise ConfigurationError(f"renew must be True or False, got {self.renew!r:.40}")
+        if self.renew is not True and self.renew is not False and self.renew != "loop":
+            raise ConfigurationError(f"renew must be True, False or 'loop', got {self.renew!r:.40}")
         put(self, "timeout", check_timeout(self.timeout))
         put(self, "unavailable_after", _positive(self.unavailable_after, "unavailable_after", zero=True))
         put(self, "min_hold", _positive(self.min_hold, "min_hold", zero=True))

@@ -25,6 +25,7 @@ __all__ = [
     "Fetch",
     "Line",
     "Parker",
+    "Relief",
     "Reply",
     "Runtime",
     "StopSignal",
@@ -313,6 +314,22 @@ class Runtime(Protocol):
 
     def report(self, callback: Callable[[], object]) -> None:
         """Run a user's callback where it can neither block nor break the upkeep."""
+        ...
+
+
+class Relief(Protocol):
+    """What renews the leases of an event loop while that is blocked."""
+
+    def rouse(self) -> None:
+        """Have it look now: a lease is due earlier than it knows, or it does not run yet. In the loop's thread."""
+        ...
+
+    def stop(self) -> None:
+        """End it at once; from any thread."""
+        ...
+
+    def after_fork(self) -> None:
+        """In the child: its thread and its connections are the parent's."""
         ...
 
 

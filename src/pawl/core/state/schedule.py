@@ -43,7 +43,7 @@ class _Row(OrderedDict["Tenure", float]):
 class Schedule:
     """The due times of one client's leases. Every method may be called from any thread."""
 
-    __slots__ = ("_guard", "_heap", "_in_hand", "_moves", "_rows", "_sequence", "_wake_at")
+    __slots__ = ("_guard", "_heap", "_in_hand", "_moves", "_rows", "_sequence", "_taken_at", "_wake_at")
 
     def __init__(self, guard: AbstractContextManager[object]) -> None:
         self._guard = guard
@@ -52,6 +52,7 @@ class Schedule:
         self._in_hand: list[Tenure] = []
         self._sequence = 0
         self._moves = 0
+        self._taken_at = 0.0
         self._wake_at = -inf
 
     def add(self, tenure: Tenure, every: float, due: float, *, deadline: bool = False) -> bool:
@@ -64,20 +65,23 @@ class Schedule:
             deadline: True if its life ends then unless something happens: a wait for the server must not pass it.
 
         Returns:
-            True if the upkeep sleeps past ``due`` and must be nudged.
+            True if the upkeep sleeps past ``due`` and must be nudged; also for a rhythm that was not there, which those
+            do not know who look from another thread.
         """
         rows, key = self._rows, (every, deadline)
         row = rows.get(key)
         if row is None:
             row = _Row()
         with self._guard:
+            late = due < self._wake_at
             if key in rows:
                 row = rows[key]
             else:
                 rows[key] = row
+                late = True
             row[tenure] = row.last_due = due
             tenure.row = row
-            return due < self._wake_at
+            return late
 
     def add_again(self, tenures: Sequence[Tenure], now: float) -> None:
         """Put leases that the upkeep has in hand into the rows of their own rhythms, from now on.
@@ -139,7 +143,7 @@ class Schedule:
                 tenure = heapq.heappop(self._heap)[2]
                 if tenure.live:
                     taken.append(tenure)
-            self._in_hand = taken
+            self._in_hand, self._taken_at = taken, now
         return taken
 
     def _forget_unused(self, now: float) -> None:
@@ -169,6 +173,37 @@ class Schedule:
                     tenure, due = next(iter(row.items()))
                     need = min(need, due if deadline else _need(tenure, due))
             return need
+
+    def overdue(self, now: float) -> tuple[float, list[tuple[Tenure, float]]]:
+        """The leases whose renewal is due, with since when, and when the next one is; for another thread to look.
+
+        What the upkeep has in hand counts as due since it was taken. While it is at work, nobody is nudged for a lease
+        that is due once: it has to be looked for then, within a part of the shortest rhythm.
+        """
+        found: list[tuple[Tenure, float]] = []
+        with self._guard:
+            soonest = inf
+            if self._wake_at == -inf:
+                soonest = now + min((every for every, _ in self._rows), default=0.0) / 8
+            for (every, deadline), row in self._rows.items():
+                if deadline:
+                    continue
+                if not row:
+                    soonest = min(soonest, now + every)
+                for tenure, due in row.items():
+                    if due > now:
+                        soonest = min(soonest, due)
+                        break
+                    found.append((tenure, due))
+            apart: set[Tenure] = set()
+            for due, _, tenure in self._heap:
+                apart.add(tenure)
+                if due > now:
+                    soonest = min(soonest, due)
+                else:
+                    found.append((tenure, due))
+            found += [(t, self._taken_at) for t in self._in_hand if t.row is None and t not in apart]
+        return soonest, [one for one in found if one[0].live]
 
     def all(self) -> list[Tenure]:
         """Every lease that is scheduled or in the upkeep's hands."""

@@ -1,0 +1,163 @@
+"""Renewing the leases of an event loop from a thread, while that loop is blocked.
+
+Why that is safe:
+
+1. Whoever renews sends the same script with the same token, which compares the token and only raises the expiry. Two
+   renewals of one lease at the same time, in either order, do what one does; one that arrives behind the release finds
+   another holder or nobody, and changes nothing.
+2. Validity is counted from before this thread sent its question. It only rises, under the client's guard, and only
+   while the lease is valid by the local clock: an answer that comes later revives nothing, nor does one that comes
+   after ``max_hold``, which bounds what is written here as it bounds the loop.
+3. A question without an answer leaves the lease suspect, with the end that it had. A no marks it lost at once, so that
+   ``check`` raises in the very body that blocks the loop; all that belongs to the loop (cancelling the body, leaving
+   the token, ``on_lost``) is done there as soon as it serves again.
+4. Nothing is granted here: no ticket, no vote and no fence is asked for.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING, cast
+
+from pawl.core.keep.renewal_groups import renewal_call
+from pawl.core.protocol.quorum import spread
+from pawl.core.protocol.runtime import Fault, FaultKind, Reply
+from pawl.core.protocol.validity import to_ms
+from pawl.core.quorum.votes import EachVote
+from pawl.core.state.records import loss_from
+from pawl.core.state.session import grant_tag
+from pawl.model import LossReason
+
+if TYPE_CHECKING:
+    from pawl.core.keep.engine import Engine
+    from pawl.core.keep.replicas import DurableRuntime
+    from pawl.core.protocol.quorum import QuorumRuntime
+    from pawl.core.protocol.runtime import Runtime
+    from pawl.core.state.records import Tenure
+
+__all__ = ["Late", "look_for_late", "renew_late"]
+
+_SHARE = 0.25
+"""A renewal is late once this share of the time from when it was due to the end of validity has passed."""
+
+_BATCH = 500
+_ASKED_WITHIN = 0.5
+
+
+class Late:
+    """What a look at an engine found.
+
+    Attributes:
+        tenures: The leases whose renewal is late, or due at all while the loop is known to be blocked.
+        since: When the first of them was due; infinity without any.
+        until: When to look again at the latest, if nobody rings.
+    """
+
+    __slots__ = ("since", "tenures", "until")
+
+    def __init__(self, tenures: list[Tenure], since: float, until: float) -> None:
+        self.tenures: list[Tenure] = tenures
+        self.since: float = since
+        self.until: float = until
+
+
+def look_for_late(engine: Engine, *, blocked: bool) -> Late:
+    """Find the leases that the loop should have renewed by now.
+
+    Args:
+        engine: The engine of the loop.
+        blocked: Whether the loop is known to be blocked: then nothing is left for it to do.
+    """
+    now = engine.runtime.now()
+    until, due = engine.schedule.overdue(now)
+    late: list[Tenure] = []
+    since = inf
+    for tenure, planned in due:
+        limit = tenure.hold_limit
+        if tenure.options.renew is not True or tenure.degraded or now >= tenure.valid_until:
+            continue
+        if tenure.epoch != engine.epoch or (limit is not None and tenure.valid_until >= limit):
+            continue
+        # What this thread renewed is not planned anew: that is the loop's.
+        first = max(planned, tenure.heard_at + tenure.every)
+        late_at = first if blocked else first + (tenure.valid_until - first) * _SHARE
+        if late_at > now:
+            until = min(until, late_at)
+        elif len(late) < _BATCH:
+            late.append(tenure)
+            since = min(since, first)
+    return Late(late, since, until)
+
+
+async def renew_late(engine: Engine, runtime: Runtime, late: list[Tenure]) -> bool:
+    """Renew leases over another runtime than the engine's.
+
+    Returns:
+        False if any of them got no answer, and is to be tried again soon.
+    """
+    sent_at = engine.runtime.now()
+    left = min(tenure.valid_until - sent_at for tenure in late)
+    patience = max(0.005, min(left / 2, *(tenure.options.request_timeout for tenure in late)))
+    outcomes = await _ask(engine, runtime, late, patience)
+    refused: list[tuple[Tenure, Reply]] = []
+    answered = True
+    for tenure, outcome in zip(late, outcomes, strict=True):
+        if isinstance(outcome, Fault):
+            answered = False
+            if engine.runtime.now() < tenure.valid_until:
+                engine.suspect(tenure)
+        elif outcome[0] != b"H":
+            refused.append((tenure, outcome))
+        elif engine.applies(tenure, outcome[3], to_ms(tenure.ttl), sent_at):
+            engine.count("renewed")
+            engine.count("renewed_by_thread")
+    if refused and engine.quorum is None:
+        taken = await _taken(engine, runtime)
+        for tenure, reply in refused:
+            tag = grant_tag(tenure.primitive, tenure.fence)
+            engine.lose_from_afar(tenure, LossReason.TAKEN if tag in taken else loss_from(reply))
+    return answered and not refused
+
+
+async def _ask(engine: Engine, runtime: Runtime, late: list[Tenure], patience: float) -> list[Reply | Fault]:
+    calls = [renewal_call(tenure) for tenure in late]
+    if engine.quorum is not None:
+        nodes = cast("QuorumRuntime", runtime)
+        ballots = [EachVote(len(nodes.nodes)) for _ in calls]
+        try:
+            await nodes.ask(
+                [(spread(call, b.nodes), b) for call, b in zip(calls, ballots, strict=True)],
+                max(patience, nodes.node_timeout),
+            )
+        except Fault as fault:
+            return [fault] * len(calls)
+        # A no of the masters is left to the loop, which also wins votes back; the local clock ends what it must.
+        return [ballot.result() for ballot in ballots]
+    plain = [at for at, tenure in enumerate(late) if tenure.options.durable is None]
+    outcomes: list[Reply | Fault] = [[b"U"] for _ in calls]
+    answers = await runtime.call_many([calls[at] for at in plain], patience) if plain else []
+    for at, answer in zip(plain, answers, strict=True):
+        outcomes[at] = answer
+    for at, tenure in enumerate(late):
+        durable = tenure.options.durable
+        if durable is None:
+            continue
+        try:
+            reply, count = await cast("DurableRuntime", runtime).call_durable(calls[at], durable, patience)
+        except Fault as fault:
+            outcomes[at] = fault
+            continue
+        short = reply is None or (reply[0] == b"H" and count < durable.replicas)
+        if reply is None or short:
+            outcomes[at] = Fault(FaultKind.NOT_READY, "too few replicas have it", maybe_applied=True)
+        else:
+            outcomes[at] = reply
+    return outcomes
+
+
+async def _taken(engine: Engine, runtime: Runtime) -> list[str]:
+    """Which grants an operator took away: to a renewal they look like any that the server does not know."""
+    if engine.book is None:
+        return []
+    (outcome,) = await runtime.call_many([engine.book.setup.calls.taken()], _ASKED_WITHIN)
+    return [] if isinstance(outcome, Fault) else [bytes(tag).decode() for tag in outcome[3]]

@@ -1,0 +1,219 @@
+"""The thread that renews the leases of an event loop while that is blocked.
+
+It is started with the first lease of a client in a loop (nothing in a blocked loop could start it later) and sleeps
+from one due renewal to the next. It opens connections only once a renewal is late and the loop does not answer, and
+closes them when the loop is back. It ends with the client, with the loop, with the thread of the loop, and after
+some seconds without any lease.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from math import inf
+from typing import TYPE_CHECKING
+from weakref import ref
+
+from pawl.core.keep.relief import Late, look_for_late, renew_late
+from pawl.core.protocol.runtime import run
+from pawl.runtimes.shared import leave_signals_to_main
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from pawl.core.keep.engine import Engine
+    from pawl.runtimes.threads import ThreadRuntime
+
+__all__ = ["LoopRelief"]
+
+log: logging.Logger = logging.getLogger("pawl.asyncio")
+
+_LOOK_AGAIN = 1.0
+"""Seconds that it sleeps at most: so soon the end of a loop or client is noticed that nobody closed."""
+
+_IDLE_FOR = 5.0
+"""Seconds without a lease after which it ends."""
+
+_LEAST_SLEEP = 0.005
+_ANSWER_WITHIN = 0.05
+_MOST_FRAMES = 20
+
+
+class LoopRelief:
+    """See ``pawl.core.protocol.runtime.Relief``.
+
+    Args:
+        loop: The loop; its thread makes this object.
+        engine: What the client keeps for the loop.
+        make: Makes a runtime of threads for the same servers.
+    """
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, engine: Engine, make: Callable[[], ThreadRuntime]
+    ) -> None:
+        self._loop = loop
+        self._engine = ref(engine)
+        self._make = make
+        self._guard = threading.RLock()
+        self._home = 0
+        self._bell = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._runtime: ThreadRuntime | None = None
+        self._answered: threading.Event | None = None
+        self._blocked_since: float | None = None
+        self._stopped = False
+
+    def rouse(self) -> None:
+        """See ``Relief``."""
+        if self._stopped:
+            return
+        self._home = threading.get_ident()
+        if self._thread is not None:
+            self._bell.set()
+            return
+        thread = threading.Thread(target=self._serve, name="pawl-relief", daemon=True)
+        if self._take_post(thread):
+            try:
+                thread.start()
+            except RuntimeError:
+                # No thread is left, or the interpreter ends: the loop renews alone.
+                self._thread = None
+
+    def stop(self) -> None:
+        """See ``Relief``."""
+        self._stopped = True
+        self._bell.set()
+        runtime = self._runtime
+        if runtime is not None:
+            # Ends a question that is under way.
+            runtime.shut_down(0.0)
+
+    def after_fork(self) -> None:
+        """See ``Relief``."""
+        self._stopped = True
+        # The parent's thread may have been in the middle of either.
+        self._bell, self._guard = threading.Event(), threading.RLock()
+        runtime, self._runtime = self._runtime, None
+        if runtime is not None:
+            runtime.after_fork()
+
+    # In the thread ----------------------------------------------------------------------------------------------
+
+    def _serve(self) -> None:
+        leave_signals_to_main()
+        idle = 0.0
+        while True:
+            try:
+                pause = self._look()
+            except Exception:
+                log.exception("renewal beside the event loop failed; it continues")
+                pause = _LOOK_AGAIN / 4
+            idle = idle + _LOOK_AGAIN if pause == inf else 0.0
+            if pause < 0 or (idle > _IDLE_FOR and self._ended_idle()):
+                break
+            self._bell.wait(min(_LOOK_AGAIN, max(_LEAST_SLEEP, pause)))
+            self._bell.clear()
+        self._close()
+
+    def _take_post(self, thread: threading.Thread) -> bool:
+        """Whether this thread is the one from here on; False if there is another."""
+        with self._guard:
+            if self._thread is None:
+                self._thread = thread
+                return True
+        return False
+
+    def _leave_post(self) -> None:
+        here = threading.current_thread()
+        with self._guard:
+            if self._thread is here:
+                self._thread = None
+
+    def _ended_idle(self) -> bool:
+        """Leave for good, unless a lease came meanwhile whose owner saw this thread still there."""
+        self._leave_post()
+        engine = self._engine()
+        if engine is None or not self._loop.is_running() or not engine.schedule.busy():
+            return True
+        return not self._take_post(threading.current_thread())
+
+    def _over(self, engine: Engine) -> bool:
+        if self._stopped or engine.closed or self._loop.is_closed():
+            return True
+        # A loop whose thread is gone looks as if it ran.
+        return self._loop.is_running() and self._home not in sys._current_frames()
+
+    def _look(self) -> float:
+        """Look once; seconds until it has to look again, infinity: as long as nothing is to do, -1: it is over."""
+        engine = self._engine()
+        if engine is None or self._over(engine):
+            self._leave_post()
+            return -1.0
+        if not self._loop.is_running():
+            # Between two runs of the loop; nobody's body runs.
+            return inf
+        now = engine.runtime.now
+        if self._blocked_since is not None and self._loop_is_back(0.0):
+            self._report_end(now() - self._blocked_since)
+        late = look_for_late(engine, blocked=self._blocked_since is not None)
+        if not late.tenures:
+            return inf if late.until == inf else max(0.01, late.until - now())
+        if self._blocked_since is None:
+            if self._loop_is_back(min(_ANSWER_WITHIN, max(0.0, self._spare(late, now())))):
+                # It serves, and waits for the server as this thread would have to.
+                return self._spare(late, now())
+            self._blocked_since = late.since
+            engine.count("loop_blocked")
+            self._report(late, now() - late.since)
+        runtime = self._runtime
+        if runtime is None:
+            runtime = self._runtime = self._make()
+        if self._stopped:
+            return -1.0
+        return 0.0 if run(renew_late(engine, runtime, late.tenures)) else self._spare(late, now())
+
+    def _spare(self, late: Late, now: float) -> float:
+        return max(_LEAST_SLEEP, min(tenure.valid_until - now for tenure in late.tenures) / 8)
+
+    def _loop_is_back(self, timeout: float) -> bool:
+        """Whether the loop serves what it was asked to; a question that it has not served yet stays asked."""
+        answered = self._answered
+        if answered is None:
+            answered = self._answered = threading.Event()
+            try:
+                self._loop.call_soon_threadsafe(self._answer, answered)
+            except RuntimeError:
+                return False
+        if answered.is_set() or (timeout > 0 and answered.wait(timeout)):
+            self._answered = None
+            return True
+        return False
+
+    def _answer(self, answered: threading.Event) -> None:
+        answered.set()
+        self._bell.set()
+
+    def _report(self, late: Late, seconds: float) -> None:
+        frame = sys._current_frames().get(self._home)
+        stack = "".join(traceback.format_stack(frame, _MOST_FRAMES)) if frame is not None else ""
+        names = ", ".join(repr(tenure.primitive.name) for tenure in late.tenures[:3])
+        log.warning(
+            "the event loop has been blocked for %.2f s or more, and a thread renews its leases (%s); it is at:\n%s",
+            seconds, names, stack, extra={"pawl_blocked": seconds, "pawl_stack": stack},
+        )  # fmt: skip
+
+    def _report_end(self, seconds: float) -> None:
+        self._blocked_since = None
+        log.warning(
+            "the event loop serves again; it was blocked for %.2f s or more", seconds,
+            extra={"pawl_blocked": seconds},
+        )  # fmt: skip
+        self._close()
+
+    def _close(self) -> None:
+        runtime, self._runtime = self._runtime, None
+        if runtime is not None:
+            runtime.shut_down(0.0)

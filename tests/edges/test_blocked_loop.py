@@ -1,0 +1,417 @@
+"""A body that blocks its event loop keeps its lease: a thread renews it, once the loop has not."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+import pawl
+import pawl.runtimes.quorum_aio
+import pawl.runtimes.quorum_threads
+from pawl.testing.groups import ClusterGroup, SentinelGroup
+from pawl.testing.servers import Server
+from tests.edges.blocking import block, blocked, gone_within, relieved
+from tests.edges.helpers import Script, eventually, holder_of, in_child, run_script, wait_for_renewal
+
+
+def test_a_blocked_body_keeps_its_lease(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "pawl"):
+        blocked(server.url)
+        assert gone_within(3)
+    began, ended = (record for record in caplog.records if hasattr(record, "pawl_blocked"))
+    stack = getattr(began, "pawl_stack", "")
+    assert "block(lease, seconds)" in stack
+    assert "block(lease, seconds)" in began.getMessage()
+    assert getattr(ended, "pawl_blocked", 0.0) > 1.0
+
+
+def test_it_is_counted(valkey: Server) -> None:
+    counted: list[str] = []
+
+    async def main() -> None:
+        async with pawl.connect_async(valkey.url) as client, client.lock("n", ttl=0.3) as lease:
+            block(lease, 0.8)
+            assert holder_of(valkey, "n") == lease.token
+            counters = next(iter(client._known_engines())).counters
+            counted.extend(counters.elements())
+
+    asyncio.run(main())
+    assert counted.count("loop_blocked") == 1
+    assert counted.count("renewed_by_thread") >= 2
+
+
+@pytest.mark.parametrize("which", ["lock", "client", "environment"])
+def test_it_can_be_left_to_the_loop(valkey: Server, which: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if which == "environment":
+        monkeypatch.setenv("PAWL_RENEW", "loop")
+
+    async def main() -> None:
+        client = (
+            pawl.connect_async(valkey.url, renew="loop")
+            if which == "client"
+            else pawl.connect_async(valkey.url)
+        )
+        lock = client.lock("n", ttl=0.2, renew="loop") if which == "lock" else client.lock("n", ttl=0.2)
+        async with client, lock as lease:
+            assert not relieved()
+            await asyncio.sleep(0.3)
+            block(lease, 0.5)
+
+    with pytest.raises(pawl.LeaseLost, match="expired"):
+        asyncio.run(main())
+
+
+def test_max_hold_bounds_it(valkey: Server) -> None:
+    async def main() -> float:
+        async with pawl.connect_async(valkey.url) as client:
+            began = time.monotonic()
+            with pytest.raises(pawl.LeaseLost) as lost:
+                async with client.lock("n", ttl=0.4, max_hold=0.9) as lease:
+                    block(lease, 10)
+            assert lost.value.reason == "max_hold"
+            return time.monotonic() - began
+
+    assert asyncio.run(main()) >= 0.8
+
+
+def test_a_lease_that_is_taken_is_seen_in_the_body(valkey: Server) -> None:
+    def body(lease: pawl.AsyncLease) -> None:
+        # It would be valid for as long as the loop is blocked, by the clock alone, if nobody asked.
+        end = time.monotonic() + 5
+        while not lease.lost and time.monotonic() < end:
+            time.sleep(0.01)
+            assert lease.remaining() < 0.6
+        lease.check()
+
+    async def main() -> None:
+        with pawl.connect(valkey.url) as operator:
+            async with pawl.connect_async(valkey.url) as client:
+                lease = await client.lock("n", ttl=0.6).acquire()
+                operator.force_release("n", reason="a test")
+                with pytest.raises(pawl.LeaseLost) as lost:
+                    body(lease)
+                assert lost.value.reason in ("taken", "expired")
+
+    asyncio.run(main())
+
+
+def test_a_server_that_is_away_for_a_moment(own_server: Server) -> None:
+    async def main() -> None:
+        async with pawl.connect_async(own_server.url) as client, client.lock("n", ttl=1.5) as lease:
+            block(lease, 0.6)
+            with own_server.paused():
+                block(lease, 0.5)
+            block(lease, 2.0)
+            assert lease.state == "held"
+
+    asyncio.run(main())
+
+
+def test_a_server_that_stays_away_ends_it(own_server: Server) -> None:
+    async def main() -> None:
+        async with pawl.connect_async(own_server.url) as client:
+            lease = await client.lock("n", ttl=0.6).acquire()
+            own_server.kill()
+            with pytest.raises(pawl.LeaseLost):
+                block(lease, 5)
+
+    asyncio.run(main())
+    assert gone_within(3)
+
+
+def test_a_loop_that_serves_opens_no_connection(valkey: Server) -> None:
+    async def main() -> None:
+        async with pawl.connect_async(valkey.url) as client, client.lock("n", ttl=0.3):
+            await asyncio.sleep(0.2)
+            before = len(bytes(valkey.command("CLIENT", "LIST")).splitlines())  # type: ignore[arg-type]
+            for _ in range(8):
+                await asyncio.sleep(0.1)
+                assert len(bytes(valkey.command("CLIENT", "LIST")).splitlines()) == before  # type: ignore[arg-type]
+
+    asyncio.run(main())
+
+
+def test_many_leases_have_one_thread(valkey: Server) -> None:
+    async def main() -> None:
+        async with pawl.connect_async(valkey.url) as client:
+            started: set[int | None] = set()
+            for number in range(200):
+                async with client.lock(f"n{number}"):
+                    started |= {thread.ident for thread in relieved()}
+            assert len(started) == 1
+
+    asyncio.run(main())
+    assert gone_within(3)
+
+
+def test_a_close_elsewhere_ends_it(valkey: Server) -> None:
+    """A client of two loops: one is blocked, and the client is closed in the other."""
+    client = pawl.connect_async(valkey.url)
+    holds, lost = threading.Event(), threading.Event()
+
+    async def held() -> None:
+        lease = await client.lock("n", ttl=0.5).acquire()
+        holds.set()
+        with pytest.raises(pawl.LeaseLost):
+            block(lease, 10)
+        lost.set()
+
+    async def end() -> None:
+        await asyncio.to_thread(holds.wait)
+        await asyncio.sleep(0.7)
+        await client.close(timeout=0.2)
+
+    other = threading.Thread(target=asyncio.run, args=(held(),))
+    other.start()
+    asyncio.run(end())
+    other.join()
+    assert lost.is_set()
+    assert gone_within(3)
+
+
+def test_a_loop_that_ended_is_not_renewed(valkey: Server) -> None:
+    """In a process of its own: that loop leaves its connection and its lease behind."""
+    text = """
+    import asyncio, logging, sys, threading, time
+    import pawl
+
+    logging.disable()
+    kept = []
+
+    async def main():
+        client = pawl.connect_async(sys.argv[1])
+        kept.extend([client, await client.lock("n", ttl=0.5).acquire()])
+        time.sleep(0.8)
+        kept[1].check()
+
+    asyncio.run(main())
+    time.sleep(1.8)
+    print([thread.name for thread in threading.enumerate()])
+    with pawl.connect(sys.argv[1]) as client:
+        lease = client.lock("n").try_acquire()
+        print(lease is not None)
+        lease.release()
+    """
+    assert run_script(text, valkey.url).splitlines() == ["['MainThread']", "True"]
+
+
+def test_a_program_ends_while_its_loop_is_blocked(valkey: Server) -> None:
+    text = """
+    import asyncio, logging, sys, time
+    import pawl
+    logging.disable()
+
+    async def main():
+        lease = await pawl.connect_async(sys.argv[1]).lock("n", ttl=0.4).acquire(timeout=5)
+        time.sleep(0.6)
+        lease.check()
+        print("held")
+        sys.exit()
+
+    asyncio.run(main())
+    """
+    assert run_script(text, valkey.url) == "held"
+
+
+def test_a_process_that_was_stopped_for_too_long_revives_nothing(valkey: Server) -> None:
+    text = """
+    import asyncio, logging, sys, time
+    import pawl
+
+    logging.disable()
+
+    async def main():
+        lease = await pawl.connect_async(sys.argv[1]).lock("n", ttl=1).acquire()
+        print("held", flush=True)
+        try:
+            while True:
+                time.sleep(0.001)
+                lease.check()
+        except pawl.LeaseLost as error:
+            print(error.reason, flush=True)
+            sys.stdin.readline()
+
+    asyncio.run(main())
+    """
+    with Script(text, valkey.url) as script, pawl.connect(valkey.url) as client:
+        assert script.line() == "held"
+        wait_for_renewal(valkey, "n")
+        script.process.send_signal(signal.SIGSTOP)
+        eventually(lambda: holder_of(valkey, "n") is None, "it expires")
+        lease = client.lock("n").acquire(timeout=5)
+        script.process.send_signal(signal.SIGCONT)
+        assert script.line() == "expired"
+        time.sleep(0.5)
+        lease.check()
+        assert holder_of(valkey, "n") == lease.token
+
+
+def test_a_loop_that_stands_still_is_renewed_when_it_goes_on(valkey: Server) -> None:
+    """A loop that is run piece by piece: each piece may block from its first line on."""
+    loop = asyncio.new_event_loop()
+
+    async def begin() -> tuple[pawl.AsyncClient, pawl.AsyncLease]:
+        client = pawl.connect_async(valkey.url)
+        return client, await client.lock("n", ttl=0.6).acquire()
+
+    async def go_on(lease: pawl.AsyncLease) -> None:
+        block(lease, 1.2)
+
+    async def end(client: pawl.AsyncClient, lease: pawl.AsyncLease) -> None:
+        await lease.release()
+        await client.close()
+
+    client, lease = loop.run_until_complete(begin())
+    (thread,) = relieved()
+    thread.join(0.05)
+    loop.run_until_complete(go_on(lease))
+    loop.run_until_complete(end(client, lease))
+    loop.close()
+    assert gone_within(3)
+
+
+def test_a_thread_that_ended_idle_is_there_again(valkey: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pawl.runtimes.relief._IDLE_FOR", 0.0)
+
+    async def main() -> None:
+        async with pawl.connect_async(valkey.url) as client:
+            for _ in range(2):
+                async with client.lock("n", ttl=0.3) as lease:
+                    block(lease, 0.6)
+                assert await asyncio.to_thread(gone_within, 10)
+
+    asyncio.run(main())
+
+
+def test_several_loops_in_several_threads(valkey: Server) -> None:
+    client = pawl.connect_async(valkey.url)
+    kept: list[str] = []
+
+    async def body(name: str) -> None:
+        async with client.lock(name, ttl=0.6) as lease:
+            block(lease, 1.2)
+            kept.append(name)
+
+    async def run(name: str) -> None:
+        await body(name)
+        await asyncio.to_thread(held.wait, 10)
+        await asyncio.to_thread(closed.wait, 10)
+
+    async def end() -> None:
+        await asyncio.to_thread(held.wait, 10)
+        await client.close()
+        await asyncio.to_thread(closed.wait, 10)
+
+    held, closed = threading.Barrier(4), threading.Barrier(4)
+    threads = [threading.Thread(target=asyncio.run, args=(run(f"n{i}"),)) for i in range(3)]
+    for thread in threads:
+        thread.start()
+    asyncio.run(end())
+    for thread in threads:
+        thread.join()
+    assert sorted(kept) == ["n0", "n1", "n2"]
+    assert gone_within(3)
+
+
+def test_a_child_does_not_renew(valkey: Server) -> None:
+    async def main() -> None:
+        async with pawl.connect_async(valkey.url) as client, client.lock("n", ttl=0.5) as lease:
+            block(lease, 0.6)
+            assert in_child(lambda: str([bool(lease), len(relieved())])) == "[False, 0]"
+            block(lease, 0.6)
+
+    asyncio.run(main())
+
+
+@pytest.fixture
+def masters() -> Iterator[list[str]]:
+    """The addresses of three independent servers."""
+    servers = [Server("valkey", unix=False).start() for _ in range(3)]
+    yield [one.url for one in servers]
+    for one in servers:
+        one.stop()
+
+
+def test_independent_masters(masters: list[str]) -> None:
+    blocked(masters, redlock=pawl.RedlockOptions(fresh=True))
+
+
+@pytest.fixture
+def replicated() -> Iterator[tuple[Server, Server]]:
+    """A server and its replica."""
+    args = ["--repl-diskless-sync-delay", "0"]
+    with Server("valkey", unix=False, args=args) as one, Server("valkey", unix=False, args=args) as two:
+        two.command("REPLICAOF", "127.0.0.1", str(one.port))
+        yield one, two
+
+
+async def in_step(client: pawl.AsyncClient) -> pawl.AsyncLease:
+    """A lease, as soon as the replica is in step."""
+    for _ in range(200):
+        try:
+            return await client.lock("n", ttl=1).acquire(timeout=1)
+        except pawl.NotReplicated:
+            await asyncio.sleep(0.05)
+    raise AssertionError("the replica is not in step")
+
+
+def test_a_replica_must_have_the_renewal(replicated: tuple[Server, Server]) -> None:
+    async def main() -> None:
+        async with pawl.connect_async(replicated[0].url, replicas=1) as client:
+            lease = await in_step(client)
+            block(lease, 1.8)
+            # Without its replica, a renewal does not count.
+            replicated[1].command("REPLICAOF", "NO", "ONE")
+            with pytest.raises(pawl.LeaseLost):
+                block(lease, 10)
+
+    asyncio.run(main())
+
+
+def test_a_unix_socket(valkey: Server) -> None:
+    blocked(valkey.unix_url)
+
+
+@pytest.mark.slow
+@pytest.mark.fault
+@pytest.mark.parametrize("group", [SentinelGroup, ClusterGroup])
+def test_groups_of_servers(group: Callable[[], SentinelGroup | ClusterGroup]) -> None:
+    with group() as servers:
+        blocked(servers.url)
+
+
+def renewals(server: Server) -> int:
+    """How often the server's script of renewal ran."""
+    text = bytes(server.command("INFO", "commandstats")).decode()  # type: ignore[arg-type]
+    (line,) = (line for line in text.splitlines() if line.startswith("cmdstat_pexpireat"))
+    return int(line.split("calls=")[1].split(",")[0])
+
+
+@pytest.mark.slow
+def test_ten_seconds_at_a_ttl_of_two(server: Server) -> None:
+    async def main() -> None:
+        async with pawl.connect_async(server.url) as client, client.lock("n", ttl=2) as lease:
+            before = renewals(server) if b"cmdstat_pexpireat" in server.command("INFO", "commandstats") else 0  # type: ignore[operator]
+            block(lease, 10)
+            assert 10 <= renewals(server) - before <= 40
+
+    asyncio.run(main())
+
+
+@pytest.mark.slow
+def test_five_seconds_at_most(server: Server) -> None:
+    async def main() -> None:
+        async with pawl.connect_async(server.url) as client:
+            began = time.monotonic()
+            with pytest.raises(pawl.LeaseLost, match="max_hold"):
+                async with client.lock("n", ttl=2, max_hold=5) as lease:
+                    block(lease, 10)
+            assert 4.9 <= time.monotonic() - began <= 7
+
+    asyncio.run(main())
