@@ -13,6 +13,7 @@ from pawl.testing.sim.simulation import quiet
 from tests.scripts.test_fuzz import MUTANTS as FUZZED
 from tests.simulation import mutants as of_one
 from tests.simulation import mutants_cluster as of_cluster
+from tests.simulation import mutants_once as of_once
 from tests.simulation import mutants_several as of_several
 from tests.simulation.mutants import Edit, edit, wrong
 
@@ -44,15 +45,19 @@ class Mutant(NamedTuple):
 
 
 def _mutant(name: str, patches: Callable[[], list[Any]], change: Edit | None) -> Mutant:
-    where = {**of_several.WHERE, **of_cluster.WHERE}
+    where = {
+        **of_several.WHERE,
+        **of_cluster.WHERE,
+        **dict.fromkeys(of_once.SCRIPTS, (("once",), ("single",))),
+    }
     families, topologies = where.get(name, (("mutex",), ("single",)))
-    faults = {**of_one.FAULTS, **of_several.FAULTS, **of_cluster.FAULTS}.get(name, ())
+    faults = {**of_one.FAULTS, **of_several.FAULTS, **of_cluster.FAULTS, **of_once.FAULTS}.get(name, ())
     return Mutant(patches, change, faults, families, topologies)
 
 
 def _all() -> dict[str, Mutant]:
     clients = {**of_one.CLIENTS, **of_several.CLIENTS, **of_cluster.CLIENTS}
-    scripts = {**of_one.SCRIPTS, **FUZZED, **of_several.SCRIPTS, **of_cluster.SCRIPTS}
+    scripts = {**of_one.SCRIPTS, **FUZZED, **of_several.SCRIPTS, **of_cluster.SCRIPTS, **of_once.SCRIPTS}
     unseen = {*of_one.UNSEEN, *of_several.UNSEEN}
     found = {name: _mutant(name, patches, None) for name, patches in clients.items()}
     found |= {

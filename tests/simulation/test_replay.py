@@ -41,6 +41,7 @@ FAULTS = (
 WHERE = {
     "mutex": ("single", "redlock3"), "rwlock": ("single", "redlock3"), "multi_lock": ("single", "redlock3"),
     "semaphore": ("single",), "election": ("single",), "latch": ("single",), "barrier": ("single",),
+    "once": ("single",),
 }  # fmt: skip
 FULL = int(os.environ.get("PAWL_REPLAY_SEEDS", "140"))
 """Seeds of each family and topology in the slow test: more than a hundred thousand scripts."""
@@ -218,7 +219,7 @@ def test_a_real_server_does_the_same(real: Real) -> None:
     assert ran.total() > 2000
     assert {
         "acquire", "renew", "leave", "swap", "inspect", "multi", "own_acquire", "observe", "hush", "arrive", "wait",
-        "count_down", "grant", "ratify", "share", "note",
+        "count_down", "grant", "ratify", "share", "note", "begin", "finish", "forget",
     } <= ran.keys()  # fmt: skip
 
 

@@ -35,7 +35,7 @@ TURNS = (
     "multi_lock",
     "election",
 )
-UNJUDGED = ("latch", "barrier", "service", "try_lock")
+UNJUDGED = ("latch", "barrier", "service", "try_lock", "once")
 ROUND = 3
 """Names come again after so many chapters: by then nobody holds what was taken under them."""
 
@@ -136,6 +136,13 @@ class Soaker(Worker):
                 await settle(latch.wait(timeout=0.5))
             elif what == "barrier":
                 await settle(self.client.barrier(f"barrier-{part}", 2, timeout=0.3).wait())
+            elif what == "once":
+                once = self.client.once(f"once-{part}-{self.dice.randrange(50)}", keep=5, ttl=self.order.ttl)
+                state = await settle(once.begin(wait=True, timeout=0.5))
+                if isinstance(state, pawl.Done):
+                    assert state.value == f"by {state.fence}", "a result of somebody else"
+                else:
+                    await settle(state.finish(f"by {state.fence}"))
             elif what == "service":
                 service = self.client.service()
                 held = await settle(service.acquire(f"service-{part}", {"ttl": 1.0, "timeout": 0.5}))

@@ -33,7 +33,7 @@ async def not_ours(engine: Engine, tenure: Tenure, reply: Reply, *, unanswered: 
     Raises:
         BackendUnavailable: It is not known.
     """
-    # A finish leaves a record, which a later copy would have found: so it was never carried out.
+    # A finish leaves a tombstone, which a later copy would have found: so it was never carried out.
     certain = reply[0] == b"L"
     absent = certain or reply[0] == b"A"
     present = reply[2] if absent else b"none"

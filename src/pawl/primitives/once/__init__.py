@@ -7,6 +7,7 @@ from functools import lru_cache
 from pawl.core.coordinate.once import AlreadyDone, Result
 from pawl.core.protocol.names import WIRE_VERSION, helper_key, key_of
 from pawl.core.protocol.options import DAY_MS
+from pawl.core.protocol.primitive import TOMB_MS
 from pawl.core.protocol.runtime import Call, Reply
 from pawl.core.protocol.scripts import Script, load, pack_words
 from pawl.errors import PawlError
@@ -118,6 +119,6 @@ class Finishing(OnceMutex):
         super().__init__(once.name, once.key, once.fence_ms)
         self._rest = pack_words(result.type.encode(), result.data) + _args(keep_ms, fence, self.fence_ms)
 
-    def leave(self, token: str, tomb_ms: int, close_ms: int) -> Call:  # noqa: ARG002 - it is never closed
+    def leave(self, token: str, tomb_ms: int, close_ms: int) -> Call:  # noqa: ARG002 - always a tombstone, never closed
         """Record the result, and free the name; see ``finish.lua``."""
-        return self._with_done(_FINISH, token, _args(tomb_ms) + self._rest)
+        return self._with_done(_FINISH, token, _args(TOMB_MS) + self._rest)

@@ -4,7 +4,8 @@
 --   fence_ttl_ms, rid
 -- returns: {'R', rid} | {'L', rid, present, 1 (if an operator took the name from it) or 0}
 -- invariant: the result is recorded only while the name's value is the token, by the script run that frees the name; a
---   resent request finds its own token in the record and gets the same reply, so a stale holder records nothing.
+--   resent request finds its own token in the record, or its tombstone, and gets the same reply, so a stale holder
+--   records nothing.
 local token, tomb_ms, DEAD, DONE = ARGV[1], tonumber(ARGV[2]), KEYS[5], KEYS[6]
 --@include _token
 if is_guessable(token) then
@@ -18,7 +19,7 @@ local fence, refusal = read_fence()
 if refusal then
   return refusal
 end
-if finisher == token then
+if finisher == token or tomb == 'done' then
   return {'R', RID}
 end
 if value ~= token then
@@ -40,7 +41,8 @@ for i = 1, #tickets, 2 do
 end
 call('DEL', NAME)
 trim_fence(fence)
-bury(DEAD, tomb_ms, tomb)
+-- The record may be forgotten, or not be kept for long, before a resent request arrives.
+bury(DEAD, tomb_ms, 'done')
 remove(gone)
 announce()
 return {'R', RID}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pawl.core.coordinate import election
+from pawl.core.coordinate import election, once
 from pawl.errors import AcquireTimeout, PawlError
 from pawl.model import Leader
 from pawl.testing.sim.world import Cancelled, Violation
@@ -29,6 +29,8 @@ class Actor(Protocol):
     client: SimClient
     locks: list[Any]
     writers: dict[int, Any]
+
+    def _note(self, task: Task, *what: Any) -> None: ...
 
     def _do(self, task: Task, doing: str) -> None: ...
 
@@ -138,6 +140,8 @@ async def _inspect(member: Actor, step: Operation, lock: Any) -> None:
         await lock.arrived()
     elif kind == "election":
         await lock.leader()
+    elif kind == "once":
+        await once.look(member.client.engine, lock._plan)
     elif kind == "semaphore":
         await lock.inspect()
     else:

@@ -37,8 +37,11 @@ _TOPOLOGIES: dict[str, dict[str, float]] = {
     "semaphore": {"single": 0.85, "pair": 0.15},
     "rwlock": {"single": 0.85, "pair": 0.1, "redlock3": 0.05},
     "election": {"single": 0.85, "pair": 0.15},
+    "once": {"single": 0.85, "pair": 0.15},
 }
 """What the servers may be to each other, for each family."""
+
+_ONCE = "once"
 
 _FORGETS = 160.0
 """Seconds after which a latch has forgotten every request."""
@@ -62,7 +65,7 @@ def draw(
         topologies: What the servers may be to each other; default: everything that the family can have.
     """
     rng = Random(seed)  # noqa: S311 - repeatable, on purpose
-    family = _pick(rng, {one: FAMILIES[one] for one in families or FAMILIES})
+    rng, family = _family(rng, seed, families, chosen=bool(topologies))
     known = _TOPOLOGIES.get(family, {"single": 1.0})
     topology = _pick(rng, {one: known.get(one, 1e-9) for one in topologies or known})
     if topology == "cluster" or (topology == "single" and not topologies):
@@ -98,6 +101,16 @@ def draw(
         topology=topology,
     )
     return _of_topology(many, plan, span, ttl, aims, only)
+
+
+def _family(rng: Random, seed: int, families: Sequence[str], *, chosen: bool) -> tuple[Random, str]:
+    """What a seed is about, and what decides the rest."""
+    family = _pick(rng, {one: FAMILIES[one] for one in families or FAMILIES if families or one != _ONCE})
+    # A generator of its own: what the other seeds decide stays as it is.
+    own = Random(f"which of {seed} is once")  # noqa: S311 - repeatable, on purpose
+    if not families and not chosen and own.random() < FAMILIES[_ONCE]:
+        return own, _ONCE
+    return rng, family
 
 
 def draw_masters(seed: int) -> Plan:
@@ -236,8 +249,10 @@ def _aims(clients: Sequence[Client]) -> list[str]:
     """The operations that there are to be struck, the rare ones as often as the others."""
     steps = [step for client in clients for worker in client.workers for step in worker]
     found = {step.how for step in steps} | {act.partition(":")[0] for step in steps for act in step.body}
-    if {"acquire", "try"} & found:
+    if {"acquire", "try", "begin"} & found:
         found |= {"hold", "release"}
+    if "begin" in found:
+        found |= {"acquire", "reset"}
     found |= {step.end for step in steps if step.end == "pass_on"}
     return sorted(found & {*OPERATIONS})
 

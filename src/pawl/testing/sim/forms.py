@@ -43,6 +43,7 @@ _RW: tuple[tuple[str, dict[str, Any]], ...] = (
     ("rwlock_write", {}),
     ("rwlock_write", {"renew": False}),
 )
+_ONCE: tuple[dict[str, Any], ...] = ({}, {}, {}, {"renew": False}, {"max_hold": 0.4}, {"max_waiters": 2})
 _MULTI: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("multi_lock", "a", {}),
     ("multi_lock", "a", {"renew": False}),
@@ -53,7 +54,7 @@ _MULTI: tuple[tuple[str, str, dict[str, Any]], ...] = (
 
 FAMILIES: dict[str, float] = {
     "mutex": 0.42, "semaphore": 0.14, "rwlock": 0.16, "multi_lock": 0.1, "election": 0.1, "latch": 0.04,
-    "barrier": 0.04,
+    "barrier": 0.04, "once": 0.06,
 }  # fmt: skip
 """What a seed may be about, and how often."""
 
@@ -84,6 +85,9 @@ def draw_locks(rng: Random, family: str, topology: str, ttl: float) -> tuple[Loc
         locks = [_MULTI[0], *(rng.choice(_MULTI) for _ in range(2))]
     elif family == "election":
         locks = [("election", "a", {}), ("election", "a", rng.choice(({}, {"renew": False})))]
+    elif family == "once":
+        kept = [{"keep": rng.choice((0.05, 0.3, 2.0)), **rng.choice(_ONCE)} for _ in range(count)]
+        locks = [("once", rng.choice(names), form) for form in kept]
     else:
         locks = [(family, "a", {})]
     return tuple(
@@ -98,6 +102,8 @@ def _options(rng: Random, family: str, topology: str, options: dict[str, Any]) -
         options["ticket_ttl"] = rng.choice((0.1, 0.3))
     if rng.random() < 0.2:
         options["unavailable_after"] = rng.choice((0.2, 3.0))
+    if family == "once":
+        return options
     if (topology == "pair" and rng.random() < 0.6) or (topology == "cluster" and rng.random() < 0.2):
         options["replicas"] = 1
     return options
@@ -163,8 +169,22 @@ def _of_barrier(rng: Random, number: int, pace: float) -> Operation:
     return Operation(number, "wait", rng.choice((3.0, 1.0, 0.2)), rest=round(rng.random() ** 2 * pace, 4))
 
 
+def _of_once(rng: Random, number: int, pace: float) -> Operation:
+    rest = round(rng.random() ** 2 * pace, 4)
+    if rng.random() < 0.15:
+        return Operation(number, "forget", rest=rest)
+    hold = rng.choice((0.0, 0.001, 0.005, 0.02, 0.1, 0.2 * pace, pace))
+    body = ("blind",) if rng.random() < 0.5 else ()
+    if rng.random() < 0.1:
+        body = (f"extend:{rng.choice((0.3, 1, 3))}", *body)
+    end = rng.choice(("finish", "finish", "finish", "block", "abandon", "abandon", "drop"))
+    timeout = rng.choice((None, None, 5.0, 1.0, 0.2, 0.02, 0.0, 0.0))
+    return Operation(number, "begin", timeout, round(hold, 4), body, end, rest)
+
+
 _OTHERS: dict[str, Callable[[Random, int, float], Operation | None]] = {
     "election": _of_election,
     "latch": _of_latch,
     "barrier": _of_barrier,
+    "once": _of_once,
 }

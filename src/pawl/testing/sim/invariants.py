@@ -17,6 +17,7 @@ class Ticket(NamedTuple):
     expiry: int
     block: int
     owner: str
+    channel: str = ""
 
 
 class Snapshot:
@@ -230,6 +231,9 @@ def _leases(before: Snapshot, after: Snapshot, step: Step, gone: frozenset[str],
 
 def reads_only(step: Step) -> bool:
     """Whether a script had no business with the queue."""
+    if step.script == "finish_leave" and step.reply[0] == "L":
+        # Its lease ran out: who waits asks at that moment by itself.
+        return True
     return step.script == "inspect" or step.reply[0] == "X" or (step.script == "acquire" and step.mode == 2)
 
 

@@ -26,7 +26,7 @@ from pawl.errors import (
 )
 from pawl.model import LeaseState, LossReason
 from pawl.primitives.registry import REGISTRY
-from pawl.testing.sim import acts
+from pawl.testing.sim import acts, once_steps
 from pawl.testing.sim.beliefs import Belief
 from pawl.testing.sim.client import SimClient
 from pawl.testing.sim.liveness import Attempt
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Member"]
 
+_DONE = {**acts.DONE, **once_steps.DONE}
 _NEVER = (ScriptError, WrongKey, ConfigurationError, DeadlockDetected)
 
 
@@ -277,7 +278,7 @@ class Member:
         asked_at, since = self.clock.boot(), self.sim.world.now
         self._do(task, step.how)
         if step.how not in ("acquire", "try"):
-            await acts.DONE[step.how](self, step, lock)
+            await _DONE[step.how](self, step, lock)
             return
         if self.sim.fleet.masters:
             await self._of_masters(task, step, lock, since)

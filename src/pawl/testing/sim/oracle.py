@@ -15,6 +15,7 @@ from pawl.testing.sim.beliefs import Belief, conflict
 from pawl.testing.sim.invariants import Snapshot, Step
 from pawl.testing.sim.network import token_of
 from pawl.testing.sim.permit_rules import PermitState
+from pawl.testing.sim.results import Results
 from pawl.testing.sim.watch import State, Watch
 from pawl.testing.sim.watch_cluster import ClusterWatch
 
@@ -69,11 +70,12 @@ class Oracle:
         self.taken: set[str] = set()
         self._longest = longest
         self.crossing: dict[tuple[Process, Any], tuple[BaseLease, int, int, float]] = {}
+        self.results: Results = Results(world)
         self.watches: dict[Node, Watch] = {}
         for node in fleet.nodes:
             watch = self.watches[node] = self._watch(node)
             node.judge, node.refused = watch.ran, watch.refused
-            watch.forced = self.forced
+            watch.forced, watch.results = self.forced, self.results
 
     def _watch(self, node: Node) -> Watch:
         touched, cluster = self.fleet.asks_replicas, self.fleet.cluster

@@ -82,15 +82,16 @@ class Operation:
 
     Attributes:
         lock: Which lock of the plan.
-        how: ``acquire``, ``try`` or ``inspect``; ``observe`` an election; ``count`` down, ``wait`` at or ``reset`` a
-            latch or barrier; ``force``: take a name from its holder, as an operator.
+        how: ``acquire``, ``try`` or ``inspect``; ``begin`` or ``forget`` what is done once; ``observe`` an election;
+            ``count`` down, ``wait`` at or ``reset`` a latch or barrier; ``force``: take a name from its holder, as an
+            operator.
         timeout: Seconds to wait; None: no limit.
         hold: Seconds of the body.
         body: What the body does besides: ``extend:<ttl>``, ``again`` (re-entry), ``downgrade``, ``upgrade``, ``blind``
             (it does not look at the lease until its end), ``cross:<lock>:<seconds>`` (it takes another lock inside),
             ``nest:<lock>*<permits>,<lock>*<permits>:<seconds>`` (it takes others, each inside of the one before).
-        end: ``release``, ``block`` (the end of a ``with``), ``drop`` (the lease is garbage) or ``pass_on`` (detached,
-            then adopted by whoever comes first).
+        end: ``release``, ``block`` (the end of a ``with``), ``drop`` (the lease is garbage), ``finish``, ``abandon`` or
+            ``pass_on`` (detached, then adopted by whoever comes first).
         rest: Seconds before the next step.
         permits: How many permits it takes, or counts down by.
     """
@@ -107,7 +108,7 @@ class Operation:
     @property
     def weight(self) -> int:
         """How many operations it is: an acquisition has its release, and each thing done in between."""
-        if self.how not in ("acquire", "try"):
+        if self.how not in ("acquire", "try", "begin"):
             return 1
         return 2 + len(self.body) - ("blind" in self.body)
 

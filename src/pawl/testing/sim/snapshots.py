@@ -117,7 +117,7 @@ def _tickets(queue: Value | None, waiting: Value | None) -> dict[str, Ticket]:
 @lru_cache(maxsize=1024)
 def _ticket(number: float, text: bytes) -> Ticket:
     words = text.split(b" ", 4)
-    return Ticket(int(number), int(words[0]), int(words[2]), words[4].decode())
+    return Ticket(int(number), int(words[0]), int(words[2]), words[4].decode(), words[3].decode())
 
 
 def take_permits(store: Store, keys: tuple[bytes, ...]) -> PermitState:

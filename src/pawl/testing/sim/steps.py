@@ -8,7 +8,7 @@ from pawl.core.protocol.names import helper_key
 from pawl.core.protocol.runtime import Reply
 from pawl.testing.sim.invariants import Step
 
-__all__ = ["multi_steps", "step_of", "together_steps", "tomb_of"]
+__all__ = ["multi_steps", "once_step", "step_of", "together_steps", "tomb_of"]
 
 _WIDTH, _WORDS = 6, 3
 
@@ -29,6 +29,17 @@ def step_of(script: str, args: list[bytes], reply: Reply) -> Step:
     if script == "leave":
         return Step(script, first, reply=status, spent=tuple(args[3].decode().split(" ")[1:]))
     return Step(script, first, mode=int(args[3]) if script == "acquire" else 1, reply=status)
+
+
+def once_step(script: str, args: list[bytes], reply: Reply, waiting: tuple[str, ...]) -> Step:
+    """One run of a script of what is done once; ``waiting`` is who waited before it."""
+    if script == "begin":
+        return step_of("acquire", args, reply)
+    if script == "finish":
+        # Nobody waits any more for what is done.
+        spent = waiting if reply[0] == b"R" else ()
+        return Step("finish_leave", args[0].decode(), reply=(reply[0].decode(), *reply[2:]), spent=spent)
+    return step_of(script, args, reply)
 
 
 def multi_steps(
@@ -59,5 +70,5 @@ def together_steps(
 
 def tomb_of(script: str, args: list[bytes]) -> int:
     """For how many ms the token that leaves is barred."""
-    at = {"leave": 1, "swap": 1, "own_leave": 2}.get(script)
+    at = {"leave": 1, "finish": 1, "swap": 1, "own_leave": 2}.get(script)
     return int(args[at]) if at is not None else 0

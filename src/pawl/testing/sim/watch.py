@@ -6,6 +6,7 @@ What a client makes of it is the oracle's affair; this knows nothing of clients.
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from pawl.core.protocol.scripts import load
 from pawl.testing.sim.invariants import Snapshot, Step, broken, reads_only
 from pawl.testing.sim.masters import Vote, broken_vote, take_vote, vote_step
 from pawl.testing.sim.permit_rules import PermitState, broken_permits, broken_share
+from pawl.testing.sim.results import OnceRun, Results
 from pawl.testing.sim.snapshots import (
     next_mutex,
     next_permits,
@@ -22,7 +24,7 @@ from pawl.testing.sim.snapshots import (
     take_mutex,
     take_permits,
 )
-from pawl.testing.sim.steps import multi_steps, step_of, together_steps, tomb_of
+from pawl.testing.sim.steps import multi_steps, once_step, step_of, together_steps, tomb_of
 
 if TYPE_CHECKING:
     from pawl.testing.sim.node import Node
@@ -51,6 +53,7 @@ _SCRIPTS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("multi", "pawl.primitives.mutex", ("multi",)),
     ("together", "pawl.primitives.mutex", ("renew_all",)),
     ("election", "pawl.primitives.election", ("acquire", "renew", "leave")),
+    ("once", "pawl.primitives.once", ("begin", "renew", "finish", "forget", "look")),
     ("permits", "pawl.primitives.permits", ("acquire", "renew", "beat", "leave", "limit", "inspect")),
     ("vote", "pawl.primitives.redlock", ("grant", "ratify", "renew", "leave")),
     ("share", "pawl.primitives.redlock", ("share", "note")),
@@ -101,6 +104,7 @@ class Watch:
         self._gone: dict[str, int] = {}
         self.freed: set[str] = set()
         self.forced: Callable[[str], object] = str
+        self.results: Results | None = None
 
     def ran(self, call: Call, words: list[bytes], reply: Reply, *, changed: bool) -> None:
         """Judge one script run."""
@@ -110,6 +114,8 @@ class Watch:
         if family in ("mutex", "election"):
             step = step_of(script.name, args, reply)
             self._mutex((*keys[:4], keys[-1]), step, tomb_of(script.name, args), changed=changed)
+        elif family == "once":
+            self._once(script.name, keys, args, reply, changed=changed)
         elif family == "permits":
             self._permit(script.name, keys, args, reply, changed=changed)
         elif family == "multi":
@@ -217,6 +223,23 @@ class Watch:
         if leaving and step.reply[0] == "R":
             self.freed.add(leaving)
         self._believed(node, name.decode(), after, step)
+
+    def _once(
+        self, script: str, keys: tuple[bytes, ...], args: list[bytes], reply: Reply, *, changed: bool
+    ) -> None:
+        """One run of a script of what is done once: that of a mutex, and a result beside it."""
+        node, before, after, name = self.node, None, None, keys[0]
+        if script not in ("forget", "look"):
+            known = self._mutexes.get(name)
+            before = Snapshot(node.store.now_ms) if known is None else copy(known[1]).at(node.store.now_ms)
+            step = once_step(script, args, reply, tuple(before.queue))
+            self._mutex((*keys[:4], keys[-1]), step, tomb_of(script, args), changed=changed)
+            after = self._mutexes[name][1]
+        done = keys[-1] if script in ("forget", "look") else keys[-2]
+        self._expiring((done,))
+        if self.results is not None:
+            run = OnceRun(node, script, name.decode(), done, args, reply, before, after)
+            self.results.ran(run, whole=node.lost_memory_at < 0)
 
     def _announced(self, message: str, after: Snapshot, step: Step) -> None:
         """A hand-off message says what is so."""

@@ -1,0 +1,116 @@
+"""What workers do with something that is to be done once."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from pawl.core.coordinate import once
+from pawl.errors import BackendOutOfMemory, LeaseLost, NotHeld, PawlError
+from pawl.model import Done, Running
+from pawl.testing.sim import acts
+from pawl.testing.sim.world import Cancelled
+
+if TYPE_CHECKING:
+    from pawl.core.lease.base import BaseLease
+    from pawl.testing.sim.plan import Operation
+    from pawl.testing.sim.world import Task
+
+__all__ = ["DONE"]
+
+
+async def begin(member: acts.Actor, step: Operation, lock: Any) -> None:
+    """Start it, and finish or give up; or hear who runs it, or what came of it."""
+    task = member.sim.world.current
+    if task is None:
+        raise AssertionError("a worker is a task")
+    member._do(task, "acquire")
+    since = member.sim.world.now
+    state = await lock.begin(wait=step.timeout != 0, timeout=step.timeout)
+    name = lock._plan.primitive.key
+    if isinstance(state, Done):
+        member.sim.oracle.counts["done"] += 1
+        member.sim.oracle.results.heard(name, state, since, whole=member.sim.fleet.forgot_at() < 0)
+        return
+    if isinstance(state, Running):
+        if step.timeout != 0:
+            member.sim.world.fail(f"once: {state} of {name!r} was the answer to who waits")
+        return
+    lease = state.lease
+    member._granted(task, step.lock, lease, since=since)
+    error: BaseException | None = None
+    try:
+        await _body(member, task, step, lock, lease)
+    except (Cancelled, PawlError) as caught:
+        error = caught
+    if error is None and step.end == "drop":
+        member.sim.loose.add(lease._tenure.token)
+        member.sim.oracle.dropped(lease)
+        member.sim.recorder.ended(lease)
+        return
+    await _end(member, task, step, state, error)
+    if error is not None:
+        raise error
+
+
+async def _body(member: acts.Actor, task: Task, step: Operation, lock: Any, lease: Any) -> None:
+    member._do(task, "hold")
+    for act in step.body:
+        await acts.inside(member, task, act, step.lock, lock, lease)
+        member._do(task, "hold")
+    if step.hold and "blind" in step.body:
+        await member.runtime.pause(step.hold)
+        # It does not look: its result comes too late if the lease was lost.
+        return
+    if step.hold:
+        await lease.lost.wait(step.hold)
+    lease.check()
+
+
+async def _end(
+    member: acts.Actor, task: Task, step: Operation, state: Any, error: BaseException | None
+) -> None:
+    sim, lease = member.sim, state.lease
+    name, token = lease._tenure.primitive.key, lease._tenure.token
+    member._do(task, "release")
+    sim.recorder.ended(lease)
+    finishes = error is None and step.end in ("finish", "block") and not lease._released
+    try:
+        if error is not None or step.end == "block":
+            await once.end_block(lease._engine, state._plan, lease, state._keep, error)
+        elif step.end == "abandon":
+            await state.abandon()
+        else:
+            await state.finish(_value(lease))
+    except BackendOutOfMemory as refused:
+        # The record needs memory: the lease is kept, so what needs none frees it.
+        member._note(task, type(refused).__name__)
+        await state.abandon()
+        return
+    except (LeaseLost, NotHeld) as lost:
+        sim.oracle.ended(lease, lost)
+        if finishes and token not in sim.oracle.muddled:
+            sim.oracle.results.ended(name, token, lost, whole=sim.fleet.forgot_at() < 0)
+        raise
+    if finishes:
+        sim.oracle.counts["finished"] += 1
+        sim.oracle.results.ended(name, token, None, whole=True)
+
+
+def _value(lease: BaseLease) -> Any:
+    """A value of its own for each lease, of one type or another."""
+    text = f"{lease.token} {lease.fence}"
+    return (text, text.encode(), {"by": text}, [text, None])[lease.fence % 4]
+
+
+async def forget(member: acts.Actor, _: Operation, lock: Any) -> None:
+    """Delete the result."""
+    task = member.sim.world.current
+    if task is None:
+        raise AssertionError("a worker is a task")
+    member._do(task, "reset")
+    await lock.forget()
+
+
+DONE: dict[str, Callable[[acts.Actor, Operation, Any], Awaitable[None]]] = {"begin": begin, "forget": forget}
+"""What a step does, by its ``how``."""
