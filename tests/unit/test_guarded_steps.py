@@ -34,7 +34,7 @@ OTHER = {
     ("core/acquire/degraded.py", "end"),
     # What is known of several masters; nobody waits for another thread there.
     ("core/quorum/nodes.py", "met"),
-    ("core/keep/majority.py", "_regain"),
+    ("core/keep/majority.py", "_make_regain"),
 }
 FORBIDDEN = (
     *(ast.Call, ast.For, ast.While, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp),

@@ -254,7 +254,12 @@ class _Attempt:
     def _take_back(self) -> None:
         """Undo what may have been granted, behind the questions themselves."""
         leave = self.primitive.leave(self.claim.token, 0, 0)
-        calls = [leave if may_hold(outcome) else None for outcome in self.votes.outcomes]
+        # The connection that was asked is gone there: another may serve the undo first, and the question after it.
+        barring = self.primitive.leave(self.claim.token, TOMB_MS, 0)
+        calls = [
+            (barring if isinstance(outcome, Fault) else leave) if may_hold(outcome) else None
+            for outcome in self.votes.outcomes
+        ]
         self.undo = duty_of(self.engine, self.primitive, self.claim.token, calls)
         self.undone.append(self.undo)
         self.nodes.send(calls, self.undo)

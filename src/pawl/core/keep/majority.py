@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from pawl.core.keep.outbox import leave_votes
@@ -107,10 +108,16 @@ async def renew_votes(
     """
     nodes = cast("QuorumRuntime", engine.runtime)
     ballots = [EachVote(len(nodes.nodes)) for _ in calls]
+    questions: list[Question] = [(spread(call, b.nodes), b) for call, b in zip(calls, ballots, strict=True)]
+    urgent = [one for one in map(partial(_regain_at_once, engine), batch, ballots) if one is not None]
+    for one in urgent:
+        questions += one.questions()
     try:
-        await nodes.ask([(spread(call, b.nodes), b) for call, b in zip(calls, ballots, strict=True)], timeout)
+        await nodes.ask(questions, timeout)
     except Fault as fault:
         return [fault] * len(calls)
+    for one in urgent:
+        one.count()
     needed: list[_Regain] = []
     for tenure, votes in zip(batch, ballots, strict=True):
         regain = _regain(engine, tenure, votes) if tenure.quorum is not None and votes.held else None
@@ -127,15 +134,31 @@ async def renew_votes(
     return [votes.result() for votes in ballots]
 
 
+def _regain_at_once(engine: Engine, tenure: Tenure, votes: EachVote) -> _Regain | None:
+    """What asks nodes for their vote with the renewal itself, where the last one found no majority; None: it did.
+
+    Others take and give back such votes all the time. Whoever first looks whether one is free comes too late.
+    """
+    kept = tenure.quorum
+    before = None if kept is None else kept.renewed
+    if before is None or before.held >= before.needed:
+        return None
+    return _make_regain(engine, tenure, votes, before.others())
+
+
 def _regain(engine: Engine, tenure: Tenure, votes: EachVote) -> _Regain | None:
     """What asks nodes again that have no vote for anybody; None: there are none."""
     kept = cast("Granted", tenure.quorum)
     before, kept.renewed = kept.renewed, votes
     lacking = {*votes.free(), *(before.free() if before is not None else ())}
     lacking = {index for index in lacking if not votes.has(index)}
+    return _make_regain(engine, tenure, votes, sorted(lacking))
+
+
+def _make_regain(engine: Engine, tenure: Tenure, votes: EachVote, lacking: list[int]) -> _Regain | None:
     with engine.guard:
         # A release reads who may have the token after it took the tenure: what is asked from here on it takes back.
-        return _Regain(engine, tenure, votes, sorted(lacking)) if lacking and tenure.live else None
+        return _Regain(engine, tenure, votes, lacking) if lacking and tenure.live else None
 
 
 class _Regain(EachVote):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 from pawl.core.protocol.primitive import TOMB_MS
 from pawl.core.protocol.quorum import QuorumRuntime, SpreadCall, spread
-from pawl.core.protocol.runtime import Call
+from pawl.core.protocol.runtime import Call, Fault
 from pawl.core.protocol.validity import valid_until
 from pawl.core.quorum.ballot import Granted, is_open
 from pawl.core.quorum.votes import Duty, GrantVotes, LeaveVotes
@@ -126,7 +126,9 @@ def barred(
     outcomes = kept.votes.outcomes
     if not any(is_open(outcome) for outcome in outcomes):
         return call
-    if kept.sender == cast("QuorumRuntime", engine.runtime).sender(background=background):
+    same = kept.sender == cast("QuorumRuntime", engine.runtime).sender(background=background)
+    # A fault: the connection that was asked was gone before the lease was granted.
+    if same and not any(isinstance(outcome, Fault) and outcome.maybe_applied for outcome in outcomes):
         return call
     barring = primitive.leave(token, TOMB_MS, close_ms)
     spread = tuple.__new__(SpreadCall, call)  # pyright: ignore[reportUnknownMemberType]

@@ -414,6 +414,12 @@ class EachVote(MergedVotes):
             if isinstance(outcome, list) and outcome[0] == b"U" and outcome[2] in (b"none", "none")
         ]
 
+    def others(self) -> list[int]:
+        """The nodes that answered and do not have the token."""
+        return [
+            i for i, outcome in enumerate(self.outcomes) if isinstance(outcome, list) and outcome[0] != b"H"
+        ]
+
     @property
     def held(self) -> int:
         """How many nodes have the token."""

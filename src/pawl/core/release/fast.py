@@ -120,6 +120,6 @@ def end(engine: Engine, lease: BaseLease) -> Call | None:
 def _may_come_late(engine: Engine, kept: Granted) -> bool:
     """Whether a vote that was not waited for may come behind what gives the lease back."""
     sender, drops = cast("QuorumRuntime", engine.runtime).sender()
-    if sender is kept.sender[0] and drops == kept.sender[1]:
-        return False
-    return any(is_open(outcome) for outcome in kept.votes.outcomes)
+    same = sender is kept.sender[0] and drops == kept.sender[1]
+    # With a fault, the connection that was asked was gone before the lease was granted.
+    return any(is_open(o) and (o is not None or not same) for o in kept.votes.outcomes)

@@ -102,7 +102,7 @@ class Member:
         self.process: Process = Process(sim.world, sim.names[self.number], self.clock, self.life)
         self.life += 1
         self.born: float = sim.world.now
-        loops = len(self.plan.workers) if self.plan.loops else 1
+        loops = max(1, len(self.plan.workers)) if self.plan.loops else 1
         # Of several masters: what one client knows of them, in all its threads and loops.
         redlock = self._redlock()
         names = tuple(node.name for node in sim.fleet.nodes)
