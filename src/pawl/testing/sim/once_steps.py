@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pawl.testing.sim.plan import Operation
     from pawl.testing.sim.world import Task
 
-__all__ = ["DONE"]
+__all__ = ["DONE", "begin", "forget"]
 
 
 async def begin(member: acts.Actor, step: Operation, lock: Any) -> None:
