@@ -13,8 +13,8 @@ __all__ = ["block", "blocked", "gone_within", "relieved"]
 
 
 def relieved() -> list[threading.Thread]:
-    """The threads that renew for event loops."""
-    return [thread for thread in threading.enumerate() if thread.name == "pawl-relief"]
+    """The threads that renew for event loops, and that write to the log for them."""
+    return [thread for thread in threading.enumerate() if thread.name.startswith("pawl-relief")]
 
 
 def gone_within(seconds: float) -> bool:

@@ -65,6 +65,7 @@ class LoopRelief:
         self._answered: threading.Event | None = None
         self._blocked_since: float | None = None
         self._stopped = False
+        self._writer: threading.Thread | None = None
 
     def rouse(self) -> None:
         """See ``Relief``."""
@@ -96,6 +97,7 @@ class LoopRelief:
         self._stopped = True
         # The parent's thread may have been in the middle of either.
         self._bell, self._guard = threading.Event(), threading.RLock()
+        self._writer = None
         runtime, self._runtime = self._runtime, None
         if runtime is not None:
             runtime.after_fork()
@@ -152,15 +154,16 @@ class LoopRelief:
         if engine is None or self._over(engine):
             self._leave_post()
             return -1.0
-        if not self._loop.is_running():
-            # Between two runs of the loop; nobody's body runs.
-            return inf
         now = engine.runtime.now
+        if not self._loop.is_running():
+            # Between two runs of the loop nobody's body runs, but the next may block from its first line on.
+            ahead = look_for_late(engine, blocked=False)
+            return self._spare(ahead, now()) if ahead.tenures else self._until(ahead, now())
         if self._blocked_since is not None and self._loop_is_back(0.0):
             self._report_end(now() - self._blocked_since)
         late = look_for_late(engine, blocked=self._blocked_since is not None)
         if not late.tenures:
-            return inf if late.until == inf else max(0.01, late.until - now())
+            return self._until(late, now())
         if self._blocked_since is None:
             if self._loop_is_back(min(_ANSWER_WITHIN, max(0.0, self._spare(late, now())))):
                 # It serves, and waits for the server as this thread would have to.
@@ -177,6 +180,9 @@ class LoopRelief:
 
     def _spare(self, late: Late, now: float) -> float:
         return max(_LEAST_SLEEP, min(tenure.valid_until - now for tenure in late.tenures) / 8)
+
+    def _until(self, late: Late, now: float) -> float:
+        return inf if late.until == inf else max(0.01, late.until - now)
 
     def _loop_is_back(self, timeout: float) -> bool:
         """Whether the loop serves what it was asked to; a question that it has not served yet stays asked."""
@@ -200,18 +206,36 @@ class LoopRelief:
         frame = sys._current_frames().get(self._home)
         stack = "".join(traceback.format_stack(frame, _MOST_FRAMES)) if frame is not None else ""
         names = ", ".join(repr(tenure.primitive.name) for tenure in late.tenures[:3])
-        log.warning(
+        self._log(lambda: log.warning(
             "the event loop has been blocked for %.2f s or more, and a thread renews its leases (%s); it is at:\n%s",
             seconds, names, stack, extra={"pawl_blocked": seconds, "pawl_stack": stack},
-        )  # fmt: skip
+        ))  # fmt: skip
 
     def _report_end(self, seconds: float) -> None:
         self._blocked_since = None
-        log.warning(
+        self._close()
+        self._log(lambda: log.warning(
             "the event loop serves again; it was blocked for %.2f s or more", seconds,
             extra={"pawl_blocked": seconds},
-        )  # fmt: skip
-        self._close()
+        ))  # fmt: skip
+
+    def _log(self, write: Callable[[], None]) -> None:
+        """Write to the log from another thread: the loop may be blocked in a handler, with its lock."""
+        before = self._writer
+
+        def write_in_turn() -> None:
+            leave_signals_to_main()
+            if before is not None:
+                before.join()
+            write()
+
+        writer = threading.Thread(target=write_in_turn, name="pawl-relief-log", daemon=True)
+        try:
+            writer.start()
+        except RuntimeError:
+            # No thread is left, or the interpreter ends: renewal goes before its report.
+            return
+        self._writer = writer
 
     def _close(self) -> None:
         runtime, self._runtime = self._runtime, None
