@@ -14,6 +14,7 @@ from pawl._hints import Hinting, refuse_words
 from pawl._unset import UNSET, Unset
 from pawl.aio.lease import AsyncLease
 from pawl.core.acquire import acquire
+from pawl.core.acquire.reentry import holds
 from pawl.core.lease.base import take_entered
 from pawl.core.observe.inspect import inspect
 from pawl.core.protocol.options import Seconds, check_timeout
@@ -171,6 +172,14 @@ class AsyncLock(BaseAsyncLock):
             BackendError: The server could not be asked, or refused; the result is never None then.
         """
         return await acquire.try_acquire(self._client._engine(), self._plan, AsyncLease)
+
+    def held_by_me(self) -> bool:
+        """Whether this task holds the lock now by a lease of this client that has not ended. No server is asked.
+
+        False in every other task, also where it uses a lease of this one, and once the lease is released, lost or
+        expired by the local clock. A writer may read: while it writes, this is true of the read lock as well.
+        """
+        return holds(self._client._engine(), self._plan)
 
     async def locked(self) -> bool:
         """Whether the lock is held now. It may change at any time: use it for display, never to decide."""

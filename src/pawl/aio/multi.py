@@ -12,6 +12,7 @@ from pawl._hints import Hinting, refuse_words
 from pawl._multi import describe_multi, revive_multi
 from pawl._unset import UNSET, Unset
 from pawl.aio.lease import AsyncLease, AsyncLost
+from pawl.core.acquire.reentry import holds
 from pawl.core.coordinate import multi
 from pawl.core.coordinate.multi_lease import BaseMultiLease, MultiPlan
 from pawl.core.lease.base import take_entered
@@ -175,6 +176,10 @@ class AsyncMultiLock(Hinting):
         """
         engine = self._client._engine()
         return await multi.acquire_all(engine, self._plan, AsyncLease, AsyncMultiLease, 0, raises=False)
+
+    def held_by_me(self) -> bool:
+        """Whether this task holds every member now by this client's leases. No server is asked."""
+        return all(holds(self._client._engine(), member) for member in self._plan.members)
 
     async def locked(self) -> bool:
         """Whether any member is held now. It may change at any time."""

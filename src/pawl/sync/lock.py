@@ -13,6 +13,7 @@ from pawl._hints import Hinting, refuse_words
 from pawl._unset import UNSET, Unset
 from pawl.core.acquire import acquire
 from pawl.core.acquire.blocking import take
+from pawl.core.acquire.reentry import holds
 from pawl.core.lease.base import take_entered
 from pawl.core.observe.inspect import inspect
 from pawl.core.protocol.options import Seconds, check_timeout
@@ -145,6 +146,14 @@ class Lock(BaseLock):
         """
         plan = self._client._prepare(self._plan, None)
         return run(acquire.try_acquire(self._client._engine, plan, Lease))
+
+    def held_by_me(self) -> bool:
+        """Whether this thread holds the lock now by a lease of this client that has not ended. No server is asked.
+
+        False in every other thread, also where it uses a lease of this one, and once the lease is released, lost or
+        expired by the local clock. A writer may read: while it writes, this is true of the read lock as well.
+        """
+        return holds(self._client._engine, self._plan)
 
     def locked(self) -> bool:
         """Whether the lock is held now. It may change at any time: use it for display, never to decide."""

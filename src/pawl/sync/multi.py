@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Never, Self
 from pawl._hints import Hinting, refuse_words
 from pawl._multi import describe_multi, revive_multi
 from pawl._unset import UNSET, Unset
+from pawl.core.acquire.reentry import holds
 from pawl.core.coordinate import multi
 from pawl.core.coordinate.multi_lease import BaseMultiLease, MultiPlan
 from pawl.core.lease.base import take_entered
@@ -132,6 +133,10 @@ class MultiLock(Hinting):
         """
         plan = self._plan.with_members(lambda member: self._client._prepare(member, None))
         return run(multi.acquire_all(self._client._engine, plan, Lease, MultiLease, 0, raises=False))
+
+    def held_by_me(self) -> bool:
+        """Whether this thread holds every member now by this client's leases. No server is asked."""
+        return all(holds(self._client._engine, member) for member in self._plan.members)
 
     def locked(self) -> bool:
         """Whether any member is held now. It may change at any time."""

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pawl.core.state.plan import Plan
     from pawl.core.state.records import Tenure
 
-__all__ = ["taken_again"]
+__all__ = ["holds", "taken_again"]
 
 
 def taken_again(engine: Engine, plan: Plan, mine: Tenure, *, wait: bool) -> BaseLease | Plan | None:
@@ -46,3 +46,19 @@ def taken_again(engine: Engine, plan: Plan, mine: Tenure, *, wait: bool) -> Base
             cycle=(name, name),
         )
     return None
+
+
+def holds(engine: Engine, plan: Plan) -> bool:
+    """Whether the present thread or task holds it by a lease that has not ended, as far as this client knows."""
+    mine = engine.held.get((engine.runtime.who(), plan.primitive.key))
+    while mine is not None:
+        good = mine.live and mine.epoch == engine.epoch and not engine.expired(mine, engine.runtime.now())
+        if (
+            good
+            and mine.lease is not None
+            and mine.lease() is not None
+            and mine.primitive.covers(plan.primitive)
+        ):
+            return True
+        mine = mine.outer
+    return False
