@@ -179,6 +179,7 @@ CLOSED = {
     "acquire": (["acquire", "-n", "job"], 74),
     "audit": (["audit"], 0),  # there is nothing to print
     "release": (["release", "x"], 64),
+    "renew": (["renew", "x"], 64),
     "force-release": (["force-release", "--yes", "--reason", "r", "job"], 74),
     "elect": (["elect", "job", "--", "sh", "-c", "exit 3"], 3),
     "once": (["once", "job", "--", "sh", "-c", "echo in; exit 3"], 3),

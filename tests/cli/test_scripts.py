@@ -134,3 +134,49 @@ def test_the_wait_is_over(pawl: Pawl) -> None:
     assert f":{holder.pid}/" in err
     assert "[LOCK_TIMEOUT]" in err
     assert err.count("\n") == 1
+
+
+def test_one_is_renewed_by_its_ticket(pawl: Pawl) -> None:
+    done = script(
+        pawl,
+        """
+        vars=$(pawl acquire --ttl 2 job) || exit
+        eval "$vars"
+        for i in 1 2 3; do sleep 0.8; pawl renew || exit; done
+        pawl acquire -n job >/dev/null 2>&1; echo "busy $?"
+        pawl release; echo "released $?"
+        pawl renew 2>/dev/null; echo "lost $?"
+        """,
+    )
+    assert done.stderr == ""
+    assert done.stdout.splitlines() == ["busy 75", "released 0", "lost 76"]
+
+
+def test_the_ticket_that_was_renewed_stays_listed(pawl: Pawl) -> None:
+    made = json.loads(pawl.run("acquire", "--json", "--ttl", "1", "job")[1])
+    (before,) = json.loads(pawl.run("ls", "--json")[1])
+    code, out, err = pawl.run("renew", "--json", "--ttl", "60", made["ticket"])
+    renewed = json.loads(out)
+    assert (code, renewed["name"], renewed["fence"], err) == (0, "job", made["fence"], "")
+    assert 50 < renewed["remaining"] <= 60
+    time.sleep(1.1)
+    (after,) = json.loads(pawl.run("ls", "--json")[1])
+    assert {key: after[key] for key in ("name", "owner", "since", "fence")} == {
+        key: before[key] for key in ("name", "owner", "since", "fence")
+    }
+    assert pawl.run("renew", "--ttl", "1", made["ticket"])[0] == 0
+    left = pawl.server.command("PTTL", "pawl:job")
+    assert isinstance(left, int)
+    assert left > 30_000, "a shorter TTL shortened it"
+
+
+def test_what_is_lost_is_not_renewed(pawl: Pawl) -> None:
+    ticket = pawl.run("acquire", "-t", "--ttl", "1", "job")[1].strip()
+    time.sleep(1.1)
+    code, out, err = pawl.run("renew", ticket)
+    assert (code, out) == (76, "")
+    assert "[EXTEND_FAILED]" in err
+    assert err.count("\n") == 1
+    assert pawl.run("acquire", "-n", "job")[0] == 0
+    assert pawl.run("renew", ticket)[0] == 76
+    assert pawl.run("renew", "--namespace", "other", ticket)[0] == 64

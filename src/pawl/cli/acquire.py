@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import shlex
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from pawl.cli._common import SETTINGS, client_of, json_option, print_json, seconds, server_options, write
 from pawl.cli._nested import refuse_nested
-from pawl.cli.exits import Exit, say
-
-if TYPE_CHECKING:
-    from pawl import Client, Lease
+from pawl.cli._ticket import announce
+from pawl.cli.exits import Exit
 
 __all__ = ["acquire"]
 
@@ -22,6 +19,7 @@ Examples:
   vars=$(pawl acquire --ttl 600 deploy) || exit   75: held by another client
   eval "$vars"                                    sets PAWL_TICKET, PAWL_FENCE, PAWL_LOCK_NAME
   ./deploy.sh --fence "$PAWL_FENCE"
+  pawl renew || exit                              76: lost; else --ttl seconds from now again
   pawl release                                    reads PAWL_TICKET
 \b
   a=$(pawl acquire -t --ttl 60 a)                 only the ticket, to hold several locks
@@ -68,7 +66,8 @@ def acquire(**given: Any) -> int:
         with lease:  # until the ticket is made, whatever goes wrong gives it back
             # One that was handed over has the short life of a place in the queue.
             lease.extend(lease.ttl)
-            _announce(client, lease)
+            tenure = lease._tenure
+            announce(client, tenure.primitive, tenure.options, tenure.token, lease.fence)
             fence, ttl = lease.fence, lease.ttl
             ticket = lease.detach()
         try:
@@ -78,17 +77,6 @@ def acquire(**given: Any) -> int:
             client.adopt(ticket).release()
             raise
     return Exit.OK
-
-
-def _announce(client: Client, lease: Lease) -> None:
-    from pawl import BackendDenied
-    from pawl.core.observe import operator
-    from pawl.runtimes.threads import run
-
-    try:
-        run(operator.announce(client._engine, lease, f"pawl acquire, by {os.getppid()}"))
-    except BackendDenied as denied:
-        say(f"lock acquired, but `pawl ls` will not list it: {denied}", colour="yellow")
 
 
 def _print(made: dict[str, Any], given: dict[str, Any]) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from typing import Any
 
 import click
 
 from pawl.cli._common import SETTINGS, client_of, json_option, print_json, server_options
+from pawl.cli._ticket import ticket_of
 from pawl.cli.exits import Exit
 
 __all__ = ["release"]
@@ -34,13 +33,9 @@ A ticket can be used once. Tickets from `lease.detach()` work as well.
 @server_options
 def release(**given: Any) -> int:
     """Release a lock that `pawl acquire` acquired; the next waiter gets it immediately."""
-    ticket = given["ticket"] or os.environ.get("PAWL_TICKET", "")
-    if ticket == "-":
-        ticket = sys.stdin.read()
-    if not ticket.strip():
-        raise click.UsageError("no ticket: pass the ticket that `pawl acquire` printed, or set PAWL_TICKET")
+    ticket = ticket_of(given)
     with client_of(given) as client:
-        lease = client.adopt(ticket.strip())
+        lease = client.adopt(ticket)
         name, fence = lease.name, lease.fence
         lease.release()
     if given["as_json"]:

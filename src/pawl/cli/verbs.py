@@ -16,6 +16,7 @@ VERBS = {
     "ls": ("pawl.cli.ls", "ls", "List all held locks."),
     "once": ("pawl.cli.once", "once", "Run a command once, and replay its output and exit code."),
     "release": ("pawl.cli.release", "release", "Release a lock that `acquire` acquired."),
+    "renew": ("pawl.cli.renew", "renew", "Extend a lock that `acquire` acquired."),
     "run": ("pawl.cli.run", "run", "Run a command while holding a lock."),
     "serve": ("pawl.cli.serve", "serve", "Serve locks over HTTP."),
     "server": ("pawl.cli.server", "server", "Start, stop and inspect the embedded server."),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 from dataclasses import replace
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pawl.core.keep.engine import Engine
-    from pawl.core.lease.base import BaseLease
     from pawl.core.protocol.options import LockOptions
     from pawl.core.protocol.primitive import Primitive
     from pawl.core.protocol.runtime import Call, Reply
@@ -173,28 +173,39 @@ async def _held_as(engine: Engine, primitive: Primitive, options: LockOptions) -
     return ""
 
 
-async def announce(engine: Engine, lease: BaseLease, label: str) -> bool:
-    """Have a lease that is about to be detached listed by ``locks`` for as long as it lives without a renewal.
+async def announce(
+    engine: Engine, primitive: Primitive, options: LockOptions, token: str, fence: int, label: str
+) -> bool:
+    """Have a lease for which no client cares listed by ``locks``, for as long as it lives without a renewal.
 
     Args:
         engine: The client's engine.
-        lease: The lease, still held.
-        label: Who has it, in place of a thread or task; at most 40 characters are shown.
+        primitive: What is held.
+        options: How the lease behaves; the record lives as long as its ttl.
+        token: The token of the lease.
+        fence: Its fencing token.
+        label: Who has it, in place of a thread or task; at most 40 characters are shown. One that was announced
+            before keeps its label, and the time since when it is held.
 
     Returns:
         False with independent masters, which keep no common record.
     """
     if engine.book is None:
         return False
-    calls, options, primitive = engine.book.setup.calls, lease._tenure.options, lease._tenure.primitive
-    secret, _, who = engine.runtime.new_token().partition("@")
-    session = f"{who.rpartition('/')[0]}/{secret[:12]}"
-    # A record of its own, which nobody writes again: no client cares for the lease any more.
-    reply, _ = await query(engine, calls.find(session, "", 1), options, lease.name, "announce")
-    row = [primitive.kind, lease.name, lease.fence, 0, "-", label[:40], reply[2]]
-    data = json.dumps({"b": reply[2], "c": "", "h": [row], "w": [], "o": 0}, separators=(",", ":"))
-    call = calls.publish(session, 1, options.life_ms, data)
-    await query(engine, call, options, lease.name, "announce")
+    calls, name = engine.book.setup.calls, primitive.name
+    # The same for whoever has the ticket, and it gives nothing of the token away.
+    digest = hashlib.sha256(f"pawl announce\0{token}".encode()).hexdigest()
+    session = f"{token.partition('@')[2].rpartition('/')[0]}/{digest[:12]}"
+    reply, _ = await query(engine, calls.read([session]), options, name, "announce")
+    before, now_ms = read_record(session, reply[3][0]), reply[2]
+    since_ms = now_ms
+    if before is not None and before.holds:
+        since_ms, label = before.holds[0].since_ms, before.holds[0].label
+    row = [primitive.kind, name, fence, 0, "-", label[:40], since_ms]
+    data = json.dumps({"b": since_ms, "c": "", "h": [row], "w": [], "o": 0}, separators=(",", ":"))
+    # The server's time numbers the records: a late copy replaces no newer one.
+    call = calls.publish(session, now_ms, options.life_ms, data)
+    await query(engine, call, options, name, "announce")
     return True
 
 
