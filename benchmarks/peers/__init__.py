@@ -33,6 +33,7 @@ PEERS: dict[str, Peer] = {
         others.REDLOCK_NG,
         others.AIOREDLOCK,
         redis_py.PEER,
+        redis_py.DROP_IN,
         redis_lock_peer.PEER,
         floor.EVALSHA,
         floor.SET,

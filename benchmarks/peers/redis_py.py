@@ -1,6 +1,7 @@
 """redis-py's own `Lock` in both colours, at its defaults but for a timeout (it never expires without).
 
-`best` asks again after a millisecond instead of 100, and speaks RESP2, which parses a little faster.
+`best` asks again after a millisecond instead of 100, and speaks RESP2, which parses a little faster. The drop-in is
+`pawl.compat.redis.Lock` as `lock_class` of the same calls.
 """
 
 from __future__ import annotations
@@ -21,7 +22,11 @@ class _Session:
         self._client: Any = redis.Redis.from_url(  # pyright: ignore[reportUnknownMemberType]
             url, **_CLIENT if options.get("best") else {}
         )
-        self._lock = _LOCK if options.get("best") else {}
+        self._lock = dict(_LOCK) if options.get("best") else {}
+        if options.get("drop_in"):
+            from pawl.compat.redis import Lock
+
+            self._lock["lock_class"] = Lock
 
     def handle(self, name: str) -> Handle:
         lock = self._client.lock(name, timeout=TTL, **self._lock)
@@ -39,7 +44,11 @@ class _AsyncSession:
         self._client: Any = redis.asyncio.Redis.from_url(  # pyright: ignore[reportUnknownMemberType]
             url, max_connections=1000, **_CLIENT if options.get("best") else {}
         )
-        self._lock = _LOCK if options.get("best") else {}
+        self._lock = dict(_LOCK) if options.get("best") else {}
+        if options.get("drop_in"):
+            from pawl.compat.redis import AsyncLock
+
+            self._lock["lock_class"] = AsyncLock
 
     async def handle(self, name: str) -> Handle:
         lock = self._client.lock(name, timeout=TTL, **self._lock)
@@ -65,4 +74,19 @@ PEER = Peer(
     commands=frozenset({"set", "evalsha", "eval"}),
     open=_open,
     open_async=_open_async,
+)
+
+
+async def _drop_in_async(url: str, options: Options) -> _AsyncSession:
+    return _AsyncSession(url, {**options, "drop_in": 1})
+
+
+DROP_IN = Peer(
+    key="pawl-drop-in",
+    label="pawl.compat.redis Lock",
+    modules=("redis", "pawl"),
+    distributions=("redis", "hiredis"),
+    commands=frozenset({"evalsha", "eval"}),
+    open=lambda url, options: _Session(url, {**options, "drop_in": 1}),
+    open_async=_drop_in_async,
 )

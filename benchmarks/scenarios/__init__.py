@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.model import Scenario
-from benchmarks.scenarios import contended, crowd, delay, kinds, pairs, redlock, scale, wakeup
+from benchmarks.scenarios import contended, crowd, delay, drop_in, kinds, pairs, redlock, scale, wakeup
 
 SCENARIOS: dict[str, Scenario] = {
     scenario.name: scenario
@@ -16,6 +16,7 @@ SCENARIOS: dict[str, Scenario] = {
         *scale.SCENARIOS,
         *delay.SCENARIOS,
         *kinds.SCENARIOS,
+        *drop_in.SCENARIOS,
     )
 }
 
