@@ -108,7 +108,7 @@ class AsyncLock(Settings, redis.asyncio.lock.Lock):
         wait, limit = self._wait(blocking, blocking_timeout, token)
         pause = self.sleep if sleep is None else sleep
         until = None if limit is None else asyncio.get_running_loop().time() + limit
-        lock = _client_of(self.redis).lock(self._key, **self._options)
+        lock = self._lock(_client_of(self.redis))
         _in_use.add(self)
         try:
             return await self._take(lock, wait=wait, until=until, pause=pause)

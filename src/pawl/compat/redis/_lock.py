@@ -87,7 +87,7 @@ class Lock(Settings, redis.lock.Lock):
         wait, limit = self._wait(blocking, blocking_timeout, token)
         pause = self.sleep if sleep is None else sleep
         until = None if limit is None else time.monotonic() + limit
-        lock = _clients.of(self.redis).lock(self._key, **self._options)
+        lock = self._lock(_clients.of(self.redis))
         while True:
             left = None if until is None else max(0.0, until - time.monotonic())
             try:

@@ -171,6 +171,14 @@ class Settings:
         self.local = threading.local() if self.thread_local else SimpleNamespace()
         self.local.token = None
         self.local.lease = None
+        self._made: tuple[Any, ...] = (None,)
+
+    def _lock(self, client: Any) -> Any:
+        """The lock of pawl's that it stands for: made once, and anew where somebody assigned another setting."""
+        made, what = self._made, (client, self.name, self.timeout)
+        if made[1:] != what:
+            self._made = made = (client.lock(self._key, **self._options), *what)
+        return made[0]
 
     def register_scripts(self) -> None:
         """Nothing to register: pawl brings its own scripts. Here since redis-py has it."""
