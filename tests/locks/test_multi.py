@@ -458,6 +458,8 @@ async def test_a_cancel_at_every_await_leaves_nothing(valkey: Server, *, instant
 
 
 @pytest.mark.fault
+# Interrupted in the middle of redis-py's connect, a socket is closed by the collector.
+@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 @pytest.mark.parametrize(
     ("what", "steps"),
     [
@@ -496,5 +498,7 @@ def test_an_interrupt_at_every_step_leaves_nothing(valkey: Server, what: str, st
                 bad.append(f"{where}: {left}")
                 valkey.command("FLUSHALL")
             at += steps
+        # Here, and not in whatever test comes next.
+        gc.collect()
         assert at > 50
         assert bad == []
