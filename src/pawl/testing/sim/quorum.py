@@ -443,7 +443,8 @@ class QuorumSimRuntime(SimRuntime):
         """Give up a request, or listen on; one that stays silent condemns its connection."""
         asked = request.answered
         if isinstance(asked, _Asked) and not asked.done:
-            end = asked.sent_at + asked.ballot.patience()
+            clock = self._process.clock
+            end = clock.monotonic() - (clock.boot() - asked.sent_at) + asked.ballot.patience()
             if end > request.deadline + 1e-9:
                 request.deadline = end
                 return True
