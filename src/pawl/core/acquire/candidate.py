@@ -61,6 +61,12 @@ _MEETING = 2.0
 _AT_ONCE = 2.0
 """Seconds after which a caller who does not wait makes no further attempt."""
 
+_RATE = 0.01
+"""How much faster a node's clock may go than this machine's: as for the drift of a lease."""
+
+_GRANTED_WITHIN_MS = 5
+"""How much less a token may have left than was asked for: milliseconds that are rounded."""
+
 _MOMENT = 0.1
 """Seconds for a node to be connected again, at most, before a caller who does not wait makes another attempt."""
 
@@ -151,6 +157,11 @@ async def _leave_old(engine: Engine, primitive: QuorumPrimitive, claim: Claim, o
     claim.old = claim.old_votes = None
 
 
+def _open_at(duty: Duty) -> list[int]:
+    """The nodes on which it is still to be done."""
+    return [index for index, call in enumerate(duty.calls) if call is not None]
+
+
 class _Attempt:
     """The tries of one acquisition."""
 
@@ -176,7 +187,7 @@ class _Attempt:
         self.votes = self.asked = GrantVotes(len(self.nodes.nodes))
         self.undo: Duty | None = None
         self.undone: list[Duty] = []
-        self.owed: set[int] = set()
+        self.owed: dict[int, bool] = {}
         self.drifted = 0
         self.splits = 0
         self.took = 0.0
@@ -200,6 +211,7 @@ class _Attempt:
         """The rest of a try whose question was asked already, by the straight way."""
         self.votes = reply[-1]
         self.claim.sent = True
+        self.began = min(self.began, sent_at)
         self.owed = self._owed()
         return await self._judge(sent_at)
 
@@ -227,18 +239,26 @@ class _Attempt:
         self._take_back()
         return None
 
-    def _owed(self) -> set[int]:
-        """The nodes that may still have an earlier token of this client, which is given up."""
+    def _owed(self) -> dict[int, bool]:
+        """The nodes that may still have a token of this client that is given up; True: only of this acquisition."""
         self.undone = [duty for duty in self.undone if not duty.done]
-        duties = [*self.undone, *(duty for duty in list(self.engine.departures) if isinstance(duty, Duty))]
-        return {index for duty in duties for index, call in enumerate(duty.calls) if call is not None}
+        departures = [duty for duty in list(self.engine.departures) if isinstance(duty, Duty)]
+        before = (duty for duty in departures if duty not in self.undone)
+        owed = dict.fromkeys((index for duty in self.undone for index in _open_at(duty)), True)
+        owed.update((index, False) for duty in before for index in _open_at(duty))
+        return owed
 
     def _disown(self, votes: GrantVotes) -> None:
         """An earlier try of this caller that is still to be undone on a node does not mean that another holds it."""
         caller = self.claim.token.partition("@")[2].encode()
-        for index in self.owed:
+        # What has less left was granted before this acquisition began: a lease of the caller's that it forgot.
+        since = (self.engine.runtime.now() - self.began) * (1 + _RATE)
+        least_ms = self.options.life_ms - since * 1000 - _GRANTED_WITHIN_MS
+        for index, by_a_try in self.owed.items():
             outcome = votes.outcomes[index]
-            if isinstance(outcome, list) and outcome[0] == b"B" and outcome[4] == caller:
+            if not isinstance(outcome, list) or outcome[0] != b"B" or outcome[4] != caller:
+                continue
+            if not by_a_try or outcome[2] >= least_ms:
                 votes.outcomes[index] = Fault(
                     FaultKind.NOT_READY, "an earlier try of this caller is to be undone there"
                 )
