@@ -244,7 +244,8 @@ def test_a_command_that_was_told_to_end_is_not_done(pawl: Pawl) -> None:
     command.send(signal.SIGTERM)
     code, _, err = command.end()
     assert code == 0
-    assert err.endswith("pawl: the command was asked to end by a signal: nothing is recorded\n")
+    # The shell may say "Terminated" of its own child.
+    assert "pawl: the command was asked to end by a signal: nothing is recorded\n" in err
     assert not recorded(pawl)
 
 
