@@ -165,7 +165,8 @@ class Once(Described):
 
         Args:
             function: What to run. Fields of the name, as in ``"invoice:{number}"``, are filled from the arguments of
-                each call. What it returns must be None, bytes, text or JSON, of 64 KiB at most.
+                each call; calls whose filled names are equal are one. What it returns must be None, bytes, text or
+                JSON, of 64 KiB at most; other calls get what JSON makes of it, so of a tuple a list.
 
         Returns:
             The function with the same signature.
