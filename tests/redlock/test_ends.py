@@ -10,6 +10,12 @@ from tests.edges.helpers import eventually
 from tests.redlock.conftest import FRESH, Cluster
 
 
+def left(cluster: Cluster) -> dict[str, list[bytes]]:
+    """What is on the nodes, without tombstones: a vote that comes late, on a busy machine, is barred by one."""
+    kept = {node: [key for key in keys if b":dead:" not in key] for node, keys in cluster.keys().items()}
+    return {node: keys for node, keys in kept.items() if keys}
+
+
 def test_threads_that_end_after_their_release_leave_nothing(five: Cluster) -> None:
     with five.client() as client:
 
@@ -28,7 +34,7 @@ def test_threads_that_end_after_their_release_leave_nothing(five: Cluster) -> No
         clients = five.servers[0].command("CLIENT", "LIST")
         assert isinstance(clients, bytes)
         assert clients.count(b"\n") < 20
-    eventually(lambda: not five.keys(), f"nothing is left: {five.keys()}")
+    eventually(lambda: not left(five), f"nothing is left: {left(five)}")
 
 
 def test_a_client_that_closes_right_after_a_release_leaves_nothing(five: Cluster) -> None:
@@ -42,7 +48,7 @@ def test_a_client_that_closes_right_after_a_release_leaves_nothing(five: Cluster
 
     for _ in range(15):
         asyncio.run(once())
-    eventually(lambda: not five.keys(), f"nothing is left: {five.keys()}")
+    eventually(lambda: not left(five), f"nothing is left: {left(five)}")
 
 
 def test_a_thread_goes_on_with_the_connections_of_one_that_ended(five: Cluster) -> None:
@@ -73,4 +79,4 @@ def test_a_release_whose_script_a_node_has_forgotten_is_sent_again(five: Cluster
             lease.release()
             with client.lock("other"):
                 pass
-    eventually(lambda: not five.keys(), f"nothing is left: {five.keys()}")
+    eventually(lambda: not left(five), f"nothing is left: {left(five)}")

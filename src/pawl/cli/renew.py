@@ -51,7 +51,9 @@ def renew(**given: Any) -> int:
     ttl = ticket.ttl if given["ttl"] is None else given["ttl"]
     with client_of(given) as client:
         left = client.extend(ticket.name, text, ttl)
-        plan = client.lock(escape(ticket.name), ttl=ttl)._plan
+        # It may live longer than this renewal asked for.
+        lives = max(ttl, client.inspect(ticket.name, waiters=0).ttl_left or 0.0)
+        plan = client.lock(escape(ticket.name), ttl=lives)._plan
         announce(client, plan.primitive, plan.options, ticket.token, ticket.fence)
     if given["as_json"]:
         print_json({"name": ticket.name, "fence": ticket.fence, "remaining": round(left, 3)})
