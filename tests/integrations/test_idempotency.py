@@ -13,7 +13,7 @@ import pytest
 from fastapi import FastAPI, Request, Response
 from starlette.background import BackgroundTask
 from starlette.responses import FileResponse, JSONResponse, StreamingResponse
-from starlette.types import ASGIApp, Message, Scope
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import pawl
 from pawl.integrations.asgi import Idempotency, is_final
@@ -72,7 +72,7 @@ class Client:
 class Answer:
     def __init__(self, messages: list[Message]) -> None:
         self.status: int = messages[0]["status"]
-        self.headers = {key.decode(): value.decode() for key, value in messages[0]["headers"]}
+        self.headers = {key.decode(): value.decode() for key, value in messages[0].get("headers", [])}
         self.content = b"".join(message.get("body", b"") for message in messages[1:])
         self.parts = len(messages) - 1
 
@@ -270,6 +270,16 @@ async def test_an_application_that_does_not_end_its_response_frees_the_key(clien
     for _ in range(2):
         with pytest.raises(IndexError):  # there was no response
             await user.ask()
+
+
+async def test_an_application_that_sends_no_headers(client: pawl.AsyncClient) -> None:
+    async def app(_scope: Scope, _receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 201})
+        await send({"type": "http.response.body"})
+
+    asking = Client(Idempotency(app, client=client, caller=who))
+    assert ((await asking.ask()).status, (await asking.ask()).status) == (201, 201)
+    assert (await asking.ask()).replayed
 
 
 async def test_a_stream_is_stored_if_it_is_short(client: pawl.AsyncClient) -> None:

@@ -337,7 +337,7 @@ class _Exchange:
         self.ended = True
         body = None if len(self._kept) > _MOST else bytes(self._kept)
         try:
-            wanted = await self._end(self._start["status"], self._start["headers"], body)
+            wanted = await self._end(self._start["status"], self._start.get("headers", []), body)
         finally:
             self._shown.set()
         if wanted:
