@@ -1,0 +1,47 @@
+"""What is still to be sent to masters is sent again at a pace that leaves the CPU to those who work."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from pawl.core.keep.majority import tell_again
+from pawl.core.protocol.runtime import Fault, FaultKind, run
+from pawl.core.quorum.votes import Duty
+
+
+class Nodes:
+    """Masters of which none can be reached."""
+
+    node_timeout = 0.05
+
+    def now(self) -> float:
+        return 100.0
+
+    def random(self) -> float:
+        return 0.5
+
+    async def ask(self, _questions: object, _timeout: float) -> None:
+        raise Fault(FaultKind.UNREACHABLE, "no connection")
+
+
+def owed(others: int) -> float:
+    """How long a duty rests after it was sent without an answer, beside so many others."""
+    duty = Duty([cast("Any", "call")], lambda: cast("Any", "call"), lambda _: None)
+    duty.until, duty.posted = 160.0, True
+    departures: dict[object, None] = {duty: None, **dict.fromkeys(range(others))}
+    engine = SimpleNamespace(runtime=Nodes(), departures=departures, count=lambda _: None)
+    run(tell_again(cast("Any", engine), [duty], 1.0))
+    assert duty in departures
+    return duty.due - 100.0
+
+
+def test_one_is_sent_again_soon() -> None:
+    assert owed(0) < 0.5
+
+
+@pytest.mark.parametrize("others", [2_000, 20_000])
+def test_many_are_sent_again_at_a_thousand_a_second(others: int) -> None:
+    assert others / 1000 < owed(others) < others / 1000 + 0.5
