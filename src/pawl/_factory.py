@@ -376,7 +376,7 @@ def strict_order(given: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _plain(options: LockOptions) -> bool:
     usual = options.on_unavailable == "raise" and options.durable is None
-    return usual and options.max_hold is None
+    return usual and options.renew and options.max_hold is None
 
 
 def spot_of(key: str, options: LockOptions) -> str:

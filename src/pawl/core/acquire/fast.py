@@ -112,12 +112,7 @@ def settle(
     tenure.epoch = engine.epoch
     engine.held[tenure.who, tenure.primitive.key] = tenure
     lease = new_lease(engine, tenure, tenure.fence, tenure.who, 1)
-    late = (
-        engine.schedule.add(tenure, tenure.every, now + tenure.every)
-        if options.renew
-        else engine.schedule.add(tenure, tenure.ttl, tenure.valid_until, deadline=True)
-    )
-    if late or not engine.upkeep_runs:
+    if engine.schedule.add(tenure, tenure.every, now + tenure.every) or not engine.upkeep_runs:
         engine.wake_for(tenure)
     return lease
 
