@@ -19,13 +19,14 @@ EITHER = {
     "latch/wait": "who waits goes on; who comes anew, or to a new latch, is refused",
     "mutex/beat": "where others' tickets are raised, the own one was before",
     "mutex/swap": "a place is passed on; who gives none up is refused",
+    "once/finish": "a result is refused; a holder that lost leaves the queue, and the next is granted the name",
     "permits/beat": "where others' tickets are raised, the own one was before",
 }
 """What some calls of a script meet, and others do not."""
 
 REFUSED = frozenset(
     {
-        "election/acquire", "mutex/acquire", "mutex/multi", "mutex/own_acquire", "once/begin", "once/finish",
+        "election/acquire", "mutex/acquire", "mutex/multi", "mutex/own_acquire", "once/begin",
         "permits/acquire", "permits/limit", "redlock/grant", "redlock/note", "redlock/ratify", "redlock/share",
         "session/publish", "session/remember", "session/take", "store/hold", "store/once", "store/open",
     }

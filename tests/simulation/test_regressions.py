@@ -69,6 +69,14 @@ def test_the_map_of_a_cluster_is_asked_for_within_the_time_of_the_call() -> None
         assert "was told" in run(plan).violation
 
 
+def test_a_lost_holder_of_once_leaves_the_queue() -> None:
+    """A failover to a replica that lags had turned its grant back into a ticket."""
+    plan = Plan.from_json((KEPT_IN / "once-lost-with-its-ticket.json").read_text())
+    stays = edit("  remove(found.drop)\n  bury(DEAD, tomb_ms, tomb)", "  bury(DEAD, tomb_ms, tomb)")
+    with quiet():
+        assert "left and is there" in run(plan, stays).violation
+
+
 def _taken_as_found(
     engine: Engine, _: Primitive, options: LockOptions, mine: Claim, reply: Reply, sent_at: float
 ) -> Grant | None:
