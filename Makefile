@@ -5,6 +5,7 @@
 #|   make demo        see it work: workers sell a stock, one is killed while it holds the lock (a minute)
 #|   make test        lint, then the tests; needs neither root nor a server; ends with what was skipped and why
 #|   make test-full   all of it, slow tests too, on every server; on Debian as root it installs redis-server
+#|   make interop     one lock with Redisson, Spring, Go and Node clients: installs them, then tests
 #|   make soak        everything at once on a real server, for MINUTES=60; ends with a summary, also at Ctrl-C
 #|   make lint        ruff, mypy, pyright, layers, sizes, prose: one line each
 #|   make format      let ruff rewrite what it can
@@ -19,7 +20,7 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .SILENT:
-.PHONY: help demo test test-full soak lint format bench docs clean env-demo env-dev env-docs
+.PHONY: help demo test test-full interop soak lint format bench docs clean env-demo env-dev env-docs
 
 PY := .venv/bin/python
 export PYTHON MAKECMDGOALS
@@ -55,6 +56,12 @@ test: lint
 test-full: env-dev env-docs
 	exec tools/test_full.sh $(ARGS)
 
+# Into .interop/, from PyPI, npm, the Go proxy and Maven Central; what a machine lacks is skipped with a line.
+# PAWL_INTEROP=require make interop: what is skipped is a failure.
+interop: env-dev
+	$(PY) -m tests.interop.install
+	exec $(PY) -m pytest -q tests/interop --durations=5 $(ARGS)
+
 MINUTES ?= 60
 
 soak: env-dev
@@ -67,6 +74,6 @@ docs: env-docs
 	NO_MKDOCS_2_WARNING=1 exec $(PY) -m mkdocs build --strict
 
 clean:
-	rm -rf .venv .make site dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv .make .interop site dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 	echo "clean"

@@ -15,8 +15,10 @@ NEEDED=(
     "/usr/lib/postgresql/*/bin/initdb:postgresql"
     "mariadbd:mariadb-server-core mariadb-client-core"
     "node:nodejs"
+    "npm:npm"
     "go:golang-go"
     "javac:default-jdk-headless"
+    "mvn:maven"
 )
 
 # A program on PATH or where Debian keeps its servers, or a pattern that a file matches.
@@ -69,6 +71,7 @@ if [ "${#packages[@]}" -gt 0 ]; then
         echo "  missing, and this is not Debian as root: ${programs[*]}"
     fi
 fi
+.venv/bin/python -m tests.interop.install
 .venv/bin/python tools/lint.py
 echo "tests, all of them"
 # As in `make test`: three for each core at once, and two more tries, which the closing line counts.

@@ -1,0 +1,188 @@
+"""What a counter that several clients share came to: judged by the history checker and by the counter itself."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import inf
+from typing import Any
+
+from pawl.testing.history import History, Rules, Violation, check
+from tests.interop.line import Reply
+
+__all__ = ["Part", "Verdict", "judge"]
+
+LEAST_SHARE = 0.01
+"""Of all grants: who has less is starved."""
+
+
+@dataclass(slots=True)
+class Part:
+    """One process that took part.
+
+    Attributes:
+        name: Unique among those of a run.
+        kind: The name of its kind.
+        pid: Its process.
+        events: What it reported.
+        start: When it began, on the machine's monotonic clock.
+        end: When it ended, or was killed.
+        killed: Whether it was killed.
+    """
+
+    name: str
+    kind: str
+    pid: int
+    events: Sequence[Reply]
+    start: float
+    end: float = inf
+    killed: bool = False
+
+    @property
+    def grants(self) -> list[Reply]:
+        return [event for event in self.events if event["event"] == "held"]
+
+    @property
+    def errors(self) -> list[str]:
+        return [event["error"] for event in self.events if event["event"] == "error"]
+
+    @property
+    def longest_wait(self) -> float:
+        """Seconds from its start or a release of its own to its next grant, or to the end of the run, at most."""
+        since: float | None = self.start
+        waits: list[float] = []
+        for event in self.events:
+            if event["event"] == "held" and since is not None:
+                waits.append(event["t"] - since)
+            # An error between a grant and its release ends it as well; one while waiting does not begin a new wait.
+            if event["event"] == "held":
+                since = None
+            elif since is None:
+                since = event["t"]
+        if since is not None and not self.killed and self.end < inf:
+            waits.append(self.end - since)
+        return max(waits, default=0.0)
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What was found.
+
+    Attributes:
+        overlaps: How often one found another inside.
+        lost_updates: How many increments were overwritten.
+        violations: What the history checker says.
+        parts: Who took part.
+    """
+
+    overlaps: int
+    lost_updates: int
+    violations: list[Violation]
+    parts: Sequence[Part]
+    shares: dict[str, float] = field(default_factory=dict[str, float])
+
+    @property
+    def safe(self) -> bool:
+        return not (self.overlaps or self.lost_updates or self.violations)
+
+    def starved(self, least: float = LEAST_SHARE) -> list[str]:
+        """Who got less than this share of the grants."""
+        return [name for name, share in self.shares.items() if share < least]
+
+    def as_json(self) -> dict[str, Any]:
+        """For a person or a program that compares runs."""
+        return {
+            "grants": sum(len(part.grants) for part in self.parts),
+            "overlaps": self.overlaps,
+            "lost_updates": self.lost_updates,
+            "violations": [str(one).splitlines()[0] for one in self.violations[:5]],
+            "longest_wait_s": round(max((part.longest_wait for part in self.parts), default=0.0), 3),
+            "starved": self.starved(),
+            "participants": [
+                {
+                    "name": part.name,
+                    "kind": part.kind,
+                    "grants": len(part.grants),
+                    "share": round(self.shares[part.name], 4),
+                    "longest_wait_s": round(part.longest_wait, 3),
+                    "errors": len(part.errors),
+                    "error": part.errors[-1] if part.errors else "",
+                    "killed": part.killed,
+                }
+                for part in self.parts
+            ],
+        }
+
+
+def judge(parts: Sequence[Part], key: str, ttl: float, final: int, *, slack: float | None = None) -> Verdict:
+    """Judge a run of ``count`` by every process.
+
+    Args:
+        parts: Who took part.
+        key: The key that they locked.
+        ttl: Seconds that each lock was asked for; 0: as its library likes.
+        final: What the counter came to.
+        slack: Seconds that the name may stay free while one waits; None: not judged.
+    """
+    history = _history(parts, key, ttl)
+    rules = Rules(ttl=ttl if slack is not None else None, slack=slack or 0.0, overtakes=None)
+    total = sum(len(part.grants) for part in parts)
+    return Verdict(
+        _overlaps(parts),
+        _lost(parts, final),
+        check(history, rules),
+        parts,
+        {part.name: len(part.grants) / total if total else 0.0 for part in parts},
+    )
+
+
+def _overlaps(parts: Sequence[Part]) -> int:
+    """How many entered and found the mark of one that lived: it is taken off before the lock is released."""
+    ended = {str(part.pid): part.end if part.killed else inf for part in parts}
+    return sum(
+        bool(grant["found"]) and ended.get(grant["found"], inf) > grant["t"]
+        for part in parts
+        for grant in part.grants
+    )
+
+
+def _lost(parts: Sequence[Part], final: int) -> int:
+    """How many read the same value as another, those left out that were killed before they had written it."""
+    values: Counter[int] = Counter()
+    cut = 0
+    for part in parts:
+        grants = part.grants
+        if part.killed and part.events and part.events[-1]["event"] == "held":
+            grants, cut = grants[:-1], cut + 1
+        values.update(grant["value"] for grant in grants)
+    twice = sum(number - 1 for number in values.values())
+    # Of those that were cut off, each may have written or not.
+    return max(twice, values.total() - final, final - values.total() - cut, 0)
+
+
+def _history(parts: Sequence[Part], key: str, ttl: float) -> History:
+    history = History()
+    for part in parts:
+        open_ = ""
+        since = 0.0
+        for event in part.events:
+            if event["event"] == "held":
+                since = event["t"]
+                open_ = history.invoke(event["t0"], part.name, "acquire", key)
+                until = event.get("until", event["t0"] + ttl if ttl else inf)
+                # The fences of a library are its own numbers: only pawl's rise across all grants of pawl.
+                fence = event.get("fence") if part.kind == "pawl" else None
+                history.ok(event["t"], open_, fence=fence, deadline=until)
+            elif event["event"] == "left" and open_:
+                history.renewed(event["t0"], open_, event.get("until", history.operations[open_].deadline))
+                left = history.invoke(event["t0"], part.name, "release", key, lease=open_)
+                history.ok(event["t"], left)
+                open_ = ""
+            elif open_:
+                # It failed somewhere between the two, so from its grant on nothing is claimed.
+                history.lost(since, open_)
+                open_ = ""
+        if part.killed:
+            history.crash(part.end, part.name)
+    return history

@@ -1,0 +1,169 @@
+"""The clients that share a key with pawl in these tests: how each is started, and what it does to a key."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["HOME", "KINDS", "NEEDS", "REQUIRED", "ROOT", "Kind", "common_key", "missing", "register"]
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+HOME = ROOT / ".interop"
+"""Where the libraries are installed; `make interop` fills it."""
+
+DRIVERS = Path(__file__).resolve().parent / "drivers"
+REQUIRED = os.environ.get("PAWL_INTEROP") == "require"
+"""Whether what cannot run is a failure."""
+
+NEEDS: Mapping[str, Sequence[str]] = {
+    "python": (),
+    "node": ("node", "npm"),
+    "go": ("go",),
+    "java": ("java", "javac", "mvn"),
+}
+"""The programs that each part of the drivers needs on PATH."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One client behind the line protocol.
+
+    Attributes:
+        name: What it is called in ``--mix``.
+        part: What has to be installed for it, ``""`` for nothing.
+        command: How its driver is started; the URL of the server is appended.
+        prefix: What the keys of its library begin with.
+        hashed: Whether it stores a hash, which no client of strings can share.
+        period: Seconds between two tries of a waiter at most; ``inf`` for one that only a message of its own library
+            wakes.
+        hears: Whether its waiters are told by the server of anybody's release.
+        asks: Whether the library compares before it deletes; False: it may end somebody else's lock.
+        settable: Whether a TTL can be given for each lock.
+        extends: Whether it has a call that extends.
+        environ: More environment variables.
+    """
+
+    name: str
+    part: str
+    command: tuple[str, ...]
+    prefix: str = ""
+    hashed: bool = False
+    period: float = 0.3
+    hears: bool = False
+    asks: bool = True
+    settable: bool = True
+    extends: bool = True
+    environ: tuple[tuple[str, str], ...] = ()
+
+
+def _python(name: str, prefix: str = "", *, period: float = 0.3, extends: bool = True) -> Kind:
+    command = (str(HOME / "python" / "bin" / "python"), str(DRIVERS / "python" / "driver.py"), name)
+    return Kind(name, "python", command, prefix, period=period, extends=extends)
+
+
+def _node(name: str, prefix: str = "", *, period: float = 0.3, extends: bool = True) -> Kind:
+    command = ("node", str(DRIVERS / "node" / "driver.js"), name)
+    environ = (("MODULES", str(HOME / "node" / "modules")),)
+    return Kind(name, "node", command, prefix, period=period, extends=extends, environ=environ)
+
+
+def _go(name: str, prefix: str = "", *, period: float = 0.3, hears: bool = False) -> Kind:
+    settable = not prefix
+    command = (str(HOME / "go" / "driver"), name)
+    return Kind(name, "go", command, prefix, period=period, hears=hears, settable=settable, extends=settable)
+
+
+def _java(folder: str, *words: str) -> tuple[str, ...]:
+    libraries, classes = HOME / "java" / "lib" / folder, HOME / "java" / "classes" / folder
+    options = ("-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
+    return ("java", *options, "-cp", f"{classes}:{libraries}/*", "Main", *words)
+
+
+def _redisson(name: str, folder: str, lock: str) -> Kind:
+    return Kind(name, "java", _java(folder, lock), hashed=True, period=0.2, extends=False)
+
+
+def _spring(name: str, prefix: str, *, period: float = 0.2, asks: bool = True, extends: bool = True) -> Kind:
+    settable = not name.startswith("spring")
+    return Kind(
+        name,
+        "java",
+        _java("spring", name),
+        prefix,
+        period=period,
+        asks=asks,
+        settable=settable,
+        extends=extends,
+    )
+
+
+_ALL = (
+    Kind("pawl", "", (sys.executable, str(DRIVERS / "python" / "driver.py"), "pawl"), period=0.1),
+    _python("redis-py", period=0.1),
+    # Its waiters sleep until one of its own releases, or for as long as its expiry.
+    _python("pyredislock", "lock:", period=float("inf")),
+    _python("pottery", "redlock:", period=0.2),
+    _python("aioredlock", period=0.1),
+    _node("redlock4"),
+    _node("redlock5"),
+    _node("ioredis", period=0.05),
+    _node("redis-semaphore", "mutex:", period=0.01, extends=False),
+    _node("sample-js", period=0.05),
+    _go("redsync", period=0.25),
+    _go("redsync-setnx", period=0.25),
+    _go("bsm", period=0.05),
+    _go("rueidis1", "rueidislock:0:", hears=True),
+    _go("rueidis", "rueidislock:0:", hears=True),
+    _go("sample-go", period=0.05),
+    _spring("spring", "locks:", period=0.1),
+    _spring("springpub", "locks:", period=float("inf")),
+    _spring("shedlock", "job-lock:default:", asks=False, extends=False),
+    _spring("shedlock-safe", "job-lock:default:", extends=False),
+    _spring("simple-java", "lock:", period=0.05, extends=False),
+    _spring("retry-java", ""),
+    _redisson("redisson", "redisson4", "lock"),
+    _redisson("redisson-spin", "redisson4", "spin"),
+    _redisson("redisson-fenced", "redisson4", "fenced"),
+    _redisson("redisson-fair", "redisson4", "fair"),
+    _redisson("redisson-write", "redisson4", "write"),
+    _redisson("redisson-read", "redisson4", "read"),
+    _redisson("redisson3", "redisson3", "lock"),
+    _redisson("redisson3-spin", "redisson3", "spin"),
+    _redisson("redisson3-fenced", "redisson3", "fenced"),
+)
+KINDS: dict[str, Kind] = {kind.name: kind for kind in _ALL}
+
+
+def register(definition: str) -> None:
+    """Add a kind from a command line: ``NAME=COMMAND``, or ``NAME@PREFIX=COMMAND`` where keys need a prefix."""
+    name, _, command = definition.partition("=")
+    name, _, prefix = name.partition("@")
+    if not name or not command:
+        raise SystemExit(f"--driver {definition}: NAME=COMMAND is wanted")
+    KINDS[name] = Kind(name, "", tuple(command.split()), prefix)
+
+
+def missing(kind: Kind) -> str:
+    """Say why a kind cannot run on this machine; ``""`` when it can."""
+    for program in NEEDS.get(kind.part, ()):
+        if shutil.which(program) is None:
+            return f"no {program} on PATH"
+    if kind.part and not (HOME / kind.part / "installed").exists():
+        return f"the interop drivers for {kind.part} are not installed (make interop)"
+    return ""
+
+
+def common_key(kinds: Sequence[Kind], name: str) -> str:
+    """The key of a name that all of these kinds can lock.
+
+    Raises:
+        SystemExit: Two of them want different prefixes.
+    """
+    prefixes = sorted({kind.prefix for kind in kinds if kind.prefix})
+    if len(prefixes) > 1:
+        raise SystemExit(f"these have no key in common: their keys begin with {' and with '.join(prefixes)}")
+    return "".join(prefixes) + name

@@ -1,0 +1,129 @@
+"""pawl and the locks of other libraries, driven for real, on one key: exclusion, waiting, late releases, a counter."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from math import isinf
+
+import pytest
+
+import pawl
+from pawl.testing.servers import Server
+from tests.interop.conftest import pttl, wanted
+from tests.interop.counting import count
+from tests.interop.kinds import KINDS, Kind
+from tests.interop.line import Driver
+from tests.pace import pace
+
+pytestmark = pytest.mark.slow
+
+SHARING = [k for k in KINDS.values() if not k.hashed and k.name not in ("pawl", "rueidis", "redsync-setnx")]
+"""Those that lock one key with a string; the others have tests of their own."""
+
+Start = Callable[..., Driver]
+
+every = pytest.mark.parametrize("kind", SHARING, ids=lambda kind: kind.name)
+
+
+@every
+def test_each_keeps_the_other_out(kind: Kind, start: Start, client: pawl.Client, server: Server) -> None:
+    them, key = start(kind.name), kind.prefix + "x"
+    assert them.ask("try", key, 10_000)["ok"]
+    value = server.command("GET", key)
+    assert client.lock(key).try_acquire() is None
+    info = client.inspect(key)
+    assert (info.held, info.foreign, info.holder, info.fence, info.since) == (True, True, "", None, None)
+    assert (server.command("GET", key), pttl(server, key) > 0) == (value, True)
+    assert them.ask("unlock", key)["ok"]
+    with client.lock(key).acquire(timeout=0) as lease:
+        refused = them.ask("try", key, 10_000)
+        assert (refused["ok"], "error" in refused) == (False, False)
+        assert server.command("GET", key) == lease.token.encode()
+        lease.check()
+    assert them.ask("try", key, 10_000)["ok"]
+
+
+@every
+def test_pawls_waiter_has_it_after_their_release(kind: Kind, start: Start, client: pawl.Client) -> None:
+    them, key = start(kind.name), kind.prefix + "x"
+    assert them.ask("try", key, 60_000)["ok"]
+    found: list[pawl.Lease] = []
+    waiter = threading.Thread(target=lambda: found.append(client.lock(key).acquire(timeout=20)))
+    waiter.start()
+    while not client.inspect(key).queue_length:
+        time.sleep(0.005)
+    assert not found
+    assert them.ask("unlock", key)["ok"]
+    waiter.join()
+    # Its key would have kept pawl out for a minute.
+    found[0].release()
+
+
+@pytest.mark.parametrize("kind", [k for k in SHARING if not isinf(k.period)], ids=lambda kind: kind.name)
+def test_their_waiter_has_it_after_pawls_release(kind: Kind, start: Start, client: pawl.Client) -> None:
+    them, key = start(kind.name), kind.prefix + "x"
+    with client.lock(key, ttl=60.0) as lease:
+        them.send("lock", key, 10_000, 20_000 * round(pace()))
+        assert them.silent(0.3)
+        lease.check()
+    # Held by pawl's key for a minute, if that were not gone.
+    assert them.reply(30 * pace())["ok"]
+    assert client.lock(key).try_acquire() is None
+
+
+@pytest.mark.parametrize("kind", [k for k in SHARING if k.asks], ids=lambda kind: kind.name)
+def test_a_late_release_and_extension_touch_nothing_of_pawls(
+    kind: Kind, start: Start, client: pawl.Client, server: Server
+) -> None:
+    them, key = start(kind.name), kind.prefix + "x"
+    assert them.ask("try", key, 10_000)["ok"]
+    server.command("DEL", key)  # what its expiry does
+    with client.lock(key, ttl=5.0, renew=False).acquire(timeout=0) as lease:
+        if kind.extends:
+            assert not them.ask("extend", key, 60_000)["ok"]
+            assert pttl(server, key) <= 5000
+        them.ask("unlock", key)
+        assert server.command("GET", key) == lease.token.encode()
+        lease.check()
+
+
+@every
+def test_its_driver_says_what_the_library_knows(kind: Kind, start: Start, server: Server) -> None:
+    them, key = start(kind.name), kind.prefix + "x"
+    assert them.ask("try", key, 10_000)["ok"]
+    assert them.ask("state", key)["state"] in ("held", "unknown")
+    if kind.extends and kind.settable:
+        assert them.ask("extend", key, 30_000)["ok"]
+    elif not kind.extends:
+        assert them.ask("extend", key, 30_000)["error"] == "unsupported"
+    assert them.ask("unlock", key)["ok"]
+    assert server.command("EXISTS", key) == 0
+    assert them.ask("nonsense", key) | {"t0": 0, "t": 0} == {
+        "ok": False,
+        "error": "unsupported",
+        "t0": 0,
+        "t": 0,
+    }
+
+
+@pytest.mark.parametrize("kind", [k for k in SHARING if k.asks], ids=lambda kind: kind.name)
+def test_they_share_a_counter(kind: Kind, valkey: Server) -> None:
+    """Two processes of each: nobody finds another inside, no update is lost, by pawl's own history checker."""
+    wanted(kind.name)
+    valkey.command("FLUSHALL")
+    # A hold that outlives each TTL on a machine that stands still would be no fault of a lock.
+    verdict = count(valkey.url, [KINDS["pawl"], KINDS["pawl"], kind, kind], 2.0, ttl=10.0)
+    assert verdict.safe, verdict.as_json()
+    assert [part.errors for part in verdict.parts] == [[]] * 4
+    assert sum(len(part.grants) for part in verdict.parts) > 20
+
+
+def test_one_of_each_on_one_key(valkey: Server) -> None:
+    strangers = "redis-py aioredlock redlock4 redlock5 ioredis sample-js redsync bsm sample-go retry-java"
+    names = ["pawl", *strangers.split()]
+    wanted(*names)
+    valkey.command("FLUSHALL")
+    verdict = count(valkey.url, [KINDS[name] for name in names], 4.0, ttl=10.0)
+    assert verdict.safe, verdict.as_json()
