@@ -60,7 +60,7 @@ test-full: env-dev env-docs
 # PAWL_INTEROP=require make interop: what is skipped is a failure.
 interop: env-dev
 	$(PY) -m tests.interop.install
-	exec $(PY) -m pytest -q tests/interop --durations=5 $(ARGS)
+	exec $(PY) -m pytest -q -n 2 --dist worksteal tests/interop --durations=5 $(ARGS)
 
 MINUTES ?= 60
 

@@ -6,6 +6,7 @@ part that this machine cannot have is skipped with the reason; with ``PAWL_INTER
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import shutil
@@ -20,6 +21,14 @@ from tests.interop.kinds import DRIVERS, HOME, NEEDS, REQUIRED
 
 LIMIT = 900.0
 """Seconds that one command may take: a first download over a slow line."""
+
+INSTALLED = {
+    "python": ("requirements.txt",),
+    "node": ("package*.json",),
+    "go": ("*",),
+    "java": ("**/*.xml", "**/*.java"),
+}
+"""What each part is made of: a driver that is run from its source needs nothing new when it changes."""
 
 JAVA = {"redisson4": "redisson", "redisson3": "redisson", "spring": "spring"}
 """Each folder of Java libraries, and the folder of the sources that are compiled with them."""
@@ -86,8 +95,8 @@ PARTS: dict[str, Callable[[Path], None]] = {"python": python, "node": node, "go"
 def fingerprint(part: str) -> str:
     """What decides whether a part is current: its files, its place and the interpreter."""
     found = hashlib.sha256(f"{HOME} {sys.version} {Path(__file__).read_text(encoding='utf-8')}".encode())
-    for path in sorted((DRIVERS / part).rglob("*")):
-        if path.is_file() and "__pycache__" not in path.parts:
+    for pattern in INSTALLED[part]:
+        for path in sorted((DRIVERS / part).glob(pattern)):
             found.update(path.read_bytes())
     return found.hexdigest()
 
@@ -123,11 +132,15 @@ def main() -> int:
     """Install all parts; 1 if one is missing that must be there."""
     print("libraries of other languages (.interop/)", flush=True)
     failed = []
-    for part in PARTS:
-        usable, line = install(part)
-        print(f"  {part:<8} {line}", flush=True)
-        if not usable:
-            failed.append(part)
+    HOME.mkdir(exist_ok=True)
+    with (HOME / "lock").open("w") as alone:
+        # Two runs at once would install into each other's folders.
+        fcntl.flock(alone, fcntl.LOCK_EX)
+        for part in PARTS:
+            usable, line = install(part)
+            print(f"  {part:<8} {line}", flush=True)
+            if not usable:
+                failed.append(part)
     if failed and REQUIRED:
         print(f"PAWL_INTEROP=require, but these are missing: {', '.join(failed)}")
         return 1

@@ -100,7 +100,7 @@ def run(
         round_.running = [round_.begin(index) for index in range(len(kinds))]
         # In turn, so that each kind has its share of them; the moment is by chance.
         turn = 0
-        while time.monotonic() < round_.until - ttl - 1:
+        while time.monotonic() < round_.until - 1:
             time.sleep(chance.uniform(0.5, 1.5))
             index = turn % len(kinds)
             turn += 1
@@ -112,7 +112,8 @@ def run(
         for one in round_.running:
             if one.driver.pid not in {part.pid for part in round_.parts}:
                 one.driver.kill()
-    return judge(round_.parts, round_.key, ttl, value_of(url), slack=SLACK), round_
+    longest = max([ttl, *(kind.ttl for kind in kinds)])
+    return judge(round_.parts, round_.key, longest, value_of(url), slack=SLACK), round_
 
 
 def main() -> int:

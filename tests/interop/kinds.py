@@ -43,6 +43,7 @@ class Kind:
         hears: Whether its waiters are told by the server of anybody's release.
         asks: Whether the library compares before it deletes; False: it may end somebody else's lock.
         settable: Whether a TTL can be given for each lock.
+        ttl: Seconds of the TTL of a library that takes none, as it is by default; 0: it takes one.
         extends: Whether it has a call that extends.
         environ: More environment variables.
     """
@@ -56,6 +57,7 @@ class Kind:
     hears: bool = False
     asks: bool = True
     settable: bool = True
+    ttl: float = 0.0
     extends: bool = True
     environ: tuple[tuple[str, str], ...] = ()
 
@@ -71,10 +73,13 @@ def _node(name: str, prefix: str = "", *, period: float = 0.3, extends: bool = T
     return Kind(name, "node", command, prefix, period=period, extends=extends, environ=environ)
 
 
-def _go(name: str, prefix: str = "", *, period: float = 0.3, hears: bool = False) -> Kind:
-    settable = not prefix
+def _go(name: str, *, period: float = 0.3) -> Kind:
+    return Kind(name, "go", (str(HOME / "go" / "driver"), name), period=period)
+
+
+def _rueidis(name: str) -> Kind:
     command = (str(HOME / "go" / "driver"), name)
-    return Kind(name, "go", command, prefix, period=period, hears=hears, settable=settable, extends=settable)
+    return Kind(name, "go", command, "rueidislock:0:", hears=True, settable=False, ttl=5.0, extends=False)
 
 
 def _java(folder: str, *words: str) -> tuple[str, ...]:
@@ -116,8 +121,8 @@ _ALL = (
     _go("redsync", period=0.25),
     _go("redsync-setnx", period=0.25),
     _go("bsm", period=0.05),
-    _go("rueidis1", "rueidislock:0:", hears=True),
-    _go("rueidis", "rueidislock:0:", hears=True),
+    _rueidis("rueidis1"),
+    _rueidis("rueidis"),
     _go("sample-go", period=0.05),
     _spring("spring", "locks:", period=0.1),
     _spring("springpub", "locks:", period=float("inf")),

@@ -11,8 +11,9 @@ import pytest
 
 import pawl
 from pawl.testing.servers import Server
+from tests.interop import kills, wake
 from tests.interop.conftest import pttl, wanted
-from tests.interop.counting import count
+from tests.interop.counting import chosen, count
 from tests.interop.kinds import KINDS, Kind
 from tests.interop.line import Driver
 from tests.pace import pace
@@ -90,6 +91,23 @@ def test_a_late_release_and_extension_touch_nothing_of_pawls(
 
 
 @every
+def test_a_late_release_and_extension_of_pawl_touch_nothing_of_theirs(
+    kind: Kind, start: Start, client: pawl.Client, server: Server
+) -> None:
+    them, key = start(kind.name), kind.prefix + "x"
+    lease = client.lock(key, renew=False).acquire()
+    server.command("DEL", key)
+    assert them.ask("try", key, 10_000)["ok"]
+    before, left = server.command("GET", key), pttl(server, key)
+    with pytest.raises(pawl.NotHeld):
+        lease.extend(3600)
+    with pytest.raises(pawl.NotHeld):
+        lease.release()
+    assert (server.command("GET", key), pttl(server, key) <= left) == (before, True)
+    assert them.ask("unlock", key)["ok"]
+
+
+@every
 def test_its_driver_says_what_the_library_knows(kind: Kind, start: Start, server: Server) -> None:
     them, key = start(kind.name), kind.prefix + "x"
     assert them.ask("try", key, 10_000)["ok"]
@@ -118,6 +136,28 @@ def test_they_share_a_counter(kind: Kind, valkey: Server) -> None:
     assert verdict.safe, verdict.as_json()
     assert [part.errors for part in verdict.parts] == [[]] * 4
     assert sum(len(part.grants) for part in verdict.parts) > 20
+
+
+MIXED = ["pawl,pawl,redsync,redlock5", "pawl,ioredis,retry-java", "pawl,rueidis1"]
+
+
+@pytest.mark.parametrize("mix", MIXED)
+def test_processes_that_are_killed_leave_nothing_to_two(mix: str, valkey: Server) -> None:
+    wanted(*mix.split(","))
+    valkey.command("FLUSHALL")
+    verdict, done = kills.run(valkey.url, chosen(mix), 8.0, 1.0, 0.02, "7")
+    assert verdict.safe, verdict.as_json()
+    assert done.killed.total() > 1
+
+
+def test_how_soon_each_is_woken(valkey: Server) -> None:
+    wanted("bsm", "springpub")
+    pawls, bsm, sleeper = KINDS["pawl"], KINDS["bsm"], KINDS["springpub"]
+    for holder, waiter in ((bsm, pawls), (pawls, bsm), (sleeper, pawls)):
+        valkey.command("FLUSHALL")
+        found = wake.summary(wake.measure(valkey.url, holder, waiter, 3))
+        assert (found["n"], found["p95_ms"] is None) == (3, False)
+    assert wake.summary([1.0, None])["median_ms"] is None
 
 
 def test_one_of_each_on_one_key(valkey: Server) -> None:
