@@ -196,6 +196,16 @@ def test_who_reads_no_more_does_not_end_it(pawl: Pawl, tmp_path: Path) -> None:
     assert pawl.run("once", "k", "--", "false")[1].startswith("first\n1\n2\n")
 
 
+def test_it_does_not_wait_for_what_the_command_leaves_in_the_background(pawl: Pawl) -> None:
+    command = pawl.start("once", "k", "--", "sh", "-c", "sleep 600 & echo $!")
+    left = int(command.line())
+    try:
+        assert command.process.wait(30) == 0
+    finally:
+        os.kill(left, signal.SIGKILL)
+    assert pawl.run("once", "k", "--", "false") == (0, f"{left}\n", "")
+
+
 def test_a_reader_that_is_slow_delays_no_record(pawl: Pawl) -> None:
     """All that the command wrote is recorded when it ends, whether or not it was read."""
     command = pawl.start("once", "k", "--", "sh", "-c", "echo in; head -c 120000 /dev/zero")

@@ -132,7 +132,7 @@ class Stream:
                 return True
             self._thread = threading.Thread(target=self._show, name="pawl-output", daemon=True)
             self._thread.start()
-        os.close(self._stopper)
+        os.write(self._stopper, b"\0")  # the supervisor has a copy of this end: closing it would say nothing
         self._thread.join(_SOON)
         while self._thread.is_alive():
             readable([bell], _LOOK_EVERY)
