@@ -343,6 +343,55 @@ def test_in_a_chain_a_duplicate_is_sent_and_fails(shop: Shop) -> None:
     assert shop.messages() == [], "the chain ended"
 
 
+def test_the_body_of_a_chord_that_is_a_duplicate_is_sent(shop: Shop) -> None:
+    """Else who waits for the chord would wait for ever: a body has its id before it is sent."""
+    task = shop.task(unique_on=[])
+    first = task.delay(1)
+    body = task.si(2)
+    awaited = body.freeze()
+    body.apply_async()
+    messages = shop.messages()
+    assert [one.headers["id"] for one in messages] == [first.id, awaited.id]
+    assert [shop.deliver(one) for one in messages[::-1]] == [("SUCCESS", None), ("SUCCESS", "1a")]
+    assert len(shop.ran) == 1
+
+
+@pytest.mark.parametrize("how", ["retry", "replace"])
+def test_a_task_that_sends_itself_with_other_arguments_is_another_one(shop: Shop, how: str) -> None:
+    task = shop.task()
+
+    def go_on(task: Any) -> None:  # noqa: ANN401 - Celery has no type marks
+        shop.during = lambda task: None
+        raise task.retry(args=(2,)) if how == "retry" else task.replace(task.s(2))
+
+    shop.during = go_on
+    first = task.delay(1)
+    assert shop.deliver(*shop.messages())[0] == ("RETRY" if how == "retry" else "IGNORED")
+    assert (shop.held(task, 1), shop.held(task, 2)) == (False, True)
+    assert task.delay(2).state == "IGNORED"
+    (message,) = shop.messages()
+    assert (message.headers["id"], shop.deliver(message)) == (first.id, ("SUCCESS", "2a"))
+    assert len({fence for _, fence in shop.ran}) == 2
+    assert not shop.held(task, 2)
+
+
+def test_a_retry_with_the_arguments_of_another_task_ends(shop: Shop) -> None:
+    task = shop.task()
+    other = task.delay(2)
+
+    def go_on(task: Any) -> None:  # noqa: ANN401 - Celery has no type marks
+        raise task.retry(args=(2,))
+
+    shop.during = go_on
+    task.delay(1)
+    queued, message = shop.messages()
+    assert shop.deliver(message)[0] == "RETRY"
+    (message,) = shop.messages()
+    assert shop.deliver(message) == ("SUCCESS", None)
+    shop.during = lambda task: None
+    assert (queued.headers["id"], shop.deliver(queued)) == (other.id, ("SUCCESS", "2a"))
+
+
 def test_while_running_only(shop: Shop) -> None:
     task = shop.task(unique_while="running")
     for _ in range(3):

@@ -39,6 +39,8 @@ _LOOKS = (0.0, 0.02, 0.05, 0.1)
 """Pauses between looks for the task that holds a lock: it is written down just after the lock was acquired."""
 _PLAIN = {*string.ascii_letters, *string.digits, *'-_.:=,/@ "'}
 _LONGEST = 120
+_AWAITED = ("group_id", "chord", "chain", "reply_to")
+"""Options of what others wait for; the last one is of all whose id was given out before, as of the body of a chord."""
 _CHOICES = {"unique_while": ("queued", "running"), "on_duplicate": ("skip", "raise", "existing")}
 _stores: weakref.WeakKeyDictionary[Any, tuple[Any, Any]] = weakref.WeakKeyDictionary()
 
@@ -149,7 +151,8 @@ class Unique(Task):  # type: ignore[misc] # Celery has no type marks
         """
         if self.unique_while == "running" or self._app_here().conf.task_always_eager:
             return super().apply_async(args, kwargs, task_id=task_id, **options)
-        if task_id is not None and not self.request.called_directly and task_id == self.request.id:
+        itself = not self.request.called_directly and task_id == self.request.id
+        if task_id is not None and itself and self._is_as_now(args, kwargs):
             return self._send(args, kwargs, task_id, options, self._passed_on(options))
         name, task_id = self.unique_name(args, kwargs), task_id or uuid()
         lock = self._client().lock(name, ttl=self._seconds_queued(options), renew=False, handover=0)
@@ -165,8 +168,8 @@ class Unique(Task):  # type: ignore[misc] # Celery has no type marks
                 return self._send(args, kwargs, task_id, options, {_TICKET: lease.detach(), _NAME: name})
             if self.on_duplicate == "skip" or (holder := self._holder(name)):
                 break
-        if any(options.get(one) is not None for one in ("group_id", "chord", "chain")):
-            # The others wait for it: it is sent, and does nothing but end.
+        if itself or any(options.get(one) is not None for one in _AWAITED):
+            # Somebody waits for its end: it is sent, and does nothing else.
             return self._send(args, kwargs, task_id, options, {_DUPLICATE: holder or "unknown"})
         if self.on_duplicate == "existing" and holder:
             return self.AsyncResult(holder)
@@ -242,6 +245,10 @@ class Unique(Task):  # type: ignore[misc] # Celery has no type marks
                 return holder or self._holder(name) or "unknown"
         self._note_holder(lease, self.request.id)
         return lease
+
+    def _is_as_now(self, args: Any, kwargs: Any) -> bool:
+        """Whether these arguments have the lock of those with which the task runs here."""
+        return self.unique_name(args, kwargs) == self.unique_name(self.request.args, self.request.kwargs)
 
     def _passed_on(self, options: dict[str, Any]) -> dict[str, Any]:
         """A retry takes the lease of this run along."""
