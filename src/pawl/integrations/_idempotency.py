@@ -228,8 +228,12 @@ class Idempotency:
                 log.warning("a response may not have been recorded: %s", error)
             return True
 
-        await exchange.run(self._app, state, end)
-        if not exchange.ended:
+        try:
+            await exchange.run(self._app, state, end)
+        except Exception:
+            await exchange.cut_off()
+            raise
+        if not await exchange.cut_off():
             await state.abandon()
 
     async def _replay(self, value: object, digest: str, send: Send) -> None:
@@ -285,6 +289,7 @@ class _Exchange:
         self.send: Send = send
         self.begun = False
         self.ended = False
+        self._gone = False
         self._scope = scope
         self._receive = receive
         self._body: bytes | None = body
@@ -316,7 +321,22 @@ class _Exchange:
             return {"type": "http.request", "body": body, "more_body": False}
         # That the client is gone is no reason to stop: the response is recorded for when it comes back.
         await self._shown.wait()
-        return await self._receive()
+        message = await self._receive()
+        self._gone = self._gone or message["type"] == "http.disconnect"
+        return message
+
+    async def cut_off(self) -> bool:
+        """End a response that was too long to be kept, and of which the client did not want the rest.
+
+        It was handled, as far as anybody can know: repeated, it would be handled twice.
+
+        Returns:
+            Whether the response is complete, or ended hereby.
+        """
+        if self._end is not None and not self.ended and self.begun and self._gone:
+            self.ended = True
+            await self._end(self._start["status"], self._start.get("headers", []), None)
+        return self.ended
 
     async def _take(self, message: Message) -> None:
         if self.ended or message["type"] not in ("http.response.start", "http.response.body"):
@@ -349,7 +369,11 @@ class _Exchange:
         self._shown.set()
         held, self._held = self._held, []
         for message in held:
-            await self.send(message)
+            try:
+                await self.send(message)
+            except OSError:  # what a server raises when the client is gone
+                self._gone = True
+                raise
 
 
 class _Response(NamedTuple):
