@@ -10,12 +10,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import redis
+
 from pawl.testing.servers import Server, available
 from tests.interop.judge import Part, Verdict, judge
 from tests.interop.kinds import KINDS, Kind, common_key, missing, register
 from tests.interop.line import drivers
 
-__all__ = ["COUNTER", "arguments", "chosen", "count", "name_of", "on_server", "show", "value_of"]
+__all__ = ["COUNTER", "arguments", "begin", "chosen", "count", "name_of", "on_server", "show", "value_of"]
 
 COUNTER = "counted"
 SPARE = 60.0
@@ -35,6 +37,8 @@ def count(
         hold: Seconds between reading the counter and writing it.
     """
     key = common_key(kinds, "mixed")
+    names = [name_of(kinds, index) for index in range(len(kinds))]
+    begin(url)
     with drivers(kinds, url) as running:
         start = time.monotonic()
         for driver in running:
@@ -42,8 +46,8 @@ def count(
         for driver in running:
             driver.reply(seconds + SPARE)
         parts = [
-            Part(name_of(kinds, i), driver.kind.name, driver.pid, driver.events, start, start + seconds)
-            for i, driver in enumerate(running)
+            Part(name, one.kind.name, one.pid, one.events, start, start + seconds, least=one.kind.least)
+            for name, one in zip(names, running, strict=True)
         ]
         return judge(parts, key, ttl, value_of(url))
 
@@ -53,10 +57,14 @@ def name_of(kinds: Sequence[Kind], index: int) -> str:
     return f"{kinds[index].name}-{sum(kind is kinds[index] for kind in kinds[: index + 1])}"
 
 
+def begin(url: str) -> None:
+    """Set the counter to nothing, with nobody inside."""
+    with redis.Redis.from_url(url) as plain:
+        plain.delete(COUNTER, f"inside:{COUNTER}")
+
+
 def value_of(url: str) -> int:
     """What the counter has come to."""
-    import redis
-
     with redis.Redis.from_url(url) as plain:
         return int(plain.get(COUNTER) or 0)
 

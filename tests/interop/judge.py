@@ -13,9 +13,6 @@ from tests.interop.line import Reply
 
 __all__ = ["Part", "Verdict", "judge"]
 
-LEAST_SHARE = 0.01
-"""Of all grants: who has less is starved."""
-
 
 @dataclass(slots=True)
 class Part:
@@ -29,6 +26,7 @@ class Part:
         start: When it began, on the machine's monotonic clock.
         end: When it ended, or was killed.
         killed: Whether it was killed.
+        least: The share of all grants that is to be its own.
     """
 
     name: str
@@ -38,6 +36,7 @@ class Part:
     start: float
     end: float = inf
     killed: bool = False
+    least: float = 0.01
 
     @property
     def grants(self) -> list[Reply]:
@@ -86,9 +85,9 @@ class Verdict:
     def safe(self) -> bool:
         return not (self.overlaps or self.lost_updates or self.violations)
 
-    def starved(self, least: float = LEAST_SHARE) -> list[str]:
-        """Who got less than this share of the grants."""
-        return [name for name, share in self.shares.items() if share < least]
+    def starved(self) -> list[str]:
+        """Who got less of the grants than its share."""
+        return [part.name for part in self.parts if self.shares[part.name] < part.least]
 
     def as_json(self) -> dict[str, Any]:
         """For a person or a program that compares runs."""
@@ -172,7 +171,7 @@ def _history(parts: Sequence[Part], key: str, ttl: float) -> History:
                 open_ = history.invoke(event["t0"], part.name, "acquire", key)
                 until = event.get("until", event["t0"] + ttl if ttl else inf)
                 # The fences of a library are its own numbers: only pawl's rise across all grants of pawl.
-                fence = event.get("fence") if part.kind == "pawl" else None
+                fence = event.get("fence") if part.kind.startswith("pawl") else None
                 history.ok(event["t"], open_, fence=fence, deadline=until)
             elif event["event"] == "left" and open_:
                 history.renewed(event["t0"], open_, event.get("until", history.operations[open_].deadline))

@@ -14,7 +14,17 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tests.interop.counting import COUNTER, SPARE, arguments, chosen, name_of, on_server, show, value_of
+from tests.interop.counting import (
+    COUNTER,
+    SPARE,
+    arguments,
+    begin,
+    chosen,
+    name_of,
+    on_server,
+    show,
+    value_of,
+)
 from tests.interop.judge import Part, Verdict, judge
 from tests.interop.kinds import Kind, common_key
 from tests.interop.line import Driver
@@ -94,8 +104,8 @@ def run(
 ) -> tuple[Verdict, Round]:
     """Count for some seconds, and kill one of them each second or so."""
     chance = random.Random(seed)
-    begin = time.monotonic()
-    round_ = Round(url, kinds, common_key(kinds, "kills"), ttl, hold, begin + seconds)
+    begin(url)
+    round_ = Round(url, kinds, common_key(kinds, "kills"), ttl, hold, time.monotonic() + seconds)
     try:
         round_.running = [round_.begin(index) for index in range(len(kinds))]
         # In turn, so that each kind has its share of them; the moment is by chance.

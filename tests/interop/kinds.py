@@ -7,6 +7,7 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import isinf
 from pathlib import Path
 
 __all__ = ["HOME", "KINDS", "NEEDS", "REQUIRED", "ROOT", "Kind", "common_key", "missing", "register"]
@@ -40,7 +41,7 @@ class Kind:
         hashed: Whether it stores a hash, which no client of strings can share.
         period: Seconds between two tries of a waiter at most; ``inf`` for one that only a message of its own library
             wakes.
-        hears: Whether its waiters are told by the server of anybody's release.
+        subscribes: Whether a message wakes its waiters, so that they need not poll.
         asks: Whether the library compares before it deletes; False: it may end somebody else's lock.
         settable: Whether a TTL can be given for each lock.
         ttl: Seconds of the TTL of a library that takes none, as it is by default; 0: it takes one.
@@ -54,12 +55,21 @@ class Kind:
     prefix: str = ""
     hashed: bool = False
     period: float = 0.3
-    hears: bool = False
+    subscribes: bool = False
     asks: bool = True
     settable: bool = True
     ttl: float = 0.0
     extends: bool = True
     environ: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def least(self) -> float:
+        """The share of all grants below which it counts as starved: pollers that sleep long have less luck."""
+        return 0.03 if self.subscribes or self.period <= 0.1 or isinf(self.period) else 0.01
+
+
+def _pawl(name: str) -> Kind:
+    return Kind(name, "", (sys.executable, str(DRIVERS / "python" / "driver.py"), name), period=0.1)
 
 
 def _python(name: str, prefix: str = "", *, period: float = 0.3, extends: bool = True) -> Kind:
@@ -79,7 +89,9 @@ def _go(name: str, *, period: float = 0.3) -> Kind:
 
 def _rueidis(name: str) -> Kind:
     command = (str(HOME / "go" / "driver"), name)
-    return Kind(name, "go", command, "rueidislock:0:", hears=True, settable=False, ttl=5.0, extends=False)
+    return Kind(
+        name, "go", command, "rueidislock:0:", subscribes=True, settable=False, ttl=5.0, extends=False
+    )
 
 
 def _java(folder: str, *words: str) -> tuple[str, ...]:
@@ -89,7 +101,9 @@ def _java(folder: str, *words: str) -> tuple[str, ...]:
 
 
 def _redisson(name: str, folder: str, lock: str) -> Kind:
-    return Kind(name, "java", _java(folder, lock), hashed=True, period=0.2, extends=False)
+    subscribes = lock != "spin"
+    command = _java(folder, lock)
+    return Kind(name, "java", command, hashed=True, period=0.2, subscribes=subscribes, extends=False)
 
 
 def _spring(name: str, prefix: str, *, period: float = 0.2, asks: bool = True, extends: bool = True) -> Kind:
@@ -107,7 +121,8 @@ def _spring(name: str, prefix: str, *, period: float = 0.2, asks: bool = True, e
 
 
 _ALL = (
-    Kind("pawl", "", (sys.executable, str(DRIVERS / "python" / "driver.py"), "pawl"), period=0.1),
+    _pawl("pawl"),
+    _pawl("pawl-asyncio"),
     _python("redis-py", period=0.1),
     # Its waiters sleep until one of its own releases, or for as long as its expiry.
     _python("pyredislock", "lock:", period=float("inf")),

@@ -1,8 +1,8 @@
 """Several kinds of clients share one counter.
 
 ``python -m tests.interop.mixed --seconds 20 --mix pawl,pawl,redsync,redsync`` prints JSON and ends with 1 if two were
-inside at once or an update was lost; with ``--fair`` also if somebody got less than a hundredth of the grants or waited
-for more than five seconds.
+inside at once or an update was lost; with ``--fair`` also if somebody got less than 1 % of the grants (3 % where its
+waiters are woken by a message or poll each 0.1 s or sooner) or waited for more than five seconds.
 """
 
 from __future__ import annotations

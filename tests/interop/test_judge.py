@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pawl.testing.servers import Server
+from tests.interop import wake
 from tests.interop.counting import chosen, count
 from tests.interop.judge import Part, judge
-from tests.interop.kinds import KINDS, common_key
+from tests.interop.kinds import KINDS, ROOT, Kind, common_key
 from tests.interop.line import Driver, DriverFailed
 
 
@@ -83,8 +85,24 @@ def test_what_starves_is_named() -> None:
     assert (verdict.starved(), verdict.as_json()["starved"]) == (["b"], ["b"])
 
 
-def test_pawl_behind_the_line_protocol(server: Server) -> None:
-    with Driver(KINDS["pawl"], server.url) as one, Driver(KINDS["pawl"], server.url) as other:
+def test_a_bound_is_for_what_wakes_a_waiter() -> None:
+    def late(name: str, theirs: float | None) -> bool:
+        return wake.too_slow(KINDS[name], {wake.TO_PAWL: {"p95_ms": 20.0}, wake.TO_THEM: {"p95_ms": theirs}})
+
+    assert (late("redsync", 300), late("redsync", 301), late("redisson", 51), late("pyredislock", None)) == (
+        False,
+        True,
+        True,
+        True,
+    )
+    assert wake.too_slow(KINDS["bsm"], {wake.TO_PAWL: {"p95_ms": 20.1}, wake.TO_THEM: {"p95_ms": 1.0}})
+    assert (KINDS["rueidis1"].least, KINDS["redsync"].least) == (0.03, 0.01)
+
+
+@pytest.mark.parametrize("kind", ["pawl", "pawl-asyncio"])
+def test_pawl_behind_the_line_protocol(kind: str, valkey: Server) -> None:
+    server = valkey
+    with Driver(KINDS[kind], server.url) as one, Driver(KINDS["pawl"], server.url) as other:
         assert one.ready().ask("try", "x", 5000)["ok"]
         assert not other.ready().ask("try", "x", 5000)["ok"]
         assert one.ask("state", "x")["state"] == "held"
@@ -99,20 +117,22 @@ def test_pawl_behind_the_line_protocol(server: Server) -> None:
         one.reply()
 
 
-def test_a_counter_of_two(server: Server) -> None:
-    verdict = count(server.url, [KINDS["pawl"], KINDS["pawl"]], 0.3)
+def test_a_counter_of_two(valkey: Server) -> None:
+    server = valkey
+    server.command("FLUSHALL")
+    verdict = count(server.url, [KINDS["pawl"], KINDS["pawl-asyncio"]], 0.3)
     assert verdict.safe
     assert min(len(part.grants) for part in verdict.parts) > 0
     assert server.command("GET", "counted") == b"%d" % sum(len(part.grants) for part in verdict.parts)
 
 
-def test_a_client_of_ones_own(server: Server) -> None:
+def test_a_client_of_ones_own(valkey: Server) -> None:
     """What a third party runs: its own command, beside pawl."""
     own = f"own@mine:={' '.join(KINDS['pawl'].command)}"
     try:
         kinds = chosen("pawl,own", [own])
         assert common_key(kinds, "x") == "mine:x"
-        assert count(server.url, kinds, 0.2).safe
+        assert count(valkey.url, kinds, 0.2).safe
     finally:
         KINDS.pop("own")
     for wrong in ("own", "=x"):
@@ -124,8 +144,35 @@ def test_a_client_of_ones_own(server: Server) -> None:
         common_key([KINDS["spring"], KINDS["pyredislock"]], "x")
 
 
+NO_LOCK = """
+import sys
+sys.path.insert(0, sys.argv[2])
+from tests.interop.drivers.python import driver
+
+class Nothing(driver.Client):
+    def get(self, name, ttl_ms, wait_ms):
+        return object()
+
+    def release(self, key):
+        self.held.pop(key)
+
+driver.KINDS["nothing"] = Nothing
+sys.argv[2] = sys.argv[3]
+driver.main()
+"""
+
+
+def test_a_client_that_locks_nothing_is_found_out(valkey: Server, tmp_path: Path) -> None:
+    (tmp_path / "nothing.py").write_text(NO_LOCK)
+    nothing = Kind("nothing", "", (sys.executable, str(tmp_path / "nothing.py"), "nothing", str(ROOT)))
+    verdict = count(valkey.url, [KINDS["pawl"], nothing], 0.3)
+    assert verdict.overlaps
+    assert verdict.lost_updates
+    assert "exclusion" in {violation.check for violation in verdict.violations}
+
+
 @pytest.mark.slow
-def test_kills_of_pawl(server: Server) -> None:
+def test_kills_of_pawl(valkey: Server) -> None:
     command = (
         sys.executable,
         "-m",
@@ -135,7 +182,7 @@ def test_kills_of_pawl(server: Server) -> None:
         "--mix",
         "pawl,pawl",
         "--url",
-        server.url,
+        valkey.url,
     )
     done = subprocess.run([*command, "--ttl", "1"], capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -20,7 +20,9 @@ from tests.pace import pace
 
 pytestmark = pytest.mark.slow
 
-SHARING = [k for k in KINDS.values() if not k.hashed and k.name not in ("pawl", "rueidis", "redsync-setnx")]
+SHARING = [
+    k for k in KINDS.values() if k.part and not k.hashed and k.name not in ("rueidis", "redsync-setnx")
+]
 """Those that lock one key with a string; the others have tests of their own."""
 
 Start = Callable[..., Driver]
@@ -132,13 +134,13 @@ def test_they_share_a_counter(kind: Kind, valkey: Server) -> None:
     wanted(kind.name)
     valkey.command("FLUSHALL")
     # A hold that outlives each TTL on a machine that stands still would be no fault of a lock.
-    verdict = count(valkey.url, [KINDS["pawl"], KINDS["pawl"], kind, kind], 2.0, ttl=10.0)
+    verdict = count(valkey.url, [KINDS["pawl"], KINDS["pawl-asyncio"], kind, kind], 2.0, ttl=10.0)
     assert verdict.safe, verdict.as_json()
     assert [part.errors for part in verdict.parts] == [[]] * 4
     assert sum(len(part.grants) for part in verdict.parts) > 20
 
 
-MIXED = ["pawl,pawl,redsync,redlock5", "pawl,ioredis,retry-java", "pawl,rueidis1"]
+MIXED = ["pawl,pawl-asyncio,redsync,redlock5", "pawl,ioredis,retry-java", "pawl,rueidis1"]
 
 
 @pytest.mark.parametrize("mix", MIXED)

@@ -14,7 +14,7 @@ from tests.interop.line import Driver
 
 pytestmark = pytest.mark.slow
 
-STRINGS = [kind for kind in KINDS.values() if not kind.hashed and kind.name != "pawl"]
+STRINGS = [kind for kind in KINDS.values() if not kind.hashed and kind.part]
 HASHES = [kind for kind in KINDS.values() if kind.hashed]
 RAISING = {"pyredislock", "bsm", "rueidis1", "spring", "springpub"}
 """They say WRONGTYPE; the others take a hash for a lock that somebody has."""

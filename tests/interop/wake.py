@@ -1,6 +1,8 @@
 """How soon a waiter has the lock after a client of another library released it, and the other way round.
 
-``python -m tests.interop.wake --n 30`` prints JSON: milliseconds from before the release was sent to holding.
+``python -m tests.interop.wake --n 30`` prints JSON: milliseconds from before the release was sent to holding. With
+``--bounds`` it ends with 1 if the 95th percentile is above 20 ms where pawl waits, above 50 ms where a message wakes
+the other library, or above its period and 50 ms where it polls.
 """
 
 from __future__ import annotations
@@ -9,12 +11,17 @@ import random
 import statistics
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from math import isinf
+
+import redis
 
 from tests.interop.counting import arguments, chosen, on_server, show
 from tests.interop.kinds import KINDS, Kind, missing
 from tests.interop.line import Driver, DriverFailed, drivers
 
+TO_PAWL = "their_release_to_pawl"
+TO_THEM = "pawls_release_to_them"
 UNSAFE = ("shedlock", "rueidis", "redisson-read", "redisson-write", "redsync-setnx")
 """Not measured by default: what they do to a shared name is shown elsewhere."""
 
@@ -66,33 +73,45 @@ def summary(found: Sequence[float | None]) -> dict[str, float | int | None]:
     }
 
 
+def too_slow(kind: Kind, pair: Mapping[str, Mapping[str, float | int | None]]) -> bool:
+    """Whether a 95th percentile is above its bound."""
+    message = kind.subscribes or isinf(kind.period)
+    bounds = {TO_PAWL: 20.0, TO_THEM: 50.0 if message else kind.period * 1000 + 50}
+    return any((p95 := pair[what]["p95_ms"]) is None or p95 > bound for what, bound in bounds.items())
+
+
 def main() -> int:
     able = [
-        k.name for k in KINDS.values() if not (k.hashed or missing(k) or k.name in UNSAFE or k.name == "pawl")
+        k.name
+        for k in KINDS.values()
+        if not (k.hashed or missing(k) or k.name in UNSAFE or k.name.startswith("pawl"))
     ]
     parser = arguments("How soon a waiter has the lock.", ",".join(able))
     parser.add_argument("--n", type=int, default=30)
     parser.add_argument(
         "--limit", type=float, default=10.0, help="seconds after which a waiter counts as not woken"
     )
+    parser.add_argument("--bounds", action="store_true", help="fail if a waiter has it too late")
     options = parser.parse_args()
-    results = {}
+    results: dict[str, dict[str, dict[str, float | int | None]]] = {}
+    late: list[str] = []
     with on_server(options) as url:
-        import redis
-
         for kind in chosen(options.mix, options.driver):
-            pair = {}
+            pair: dict[str, dict[str, float | int | None]] = {}
             for what, (holder, waiter) in {
-                "their_release_to_pawl": (kind, KINDS["pawl"]),
-                "pawls_release_to_them": (KINDS["pawl"], kind),
+                TO_PAWL: (kind, KINDS["pawl"]),
+                TO_THEM: (KINDS["pawl"], kind),
             }.items():
                 with redis.Redis.from_url(url) as plain:
                     plain.flushall()
                 pair[what] = summary(measure(url, holder, waiter, options.n, options.limit))
             results[kind.name] = pair
+            late += [kind.name] if too_slow(kind, pair) else []
             print(kind.name, pair, file=sys.stderr, flush=True)
     show(results)
-    return 0
+    if options.bounds and late:
+        print(f"too late: {', '.join(late)}", file=sys.stderr)
+    return 1 if options.bounds and late else 0
 
 
 if __name__ == "__main__":

@@ -9,8 +9,9 @@ import asyncio
 import json
 import os
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from importlib import import_module
 from typing import Any
 
@@ -79,6 +80,48 @@ class Pawl(Client):
 
     def extend(self, key: str, ttl_ms: int) -> None:
         self.held[key].extend(ttl_ms / 1000)
+
+    def state(self, key: str) -> str:
+        return "held" if self.held[key].state.name == "HELD" else "lost"
+
+    def about(self, key: str) -> dict[str, Any]:
+        lease = self.held[key]
+        return {"fence": lease.fence, "until": lease.valid_until}
+
+
+class PawlAsyncio(Client):
+    """Its loop has a thread of its own, so that leases are renewed while the driver waits for a command."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.pawl = import_module("pawl")
+        self.loop = asyncio.new_event_loop()
+        threading.Thread(target=self.loop.run_forever, daemon=True).start()
+        self.client = self.run(self.connect(url))
+
+    async def connect(self, url: str) -> Any:
+        return self.pawl.connect_async(url, namespace="")
+
+    def run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result()
+
+    def get(self, name: str, ttl_ms: int, wait_ms: int) -> Any:
+        return self.run(self._get(name, ttl_ms, wait_ms))
+
+    async def _get(self, name: str, ttl_ms: int, wait_ms: int) -> Any:
+        lock = self.client.lock(name, **({"ttl": ttl_ms / 1000} if ttl_ms else {}))
+        if wait_ms == 0:
+            return await lock.try_acquire()
+        try:
+            return await lock.acquire(timeout=None if wait_ms < 0 else wait_ms / 1000)
+        except self.pawl.AcquireTimeout:
+            return None
+
+    def release(self, key: str) -> None:
+        self.run(self.held.pop(key).release())
+
+    def extend(self, key: str, ttl_ms: int) -> None:
+        self.run(self.held[key].extend(ttl_ms / 1000))
 
     def state(self, key: str) -> str:
         return "held" if self.held[key].state.name == "HELD" else "lost"
@@ -181,6 +224,7 @@ class Aioredlock(Client):
 
 KINDS: dict[str, Callable[[str], Client]] = {
     "pawl": Pawl,
+    "pawl-asyncio": PawlAsyncio,
     "redis-py": RedisPy,
     "pyredislock": PythonRedisLock,
     "pottery": Pottery,
