@@ -27,7 +27,7 @@ django.setup()
 
 from django.contrib.auth.models import Permission, User  # noqa: E402 - as above
 from django.core.management import CommandError, call_command  # noqa: E402
-from django.db import connection, transaction  # noqa: E402
+from django.db import connection, connections, transaction  # noqa: E402
 from django.db.models import F  # noqa: E402
 from django.test import Client as Browser  # noqa: E402
 from django.test import TestCase  # noqa: E402
@@ -107,6 +107,50 @@ def a_lock_lasts_until_the_commit() -> None:
         assert free("block")
     assert free("order")
     assert Import.objects.filter(source="a").exists()
+
+
+@case
+def a_callback_of_the_transaction_neither_delays_nor_prevents_the_release() -> None:
+    seen: list[bool] = []
+
+    def fails() -> None:
+        seen.append(free("order"))
+        raise ValueError("a callback")
+
+    kept: list[Exception] = []
+    try:
+        with transaction.atomic():
+            transaction.on_commit(fails)
+            with lock("order", until="commit"):
+                assert not free("order")
+    except ValueError as error:
+        kept.append(error)  # its frames refer to the callbacks that were not called
+    assert (seen, len(kept), free("order")) == ([True], 1, True)
+
+
+@case
+def a_commit_that_was_replaced_is_still_called() -> None:
+    made: list[bool] = []
+
+    def works() -> None:
+        replaced = connections.create_connection("default")
+        commit = replaced.commit
+
+        def counted() -> None:
+            commit()
+            made.append(True)
+
+        replaced.commit = counted
+        connections["default"] = replaced
+        with transaction.atomic(), lock("order", until="commit"):
+            assert not free("order")
+        made.append(free("order"))
+        replaced.close()
+
+    thread = threading.Thread(target=works)
+    thread.start()
+    thread.join()
+    assert made == [True, True]
 
 
 @case

@@ -9,7 +9,7 @@ import logging
 import weakref
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias, cast
 
 import pawl
 from pawl.integrations.django._settings import client
@@ -17,6 +17,9 @@ from pawl.integrations.django._settings import client
 __all__ = ["lock"]
 
 _log = logging.getLogger("pawl.integrations.django")
+
+_Leases: TypeAlias = "dict[pawl.Lease, weakref.finalize[..., Any]]"
+"""What a transaction holds until it has ended, and what releases each."""
 
 
 @contextmanager
@@ -26,9 +29,9 @@ def lock(
     """Hold a lock for a block, or until the transaction that the block is in has been committed or rolled back.
 
     A lock that is released inside a transaction lets the next holder read what was there before the commit.
-    ``until="commit"`` releases it right after the commit, or after the rollback of the transaction or of the savepoint
-    in which it was acquired. If the lease was lost meanwhile, the commit raises ``LeaseLost`` instead and the
-    transaction is rolled back.
+    ``until="commit"`` releases it right after the commit, or after the rollback of the transaction or of the inner
+    ``atomic()`` in which it was acquired. If the lease was lost meanwhile, the commit raises ``LeaseLost`` instead and
+    the transaction is rolled back.
 
     Args:
         name: The name of the lock; ``{{`` stands for a brace.
@@ -59,36 +62,47 @@ def lock(
             f"{name!r}: until='commit' needs a transaction: use it inside transaction.atomic()"
         )
     lease = client().lock(name, **options).acquire()
-    connection.on_commit(_Until(connection, lease))
+    try:
+        connection.on_commit(_Until(connection, lease))
+    except BaseException:
+        lease.release()
+        raise
     yield lease
     lease.check()
 
 
 class _Until:
-    """Releases a lease after the commit, when Django calls it; or when Django drops it, which is what a rollback does.
+    """Releases a lease when Django drops it, which is what a rollback does, or calls it, which tests do.
 
     Only the connection's list of callbacks refers to it.
     """
 
     def __init__(self, connection: Any, lease: pawl.Lease) -> None:
-        leases: set[pawl.Lease] | None = getattr(connection, "_pawl_leases", None)
+        leases: _Leases | None = getattr(connection, "_pawl_leases", None)
         if leases is None:
-            leases = connection._pawl_leases = set()
-            connection.commit = functools.partial(
-                _commit, weakref.ref(connection), connection.commit.__func__
-            )
-        leases.add(lease)
-        self._release = weakref.finalize(self, _release, leases, lease)
+            commit = _commit_of(connection)
+            leases = connection._pawl_leases = {}
+            connection.commit = functools.partial(_commit, weakref.ref(connection), commit)
+        self._release = leases[lease] = weakref.finalize(self, _release, leases, lease)
         self._release.atexit = False  # the client ends its leases itself
 
     def __call__(self) -> None:
         self._release()
 
 
+def _commit_of(connection: Any) -> Callable[[Any], None]:
+    """What commits now, without a reference to the connection unless somebody else has put it there."""
+    commit = connection.commit
+    if getattr(commit, "__self__", None) is connection:
+        return cast("Callable[[Any], None]", commit.__func__)
+    return lambda _connection: commit()
+
+
 def _commit(reference: Callable[[], Any], commit: Callable[[Any], None]) -> None:
     """Commit unless a lease was lost: Django has no callback before the commit."""
     connection = reference()
-    for lease in connection._pawl_leases:
+    leases: _Leases = connection._pawl_leases
+    for lease in leases:
         try:
             lease.check()
         except pawl.LeaseLost:
@@ -96,10 +110,13 @@ def _commit(reference: Callable[[], Any], commit: Callable[[Any], None]) -> None
             connection.rollback()
             raise
     commit(connection)
+    # Not only when Django calls: a callback before ours may take long, or raise.
+    for release in tuple(leases.values()):
+        release()
 
 
-def _release(leases: set[pawl.Lease], lease: pawl.Lease) -> None:
-    leases.discard(lease)
+def _release(leases: _Leases, lease: pawl.Lease) -> None:
+    leases.pop(lease, None)
     try:
         lease.release()
     except pawl.NotHeld:
