@@ -60,9 +60,12 @@ BUSY = "for i = 1, tonumber(ARGV[1]) do end"
 
 def rounds(server: Server, seconds: float) -> int:
     """How far a script has to count to keep the server busy for so long."""
-    begin = time.monotonic()
-    server.command("EVAL", BUSY, "0", "3000000")
-    return round(3_000_000 * seconds / (time.monotonic() - begin))
+    took: list[float] = []
+    for _ in range(3):
+        begin = time.monotonic()
+        server.command("EVAL", BUSY, "0", "3000000")
+        took.append(time.monotonic() - begin)
+    return round(3_000_000 * seconds / min(took))
 
 
 def both_held(server: Server, them: Driver, tries: int = 20) -> int:
@@ -83,7 +86,8 @@ def test_rueidislock_takes_two_of_three_keys(start: Start, client: pawl.Client, 
     """Its default. A first key that is not answered for 20 ms is passed over, and pawl holds only that one."""
     them = start("rueidis")
     with client.lock("rueidislock:0:x") as lease:
-        assert both_held(server, them) > 0
+        # A busy machine stretches or cuts the pause, so more than one measure of it is tried.
+        assert any(both_held(server, them) for _ in range(10))
         lease.check()
 
 
