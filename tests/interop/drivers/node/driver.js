@@ -7,8 +7,9 @@ const { RedisLock } = require('./samples/redis-lock.js');
 
 const load = createRequire(path.join(process.env.MODULES, 'package.json'));
 const Redis = load('ioredis');
-const [, , kind, url] = process.argv;
-const plain = new Redis(url);
+// Several, separated by commas, are independent masters for redlock.
+const [, , kind, urls] = process.argv;
+const plain = new Redis(urls.split(',')[0]);
 const held = new Map();
 const FOREVER = 600000;
 
@@ -47,7 +48,7 @@ function byHand() {
 function redlock(four) {
   const module = load(four ? 'redlock4' : 'redlock5');
   const make = (retryCount) => {
-    const made = new (module.default || module)([new Redis(url)], { retryCount, retryDelay: 200, retryJitter: 100 });
+    const made = new (module.default || module)(urls.split(',').map((url) => new Redis(url)), { retryCount, retryDelay: 200, retryJitter: 100 });
     made.on('error', () => {});
     return made;
   };

@@ -27,9 +27,10 @@ class Client:
     prefix = ""
 
     def __init__(self, url: str) -> None:
-        self.url = url
+        # Several, separated by commas, are independent masters, where a library knows the Redlock algorithm.
+        self.urls = url.split(",")
         # No limit: redis-py's default of 5 s would end the BLPOP in which python-redis-lock waits.
-        self.plain = redis.Redis.from_url(url, decode_responses=True, socket_timeout=None)
+        self.plain = redis.Redis.from_url(self.urls[0], decode_responses=True, socket_timeout=None)
         self.held: dict[str, Any] = {}
 
     def name(self, key: str) -> str:
@@ -175,7 +176,7 @@ class Pottery(Client):
     def get(self, name: str, ttl_ms: int, wait_ms: int) -> Any:
         seconds = (ttl_ms or 10_000) / 1000
         lock = import_module("pottery").Redlock(
-            key=name, masters={redis.Redis.from_url(self.url)}, auto_release_time=seconds
+            key=name, masters={redis.Redis.from_url(url) for url in self.urls}, auto_release_time=seconds
         )
         if wait_ms == 0:
             return lock if lock.acquire(blocking=False) else None
@@ -196,7 +197,7 @@ class Aioredlock(Client):
         self.loop = asyncio.new_event_loop()
         self.module = import_module("aioredlock")
         # One try for each call: how long is waited is up to the driver, at the delay that the library has.
-        self.manager = self.module.Aioredlock([url], retry_count=1)
+        self.manager = self.module.Aioredlock(self.urls, retry_count=1)
 
     def get(self, name: str, ttl_ms: int, wait_ms: int) -> Any:
         return self.loop.run_until_complete(self._get(name, (ttl_ms or 10_000) / 1000, wait_ms))
