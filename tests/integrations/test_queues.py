@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,13 +18,13 @@ from tests.apps.rig import ROOT, Rig, rig, until
 from tests.test_docs import blocks, runnable
 
 TIMES = 6
-ENQUEUE = "import app\nfor _ in range(3): app.charge.{send}(7)\nfor _ in range({times}): app.book.{send}(7)\n"
+ENQUEUE = "import app\nfor _ in range({charges}): app.charge.{send}(7)\nfor _ in range({times}): app.book.{send}(7)\n"
 OF_TASKS = """
 import asyncio, app
 {more}
 async def main():
     {opened}
-    for _ in range(3): await {charge}
+    for _ in range({charges}): await {charge}
     for _ in range({times}): await {book}
     {closed}
 asyncio.run(main())
@@ -37,24 +39,23 @@ class Settings:
 """
 
 
-def enqueue(name: str) -> str:
+def enqueue(name: str, charges: int = 3, books: int = TIMES) -> str:
+    counts = {"charges": charges, "times": books}
     if name == "rq":
         program = "import os, redis, rq\nqueue = rq.Queue(connection=redis.Redis.from_url(os.environ['PAWL_URL']))\n"
         return program + (
-            "for _ in range(3): queue.enqueue('app.charge', 7)\n"
-            f"for _ in range({TIMES}): queue.enqueue('app.book', 7)\n"
+            f"for _ in range({charges}): queue.enqueue('app.charge', 7)\n"
+            f"for _ in range({books}): queue.enqueue('app.book', 7)\n"
         )
     if name == "taskiq":
         calls = {"book": "app.book.kiq(7)", "charge": "app.charge.kiq(7)", "more": ""}
         opened, closed = "await app.broker.startup()", "await app.broker.shutdown()"
-        return OF_TASKS.format(times=TIMES, opened=opened, closed=closed, **calls)
+        return OF_TASKS.format(**counts, opened=opened, closed=closed, **calls)
     if name == "arq":
         calls = {"book": "pool.enqueue_job('book', 7)", "charge": "pool.enqueue_job('charge', 7)"}
         opened, closed = "pool = await create_pool(Settings.redis_settings)", "await pool.aclose()"
-        return OF_TASKS.format(
-            times=TIMES, opened=opened, closed=closed, more="from settings import *", **calls
-        )
-    return ENQUEUE.format(times=TIMES, send="send" if name == "dramatiq" else "__call__")
+        return OF_TASKS.format(**counts, opened=opened, closed=closed, more="from settings import *", **calls)
+    return ENQUEUE.format(**counts, send="send" if name == "dramatiq" else "__call__")
 
 
 WORKERS: dict[str, Sequence[str]] = {
@@ -111,6 +112,48 @@ def test_two_workers_book_one_after_the_other_and_charge_once(
     assert said == [(what, fence) for fence in fences for what in ("booking", "booked")], said
     assert len(fences) == len(set(fences)) == TIMES
     assert log.count("charged 7") == 1
+
+
+HANG = """
+def hang(what):
+    import os, pathlib, time
+    mark = pathlib.Path(__file__).with_name(what)
+    if not mark.exists():
+        mark.touch()
+        print(what, "hangs in", os.getpid(), flush=True)
+        time.sleep(600)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", WORKERS)
+def test_what_a_killed_worker_ran_can_be_run_again(name: str, valkey: Server, tmp_path: Path) -> None:
+    valkey.command("FLUSHALL")
+    with rig(tmp_path, {"PAWL_URL": valkey.url}) as here:
+        prepared(here, tmp_path, name)
+        app = tmp_path / "app.py"
+        code = re.sub(r"(pawl\.connect\w*)\(\)", r"\1(ttl=2)", app.read_text())
+        for what, ended in (("book", "booked"), ("charge", "charged")):
+            code = re.sub(
+                rf'^    (print\(f"{ended})', rf'    hang("{what}")\n    \1', code, flags=re.MULTILINE
+            )
+        app.write_text(code + HANG)
+
+        def send_and_work(what: str) -> None:
+            counts = {"charges": int(what == "charge"), "books": int(what == "book")}
+            done = here.run("python", "-c", enqueue(name, **counts))
+            assert done.returncode == 0, done.stderr
+            here.start("python", *(word.format(url=valkey.url) for word in WORKERS[name]))
+
+        def found(words: str) -> list[str]:
+            return re.findall(words, here.log())
+
+        for what, ended in (("book", "booked"), ("charge", "charged")):
+            send_and_work(what)
+            said = until("it hangs", partial(found, rf"{what} hangs in (\d+)"))
+            os.kill(int(said[-1]), signal.SIGKILL)
+            send_and_work(what)
+            until("it was run again", partial(found, f"{ended} 7"))
 
 
 def test_each_page_has_its_command() -> None:
