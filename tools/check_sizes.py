@@ -1,4 +1,6 @@
-"""Check what no linter knows: files of at most 500 lines, functions of at most 40, no machine's own paths.
+"""Check what no linter knows: no machine's own paths; and warn of files over 500 lines and functions over 40.
+
+The sizes are warnings: what counts is one idea in a file, and one step in a function.
 
 A function is counted from its `def` to its end without its docstring: a public function is meant to explain
 itself at length, and must not be punished for it.
@@ -53,27 +55,32 @@ def function_lines(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 
 def problems(path: Path, text: str) -> Iterator[str]:
     """Yield each way in which a file is not as it should be."""
-    where = path.relative_to(ROOT)
-    lines = text.splitlines()
-    if path.suffix in CODE and len(lines) > FILE_LINES:
-        yield f"{where}: {len(lines)} lines; split it by idea, {FILE_LINES} at most"
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(text.splitlines(), 1):
         if MACHINE_PATH.search(line) and not line.startswith("#!"):
-            yield f"{where}:{number}: a path of one machine: {line.strip()}"
+            yield f"{path.relative_to(ROOT)}:{number}: a path of one machine: {line.strip()}"
+
+
+def warnings(path: Path, text: str) -> Iterator[str]:
+    """Yield what is so long that it may hold more than one idea."""
+    where, lines = path.relative_to(ROOT), len(text.splitlines())
+    if path.suffix in CODE and lines > FILE_LINES:
+        yield f"warning: {where}: {lines} lines; is it one idea?"
     if path.suffix != ".py" or where.parts[0] != "src":
         return
     for node in ast.walk(ast.parse(text, str(where))):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and function_lines(node) > FUNCTION_LINES:
             yield (
-                f"{where}:{node.lineno}: {node.name} has {function_lines(node)} lines without its docstring; "
-                f"{FUNCTION_LINES} at most"
+                f"warning: {where}:{node.lineno}: {node.name} has {function_lines(node)} lines without its "
+                "docstring; is it one step?"
             )
 
 
 def main() -> int:
-    """Print every problem; 1 when there is one."""
-    found = [line for path in files() for line in problems(path, path.read_text(encoding="utf-8"))]
-    print("\n".join(found) if found else "sizes and words are fine")
+    """Print every problem and every warning; 1 when there is a problem."""
+    texts = [(path, path.read_text(encoding="utf-8")) for path in files()]
+    found = [line for path, text in texts for line in problems(path, text)]
+    noted = [line for path, text in texts for line in warnings(path, text)]
+    print("\n".join([*found, *noted]) or "sizes and words are fine")
     return 1 if found else 0
 
 

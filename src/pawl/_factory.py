@@ -53,10 +53,10 @@ __all__ = [
     "plan_of",
     "plan_of_key",
     "plan_of_service",
+    "queue_key_of",
     "refuse_on_quorum",
     "revive",
     "shared_client",
-    "spot_of",
     "strict_order",
     "unfilled",
 ]
@@ -222,8 +222,8 @@ class Settings:
         options = plan.options.but(ttl=ttl)
         if self.redlock is not None:
             self.redlock.check_ttl(options.ttl, options.lock_delay)
-        spot = spot_of(plan.primitive.key, options)
-        return replace(plan, options=options, spot=spot, kin=spot if plan.kin else "")
+        queue_key = queue_key_of(plan.primitive.key, options)
+        return replace(plan, options=options, queue_key=queue_key, kin=queue_key if plan.kin else "")
 
     def plan_of_ticket(self, text: object, given: Mapping[str, Any]) -> tuple[Ticket, Plan]:
         """The content of a ticket, and the plan that its lease goes on with.
@@ -297,9 +297,9 @@ def plan_of_key(settings: Settings, key: Key, given: Mapping[str, Any]) -> Plan:
 
 def _exclusive_plan(settings: Settings, primitive: Primitive, options: LockOptions) -> Plan:
     plain = _plain(options) and not settings.strict
-    spot, alone = spot_of(primitive.key, options), not options.hands_over
-    kin = spot if alone and options.durable is None else ""
-    return Plan(primitive, options, primitive.kind == "rlock", False, alone, spot, plain, kin=kin)
+    queue_key, alone = queue_key_of(primitive.key, options), not options.hands_over
+    kin = queue_key if alone and options.durable is None else ""
+    return Plan(primitive, options, primitive.kind == "rlock", False, alone, queue_key, plain, kin=kin)
 
 
 _ON_QUORUM = frozenset({"lock", "rlock", "rwlock", "multi_lock"})
@@ -379,7 +379,7 @@ def _plain(options: LockOptions) -> bool:
     return usual and options.renew and options.max_hold is None
 
 
-def spot_of(key: str, options: LockOptions) -> str:
+def queue_key_of(key: str, options: LockOptions) -> str:
     """Of which locks the waiters have so much in common that one may go on for another."""
     # Text, because its hash is worked out once. The callback's id cannot come again while its lock is alive.
     o = options

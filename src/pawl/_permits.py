@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypedDict, cast
 
-from pawl._factory import Settings, check_for_quorum, name_and_key, refuse_on_quorum, spot_of, unfilled
+from pawl._factory import Settings, check_for_quorum, name_and_key, queue_key_of, refuse_on_quorum, unfilled
 from pawl.core.protocol.options import LockOptions, Renew, Seconds, check_count
 from pawl.core.retry import query
 from pawl.core.state.plan import Plan
@@ -94,7 +94,7 @@ def plans_of_rwlock(
 
 
 def _kin(key: str, options: LockOptions) -> str:
-    return "" if options.durable is not None else spot_of(key, options)
+    return "" if options.durable is not None else queue_key_of(key, options)
 
 
 def _reader(settings: Settings, name: str, key: str, options: LockOptions, *, upgradable: bool) -> Permits:

@@ -40,7 +40,11 @@ def eventually(condition: Callable[[], object], what: str, timeout: float = 10.0
 def at_rest(engine: Engine) -> bool:
     """Whether a client has nothing left to remember or to do."""
     return not (
-        len(engine.places) or engine.held or engine.underway or engine.departures or engine.schedule.all()
+        len(engine.local_queues)
+        or engine.held
+        or engine.in_progress
+        or engine.outbox
+        or engine.schedule.all()
     )
 
 

@@ -91,20 +91,20 @@ def test_the_killed_at_the_head_cost_one_ticket_and_the_living_keep_their_order(
 def test_a_live_waiter_that_was_away_is_served_and_it_is_counted(server: Server, colour: str) -> None:
     """Stopped for longer than its ticket lives, a waiter loses its place, not its turn: it queues again, at the end."""
     with (
-        processes(server, [colour, colour], ticket_ttl=0.6, **FAIR) as [sleeper, other],
+        processes(server, [colour, colour], ticket_ttl=0.6, **FAIR) as [local_waiter, other],
         pawl.connect(server.url) as client,
     ):
         lease = client.fair_lock("x", ticket_ttl=0.6).acquire()
-        sleeper.say("wait sleeper")
+        local_waiter.say("wait local_waiter")
         eventually(partial(stand, server, 1), "it waits")
-        send(sleeper.process, signal.SIGSTOP)
+        send(local_waiter.process, signal.SIGSTOP)
         other.say("wait other")
         eventually(partial(stand, server, 2), "the other one waits")
         time.sleep(0.8)
         lease.release()
         assert other.line().split()[0] == "other"
-        send(sleeper.process, signal.SIGCONT)
-        assert sleeper.line().split()[0] == "sleeper", "never dropped unheard"
+        send(local_waiter.process, signal.SIGCONT)
+        assert local_waiter.line().split()[0] == "local_waiter", "never dropped unheard"
 
 
 def test_fair_and_plain_locks_keep_each_other_out(server: Server) -> None:

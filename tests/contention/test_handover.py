@@ -257,7 +257,7 @@ async def test_the_loss_of_the_next_owner_is_not_told_to_the_one_before(
 
     async with lock.acquire() as lease:
         waiter = asyncio.create_task(second())
-        await aeventually(lambda: len(client._engine().places), "it waits")
+        await aeventually(lambda: len(client._engine().local_queues), "it waits")
         await asyncio.sleep(0)
         await lease.release()
         await aeventually(lambda: client._engine().counters["handed_over"], "it took over")
@@ -333,12 +333,12 @@ def test_a_tenure_lost_on_its_way_is_not_owned(valkey: Server, clients: list[paw
     engine = client._engine
     lost: list[str] = []
 
-    def lose_it(tenure: Any) -> None:  # noqa: ANN401 - whatever the sleeper was given
-        lost.append(tenure.token)
-        engine.lose(tenure, LossReason.TAKEN)
+    def lose_it(server_lease: Any) -> None:  # noqa: ANN401 - whatever the local_waiter was given
+        lost.append(server_lease.token)
+        engine.lose(server_lease, LossReason.TAKEN)
 
     lease = lock.acquire()
-    first_token = lease._tenure.token
+    first_token = lease._server_lease.token
     granted: list[tuple[str, str]] = []
 
     def second() -> None:
@@ -347,20 +347,20 @@ def test_a_tenure_lost_on_its_way_is_not_owned(valkey: Server, clients: list[paw
 
     waiter = threading.Thread(target=second, daemon=True)
     waiter.start()
-    place = next(iter(engine.places._places.values()))
-    eventually(lambda: place.sleepers, "it waits")
-    sleeper = place.sleepers[0]
-    unpark = sleeper.parker.unpark
+    place = next(iter(engine.local_queues._queues.values()))
+    eventually(lambda: place.local_waiters, "it waits")
+    local_waiter = place.local_waiters[0]
+    unpark = local_waiter.parker.unpark
 
     class Late:
-        """Wakes the sleeper only after the loss; it went to sleep on the parker that it has."""
+        """Wakes the local waiter only after the loss; it went to sleep on the parker that it has."""
 
         @staticmethod
         def unpark() -> None:
-            lose_it(sleeper.tenure)
+            lose_it(local_waiter.server_lease)
             unpark()
 
-    sleeper.parker = Late()  # type: ignore[assignment]
+    local_waiter.parker = Late()  # type: ignore[assignment]
     lease.release()
     waiter.join(PATIENCE)
     assert lost == [first_token]

@@ -11,7 +11,7 @@ from itertools import pairwise
 import pytest
 
 import pawl
-from pawl.core.state.records import Claim
+from pawl.core.state.records import Waiter
 from pawl.core.state.strict_handover import resign
 from pawl.testing.servers import Server
 from tests.pace import pace
@@ -313,13 +313,13 @@ def test_a_detached_run_frees_the_tickets_it_served(valkey: Server, clients: lis
 
 def test_a_waiter_gets_up_only_between_two_steps_of_a_hand_over(clients: list[pawl.Client]) -> None:
     engine = clients[0]._engine
-    claim = Claim("token@h")
-    engine.lined[claim.token] = claim
-    thread = threading.Thread(target=resign, args=(engine, claim))
+    waiter = Waiter("token@h")
+    engine.followers[waiter.token] = waiter
+    thread = threading.Thread(target=resign, args=(engine, waiter))
     with engine.guard:
         thread.start()
         thread.join(0.1)
         # Whoever has the guard may have found it, and serves it: it must still be there.
-        assert engine.lined == {claim.token: claim}
+        assert engine.followers == {waiter.token: waiter}
     thread.join(5)
-    assert engine.lined == {}
+    assert engine.followers == {}

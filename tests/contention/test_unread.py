@@ -7,13 +7,12 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
 import pawl
 from pawl.core.acquire.unread import UNREAD_FOR
-from pawl.core.state.records import Claim
 from pawl.testing.servers import Server
 from tests.contention.test_runs import until
 from tests.faults.rig import in_thread, remains, waiters
@@ -51,8 +50,8 @@ class _Row:
             self.done.append(self.come(f"a{number}"))
         # The first may be among those that a run could serve: the second may come before it has gone to sleep.
         until(lambda: len(client._engine.waits) == RUN + 2)
-        _, *others = cast("dict[Claim, object]", client._engine.waits)
-        until(lambda: all(claim.token in client._engine.lined for claim in others))
+        _, *others = cast("dict[Any, object]", client._engine.waits)
+        until(lambda: all(waiter.token in client._engine.followers for waiter in others))
         held.release()
         until(lambda: len(self.grants) == 2)
         del self.grants[0]
@@ -75,7 +74,7 @@ class _Row:
             hold()
 
     def asleep(self) -> int:
-        return sum(bool(claim.asleep) for claim in tuple(self.client._engine.lined.values()))
+        return sum(bool(waiter.asleep) for waiter in tuple(self.client._engine.followers.values()))
 
     def end(self) -> list[str]:
         self.go.set()

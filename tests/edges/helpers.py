@@ -30,10 +30,10 @@ __all__ = [
     "free",
     "holder_of",
     "in_child",
+    "local_waiters",
     "outcome",
     "run_script",
     "script_calls",
-    "sleepers",
     "started_threads",
     "wait_for_renewal",
 ]
@@ -72,11 +72,11 @@ def script_calls(server: Server) -> int:
     return sum(int(n) for n in re.findall(rb"cmdstat_eval(?:sha)?:calls=(\d+)", stats))
 
 
-def sleepers(client: pawl.Client) -> int:
+def local_waiters(client: pawl.Client) -> int:
     """How many threads sleep in the local queues of a client."""
-    places = client._engine.places
+    places = client._engine.local_queues
     by_spot = getattr(places, "by_spot", None) or getattr(places, "_places", {})
-    return sum(len(place.sleepers) for place in by_spot.values())
+    return sum(len(place.local_waiters) for place in by_spot.values())
 
 
 def free(server: Server, name: str) -> bool:

@@ -12,7 +12,7 @@ import pytest
 import pawl
 from pawl.testing.proxy import Proxy
 from pawl.testing.servers import Server
-from tests.edges.helpers import eventually, free, outcome, sleepers, started_threads
+from tests.edges.helpers import eventually, free, local_waiters, outcome, started_threads
 from tests.pace import pace
 
 SOON = 2.0
@@ -59,7 +59,7 @@ def test_waiters_hear_of_it(valkey: Server, other: pawl.Client) -> None:
         own = client.lock("own").acquire()
         with started_threads(*[lambda: wait("theirs")] * 3, *[lambda: wait("own")] * 2):
             eventually(lambda: other.inspect("theirs").queue_length == 1, "the speaker queues")
-            eventually(lambda: sleepers(client) == 4, "four sleep")
+            eventually(lambda: local_waiters(client) == 4, "four sleep")
             began = time.monotonic()
             client.close()
         assert [end[0] for end in ends] == ["ClientClosed"] * 5
@@ -287,14 +287,14 @@ async def test_a_close_that_is_cancelled_while_it_ends_the_upkeep_is_cancelled(v
             asked.set()
             await may_end.wait()
 
-    runtime._upkeep.cancel()
-    runtime._upkeep = asyncio.create_task(slow_upkeep())
+    runtime._maintenance.cancel()
+    runtime._maintenance = asyncio.create_task(slow_upkeep())
     await asyncio.sleep(0)
     closing = asyncio.create_task(runtime.shut_down())
     await asked.wait()
     closing.cancel()
     await asyncio.wait([closing], timeout=5)
     may_end.set()
-    await asyncio.wait([runtime._upkeep], timeout=5)
+    await asyncio.wait([runtime._maintenance], timeout=5)
     assert closing.cancelled()
     await client.close()

@@ -16,10 +16,10 @@ from tests.edges.helpers import (
     eventually,
     holder_of,
     in_child,
+    local_waiters,
     outcome,
     run_script,
     script_calls,
-    sleepers,
     started_threads,
 )
 
@@ -202,19 +202,19 @@ def test_workers_of_a_prefork_server_share_the_client_of_their_parent(
 def test_threads_of_the_parent_that_wait_are_not_waiters_of_the_child(
     valkey: Server, client: pawl.Client
 ) -> None:
-    """The local queue of a name is full of the parent's sleepers; the child begins an empty one."""
+    """The local queue of a name is full of the parent's local waiters; the child begins an empty one."""
     lease = client.lock("queued").acquire()
 
     def wait() -> None:
         client.lock("queued").acquire(timeout=15).release()
 
     def child() -> int:
-        places = len(client._engine.places)
+        places = len(client._engine.local_queues)
         with client.lock("queued", timeout=10):
             return places
 
     with started_threads(wait, wait, wait):
-        eventually(lambda: sleepers(client) == 3, "three threads sleep")
+        eventually(lambda: local_waiters(client) == 3, "three threads sleep")
         places: list[int] = []
         with started_threads(lambda: places.append(in_child(child))):
             eventually(lambda: client.inspect("queued").queue_length == 1, "the child queues on the server")

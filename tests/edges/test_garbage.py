@@ -13,7 +13,7 @@ import pytest
 
 import pawl
 from pawl.testing.servers import Server
-from tests.edges.helpers import eventually, free, holder_of, sleepers, started_threads
+from tests.edges.helpers import eventually, free, holder_of, local_waiters, started_threads
 
 
 @pytest.fixture(autouse=True)
@@ -67,10 +67,10 @@ def test_local_waiters_of_a_dropped_lease_go_on(client: pawl.Client) -> None:
             pass
 
     with started_threads(wait, wait, wait):
-        eventually(lambda: sleepers(client) == 3, "three threads sleep")
+        eventually(lambda: local_waiters(client) == 3, "three threads sleep")
         with pytest.warns(ResourceWarning):
             del lease
-    assert len(client._engine.places) == 0
+    assert len(client._engine.local_queues) == 0
 
 
 def test_a_lease_in_a_cycle(valkey: Server, client: pawl.Client, other: pawl.Client) -> None:
@@ -155,7 +155,7 @@ def test_watching_a_lease_leaves_nothing_behind(client: pawl.Client) -> None:
     with client.lock("watched") as lease:
         for _ in range(200):
             assert not lease.lost.wait(0.0001)
-        assert not lease._tenure.watchers
+        assert not lease._server_lease.watchers
 
 
 def test_a_thread_that_ends_gives_its_connection_back(valkey: Server, client: pawl.Client) -> None:

@@ -17,13 +17,13 @@ import pawl
 from pawl.core.protocol.scripts import load
 from pawl.testing.proxy import Proxy, Rule
 from pawl.testing.servers import Server
-from tests.edges.helpers import eventually, free, holder_of, outcome, sleepers, started_threads
+from tests.edges.helpers import eventually, free, holder_of, local_waiters, outcome, started_threads
 
 RENEW = load("pawl.primitives.mutex", "renew").sha
 REASONS = ["expired", "taken", "unreachable", "max_hold", "closed"]
 
 
-class Breaker:
+class CircuitBreaker:
     """Makes a lease of "lost" be lost for a reason."""
 
     def __init__(self, reason: str, server: Server, proxy: Proxy) -> None:
@@ -54,7 +54,7 @@ def proxy(valkey: Server) -> Iterator[Proxy]:
 
 @pytest.mark.parametrize("reason", REASONS)
 def test_every_reason_at_every_door(valkey: Server, proxy: Proxy, reason: str) -> None:
-    breaker = Breaker(reason, valkey, proxy)
+    breaker = CircuitBreaker(reason, valkey, proxy)
     told: list[tuple[str, str]] = []
 
     def on_lost(lease: pawl.Lease) -> None:
@@ -90,7 +90,7 @@ def test_every_reason_at_every_door(valkey: Server, proxy: Proxy, reason: str) -
 def test_leaving_a_block_whose_lease_is_lost(
     valkey: Server, proxy: Proxy, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    breaker = Breaker(reason, valkey, proxy)
+    breaker = CircuitBreaker(reason, valkey, proxy)
     client = pawl.connect(proxy.url)
 
     def body(error: Exception | None = None, **options: Any) -> None:
@@ -117,7 +117,7 @@ def test_leaving_a_block_whose_lease_is_lost(
 
 @pytest.mark.parametrize("reason", REASONS)
 async def test_a_task_in_its_block_is_cancelled(valkey: Server, proxy: Proxy, reason: str) -> None:
-    breaker = Breaker(reason, valkey, proxy)
+    breaker = CircuitBreaker(reason, valkey, proxy)
     told: list[str] = []
     seen: list[str] = []
 
@@ -210,7 +210,7 @@ def test_waiting_for_the_loss_ends_with_the_release(client: pawl.Client) -> None
     assert not lease.lost.wait(0.05)
     assert time.monotonic() - began >= 0.05
     with started_threads(lease.lost.wait, lambda: lease.lost.wait(50)) as results:
-        eventually(lambda: len(lease._sleepers or ()) == 2, "two wait")
+        eventually(lambda: len(lease._parked or ()) == 2, "two wait")
         lease.release()
     assert results == [False, False]
     assert not lease.lost
@@ -240,10 +240,10 @@ def test_the_loss_of_one_owner_is_not_told_to_the_next(client: pawl.Client, valk
         done.wait(20)
 
     with started_threads(second):
-        eventually(lambda: sleepers(client), "the second sleeps")
+        eventually(lambda: local_waiters(client), "the second sleeps")
         first.release()
         eventually(lambda: leases, "the second owns")
-        assert leases[0]._tenure is first._tenure, "not handed over locally"
+        assert leases[0]._server_lease is first._server_lease, "not handed over locally"
         valkey.command("DEL", "pawl:passed on")
         eventually(lambda: told == [str(leases[0].fence)], "its owner is told, and nobody else")
         done.set()

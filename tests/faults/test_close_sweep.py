@@ -61,7 +61,7 @@ class Scene:
         lease = self.client.lock("n", handover=4).acquire(timeout=4)
         if not passes:
             # As after a renewal without an answer: whoever is next queues on the server.
-            lease._tenure.failures = 1
+            lease._server_lease.failures = 1
         return lease
 
     def visit(self) -> None:
@@ -69,7 +69,9 @@ class Scene:
             self.take().release()
 
     def asleep(self) -> int:
-        return sum(len(place.sleepers) for place in list(self.client._engine.places._places.values()))
+        return sum(
+            len(place.local_waiters) for place in list(self.client._engine.local_queues._queues.values())
+        )
 
 
 def visit(scene: Scene) -> None:

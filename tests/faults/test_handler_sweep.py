@@ -106,10 +106,10 @@ class Scene:
             until(lambda seen=before: self.waiters() > seen)  # type: ignore[misc]
 
     def waiters(self) -> int:
-        places = list(self.client._engine.places._places.values())
+        places = list(self.client._engine.local_queues._queues.values())
         queues = [name for name in texts(self.server.command("KEYS", "*")) if name.endswith("queue")]
         queued = sum(int(str(self.server.command("ZCARD", name))) for name in queues)
-        return queued + sum(len(place.sleepers) for place in places)
+        return queued + sum(len(place.local_waiters) for place in places)
 
     def take(self) -> None:
         """The thread that is interrupted holds the name."""
@@ -182,7 +182,7 @@ def release_in_a_run(scene: Scene) -> Iterator[None]:
     until(lambda: scene.waiters() == 1)
     scene.queue(3)
     if scene.kind == "fair_lock":
-        until(lambda: len(scene.client._engine.lined) >= 3)
+        until(lambda: len(scene.client._engine.followers) >= 3)
     held.release()
     first.result(5)
     scene.lease = taken.pop()
@@ -210,7 +210,7 @@ def release_that_must_not_be_handed_over(scene: Scene) -> Iterator[None]:
     """A renewal failed: the next one gives the name back and queues anew, in one script."""
     scene.take()
     scene.queue(2)
-    scene.lease._tenure.failures = 1
+    scene.lease._server_lease.failures = 1
     yield
 
 

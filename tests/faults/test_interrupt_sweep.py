@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from functools import partial
 from typing import Any
 
 import pytest
@@ -31,6 +32,10 @@ TICKET = 0.9
 """Between the queueing and its guard lie a few steps: interrupted there, a waiter is gone with its ticket's life."""
 
 LATE = 0.01
+
+
+def _sleep_here(client: pawl.Client, number: int) -> bool:
+    return sum(len(one.local_waiters) for one in client._engine.local_queues._queues.values()) == number
 
 
 def struck(
@@ -181,7 +186,7 @@ def test_row_12_interrupt_at_every_step_of_release(
             else None
         )
         if waiter is not None:
-            until(lambda: any(place.sleepers for place in client._engine.places._places.values()))
+            until(lambda: any(place.local_waiters for place in client._engine.local_queues._queues.values()))
         yield lease.release
         # Interrupted before its first step, it has not begun.
         with contextlib.suppress(pawl.NotHeld):
@@ -209,10 +214,10 @@ def strict_line(client: pawl.Client, server: Server) -> Iterator[pawl.Lease]:
     behind: list[Future[int]] = []
     for place in (1, 2):
         behind.append(in_thread(take_turn))
-        until(lambda at=place: waiters(server, "n") == at + 1 and len(client._engine.lined) >= at)  # type: ignore[misc]
+        until(lambda at=place: waiters(server, "n") == at + 1 and len(client._engine.followers) >= at)  # type: ignore[misc]
     holder.release()
     lease = first.result(5)
-    assert lease._tenure.behind, "the next in line are not known, so there is no run to break"
+    assert lease._server_lease.behind, "the next in line are not known, so there is no run to break"
     yield lease
     fences = [waiter.result(5) for waiter in behind]
     assert lease.fence < fences[0] < fences[1]
@@ -260,11 +265,11 @@ def test_row_12_interrupt_at_every_step_of_a_release_to_the_last_of_a_run(
         until(lambda: waiters(server, "n") == 1)
         held.release()
         lease = first.result(5)
-        assert not lease._tenure.lone
+        assert not lease._server_lease.lone
         behind: list[Future[None]] = []
         for count in range(1, heirs + 2):
             behind.append(in_thread(lambda: lock.acquire(5).release()))
-            until(lambda n=count: sum(len(p.sleepers) for p in client._engine.places._places.values()) == n)  # type: ignore[misc]
+            until(partial(_sleep_here, client, count))
         yield lease.release
         with contextlib.suppress(pawl.NotHeld):
             lease.release()
@@ -289,7 +294,7 @@ def row_of(client: pawl.Client, server: Server) -> Iterator[pawl.Lease]:
     behind: list[Future[None]] = []
     for place in (1, 2):
         behind.append(in_thread(take_turn))
-        until(lambda at=place: waiters(server, "n") == at + 1 and len(client._engine.lined) >= at)  # type: ignore[misc]
+        until(lambda at=place: waiters(server, "n") == at + 1 and len(client._engine.followers) >= at)  # type: ignore[misc]
     holder.release()
     lease = first.result(5)
     assert client._engine.rows, "nobody leaves an answer unread"

@@ -48,11 +48,11 @@ def enqueue(name: str, charges: int = 3, books: int = TIMES) -> str:
             f"for _ in range({books}): queue.enqueue('app.book', 7)\n"
         )
     if name == "taskiq":
-        calls = {"book": "app.book.kiq(7)", "charge": "app.charge.kiq(7)", "more": ""}
+        calls = {".publisher": "app.book.kiq(7)", "charge": "app.charge.kiq(7)", "more": ""}
         opened, closed = "await app.broker.startup()", "await app.broker.shutdown()"
         return OF_TASKS.format(**counts, opened=opened, closed=closed, **calls)
     if name == "arq":
-        calls = {"book": "pool.enqueue_job('book', 7)", "charge": "pool.enqueue_job('charge', 7)"}
+        calls = {".publisher": "pool.enqueue_job('book', 7)", "charge": "pool.enqueue_job('charge', 7)"}
         opened, closed = "pool = await create_pool(Settings.redis_settings)", "await pool.aclose()"
         return OF_TASKS.format(**counts, opened=opened, closed=closed, more="from settings import *", **calls)
     return ENQUEUE.format(**counts, send="send" if name == "dramatiq" else "__call__")

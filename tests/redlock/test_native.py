@@ -16,7 +16,7 @@ import pawl
 from pawl.core.protocol.scripts import load
 from pawl.testing import Proxy, Request, Server
 from pawl.testing.servers import Flavour, available
-from tests.edges.helpers import eventually, sleepers
+from tests.edges.helpers import eventually, local_waiters
 from tests.redlock.colours import COLOURS, connect, done, nap, play
 from tests.redlock.conftest import FRESH, PATIENT, Cluster
 
@@ -152,7 +152,7 @@ def test_a_vote_that_comes_after_the_next_owner_of_this_client_does_not_count(fi
         threads = [threading.Thread(target=lambda: lock.acquire().release()) for _ in range(2)]
         for number, thread in enumerate(threads, 1):
             thread.start()
-            eventually(lambda number=number: sleepers(client) == number, "it waits")  # type: ignore[misc]
+            eventually(lambda number=number: local_waiters(client) == number, "it waits")  # type: ignore[misc]
         lease.release()
         for thread in threads:
             thread.join()

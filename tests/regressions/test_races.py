@@ -1,4 +1,4 @@
-"""Races between threads that share one lease or its tenure."""
+"""Races between threads that share one lease or its server lease."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_two_releases_at_once_do_not_hand_one_grant_to_two_waiters(
     waiters = [threading.Thread(target=wait) for _ in range(2)]
     for waiter in waiters:
         waiter.start()
-    until(lambda: sum(len(p.sleepers) for p in client._engine.places._places.values()) == 2)
+    until(lambda: sum(len(p.local_waiters) for p in client._engine.local_queues._queues.values()) == 2)
     outcomes: list[BaseException | None] = []
 
     def release() -> None:
@@ -42,7 +42,7 @@ def test_two_releases_at_once_do_not_hand_one_grant_to_two_waiters(
         else:
             outcomes.append(None)
 
-    lease._tenure.state = state
+    lease._server_lease.state = state
     with between(way, release):
         release()
     try:
@@ -61,18 +61,18 @@ def test_a_renewal_under_way_does_not_revive_a_lease_that_ended_meanwhile(
     client: pawl.Client, how: str
 ) -> None:
     lease = client.lock("n").acquire()
-    engine, tenure = client._engine, lease._tenure
+    engine, server_lease = client._engine, lease._server_lease
     sent_at = engine.runtime.now()
 
     def end() -> None:
         if how == "lost":
-            engine.lose(tenure, LossReason.TAKEN)
+            engine.lose(server_lease, LossReason.TAKEN)
         else:
             lease.release()
 
     with between("validity_of", end):
-        engine.applies(tenure, 30_000, 30_000, sent_at)
-    assert tenure.state is (LeaseState.LOST if how == "lost" else LeaseState.RELEASED)
+        engine.applies(server_lease, 30_000, 30_000, sent_at)
+    assert server_lease.state is (LeaseState.LOST if how == "lost" else LeaseState.RELEASED)
 
 
 def test_threads_that_leave_a_shared_owners_blocks_at_once_end_each_its_own(client: pawl.Client) -> None:
@@ -105,7 +105,7 @@ def test_an_outer_block_is_told_of_a_loss_that_the_inner_one_caught(client: pawl
     def body() -> None:
         with lock as outer:
             with pytest.raises(pawl.LeaseLost), lock:
-                client._engine.lose(outer._tenure, LossReason.TAKEN)
+                client._engine.lose(outer._server_lease, LossReason.TAKEN)
             seen.append(bool(outer.lost))
 
     with pytest.raises(pawl.LeaseLost):

@@ -16,8 +16,8 @@ import pytest
 
 import pawl
 from pawl.core.protocol.runtime import Call, Fault, Reply
-from pawl.core.state.client import Departure
-from pawl.core.state.local_queue import Sleeper
+from pawl.core.state.client import OutboxEntry
+from pawl.core.state.local_queue import LocalWaiter
 from pawl.testing import Proxy, Server
 from tests.pace import pace
 from tests.regressions.rig import until
@@ -70,12 +70,12 @@ def test_departures_may_be_added_while_the_upkeep_looks_at_them(
 
     def flood() -> None:
         while time.monotonic() < end:
-            departure = Departure(call, engine.runtime.now() + 60)
+            departure = OutboxEntry(call, engine.runtime.now() + 60)
             departure.due = engine.runtime.now() + 0.01
-            engine.departures[departure] = None
+            engine.outbox[departure] = None
             engine.runtime.nudge()
 
-    engine.start_upkeep()
+    engine.start_maintenance()
     sys.setswitchinterval(1e-6)
     try:
         threads = [threading.Thread(target=flood) for _ in range(2)]
@@ -85,7 +85,7 @@ def test_departures_may_be_added_while_the_upkeep_looks_at_them(
             thread.join()
     finally:
         sys.setswitchinterval(before)
-    engine.departures.clear()
+    engine.outbox.clear()
     assert "background maintenance failed" not in caplog.text
 
 
@@ -181,8 +181,8 @@ def test_a_close_in_a_signal_handler_does_not_wait_for_what_it_stands_on(valkey:
 
 def test_a_place_whose_keeper_is_gone_does_not_refuse_every_try(client: pawl.Client) -> None:
     lock = client.lock("n")
-    gone = Sleeper()
-    client._engine.places.join(lock._plan.spot, gone)
+    gone = LocalWaiter()
+    client._engine.local_queues.join(lock._plan.queue_key, gone)
     del gone
     lease = lock.try_acquire()
     assert lease is not None
@@ -197,7 +197,7 @@ async def test_blocks_inside_a_reentered_lease_leave_no_watcher_behind(valkey: S
             for _ in range(10):
                 async with lock:
                     pass
-            assert len(outer._tenure.watchers or ()) == 1
+            assert len(outer._server_lease.watchers or ()) == 1
 
 
 def test_a_release_after_max_hold_keeps_the_name_closed_for_min_hold(
@@ -228,7 +228,7 @@ def test_a_late_copy_of_an_interrupted_question_brings_no_lock_back(valkey: Serv
         def interrupt() -> None:
             late.wait()
             waiter.start()
-            until(lambda: any(p.sleepers for p in list(client._engine.places._places.values())))
+            until(lambda: any(p.local_waiters for p in list(client._engine.local_queues._queues.values())))
             os.kill(os.getpid(), signal.SIGUSR1)
 
         helper = threading.Thread(target=interrupt)

@@ -19,7 +19,7 @@ from pawl.core.protocol.validity import drift, valid_until
 from pawl.core.release import fast as release_fast
 from pawl.core.release import outcome, release, transfer
 from pawl.core.state import strict_handover
-from pawl.core.state.local_queue import Place
+from pawl.core.state.local_queue import LocalQueue
 from pawl.core.state.records import Turn
 from pawl.errors import BackendUnavailable
 from pawl.model import Grant, Release
@@ -108,18 +108,18 @@ def _trusting_check(_engine: Any, options: Any, waiting: Any, wakeup: Any) -> Gr
 
 
 def _deaf_to_no(original: Any) -> Any:
-    def answered(engine: Any, tenure: Any, reply: Any, sent_at: float) -> None:
+    def answered(engine: Any, server_lease: Any, reply: Any, sent_at: float) -> None:
         if reply[0] == b"H":
-            original(engine, tenure, reply, sent_at)
+            original(engine, server_lease, reply, sent_at)
         else:
-            engine.replan(tenure)
+            engine.replan(server_lease)
 
     return answered
 
 
-def _takes_any_answer(engine: Any, tenure: Any, reply: Any, sent_at: float) -> None:
-    if engine.applies(tenure, round(tenure.ttl * 1000), round(tenure.ttl * 1000), sent_at):
-        engine.replan(tenure)
+def _takes_any_answer(engine: Any, server_lease: Any, reply: Any, sent_at: float) -> None:
+    if engine.applies(server_lease, round(server_lease.ttl * 1000), round(server_lease.ttl * 1000), sent_at):
+        engine.replan(server_lease)
 
 
 async def _patient_renewal(self: SimRuntime, calls: Any, timeout: float) -> Any:
@@ -136,14 +136,14 @@ def _new_token_each_time(engine: Any, primitive: Any, options: Any, waiting: Any
     return _next_call(engine, primitive, options, waiting, wait=wait)
 
 
-def _passes_claim_only(self: Engine, _primitive: Any, place: Any, waiting: Any) -> None:
+def _promotes_only(self: Engine, _primitive: Any, place: Any, waiting: Any) -> None:
     if place is not None:
-        place.pass_claim(waiting, waiting.turn)
+        place.promote(waiting, waiting.turn)
 
 
-async def _says_lost(engine: Any, tenure: Any, reply: Any, *, unanswered: bool, again: bool) -> Release:
+async def _says_lost(engine: Any, server_lease: Any, reply: Any, *, unanswered: bool, again: bool) -> Release:
     del unanswered, again
-    return await _not_ours(engine, tenure, reply, unanswered=False, again=False)
+    return await _not_ours(engine, server_lease, reply, unanswered=False, again=False)
 
 
 _not_ours = outcome.not_ours
@@ -169,29 +169,29 @@ async def _unknown_is_held(
 _win = queue.win
 
 
-def _one_fence_for_all(self: Place, tenure: Any, *args: Any, **more: Any) -> Turn:
-    first: Any = self.sleepers[0] if self.sleepers else None
-    turn = _hand_over(self, tenure, *args, **more)
-    if first is not None and first.tenure is tenure:
-        first.fence = tenure.fence
+def _one_fence_for_all(self: LocalQueue, server_lease: Any, *args: Any, **more: Any) -> Turn:
+    first: Any = self.local_waiters[0] if self.local_waiters else None
+    turn = _hand_over(self, server_lease, *args, **more)
+    if first is not None and first.server_lease is server_lease:
+        first.fence = server_lease.fence
     return turn
 
 
-_hand_over = Place.hand_over
+_hand_over = LocalQueue.hand_over
 
 
-def _life_anew(self: Place, tenure: Any, now: float, *args: Any, **more: Any) -> Turn:
-    turn = _hand_over(self, tenure, now, *args, **more)
+def _life_anew(self: LocalQueue, server_lease: Any, now: float, *args: Any, **more: Any) -> Turn:
+    turn = _hand_over(self, server_lease, now, *args, **more)
     if turn is Turn.HANDED:
-        tenure.valid_until = now + tenure.ttl
+        server_lease.valid_until = now + server_lease.ttl
     return turn
 
 
-def _one_fence_for_the_run(engine: Any, tenure: Any, *args: Any, **more: Any) -> bool:
-    waiting = engine.lined.get(tenure.behind[0]) if tenure.behind else None
-    passed: bool = _pass_on(engine, tenure, *args, **more)
-    if waiting is not None and waiting.tenure is tenure:
-        waiting.fence = tenure.fence
+def _one_fence_for_the_run(engine: Any, server_lease: Any, *args: Any, **more: Any) -> bool:
+    waiting = engine.followers.get(server_lease.behind[0]) if server_lease.behind else None
+    passed: bool = _pass_on(engine, server_lease, *args, **more)
+    if waiting is not None and waiting.server_lease is server_lease:
+        waiting.fence = server_lease.fence
     return passed
 
 
@@ -202,10 +202,12 @@ async def _forgets_before_sending(*_: Any) -> Release:
     return Release.RELEASED
 
 
-async def _one_try(engine: Any, tenure: Any, answer: Any = None) -> Release:
+async def _one_try(engine: Any, server_lease: Any, answer: Any = None) -> Release:
     del answer
     try:
-        await engine.runtime.call(tenure.primitive.leave(tenure.token, 0, 0), tenure.options.request_timeout)
+        await engine.runtime.call(
+            server_lease.primitive.leave(server_lease.token, 0, 0), server_lease.options.request_timeout
+        )
     except Fault:
         return Release.UNKNOWN
     return Release.RELEASED
@@ -216,8 +218,8 @@ CLIENTS: dict[str, Callable[[], list[Any]]] = {
         watching_time(),
         patch.object(queue, "_check", _trusting_check),
     ],
-    "S9 local owners share a fence": lambda: [patch.object(Place, "hand_over", _one_fence_for_all)],
-    "S9 a hand-over begins the life anew": lambda: [patch.object(Place, "hand_over", _life_anew)],
+    "S9 local owners share a fence": lambda: [patch.object(LocalQueue, "hand_over", _one_fence_for_all)],
+    "S9 a hand-over begins the life anew": lambda: [patch.object(LocalQueue, "hand_over", _life_anew)],
     "S9 those who follow in a run share a fence": lambda: [
         patch.object(where, "pass_on", _one_fence_for_the_run) for where in (engine, release_fast)
     ],
@@ -238,7 +240,7 @@ CLIENTS: dict[str, Callable[[], list[Any]]] = {
         patch.object(SimRuntime, "call_many", _patient_renewal)
     ],
     "a retry takes a new token": lambda: [patch.object(queue, "_next_call", _new_token_each_time)],
-    "a cancelled acquire leaves its token": lambda: [patch.object(Engine, "drop_claim", _passes_claim_only)],
+    "a cancelled acquire leaves its token": lambda: [patch.object(Engine, "drop_waiter", _promotes_only)],
     "unknown is taken for busy": lambda: [patch("pawl.core.acquire.acquire.win", _unknown_is_busy)],
     "unknown is taken for held": lambda: [patch("pawl.core.acquire.acquire.win", _unknown_is_held)],
     "a release is not sent": lambda: [patch.object(release, "leave", _forgets_before_sending)],

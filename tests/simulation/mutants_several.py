@@ -65,7 +65,7 @@ _listen = QuorumSimRuntime.listen
 
 
 def _only_unsent(self: candidate._Attempt) -> None:
-    self.claim.sent = False
+    self.waiter.sent = False
 
 
 def _counts_the_silent(self: GrantVotes) -> int:

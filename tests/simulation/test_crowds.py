@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pawl.core.state.local_queue import Place
+from pawl.core.state.local_queue import LocalQueue
 from pawl.core.state.records import Turn
 from pawl.core.state.schedule import Schedule
 from pawl.primitives.session import SessionKeys
@@ -50,16 +50,16 @@ def test_a_crowd_is_the_same_each_time_and_as_text() -> None:
 def test_a_lease_that_is_known_by_another_fence_after_many_owners_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    hand_over = Place.hand_over
+    hand_over = LocalQueue.hand_over
 
-    def shifted(place: Place, tenure: Any, *args: Any, **more: Any) -> Turn:  # noqa: ANN401 - as it is called
-        before = tenure.used
-        turn = hand_over(place, tenure, *args, **more)
-        if before < tenure.used == 10:
-            tenure.fence += 100
+    def shifted(place: LocalQueue, server_lease: Any, *args: Any, **more: Any) -> Turn:  # noqa: ANN401 - as it is called
+        before = server_lease.used
+        turn = hand_over(place, server_lease, *args, **more)
+        if before < server_lease.used == 10:
+            server_lease.fence += 100
         return turn
 
-    monkeypatch.setattr(Place, "hand_over", shifted)
+    monkeypatch.setattr(LocalQueue, "hand_over", shifted)
     report = simulate(range(50, 90), drawn=draw_crowd, smallest=False, most_findings=30)
     found = {finding.result.violation.split(" ")[2] for finding in report.findings}
     assert {"force:", "deadlock:"} <= found

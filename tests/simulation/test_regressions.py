@@ -14,7 +14,7 @@ from pawl.core.protocol.options import LockOptions
 from pawl.core.protocol.primitive import Primitive
 from pawl.core.protocol.runtime import Reply
 from pawl.core.protocol.validity import valid_until
-from pawl.core.state.records import Claim
+from pawl.core.state.records import Waiter
 from pawl.model import Grant
 from pawl.testing.sim import Client, Fault, Operation, Plan, Result, draw, run, shrink
 from pawl.testing.sim.shrink import kind_of
@@ -78,7 +78,7 @@ def test_a_lost_holder_of_once_leaves_the_queue() -> None:
 
 
 def _taken_as_found(
-    engine: Engine, _: Primitive, options: LockOptions, mine: Claim, reply: Reply, sent_at: float
+    engine: Engine, _: Primitive, options: LockOptions, mine: Waiter, reply: Reply, sent_at: float
 ) -> Grant | None:
     mine.old = None
     valid = valid_until(sent_at, reply[3], options.ttl_ms)

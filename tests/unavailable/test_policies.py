@@ -95,7 +95,7 @@ def test_the_breaker_closes_by_itself(own: Server, colour: str) -> None:
         own.kill()
         with pytest.raises(pawl.BackendUnavailable):
             await done(client.lock("a", **QUICK).acquire())
-        assert engine.breaker is not None
+        assert engine.circuit_breaker is not None
         own.restart(keep_data=True)
         await mended(colour, client)
         assert engine.counters["breaker_closed"] == 1
@@ -116,9 +116,9 @@ async def mended(colour: str, client: Any) -> None:  # noqa: ANN401 - a client o
     """Wait until the client has noticed that the server is back."""
     engine = client._engine() if colour == "asyncio" else client._engine
     end = time.monotonic() + 10
-    while engine.breaker is not None and time.monotonic() < end:
+    while engine.circuit_breaker is not None and time.monotonic() < end:
         await nap(colour)
-    assert engine.breaker is None
+    assert engine.circuit_breaker is None
 
 
 @each_colour

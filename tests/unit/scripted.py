@@ -234,7 +234,7 @@ class Scripted:
         self.clock += timeout
         return None
 
-    def spawn_upkeep(self, upkeep: Callable[[], Awaitable[None]]) -> bool:
+    def spawn_maintenance(self, upkeep: Callable[[], Awaitable[None]]) -> bool:
         return True
 
     async def idle(self, until: float | None) -> bool:
@@ -266,10 +266,12 @@ class Rig:
         self.runtime = Scripted(*answers)
         self.engine = Engine(self.runtime, self, upkeep)
         self.options = LockOptions(**options)
-        plan_spot = "spot" if self.options.hands_over else ""
+        plan_queue_key = "spot" if self.options.hands_over else ""
         mutex = Mutex("lock", "x", "pawl:x")
         plain = self.options.renew and self.options.max_hold is None
-        self.plan = Plan(mutex, self.options, False, False, not self.options.hands_over, plan_spot, plain)
+        self.plan = Plan(
+            mutex, self.options, False, False, not self.options.hands_over, plan_queue_key, plain
+        )
 
     @property
     def sent(self) -> list[str]:
@@ -282,7 +284,7 @@ class Rig:
     def release(self, lease: BaseLease) -> Release:
         return run(release(self.engine, lease))
 
-    def upkeep(self, *answers: Answer) -> None:
+    def maintenance(self, *answers: Answer) -> None:
         """One round of the upkeep: what is due now, with these answers."""
         from pawl.core.maintenance import upkeep
 

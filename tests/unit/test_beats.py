@@ -9,26 +9,26 @@ from typing import Any
 import pytest
 
 from pawl.core.acquire.ticket_batch import TOGETHER, _company, learn, lie_down
-from pawl.core.state.records import Claim
+from pawl.core.state.records import Waiter
 from tests.unit.scripted import NOW_MS, START, Rig
 
 
-def line(rig: Rig, count: int) -> list[Claim]:
+def line(rig: Rig, count: int) -> list[Waiter]:
     """Claims of one client that sleep in the queue of one name."""
-    claims: list[Claim] = []
+    waiters: list[Waiter] = []
     for number in range(count):
-        claim = Claim(f"w{number}")
-        claim.kin, claim.rank = "x", number + 1
-        lie_down(rig.engine, claim, START + 1.0, None)
-        rig.engine.lined[claim.token] = claim
-        claims.append(claim)
-    return claims
+        waiter = Waiter(f"w{number}")
+        waiter.kin, waiter.rank = "x", number + 1
+        lie_down(rig.engine, waiter, START + 1.0, None)
+        rig.engine.followers[waiter.token] = waiter
+        waiters.append(waiter)
+    return waiters
 
 
-def speaker(rig: Rig) -> Claim:
-    claim = Claim("me")
-    claim.kin, claim.rank, claim.channel = "x", 1, rig.runtime.channel()
-    return claim
+def speaker(rig: Rig) -> Waiter:
+    waiter = Waiter("me")
+    waiter.kin, waiter.rank, waiter.channel = "x", 1, rig.runtime.channel()
+    return waiter
 
 
 def queued_with(*ranks: int) -> list[Any]:
@@ -39,37 +39,37 @@ def queued_with(*ranks: int) -> list[Any]:
     ("until", "latest"), [(None, inf), (START + 5.0, START + 5.0)], ids=["for ever", "for a while"]
 )
 def test_a_sleeper_says_until_when_it_waits(until: float | None, latest: float) -> None:
-    claim = Claim("w")
-    claim.rank = 1
-    lie_down(Rig().engine, claim, START + 1.0, until)
-    assert (claim.beat_at, claim.latest) == (START + 1.0, latest)
-    claim.rank = 0
-    lie_down(Rig().engine, claim, START + 1.0, until)
-    assert claim.beat_at == 0.0, "the first in the queue asks in any case"
+    waiter = Waiter("w")
+    waiter.rank = 1
+    lie_down(Rig().engine, waiter, START + 1.0, until)
+    assert (waiter.beat_at, waiter.latest) == (START + 1.0, latest)
+    waiter.rank = 0
+    lie_down(Rig().engine, waiter, START + 1.0, until)
+    assert waiter.beat_at == 0.0, "the first in the queue asks in any case"
 
 
 def test_no_more_are_taken_along_than_fit_into_one_question() -> None:
     rig = Rig()
-    claims = line(rig, TOGETHER + 5)
+    waiters = line(rig, TOGETHER + 5)
     found = _company(rig.engine, speaker(rig), 0.5)
-    assert [token for token, _ in found] == [claim.token for claim in claims[:TOGETHER]]
-    assert all(claim.unsettled for claim in claims[:TOGETHER])
-    assert next(iter(rig.engine.lined)) == claims[TOGETHER].token, (
+    assert [token for token, _ in found] == [waiter.token for waiter in waiters[:TOGETHER]]
+    assert all(waiter.unsettled for waiter in waiters[:TOGETHER])
+    assert next(iter(rig.engine.followers)) == waiters[TOGETHER].token, (
         "who was taken along is due after all others"
     )
     assert [token for token, _ in _company(rig.engine, speaker(rig), 0.5)] == [
-        c.token for c in claims[TOGETHER:]
+        c.token for c in waiters[TOGETHER:]
     ]
 
 
 def test_who_comes_in_the_middle_of_a_garbage_collection_does_no_harm() -> None:
     rig = Rig()
-    claims = line(rig, 50)
-    me, lined = speaker(rig), rig.engine.lined
+    waiters = line(rig, 50)
+    me, followers = speaker(rig), rig.engine.followers
     come = (f"n{number}" for number in range(10_000))
 
     def another_comes(_phase: str, _info: dict[str, int]) -> None:
-        lined.setdefault(next(come), Claim("n"))
+        followers.setdefault(next(come), Waiter("n"))
 
     usual = gc.get_threshold()
     gc.callbacks.append(another_comes)
@@ -79,7 +79,7 @@ def test_who_comes_in_the_middle_of_a_garbage_collection_does_no_harm() -> None:
     finally:
         gc.set_threshold(*usual)
         gc.callbacks.remove(another_comes)
-    assert [token for token, _ in found] == [claim.token for claim in claims]
+    assert [token for token, _ in found] == [waiter.token for waiter in waiters]
 
 
 def test_the_answer_tells_each_its_place_and_keeps_it_asleep() -> None:
@@ -88,15 +88,15 @@ def test_the_answer_tells_each_its_place_and_keeps_it_asleep() -> None:
     me = speaker(rig)
     me.company = _company(rig.engine, me, 0.5)
     before = gone.valid_until
-    del rig.engine.lined[gone.token]
+    del rig.engine.followers[gone.token]
     learn(rig.engine, me, rig.options, queued_with(4, 5, 6), START)
-    assert [claim.rank for claim in (first, gone, third)] == [4, 2, 6], "who woke up asks by itself"
+    assert [waiter.rank for waiter in (first, gone, third)] == [4, 2, 6], "who woke up asks by itself"
     assert gone.unsettled
     assert gone.valid_until == before
-    for claim in (first, third):
-        assert not claim.unsettled
-        assert claim.beat_at == pytest.approx(START + 1.2)
-        assert claim.expires_ms == NOW_MS + 3000
+    for waiter in (first, third):
+        assert not waiter.unsettled
+        assert waiter.beat_at == pytest.approx(START + 1.2)
+        assert waiter.expires_ms == NOW_MS + 3000
 
 
 def test_an_answer_without_places_settles_and_tells_nothing() -> None:

@@ -31,10 +31,10 @@ def owed(others: int) -> float:
     """How long a duty rests after it was sent without an answer, beside so many others."""
     duty = Duty([cast("Any", "call")], lambda: cast("Any", "call"), lambda _: None)
     duty.until, duty.posted = 160.0, True
-    departures: dict[object, None] = {duty: None, **dict.fromkeys(range(others))}
-    engine = SimpleNamespace(runtime=Nodes(), departures=departures, count=lambda _: None)
+    outbox: dict[object, None] = {duty: None, **dict.fromkeys(range(others))}
+    engine = SimpleNamespace(runtime=Nodes(), outbox=outbox, count=lambda _: None)
     run(tell_again(cast("Any", engine), [duty], 1.0))
-    assert duty in departures
+    assert duty in outbox
     return duty.due - 100.0
 
 

@@ -122,7 +122,7 @@ def test_o5_any_other_answer_to_a_holder_is_a_loss_and_its_token_is_left(reply: 
     rig = Rig(held())
     lease = rig.acquire()
     rig.runtime.clock += 10.0
-    rig.upkeep(reply, absent())
+    rig.maintenance(reply, absent())
     assert lease.state is LeaseState.LOST
     assert rig.sent == ["acquire", "renew", "leave"]
     assert rig.departed() == [[lease.token, "0"]]
@@ -148,7 +148,7 @@ def test_a4_a_good_renewal_that_comes_too_late_revives_nothing() -> None:
     rig = Rig(held(), on_lost=told.append)
     lease = rig.acquire()
     rig.runtime.clock += 10.0
-    rig.upkeep(After(25.0, held()), RELEASED)
+    rig.maintenance(After(25.0, held()), RELEASED)
     assert lease.state is LeaseState.LOST
     with pytest.raises(pawl.LeaseLost) as caught:
         lease.check()
@@ -157,7 +157,7 @@ def test_a4_a_good_renewal_that_comes_too_late_revives_nothing() -> None:
     assert rig.departed() == [[lease.token, "0"]], "what the late renewal raised is left"
     assert len(rig.runtime.reported) == 1
     rig.runtime.clock += 10.0
-    rig.upkeep()
+    rig.maintenance()
     assert rig.sent == ["acquire", "renew", "leave"], "nothing is renewed any more"
 
 
@@ -165,11 +165,11 @@ def test_a4_a_suspect_lease_is_held_again_only_in_time() -> None:
     rig = Rig(held())
     lease = rig.acquire()
     rig.runtime.clock += 10.0
-    rig.upkeep(After(0.5, unanswered()))
+    rig.maintenance(After(0.5, unanswered()))
     states = [lease.state]
     lease.check()
     rig.runtime.clock += 2.0
-    rig.upkeep(held())
+    rig.maintenance(held())
     states.append(lease.state)
     assert states == [LeaseState.SUSPECT, LeaseState.HELD]
     assert lease.valid_until == pytest.approx(START + 12.5 + 30.0 - 0.302)
@@ -192,7 +192,7 @@ def test_failed_renewals_end_as_unreachable() -> None:
     lease = rig.acquire()
     rig.runtime.clock += 10.0
     for _ in range(60):
-        rig.upkeep(After(0.5, unanswered()))
+        rig.maintenance(After(0.5, unanswered()))
         rig.runtime.answers.clear()
         rig.runtime.clock += 0.5
         if lease.state is LeaseState.LOST:
@@ -247,7 +247,7 @@ def test_max_hold_ends_a_lease_and_leaves_the_rest_of_the_ttl_to_its_owner() -> 
     lease = rig.acquire()
     assert lease.valid_until == START + 15.0
     rig.runtime.clock += 15.0
-    rig.upkeep()
+    rig.maintenance()
     assert lease._lost_error().reason == "max_hold"
     assert rig.departed() == [], "the name stays closed until the owner has stopped"
     rig.runtime.answers.append(RELEASED)
@@ -261,7 +261,7 @@ def test_beats_put_the_end_off_and_cost_one_renewal_at_most() -> None:
     rig.runtime.clock += 14.0
     for _ in range(100):
         lease.beat()
-    rig.upkeep(held())
+    rig.maintenance(held())
     assert rig.sent == ["acquire", "renew"]
     assert lease.valid_until == START + 14.0 + 15.0
     rig.runtime.clock += 14.0
@@ -277,10 +277,10 @@ def test_beats_far_from_the_end_cost_nothing() -> None:
     for _ in range(9):
         rig.runtime.clock += 1.0
         lease.beat()
-    rig.upkeep()
+    rig.maintenance()
     assert rig.sent == ["acquire"]
     rig.runtime.clock += 1.0
-    rig.upkeep(held())
+    rig.maintenance(held())
     assert rig.sent == ["acquire", "renew"], "in the ordinary rhythm"
     assert lease.valid_until == pytest.approx(START + 10.0 + 30.0 - 0.302)
 
@@ -351,4 +351,4 @@ def test_a_release_that_came_too_late_says_what_is_known(
     lease = rig.acquire()
     assert rig.release(lease) is outcome
     if outcome is Release.LOST:
-        assert lease._tenure.reason is LossReason.TAKEN
+        assert lease._server_lease.reason is LossReason.TAKEN

@@ -106,7 +106,7 @@ def test_what_is_excepted_is_there() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["f()", "for x in y: pass", "a = [b]", "a = tenure.live", "a = f'{b}'", "a = {b for b in c}"],
+    ["f()", "for x in y: pass", "a = [b]", "a = server_lease.live", "a = f'{b}'", "a = {b for b in c}"],
 )
 def test_a_breach_is_found(text: str) -> None:
     (block,) = ast.parse(f"with self.guard:\n    {text}").body

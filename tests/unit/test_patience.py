@@ -13,7 +13,7 @@ from pawl.core.observe.remote import Desk
 from pawl.core.protocol.runtime import Fault, FaultKind
 from pawl.core.release.extend import extend
 from pawl.core.retry import query
-from pawl.core.state.circuit_breaker import Breaker
+from pawl.core.state.circuit_breaker import CircuitBreaker
 from pawl.model import Release
 from tests.unit.scripted import RELEASED, START, After, Rig, held, run, unanswered
 
@@ -95,9 +95,9 @@ def test_a_release_that_began_in_time_is_repeated_for_one_request_longer() -> No
     assert rig.sent == ["acquire", "leave", "leave"]
 
 
-def breaker(first: Exception | None = None) -> Breaker:
+def breaker(first: Exception | None = None) -> CircuitBreaker:
     rig = Rig()
-    return Breaker(rig.plan.primitive.inspect(0), START, first or OSError("it is off"), START)
+    return CircuitBreaker(rig.plan.primitive.inspect(0), START, first or OSError("it is off"), START)
 
 
 def test_a_breaker_lets_pass_who_would_bear_more() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pawl.core.protocol.options import LockOptions
-from pawl.core.state.records import Tenure
+from pawl.core.state.records import ServerLease
 from pawl.core.state.schedule import Schedule
 from pawl.model import LeaseState
 from pawl.primitives.mutex import Mutex
@@ -18,8 +18,8 @@ OPTIONS = LockOptions()
 MUTEX = Mutex("lock", "x", "pawl:x")
 
 
-def tenure(valid_until: float = 1e9) -> Tenure:
-    return Tenure(MUTEX, OPTIONS, "t@h", 1, valid_until, 0.0)
+def server_lease(valid_until: float = 1e9) -> ServerLease:
+    return ServerLease(MUTEX, OPTIONS, "t@h", 1, valid_until, 0.0)
 
 
 def schedule() -> Schedule:
@@ -35,7 +35,7 @@ def test_nothing_is_due() -> None:
 
 
 def test_due_in_time_and_once() -> None:
-    plan, first, second = schedule(), tenure(), tenure()
+    plan, first, second = schedule(), server_lease(), server_lease()
     plan.add(first, 10.0, 10.0)
     plan.add(second, 10.0, 12.0)
     assert plan.take_due(9.9, 10) == []
@@ -48,21 +48,21 @@ def test_due_in_time_and_once() -> None:
 
 def test_who_adds_something_sooner_than_the_sleep_is_told_to_nudge() -> None:
     plan = schedule()
-    plan.add(tenure(), 10.0, 10.0)
-    assert plan.add(tenure(), 5.0, 5.0), "a rhythm that nobody knows"
-    assert not plan.add(tenure(), 5.0, 5.0), "nobody sleeps yet"
+    plan.add(server_lease(), 10.0, 10.0)
+    assert plan.add(server_lease(), 5.0, 5.0), "a rhythm that nobody knows"
+    assert not plan.add(server_lease(), 5.0, 5.0), "nobody sleeps yet"
     assert plan.sleep_until(0.0) == 5.0
-    assert plan.add(tenure(), 1.0, 4.0)
-    assert plan.add_once(tenure(), 3.0)
-    assert plan.add(tenure(), 30.0, 30.0), "a rhythm that nobody knows"
-    assert not plan.add(tenure(), 30.0, 30.0)
-    assert not plan.add_once(tenure(), 5.0)
+    assert plan.add(server_lease(), 1.0, 4.0)
+    assert plan.add_once(server_lease(), 3.0)
+    assert plan.add(server_lease(), 30.0, 30.0), "a rhythm that nobody knows"
+    assert not plan.add(server_lease(), 30.0, 30.0)
+    assert not plan.add_once(server_lease(), 5.0)
     plan.take_due(0.0, 10)
-    assert not plan.add_once(tenure(), 1.0), "awake: it will look by itself"
+    assert not plan.add_once(server_lease(), 1.0), "awake: it will look by itself"
 
 
 def test_a_released_lease_leaves_nothing_behind() -> None:
-    plan, lease = schedule(), tenure()
+    plan, lease = schedule(), server_lease()
     plan.add(lease, 10.0, 10.0)
     plan.discard(lease)
     plan.discard(lease)
@@ -71,7 +71,7 @@ def test_a_released_lease_leaves_nothing_behind() -> None:
 
 
 def test_one_out_of_rhythm_is_dropped_when_its_time_comes() -> None:
-    plan, lease = schedule(), tenure()
+    plan, lease = schedule(), server_lease()
     plan.add_once(lease, 10.0)
     assert plan.all() == [lease]
     lease.state = LeaseState.RELEASED
@@ -83,26 +83,26 @@ def test_one_out_of_rhythm_is_dropped_when_its_time_comes() -> None:
 def test_a_batch_has_an_end() -> None:
     plan = schedule()
     for _ in range(25):
-        plan.add(tenure(), 1.0, 1.0)
+        plan.add(server_lease(), 1.0, 1.0)
     for _ in range(5):
-        plan.add_once(tenure(), 1.0)
+        plan.add_once(server_lease(), 1.0)
     assert [len(plan.take_due(2.0, 10)) for _ in range(4)] == [10, 10, 10, 0]
 
 
 def test_deadlines_bound_a_wait_for_the_server() -> None:
     plan = schedule()
     assert plan.first_need() == inf
-    plan.add(tenure(valid_until=25.0), 10.0, 3.0)
+    plan.add(server_lease(valid_until=25.0), 10.0, 3.0)
     assert plan.first_need() == 14.0, "half of the time is for a renewal and its answer"
-    plan.add(tenure(), 30.0, 12.0, deadline=True)
+    plan.add(server_lease(), 30.0, 12.0, deadline=True)
     assert plan.first_need() == 12.0
-    plan.add_once(tenure(valid_until=15.0), 1.0)
+    plan.add_once(server_lease(valid_until=15.0), 1.0)
     assert plan.first_need() == 8.0
 
 
 def test_what_is_in_hand_is_still_known() -> None:
     """A client that closes while a renewal is on its way must release that lease as well."""
-    plan, lease = schedule(), tenure()
+    plan, lease = schedule(), server_lease()
     plan.add(lease, 1.0, 1.0)
     plan.take_due(1.0, 10)
     assert plan.all() == [lease]
@@ -118,9 +118,9 @@ def test_what_is_told_of_the_leases_leaves_none_out(script: list[tuple[float, bo
     for every, once, most in script:
         now += 0.5
         if once:
-            plan.add_once(tenure(), now + every)
+            plan.add_once(server_lease(), now + every)
         else:
-            plan.add(tenure(), every, now + every)
+            plan.add(server_lease(), every, now + every)
         in_hand = plan.take_due(now, most)
         assert set(plan.some(1000)) == set(plan.all())
         plan.add_again(in_hand, now)
@@ -134,10 +134,10 @@ def test_what_is_told_of_the_leases_leaves_none_out(script: list[tuple[float, bo
 )
 def test_every_lease_is_served_exactly_once(script: list[tuple[float, int, str]]) -> None:
     plan = schedule()
-    expected: list[Tenure] = []
+    expected: list[ServerLease] = []
     due: dict[float, float] = {1.0: 0.0, 10.0: 0.0}
     for every, step, how in script:
-        lease = tenure()
+        lease = server_lease()
         if how == "once":
             plan.add_once(lease, float(step))
         else:
@@ -147,7 +147,7 @@ def test_every_lease_is_served_exactly_once(script: list[tuple[float, int, str]]
             plan.discard(lease)
         else:
             expected.append(lease)
-    served: list[Tenure] = []
+    served: list[ServerLease] = []
     now = 0.0
     while (wake := plan.sleep_until(now)) < inf:
         # A row that is empty now is looked at once more: what is added to it needs no nudge.

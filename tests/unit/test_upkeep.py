@@ -25,26 +25,26 @@ from pawl.core.protocol.primitive import TOMB_MS
 from pawl.core.protocol.runtime import Call, Fault, Reply
 from pawl.core.release.extend import extend
 from pawl.core.release.fast import _may_come_late
-from pawl.core.state.client import ClientState, Departure
-from pawl.core.state.local_queue import Sleeper
+from pawl.core.state.client import ClientState, OutboxEntry
+from pawl.core.state.local_queue import LocalWaiter
 from pawl.core.state.observers import Observers
-from pawl.core.state.records import Claim, Tenure
-from pawl.core.state.session import Book, Wait
+from pawl.core.state.records import ServerLease, Waiter
+from pawl.core.state.session import SessionPublisher, Wait
 from pawl.errors import ScriptError
 from pawl.model import LeaseState, LossReason
 from tests.unit.scripted import NOW_MS, START, Rig, absent, held, queued, run, unanswered, unknown
 
 
-def tenure_of(rig: Rig) -> Tenure:
-    """The tenure of whoever holds it."""
+def server_lease_of(rig: Rig) -> ServerLease:
+    """The server lease of whoever holds it."""
     return rig.engine.schedule.all()[0]
 
 
-def due_of(tenure: Tenure) -> float:
+def due_of(server_lease: ServerLease) -> float:
     """When it is served next."""
-    row = tenure.row
+    row = server_lease.row
     assert row is not None
-    return row[tenure]
+    return row[server_lease]
 
 
 # When a lease is served -----------------------------------------------------------------------------------------
@@ -54,18 +54,18 @@ def test_an_extended_lease_is_renewed_in_its_new_rhythm() -> None:
     rig = Rig(held())
     lease = rig.acquire()
     run(extend(rig.engine, lease, 15.0))
-    assert due_of(tenure_of(rig)) == pytest.approx(START + 5.0)
+    assert due_of(server_lease_of(rig)) == pytest.approx(START + 5.0)
 
 
 @pytest.mark.parametrize(("left", "at_once"), [(3.0, False), (0.05, True)])
 def test_a_grant_by_hand_over_is_confirmed_soon_or_at_once(left: float, *, at_once: bool) -> None:
     rig = Rig(held())
     rig.acquire()
-    tenure = tenure_of(rig)
-    rig.engine.schedule.discard(tenure)
-    tenure.valid_until = START + left
-    rig.engine.keep(tenure, confirmed=False)
-    assert due_of(tenure) == START if at_once else START < due_of(tenure) < START + left
+    server_lease = server_lease_of(rig)
+    rig.engine.schedule.discard(server_lease)
+    server_lease.valid_until = START + left
+    rig.engine.keep(server_lease, confirmed=False)
+    assert due_of(server_lease) == START if at_once else START < due_of(server_lease) < START + left
 
 
 def test_a_loss_by_an_operator_is_asked_for_where_the_server_does_not_know_the_lease() -> None:
@@ -75,7 +75,7 @@ def test_a_loss_by_an_operator_is_asked_for_where_the_server_does_not_know_the_l
         notices: list[int] = []
         rig.runtime.notices = lambda notices=notices: notices.append(1) or []  # type: ignore[method-assign,misc]
         rig.runtime.clock += 10.0
-        rig.upkeep(*answers)
+        rig.maintenance(*answers)
         assert len(notices) == asks
         assert (lease.state is LeaseState.LOST) is bool(asks)
 
@@ -83,13 +83,13 @@ def test_a_loss_by_an_operator_is_asked_for_where_the_server_does_not_know_the_l
 def test_what_was_in_hand_is_served_again_after_an_accident() -> None:
     rig = Rig(held())
     rig.acquire()
-    tenure = tenure_of(rig)
-    departure = Departure(rig.plan.primitive.leave("t9", 0, 0), START + 5.0)
+    server_lease = server_lease_of(rig)
+    departure = OutboxEntry(rig.plan.primitive.leave("t9", 0, 0), START + 5.0)
     rig.engine.schedule.take_due(START + 15.0, 10)
-    rig.engine.departures[departure] = None
+    rig.engine.outbox[departure] = None
     _leaving(rig.engine, START + 15.0)
-    _put_back(rig.engine, [tenure])
-    assert list(rig.engine.departures) == [departure]
+    _put_back(rig.engine, [server_lease])
+    assert list(rig.engine.outbox) == [departure]
     assert START < rig.engine.schedule.sleep_until(START) < START + 1.0
 
 
@@ -108,13 +108,13 @@ def test_a_child_has_nothing_of_its_parent() -> None:
     rig = Rig(held())
     lease = rig.acquire()
     engine = rig.engine
-    engine.lined["t"] = engine_claim = Claim("t")
-    engine.waits[engine_claim] = rig.plan.primitive, "me", START
-    engine.departures[Departure(rig.plan.primitive.leave("t9", 0, 0), START)] = None
-    engine.upkeep_runs = True
+    engine.followers["t"] = engine_waiter = Waiter("t")
+    engine.waits[engine_waiter] = rig.plan.primitive, "me", START
+    engine.outbox[OutboxEntry(rig.plan.primitive.leave("t9", 0, 0), START)] = None
+    engine.maintenance_runs = True
     engine.after_fork()
-    assert (engine.held, engine.waits, engine.lined, engine.departures) == ({}, {}, {}, {})
-    assert not engine.upkeep_runs
+    assert (engine.held, engine.waits, engine.followers, engine.outbox) == ({}, {}, {}, {})
+    assert not engine.maintenance_runs
     assert engine.schedule.all() == []
     assert lease._inert()
     assert rig.sent == ["acquire"]
@@ -126,15 +126,15 @@ def test_a_child_has_nothing_of_its_parent() -> None:
 def test_a_swap_without_an_answer_is_sent_again_with_a_tombstone_for_the_old_token() -> None:
     rig = Rig(held(), unanswered(), queued(), held(fence=900))
     lease = rig.acquire()
-    sleeper = Sleeper()
-    place = rig.engine.places.join(rig.plan.spot, sleeper)
+    local_waiter = LocalWaiter()
+    place = rig.engine.local_queues.join(rig.plan.queue_key, local_waiter)
     place.streak = 16
     rig.release(lease)
-    claim = sleeper.claim
-    assert claim is not None
+    waiter = local_waiter.waiter
+    assert waiter is not None
     from pawl.core.acquire.queue import win
 
-    assert run(win(rig.engine, rig.plan.primitive, rig.options, claim, None, wait=True)) is not None
+    assert run(win(rig.engine, rig.plan.primitive, rig.options, waiter, None, wait=True)) is not None
     assert [sent.args[1] for sent in rig.runtime.sent if sent.script == "swap"] == ["0", str(TOMB_MS)]
 
 
@@ -162,7 +162,7 @@ def test_no_patience_at_all_is_a_choice() -> None:
 
 
 def test_looks_for_a_cycle_are_twice_as_far_apart_each_time() -> None:
-    wait = Wait(Claim("t"), Rig().plan.primitive, "me", cast("Any", None), START)
+    wait = Wait(Waiter("t"), Rig().plan.primitive, "me", cast("Any", None), START)
     assert [_pause(wait, 1.0) for _ in range(4)] == pytest.approx([0.1, 0.2, 0.4, 0.8])
     assert [_pause(wait, 1.0) for _ in range(40)][-1] == 10.0
 
@@ -170,10 +170,10 @@ def test_looks_for_a_cycle_are_twice_as_far_apart_each_time() -> None:
 def test_only_a_wait_of_some_age_is_told() -> None:
     engine = SimpleNamespace(waits={})
     book = SimpleNamespace(_engine=engine, age=2.0, beat=0.1, _not_before=0.0, _look_at=START + 9.0)
-    ripe = lambda now: Book._ripe(cast("Any", book), now)  # noqa: E731 - one call, three times
+    ripe = lambda now: SessionPublisher._ripe(cast("Any", book), now)  # noqa: E731 - one call, three times
     assert ripe(START) == {}
     assert book._look_at == START + 9.0
-    young, old = Claim("young"), Claim("old")
+    young, old = Waiter("young"), Waiter("old")
     engine.waits = {young: ("p", "me", START - 1.5), old: ("p", "you", START - 2.0)}
     assert list(ripe(START)) == [old]
     assert book._look_at == pytest.approx(START + 0.1)
@@ -187,11 +187,11 @@ def test_who_sits_down_wakes_an_upkeep_that_sleeps_without_an_end() -> None:
     rig = Rig(held())
     rig.acquire()
     woken: list[int] = []
-    book = SimpleNamespace(armed=False, _engine=SimpleNamespace(wake_upkeep=lambda: woken.append(1)))
-    book.watch = lambda: Book.watch(cast("Any", book))
-    rig.engine.book = cast("Any", book)
+    book = SimpleNamespace(armed=False, _engine=SimpleNamespace(wake_maintenance=lambda: woken.append(1)))
+    book.watch = lambda: SessionPublisher.watch(cast("Any", book))
+    rig.engine.publisher = cast("Any", book)
     for who in "ab":
-        assert sit_down(rig.engine, rig.plan, Sleeper(), (who, "pawl:x"))
+        assert sit_down(rig.engine, rig.plan, LocalWaiter(), (who, "pawl:x"))
         assert book.armed
     assert woken == [1]
 
@@ -217,9 +217,9 @@ def test_an_observer_that_came_after_the_grant_hears_of_the_loss_too() -> None:
     first, late = Told("span"), Told("other")
     observers = Observers(rig.runtime.now)
     observers.members.append(cast("Any", first))
-    observers.acquired(tenure_of(rig), START, contended=False)
+    observers.acquired(server_lease_of(rig), START, contended=False)
     observers.members.append(cast("Any", late))
-    observers.lost(tenure_of(rig), LossReason.EXPIRED)
+    observers.lost(server_lease_of(rig), LossReason.EXPIRED)
     assert (first.losses, late.losses) == (["span"], [None])
 
 
@@ -251,13 +251,13 @@ def test_a_call_may_be_read() -> None:
 
 def test_a_client_that_lasts_looks_at_its_server_once() -> None:
     rig = Rig()
-    rig.engine.start_upkeep()
+    rig.engine.start_maintenance()
     assert rig.engine.look_at == inf, "nothing to ask"
     rig.engine.probe = rig.plan.primitive.inspect(0)
-    rig.engine.start_upkeep()
+    rig.engine.start_maintenance()
     assert rig.engine.look_at == START + 1.0
     rig.engine.look_at, rig.engine.looked = inf, True
-    rig.engine.start_upkeep()
+    rig.engine.start_maintenance()
     assert rig.engine.look_at == inf
 
 
@@ -266,7 +266,7 @@ def test_a_move_of_the_server_is_told_to_an_engine_that_lives() -> None:
     rig.acquire()
     tell = doubter(rig.engine)
     tell()
-    assert tenure_of(rig).state is LeaseState.SUSPECT
+    assert server_lease_of(rig).state is LeaseState.SUSPECT
     assert rig.engine.counters["doubted"] == 1
     del rig
     gc.collect()
@@ -285,33 +285,33 @@ def noting() -> tuple[Rig, NotingEngine, list[tuple[str, str]]]:
     )
     noted: list[tuple[str, str]] = []
 
-    def note(engine: ClientState, tenure: Tenure, how: str) -> None:
-        noted.append((tenure.token, how))
+    def note(engine: ClientState, server_lease: ServerLease, how: str) -> None:
+        noted.append((server_lease.token, how))
 
     engine._history.note = note  # type: ignore[method-assign]
-    engine.held[lease._who, "pawl:x"] = tenure_of(rig)
+    engine.held[lease._who, "pawl:x"] = server_lease_of(rig)
     return rig, engine, noted
 
 
 def test_the_end_of_a_grant_is_noted_once_by_whoever_has_it() -> None:
     rig, engine, noted = noting()
-    tenure = tenure_of(rig)
-    who = tenure.who
+    server_lease = server_lease_of(rig)
+    who = server_lease.who
     assert who is not None
-    engine.forget_holder(tenure, "another")
-    engine.forget_holder(tenure, None)
+    engine.forget_holder(server_lease, "another")
+    engine.forget_holder(server_lease, None)
     assert noted == []
-    engine.forget_holder(tenure, who)
-    assert noted == [(tenure.token, "released")]
-    tenure.who = None
-    engine.forget_holder(tenure, None)
+    engine.forget_holder(server_lease, who)
+    assert noted == [(server_lease.token, "released")]
+    server_lease.who = None
+    engine.forget_holder(server_lease, None)
     assert len(noted) == 1
 
 
 def test_a_grant_is_noted_while_it_lasts_only_once_it_has_lasted() -> None:
     rig, engine, _ = noting()
-    tenure = tenure_of(rig)
-    engine.schedule.add(tenure, 10.0, START + 10.0)
+    server_lease = server_lease_of(rig)
+    engine.schedule.add(server_lease, 10.0, START + 10.0)
     history = engine._history
     history._take_lasting(engine, START + 0.2)
     assert list(history._fresh) == []
@@ -337,7 +337,7 @@ def test_who_reads_a_history_waits_for_an_end_that_is_on_its_way() -> None:
     rig = Rig(*([b"A", b"", NOW_MS, [line.encode()]] for line in lines))
     call = rig.plan.primitive.leave("t9", 0, 0)
     calls = SimpleNamespace(recall=lambda *_: call)
-    rig.engine.book = cast("Any", SimpleNamespace(setup=SimpleNamespace(calls=calls)))
+    rig.engine.publisher = cast("Any", SimpleNamespace(setup=SimpleNamespace(calls=calls)))
     [entry] = run(history(rig.engine, rig.plan.primitive, rig.options, 10))
     assert (entry.how, entry.granted, entry.ended, entry.who) == ("released", 1.0, 2.5, "h:9/w")
     assert rig.runtime.clock == pytest.approx(START + 0.2)
@@ -352,14 +352,14 @@ def test_another_leases_end_is_told_at_most_a_tenth_of_a_second_late() -> None:
 
 def test_a_claim_that_wakes_up_is_in_no_run() -> None:
     rig = Rig(held(), handover=0)
-    claim, other = Claim("w0"), Claim("w1")
-    claim.spot, claim.kin, claim.rank = "spot", "x", 1
+    waiter, other = Waiter("w0"), Waiter("w1")
+    waiter.follow_key, waiter.kin, waiter.rank = "follow_key", "x", 1
     rig.runtime.bell = lambda token: token.upper  # type: ignore[method-assign]
-    for one in (claim, other):
+    for one in (waiter, other):
         rig.engine.waits[one] = rig.plan.primitive, "me", START
-    assert run(_listen(rig.engine, rig.options, claim, None, "x")) is None
-    assert claim.ring is not None, "it was in one while it slept"
-    assert rig.engine.lined == {}
+    assert run(_listen(rig.engine, rig.options, waiter, None, "x")) is None
+    assert waiter.ring is not None, "it was in one while it slept"
+    assert rig.engine.followers == {}
 
 
 def test_a_vote_may_come_late_on_another_connection_only() -> None:

@@ -82,8 +82,10 @@ class AsyncLease(BaseLease):
             NotSupported: This is another event loop than that which acquired it; nothing was touched.
         """
         _check_home(self, "release")
-        place = self._tenure.place
-        if (self._tenure.behind if place is None else place.sleepers) and hand_on(self._engine, self):
+        local_queue = self._server_lease.local_queue
+        if (self._server_lease.behind if local_queue is None else local_queue.local_waiters) and hand_on(
+            self._engine, self
+        ):
             return
         outcome = await release.release(self._engine, self)
         if outcome is not Release.RELEASED:
@@ -103,7 +105,7 @@ class AsyncLease(BaseLease):
 
     async def __aenter__(self) -> Self:
         CancelScope.enter(self)
-        if not self._tenure.primitive.transferable:
+        if not self._server_lease.primitive.transferable:
             self._bind()
         return self
 
@@ -121,7 +123,7 @@ class AsyncWriteLease(AsyncLease):
     @property
     def writing(self) -> bool:
         """True until ``downgrade`` was called, even after a loss."""
-        return self._tenure.primitive.lowered() is not None
+        return self._server_lease.primitive.lowered() is not None
 
     async def downgrade(self) -> None:
         """Downgrade to a read lease atomically: no writer comes in between, and waiting readers are granted.

@@ -66,8 +66,8 @@ def acquire(**given: Any) -> int:
         with lease:  # until the ticket is made, whatever goes wrong gives it back
             # One that was handed over has the short life of a place in the queue.
             lease.extend(lease.ttl)
-            tenure = lease._tenure
-            announce(client, tenure.primitive, tenure.options, tenure.token, lease.fence)
+            server_lease = lease._server_lease
+            announce(client, server_lease.primitive, server_lease.options, server_lease.token, lease.fence)
             fence, ttl = lease.fence, lease.ttl
             ticket = lease.detach()
         try:

@@ -13,7 +13,7 @@ from pawl.core.state.history import History
 
 if TYPE_CHECKING:
     from pawl.core.protocol.runtime import Runtime
-    from pawl.core.state.records import Tenure
+    from pawl.core.state.records import ServerLease
     from pawl.core.state.session import Setup
 
 __all__ = ["NotingEngine", "doubter", "make_engine"]
@@ -39,16 +39,16 @@ class NotingEngine(Engine):
         self._history: History = History(self, setup)
         self.history: History | None = self._history
 
-    def forget_holder(self, tenure: Tenure, who: object) -> None:
+    def forget_holder(self, server_lease: ServerLease, who: object) -> None:
         """See ``Engine``; its last user is done with it."""
-        if who is not None and tenure.who is who:
-            self._history.note(self, tenure, "released")
-        super().forget_holder(tenure, who)
+        if who is not None and server_lease.who is who:
+            self._history.note(self, server_lease, "released")
+        super().forget_holder(server_lease, who)
 
-    def count_loss(self, tenure: Tenure) -> None:
+    def count_loss(self, server_lease: ServerLease) -> None:
         """See ``Engine``; and how it ended is noted."""
-        super().count_loss(tenure)
-        self._history.note(self, tenure, str(tenure.reason))
+        super().count_loss(server_lease)
+        self._history.note(self, server_lease, str(server_lease.reason))
 
     def after_fork(self) -> None:
         """See ``Engine``."""

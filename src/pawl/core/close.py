@@ -16,8 +16,8 @@ from pawl.core.lease.in_progress import Ending
 from pawl.core.protocol.primitive import TOMB_MS
 from pawl.core.protocol.runtime import Fault
 from pawl.core.quorum.votes import Duty
-from pawl.core.state.local_queue import Sleeper
-from pawl.core.state.records import Claim, Tenure
+from pawl.core.state.local_queue import LocalWaiter
+from pawl.core.state.records import ServerLease, Waiter
 from pawl.model import LeaseState, LossReason
 
 if TYPE_CHECKING:
@@ -58,66 +58,66 @@ async def close(engine: Engine, interrupt: Callable[[], object], timeout: float)
     ended = set(_being_lost(engine))
     for waiter in tuple(engine.waits):
         # One that was served by a call below this one, and not woken by it yet, comes to its end as well.
-        if isinstance(waiter, Sleeper) and waiter.waits:
+        if isinstance(waiter, LocalWaiter) and waiter.waits:
             waiter.parker.unpark()
     await _end_below(engine, here)
-    if engine.book is not None and engine.upkeep_runs:
-        engine.book.leave()
+    if engine.publisher is not None and engine.maintenance_runs:
+        engine.publisher.leave()
     while True:
         # Asked before the leases are listed: what an acquisition brings home until then is among them.
         # A signal handler may close on top of an acquisition of its own thread, which cannot end before.
         busy = any(who is not here for who in engine.callers())
-        engine.places.dismiss()
+        engine.local_queues.dismiss()
         interrupt()
         _end_leases(engine, ended)
         if engine.history is not None:
             engine.history.leave(engine)
-        waits = [not isinstance(d, Duty) or d.attempt < _LAST_WORDS for d in tuple(engine.departures)]
+        waits = [not isinstance(d, Duty) or d.attempt < _LAST_WORDS for d in tuple(engine.outbox)]
         left_over = bool(engine.undelivered) or any(waits)
-        if left_over and not engine.upkeep_runs:
-            # A loop that is ended from outside has cancelled the upkeep, and what is to be left came up only then.
-            engine.start_upkeep()
-        leaving = engine.upkeep_runs and left_over
+        if left_over and not engine.maintenance_runs:
+            # A loop that is ended from outside has cancelled the maintenance, and what is to be left came up only then.
+            engine.start_maintenance()
+        leaving = engine.maintenance_runs and left_over
         if not (busy or leaving) or runtime.now() >= end:
             break
         runtime.nudge()
         await runtime.pause(_CLOSING_STEP)
-    engine.departures.clear()
+    engine.outbox.clear()
     engine.schedule.clear()
 
 
-def _end_leases(engine: Engine, ended: set[Tenure]) -> None:
+def _end_leases(engine: Engine, ended: set[ServerLease]) -> None:
     """Lose all leases; what another thread is losing is left as well, and noted in ``ended``."""
     # Of a call below, one may be between two places of the schedule.
-    held = [tenure for tenure in tuple(engine.held.values()) if not tenure.degraded]
-    for tenure in engine.schedule.all() + held:
-        engine.lose(tenure, LossReason.CLOSED)
-    for tenure in _being_lost(engine):
+    held = [server_lease for server_lease in tuple(engine.held.values()) if not server_lease.degraded]
+    for server_lease in engine.schedule.all() + held:
+        engine.lose(server_lease, LossReason.CLOSED)
+    for server_lease in _being_lost(engine):
         # That thread may stand still before it posts what leaves the token, and need not be in a call.
-        if tenure not in ended:
-            ended.add(tenure)
-            engine.post(leave_call(engine, tenure, TOMB_MS, 0, background=True))
+        if server_lease not in ended:
+            ended.add(server_lease)
+            engine.post(leave_call(engine, server_lease, TOMB_MS, 0, background=True))
 
 
 async def _end_below(engine: Engine, here: object) -> None:
     """Give back what the calls have on the server on top of which a signal handler closes the client.
 
-    At once, and not by the upkeep: such a call may be in the middle of whatever the upkeep waits for.
+    At once, and not by the maintenance: such a call may be in the middle of whatever the maintenance waits for.
     """
     ends = _ends_of(engine, here)
     if not ends:
         return
     outcomes = await engine.runtime.call_many([call for _, call in ends], _END_PATIENCE)
-    for (tenure, call), outcome in zip(ends, outcomes, strict=True):
+    for (server_lease, call), outcome in zip(ends, outcomes, strict=True):
         if isinstance(outcome, Fault):
             engine.post(call)
-        elif tenure is not None:
-            tenure.left = True
+        elif server_lease is not None:
+            server_lease.left = True
 
 
 def _ends_of(  # noqa: C901 - one case for each kind of call
     engine: Engine, who: object
-) -> list[tuple[Tenure | None, Call]]:
+) -> list[tuple[ServerLease | None, Call]]:
     """What is to be sent so that nothing stays of the calls of a thread, on top of which its client is closed.
 
     Args:
@@ -127,41 +127,47 @@ def _ends_of(  # noqa: C901 - one case for each kind of call
     Returns:
         The calls; with each, what a release was giving back.
     """
-    ends: list[tuple[Tenure | None, Call]] = []
-    claims = [(claim, primitive) for claim, (primitive, by) in tuple(engine.asking.items()) if by is who]
-    for waiter, (primitive, by, _) in tuple(engine.waits.items()):
-        waiting = waiter if isinstance(waiter, Claim) else waiter.claim
+    ends: list[tuple[ServerLease | None, Call]] = []
+    waiters = [(waiter, primitive) for waiter, (primitive, by) in tuple(engine.asking.items()) if by is who]
+    for target, (primitive, by, _) in tuple(engine.waits.items()):
+        waiting = target if isinstance(target, Waiter) else target.waiter
         if by is who and waiting is not None:
-            claims.append((waiting, primitive))
-    for claim, primitive in claims:
-        ends += [(None, call) for call in _of_claim(engine, claim, primitive)]
-    for tenure in _being_lost(engine):
-        ends.append((None, leave_call(engine, tenure, TOMB_MS, 0, background=True)))
-    for mark, by in tuple(engine.underway.items()):
+            waiters.append((waiting, primitive))
+    for waiter, primitive in waiters:
+        ends += [(None, call) for call in _of_waiter(engine, waiter, primitive)]
+    for server_lease in _being_lost(engine):
+        ends.append((None, leave_call(engine, server_lease, TOMB_MS, 0, background=True)))
+    for mark, by in tuple(engine.in_progress.items()):
         if by is not who:
             continue
-        if isinstance(mark, Tenure):
+        if isinstance(mark, ServerLease):
             ends.append((None, mark.primitive.leave(mark.token, TOMB_MS, 0)))
         elif isinstance(mark, Ending):
-            tenure = mark.lease._tenure
-            if tenure.state is LeaseState.RELEASED and tenure.epoch == engine.epoch:
-                close_ms = tenure.close_ms(engine.runtime.now())
-                ends.append((tenure, leave_call(engine, tenure, TOMB_MS, close_ms, background=True)))
+            server_lease = mark.lease._server_lease
+            if server_lease.state is LeaseState.RELEASED and server_lease.epoch == engine.epoch:
+                close_ms = server_lease.close_ms(engine.runtime.now())
+                ends.append(
+                    (server_lease, leave_call(engine, server_lease, TOMB_MS, close_ms, background=True))
+                )
         elif isinstance(mark, Errand) and (call := mark.end()) is not None:
             ends.append((None, call))
     return ends
 
 
-def _being_lost(engine: Engine) -> list[Tenure]:
-    """Tenures whose loss is noted, while nothing may have been sent yet that leaves their tokens."""
-    return [tenure for tenure, reason in tuple(engine.losing.items()) if reason is not LossReason.MAX_HOLD]
+def _being_lost(engine: Engine) -> list[ServerLease]:
+    """Server leases whose loss is noted, while nothing may have been sent yet that leaves their tokens."""
+    return [
+        server_lease
+        for server_lease, reason in tuple(engine.losing.items())
+        if reason is not LossReason.MAX_HOLD
+    ]
 
 
-def _of_claim(engine: Engine, claim: Claim, primitive: Primitive) -> list[Call]:
-    calls = [primitive.leave(claim.token, TOMB_MS, 0)]
-    if claim.old is not None:
-        call = primitive.leave(claim.old, TOMB_MS, 0)
-        if claim.old_votes is not None:
-            call = barred(engine, claim.old_votes, call, primitive, claim.old, background=True)
+def _of_waiter(engine: Engine, waiter: Waiter, primitive: Primitive) -> list[Call]:
+    calls = [primitive.leave(waiter.token, TOMB_MS, 0)]
+    if waiter.old is not None:
+        call = primitive.leave(waiter.old, TOMB_MS, 0)
+        if waiter.old_votes is not None:
+            call = barred(engine, waiter.old_votes, call, primitive, waiter.old, background=True)
         calls.append(call)
     return calls

@@ -27,14 +27,14 @@ from pawl.model import LeaseState
 if TYPE_CHECKING:
     from pawl.core.keep.engine import Engine
     from pawl.core.protocol.runtime import Call
-    from pawl.core.state.client import Departure
+    from pawl.core.state.client import OutboxEntry
     from pawl.core.state.history import Page
-    from pawl.core.state.records import Tenure
-    from pawl.core.state.session import Book
+    from pawl.core.state.records import ServerLease
+    from pawl.core.state.session import SessionPublisher
 
 __all__ = ["until_next_need", "upkeep"]
 
-_Answer: TypeAlias = "tuple[Tenure, Reply | Fault]"
+_Answer: TypeAlias = "tuple[ServerLease, Reply | Fault]"
 
 log: logging.Logger = logging.getLogger("pawl.renewal")
 log_lease: logging.Logger = logging.getLogger("pawl.lease")
@@ -56,12 +56,12 @@ suspended, and validity does not: an expiry during the suspension is reported wi
 
 async def upkeep(engine: Engine) -> None:
     """Serve until the client closes."""
-    engine.upkeep_runs = True
+    engine.maintenance_runs = True
     try:
         await _serve(engine)
     finally:
         # Somebody may cancel all tasks of a loop and go on: the next lease starts it anew.
-        engine.upkeep_runs = False
+        engine.maintenance_runs = False
 
 
 async def _serve(engine: Engine) -> None:
@@ -71,7 +71,7 @@ async def _serve(engine: Engine) -> None:
         now = runtime.now()
         due = engine.schedule.take_due(now, _BATCH)
         leaving = _leaving(engine, now)
-        book = engine.book
+        book = engine.publisher
         record = None if book is None else _record_due(engine, book, now)
         past = engine.history
         pages = [] if past is None or engine.closed else past.due(engine, now)
@@ -94,8 +94,8 @@ async def _serve(engine: Engine) -> None:
             inf if book is None else book.sleep_until(runtime.now()),
             engine.schedule.sleep_until(runtime.now()),
             # A copy, made in one step: other threads append meanwhile.
-            min((d.due for d in tuple(engine.departures)), default=inf),
-            inf if engine.breaker is None else engine.breaker.due,
+            min((d.due for d in tuple(engine.outbox)), default=inf),
+            inf if engine.circuit_breaker is None else engine.circuit_breaker.due,
             engine.look_at,
             inf if past is None or engine.closed else past.sleep_until(engine, runtime.now()),
         )
@@ -115,34 +115,34 @@ def _forget_abandoned(engine: Engine) -> None:
         finally:
             engine.undelivered.popleft()
     while engine.abandoned:
-        tenure = engine.abandoned.popleft()
+        server_lease = engine.abandoned.popleft()
         # It goes on until it runs out, and is nobody's until then.
-        who, tenure.who = tenure.who, None
-        engine.forget_holder(tenure, who)
-        if tenure.live and tenure.epoch == engine.epoch:
-            engine.end(tenure)
+        who, server_lease.who = server_lease.who, None
+        engine.forget_holder(server_lease, who)
+        if server_lease.live and server_lease.epoch == engine.epoch:
+            engine.end(server_lease)
             engine.count("abandoned")
-            engine.count_end(tenure, "abandoned")
-            engine.detach_place(tenure)
-            name = tenure.primitive.name
+            engine.count_end(server_lease, "abandoned")
+            engine.detach_local_queue(server_lease)
+            name = server_lease.primitive.name
             log_lease.warning(
                 "a lease of %r was garbage-collected without release; it expires by its TTL",
                 name, extra={"pawl_name": name},
             )  # fmt: skip
 
 
-def _take_back(engine: Engine, tenure: Tenure, number: int) -> None:
-    engine.forget_holder(tenure, tenure.who)
-    if tenure.live and tenure.epoch == engine.epoch and tenure.used == number:
-        engine.count_end(tenure, "background")
-        if tenure.place is not None and tenure.place.turn != tenure.turn:
+def _take_back(engine: Engine, server_lease: ServerLease, number: int) -> None:
+    engine.forget_holder(server_lease, server_lease.who)
+    if server_lease.live and server_lease.epoch == engine.epoch and server_lease.used == number:
+        engine.count_end(server_lease, "background")
+        if server_lease.local_queue is not None and server_lease.local_queue.turn != server_lease.turn:
             # Another caller of this client went on with its token.
-            engine.end(tenure)
-        elif not engine.end_turn(tenure, engine.runtime.now(), number):
-            engine.depart_from(tenure)
+            engine.end(server_lease)
+        elif not engine.end_turn(server_lease, engine.runtime.now(), number):
+            engine.leave_in_background(server_lease)
 
 
-def _record_due(engine: Engine, book: Book, now: float) -> Call | None:
+def _record_due(engine: Engine, book: SessionPublisher, now: float) -> Call | None:
     if book.published:
         engine.take_away(engine.runtime.notices())
     return book.due(now)
@@ -153,33 +153,33 @@ async def _look_around(engine: Engine, now: float) -> None:
     if engine.look_at <= now:
         engine.look_at, engine.looked = inf, True
         await look(engine, until_next_need(engine, engine.runtime.now()))
-    if engine.breaker is not None:
-        await engine.breaker.look(engine, until_next_need(engine, engine.runtime.now()))
-    if engine.book is not None and engine.book.waits:
-        await look_for_cycles(engine, engine.book, until_next_need(engine, engine.runtime.now()))
+    if engine.circuit_breaker is not None:
+        await engine.circuit_breaker.look(engine, until_next_need(engine, engine.runtime.now()))
+    if engine.publisher is not None and engine.publisher.waits:
+        await look_for_cycles(engine, engine.publisher, until_next_need(engine, engine.runtime.now()))
 
 
-def _put_back(engine: Engine, due: list[Tenure]) -> None:
+def _put_back(engine: Engine, due: list[ServerLease]) -> None:
     """Serve again the leases that were in hand when something went wrong: twice does no harm."""
     soon = engine.runtime.now() + _LEAST_PATIENCE
-    for tenure in due:
-        if tenure.live:
-            engine.schedule.discard(tenure)
-            engine.schedule.add_once(tenure, soon)
+    for server_lease in due:
+        if server_lease.live:
+            engine.schedule.discard(server_lease)
+            engine.schedule.add_once(server_lease, soon)
 
 
-async def _renew(engine: Engine, due: list[Tenure], record: Call | None, pages: list[Page]) -> None:
+async def _renew(engine: Engine, due: list[ServerLease], record: Call | None, pages: list[Page]) -> None:
     """Renew what is due; the session's record and the histories go along in the same write."""
     batch = _still_held(engine, due, engine.runtime.now())
     if not batch and record is None and not pages:
         return
     groups, single = share(batch) if len(batch) > 1 and may_share(engine) else ([], batch)
     calls = [shared_call(group) for group in groups]
-    calls += [renewal_call(tenure) for tenure in single]
+    calls += [renewal_call(server_lease) for server_lease in single]
     if record is not None:
         calls.append(record)
     calls += [page.call for page in pages]
-    if engine.relief is not None and any(tenure.options.renew is True for tenure in batch):
+    if engine.relief is not None and any(server_lease.options.renew is True for server_lease in batch):
         engine.relief.rouse()
     sent_at = engine.runtime.now()
     patience = _patience(engine, batch, sent_at)
@@ -192,37 +192,37 @@ async def _renew(engine: Engine, due: list[Tenure], record: Call | None, pages: 
     each = list(zip(single, calls[first:last], outcomes[first:last], strict=True))
     answers: list[_Answer] = [(one[0], one[2]) for one in each if one[0].options.durable is None]
     durable = [one for one in each if one[0].options.durable is not None]
-    alone: list[Tenure] = []
+    alone: list[ServerLease] = []
     for group, outcome in zip(groups, outcomes, strict=False):
-        for tenure, told in zip(group, each_of(group, outcome), strict=True):
+        for server_lease, told in zip(group, each_of(group, outcome), strict=True):
             if told is not None:
-                answers.append((tenure, told))
-            elif tenure.live:
-                alone.append(tenure)
+                answers.append((server_lease, told))
+            elif server_lease.live:
+                alone.append(server_lease)
     # All that is known, at once: no lease waits for what follows from the answer for another.
     refused = _take(engine, answers, sent_at)
     await _ask_further(engine, alone, durable, refused, sent_at)
 
 
-def _still_held(engine: Engine, due: list[Tenure], now: float) -> list[Tenure]:
+def _still_held(engine: Engine, due: list[ServerLease], now: float) -> list[ServerLease]:
     """Those that are to be renewed; the ends of the others are reported."""
-    batch: list[Tenure] = []
-    for tenure in due:
-        sure = tenure.state is LeaseState.HELD and now < tenure.valid_until
-        if not sure and (not tenure.live or engine.expired(tenure, now)):
+    batch: list[ServerLease] = []
+    for server_lease in due:
+        sure = server_lease.state is LeaseState.HELD and now < server_lease.valid_until
+        if not sure and (not server_lease.live or engine.expired(server_lease, now)):
             continue
-        if not tenure.options.renew and tenure.state is not LeaseState.SUSPECT:
-            engine.replan(tenure)
+        if not server_lease.options.renew and server_lease.state is not LeaseState.SUSPECT:
+            engine.replan(server_lease)
         else:
-            batch.append(tenure)
+            batch.append(server_lease)
     return batch
 
 
 async def _ask_further(
     engine: Engine,
-    alone: list[Tenure],
-    durable: list[tuple[Tenure, Call, Reply | Fault]],
-    refused: list[tuple[Tenure, Reply]],
+    alone: list[ServerLease],
+    durable: list[tuple[ServerLease, Call, Reply | Fault]],
+    refused: list[tuple[ServerLease, Reply]],
     sent_at: float,
 ) -> None:
     """What needs another question, the most urgent first.
@@ -236,7 +236,7 @@ async def _ask_further(
     """
     if alone:
         asked_at = engine.runtime.now()
-        calls = [renewal_call(tenure) for tenure in alone]
+        calls = [renewal_call(server_lease) for server_lease in alone]
         outcomes = await engine.runtime.call_many(calls, _patience(engine, alone, asked_at))
         refused += _take(engine, list(zip(alone, outcomes, strict=True)), asked_at)
     if durable:
@@ -246,11 +246,11 @@ async def _ask_further(
         refused += _take(engine, list(zip(batch, outcomes, strict=True)), sent_at)
     if refused:
         await _ask_whether_taken(engine)
-        for tenure, reply in refused:
-            _answered(engine, tenure, reply, sent_at)
+        for server_lease, reply in refused:
+            _answered(engine, server_lease, reply, sent_at)
 
 
-def _patience(engine: Engine, batch: list[Tenure], now: float) -> float:
+def _patience(engine: Engine, batch: list[ServerLease], now: float) -> float:
     patience = min(
         (min(renewal_patience(engine, t, now), t.valid_until - now) for t in batch),
         default=_RECORD_PATIENCE,
@@ -258,52 +258,52 @@ def _patience(engine: Engine, batch: list[Tenure], now: float) -> float:
     return max(_LEAST_PATIENCE, min(patience, until_next_need(engine, now)))
 
 
-def _take(engine: Engine, answers: list[_Answer], sent_at: float) -> list[tuple[Tenure, Reply]]:
+def _take(engine: Engine, answers: list[_Answer], sent_at: float) -> list[tuple[ServerLease, Reply]]:
     """Take answers into account; give the leases that the server does not know, which need another question."""
-    refused: list[tuple[Tenure, Reply]] = []
-    for tenure, outcome in _confirmed(engine, answers, sent_at):
+    refused: list[tuple[ServerLease, Reply]] = []
+    for server_lease, outcome in _confirmed(engine, answers, sent_at):
         if isinstance(outcome, Fault):
-            _failed(engine, tenure, outcome)
+            _failed(engine, server_lease, outcome)
         elif outcome[0] == b"U":
-            refused.append((tenure, outcome))
+            refused.append((server_lease, outcome))
         else:
-            _answered(engine, tenure, outcome, sent_at)
+            _answered(engine, server_lease, outcome, sent_at)
     return refused
 
 
 async def _ask_whether_taken(engine: Engine) -> None:
     """Learn of leases that an operator took: to a renewal they look like any that the server does not know."""
     engine.take_away(engine.runtime.notices())
-    if engine.book is not None:
+    if engine.publisher is not None:
         patience = min(_RECORD_PATIENCE, until_next_need(engine, engine.runtime.now()))
-        (outcome,) = await engine.runtime.call_many([engine.book.setup.calls.taken()], patience)
+        (outcome,) = await engine.runtime.call_many([engine.publisher.setup.calls.taken()], patience)
         if not isinstance(outcome, Fault):
             engine.take_away([bytes(tag).decode() for tag in outcome[3]])
 
 
 def _confirmed(engine: Engine, answers: list[_Answer], sent_at: float) -> list[_Answer]:
     """Take all plain yeses into account in one step, for a hundred thousand leases are renewed here; give the rest."""
-    plain: list[Tenure] = []
+    plain: list[ServerLease] = []
     rest: list[_Answer] = []
     now, valid_until = engine.runtime.now(), validity_of(engine)
     with engine.guard:
-        for tenure, outcome in answers:
-            options = tenure.options
+        for server_lease, outcome in answers:
+            options = server_lease.options
             if (
                 type(outcome) is list
                 and outcome[0] == b"H"
-                and tenure.state is LeaseState.HELD
-                and now < tenure.valid_until
-                and tenure.hold_limit is None
+                and server_lease.state is LeaseState.HELD
+                and now < server_lease.valid_until
+                and server_lease.hold_limit is None
                 and options.renew
-                and tenure.ttl == options.ttl
+                and server_lease.ttl == options.ttl
             ):
                 until = valid_until(sent_at, outcome[3] - options.delay_ms, options.ttl_ms)
-                tenure.valid_until = max(tenure.valid_until, until)
-                tenure.failures = 0
-                plain.append(tenure)
+                server_lease.valid_until = max(server_lease.valid_until, until)
+                server_lease.failures = 0
+                plain.append(server_lease)
             else:
-                rest.append((tenure, outcome))
+                rest.append((server_lease, outcome))
     engine.schedule.add_again(plain, now)
     engine.counters["renewed"] += len(plain)
     if engine.observer is not None:
@@ -316,8 +316,8 @@ def _told(engine: Engine, record: Call | None, pages: list[Page], outcomes: list
     """What became of the session's record and of the histories, the last of all that was sent."""
     if engine.history is not None and pages:
         engine.history.answered(pages, outcomes[-len(pages) :], engine.runtime.now())
-    if record is not None and engine.book is not None:
-        engine.book.answered(outcomes[-len(pages) - 1])
+    if record is not None and engine.publisher is not None:
+        engine.publisher.answered(outcomes[-len(pages) - 1])
 
 
 def until_next_need(engine: Engine, now: float) -> float:
@@ -325,56 +325,60 @@ def until_next_need(engine: Engine, now: float) -> float:
     return max(_TOLD_WITHIN, engine.schedule.first_need() - now)
 
 
-def _answered(engine: Engine, tenure: Tenure, reply: Reply, sent_at: float) -> None:
-    if not tenure.live:
+def _answered(engine: Engine, server_lease: ServerLease, reply: Reply, sent_at: float) -> None:
+    if not server_lease.live:
         return
     if reply[0] == b"H":
-        if engine.applies(tenure, reply[3], to_ms(tenure.ttl), sent_at):
+        if engine.applies(server_lease, reply[3], to_ms(server_lease.ttl), sent_at):
             engine.count("renewed")
-            engine.replan(tenure)
+            engine.replan(server_lease)
         return
-    if engine.expired(tenure, engine.runtime.now()):
+    if engine.expired(server_lease, engine.runtime.now()):
         return
     # The server does not know the holder (any more): somebody took it, or the server lost it.
-    engine.lose(tenure, loss_from(reply))
+    engine.lose(server_lease, loss_from(reply))
 
 
-def _failed(engine: Engine, tenure: Tenure, fault: Fault) -> None:
+def _failed(engine: Engine, server_lease: ServerLease, fault: Fault) -> None:
     now = engine.runtime.now()
-    if engine.expired(tenure, now) or not engine.suspect(tenure):
+    if engine.expired(server_lease, now) or not engine.suspect(server_lease):
         return
-    name = tenure.primitive.name
-    level = logging.WARNING if tenure.failures == 1 else logging.DEBUG
+    name = server_lease.primitive.name
+    level = logging.WARNING if server_lease.failures == 1 else logging.DEBUG
     log.log(
-        level, "renewal of %r failed (%s); the lease expires in %.1f s", name, fault.text, tenure.valid_until - now,
+        level, "renewal of %r failed (%s); the lease expires in %.1f s",
+        name, fault.text, server_lease.valid_until - now,
         extra={"pawl_name": name, "pawl_fault": str(fault.kind)},
     )  # fmt: skip
     pause = full_jitter(
-        tenure.failures, engine.runtime.random(), base=tenure.every / 16, cap=min(1.0, tenure.every)
+        server_lease.failures,
+        engine.runtime.random(),
+        base=server_lease.every / 16,
+        cap=min(1.0, server_lease.every),
     )
-    if engine.schedule.add_once(tenure, min(now + max(pause, 0.005), tenure.valid_until)):
+    if engine.schedule.add_once(server_lease, min(now + max(pause, 0.005), server_lease.valid_until)):
         engine.runtime.nudge()
 
 
-def _leaving(engine: Engine, now: float) -> list[Departure | Duty]:
+def _leaving(engine: Engine, now: float) -> list[OutboxEntry | Duty]:
     # A copy, made in one step: other threads add and remove meanwhile.
-    return [departure for departure in tuple(engine.departures) if departure.due <= now][:_BATCH]
+    return [departure for departure in tuple(engine.outbox) if departure.due <= now][:_BATCH]
 
 
-async def _depart(engine: Engine, leaving: list[Departure | Duty]) -> None:
-    departures = [departure for departure in leaving if not isinstance(departure, Duty)]
+async def _depart(engine: Engine, leaving: list[OutboxEntry | Duty]) -> None:
+    outbox = [departure for departure in leaving if not isinstance(departure, Duty)]
     patience = min(_DEPARTURE_PATIENCE, until_next_need(engine, engine.runtime.now()))
-    outcomes = await engine.runtime.call_many([d.call for d in departures], patience)
+    outcomes = await engine.runtime.call_many([d.call for d in outbox], patience)
     now = engine.runtime.now()
-    for departure, outcome in zip(departures, outcomes, strict=True):
+    for departure, outcome in zip(outbox, outcomes, strict=True):
         if not isinstance(outcome, Fault):
-            engine.departures.pop(departure, None)
+            engine.outbox.pop(departure, None)
             engine.count("departed")
             continue
         departure.attempt += 1
         departure.due = now + full_jitter(departure.attempt, engine.runtime.random())
         # A refusal that cannot pass is the same next time, and the end of the client would wait for it.
         if now >= departure.until or not (passes(outcome.kind) or outcome.kind is FaultKind.OUT_OF_MEMORY):
-            engine.departures.pop(departure, None)
+            engine.outbox.pop(departure, None)
             engine.count("departure_given_up")
             log.warning("a lease could not be released (%s); it expires by its TTL", outcome.text)

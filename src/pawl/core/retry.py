@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pawl.core.protocol.backoff import full_jitter
 from pawl.core.protocol.faults import passes, to_error
 from pawl.core.protocol.runtime import Call, Fault, FaultKind, Reply
-from pawl.core.state.records import Claim
+from pawl.core.state.records import Waiter
 from pawl.errors import NotAcquired
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def bear(
     engine: Engine,
     fault: Fault,
     options: LockOptions,
-    claim: Claim,
+    waiter: Waiter,
     until: float | None,
     attempt: int,
     doing: str,
@@ -62,7 +62,7 @@ def bear(
         engine: The client's engine.
         fault: What the last try met.
         options: The lock's options.
-        claim: What is retried; it keeps since when it fails.
+        waiter: What is retried; it keeps since when it fails.
         until: When the caller's own time is over; None: never.
         attempt: How many tries failed before.
         doing: What is being done, for the error.
@@ -75,9 +75,9 @@ def bear(
     if fault.final or not passes(fault.kind):
         raise to_error(fault, name, doing) from fault
     now = engine.runtime.now()
-    if claim.failing_since is None:
-        claim.failing_since = now
-    limit = claim.failing_since + options.unavailable_after
+    if waiter.failing_since is None:
+        waiter.failing_since = now
+    limit = waiter.failing_since + options.unavailable_after
     if until is not None and until < limit:
         limit = until
     # The first failure is often a connection that died while idle: a new one serves at once.
@@ -97,10 +97,10 @@ def bear(
     return pause
 
 
-def note_endless(engine: Engine, primitive: Primitive, claim: Claim) -> None:
+def note_endless(engine: Engine, primitive: Primitive, waiter: Waiter) -> None:
     """Log once a holder that nothing ends: another program's key without a ttl, or one whose ttl was taken off."""
-    if claim.holder_ms == -1 and not claim.endless:
-        claim.endless = True
+    if waiter.holder_ms == -1 and not waiter.endless:
+        waiter.endless = True
         engine.count("endless")
         name = primitive.name
         log.warning("%r is held by %s", name, ENDLESS, extra={"pawl_name": name})
@@ -127,12 +127,12 @@ async def query(
     Returns:
         The reply, and when its request was sent.
     """
-    runtime, claim, attempt = engine.runtime, Claim(""), 0
+    runtime, waiter, attempt = engine.runtime, Waiter(""), 0
     while True:
         sent_at = runtime.now()
         try:
             return await runtime.call(call, options.request_timeout), sent_at
         except Fault as fault:
-            pause = bear(engine, fault, options, claim, None, attempt, doing, name)
+            pause = bear(engine, fault, options, waiter, None, attempt, doing, name)
         await rest(engine, pause, name, doing)
         attempt += 1

@@ -17,7 +17,7 @@ from pawl.model import LeaseState, LossReason
 if TYPE_CHECKING:
     from pawl.aio.client import AsyncClient
     from pawl.core.keep.engine import Engine
-    from pawl.core.state.records import Tenure
+    from pawl.core.state.records import ServerLease
     from pawl.sync.client import Client
 
 __all__ = [
@@ -126,23 +126,27 @@ def look(clients: Iterable[Client | AsyncClient], classes: Classes) -> Look:
             if engine.closed:
                 continue
             held = _held(engine)
-            for tenure in held:
-                found.held[tenure.primitive.kind, classes.of(tenure.primitive.name)] += 1
+            for server_lease in held:
+                found.held[server_lease.primitive.kind, classes.of(server_lease.primitive.name)] += 1
             for primitive, _, _ in tuple(engine.waits.values()):
                 found.waiting[primitive.kind, classes.of(primitive.name)] += 1
             found.states[_state(engine, held)] += 1
     return found
 
 
-def _held(engine: Engine) -> list[Tenure]:
+def _held(engine: Engine) -> list[ServerLease]:
     # What is degraded may be in no schedule.
     found = dict.fromkeys(engine.schedule.all())
     found.update(dict.fromkeys(t for t in tuple(engine.held.values()) if t.live))
     return list(found)
 
 
-def _state(engine: Engine, held: Iterable[Tenure]) -> str:
-    if engine.breaker is not None:
+def _state(engine: Engine, held: Iterable[ServerLease]) -> str:
+    if engine.circuit_breaker is not None:
         return "down"
     silent = engine.observer is not None and not engine.observer.answering
-    return "suspect" if silent or any(tenure.state is LeaseState.SUSPECT for tenure in held) else "up"
+    return (
+        "suspect"
+        if silent or any(server_lease.state is LeaseState.SUSPECT for server_lease in held)
+        else "up"
+    )

@@ -24,7 +24,7 @@ from pawl.transport.durable import Spares
 from pawl.transport.mux import Mux, open_mux
 from pawl.transport.wire import Greeting
 
-__all__ = ["AsyncioRuntime", "Sleeper", "shared"]
+__all__ = ["AsyncioRuntime", "LocalWaiter", "shared"]
 
 T = TypeVar("T")
 
@@ -37,7 +37,7 @@ _CARE = 4e-6
 """Seconds per waiter between two checks of when their sleeps end."""
 
 
-class Sleeper:
+class LocalWaiter:
     """A sleep that can be cut short: an answer with a timer, cheaper than ``asyncio.timeout``.
 
     A future of asyncio forgets whom to wake where a signal handler raises in the middle of it.
@@ -81,7 +81,7 @@ class Sleeper:
         return self._future
 
     def unpark(self, value: Any = True) -> None:  # noqa: FBT002 - a value, not a switch
-        """Wake the sleeper."""
+        """Wake the local waiter."""
         self._woken = value
         if self._future is not None:
             _resolve(self._future)
@@ -132,12 +132,12 @@ class AsyncioRuntime:
         self._early: OrderedDict[str, Wakeup] = OrderedDict()
         self._notices: list[str] = []
         self._alarm_at = 0.0
-        self._bell = Sleeper(loop)
+        self._bell = LocalWaiter(loop)
         self._closing = False
         self._ending = False
-        self._upkeep: asyncio.Task[None] | None = None
+        self._maintenance: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._sleepers: set[Sleeper] = set()
+        self._sleepers: set[LocalWaiter] = set()
         self.look_after: float | None = None
         self.on_move: Callable[[], object] | None = None
         # The task itself, which cannot be used again while a lease refers to it.
@@ -166,7 +166,7 @@ class AsyncioRuntime:
 
     def parker(self) -> Parker:
         """See ``Runtime``."""
-        return Sleeper(self.loop)
+        return LocalWaiter(self.loop)
 
     def channel(self) -> str:
         """See ``Runtime``."""
@@ -251,7 +251,7 @@ class AsyncioRuntime:
         mux = self._mux
         if mux is None or mux.dead:
             try:
-                # Connecting may take longer: the upkeep has ends of leases to report meanwhile.
+                # Connecting may take longer: the maintenance has ends of leases to report meanwhile.
                 async with asyncio.timeout(timeout):
                     await self.ready(timeout)
             except TimeoutError:
@@ -340,15 +340,15 @@ class AsyncioRuntime:
 
     async def sleep(self, seconds: float) -> None:
         """See ``Runtime``."""
-        await self._rest(Sleeper(self.loop), seconds)
+        await self._rest(LocalWaiter(self.loop), seconds)
 
-    async def _rest(self, sleeper: Sleeper, seconds: float) -> None:
+    async def _rest(self, local_waiter: LocalWaiter, seconds: float) -> None:
         if not self._closing:
-            self._sleepers.add(sleeper)
+            self._sleepers.add(local_waiter)
             try:
-                await sleeper.park(seconds)
+                await local_waiter.park(seconds)
             finally:
-                self._sleepers.discard(sleeper)
+                self._sleepers.discard(local_waiter)
         if self._closing:
             raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
 
@@ -358,16 +358,16 @@ class AsyncioRuntime:
 
     # Upkeep -----------------------------------------------------------------------------------------------------
 
-    def spawn_upkeep(self, upkeep: Callable[[], Awaitable[None]]) -> bool:
+    def spawn_maintenance(self, maintenance: Callable[[], Awaitable[None]]) -> bool:
         """See ``Runtime``."""
-        if not self._ending and (self._upkeep is None or self._upkeep.done()):
-            self._upkeep = self.loop.create_task(self._serve(upkeep), name="pawl-upkeep")
+        if not self._ending and (self._maintenance is None or self._maintenance.done()):
+            self._maintenance = self.loop.create_task(self._serve(maintenance), name="pawl-maintenance")
         return not self._ending
 
-    async def _serve(self, upkeep: Callable[[], Awaitable[None]]) -> None:
+    async def _serve(self, maintenance: Callable[[], Awaitable[None]]) -> None:
         while not self._ending:
             try:
-                await upkeep()
+                await maintenance()
             except Exception:
                 # Leases must go on being renewed, and their ends reported, whatever went wrong once.
                 log.exception("background maintenance failed; it continues")
@@ -413,18 +413,18 @@ class AsyncioRuntime:
         self._closing = True
         for waiter in self._waiters.values():
             waiter.end()
-        for sleeper in self._sleepers:
-            sleeper.unpark(False)
+        for local_waiter in self._sleepers:
+            local_waiter.unpark(False)
 
     async def shut_down(self) -> None:
-        """End the upkeep and close the connection."""
+        """End the maintenance and close the connection."""
         self._ending = True
         self.nudge()
         try:
             mine = asyncio.current_task()
             tasks = [
                 t
-                for t in (self._connecting, self._upkeep)
+                for t in (self._connecting, self._maintenance)
                 if t is not None and not t.done() and t is not mine
             ]
             for task in tasks:

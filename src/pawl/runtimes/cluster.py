@@ -236,7 +236,7 @@ class ClusterAsyncio(AsyncioRuntime):
             mux.cast(call)
 
     async def shut_down(self) -> None:
-        """End the upkeep and close all connections."""
+        """End the maintenance and close all connections."""
         for opening in self._opening.values():
             opening.cancel()
         try:
@@ -282,7 +282,7 @@ class _AsyncioRouter(Router):
 
     async def _send_many(self, address: Address, calls: list[Call], timeout: float) -> list[Reply | Fault]:
         try:
-            # Connecting may take longer: the upkeep has ends of leases to report meanwhile.
+            # Connecting may take longer: the maintenance has ends of leases to report meanwhile.
             async with asyncio.timeout(timeout):
                 mux = await self._runtime.mux_to(address, timeout)
         except TimeoutError:

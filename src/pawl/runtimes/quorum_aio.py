@@ -12,7 +12,7 @@ from pawl.core.protocol.runtime import DEAF, Call, Fault, FaultKind, Reply
 from pawl.core.protocol.scripts import Script
 from pawl.core.quorum.nodes import Roster
 from pawl.core.quorum.votes import MergedVotes
-from pawl.runtimes.aio import AsyncioRuntime, Sleeper
+from pawl.runtimes.aio import AsyncioRuntime, LocalWaiter
 from pawl.topology.endpoint import Endpoint
 from pawl.transport.fan import GONE
 from pawl.transport.loop_fan import LoopFan
@@ -132,12 +132,12 @@ class QuorumAsyncioRuntime(AsyncioRuntime):
 
     async def listen(self, call: WatchCall, watcher: Watcher, seconds: float) -> None:
         """See ``QuorumRuntime``."""
-        sleeper = Sleeper(self.loop)
-        watcher.wakes(sleeper.unpark)
+        local_waiter = LocalWaiter(self.loop)
+        watcher.wakes(local_waiter.unpark)
         try:
             if not self._closing and not self._fan.dead:
                 self._fan.watch(call, watcher, self.node_timeout)
-            await self._rest(sleeper, seconds)
+            await self._rest(local_waiter, seconds)
         finally:
             self._fan.unwatch(call, watcher)
 

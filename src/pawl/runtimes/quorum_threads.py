@@ -88,7 +88,7 @@ class _Ear:
         return self.rest(timeout)
 
     def unpark(self) -> None:
-        """Wake the sleeper."""
+        """Wake the local waiter."""
         self._bell.ring()
 
 

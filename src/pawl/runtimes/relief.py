@@ -158,11 +158,11 @@ class LoopRelief:
         if not self._loop.is_running():
             # Between two runs of the loop nobody's body runs, but the next may block from its first line on.
             ahead = look_for_late(engine, blocked=False)
-            return self._spare(ahead, now()) if ahead.tenures else self._until(ahead, now())
+            return self._spare(ahead, now()) if ahead.server_leases else self._until(ahead, now())
         if self._blocked_since is not None and self._loop_is_back(0.0):
             self._report_end(now() - self._blocked_since)
         late = look_for_late(engine, blocked=self._blocked_since is not None)
-        if not late.tenures:
+        if not late.server_leases:
             return self._until(late, now())
         if self._blocked_since is None:
             if self._loop_is_back(min(_ANSWER_WITHIN, max(0.0, self._spare(late, now())))):
@@ -176,10 +176,12 @@ class LoopRelief:
             runtime = self._runtime = self._make()
         if self._stopped:
             return -1.0
-        return 0.0 if run(renew_late(engine, runtime, late.tenures)) else self._spare(late, now())
+        return 0.0 if run(renew_late(engine, runtime, late.server_leases)) else self._spare(late, now())
 
     def _spare(self, late: Late, now: float) -> float:
-        return max(_LEAST_SLEEP, min(tenure.valid_until - now for tenure in late.tenures) / 8)
+        return max(
+            _LEAST_SLEEP, min(server_lease.valid_until - now for server_lease in late.server_leases) / 8
+        )
 
     def _until(self, late: Late, now: float) -> float:
         return inf if late.until == inf else max(0.01, late.until - now)
@@ -205,7 +207,7 @@ class LoopRelief:
     def _report(self, late: Late, seconds: float) -> None:
         frame = sys._current_frames().get(self._home)
         stack = "".join(traceback.format_stack(frame, _MOST_FRAMES)) if frame is not None else ""
-        names = ", ".join(repr(tenure.primitive.name) for tenure in late.tenures[:3])
+        names = ", ".join(repr(server_lease.primitive.name) for server_lease in late.server_leases[:3])
         self._log(lambda: log.warning(
             "the event loop has been blocked for %.2f s or more, and a thread renews its leases (%s); it is at:\n%s",
             seconds, names, stack, extra={"pawl_blocked": seconds, "pawl_stack": stack},

@@ -55,13 +55,13 @@ class SentinelThreads(ThreadRuntime):
             self.on_move()
 
     def shut_down(self, timeout: float) -> None:
-        """End the upkeep and the watch, and close all connections."""
+        """End the maintenance and the watch, and close all connections."""
         super().shut_down(timeout)
         if self._watch is not None:
             self._watch.stop()
 
     def abandon(self) -> None:
-        """Let the upkeep and the watch end because nobody can use the client any more."""
+        """Let the maintenance and the watch end because nobody can use the client any more."""
         super().abandon()
         if self._watch is not None:
             self._watch.stop()
@@ -111,7 +111,7 @@ class SentinelAsyncio(AsyncioRuntime):
             self.on_move()
 
     async def shut_down(self) -> None:
-        """End the upkeep and the watch, and close the connection."""
+        """End the maintenance and the watch, and close the connection."""
         if self._watch is not None:
             self._watch.stop()
         await super().shut_down()

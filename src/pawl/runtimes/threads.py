@@ -153,7 +153,7 @@ class ThreadRuntime:
         self._bell.acquire()
         self._closing = _Closing()
         self._ending = False
-        self._upkeep: threading.Thread | None = None
+        self._maintenance: threading.Thread | None = None
         self._unstarted: Callable[[], Awaitable[None]] | None = None
         self.look_after: float | None = 1.0
         self.on_move: Callable[[], object] | None = None
@@ -309,7 +309,7 @@ class ThreadRuntime:
         return [list(range(len(calls)))]
 
     def cast(self, call: Call) -> None:
-        """See ``Runtime``: the upkeep sends it at once; an interrupted connection must not be used again."""
+        """See ``Runtime``: the maintenance sends it at once; an interrupted connection must not be used again."""
 
     def bell(self, token: str) -> Callable[[], object] | None:  # noqa: ARG002 - a thread waits for one at a time
         """See ``Runtime``."""
@@ -355,34 +355,36 @@ class ThreadRuntime:
 
     # Upkeep -----------------------------------------------------------------------------------------------------
 
-    def spawn_upkeep(self, upkeep: Callable[[], Awaitable[None]]) -> bool:
+    def spawn_maintenance(self, maintenance: Callable[[], Awaitable[None]]) -> bool:
         """See ``Runtime``."""
-        thread = threading.Thread(target=self._serve, args=(upkeep,), name="pawl-upkeep", daemon=True)
+        thread = threading.Thread(
+            target=self._serve, args=(maintenance,), name="pawl-maintenance", daemon=True
+        )
         while True:
-            before = self._upkeep
+            before = self._maintenance
             if self._ending or (before is not None and before.is_alive()):
                 self._unstarted = None
                 return not self._ending
             with self._starting:
-                mine = self._upkeep is before
+                mine = self._maintenance is before
                 if mine:
-                    self._upkeep = thread
+                    self._maintenance = thread
             if mine:
                 break
-        self._unstarted = None if _start(thread) else upkeep
+        self._unstarted = None if _start(thread) else maintenance
         return self._unstarted is None
 
     def start_late(self) -> None:
-        """Start the upkeep if no thread could be started for it before: a waiter may depend on what it does."""
+        """Start the maintenance if no thread could be started for it before: a waiter may depend on what it does."""
         if self._unstarted is not None:
-            self.spawn_upkeep(self._unstarted)
+            self.spawn_maintenance(self._unstarted)
 
-    def _serve(self, upkeep: Callable[[], Any]) -> None:
+    def _serve(self, maintenance: Callable[[], Any]) -> None:
         leave_signals_to_main()
         # Another one: a signal handler started it in the middle of the start of this one.
-        while not self._ending and threading.current_thread() is self._upkeep:
+        while not self._ending and threading.current_thread() is self._maintenance:
             try:
-                run(upkeep())
+                run(maintenance())
             except Exception:
                 # Leases must go on being renewed, and their ends reported, whatever went wrong once.
                 log.exception("background maintenance failed; it continues")
@@ -396,7 +398,7 @@ class ThreadRuntime:
         return not self._ending
 
     def notices(self) -> list[str]:
-        """See ``Runtime``: what came on the upkeep's own connection."""
+        """See ``Runtime``: what came on the maintenance's own connection."""
         link = self._local.link
         if link is None or link.dead:
             return []
@@ -436,13 +438,17 @@ class ThreadRuntime:
                 link.interrupt()
 
     def shut_down(self, timeout: float) -> None:
-        """End the upkeep and close all connections."""
+        """End the maintenance and close all connections."""
         self._ending = True
         self.nudge()
-        upkeep = self._upkeep
+        maintenance = self._maintenance
         # One that a signal interrupted before its start can be waited for as little as one that is over.
-        if upkeep is not None and upkeep.is_alive() and upkeep is not threading.current_thread():
-            upkeep.join(timeout)
+        if (
+            maintenance is not None
+            and maintenance.is_alive()
+            and maintenance is not threading.current_thread()
+        ):
+            maintenance.join(timeout)
         self._hear_out()
         for link in self._links.all():
             link.close()
@@ -451,7 +457,7 @@ class ThreadRuntime:
         """Wait for what is still owed by a server; here nobody is left without an answer."""
 
     def abandon(self) -> None:
-        """Let the upkeep end because nobody can use the client any more; for a finaliser, so no locks."""
+        """Let the maintenance end because nobody can use the client any more; for a finaliser, so no locks."""
         self._ending = True
         self.nudge()
 
@@ -464,7 +470,7 @@ class ThreadRuntime:
         self._bell = threading.Lock()
         self._bell.acquire()
         self._closing = _Closing()
-        self._upkeep = self._unstarted = None
+        self._maintenance = self._unstarted = None
         self._identity = Identity()
         for link in links:
             link.close()

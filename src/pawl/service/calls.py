@@ -45,7 +45,7 @@ async def calls(request: Request) -> Response:
     for (number, _, _, _), outcome in zip(notes, noted, strict=True):
         if not isinstance(outcome, Fault) and outcome[0] == b"L":
             for told, token in checked[number].leases:
-                engine.depart(told.primitive(asked.space), token, 60_000)
+                engine.leave_token_in_background(told.primitive(asked.space), token, 60_000)
             text = f"this client already holds {outcome[2]} leases, and its limit is {asked.who.limits.locks}"
             replies[number] = {"fault": "denied", "text": text, "maybe": False, "final": True}
     return answer({"replies": replies})

@@ -18,7 +18,7 @@ from pawl.core.protocol.options import LockOptions
 from pawl.core.protocol.primitive import TOMB_MS, Primitive
 from pawl.core.protocol.runtime import Call, Fault, Reply
 from pawl.core.retry import patience
-from pawl.core.state.records import Claim
+from pawl.core.state.records import Waiter
 from pawl.errors import AcquireTimeout
 from pawl.model import Grant
 from pawl.service.access import Principal
@@ -56,8 +56,19 @@ class Taking:
     """
 
     __slots__ = (
-        "_ahead", "_counted", "_give_up", "_noted", "_over", "_ready", "claim", "options", "primitive",
-        "session", "space", "told", "who",
+        "_ahead",
+        "_counted",
+        "_give_up",
+        "_noted",
+        "_over",
+        "_ready",
+        "options",
+        "primitive",
+        "session",
+        "space",
+        "told",
+        "waiter",
+        "who",
     )  # fmt: skip
 
     def __init__(
@@ -76,8 +87,8 @@ class Taking:
         self.session: str = session
         self.primitive: Primitive = told.primitive(space)
         self.options: LockOptions = options_for(ttl_ms, waits=True)
-        self.claim: Claim = Claim(token)
-        self.claim.asker = self._ask
+        self.waiter: Waiter = Waiter(token)
+        self.waiter.asker = self._ask
         # The token that was noted last; it stays noted until this ends, since a late copy of taking the note back
         # would meet the next note of the same token.
         self._noted: str = ""
@@ -91,28 +102,28 @@ class Taking:
     # Asking -----------------------------------------------------------------------------------------------------
 
     def _note(self) -> Call:
-        if self._noted != self.claim.token:
+        if self._noted != self.waiter.token:
             self._unnote()
-            self._noted = self.claim.token
+            self._noted = self.waiter.token
         most, life_ms = self.who.limits.locks, self.options.ttl_ms
         return self.space.store.hold(
-            self.who.id, self.claim.token, self.told.words(), self.session, life_ms=life_ms, most=most
+            self.who.id, self.waiter.token, self.told.words(), self.session, life_ms=life_ms, most=most
         )
 
     async def _ask(self, question: Call, budget: float) -> tuple[Reply, float]:
-        runtime, claim = self.space.engine.runtime, self.claim
+        runtime, waiter = self.space.engine.runtime, self.waiter
         if self._ahead is not None:
             (token, answer), self._ahead = self._ahead, None
             found = await answer
-            if found is not None and token == claim.token:
+            if found is not None and token == waiter.token:
                 confirmed, self._counted, asked_at = found
                 return confirmed, asked_at
         self._counted = None
         sent_at = runtime.now()
-        if not claim.told and (claim.queued or self.primitive.key in self.space.contended):
+        if not waiter.notified and (waiter.queued or self.primitive.key in self.space.contended):
             # It is not likely to be granted now: there is nothing to note.
             return await runtime.call(question, budget), sent_at
-        claim.told = False
+        waiter.notified = False
         note = self._note()
         reply, counted = await runtime.call_many((question, note), budget)
         if isinstance(reply, Fault):
@@ -122,21 +133,21 @@ class Taking:
 
     async def _first(self, until: float, *, wait: bool) -> Grant | None:
         """The first question, with what only the first one needs."""
-        engine, claim, options = self.space.engine, self.claim, self.options
+        engine, waiter, options = self.space.engine, self.waiter, self.options
         channel = engine.runtime.channel()
         if not channel:
             return None
-        claim.sent = True
+        waiter.sent = True
         question = self.primitive.acquire(
-            claim.token, options.life_ms, options.ticket_ms,
+            waiter.token, options.life_ms, options.ticket_ms,
             wait=wait, block=options.block, channel=channel, max_waiters=options.max_waiters,
         )  # fmt: skip
         try:
-            claim.answer = await self._ask(question, patience(engine.runtime.now(), options, until))
+            waiter.answer = await self._ask(question, patience(engine.runtime.now(), options, until))
         except Fault as fault:
-            claim.unanswered |= fault.maybe_applied
+            waiter.unanswered |= fault.maybe_applied
             return None
-        return read_answer(engine, self.primitive, options, claim)
+        return read_answer(engine, self.primitive, options, waiter)
 
     async def take(
         self,
@@ -159,7 +170,7 @@ class Taking:
             Problem: The client holds too much, or the session is over; nothing is left either.
             PawlError: See ``core.acquire.queue.win``.
         """
-        engine, claim = self.space.engine, self.claim
+        engine, waiter = self.space.engine, self.waiter
         began = engine.runtime.now()
         until = began + (wait or self.options.request_timeout)
         try:
@@ -168,25 +179,25 @@ class Taking:
             if grant is None:
                 self.space.remember_contended(self.primitive.key)
             if grant is None and wait > 0:
-                claim.busy = False
+                waiter.busy = False
                 await self._retract()
                 async with come() as client:
                     grant = await self._wait(until)
                     if client.gone:
                         raise asyncio.CancelledError
-            elif grant is None and not claim.busy:
-                grant = await win(engine, self.primitive, self.options, claim, until, wait=False)
+            elif grant is None and not waiter.busy:
+                grant = await win(engine, self.primitive, self.options, waiter, until, wait=False)
             if grant is not None:
                 await self._count()
                 if is_gone():
                     # In the very moment of the grant: nobody would know of it.
                     raise asyncio.CancelledError
-                if not claim.contended:
+                if not waiter.contended:
                     self.space.contended.pop(self.primitive.key, None)
-                self.space.past.granted(self.primitive.key, self.told.kind, claim.token, grant.fence)
-                return grant, claim.token
+                self.space.past.granted(self.primitive.key, self.told.kind, waiter.token, grant.fence)
+                return grant, waiter.token
         except BaseException as error:
-            claim.doubt(error)
+            waiter.doubt(error)
             self._drop()
             raise
         await self._withdraw()
@@ -198,25 +209,25 @@ class Taking:
         waiting[self] = None
         self._prepare()
         try:
-            return await win(self.space.engine, self.primitive, self.options, self.claim, until, wait=True)
+            return await win(self.space.engine, self.primitive, self.options, self.waiter, until, wait=True)
         finally:
             del waiting[self]
             if not waiting and self.space.waiting.get(self.primitive.key) is waiting:
                 del self.space.waiting[self.primitive.key]
 
     def _timed_out(self, wait: float, began: float) -> AcquireTimeout:
-        claim, name = self.claim, self.told.name
+        waiter, name = self.waiter, self.told.name
         text = f"acquire {name!r}: still held after {wait:g} s"
-        if claim.holder:
-            text += f" by {claim.holder}"
+        if waiter.holder:
+            text += f" by {waiter.holder}"
         waited = round(self.space.engine.runtime.now() - began, 3)
-        return AcquireTimeout(text, name=name, holder=claim.holder, waited=waited, position=claim.rank)
+        return AcquireTimeout(text, name=name, holder=waiter.holder, waited=waited, position=waiter.rank)
 
     def _drop(self) -> None:
         """Leave the token in the background, unless a later try of the same request goes on with it."""
-        engine, claim = self.space.engine, self.claim
-        if self._give_up is None or not claim.sent:
-            engine.drop_claim(self.primitive, None, claim)
+        engine, waiter = self.space.engine, self.waiter
+        if self._give_up is None or not waiter.sent:
+            engine.drop_waiter(self.primitive, None, waiter)
             self._end()
             return
         self._over = True
@@ -225,24 +236,24 @@ class Taking:
     async def _drop_if_last(self, give_up: Callable[[], Awaitable[bool]]) -> None:
         # Where that cannot be asked, its ttl ends it: another try may hold by the same token.
         if await give_up():
-            self.space.engine.drop_claim(self.primitive, None, self.claim)
+            self.space.engine.drop_waiter(self.primitive, None, self.waiter)
             self._end()
 
     async def _withdraw(self) -> None:
-        engine, claim = self.space.engine, self.claim
-        if claim.busy and not claim.unanswered:
+        engine, waiter = self.space.engine, self.waiter
+        if waiter.busy and not waiter.unanswered:
             return
         if self._give_up is not None and not await self._give_up():
             return
         try:
-            tomb_ms = TOMB_MS if claim.unanswered else 0
+            tomb_ms = TOMB_MS if waiter.unanswered else 0
             await engine.runtime.call(
-                self.primitive.leave(claim.token, tomb_ms, 0), self.options.request_timeout
+                self.primitive.leave(waiter.token, tomb_ms, 0), self.options.request_timeout
             )
         except Fault:
-            engine.depart(self.primitive, claim.token, TOMB_MS)
+            engine.leave_token_in_background(self.primitive, waiter.token, TOMB_MS)
         except BaseException:
-            engine.depart(self.primitive, claim.token, TOMB_MS)
+            engine.leave_token_in_background(self.primitive, waiter.token, TOMB_MS)
             raise
 
     # The note ---------------------------------------------------------------------------------------------------
@@ -287,17 +298,17 @@ class Taking:
 
     def _prepare(self) -> tuple[str, str, Call]:
         """Make the question of ``offer`` while there is time."""
-        token, channel = self.claim.token, self.space.engine.runtime.channel()
+        token, channel = self.waiter.token, self.space.engine.runtime.channel()
         question = self.primitive.renew(token, self.options.life_ms, self.options.ticket_ms, channel)
         self._ready = token, channel, question
         return self._ready
 
     def offer(self) -> Offer | None:
         """What is to be asked for it together with a release; None if it cannot use that now."""
-        claim = self.claim
-        if not claim.queued or claim.told or self._ahead is not None or self._noted:
+        waiter = self.waiter
+        if not waiter.queued or waiter.notified or self._ahead is not None or self._noted:
             return None
-        token, runtime = claim.token, self.space.engine.runtime
+        token, runtime = waiter.token, self.space.engine.runtime
         answer: asyncio.Future[_Found | None] = asyncio.get_running_loop().create_future()
         self._ahead = token, answer
         token_of, channel, question = self._ready or self._prepare()

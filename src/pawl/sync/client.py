@@ -408,7 +408,7 @@ _owing: deque[tuple[Engine, ThreadRuntime]] = deque()
 
 
 def _owes(engine: Engine) -> bool:
-    return bool(engine.undelivered or engine.departures)
+    return bool(engine.undelivered or engine.outbox)
 
 
 def _dismiss_settled() -> None:

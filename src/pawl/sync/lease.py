@@ -64,10 +64,10 @@ class Lease(BaseLease):
             BackendError: The server did not answer, or refused; the TTL frees the lock at the latest.
         """
         try:
-            place = self._tenure.place
-            handed = (self._tenure.behind if place is None else place.sleepers) and hand_on(
-                self._engine, self
-            )
+            local_queue = self._server_lease.local_queue
+            handed = (
+                self._server_lease.behind if local_queue is None else local_queue.local_waiters
+            ) and hand_on(self._engine, self)
             if not handed:
                 outcome = blocking.release(self._engine, self)
                 if outcome is not Release.RELEASED:
@@ -89,7 +89,7 @@ class Lease(BaseLease):
         return transfer.detach(self._engine, self)
 
     def __enter__(self) -> Self:
-        if not self._tenure.primitive.transferable:
+        if not self._server_lease.primitive.transferable:
             self._bind()
         return self
 
@@ -112,7 +112,7 @@ class WriteLease(Lease):
     @property
     def writing(self) -> bool:
         """True until ``downgrade`` was called, even after a loss."""
-        return self._tenure.primitive.lowered() is not None
+        return self._server_lease.primitive.lowered() is not None
 
     def downgrade(self) -> None:
         """Downgrade to a read lease atomically: no writer comes in between, and waiting readers are granted.

@@ -55,7 +55,7 @@ class BaseLock(Hinting, ABC):
 
     def __enter__(self) -> Lease:
         lease = self.acquire()
-        lease._tenure.user = lease._who
+        lease._server_lease.user = lease._who
         # Not append: after a call a signal handler may run, and nobody would leave the block that was not begun.
         self._entered += [(lease._who, lease)]
         return lease

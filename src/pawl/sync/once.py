@@ -146,7 +146,7 @@ class Once(Described):
     def __enter__(self) -> Started | Running | Done:
         state = self.begin()
         if isinstance(state, Started):
-            state.lease._tenure.user = state.lease._who
+            state.lease._server_lease.user = state.lease._who
         self._entered += [(self._client._engine.runtime.who(), state)]
         return state
 

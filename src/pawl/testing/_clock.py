@@ -30,7 +30,7 @@ class Nap(Protocol):
         ...
 
     def wake(self) -> None:
-        """Wake the sleeper; from anywhere, also from a finaliser, any number of times."""
+        """Wake the local waiter; from anywhere, also from a finaliser, any number of times."""
         ...
 
 

@@ -75,12 +75,12 @@ class LockOrder:
         self._held: dict[object, list[ref[BaseLease]]] = {}
 
     def _took(self, lease: BaseLease) -> None:
-        key = lease._tenure.primitive.key
+        key = lease._server_lease.primitive.key
         with self._guard:
             # What was released since is not held any more, however it came to its end.
             known = [one for one_ref in self._held.get(lease._who, ()) if (one := one_ref()) is not None]
             mine = [one for one in known if not one._released]
-            for held in dict.fromkeys(one._tenure.primitive.key for one in mine):
+            for held in dict.fromkeys(one._server_lease.primitive.key for one in mine):
                 if held != key and key not in self._edges.get(held, {}):
                     self._add(Taken(held, key, label_of(lease._who), _stack()))
             self._held[lease._who] = [ref(one) for one in (*mine, lease)]
@@ -138,13 +138,15 @@ def lock_order() -> Generator[LockOrder, None, None]:
     def watched_init(lease: BaseLease, *args: Any) -> None:
         make(lease, *args)
         # One that is made before a local wait is nobody's yet.
-        if hasattr(lease, "_tenure"):
+        if hasattr(lease, "_server_lease"):
             order._took(lease)
 
     own: Callable[..., bool] = taking.own
 
-    def watched_own(engine: object, plan: object, sleeper: object, lease: BaseLease, spot: object) -> bool:
-        owned = own(engine, plan, sleeper, lease, spot)
+    def watched_own(
+        engine: object, plan: object, local_waiter: object, lease: BaseLease, held_key: object
+    ) -> bool:
+        owned = own(engine, plan, local_waiter, lease, held_key)
         if owned:
             order._took(lease)
         return owned

@@ -141,16 +141,16 @@ class Holds(ABC):
         one = lease_of(lease) if isinstance(lease, str) else members(lease)[0]
         if not one._mine():
             raise ValueError(f"{one!r} is not held")
-        engine, tenure = one._engine, one._tenure
-        engine.runtime.at_home(lambda: engine.lose(tenure, reason))
+        engine, server_lease = one._engine, one._server_lease
+        engine.runtime.at_home(lambda: engine.lose(server_lease, reason))
         end = time.monotonic() + _TOLD_WITHIN
         while one._mine():
             if time.monotonic() > end:
                 raise TimeoutError(f"the client of {one!r} did not report the loss within {_TOLD_WITHIN:g} s")
             time.sleep(0.001)
-        if not tenure.degraded:
+        if not server_lease.degraded:
             # Its client leaves too, in the background: twice does no harm, and the next line of a test may lock.
-            self._run(tenure.primitive.leave(tenure.token, 0, tenure.options.delay_ms))
+            self._run(server_lease.primitive.leave(server_lease.token, 0, server_lease.options.delay_ms))
 
     def assert_held(self, lease_or_name: BaseLease | BaseMultiLease | str) -> None:
         """Assert that a lease is good, by its own clock and by the server; or that somebody holds a name.
@@ -170,7 +170,7 @@ class Holds(ABC):
             except LeaseLost as error:
                 raise AssertionError(str(error)) from None
             # A renewal by one millisecond asks, and changes nothing: no script lowers an expiry.
-            reply = self._run(lease._tenure.primitive.renew(lease._tenure.token, 1, 1, ""))
+            reply = self._run(lease._server_lease.primitive.renew(lease._server_lease.token, 1, 1, ""))
             held = bool(reply[0] == b"H")
             assert held, f"the test's server does not know {lease!r}; it answers {reply!r}"
 

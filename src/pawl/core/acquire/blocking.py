@@ -10,11 +10,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pawl.core.acquire.acquire import acquire, go_on
-from pawl.core.acquire.fast import ask, begin, claim_of, settle, void
+from pawl.core.acquire.fast import ask, begin, settle, void, waiter_of
 from pawl.core.lease.base import BaseLease
 from pawl.core.lease.in_progress import refuse
 from pawl.core.protocol.runtime import Fault, run
-from pawl.core.state.records import Claim
+from pawl.core.state.records import Waiter
 
 if TYPE_CHECKING:
     from pawl.core.keep.engine import Engine
@@ -34,34 +34,40 @@ def take(
     stop: StopSignal | None = None,
 ) -> L:
     """Take a lock; see ``acquire.acquire``."""
-    plain = plan.plain and timeout != 0 and plan.spot not in engine.places._places and not engine.rows
-    tenure = begin(engine, plan) if plain else None
-    if tenure is None:
+    plain = (
+        plan.plain and timeout != 0 and plan.queue_key not in engine.local_queues._queues and not engine.rows
+    )
+    server_lease = begin(engine, plan) if plain else None
+    if server_lease is None:
         return run(acquire(engine, plan, new_lease, timeout, stop))
-    engine.underway[tenure] = tenure.who
+    engine.in_progress[server_lease] = server_lease.who
     lease: Any = None
-    claim: Claim | None = None
+    waiter: Waiter | None = None
     answer: Any = None
     sent_at = engine.runtime.now()
     until = None if timeout is None else sent_at + timeout
     try:
         try:
-            answer = ask(engine, tenure, sent_at, until)
+            answer = ask(engine, server_lease, sent_at, until)
             if answer is not None:
-                lease = settle(engine, tenure, new_lease, answer, sent_at)
+                lease = settle(engine, server_lease, new_lease, answer, sent_at)
         except Fault as fault:
             answer = fault.with_traceback(None)  # it has this frame: the two would keep a dropped lease alive
         if lease is None:
-            claim = Claim(tenure.token) if answer is None else claim_of(tenure, answer, sent_at)
-            claim.stop = stop
-            lease = run(go_on(engine, plan, new_lease, tenure, claim, (sent_at, until)))
+            waiter = (
+                Waiter(server_lease.token) if answer is None else waiter_of(server_lease, answer, sent_at)
+            )
+            waiter.stop = stop
+            lease = run(go_on(engine, plan, new_lease, server_lease, waiter, (sent_at, until)))
     except BaseException:
-        if claim is None or not claim.spoken:
-            void(engine, tenure)
-            engine.drop_claim(plan.primitive, tenure.place, claim_of(tenure, None, sent_at))
+        if waiter is None or not waiter.spoken:
+            void(engine, server_lease)
+            engine.drop_waiter(
+                plan.primitive, server_lease.local_queue, waiter_of(server_lease, None, sent_at)
+            )
         raise
     finally:
-        engine.underway.pop(tenure, None)
+        engine.in_progress.pop(server_lease, None)
     if engine.closed:
         refuse(engine, lease)
     # No call from here to the caller: no signal handler comes between, and what was not given is taken back.

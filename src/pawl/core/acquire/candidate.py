@@ -5,7 +5,7 @@ Rules:
 1. Every attempt has a token of its own. A vote of an attempt that failed is taken back on the connection that asked
    for it, behind the question: there it cannot come too late. A token that was taken back is never used again.
 2. To take a vote back is a duty (``votes.Duty``): it is repeated for each node, with a tombstone, until that node has
-   answered or the token is over by itself. Nobody waits for it but the upkeep.
+   answered or the token is over by itself. Nobody waits for it but the maintenance.
 3. Validity is counted from before the first question was sent, and checked again when the fence is known to a
    majority.
 4. A grant counts once a majority that holds the token knows its fence (see ``votes``).
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pawl.core.keep.engine import Engine
     from pawl.core.protocol.options import LockOptions
     from pawl.core.protocol.quorum import QuorumPrimitive
-    from pawl.core.state.records import Claim
+    from pawl.core.state.records import Waiter
 
 __all__ = ["win"]
 
@@ -75,18 +75,18 @@ async def win(
     engine: Engine,
     primitive: QuorumPrimitive,
     options: LockOptions,
-    claim: Claim,
+    waiter: Waiter,
     until: float | None,
     *,
     wait: bool,
 ) -> Grant | None:
-    """Drive a claim to its grant by a majority.
+    """Drive a waiter to its grant by a majority.
 
     Args:
         engine: The client's engine.
         primitive: What to send to each node.
         options: The lock's options.
-        claim: The claim; a token of this client that it is to leave first (``old``) is left.
+        waiter: The waiter; a token of this client that it is to leave first (``old``) is left.
         until: When to give up, on the runtime's clock; None never.
         wait: False to try once.
 
@@ -99,7 +99,7 @@ async def win(
         ClientClosed: The client was closed meanwhile.
     """
     try:
-        return await _win(engine, primitive, options, claim, until, wait=wait)
+        return await _win(engine, primitive, options, waiter, until, wait=wait)
     except Fault as fault:
         # It was closed between two questions: the next one could not even be asked.
         raise to_error(fault, primitive.name, "acquire") from fault
@@ -109,7 +109,7 @@ async def _win(
     engine: Engine,
     primitive: QuorumPrimitive,
     options: LockOptions,
-    claim: Claim,
+    waiter: Waiter,
     until: float | None,
     *,
     wait: bool,
@@ -120,19 +120,19 @@ async def _win(
     if not wait:
         # What counts is how long the nodes take, not how long it took to meet them.
         until = None
-    if claim.old is not None:
-        await _leave_old(engine, primitive, claim, claim.old)
-    attempt = _Attempt(engine, primitive, options, claim, until, wait=wait)
+    if waiter.old is not None:
+        await _leave_old(engine, primitive, waiter, waiter.old)
+    attempt = _Attempt(engine, primitive, options, waiter, until, wait=wait)
     tries = 0
     while True:
-        if claim.answer is None:
+        if waiter.answer is None:
             grant = await attempt.run()
         else:
-            asked, claim.answer = claim.answer, None
+            asked, waiter.answer = waiter.answer, None
             grant = await attempt.resume(*asked)
         if grant is not None:
             return grant
-        check_stop(claim.stop, primitive.name)
+        check_stop(waiter.stop, primitive.name)
         tries += 1
         pause = attempt.pause(tries, until)
         if pause is None:
@@ -143,18 +143,18 @@ async def _win(
         tries -= await attempt.rest(pause)
 
 
-async def _leave_old(engine: Engine, primitive: QuorumPrimitive, claim: Claim, old: str) -> None:
+async def _leave_old(engine: Engine, primitive: QuorumPrimitive, waiter: Waiter, old: str) -> None:
     """Release what the owner before was promised as released; asked, since this thread may have no connection yet."""
     nodes = cast("QuorumRuntime", engine.runtime)
-    kept = claim.old_votes
-    call = primitive.leave(old, TOMB_MS if claim.old_unanswered else 0, 0)
-    if kept is not None and not claim.old_unanswered:
+    kept = waiter.old_votes
+    call = primitive.leave(old, TOMB_MS if waiter.old_unanswered else 0, 0)
+    if kept is not None and not waiter.old_unanswered:
         call = barred(engine, kept, call, primitive, old)
     count = len(nodes.nodes)
     voted = None if kept is None else kept.votes.outcomes
     votes = LeaveVotes(count, partial(duty_of, engine, primitive, old), voted)
     await nodes.ask([(spread(call, count), votes)], nodes.node_timeout)
-    claim.old = claim.old_votes = None
+    waiter.old = waiter.old_votes = None
 
 
 def _open_at(duty: Duty) -> list[int]:
@@ -170,7 +170,7 @@ class _Attempt:
         engine: Engine,
         primitive: QuorumPrimitive,
         options: LockOptions,
-        claim: Claim,
+        waiter: Waiter,
         until: float | None,
         *,
         wait: bool,
@@ -179,7 +179,7 @@ class _Attempt:
         self.nodes: QuorumRuntime = cast("QuorumRuntime", engine.runtime)
         self.primitive = primitive
         self.options = options
-        self.claim = claim
+        self.waiter = waiter
         self.until = until
         self.wait = wait
         self.began = engine.runtime.now()
@@ -197,12 +197,12 @@ class _Attempt:
 
     async def run(self) -> Grant | None:
         """One try: ask all, write the fence back where that is needed, check the time; or take all of it back."""
-        runtime, claim = self.engine.runtime, self.claim
+        runtime, waiter = self.engine.runtime, self.waiter
         count = len(self.nodes.nodes)
-        claim.sent = True
+        waiter.sent = True
         sent_at = runtime.now()
         self.owed = self._owed()
-        call = question_of(self.nodes, self.primitive, claim.token, self.options, sent_at, wait=self.wait)
+        call = question_of(self.nodes, self.primitive, waiter.token, self.options, sent_at, wait=self.wait)
         self.votes = votes = GrantVotes(count, call.plain, patience_until(self.nodes, sent_at, self.until))
         await self.nodes.ask([([call] * count, votes)], self.nodes.node_timeout)
         return await self._judge(sent_at)
@@ -210,7 +210,7 @@ class _Attempt:
     async def resume(self, reply: Reply, sent_at: float) -> Grant | None:
         """The rest of a try whose question was asked already, by the straight way."""
         self.votes = reply[-1]
-        self.claim.sent = True
+        self.waiter.sent = True
         self.began = min(self.began, sent_at)
         self.owed = self._owed()
         return await self._judge(sent_at)
@@ -242,15 +242,15 @@ class _Attempt:
     def _owed(self) -> dict[int, bool]:
         """The nodes that may still have a token of this client that is given up; True: only of this acquisition."""
         self.undone = [duty for duty in self.undone if not duty.done]
-        departures = [duty for duty in list(self.engine.departures) if isinstance(duty, Duty)]
-        before = (duty for duty in departures if duty not in self.undone)
+        outbox = [duty for duty in list(self.engine.outbox) if isinstance(duty, Duty)]
+        before = (duty for duty in outbox if duty not in self.undone)
         owed = dict.fromkeys((index for duty in self.undone for index in _open_at(duty)), True)
         owed.update((index, False) for duty in before for index in _open_at(duty))
         return owed
 
     def _disown(self, votes: GrantVotes) -> None:
         """An earlier try of this caller that is still to be undone on a node does not mean that another holds it."""
-        caller = self.claim.token.partition("@")[2].encode()
+        caller = self.waiter.token.partition("@")[2].encode()
         # What has less left was granted before this acquisition began: a lease of the caller's that it forgot.
         since = (self.engine.runtime.now() - self.began) * (1 + _RATE)
         least_ms = self.options.life_ms - since * 1000 - _GRANTED_WITHIN_MS
@@ -264,7 +264,7 @@ class _Attempt:
                 )
 
     async def _ratify(self, fence: int, block: int) -> RatifyVotes:
-        call = self.primitive.ratify(self.claim.token, fence, block)
+        call = self.primitive.ratify(self.waiter.token, fence, block)
         patience = patience_until(self.nodes, self.engine.runtime.now(), self.until)
         votes = RatifyVotes(self.votes.nodes, self.votes.needed, patience)
         calls = [call if may_hold(outcome) else None for outcome in self.votes.outcomes]
@@ -273,22 +273,22 @@ class _Attempt:
 
     def _take_back(self) -> None:
         """Undo what may have been granted, behind the questions themselves."""
-        leave = self.primitive.leave(self.claim.token, 0, 0)
+        leave = self.primitive.leave(self.waiter.token, 0, 0)
         # The connection that was asked is gone there: another may serve the undo first, and the question after it.
-        barring = self.primitive.leave(self.claim.token, TOMB_MS, 0)
+        barring = self.primitive.leave(self.waiter.token, TOMB_MS, 0)
         calls = [
             (barring if isinstance(outcome, Fault) else leave) if may_hold(outcome) else None
             for outcome in self.votes.outcomes
         ]
-        self.undo = duty_of(self.engine, self.primitive, self.claim.token, calls)
+        self.undo = duty_of(self.engine, self.primitive, self.waiter.token, calls)
         self.undone.append(self.undo)
         self.nodes.send(calls, self.undo)
         self._use_no_more()
 
     def _use_no_more(self) -> None:
-        """The token is dead: the claim goes on, by this caller or another, with a new one."""
-        self.claim.sent = False
-        self.claim.token = self.engine.runtime.new_token()
+        """The token is dead: the waiter goes on, by this caller or another, with a new one."""
+        self.waiter.sent = False
+        self.waiter.token = self.engine.runtime.new_token()
 
     async def settle(self, until: float | None) -> None:
         """Wait until the nodes that answer have nothing of the last try any more: for one node's time at most."""
@@ -375,12 +375,12 @@ class _Attempt:
             error.add_note(told)
             raise error from fault
         if self.lacking or not votes.held:
-            self.claim.failing_since = self.failing_since
+            self.waiter.failing_since = self.failing_since
             given = sum(word == "granted" for word in words.values())
             text = (
                 f"acquire {name!r}: {given} of {votes.nodes} nodes granted it, "
                 f"{votes.needed} are needed, and {votes.failed} did not answer ({told})"
             )
             raise QuorumNotReached(text, name=name, outcomes=words)
-        self.claim.holder = votes.holder
-        self.claim.outcomes = words
+        self.waiter.holder = votes.holder
+        self.waiter.outcomes = words

@@ -22,8 +22,8 @@ from pawl.core.acquire.neighbours import is_held_beside
 from pawl.core.protocol.faults import passes
 from pawl.core.protocol.runtime import Fault, StopSignal
 from pawl.core.retry import STOP_POLL, check_stop
-from pawl.core.state.local_queue import Place
-from pawl.core.state.records import Tenure, Turn
+from pawl.core.state.local_queue import LocalQueue
+from pawl.core.state.records import ServerLease, Turn
 from pawl.errors import BackendUnavailable, DeadlockDetected, QuorumNotReached
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pawl.core.protocol.primitive import Primitive
     from pawl.core.protocol.runtime import Parker, Runtime
     from pawl.core.state.plan import Plan
-    from pawl.core.state.records import Claim, LeaseRecord
+    from pawl.core.state.records import LeaseRecord, Waiter
 
 __all__ = ["Shelter", "forget_shelters", "guard", "sheltered"]
 
@@ -40,11 +40,11 @@ log: logging.Logger = logging.getLogger("pawl.degraded")
 
 _LOOK = 0.1
 
-_Spot: TypeAlias = "tuple[str, str]"
+_LineKey: TypeAlias = "tuple[str, str]"
 """Which server, and which of its keys."""
 
-_lines: dict[_Spot, deque[_Turn]] = {}
-_told: set[tuple[str, _Spot]] = set()
+_lines: dict[_LineKey, deque[_Turn]] = {}
+_told: set[tuple[str, _LineKey]] = set()
 _MOST_TOLD = 10_000
 
 
@@ -72,26 +72,26 @@ class _Turn:
         self.served: bool = False
 
 
-def _join(spot: _Spot, turn: _Turn) -> bool:
+def _join(line_key: _LineKey, turn: _Turn) -> bool:
     """Stand in the line of a key; False: nobody was there, and its slot has it now."""
     fresh: deque[_Turn] = deque()
     with guard.mutex:
-        if spot not in _lines:
+        if line_key not in _lines:
             # No call in between: Ctrl-C finds it taken by the slot, or by nobody.
-            _lines[spot] = fresh
-            turn.slot.spot = spot
+            _lines[line_key] = fresh
+            turn.slot.line_key = line_key
             return False
-        _lines[spot].append(turn)
+        _lines[line_key].append(turn)
         return True
 
 
-def _withdraw(spot: _Spot, turn: _Turn) -> bool:
+def _withdraw(line_key: _LineKey, turn: _Turn) -> bool:
     """Leave the line; False: the turn came first. Safe to repeat."""
     with guard.mutex:
         if turn.served:
             return False
-        if spot in _lines and turn in _lines[spot]:
-            _lines[spot].remove(turn)
+        if line_key in _lines and turn in _lines[line_key]:
+            _lines[line_key].remove(turn)
         return True
 
 
@@ -99,43 +99,45 @@ class _Slot:
     """The turn of one holder, for as long as its call or any of its leases lasts.
 
     Args:
-        spot: The key whose line it holds; None for ``open``, and until the turn has come.
+        line_key: The key whose line it holds; None for ``open``, and until the turn has come.
     """
 
-    __slots__ = ("_over", "spot", "tenures")
+    __slots__ = ("_over", "line_key", "server_leases")
 
-    def __init__(self, spot: _Spot | None) -> None:
-        self.spot: _Spot | None = spot
-        self.tenures: list[Tenure] = []
+    def __init__(self, line_key: _LineKey | None) -> None:
+        self.line_key: _LineKey | None = line_key
+        self.server_leases: list[ServerLease] = []
         self._over = False
 
-    def end(self, tenure: Tenure | None = None) -> None:
+    def end(self, server_lease: ServerLease | None = None) -> None:
         """One of its leases, or the call, has ended: the last of them frees the line. Safe to repeat."""
         heir: _Turn | None = None
         with guard.mutex:
-            if tenure in self.tenures:
-                self.tenures.remove(tenure)
+            if server_lease in self.server_leases:
+                self.server_leases.remove(server_lease)
             # No call from here on: an interrupted end has freed the line, or is repeated.
-            if self._over or self.tenures:
+            if self._over or self.server_leases:
                 return
-            spot = self.spot
-            if spot is not None and spot in _lines:
-                if _lines[spot]:
-                    heir = _lines[spot][0]
-                    heir.served, heir.slot.spot = True, spot
-                    del _lines[spot][0]
+            line_key = self.line_key
+            if line_key is not None and line_key in _lines:
+                if _lines[line_key]:
+                    heir = _lines[line_key][0]
+                    heir.served, heir.slot.line_key = True, line_key
+                    del _lines[line_key][0]
                 else:
-                    del _lines[spot]
+                    del _lines[line_key]
             self._over = True
         if heir is not None:
             # Where Ctrl-C prevents that, the heir sees it at its next look.
             heir.runtime.at_home(heir.parker.unpark)
 
-    def has_room(self, plan: Plan, held: Tenure) -> bool:
+    def has_room(self, plan: Plan, held: ServerLease) -> bool:
         """Whether its holder may take the same name once more, as it might on the server."""
         limit = getattr(plan.primitive, "permits", 0)
         if limit:
-            return sum(map(_weight, (plan.primitive, *(one.primitive for one in self.tenures)))) <= limit
+            return (
+                sum(map(_weight, (plan.primitive, *(one.primitive for one in self.server_leases)))) <= limit
+            )
         return plan.counted or plan.primitive.raised_by(held.primitive, held.token) is not None
 
 
@@ -143,35 +145,39 @@ def _weight(primitive: Primitive) -> int:
     return int(getattr(primitive, "mode", "1"))
 
 
-class Shelter(Place):
-    """The place of a degraded tenure, in which nobody waits: its end is known to this process alone.
+class Shelter(LocalQueue):
+    """The place of a degraded server lease, in which nobody waits: its end is known to this process alone.
 
     Args:
         slot: What it holds.
-        tenure: The tenure.
+        server_lease: The server lease.
     """
 
-    def __init__(self, slot: _Slot, tenure: Tenure) -> None:
-        super().__init__(slot.spot, guard.mutex, {}, tenure)
+    def __init__(self, slot: _Slot, server_lease: ServerLease) -> None:
+        super().__init__(slot.line_key, guard.mutex, {}, server_lease)
         self.slot: _Slot = slot
-        self._tenure = tenure
-        slot.tenures.append(tenure)
+        self._server_lease = server_lease
+        slot.server_leases.append(server_lease)
 
     def close(self) -> None:
         """End it; safe to repeat."""
-        self.slot.end(self._tenure)
+        self.slot.end(self._server_lease)
 
     def hand_over(
-        self, tenure: Tenure, now: float, number: int | None = None, lease: LeaseRecord | None = None
+        self,
+        server_lease: ServerLease,
+        now: float,
+        number: int | None = None,
+        lease: LeaseRecord | None = None,
     ) -> Turn:
         """The end of a release: the server has no part in it."""
         del now, number, lease
         # In this order: a release that was interrupted in between is finished, as long as it did not pass it on.
         self.close()
-        tenure.used += 1
+        server_lease.used += 1
         return Turn.HANDED
 
-    def pass_claim(self, claim: Claim, turn: int) -> bool:  # noqa: ARG002 - there is none to pass on
+    def promote(self, waiter: Waiter, turn: int) -> bool:  # noqa: ARG002 - there is none to pass on
         """The end by loss."""
         self.close()
         return True
@@ -221,17 +227,17 @@ async def _take(
     slots: list[_Slot],
 ) -> BaseLease | None:
     """See ``sheltered``, which ends the slots."""
-    runtime, spot = engine.runtime, _spot(engine, plan)
+    runtime, line_key = engine.runtime, _line_key(engine, plan)
     timeout, stop = limits
     began = runtime.now()
     end = None if timeout is None else began + timeout
     local = plan.options.on_unavailable == "local"
     slot: _Slot | None = None if local else _Slot(None)
     # Somebody of this process may hold it without the server: nobody passes him by but himself.
-    if local and spot in _lines and (who, plan.primitive.key) not in engine.held:
+    if local and line_key in _lines and (who, plan.primitive.key) not in engine.held:
         slot = _Slot(None)
         slots.append(slot)
-        if await _enter(engine, spot, plan, slot, end, stop) is None:
+        if await _enter(engine, line_key, plan, slot, end, stop) is None:
             return None
     while True:
         try:
@@ -244,7 +250,7 @@ async def _take(
         slot = slot or _held_slot(engine, plan, who)
         if slot is None:
             slots.append(slot := _Slot(None))
-            waited = await _enter(engine, spot, plan, slot, end, stop)
+            waited = await _enter(engine, line_key, plan, slot, end, stop)
         waited = await _give_way(engine, plan, slot, who, end, stop) if waited is False else waited
         if waited is None:
             return None
@@ -259,7 +265,7 @@ def _end_all(slots: list[_Slot]) -> None:
         slot.end()
 
 
-def _spot(engine: Engine, plan: Plan) -> _Spot:
+def _line_key(engine: Engine, plan: Plan) -> _LineKey:
     return engine.server, plan.primitive.key
 
 
@@ -276,15 +282,15 @@ def _held_slot(engine: Engine, plan: Plan, who: object) -> _Slot | None:
         DeadlockDetected: It holds it, and may not take it once more.
     """
     name, held = plan.primitive.name, engine.held.get((who, plan.primitive.key))
-    place = None if held is None else held.place
-    if held is None or not isinstance(place, Shelter) or not held.live:
+    local_queue = None if held is None else held.local_queue
+    if held is None or not isinstance(local_queue, Shelter) or not held.live:
         return None
-    if not place.slot.has_room(plan, held):
+    if not local_queue.slot.has_room(plan, held):
         text = "this thread or task already holds it in degraded mode and would wait for itself"
         raise DeadlockDetected(
             f"acquire {name!r}: {text}", name=name, holder=held.token.partition("@")[2], cycle=(name, name)
         )
-    return place.slot
+    return local_queue.slot
 
 
 def _left(runtime: Runtime, end: float | None, timeout: float | None) -> float | None:
@@ -294,17 +300,17 @@ def _left(runtime: Runtime, end: float | None, timeout: float | None) -> float |
 
 
 async def _enter(
-    engine: Engine, spot: _Spot, plan: Plan, slot: _Slot, end: float | None, stop: StopSignal | None
+    engine: Engine, line_key: _LineKey, plan: Plan, slot: _Slot, end: float | None, stop: StopSignal | None
 ) -> bool | None:
     """Stand in the local line until the turn comes: True if others were before, None if the time is up first."""
     runtime = engine.runtime
     turn = _Turn(runtime, slot)
     try:
-        if not _join(spot, turn):
+        if not _join(line_key, turn):
             return False
         while not turn.served:
             left = _LOOK if end is None else min(_LOOK, end - runtime.now())
-            if left <= 0 and _withdraw(spot, turn):
+            if left <= 0 and _withdraw(line_key, turn):
                 return None
             await turn.parker.park(max(0.0, left if stop is None else min(left, STOP_POLL)))
             if not turn.served:
@@ -312,7 +318,7 @@ async def _enter(
                 check_stop(stop, plan.primitive.name)
     except BaseException:
         # Where its turn came first, the slot has it, and its end frees it.
-        _withdraw(spot, turn)
+        _withdraw(line_key, turn)
         raise
     return True
 
@@ -324,7 +330,7 @@ async def _give_way(
 
     False: nobody has it.
     """
-    if slot.spot is None or slot.tenures or not is_held_beside(engine, plan.primitive.key, who):
+    if slot.line_key is None or slot.server_leases or not is_held_beside(engine, plan.primitive.key, who):
         return False
     left = _LOOK if end is None else min(_LOOK, end - engine.runtime.now())
     if left <= 0:
@@ -346,37 +352,39 @@ def _degrade(
 ) -> BaseLease:
     runtime, policy = engine.runtime, plan.options.on_unavailable
     now = runtime.now()
-    tenure = Tenure(plan.primitive, plan.options, runtime.new_token(), 0, inf, now)
-    if slot.tenures:
+    server_lease = ServerLease(plan.primitive, plan.options, runtime.new_token(), 0, inf, now)
+    if slot.server_leases:
         # Its own, which it goes on with after this one.
-        tenure.outer = engine.held.get((who, plan.primitive.key))
-    tenure.degraded = policy
-    tenure.who = who
-    tenure.epoch = engine.epoch
+        server_lease.outer = engine.held.get((who, plan.primitive.key))
+    server_lease.degraded = policy
+    server_lease.who = who
+    server_lease.epoch = engine.epoch
     try:
-        tenure.place = Shelter(slot, tenure)
-        engine.held[who, plan.primitive.key] = tenure
-        lease = new_lease(engine, tenure, 0, who, 1)
+        server_lease.local_queue = Shelter(slot, server_lease)
+        engine.held[who, plan.primitive.key] = server_lease
+        lease = new_lease(engine, server_lease, 0, who, 1)
     except BaseException:
-        engine.forget_holder(tenure, who)
-        slot.end(tenure)
+        engine.forget_holder(server_lease, who)
+        slot.end(server_lease)
         raise
-    if tenure.hold_limit is not None and engine.schedule.add_once(tenure, tenure.hold_limit):
-        engine.wake_upkeep()
+    if server_lease.hold_limit is not None and engine.schedule.add_once(
+        server_lease, server_lease.hold_limit
+    ):
+        engine.wake_maintenance()
     engine.count(f"degraded_{policy}")
     _log_once(engine, plan, error)
     if engine.observer is not None:
-        engine.observer.acquired(tenure, began, contended=False)
+        engine.observer.acquired(server_lease, began, contended=False)
     return lease
 
 
 def _log_once(engine: Engine, plan: Plan, error: Exception) -> None:
-    spot, name, policy = _spot(engine, plan), plan.primitive.name, plan.options.on_unavailable
-    if (policy, spot) in _told:
+    line_key, name, policy = _line_key(engine, plan), plan.primitive.name, plan.options.on_unavailable
+    if (policy, line_key) in _told:
         return
     if len(_told) >= _MOST_TOLD:
         _told.clear()
-    _told.add((policy, spot))
+    _told.add((policy, line_key))
     log.warning(
         "%r granted in degraded mode, without the server (%s): %s", name, policy, error,
         extra={"pawl_name": name, "pawl_degraded": policy},

@@ -14,8 +14,8 @@ from pawl.core.protocol.validity import valid_until
 from pawl.core.quorum.ballot import Granted, patience_until, question_of
 from pawl.core.quorum.votes import GrantVotes
 from pawl.core.retry import patience
-from pawl.core.state.local_queue import Place
-from pawl.core.state.records import Claim, Tenure
+from pawl.core.state.local_queue import LocalQueue
+from pawl.core.state.records import ServerLease, Waiter
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -26,70 +26,73 @@ if TYPE_CHECKING:
     from pawl.core.protocol.runtime import Fault, Reply
     from pawl.core.state.plan import Plan
 
-__all__ = ["ask", "begin", "claim_of", "settle", "void"]
+__all__ = ["ask", "begin", "settle", "void", "waiter_of"]
 
 
-def begin(engine: Engine, plan: Plan) -> Tenure | None:
+def begin(engine: Engine, plan: Plan) -> ServerLease | None:
     """Open the local queue of a name that nobody of this client holds or waits for.
 
     Returns:
-        The tenure to ask for, which holds nothing yet; None if this is not the straight way, and nothing was done.
+        The server lease to ask for, which holds nothing yet; None if this is not the fast way, and nothing was done.
     """
-    spot, places = plan.spot, engine.places._places
-    if spot in places:
+    queue_key, local_queues = plan.queue_key, engine.local_queues._queues
+    if queue_key in local_queues:
         return None
     who, token = engine.runtime.comer()
     primitive = plan.primitive
     if engine.closed or (who, primitive.key) in engine.held:
         return None
-    tenure = Tenure(primitive, plan.options, token, 0, 0.0, 0.0)
-    tenure.who = who
+    server_lease = ServerLease(primitive, plan.options, token, 0, 0.0, 0.0)
+    server_lease.who = who
     if not plan.alone:
-        # The tenure lives as long as this call of the caller, and so shows that somebody has the turn. As
-        # ``Places.open`` does it: one step under the interpreter's lock, so two callers cannot both open the place.
-        place = tenure.place = Place(spot, engine.guard, places, tenure)
-        if places.setdefault(spot, place) is not place:
+        # The server lease lives as long as this call of the caller, and so shows that somebody has the turn. As
+        # ``LocalQueues.open`` does it: one step under the interpreter's lock, so two callers cannot both open the
+        # place.
+        local_queue = server_lease.local_queue = LocalQueue(
+            queue_key, engine.guard, local_queues, server_lease
+        )
+        if local_queues.setdefault(queue_key, local_queue) is not local_queue:
             return None
     else:
-        tenure.spot = plan.run
-    return tenure
+        server_lease.follow_key = plan.run
+    return server_lease
 
 
 def ask(
-    engine: Engine, tenure: Tenure, sent_at: float, until: float | None
+    engine: Engine, server_lease: ServerLease, sent_at: float, until: float | None
 ) -> Reply | Awaitable[Reply] | None:
-    """Ask for a tenure that is noted as under way; None if there is no connection, and nothing was sent."""
+    """Ask for a server lease that is noted as under way; None if there is no connection, and nothing was sent."""
     line = engine.runtime.line()
     # Looked at now: a close that did not see this call under way has closed the client by then.
     if line is None or engine.closed:
         return None
-    options = tenure.options
+    options = server_lease.options
     if engine.quorum is not None:
-        return _ask_all(engine, tenure, cast("QuorumLine", line), sent_at, until)
-    call = tenure.primitive.acquire(
-        tenure.token, options.life_ms, options.ticket_ms,
+        return _ask_all(engine, server_lease, cast("QuorumLine", line), sent_at, until)
+    call = server_lease.primitive.acquire(
+        server_lease.token, options.life_ms, options.ticket_ms,
         wait=True, block=options.block, channel=line.channel, max_waiters=options.max_waiters,
     )  # fmt: skip
     return line.ask(call, options.request_timeout if until is None else patience(sent_at, options, until))
 
 
 def _ask_all(
-    engine: Engine, tenure: Tenure, line: QuorumLine, sent_at: float, until: float | None
+    engine: Engine, server_lease: ServerLease, line: QuorumLine, sent_at: float, until: float | None
 ) -> Reply | Awaitable[Reply]:
     nodes = cast("QuorumRuntime", engine.runtime)
-    primitive = cast("QuorumPrimitive", tenure.primitive)
-    call = question_of(nodes, primitive, tenure.token, tenure.options, sent_at, wait=True)
+    primitive = cast("QuorumPrimitive", server_lease.primitive)
+    call = question_of(nodes, primitive, server_lease.token, server_lease.options, sent_at, wait=True)
     votes = GrantVotes(len(nodes.nodes), call.plain, patience_until(nodes, sent_at, until))
     return line.vote(call, votes, nodes.node_timeout)
 
 
 def settle(
-    engine: Engine, tenure: Tenure, new_lease: NewLease, reply: Reply, sent_at: float
+    engine: Engine, server_lease: ServerLease, new_lease: NewLease, reply: Reply, sent_at: float
 ) -> BaseLease | None:
     """Own what a plain yes grants: confirmed, and to be renewed; None for every other answer."""
     if reply[0] != b"H" or reply[2] <= 0:
         return None
-    options = tenure.options
+    options = server_lease.options
     settings = engine.quorum
     now = engine.runtime.now()
     if settings is None:
@@ -103,41 +106,44 @@ def settle(
         until = settings.valid_until(sent_at, reply[3] - options.delay_ms, options.ttl_ms)
         nodes = cast("QuorumRuntime", engine.runtime)
         drift = settings.drift(options.ttl)
-        tenure.quorum = Granted(reply[4], nodes.sender(), nodes.nodes, drift, until - now, now)
+        server_lease.quorum = Granted(reply[4], nodes.sender(), nodes.nodes, drift, until - now, now)
     if until <= now:
         return None
-    tenure.fence = reply[2]
-    tenure.valid_until = until
-    tenure.granted_at = now
-    tenure.epoch = engine.epoch
-    engine.held[tenure.who, tenure.primitive.key] = tenure
-    lease = new_lease(engine, tenure, tenure.fence, tenure.who, 1)
-    if engine.schedule.add(tenure, tenure.every, now + tenure.every) or not engine.upkeep_runs:
-        engine.wake_for(tenure)
+    server_lease.fence = reply[2]
+    server_lease.valid_until = until
+    server_lease.granted_at = now
+    server_lease.epoch = engine.epoch
+    engine.held[server_lease.who, server_lease.primitive.key] = server_lease
+    lease = new_lease(engine, server_lease, server_lease.fence, server_lease.who, 1)
+    if (
+        engine.schedule.add(server_lease, server_lease.every, now + server_lease.every)
+        or not engine.maintenance_runs
+    ):
+        engine.wake_for(server_lease)
     return lease
 
 
-def void(engine: Engine, tenure: Tenure) -> None:
-    """Undo a lease that was made of a tenure and that nobody got; its token is for the caller to give back."""
-    lease = tenure.lease() if tenure.lease is not None else None
+def void(engine: Engine, server_lease: ServerLease) -> None:
+    """Undo a lease that was made of a server lease and that nobody got; its token is for the caller to give back."""
+    lease = server_lease.lease() if server_lease.lease is not None else None
     if lease is not None:
         lease._released = True
-    engine.end(tenure)
-    engine.forget_holder(tenure, tenure.who)
+    engine.end(server_lease)
+    engine.forget_holder(server_lease, server_lease.who)
 
 
-def claim_of(tenure: Tenure, answer: Reply | Fault | None, sent_at: float) -> Claim:
+def waiter_of(server_lease: ServerLease, answer: Reply | Fault | None, sent_at: float) -> Waiter:
     """What the general way goes on with: the token, and what became of its first question.
 
     Args:
-        tenure: What was asked for.
+        server_lease: What was asked for.
         answer: The reply; the fault; or None if it is not known whether the question ever went out.
         sent_at: When it was asked.
     """
-    claim = Claim(tenure.token)
-    claim.sent = True
+    waiter = Waiter(server_lease.token)
+    waiter.sent = True
     if isinstance(answer, list):
-        claim.answer = answer, sent_at
+        waiter.answer = answer, sent_at
     else:
-        claim.unanswered = answer is None or answer.maybe_applied
-    return claim
+        waiter.unanswered = answer is None or answer.maybe_applied
+    return waiter

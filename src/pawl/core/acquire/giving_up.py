@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pawl.core.keep.engine import Engine
     from pawl.core.protocol.quorum import QuorumRuntime
     from pawl.core.state.plan import Plan
-    from pawl.core.state.records import Claim, LocalPlace
+    from pawl.core.state.records import AnyLocalQueue, Waiter
 
 __all__ = ["give_up", "note_outage", "timed_out"]
 
@@ -25,9 +25,9 @@ _HOLDER_PATIENCE = 0.1
 _TIME_TO_ANSWER = 0.1
 
 
-async def timed_out(engine: Engine, plan: Plan, began: float, claim: Claim | None) -> AcquireTimeout:
+async def timed_out(engine: Engine, plan: Plan, began: float, waiter: Waiter | None) -> AcquireTimeout:
     """The error of one that has waited since ``began``, with who holds it and the place in the queue."""
-    holder = claim.holder if claim is not None else None
+    holder = waiter.holder if waiter is not None else None
     waited = engine.runtime.now() - began
     if holder is None:
         # Asked only now, when somebody wants to know: a waiter knows its place, not of the holder.
@@ -41,36 +41,36 @@ async def timed_out(engine: Engine, plan: Plan, began: float, claim: Claim | Non
     engine.count("timeouts")
     name = plan.primitive.name
     text = f"acquire {name!r}: still held after {waited:.3g} s" + (f" by {holder}" if holder else "")
-    if claim is not None and claim.endless:
+    if waiter is not None and waiter.endless:
         text += f"{',' if holder else ' by'} {ENDLESS}"
     return AcquireTimeout(
         text,
         name=name,
         holder=holder,
         waited=waited,
-        position=claim.rank if claim is not None else None,
-        outcomes=claim.outcomes if claim is not None else None,
+        position=waiter.rank if waiter is not None else None,
+        outcomes=waiter.outcomes if waiter is not None else None,
     )
 
 
 def note_outage(
     engine: Engine,
     plan: Plan,
-    claim: Claim,
+    waiter: Waiter,
     window: tuple[float, float | None],
     error: BaseException,
 ) -> None:
     """Nobody need find out anew each time that the server, or a majority of the masters, is gone."""
     if isinstance(error, QuorumNotReached):
         since: float | None
-        since = began = window[0] if claim.failing_since is None else claim.failing_since
+        since = began = window[0] if waiter.failing_since is None else waiter.failing_since
         nodes = cast("QuorumRuntime", engine.runtime)
         # Far masters that have just greeted a connection had no time to answer on it yet.
         late = engine.runtime.now() - max(began, nodes.majority_met_at()) >= nodes.patience
         if plan.options.on_unavailable == "raise" and not is_outage(error, late=late):
             since = None
     else:
-        since = claim.failing_since if isinstance(error, BackendUnavailable) else None
+        since = waiter.failing_since if isinstance(error, BackendUnavailable) else None
         cause = error.__cause__
         impatient = window[1] is not None and window[1] - window[0] < _TIME_TO_ANSWER
         if impatient and isinstance(cause, Fault) and cause.kind is FaultKind.UNANSWERED:
@@ -80,22 +80,24 @@ def note_outage(
         borne = plan.options.unavailable_after
         if window[1] is not None:
             borne = min(borne, window[1] - since)
-        engine.gave_up(plan.primitive, since, error, borne)
+        engine.open_breaker(plan.primitive, since, error, borne)
 
 
-async def give_up(engine: Engine, plan: Plan, place: LocalPlace | None, claim: Claim) -> None:
-    """End a claim whose time is up: nothing of it may be left on the server when the caller goes on."""
-    if claim.busy and not claim.unanswered:
-        claim.sent = False
-    if place is not None and place.pass_claim(claim.heir(), claim.turn):
+async def give_up(engine: Engine, plan: Plan, local_queue: AnyLocalQueue | None, waiter: Waiter) -> None:
+    """End a waiter whose time is up: nothing of it may be left on the server when the caller goes on."""
+    if waiter.busy and not waiter.unanswered:
+        waiter.sent = False
+    if local_queue is not None and local_queue.promote(waiter.successor(), waiter.turn):
         return
-    if not claim.sent:
+    if not waiter.sent:
         return
-    tomb_ms = TOMB_MS if claim.unanswered else 0
+    tomb_ms = TOMB_MS if waiter.unanswered else 0
     try:
-        await engine.runtime.call(plan.primitive.leave(claim.token, tomb_ms, 0), plan.options.request_timeout)
+        await engine.runtime.call(
+            plan.primitive.leave(waiter.token, tomb_ms, 0), plan.options.request_timeout
+        )
     except Fault:
-        engine.depart(plan.primitive, claim.token, TOMB_MS)
+        engine.leave_token_in_background(plan.primitive, waiter.token, TOMB_MS)
     except BaseException:
-        engine.depart(plan.primitive, claim.token, TOMB_MS)
+        engine.leave_token_in_background(plan.primitive, waiter.token, TOMB_MS)
         raise

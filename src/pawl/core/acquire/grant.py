@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 from weakref import ref
 
 from pawl.core.acquire.fast import void
-from pawl.core.state.records import Tenure
+from pawl.core.state.records import ServerLease
 from pawl.core.state.strict_handover import begin
 
 if TYPE_CHECKING:
     from pawl.core.keep.engine import Engine
     from pawl.core.lease.base import BaseLease, NewLease
-    from pawl.core.state.local_queue import Sleeper
+    from pawl.core.state.local_queue import LocalWaiter
     from pawl.core.state.plan import Plan
-    from pawl.core.state.records import Claim, LocalPlace
+    from pawl.core.state.records import AnyLocalQueue, Waiter
     from pawl.model import Grant
 
 __all__ = ["own_grant", "take_over"]
@@ -24,65 +24,70 @@ def own_grant(
     engine: Engine,
     plan: Plan,
     new_lease: NewLease,
-    place: LocalPlace | None,
-    claim: Claim,
+    local_queue: AnyLocalQueue | None,
+    waiter: Waiter,
     grant: Grant,
     who: object,
     began: float,
 ) -> BaseLease:
     """Own what the server granted: renewed from here on."""
-    tenure = Tenure(
-        plan.primitive, plan.options, claim.token, grant.fence, grant.valid_until, engine.runtime.now()
+    server_lease = ServerLease(
+        plan.primitive, plan.options, waiter.token, grant.fence, grant.valid_until, engine.runtime.now()
     )
-    tenure.place = place
-    tenure.unanswered = claim.unanswered
-    tenure.quorum = grant.quorum
-    tenure.lone = claim.rank is None
-    if place is not None:
-        place.keeper = ref(tenure)
-        place.streak = 0
-        tenure.turn = claim.turn
-    elif claim.spot:
-        begin(engine, tenure, claim)
-    tenure.who = who
+    server_lease.local_queue = local_queue
+    server_lease.unanswered = waiter.unanswered
+    server_lease.quorum = grant.quorum
+    server_lease.lone = waiter.rank is None
+    if local_queue is not None:
+        local_queue.keeper = ref(server_lease)
+        local_queue.streak = 0
+        server_lease.turn = waiter.turn
+    elif waiter.follow_key:
+        begin(engine, server_lease, waiter)
+    server_lease.who = who
     if not plan.counted:
-        spot = who, plan.primitive.key
-        outer = engine.held.get(spot)
-        tenure.outer = outer if outer is not None and outer.live else None
-        engine.held[spot] = tenure
+        held_key = who, plan.primitive.key
+        outer = engine.held.get(held_key)
+        server_lease.outer = outer if outer is not None and outer.live else None
+        engine.held[held_key] = server_lease
     try:
-        lease = new_lease(engine, tenure, grant.fence, who, grant.holds)
-        engine.keep(tenure, confirmed=grant.confirmed)
+        lease = new_lease(engine, server_lease, grant.fence, who, grant.holds)
+        engine.keep(server_lease, confirmed=grant.confirmed)
         if engine.observer is not None:
-            engine.observer.acquired(tenure, began, contended=claim.contended)
+            engine.observer.acquired(server_lease, began, contended=waiter.contended)
     except BaseException:
-        void(engine, tenure)
+        void(engine, server_lease)
         raise
     return lease
 
 
 def take_over(
-    engine: Engine, plan: Plan, new_lease: NewLease, sleeper: Sleeper | Claim, who: object, began: float
+    engine: Engine,
+    plan: Plan,
+    new_lease: NewLease,
+    local_waiter: LocalWaiter | Waiter,
+    who: object,
+    began: float,
 ) -> BaseLease | None:
-    """Own a tenure that was handed over; None if it was lost on the way."""
-    tenure, fence = sleeper.tenure, sleeper.fence
-    if tenure is None:
-        raise AssertionError("a sleeper without a tenure owns nothing")
+    """Own a server lease that was handed over; None if it was lost on the way."""
+    server_lease, fence = local_waiter.server_lease, local_waiter.fence
+    if server_lease is None:
+        raise AssertionError("a local waiter without a server lease owns nothing")
     now = engine.runtime.now()
     # Nobody's until it is made: interrupted before that, it is passed on by what it came to.
-    lease = new_lease(engine, tenure, fence, who, 1)
+    lease = new_lease(engine, server_lease, fence, who, 1)
     # Who re-enters, and who is notified of a loss, is from here on for this plan to say.
-    tenure.who, tenure.primitive, tenure.options = who, plan.primitive, plan.options
-    if not tenure.live or engine.expired(tenure, now):
+    server_lease.who, server_lease.primitive, server_lease.options = who, plan.primitive, plan.options
+    if not server_lease.live or engine.expired(server_lease, now):
         lease._released = True
         return None
     if plan.options.max_hold is not None:
-        engine.limit_hold(tenure, now + plan.options.max_hold)
-    if tenure.place is not None:
-        tenure.place.keeper = ref(tenure)
-    engine.held[who, plan.primitive.key] = tenure
+        engine.limit_hold(server_lease, now + plan.options.max_hold)
+    if server_lease.local_queue is not None:
+        server_lease.local_queue.keeper = ref(server_lease)
+    engine.held[who, plan.primitive.key] = server_lease
     engine.counters["handed_over"] += 1
     if engine.observer is not None:
-        engine.observer.acquired(tenure, began, contended=True)
+        engine.observer.acquired(server_lease, began, contended=True)
         engine.observer.counted("handed_over")
     return lease

@@ -37,9 +37,9 @@ def is_held_beside(engine: Engine, key: str, who: object) -> bool:
         if other is None or other.server != engine.server:
             continue
         now = other.runtime.now()
-        for tenure in (*list(other.held.values()), *other.schedule.all()):
-            if tenure.primitive.key != key or tenure.degraded or tenure.who is who:
+        for server_lease in (*list(other.held.values()), *other.schedule.all()):
+            if server_lease.primitive.key != key or server_lease.degraded or server_lease.who is who:
                 continue
-            if tenure.live and now < tenure.valid_until:
+            if server_lease.live and now < server_lease.valid_until:
                 return True
     return False

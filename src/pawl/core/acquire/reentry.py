@@ -12,17 +12,17 @@ if TYPE_CHECKING:
     from pawl.core.keep.engine import Engine
     from pawl.core.lease.base import BaseLease
     from pawl.core.state.plan import Plan
-    from pawl.core.state.records import Tenure
+    from pawl.core.state.records import ServerLease
 
 __all__ = ["holds", "taken_again"]
 
 
-def taken_again(engine: Engine, plan: Plan, mine: Tenure, *, wait: bool) -> BaseLease | Plan | None:
+def taken_again(engine: Engine, plan: Plan, mine: ServerLease, *, wait: bool) -> BaseLease | Plan | None:
     """What an owner that holds it already gets: its lease once more, a plan to get more than it has, or nothing."""
     name = plan.primitive.name
     lease = cast("BaseLease | None", mine.lease() if mine.lease is not None else None)
     if lease is None:
-        # Dropped without release: nobody's. Its ttl or the upkeep ends it, and that may be waited for.
+        # Dropped without release: nobody's. Its ttl or the maintenance ends it, and that may be waited for.
         return None
     if not mine.live or mine.epoch != engine.epoch or engine.expired(mine, engine.runtime.now()):
         if plan.reentrant and not lease._released and mine.state is LeaseState.LOST:

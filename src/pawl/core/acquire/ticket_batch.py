@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pawl.core.protocol.options import LockOptions
     from pawl.core.protocol.primitive import BeatingPrimitive, Primitive
     from pawl.core.protocol.runtime import Call, Reply
-    from pawl.core.state.records import Claim
+    from pawl.core.state.records import Waiter
 
 __all__ = ["beat_call", "learn", "lie_down", "sleeps_on"]
 
@@ -36,7 +36,7 @@ TOGETHER = 100
 """So many tickets in one script: it stops the server for about half a millisecond."""
 
 _SEARCHED = 500
-"""Sleepers that are checked, of all names: the one that went to sleep first comes first, and is due first."""
+"""Local waiters that are checked, of all names: the one that went to sleep first comes first, and is due first."""
 
 _IN_A_ROW = 30
 """How often a waiter with a connection of its own lets another speak for it: nothing else would keep the connection in
@@ -50,68 +50,68 @@ _SOON = 0.001
 _PLAIN = 7
 
 
-def lie_down(engine: Engine, claim: Claim, end: float, until: float | None) -> None:
-    """A claim sleeps from now on, and would ask by itself at ``end``; others may speak for it if it is lined up.
+def lie_down(engine: Engine, waiter: Waiter, end: float, until: float | None) -> None:
+    """A waiter sleeps from now on, and would ask by itself at ``end``; others may speak for it if it is lined up.
 
     Args:
         engine: The client's engine.
-        claim: The claim.
+        waiter: The waiter.
         end: When it would ask.
         until: When its caller gives up; None never.
     """
-    claim.channel = engine.runtime.channel()
-    claim.unsettled, claim.in_a_row = False, 0
+    waiter.channel = engine.runtime.channel()
+    waiter.unsettled, waiter.in_a_row = False, 0
     # The head looks at the holder's end, and who hears nothing must ask in any case.
-    claim.beat_at = end if claim.rank and claim.channel not in ("", DEAF) else 0.0
-    claim.latest = 0.0 if claim.stop is not None else inf if until is None else until
+    waiter.beat_at = end if waiter.rank and waiter.channel not in ("", DEAF) else 0.0
+    waiter.latest = 0.0 if waiter.stop is not None else inf if until is None else until
 
 
-def sleeps_on(engine: Engine, claim: Claim, until: float | None) -> float:
-    """Until when a claim that woke up may go on sleeping, because others spoke for it; 0: it is to ask."""
+def sleeps_on(engine: Engine, waiter: Waiter, until: float | None) -> float:
+    """Until when a waiter that woke up may go on sleeping, because others spoke for it; 0: it is to ask."""
     runtime = engine.runtime
-    if not claim.beat_at or claim.alarm is not None or claim.tenure is not None:
+    if not waiter.beat_at or waiter.alarm is not None or waiter.server_lease is not None:
         return 0.0
-    end = claim.beat_at if until is None else min(claim.beat_at, until)
-    if runtime.channel() != claim.channel or end - runtime.now() < _SOON:
+    end = waiter.beat_at if until is None else min(waiter.beat_at, until)
+    if runtime.channel() != waiter.channel or end - runtime.now() < _SOON:
         return 0.0
     return end
 
 
 def beat_call(
-    engine: Engine, primitive: Primitive, options: LockOptions, claim: Claim, channel: str
+    engine: Engine, primitive: Primitive, options: LockOptions, waiter: Waiter, channel: str
 ) -> Call | None:
     """The question of a waiter that takes others along; None if there is nobody."""
-    company = _company(engine, claim, (options.ticket_ttl or options.ttl) / 6)
+    company = _company(engine, waiter, (options.ticket_ttl or options.ttl) / 6)
     # Also of nobody: the question before this one may have been given up.
-    claim.company = company
+    waiter.company = company
     if not company:
         return None
     beating, others = cast("BeatingPrimitive", primitive), [token for token, _ in company]
-    return beating.beat(claim.token, options.life_ms, options.ticket_ms, channel, others)
+    return beating.beat(waiter.token, options.life_ms, options.ticket_ms, channel, others)
 
 
-def _company(engine: Engine, claim: Claim, half: float) -> list[tuple[str, Claim]]:
-    kin, lined, runtime = claim.kin, engine.lined, engine.runtime
-    if not kin or not lined:
+def _company(engine: Engine, waiter: Waiter, half: float) -> list[tuple[str, Waiter]]:
+    kin, followers, runtime = waiter.kin, engine.followers, engine.runtime
+    if not kin or not followers:
         return []
-    found: list[tuple[str, Claim]] = []
+    found: list[tuple[str, Waiter]] = []
     due = runtime.now() + half
     # Other threads come meanwhile: a list of keys is made in one step, with nothing allocated that could set off the
     # garbage collection, and with it a finaliser, in between.
-    near = list(lined)[:_SEARCHED]
+    near = list(followers)[:_SEARCHED]
     for token in near:
-        other = lined.get(token)
+        other = followers.get(token)
         if other is None or other.kin != kin or not other.beat_at or other.unsettled:
             continue
-        apart = other.channel != claim.channel
+        apart = other.channel != waiter.channel
         if apart and other.in_a_row >= _IN_A_ROW:
             continue
         with engine.guard:
-            if token not in lined or lined[token] is not other or other.unsettled:
+            if token not in followers or followers[token] is not other or other.unsettled:
                 continue
             # It is due after all others now.
-            del lined[token]
-            lined[token] = other
+            del followers[token]
+            followers[token] = other
             other.in_a_row += apart
             other.unsettled = True
             if other.beat_at < due:  # noqa: PLR1730 - max() is a call
@@ -122,21 +122,21 @@ def _company(engine: Engine, claim: Claim, half: float) -> list[tuple[str, Claim
     return found
 
 
-def learn(engine: Engine, claim: Claim, options: LockOptions, reply: Reply, sent_at: float) -> None:
-    """Take into account what the answer to a claim's question says of those that it took along."""
-    company, claim.company = claim.company, ()
+def learn(engine: Engine, waiter: Waiter, options: LockOptions, reply: Reply, sent_at: float) -> None:
+    """Take into account what the answer to a waiter's question says of those that it took along."""
+    company, waiter.company = waiter.company, ()
     ranks: list[int] = reply[_PLAIN] if reply[0] == b"Q" and len(reply) > _PLAIN else []
     runtime, ticket_ms = engine.runtime, options.ticket_ms
     beat_at = sent_at + _MORE * ticket_ms / 3000
     pause = beat_at - runtime.now()
     until = valid_until(sent_at, ticket_ms, ticket_ms)
-    lined = engine.lined
+    followers = engine.followers
     for index, (token, other) in enumerate(company):
         rank = ranks[index] if ranks else None
         expires_ms = reply[5] + ticket_ms if ranks else 0
         with engine.guard:
             # Who woke up asks by itself, and may stand for another token by now.
-            if token not in lined or lined[token] is not other:
+            if token not in followers or followers[token] is not other:
                 continue
             other.unsettled = False
             if rank is None:

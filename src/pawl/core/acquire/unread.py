@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pawl.core.keep.engine import Engine
     from pawl.core.protocol.runtime import Fetch, Parker
     from pawl.core.state.plan import Plan
-    from pawl.core.state.records import Claim
+    from pawl.core.state.records import Waiter
 
 __all__ = ["UNREAD_FOR", "line_up", "may_defer", "read_unread"]
 
@@ -25,45 +25,45 @@ def may_defer(engine: Engine, plan: Plan) -> bool:
     row = engine.rows.get(plan.primitive.key)
     return (
         row is not None
-        and row.spot == plan.run
+        and row.follow_key == plan.run
         and bool(row.behind)
         and row.state is LeaseState.HELD
         and not engine.closed
     )
 
 
-def line_up(engine: Engine, plan: Plan, claim: Claim, parker: Parker) -> Fetch | None:
-    """Queue a claim behind others of this client, and let a run serve it; None if it was not sent, or failed."""
+def line_up(engine: Engine, plan: Plan, waiter: Waiter, parker: Parker) -> Fetch | None:
+    """Queue a waiter behind others of this client, and let a run serve it; None if it was not sent, or failed."""
     options, line = plan.options, engine.runtime.line()
     if line is None:
         return None
-    claim.spot, claim.channel = plan.run, line.channel
-    claim.ring, claim.asleep = parker.unpark, plan.primitive.key
+    waiter.follow_key, waiter.channel = plan.run, line.channel
+    waiter.ring, waiter.asleep = parker.unpark, plan.primitive.key
     # Before it is sent: a hand-off message may name it at once, and a run that does not find it ends.
-    engine.lined[claim.token] = claim
+    engine.followers[waiter.token] = waiter
     call = plan.primitive.acquire(
-        claim.token, options.life_ms, options.ticket_ms,
+        waiter.token, options.life_ms, options.ticket_ms,
         wait=True, block=options.block, channel=line.channel, max_waiters=options.max_waiters,
     )  # fmt: skip
-    claim.sent = True
+    waiter.sent = True
     try:
         return line.defer(call, options.request_timeout)
     except Fault as fault:
-        claim.unanswered = fault.maybe_applied
+        waiter.unanswered = fault.maybe_applied
         return None
 
 
-async def read_unread(claim: Claim, fetch: Fetch, sent_at: float) -> None:
-    """Have a claim bring along the answer to a request that was sent then, and whose reply nobody read yet."""
+async def read_unread(waiter: Waiter, fetch: Fetch, sent_at: float) -> None:
+    """Have a waiter bring along the answer to a request that was sent then, and whose reply nobody read yet."""
     try:
         answer = fetch()
         if answer is not None and not isinstance(answer, list):
             answer = await answer
     except Fault as fault:
-        claim.unanswered |= fault.maybe_applied
+        waiter.unanswered |= fault.maybe_applied
         return
     if answer is None:
         # Something else used the connection meanwhile, and dropped it.
-        claim.unanswered = True
+        waiter.unanswered = True
     else:
-        claim.answer = answer, sent_at
+        waiter.answer = answer, sent_at

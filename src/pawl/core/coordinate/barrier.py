@@ -114,7 +114,7 @@ class _Waiting:
 
     def leave(self) -> Call | None:
         visit = self.visit
-        if not visit.claim.sent:
+        if not visit.waiter.sent:
             return None
         return self.barrier.leave(visit.token, TOMB_MS if visit.unanswered else 0)
 

@@ -168,7 +168,7 @@ class Watch:
     def close(self) -> None:
         """End it, also for a thread or task that waits in ``next``."""
         self._closed = True
-        if self._visit.claim.sent and not self._engine.closed:
+        if self._visit.waiter.sent and not self._engine.closed:
             self._engine.post(self._hush())
 
     async def _next(self) -> Leader | Ended | None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pawl.core.protocol.faults import to_error
 from pawl.core.protocol.runtime import DEAF, Call, Fault, Reply, Wakeup
 from pawl.core.retry import bear, patience, rest
-from pawl.core.state.records import Claim
+from pawl.core.state.records import Waiter
 from pawl.errors import AcquireTimeout, LimitMismatch, ScriptError
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Visit:
         if timeout is not None:
             self.until = self.began + (timeout or options.request_timeout)
         self.once: bool = timeout == 0
-        self.claim: Claim = Claim(token or engine.runtime.new_token())
+        self.waiter: Waiter = Waiter(token or engine.runtime.new_token())
         self.channel: str = ""
         self.former: str = ""
         self.undo: Callable[[], Call | None] = _nothing
@@ -68,16 +68,16 @@ class Visit:
     @property
     def token(self) -> str:
         """What the server knows the waiter by."""
-        return self.claim.token
+        return self.waiter.token
 
     @property
     def unanswered(self) -> bool:
         """True once a request of the token got no reply: a copy of it may come late."""
-        return self.claim.unanswered
+        return self.waiter.unanswered
 
     def renew_token(self) -> None:
         """Go on with a fresh token."""
-        self.claim = Claim(self.engine.runtime.new_token())
+        self.waiter = Waiter(self.engine.runtime.new_token())
 
     async def within(self, wait: Coroutine[Any, Any, T], undo: Callable[[], Call | None]) -> T:
         """Run a wait; whatever it ends with, nothing of it stays on the server.
@@ -88,21 +88,21 @@ class Visit:
         """
         engine = self.engine
         self.undo = undo
-        engine.underway[self] = engine.runtime.who()
+        engine.in_progress[self] = engine.runtime.who()
         try:
             return await wait
         except BaseException as error:
-            self.claim.doubt(error)
+            self.waiter.doubt(error)
             call = self.undo()
             if call is not None:
                 engine.post(call)
             raise
         finally:
-            engine.underway.pop(self, None)
+            engine.in_progress.pop(self, None)
 
     def end(self) -> Call | None:
         """See ``close.Errand``: the ticket is taken back."""
-        self.claim.doubt(BaseException())
+        self.waiter.doubt(BaseException())
         return self.undo()
 
     async def ask(self, make: Callable[[], Call]) -> Reply:
@@ -111,7 +111,7 @@ class Visit:
         Raises:
             BackendError: The server could not be asked for too long.
         """
-        runtime, claim = self.engine.runtime, self.claim
+        runtime, waiter = self.engine.runtime, self.waiter
         attempt = 0
         while True:
             # A request that is to be sent once gets its time even if the wait's own is over.
@@ -121,15 +121,15 @@ class Visit:
                     await runtime.ready(budget)
                 if runtime.channel() != self.channel:
                     self.former, self.channel = self.channel, runtime.channel()
-                claim.sent = True
+                waiter.sent = True
                 reply = await runtime.call(make(), budget)
             except Fault as fault:
-                claim.unanswered |= fault.maybe_applied
+                waiter.unanswered |= fault.maybe_applied
                 pause = bear(
-                    self.engine, fault, self.options, claim, self.until, attempt, self.doing, self.name
+                    self.engine, fault, self.options, waiter, self.until, attempt, self.doing, self.name
                 )
             else:
-                claim.failing_since = None
+                waiter.failing_since = None
                 return reply
             await rest(self.engine, pause, self.name, self.doing)
             attempt += 1

@@ -26,7 +26,7 @@ from pawl.core.protocol.runtime import Call, Fault, Reply
 from pawl.core.protocol.validity import valid_until
 from pawl.core.release import extend, release
 from pawl.core.retry import bear, check_stop, patience, rest
-from pawl.core.state.records import Claim
+from pawl.core.state.records import Waiter
 from pawl.errors import (
     AcquireTimeout,
     LeaseLost,
@@ -103,7 +103,7 @@ async def _acquire_all(
 ) -> M | None:
     began = engine.runtime.now()
     taken: list[BaseLease] = []
-    who = engine.underway[id(taken)] = engine.runtime.who()
+    who = engine.in_progress[id(taken)] = engine.runtime.who()
     try:
         try:
             missing = await _take_all(engine, plan, new_lease, who, timeout, stop, taken)
@@ -127,7 +127,7 @@ async def _acquire_all(
         _leave_behind(engine, taken)
         raise
     finally:
-        engine.underway.pop(id(taken), None)
+        engine.in_progress.pop(id(taken), None)
 
 
 def _timed_out(engine: Engine, plan: MultiPlan, error: AcquireTimeout, began: float) -> AcquireTimeout:
@@ -184,51 +184,51 @@ async def _take_together(
     taken: list[BaseLease],
 ) -> Plan | None:
     """One question for all; the member that is not free, or None: all are taken."""
-    claims = [Claim(engine.runtime.new_token()) for _ in plan.members]
+    waiters = [Waiter(engine.runtime.new_token()) for _ in plan.members]
     call = together.acquire(
-        [claim.token for claim in claims], [member.options.ttl_ms for member in plan.members]
+        [waiter.token for waiter in waiters], [member.options.ttl_ms for member in plan.members]
     )
-    first = claims[0]
+    first = waiters[0]
     try:
         reply, sent_at = await _ask(engine, plan, call, first, until)
         grants = _read(engine, plan, reply, sent_at)
         if isinstance(grants, list):
-            for member, claim, grant in zip(plan.members, claims, grants, strict=True):
-                claim.unanswered = first.unanswered
-                taken += [own_grant(engine, member, new_lease, None, claim, grant, who, sent_at)]
+            for member, waiter, grant in zip(plan.members, waiters, grants, strict=True):
+                waiter.unanswered = first.unanswered
+                taken += [own_grant(engine, member, new_lease, None, waiter, grant, who, sent_at)]
             return None
     except BaseException as error:
         first.doubt(error)
         if first.unanswered:
-            _bar(engine, plan, claims)
+            _bar(engine, plan, waiters)
         raise
     if first.unanswered or grants is None:
         # A late copy may still find all of them free; or what was granted is of no use.
-        _bar(engine, plan, claims)
+        _bar(engine, plan, waiters)
     return grants or plan.members[0]
 
 
-def _bar(engine: Engine, plan: MultiPlan, claims: Sequence[Claim]) -> None:
-    for member, claim in zip(plan.members, claims, strict=True):
-        engine.depart(member.primitive, claim.token, TOMB_MS)
+def _bar(engine: Engine, plan: MultiPlan, waiters: Sequence[Waiter]) -> None:
+    for member, waiter in zip(plan.members, waiters, strict=True):
+        engine.leave_token_in_background(member.primitive, waiter.token, TOMB_MS)
 
 
 async def _ask(
-    engine: Engine, plan: MultiPlan, call: Call, claim: Claim, until: float | None
+    engine: Engine, plan: MultiPlan, call: Call, waiter: Waiter, until: float | None
 ) -> tuple[Reply, float]:
     runtime = engine.runtime
     attempt = 0
     while True:
         budget = patience(runtime.now(), plan.options, until)
         try:
-            claim.sent = True
+            waiter.sent = True
             sent_at = runtime.now()
             return await runtime.call(call, budget), sent_at
         except Fault as fault:
-            claim.unanswered |= fault.maybe_applied
+            waiter.unanswered |= fault.maybe_applied
             if fault.text.startswith("CROSSSLOT"):
                 raise _Apart from fault
-            pause = bear(engine, fault, plan.options, claim, until, attempt, "acquire multi_lock", plan.name)
+            pause = bear(engine, fault, plan.options, waiter, until, attempt, "acquire multi_lock", plan.name)
         await rest(engine, pause, plan.name, "acquire")
         attempt += 1
 
@@ -264,7 +264,7 @@ def _leave_behind(engine: Engine, taken: Sequence[BaseLease]) -> None:
     for lease in taken:
         if not lease._take_level():
             if lease._take_end():
-                engine.count_end(lease._tenure, "background")
+                engine.count_end(lease._server_lease, "background")
             engine.finish_release(lease)
 
 
@@ -279,7 +279,7 @@ async def release_all(engine: Engine, multi: BaseMultiLease) -> list[tuple[BaseL
     """
     left = list(multi._leases)
     outcomes: list[tuple[BaseLease, Release]] = []
-    engine.underway[id(left)] = engine.runtime.who()
+    engine.in_progress[id(left)] = engine.runtime.who()
     try:
         if not multi._take_end():
             raise NotHeld(f"release {multi.name!r}: the lease was already released", name=multi.name)
@@ -297,7 +297,7 @@ async def release_all(engine: Engine, multi: BaseMultiLease) -> list[tuple[BaseL
             _leave_behind(engine, left)
         raise
     finally:
-        engine.underway.pop(id(left), None)
+        engine.in_progress.pop(id(left), None)
     return outcomes
 
 
@@ -314,7 +314,7 @@ async def release_all_or_raise(engine: Engine, multi: BaseMultiLease) -> None:
             raise NotHeld(f"release {multi.name!r}: {lease._loss().text}", name=lease.name)
     for lease, outcome in outcomes:
         if outcome is Release.UNKNOWN:
-            cls, why = lease._tenure.unsure
+            cls, why = lease._server_lease.unsure
             text = why or f"release {multi.name!r}: the server did not answer"
             raise cls(f"{text}; {lease.name!r} expires within {lease.ttl:g} s", name=lease.name)
 

@@ -63,9 +63,9 @@ class BaseMultiLease:
         "_engine",
         "_leases",
         "_lost",
+        "_parked",
         "_plan",
         "_released",
-        "_sleepers",
         "_told",
         "_watchers",
         "_who",
@@ -80,9 +80,9 @@ class BaseMultiLease:
         self._released = False
         self._lost = False
         self._told = False
-        self._sleepers: list[Parker] | None = []
+        self._parked: list[Parker] | None = []
         self._watchers: list[Callable[[], object]] = []
-        # A tenure must not keep its lease alive, or nobody would notice one that was dropped.
+        # A server lease must not keep its lease alive, or nobody would notice one that was dropped.
         here = ref(self)
         for lease in self._leases:
             lease._watch(lambda: _tell(here()))
@@ -191,7 +191,7 @@ class BaseMultiLease:
             self._watchers.remove(watcher)
 
     def _wake(self) -> None:
-        for parker in tuple(self._sleepers or ()):
+        for parker in tuple(self._parked or ()):
             parker.unpark()
 
     def _loss(self) -> LeaseLost:

@@ -193,14 +193,14 @@ async def finish(engine: Engine, lease: BaseLease, value: Any, keep: float) -> N
         BackendUnavailable: The server did not answer. It is asked again in the background for a minute, so the result
             may be recorded.
     """
-    tenure, name = lease._tenure, lease.name
-    primitive = cast("OnceCalls", tenure.primitive)
+    server_lease, name = lease._server_lease, lease.name
+    primitive = cast("OnceCalls", server_lease.primitive)
     result = Result.of(value, name)
     if lease._released:
         raise NotHeld(f"finish {name!r}: it was finished or abandoned before", name=name, operation="finish")
     if lease._mine():
         # From here on each of its releases records the result, also one that goes on without its caller.
-        tenure.primitive = primitive.finishing(result, to_ms(keep), lease.fence)
+        server_lease.primitive = primitive.finishing(result, to_ms(keep), lease.fence)
     outcome = await release.release(engine, lease)
     if outcome is Release.LOST:
         raise lease._loss()
@@ -218,7 +218,7 @@ async def abandon(engine: Engine, plan: Plan, lease: BaseLease) -> None:
     """
     if not lease._released:
         # A finish that was interrupted before it was sent is not made up for.
-        lease._tenure.primitive = plan.primitive
+        lease._server_lease.primitive = plan.primitive
     await release.release_or_raise(engine, lease)
 
 
@@ -236,7 +236,7 @@ async def end_block(
     if error is None:
         await finish(engine, lease, None, keep)
     else:
-        lease._tenure.primitive = plan.primitive
+        lease._server_lease.primitive = plan.primitive
         await release.end_block(engine, lease, error)
 
 

@@ -10,16 +10,16 @@ from math import inf
 from typing import TYPE_CHECKING, Any, cast
 from weakref import ref
 
-from pawl.core.keep.outbox import DEPARTURE_FOR, barred, leave_call, post_to_all, validity_of
+from pawl.core.keep.outbox import OUTBOX_FOR, barred, leave_call, post_to_all, validity_of
 from pawl.core.protocol.primitive import TOMB_MS
 from pawl.core.protocol.runtime import Call, Relief, Runtime
 from pawl.core.quorum.votes import Duty
-from pawl.core.state.circuit_breaker import Breaker
-from pawl.core.state.client import Departure
-from pawl.core.state.local_queue import Places
-from pawl.core.state.records import Claim, LeaseRecord, Tenure, Told, Turn
+from pawl.core.state.circuit_breaker import CircuitBreaker
+from pawl.core.state.client import OutboxEntry
+from pawl.core.state.local_queue import LocalQueues
+from pawl.core.state.records import LeaseRecord, ServerLease, Told, Turn, Waiter
 from pawl.core.state.schedule import Schedule
-from pawl.core.state.session import Book, grant_tag
+from pawl.core.state.session import SessionPublisher, grant_tag
 from pawl.core.state.strict_handover import disperse, pass_on
 from pawl.errors import ClientClosed
 from pawl.model import LeaseState, LossReason
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from pawl.core.protocol.quorum import QuorumRuntime
     from pawl.core.protocol.redlock_options import RedlockOptions
     from pawl.core.state.history import History
-    from pawl.core.state.local_queue import Sleeper
+    from pawl.core.state.local_queue import LocalWaiter
     from pawl.core.state.observers import Observers
-    from pawl.core.state.records import LocalPlace
+    from pawl.core.state.records import AnyLocalQueue
     from pawl.core.state.session import Setup
 
 __all__ = ["Engine"]
@@ -46,30 +46,32 @@ class Engine:
 
     Attributes:
         runtime: The runtime of the API.
-        upkeep: What serves the client in the background.
-        places: The local queues.
+        maintenance: What serves the client in the background.
+        local_queues: The local queues.
         schedule: When each lease is due.
         guard: Held for each step of a lease, a queue or the schedule from one state to another; the steps are ruled by
             "guarded steps" in docs/concepts/architecture.md: **no call and no loop stands in one**.
-        held: Which tenure a thread or task holds under a key, for re-entry and self-deadlock.
-        lined: The claims that a run may serve now (see ``strict_handover``), by their tokens.
-        rows: The tenures behind which a waiter may leave its answer unread (see ``strict_handover``), by their keys.
-        waits: What each sleeper, or each claim on the server, waits for; the thread or task, and since when.
-        book: The client's session, as far as others see it.
+        held: Which server lease a thread or task holds under a key, for re-entry and self-deadlock.
+        followers: The waiters that a run may serve now (see ``strict_handover``), by their tokens.
+        rows: The server leases behind which a waiter may leave its answer unread (see ``strict_handover``), by their
+            keys.
+        waits: What each local waiter, or each waiter on the server, waits for; the thread or task, and since when.
+        publisher: The client's session, as far as others see it.
         history: What is to be written of the grants that ended; None unless the client keeps histories.
-        departures: Tokens to be left in the background, in the order in which they came; each stays until it is left
+        outbox: Tokens to be left in the background, in the order in which they came; each stays until it is left
             or given up, so that the end of the client sees it at every moment.
-        underway: The threads or tasks of acquisitions and releases by what they are at, which is in no schedule.
-        asking, losing: Claims that the server may know, and who asks; tenures that are lost, and not left yet.
-        abandoned: Tenures whose lease object was garbage-collected; appended by finalisers, which may do no more.
+        in_progress: The threads or tasks of acquisitions and releases by what they are at, which is in no schedule.
+        asking, losing: Waiters that the server may know, and who asks; server leases that are lost, and not left yet.
+        abandoned: Server leases whose lease object was garbage-collected; appended by finalisers, which may do no more.
         undelivered: The same of leases that nobody got: a signal interrupted acquire after the grant. With each, which
-            of the tenure's owners it was to be.
+            of the server lease's owners it was to be.
         counters, epoch: What happened how often; raised by a fork, for leases of an older one are the parent's.
-        probe, look_at, looked: What asks the server what it is, or None; when the upkeep is to ask; whether it did.
+        probe, look_at, looked: What asks the server what it is, or None; when the maintenance is to ask; whether it
+            did.
         server: Its address, without credentials.
         relief: What renews while the event loop is blocked; None in threads.
         strict: True until the server was found to keep every promise, for a client that insists on it.
-        breaker: Open while the server is down for long; None while it is not.
+        circuit_breaker: Open while the server is down for long; None while it is not.
         quorum: How several independent masters are treated; None with one server.
         observer: Who is notified of what happens; None, and then no cost, until somebody asks for it.
         client: Whose engine it is. Each lease keeps it alive, so that what the client does at its end, and at the
@@ -82,32 +84,32 @@ class Engine:
         self,
         runtime: Runtime,
         client: object,
-        upkeep: Callable[[Engine], Coroutine[Any, Any, None]],
+        maintenance: Callable[[Engine], Coroutine[Any, Any, None]],
         setup: Setup | None = None,
     ) -> None:
         self.runtime = runtime
-        self.upkeep: Callable[[Engine], Coroutine[Any, Any, None]] = upkeep
+        self.maintenance: Callable[[Engine], Coroutine[Any, Any, None]] = maintenance
         self.client: ref[object] = ref(client)
         self.guard: AbstractContextManager[object] = runtime.mutex()
-        self.places: Places = Places(runtime, self.guard)
+        self.local_queues: LocalQueues = LocalQueues(runtime, self.guard)
         self.schedule: Schedule = Schedule(self.guard)
-        self.held: dict[tuple[object, str], Tenure] = {}
-        self.lined: dict[str, Claim] = {}
-        self.rows: dict[str, Tenure] = {}
-        self.waits: dict[Claim | Sleeper, tuple[Primitive, object, float]] = {}
-        self.book: Book | None = None if setup is None else Book(self, setup)
-        self.departures: dict[Departure | Duty, None] = {}
-        self.abandoned: deque[Tenure] = deque()
-        self.undelivered: deque[tuple[Tenure, int]] = deque()
+        self.held: dict[tuple[object, str], ServerLease] = {}
+        self.followers: dict[str, Waiter] = {}
+        self.rows: dict[str, ServerLease] = {}
+        self.waits: dict[Waiter | LocalWaiter, tuple[Primitive, object, float]] = {}
+        self.publisher: SessionPublisher | None = None if setup is None else SessionPublisher(self, setup)
+        self.outbox: dict[OutboxEntry | Duty, None] = {}
+        self.abandoned: deque[ServerLease] = deque()
+        self.undelivered: deque[tuple[ServerLease, int]] = deque()
         self.counters: Counter[str] = Counter()
-        self.underway: dict[object, object] = {}
-        self.losing: dict[Tenure, LossReason] = {}
-        self.asking: dict[Claim, tuple[Primitive, object]] = {}
+        self.in_progress: dict[object, object] = {}
+        self.losing: dict[ServerLease, LossReason] = {}
+        self.asking: dict[Waiter, tuple[Primitive, object]] = {}
         self.epoch: int = 0
         self.closed = False
-        self.upkeep_runs: bool = False
+        self.maintenance_runs: bool = False
         self.quorum: RedlockOptions | None = None
-        self.breaker: Breaker | None = None
+        self.circuit_breaker: CircuitBreaker | None = None
         self.observer: Observers | None = None
         self.probe: Call | None = None
         self.server: str = ""
@@ -121,20 +123,22 @@ class Engine:
         if self.closed:
             raise ClientClosed("the client is closed: create a new one", name=name)
 
-    def gave_up(self, primitive: Primitive, since: float, error: Exception, borne: float) -> None:
+    def open_breaker(self, primitive: Primitive, since: float, error: Exception, borne: float) -> None:
         """Somebody retried an unreachable server for the whole time: later calls need not find that out again."""
-        breaker = self.breaker
+        breaker = self.circuit_breaker
         if breaker is None:
-            breaker = self.breaker = Breaker(primitive.inspect(0), since, error, self.runtime.now())
+            breaker = self.circuit_breaker = CircuitBreaker(
+                primitive.inspect(0), since, error, self.runtime.now()
+            )
             self.count("breaker_opened")
             log.warning("lock server not responding, retrying in the background: %s", error)
-            self.wake_upkeep()
+            self.wake_maintenance()
         breaker.borne = max(breaker.borne, borne)
 
-    def mended(self, breaker: Breaker) -> None:
+    def close_breaker(self, breaker: CircuitBreaker) -> None:
         """The server answers again."""
-        if self.breaker is breaker:
-            self.breaker = None
+        if self.circuit_breaker is breaker:
+            self.circuit_breaker = None
             self.count("breaker_closed")
             log.warning("lock server responding again after %.1f s", self.runtime.now() - breaker.since)
 
@@ -150,162 +154,166 @@ class Engine:
         if self.observer is not None:
             self.observer.counted(what)
 
-    def count_loss(self, tenure: Tenure) -> None:
+    def count_loss(self, server_lease: ServerLease) -> None:
         """Count a loss, by its reason."""
-        self.count(f"lost_{tenure.reason}")
+        self.count(f"lost_{server_lease.reason}")
         if self.observer is not None:
-            self.observer.lost(tenure, tenure.reason or LossReason.EXPIRED)
+            self.observer.lost(server_lease, server_lease.reason or LossReason.EXPIRED)
 
     # Waits -----------------------------------------------------------------------------------------------------
 
     def watch(self) -> None:
-        """Have the upkeep see a wait that begins now."""
-        if self.book is not None and not self.book.armed:
-            self.book.watch()
+        """Have the maintenance see a wait that begins now."""
+        if self.publisher is not None and not self.publisher.armed:
+            self.publisher.watch()
 
     def callers(self) -> list[object]:
         """The threads and tasks whose acquisitions and releases go on."""
         # In this order: who goes on after a wait is noted as under way before it waits no more.
         waiting = [wait[1] for wait in tuple(self.waits.values())]
-        return waiting + list(self.underway.values())
+        return waiting + list(self.in_progress.values())
 
     # Leases -----------------------------------------------------------------------------------------------------
 
-    def keep(self, tenure: Tenure, *, confirmed: bool) -> None:
-        """Take a fresh tenure into care: renew it, or watch its end."""
-        tenure.epoch = self.epoch
-        if confirmed and tenure.hold_limit is None and tenure.options.renew:
-            late = self.schedule.add(tenure, tenure.every, tenure.granted_at + tenure.every)
+    def keep(self, server_lease: ServerLease, *, confirmed: bool) -> None:
+        """Take a fresh server lease into care: renew it, or watch its end."""
+        server_lease.epoch = self.epoch
+        if confirmed and server_lease.hold_limit is None and server_lease.options.renew:
+            late = self.schedule.add(
+                server_lease, server_lease.every, server_lease.granted_at + server_lease.every
+            )
         else:
-            late = self._plan(tenure, tenure.granted_at, confirmed=confirmed)
-        if late or not self.upkeep_runs:
-            self.wake_for(tenure)
+            late = self._plan(server_lease, server_lease.granted_at, confirmed=confirmed)
+        if late or not self.maintenance_runs:
+            self.wake_for(server_lease)
 
-    def wake_for(self, tenure: Tenure) -> None:
-        """Start what serves the client in the background, or wake it for a tenure that it does not know of in time."""
-        self.wake_upkeep()
+    def wake_for(self, server_lease: ServerLease) -> None:
+        """Start the background service, or wake it for a server lease that it does not know of in time."""
+        self.wake_maintenance()
         # Now, and not once a renewal is late: a body may block the loop from its first line on.
-        if self.relief is not None and tenure.options.renew is True:
+        if self.relief is not None and server_lease.options.renew is True:
             self.relief.rouse()
 
-    def wake_upkeep(self) -> None:
-        """Start the upkeep, or wake it because something is due earlier than it knows."""
-        if self.upkeep_runs:
+    def wake_maintenance(self) -> None:
+        """Start the maintenance, or wake it because something is due earlier than it knows."""
+        if self.maintenance_runs:
             self.runtime.nudge()
         else:
-            self.start_upkeep()
+            self.start_maintenance()
 
-    def _plan(self, tenure: Tenure, now: float, *, confirmed: bool) -> bool:
-        if not tenure.options.renew:
-            return self.schedule.add(tenure, tenure.ttl, tenure.valid_until, deadline=True)
-        if tenure.hold_limit is not None and tenure.valid_until >= tenure.hold_limit:
-            return self.schedule.add_once(tenure, tenure.hold_limit)
+    def _plan(self, server_lease: ServerLease, now: float, *, confirmed: bool) -> bool:
+        if not server_lease.options.renew:
+            return self.schedule.add(server_lease, server_lease.ttl, server_lease.valid_until, deadline=True)
+        if server_lease.hold_limit is not None and server_lease.valid_until >= server_lease.hold_limit:
+            return self.schedule.add_once(server_lease, server_lease.hold_limit)
         if confirmed:
-            return self.schedule.add(tenure, tenure.every, now + tenure.every)
+            return self.schedule.add(server_lease, server_lease.every, now + server_lease.every)
         # A hand-off lives on its ticket's expiry. Short sections end before this; longer ones get their ttl soon.
-        after = _CONFIRM_AFTER if tenure.valid_until - now > 4 * _CONFIRM_AFTER else 0.0
-        return self.schedule.add(tenure, after, now + after)
+        after = _CONFIRM_AFTER if server_lease.valid_until - now > 4 * _CONFIRM_AFTER else 0.0
+        return self.schedule.add(server_lease, after, now + after)
 
-    def replan(self, tenure: Tenure) -> None:
-        """Plan the next service of a tenure that the upkeep took, or whose ttl changed."""
-        self.schedule.discard(tenure)
-        if self._plan(tenure, self.runtime.now(), confirmed=True):
+    def replan(self, server_lease: ServerLease) -> None:
+        """Plan the next service of a server lease that the maintenance took, or whose ttl changed."""
+        self.schedule.discard(server_lease)
+        if self._plan(server_lease, self.runtime.now(), confirmed=True):
             self.runtime.nudge()
 
-    def end(self, tenure: Tenure) -> None:
-        """Stop caring for a tenure that is being released: renewal never outlives it."""
+    def end(self, server_lease: ServerLease) -> None:
+        """Stop caring for a server lease that is being released: renewal never outlives it."""
         with self.guard:
-            if tenure.state is LeaseState.HELD or tenure.state is LeaseState.SUSPECT:
-                tenure.state = LeaseState.RELEASED
-        self.schedule.discard(tenure)
+            if server_lease.state is LeaseState.HELD or server_lease.state is LeaseState.SUSPECT:
+                server_lease.state = LeaseState.RELEASED
+        self.schedule.discard(server_lease)
         if self.rows:
-            disperse(self, tenure)
+            disperse(self, server_lease)
 
-    def end_turn(self, tenure: Tenure, now: float, number: int | None = None) -> bool:
-        """Pass a tenure on inside the client, or the duty to leave it on the server; safe to repeat.
+    def end_turn(self, server_lease: ServerLease, now: float, number: int | None = None) -> bool:
+        """Pass a server lease on inside the client, or the duty to leave it on the server; safe to repeat.
 
         Args:
-            tenure: What is passed on.
+            server_lease: What is passed on.
             now: The present.
             number: Which of its owners passes it on; None if that is sure.
 
         Returns:
-            False if nobody of this client waits, or the tenure was lost meanwhile: the caller must leave it.
+            False if nobody of this client waits, or the server lease was lost meanwhile: the caller must leave it.
         """
-        place = tenure.place
-        if tenure.behind and pass_on(self, tenure, now, number):
+        local_queue = server_lease.local_queue
+        if server_lease.behind and pass_on(self, server_lease, now, number):
             return True
-        turn = Turn.ALONE if place is None else place.hand_over(tenure, now, number)
-        if turn is Turn.HANDED or (turn is Turn.GONE and number not in (None, tenure.used)):
+        turn = Turn.ALONE if local_queue is None else local_queue.hand_over(server_lease, now, number)
+        if turn is Turn.HANDED or (turn is Turn.GONE and number not in (None, server_lease.used)):
             return True
-        self.end(tenure)
-        # Gone: those who sleep go on without this tenure, and nobody but its owner leaves it.
-        if place is None or turn is not Turn.REFUSED or tenure.state is LeaseState.LOST:
+        self.end(server_lease)
+        # Gone: those who sleep go on without this server lease, and nobody but its owner leaves it.
+        if local_queue is None or turn is not Turn.REFUSED or server_lease.state is LeaseState.LOST:
             return False
-        # The sleeper leaves the old token in the script that queues the new one.
-        claim = Claim(self.runtime.new_token(), old=tenure.token, old_unanswered=tenure.unanswered)
-        claim.old_votes = tenure.quorum
-        return place.pass_claim(claim, tenure.turn)
+        # The local waiter leaves the old token in the script that queues the new one.
+        waiter = Waiter(
+            self.runtime.new_token(), old=server_lease.token, old_unanswered=server_lease.unanswered
+        )
+        waiter.old_votes = server_lease.quorum
+        return local_queue.promote(waiter, server_lease.turn)
 
     def finish_release(self, lease: LeaseRecord) -> None:
         """Go on in the background with a release that was begun and cancelled or interrupted; safe to repeat."""
-        tenure = lease._tenure
-        self.forget_holder(tenure, lease._who)
-        if tenure.epoch == self.epoch and tenure.used == lease._number:
-            self.end(tenure)
-            self.detach_place(tenure)
-            if not tenure.degraded:
-                self.depart_from(tenure, tenure.close_ms(self.runtime.now()))
+        server_lease = lease._server_lease
+        self.forget_holder(server_lease, lease._who)
+        if server_lease.epoch == self.epoch and server_lease.used == lease._number:
+            self.end(server_lease)
+            self.detach_local_queue(server_lease)
+            if not server_lease.degraded:
+                self.leave_in_background(server_lease, server_lease.close_ms(self.runtime.now()))
 
-    def expired(self, tenure: Tenure, now: float) -> bool:
-        """Whether the clock has passed the tenure's validity; if so it is lost from here on."""
-        if tenure.state is LeaseState.LOST:
+    def expired(self, server_lease: ServerLease, now: float) -> bool:
+        """Whether the clock has passed the server lease's validity; if so it is lost from here on."""
+        if server_lease.state is LeaseState.LOST:
             return True
-        if now < tenure.valid_until or not tenure.live:
+        if now < server_lease.valid_until or not server_lease.live:
             return False
-        self.runtime.at_home(lambda: self.lose(tenure, tenure.why_over()))
+        self.runtime.at_home(lambda: self.lose(server_lease, server_lease.why_over()))
         return True
 
-    def lose(self, tenure: Tenure, reason: LossReason) -> None:
-        """Mark a tenure lost, notify those that must know, and leave its token so that it is never granted again."""
+    def lose(self, server_lease: ServerLease, reason: LossReason) -> None:
+        """Mark a server lease lost, notify those that must know, and leave its token: it is never granted again."""
         with self.guard:
-            if tenure.state is not LeaseState.HELD and tenure.state is not LeaseState.SUSPECT:
+            if server_lease.state is not LeaseState.HELD and server_lease.state is not LeaseState.SUSPECT:
                 return
-            tenure.state, tenure.reason = LeaseState.LOST, reason
-            self.losing[tenure] = reason
-        self._follow_loss(tenure, reason)
+            server_lease.state, server_lease.reason = LeaseState.LOST, reason
+            self.losing[server_lease] = reason
+        self._follow_loss(server_lease, reason)
 
-    def lose_from_afar(self, tenure: Tenure, reason: LossReason) -> None:
-        """Mark a tenure lost from another thread than its event loop's; what follows is done there, once it serves."""
+    def lose_from_afar(self, server_lease: ServerLease, reason: LossReason) -> None:
+        """Mark a server lease lost from another thread than its event loop's; the loop does what follows."""
         with self.guard:
-            if tenure.state is not LeaseState.HELD and tenure.state is not LeaseState.SUSPECT:
+            if server_lease.state is not LeaseState.HELD and server_lease.state is not LeaseState.SUSPECT:
                 return
-            tenure.state, tenure.reason = LeaseState.LOST, reason
-            self.losing[tenure] = reason
-        self.runtime.at_home(lambda: self._follow_loss(tenure, reason))
+            server_lease.state, server_lease.reason = LeaseState.LOST, reason
+            self.losing[server_lease] = reason
+        self.runtime.at_home(lambda: self._follow_loss(server_lease, reason))
 
-    def _follow_loss(self, tenure: Tenure, reason: LossReason) -> None:
-        self.schedule.discard(tenure)
+    def _follow_loss(self, server_lease: ServerLease, reason: LossReason) -> None:
+        self.schedule.discard(server_lease)
         if self.rows:
-            disperse(self, tenure)
-        self.count_loss(tenure)
-        name = tenure.primitive.name
+            disperse(self, server_lease)
+        self.count_loss(server_lease)
+        name = server_lease.primitive.name
         log.warning(
             "lease of %r lost: %s", name, reason, extra={"pawl_name": name, "pawl_reason": str(reason)}
         )
         if reason is not LossReason.MAX_HOLD:
             # After max_hold the owner is notified first, and the rest of the ttl is its time to stop.
             closed = reason is LossReason.CLOSED
-            close_ms = tenure.close_ms(self.runtime.now()) if closed else tenure.options.delay_ms
-            self.depart_from(tenure, close_ms)
-        self.losing.pop(tenure, None)
-        self.detach_place(tenure)
-        self._tell(tenure)
+            close_ms = server_lease.close_ms(self.runtime.now()) if closed else server_lease.options.delay_ms
+            self.leave_in_background(server_lease, close_ms)
+        self.losing.pop(server_lease, None)
+        self.detach_local_queue(server_lease)
+        self._tell(server_lease)
 
-    def count_end(self, tenure: Tenure, outcome: str) -> None:
-        """Notify observers that an owner has done with a tenure."""
+    def count_end(self, server_lease: ServerLease, outcome: str) -> None:
+        """Notify observers that an owner has done with a server lease."""
         if self.observer is not None:
-            self.observer.released(tenure.primitive, tenure.granted_at, outcome)
+            self.observer.released(server_lease.primitive, server_lease.granted_at, outcome)
 
     def refused(self, primitive: Primitive, began: float, error: BaseException | None) -> None:
         """Notify observers that an acquisition came to nothing; see ``Observers.refused``."""
@@ -313,71 +321,78 @@ class Engine:
             self.observer.refused(primitive.kind, primitive.name, began, error)
 
     def take_away(self, taken: list[str]) -> None:
-        """Lose the tenures that the server says were taken from this client: by their tokens, or by their grants."""
+        """Lose the server leases that were taken from this client: by their tokens, or by their grants."""
         if taken:
-            for tenure in self.schedule.all():
-                if tenure.token in taken or grant_tag(tenure.primitive, tenure.fence) in taken:
-                    self.lose(tenure, LossReason.TAKEN)
+            for server_lease in self.schedule.all():
+                if (
+                    server_lease.token in taken
+                    or grant_tag(server_lease.primitive, server_lease.fence) in taken
+                ):
+                    self.lose(server_lease, LossReason.TAKEN)
 
-    def limit_hold(self, tenure: Tenure, limit: float) -> None:
-        """Have ``max_hold`` end a tenure at ``limit`` from here on."""
-        cut_short = tenure.hold_limit is not None and tenure.valid_until >= tenure.hold_limit
-        tenure.hold_limit = limit
+    def limit_hold(self, server_lease: ServerLease, limit: float) -> None:
+        """Have ``max_hold`` end a server lease at ``limit`` from here on."""
+        cut_short = (
+            server_lease.hold_limit is not None and server_lease.valid_until >= server_lease.hold_limit
+        )
+        server_lease.hold_limit = limit
         if cut_short:
             # Its validity ends at the old limit, and nothing else would renew it.
-            self.schedule.discard(tenure)
-            self.schedule.add_once(tenure, self.runtime.now())
+            self.schedule.discard(server_lease)
+            self.schedule.add_once(server_lease, self.runtime.now())
             self.runtime.nudge()
 
-    def detach_place(self, tenure: Tenure) -> None:
-        """Let local waiters go on without this tenure: the first of them queues on the server by itself."""
-        tenure.behind = None
-        place = tenure.place
-        if place is not None:
+    def detach_local_queue(self, server_lease: ServerLease) -> None:
+        """Let local waiters go on without this server lease: the first of them queues on the server by itself."""
+        server_lease.behind = None
+        local_queue = server_lease.local_queue
+        if local_queue is not None:
             try:
-                place.pass_claim(Claim(self.runtime.new_token()), tenure.turn)
+                local_queue.promote(Waiter(self.runtime.new_token()), server_lease.turn)
             finally:
-                tenure.place = None
+                server_lease.local_queue = None
 
-    def _tell(self, tenure: Tenure) -> None:
-        watchers, tenure.watchers = tenure.watchers, None
+    def _tell(self, server_lease: ServerLease) -> None:
+        watchers, server_lease.watchers = server_lease.watchers, None
         for watcher in watchers or ():
             watcher()
-        lease: LeaseRecord | None = tenure.lease() if tenure.lease is not None else None
+        lease: LeaseRecord | None = server_lease.lease() if server_lease.lease is not None else None
         if lease is not None:
             lease._wake()
-        callback = tenure.options.on_lost
+        callback = server_lease.options.on_lost
         if callback is not None and lease is not None and not lease._released:
             self.runtime.report(Told(callback, lease))
 
-    def drop_claim(self, primitive: Primitive, place: LocalPlace | None, claim: Claim) -> None:
-        """Pass a claim to the next local waiter, or leave its token behind on the server."""
-        if claim.tenure is not None:
+    def drop_waiter(self, primitive: Primitive, local_queue: AnyLocalQueue | None, waiter: Waiter) -> None:
+        """Pass a waiter to the next local waiter, or leave its token behind on the server."""
+        if waiter.server_lease is not None:
             # Served by a run, and not taken: an owner has its own way to end it.
-            if claim.tenure.who is None and not self.end_turn(claim.tenure, self.runtime.now()):
-                self.depart_from(claim.tenure)
+            if waiter.server_lease.who is None and not self.end_turn(waiter.server_lease, self.runtime.now()):
+                self.leave_in_background(waiter.server_lease)
             return
-        if claim.drifted:
-            self.depart(primitive, claim.token, TOMB_MS)
-            turn, claim = claim.turn, Claim(self.runtime.new_token())
-            claim.turn = turn
-        if place is not None and place.pass_claim(claim.heir(), claim.turn):
+        if waiter.drifted:
+            self.leave_token_in_background(primitive, waiter.token, TOMB_MS)
+            turn, waiter = waiter.turn, Waiter(self.runtime.new_token())
+            waiter.turn = turn
+        if local_queue is not None and local_queue.promote(waiter.successor(), waiter.turn):
             return
-        if claim.old is not None:
-            call = primitive.leave(claim.old, TOMB_MS if claim.old_unanswered else 0, 0)
-            if claim.old_votes is not None:
-                call = barred(self, claim.old_votes, call, primitive, claim.old, background=True)
+        if waiter.old is not None:
+            call = primitive.leave(waiter.old, TOMB_MS if waiter.old_unanswered else 0, 0)
+            if waiter.old_votes is not None:
+                call = barred(self, waiter.old_votes, call, primitive, waiter.old, background=True)
             self.post(call)
-        if claim.sent:
-            self.depart(primitive, claim.token, TOMB_MS)
+        if waiter.sent:
+            self.leave_token_in_background(primitive, waiter.token, TOMB_MS)
 
     # Background -------------------------------------------------------------------------------------------------
 
-    def depart(self, primitive: Primitive, token: str, tomb_ms: int, close_ms: int = 0) -> None:
+    def leave_token_in_background(
+        self, primitive: Primitive, token: str, tomb_ms: int, close_ms: int = 0
+    ) -> None:
         """Leave a token in the background; sent at once where a connection lives, and again until it is answered."""
         self.post(primitive.leave(token, tomb_ms, close_ms))
 
-    def post(self, call: Call, seconds: float = DEPARTURE_FOR) -> None:
+    def post(self, call: Call, seconds: float = OUTBOX_FOR) -> None:
         """Send a call that may run twice in the background: at once where a connection lives, until it is answered.
 
         Args:
@@ -387,93 +402,95 @@ class Engine:
         if self.quorum is not None:
             post_to_all(self, call)
             return
-        self.departures[Departure(call, self.runtime.now() + seconds)] = None
+        self.outbox[OutboxEntry(call, self.runtime.now() + seconds)] = None
         self.runtime.cast(call)
-        if not self.upkeep_runs:
-            self.start_upkeep()
+        if not self.maintenance_runs:
+            self.start_maintenance()
         self.runtime.nudge()
 
-    def depart_from(self, tenure: Tenure, close_ms: int = 0, *, barred: bool = False) -> None:
-        """Leave the token of a tenure in the background.
+    def leave_in_background(
+        self, server_lease: ServerLease, close_ms: int = 0, *, barred: bool = False
+    ) -> None:
+        """Leave the token of a server lease in the background.
 
         Args:
-            tenure: The tenure.
+            server_lease: The server lease.
             close_ms: For how long the name stays closed.
             barred: True if a copy of one of its requests may still be on its way.
         """
-        tomb_ms = TOMB_MS if barred or tenure.unanswered else 0
-        self.post(leave_call(self, tenure, tomb_ms, close_ms, background=True))
+        tomb_ms = TOMB_MS if barred or server_lease.unanswered else 0
+        self.post(leave_call(self, server_lease, tomb_ms, close_ms, background=True))
 
-    def start_upkeep(self) -> None:
+    def start_maintenance(self) -> None:
         """Start the client's background service, if it does not run."""
         if self.probe is not None and not self.looked and self.look_at == inf:
             # Not at once: a client that ends soon is not worth a question.
             self.look_at = self.runtime.now() + _LOOK_AFTER
-        self.upkeep_runs = self.runtime.spawn_upkeep(lambda: self.upkeep(self))
+        self.maintenance_runs = self.runtime.spawn_maintenance(lambda: self.maintenance(self))
 
-    def forget_holder(self, tenure: Tenure, who: object) -> None:
-        """The thread or task ``who`` has done with a tenure."""
-        spot, held, outer = (who, tenure.primitive.key), self.held, tenure.outer
+    def forget_holder(self, server_lease: ServerLease, who: object) -> None:
+        """The thread or task ``who`` has done with a server lease."""
+        held_key, held, outer = (who, server_lease.primitive.key), self.held, server_lease.outer
         around = outer if outer is not None and outer.live else None
         with self.guard:
-            if spot not in held or held[spot] is not tenure:
+            if held_key not in held or held[held_key] is not server_lease:
                 return
             if around is None:
-                del held[spot]
+                del held[held_key]
             else:
-                held[spot] = around
+                held[held_key] = around
 
     def after_fork(self) -> None:
         """In the child: forget what belongs to the parent, without touching the network."""
         self.epoch += 1
         self.guard = self.runtime.mutex()
-        self.places.clear(self.guard)
+        self.local_queues.clear(self.guard)
         self.schedule = Schedule(self.guard)
-        self.held, self.waits, self.lined, self.rows = {}, {}, {}, {}
-        if self.book is not None:
-            self.book.forget()
-        self.departures = {}
-        self.underway, self.asking, self.losing = {}, {}, {}
+        self.held, self.waits, self.followers, self.rows = {}, {}, {}, {}
+        if self.publisher is not None:
+            self.publisher.forget()
+        self.outbox = {}
+        self.in_progress, self.asking, self.losing = {}, {}, {}
         self.abandoned, self.undelivered = deque(), deque()
-        self.upkeep_runs = False
-        self.breaker = None
+        self.maintenance_runs = False
+        self.circuit_breaker = None
         if self.relief is not None:
             self.relief.after_fork()
 
-    def applies(self, tenure: Tenure, left_ms: int, asked_ms: int, sent_at: float) -> bool:
+    def applies(self, server_lease: ServerLease, left_ms: int, asked_ms: int, sent_at: float) -> bool:
         """Take a renewal's yes into account; False if it came after the end, which it cannot undo."""
-        until = validity_of(self)(sent_at, left_ms - tenure.options.delay_ms, asked_ms)
+        until = validity_of(self)(sent_at, left_ms - server_lease.options.delay_ms, asked_ms)
         now = self.runtime.now()
         with self.guard:
-            state = tenure.state
-            if now < tenure.valid_until and (state is LeaseState.HELD or state is LeaseState.SUSPECT):
-                if tenure.hold_limit is not None and until > tenure.hold_limit:
-                    until = tenure.hold_limit
-                if tenure.valid_until < until:  # noqa: PLR1730 - max() is a call
-                    tenure.valid_until = until
-                tenure.state, tenure.failures = LeaseState.HELD, 0
+            state = server_lease.state
+            if now < server_lease.valid_until and (state is LeaseState.HELD or state is LeaseState.SUSPECT):
+                if server_lease.hold_limit is not None and until > server_lease.hold_limit:
+                    until = server_lease.hold_limit
+                if server_lease.valid_until < until:  # noqa: PLR1730 - max() is a call
+                    server_lease.valid_until = until
+                server_lease.state, server_lease.failures = LeaseState.HELD, 0
                 return True
-        self.expired(tenure, now)
+        self.expired(server_lease, now)
         return False
 
-    def suspect(self, tenure: Tenure) -> bool:
-        """Take a renewal without an answer into account; False if the tenure ended meanwhile."""
+    def suspect(self, server_lease: ServerLease) -> bool:
+        """Take a renewal without an answer into account; False if the server lease ended meanwhile."""
         with self.guard:
-            if tenure.state is not LeaseState.HELD and tenure.state is not LeaseState.SUSPECT:
+            if server_lease.state is not LeaseState.HELD and server_lease.state is not LeaseState.SUSPECT:
                 return False
-            tenure.state, tenure.failures = LeaseState.SUSPECT, tenure.failures + 1
+            server_lease.state, server_lease.failures = LeaseState.SUSPECT, server_lease.failures + 1
         self.count("renewal_failed")
         return True
 
     def doubt(self) -> None:
         """Ask at once for every lease: another server stands in for the one that granted them."""
         now = self.runtime.now()
-        for tenure in self.schedule.all():
+        for server_lease in self.schedule.all():
             with self.guard:
-                if tenure.state is not LeaseState.HELD and tenure.state is not LeaseState.SUSPECT:
+                if server_lease.state is not LeaseState.HELD and server_lease.state is not LeaseState.SUSPECT:
                     continue
-                tenure.state = LeaseState.SUSPECT
-            self.schedule.discard(tenure)
-            self.schedule.add_once(tenure, now)
+                server_lease.state = LeaseState.SUSPECT
+            self.schedule.discard(server_lease)
+            self.schedule.add_once(server_lease, now)
             self.count("doubted")
-        self.wake_upkeep()
+        self.wake_maintenance()

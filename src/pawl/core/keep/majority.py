@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pawl.core.keep.engine import Engine
     from pawl.core.protocol.quorum import Question, QuorumPrimitive, QuorumRuntime
     from pawl.core.quorum.ballot import Granted
-    from pawl.core.state.records import Tenure
+    from pawl.core.state.records import ServerLease
 
 __all__ = ["ask_to_leave", "renew_one", "renew_votes", "renewal_patience", "tell_again"]
 
@@ -33,35 +33,35 @@ _TOLD_AGAIN_WITHIN = 0.5
 """Seconds after which, at most, a request that one of several masters did not answer is sent again."""
 
 _HEARD_WITHIN = 0.5
-"""Seconds for which the upkeep waits for the answers to such requests at most: a lease that is granted meanwhile may
-end soon. An answer that comes later counts all the same."""
+"""Seconds for which the maintenance waits for the answers to such requests at most: a lease that is granted meanwhile
+may end soon. An answer that comes later counts all the same."""
 
 
-async def ask_to_leave(engine: Engine, tenure: Tenure, call: Call) -> Reply:
+async def ask_to_leave(engine: Engine, server_lease: ServerLease, call: Call) -> Reply:
     """Send a release, and hear what became of it. Raises ``Fault``."""
-    timeout = tenure.options.request_timeout
+    timeout = server_lease.options.request_timeout
     if engine.quorum is None:
         return await engine.runtime.call(call, timeout)
     nodes = cast("QuorumRuntime", engine.runtime)
-    votes = leave_votes(engine, tenure)
+    votes = leave_votes(engine, server_lease)
     await nodes.ask([(spread(call, votes.nodes), votes)], max(timeout, nodes.node_timeout))
     return votes.reply()
 
 
-def renewal_patience(engine: Engine, tenure: Tenure, now: float) -> float:
+def renewal_patience(engine: Engine, server_lease: ServerLease, now: float) -> float:
     """How long the answers to a renewal are waited for; of several masters half of what is left, if that is more."""
     if engine.quorum is None:
-        return tenure.options.request_timeout
+        return server_lease.options.request_timeout
     nodes = cast("QuorumRuntime", engine.runtime)
-    return max(nodes.node_timeout, min(nodes.patience, (tenure.valid_until - now) / 2))
+    return max(nodes.node_timeout, min(nodes.patience, (server_lease.valid_until - now) / 2))
 
 
-async def renew_one(engine: Engine, tenure: Tenure, call: Call) -> Reply:
+async def renew_one(engine: Engine, server_lease: ServerLease, call: Call) -> Reply:
     """Send one renewal. Raises ``Fault``."""
     if engine.quorum is None:
-        return await renew_durably(engine, tenure, call, tenure.options.request_timeout)
-    patience = renewal_patience(engine, tenure, engine.runtime.now())
-    (outcome,) = await renew_votes(engine, [tenure], [call], patience)
+        return await renew_durably(engine, server_lease, call, server_lease.options.request_timeout)
+    patience = renewal_patience(engine, server_lease, engine.runtime.now())
+    (outcome,) = await renew_votes(engine, [server_lease], [call], patience)
     if isinstance(outcome, list):
         return outcome
     try:
@@ -87,19 +87,19 @@ async def tell_again(engine: Engine, leaving: Sequence[object], most: float) -> 
             duty.attempt += 1
             pause = full_jitter(duty.attempt, runtime.random(), cap=_TOLD_AGAIN_WITHIN)
             # A hung node may owe answers to many: what is left of a CPU is for those who work.
-            duty.due = now + 0.01 + pause + len(engine.departures) / _TOLD_PER_SECOND
+            duty.due = now + 0.01 + pause + len(engine.outbox) / _TOLD_PER_SECOND
             continue
         engine.count("departed" if duty.done else "departure_given_up")
-        engine.departures.pop(duty, None)
+        engine.outbox.pop(duty, None)
         # In this order: a node that is added from now on is posted again, and one added before is seen here.
         duty.posted = False
         if not duty.done and now < duty.until:
             duty.posted = True
-            engine.departures[duty] = None
+            engine.outbox[duty] = None
 
 
 async def renew_votes(
-    engine: Engine, batch: Sequence[Tenure], calls: Sequence[Call], timeout: float
+    engine: Engine, batch: Sequence[ServerLease], calls: Sequence[Call], timeout: float
 ) -> list[Reply | Fault]:
     """Renew leases on all nodes, and win back the votes of nodes that have none for anybody.
 
@@ -123,8 +123,10 @@ async def renew_votes(
     for one in urgent:
         one.count()
     needed: list[_Regain] = []
-    for tenure, votes in zip(batch, ballots, strict=True):
-        regain = _regain(engine, tenure, votes) if tenure.quorum is not None and votes.held else None
+    for server_lease, votes in zip(batch, ballots, strict=True):
+        regain = (
+            _regain(engine, server_lease, votes) if server_lease.quorum is not None and votes.held else None
+        )
         if regain is not None and votes.held >= votes.needed:
             # The lease does not depend on it, so nothing waits for it.
             for calls_of, ballot in regain.questions():
@@ -138,44 +140,49 @@ async def renew_votes(
     return [votes.result() for votes in ballots]
 
 
-def _regain_at_once(engine: Engine, tenure: Tenure, votes: EachVote) -> _Regain | None:
+def _regain_at_once(engine: Engine, server_lease: ServerLease, votes: EachVote) -> _Regain | None:
     """What asks nodes for their vote with the renewal itself, where the last one found no majority; None: it did.
 
     Others take and give back such votes all the time. Whoever first looks whether one is free comes too late.
     """
-    kept = tenure.quorum
+    kept = server_lease.quorum
     before = None if kept is None else kept.renewed
     if before is None or before.held >= before.needed:
         return None
-    return _make_regain(engine, tenure, votes, before.others())
+    return _make_regain(engine, server_lease, votes, before.others())
 
 
-def _regain(engine: Engine, tenure: Tenure, votes: EachVote) -> _Regain | None:
+def _regain(engine: Engine, server_lease: ServerLease, votes: EachVote) -> _Regain | None:
     """What asks nodes again that have no vote for anybody; None: there are none."""
-    kept = cast("Granted", tenure.quorum)
+    kept = cast("Granted", server_lease.quorum)
     before, kept.renewed = kept.renewed, votes
     lacking = {*votes.free(), *(before.free() if before is not None else ())}
     lacking = {index for index in lacking if not votes.has(index)}
-    return _make_regain(engine, tenure, votes, sorted(lacking))
+    return _make_regain(engine, server_lease, votes, sorted(lacking))
 
 
-def _make_regain(engine: Engine, tenure: Tenure, votes: EachVote, lacking: list[int]) -> _Regain | None:
+def _make_regain(
+    engine: Engine, server_lease: ServerLease, votes: EachVote, lacking: list[int]
+) -> _Regain | None:
     with engine.guard:
-        # A release reads who may have the token after it took the tenure: what is asked from here on it takes back.
-        return _Regain(engine, tenure, votes, lacking) if lacking and tenure.live else None
+        # A release reads who may have the token after it took the server lease: what is asked from here on it takes
+        # back.
+        return _Regain(engine, server_lease, votes, lacking) if lacking and server_lease.live else None
 
 
 class _Regain(EachVote):
     """Asks nodes that have no vote for anybody for a vote for a lease that lives; counts who knows the fence then."""
 
-    __slots__ = ("_engine", "_forgot", "_kept", "_tenure", "_votes")
+    __slots__ = ("_engine", "_forgot", "_kept", "_server_lease", "_votes")
 
-    def __init__(self, engine: Engine, tenure: Tenure, votes: EachVote, lacking: list[int]) -> None:
+    def __init__(
+        self, engine: Engine, server_lease: ServerLease, votes: EachVote, lacking: list[int]
+    ) -> None:
         super().__init__(votes.nodes)
         nodes = cast("QuorumRuntime", engine.runtime)
-        kept = cast("Granted", tenure.quorum)
+        kept = cast("Granted", server_lease.quorum)
         self._engine = engine
-        self._tenure = tenure
+        self._server_lease = server_lease
         self._votes = votes
         self._kept = kept
         # The nodes to ask, and whether each of them forgot in one life that it had voted.
@@ -184,11 +191,13 @@ class _Regain(EachVote):
 
     def questions(self) -> list[Question]:
         """The vote, and behind it the fence, which counts only where the token has the vote."""
-        tenure, options = self._tenure, self._tenure.options
-        primitive = cast("QuorumPrimitive", tenure.primitive)
-        life_ms = to_ms(tenure.ttl) + options.delay_ms
-        grant = primitive.grant(tenure.token, life_ms, options.block, tenure.fence, clock=True, wait=False)
-        ratify = primitive.ratify(tenure.token, tenure.fence, options.block)
+        server_lease, options = self._server_lease, self._server_lease.options
+        primitive = cast("QuorumPrimitive", server_lease.primitive)
+        life_ms = to_ms(server_lease.ttl) + options.delay_ms
+        grant = primitive.grant(
+            server_lease.token, life_ms, options.block, server_lease.fence, clock=True, wait=False
+        )
+        ratify = primitive.ratify(server_lease.token, server_lease.fence, options.block)
         return [
             ([call if index in self._forgot else None for index in range(self.nodes)], ballot)
             for call, ballot in ((grant, EachVote(self.nodes)), (ratify, self))

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
     from pawl.core.protocol.primitive import Primitive
     from pawl.core.state.client import ClientState
-    from pawl.core.state.records import Tenure
+    from pawl.core.state.records import ServerLease
 
 __all__ = [
-    "DEPARTURE_FOR",
+    "OUTBOX_FOR",
     "barred",
     "duty_of",
     "granted",
@@ -30,7 +30,7 @@ __all__ = [
     "validity_of",
 ]
 
-DEPARTURE_FOR = 60.0
+OUTBOX_FOR = 60.0
 """Seconds for which a token is tried to be left, at least."""
 
 
@@ -55,10 +55,10 @@ def _owe(engine: ClientState, duty: Duty) -> None:
     duty.posted = True
     now = engine.runtime.now()
     most = 0.0 if engine.quorum is None else engine.quorum.max_ttl
-    duty.until, duty.due, duty.attempt = now + max(DEPARTURE_FOR, most), now, 0
-    engine.departures[duty] = None
-    if not engine.closed or engine.upkeep_runs:
-        engine.wake_upkeep()
+    duty.until, duty.due, duty.attempt = now + max(OUTBOX_FOR, most), now, 0
+    engine.outbox[duty] = None
+    if not engine.closed or engine.maintenance_runs:
+        engine.wake_maintenance()
 
 
 def post_to_all(engine: ClientState, call: Call) -> None:
@@ -79,22 +79,30 @@ def granted(engine: ClientState, votes: GrantVotes, valid: float, ttl_ms: int) -
     return Granted(votes, nodes.sender(), nodes.nodes, drift, max(0.0, valid - now), now)
 
 
-def leave_votes(engine: ClientState, tenure: Tenure) -> LeaveVotes:
+def leave_votes(engine: ClientState, server_lease: ServerLease) -> LeaveVotes:
     """Counts the answers to a release; a node that does not answer is asked again in the background."""
     nodes = cast("QuorumRuntime", engine.runtime)
-    voted = None if tenure.quorum is None else tenure.quorum.votes.outcomes
-    return LeaveVotes(len(nodes.nodes), partial(duty_of, engine, tenure.primitive, tenure.token), voted)
+    voted = None if server_lease.quorum is None else server_lease.quorum.votes.outcomes
+    return LeaveVotes(
+        len(nodes.nodes), partial(duty_of, engine, server_lease.primitive, server_lease.token), voted
+    )
 
 
 def leave_call(
-    engine: ClientState, tenure: Tenure, tomb_ms: int, close_ms: int, *, background: bool = False
+    engine: ClientState, server_lease: ServerLease, tomb_ms: int, close_ms: int, *, background: bool = False
 ) -> Call:
     """What gives a lease back; see ``barred``."""
-    call = tenure.leave(tomb_ms, close_ms)
-    if tenure.quorum is None or tomb_ms:
+    call = server_lease.leave(tomb_ms, close_ms)
+    if server_lease.quorum is None or tomb_ms:
         return call
     return barred(
-        engine, tenure.quorum, call, tenure.primitive, tenure.token, close_ms, background=background
+        engine,
+        server_lease.quorum,
+        call,
+        server_lease.primitive,
+        server_lease.token,
+        close_ms,
+        background=background,
     )
 
 
@@ -121,7 +129,7 @@ def barred(
         primitive: What the token is of.
         token: The token.
         close_ms: For how long the name stays closed.
-        background: True if the engine's upkeep will send it, over connections of its own.
+        background: True if the engine's maintenance will send it, over connections of its own.
     """
     outcomes = kept.votes.outcomes
     if not any(is_open(outcome) for outcome in outcomes):

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pawl.core.keep.replicas import DurableRuntime
     from pawl.core.protocol.quorum import QuorumRuntime
     from pawl.core.protocol.runtime import Runtime
-    from pawl.core.state.records import Tenure
+    from pawl.core.state.records import ServerLease
 
 __all__ = ["Late", "look_for_late", "renew_late"]
 
@@ -48,15 +48,15 @@ class Late:
     """What a look at an engine found.
 
     Attributes:
-        tenures: The leases whose renewal is late, or due at all while the loop is known to be blocked.
+        server_leases: The leases whose renewal is late, or due at all while the loop is known to be blocked.
         since: When the first of them was due; infinity without any.
         until: When to look again at the latest, if nobody rings.
     """
 
-    __slots__ = ("since", "tenures", "until")
+    __slots__ = ("server_leases", "since", "until")
 
-    def __init__(self, tenures: list[Tenure], since: float, until: float) -> None:
-        self.tenures: list[Tenure] = tenures
+    def __init__(self, server_leases: list[ServerLease], since: float, until: float) -> None:
+        self.server_leases: list[ServerLease] = server_leases
         self.since: float = since
         self.until: float = until
 
@@ -70,57 +70,59 @@ def look_for_late(engine: Engine, *, blocked: bool) -> Late:
     """
     now = engine.runtime.now()
     until, due = engine.schedule.overdue(now)
-    late: list[Tenure] = []
+    late: list[ServerLease] = []
     since = inf
-    for tenure, planned in due:
-        limit = tenure.hold_limit
-        if tenure.options.renew is not True or tenure.degraded or now >= tenure.valid_until:
+    for server_lease, planned in due:
+        limit = server_lease.hold_limit
+        if server_lease.options.renew is not True or server_lease.degraded or now >= server_lease.valid_until:
             continue
-        if tenure.epoch != engine.epoch or (limit is not None and tenure.valid_until >= limit):
+        if server_lease.epoch != engine.epoch or (limit is not None and server_lease.valid_until >= limit):
             continue
         # What this thread renewed is not planned anew: that is the loop's.
-        first = max(planned, tenure.heard_at + tenure.every)
-        late_at = first if blocked else first + (tenure.valid_until - first) * _SHARE
+        first = max(planned, server_lease.heard_at + server_lease.every)
+        late_at = first if blocked else first + (server_lease.valid_until - first) * _SHARE
         if late_at > now:
             until = min(until, late_at)
         elif len(late) < _BATCH:
-            late.append(tenure)
+            late.append(server_lease)
             since = min(since, first)
     return Late(late, since, until)
 
 
-async def renew_late(engine: Engine, runtime: Runtime, late: list[Tenure]) -> bool:
+async def renew_late(engine: Engine, runtime: Runtime, late: list[ServerLease]) -> bool:
     """Renew leases over another runtime than the engine's.
 
     Returns:
         False if any of them got no answer, and is to be tried again soon.
     """
     sent_at = engine.runtime.now()
-    left = min(tenure.valid_until - sent_at for tenure in late)
-    patience = max(0.005, min(left / 2, *(tenure.options.request_timeout for tenure in late)))
+    left = min(server_lease.valid_until - sent_at for server_lease in late)
+    patience = max(0.005, min(left / 2, *(server_lease.options.request_timeout for server_lease in late)))
     outcomes = await _ask(engine, runtime, late, patience)
-    refused: list[tuple[Tenure, Reply]] = []
+    refused: list[tuple[ServerLease, Reply]] = []
     answered = True
-    for tenure, outcome in zip(late, outcomes, strict=True):
+    for server_lease, outcome in zip(late, outcomes, strict=True):
         if isinstance(outcome, Fault):
             answered = False
-            if engine.runtime.now() < tenure.valid_until:
-                engine.suspect(tenure)
+            if engine.runtime.now() < server_lease.valid_until:
+                engine.suspect(server_lease)
         elif outcome[0] != b"H":
-            refused.append((tenure, outcome))
-        elif engine.applies(tenure, outcome[3], to_ms(tenure.ttl), sent_at):
+            refused.append((server_lease, outcome))
+        elif engine.applies(server_lease, outcome[3], to_ms(server_lease.ttl), sent_at):
             engine.count("renewed")
             engine.count("renewed_by_thread")
     if refused and engine.quorum is None:
         taken = await _taken(engine, runtime)
-        for tenure, reply in refused:
-            tag = grant_tag(tenure.primitive, tenure.fence)
-            engine.lose_from_afar(tenure, LossReason.TAKEN if tag in taken else loss_from(reply))
+        for server_lease, reply in refused:
+            tag = grant_tag(server_lease.primitive, server_lease.fence)
+            engine.lose_from_afar(server_lease, LossReason.TAKEN if tag in taken else loss_from(reply))
     return answered and not refused
 
 
-async def _ask(engine: Engine, runtime: Runtime, late: list[Tenure], patience: float) -> list[Reply | Fault]:
-    calls = [renewal_call(tenure) for tenure in late]
+async def _ask(
+    engine: Engine, runtime: Runtime, late: list[ServerLease], patience: float
+) -> list[Reply | Fault]:
+    calls = [renewal_call(server_lease) for server_lease in late]
     if engine.quorum is not None:
         nodes = cast("QuorumRuntime", runtime)
         ballots = [EachVote(len(nodes.nodes)) for _ in calls]
@@ -133,13 +135,13 @@ async def _ask(engine: Engine, runtime: Runtime, late: list[Tenure], patience: f
             return [fault] * len(calls)
         # A no of the masters is left to the loop, which also wins votes back; the local clock ends what it must.
         return [ballot.result() for ballot in ballots]
-    plain = [at for at, tenure in enumerate(late) if tenure.options.durable is None]
+    plain = [at for at, server_lease in enumerate(late) if server_lease.options.durable is None]
     outcomes: list[Reply | Fault] = [[b"U"] for _ in calls]
     answers = await runtime.call_many([calls[at] for at in plain], patience) if plain else []
     for at, answer in zip(plain, answers, strict=True):
         outcomes[at] = answer
-    for at, tenure in enumerate(late):
-        durable = tenure.options.durable
+    for at, server_lease in enumerate(late):
+        durable = server_lease.options.durable
         if durable is None:
             continue
         try:
@@ -157,7 +159,7 @@ async def _ask(engine: Engine, runtime: Runtime, late: list[Tenure], patience: f
 
 async def _taken(engine: Engine, runtime: Runtime) -> list[str]:
     """Which grants an operator took away: to a renewal they look like any that the server does not know."""
-    if engine.book is None:
+    if engine.publisher is None:
         return []
-    (outcome,) = await runtime.call_many([engine.book.setup.calls.taken()], _ASKED_WITHIN)
+    (outcome,) = await runtime.call_many([engine.publisher.setup.calls.taken()], _ASKED_WITHIN)
     return [] if isinstance(outcome, Fault) else [bytes(tag).decode() for tag in outcome[3]]

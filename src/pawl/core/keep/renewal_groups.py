@@ -16,7 +16,7 @@ from pawl.model import LeaseState
 if TYPE_CHECKING:
     from pawl.core.keep.engine import Engine
     from pawl.core.protocol.primitive import TogetherPrimitive
-    from pawl.core.state.records import Tenure
+    from pawl.core.state.records import ServerLease
 
 __all__ = ["each_of", "may_share", "renewal_call", "share", "shared_call"]
 
@@ -36,36 +36,38 @@ def may_share(engine: Engine) -> bool:
     return engine.quorum is None and engine.observer is None and engine.runtime.line() is not None
 
 
-def share(batch: Sequence[Tenure]) -> tuple[list[list[Tenure]], list[Tenure]]:
+def share(batch: Sequence[ServerLease]) -> tuple[list[list[ServerLease]], list[ServerLease]]:
     """Divide what is due into groups, each for one script, and the rest."""
-    plain: list[Tenure] = []
-    rest: list[Tenure] = []
-    for tenure in batch:
-        options = tenure.options
+    plain: list[ServerLease] = []
+    rest: list[ServerLease] = []
+    for server_lease in batch:
+        options = server_lease.options
         if (
-            getattr(tenure.primitive, "renews_together", False)
-            and tenure.state is LeaseState.HELD
-            and tenure.hold_limit is None
+            getattr(server_lease.primitive, "renews_together", False)
+            and server_lease.state is LeaseState.HELD
+            and server_lease.hold_limit is None
             and options.renew
             and options.durable is None
-            and tenure.ttl == options.ttl
+            and server_lease.ttl == options.ttl
         ):
-            plain.append(tenure)
+            plain.append(server_lease)
         else:
-            rest.append(tenure)
+            rest.append(server_lease)
     groups = [plain[at : at + _TOGETHER] for at in range(0, len(plain), _TOGETHER)]
     if groups and len(groups[-1]) < _LEAST:
         rest += groups.pop()
     return groups, rest
 
 
-def shared_call(group: Sequence[Tenure]) -> Call:
+def shared_call(group: Sequence[ServerLease]) -> Call:
     """The call that renews a group."""
     first = cast("TogetherPrimitive", group[0].primitive)
-    return first.renew_all([(tenure.primitive, tenure.token, tenure.options.life_ms) for tenure in group])
+    return first.renew_all(
+        [(server_lease.primitive, server_lease.token, server_lease.options.life_ms) for server_lease in group]
+    )
 
 
-def each_of(group: Sequence[Tenure], outcome: Reply | Fault) -> list[Reply | Fault | None]:
+def each_of(group: Sequence[ServerLease], outcome: Reply | Fault) -> list[Reply | Fault | None]:
     """What the answer for a group says of each; None: it is to be asked for by itself."""
     if isinstance(outcome, Fault):
         return [outcome if outcome.kind in _OF_ALL else None] * len(group)
@@ -73,16 +75,20 @@ def each_of(group: Sequence[Tenure], outcome: Reply | Fault) -> list[Reply | Fau
     return [[b"H", rid, 0, left, now_ms] if left > 0 else None for left in lefts]
 
 
-def renewal_call(tenure: Tenure) -> Call:
+def renewal_call(server_lease: ServerLease) -> Call:
     """The call that renews one lease."""
-    options = tenure.options
-    if options.renew and tenure.hold_limit is None and tenure.ttl == options.ttl:
-        return tenure.primitive.renew(tenure.token, options.life_ms, options.ticket_ms, "")
-    ticket_ttl = min(options.ticket_ttl or tenure.ttl, tenure.ttl)
-    return tenure.primitive.renew(tenure.token, _life_ms(tenure), to_ms(ticket_ttl), "")
+    options = server_lease.options
+    if options.renew and server_lease.hold_limit is None and server_lease.ttl == options.ttl:
+        return server_lease.primitive.renew(server_lease.token, options.life_ms, options.ticket_ms, "")
+    ticket_ttl = min(options.ticket_ttl or server_lease.ttl, server_lease.ttl)
+    return server_lease.primitive.renew(server_lease.token, _life_ms(server_lease), to_ms(ticket_ttl), "")
 
 
-def _life_ms(tenure: Tenure) -> int:
+def _life_ms(server_lease: ServerLease) -> int:
     """What to ask for: one millisecond, which raises nothing, where a lease is only to be confirmed."""
-    at_limit = tenure.hold_limit is not None and tenure.valid_until >= tenure.hold_limit
-    return 1 if at_limit or not tenure.options.renew else to_ms(tenure.ttl) + tenure.options.delay_ms
+    at_limit = server_lease.hold_limit is not None and server_lease.valid_until >= server_lease.hold_limit
+    return (
+        1
+        if at_limit or not server_lease.options.renew
+        else to_ms(server_lease.ttl) + server_lease.options.delay_ms
+    )

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pawl.core.keep.engine import Engine
     from pawl.core.protocol.options import Durable, LockOptions
     from pawl.core.protocol.primitive import Primitive
-    from pawl.core.state.records import Claim, Tenure
+    from pawl.core.state.records import ServerLease, Waiter
 
 __all__ = ["DurableRuntime", "ask_durably", "check_renewals", "confirm", "renew_durably", "touch"]
 
@@ -54,9 +54,9 @@ def touch(key: str) -> Call:
 
 
 async def ask_durably(
-    engine: Engine, primitive: Primitive, options: LockOptions, claim: Claim, call: Call, budget: float
+    engine: Engine, primitive: Primitive, options: LockOptions, waiter: Waiter, call: Call, budget: float
 ) -> Reply:
-    """Ask for a claim; a grant among the answers has reached the replicas.
+    """Ask for a waiter; a grant among the answers has reached the replicas.
 
     Raises:
         NotReplicated: It has not, and was undone.
@@ -72,7 +72,7 @@ async def ask_durably(
         raise NotReplicated(text, name=primitive.name, acknowledged=0, wanted=durable.replicas)
     if reply[0] != b"H" or count >= durable.replicas:
         return reply
-    await _undo(engine, primitive, options, claim)
+    await _undo(engine, primitive, options, waiter)
     engine.count("not_replicated")
     where = "have it on disk" if durable.disk else "acknowledged"
     text = (
@@ -81,9 +81,9 @@ async def ask_durably(
     raise NotReplicated(text, name=primitive.name, acknowledged=count, wanted=durable.replicas)
 
 
-async def renew_durably(engine: Engine, tenure: Tenure, call: Call, timeout: float) -> Reply:
+async def renew_durably(engine: Engine, server_lease: ServerLease, call: Call, timeout: float) -> Reply:
     """Renew one lease, and wait for its replicas where it has some. Raises ``Fault``, also for too few of them."""
-    durable = tenure.options.durable
+    durable = server_lease.options.durable
     if durable is None:
         return await engine.runtime.call(call, timeout)
     reply, count = await cast("DurableRuntime", engine.runtime).call_durable(call, durable, timeout)
@@ -114,41 +114,45 @@ def _short(count: int, durable: Durable, *, applied: bool) -> Fault:
     return Fault(FaultKind.NOT_READY, text, maybe_applied=applied)
 
 
-async def _undo(engine: Engine, primitive: Primitive, options: LockOptions, claim: Claim) -> None:
-    token, tomb_ms = claim.token, _TOMB_MS if claim.unanswered else 0
-    # From here on the token is dead: the claim goes on with another.
-    claim.old = None
-    claim.restart(engine.runtime.new_token())
+async def _undo(engine: Engine, primitive: Primitive, options: LockOptions, waiter: Waiter) -> None:
+    token, tomb_ms = waiter.token, _TOMB_MS if waiter.unanswered else 0
+    # From here on the token is dead: the waiter goes on with another.
+    waiter.old = None
+    waiter.restart(engine.runtime.new_token())
     try:
         await engine.runtime.call(primitive.leave(token, tomb_ms, 0), options.request_timeout)
     except Fault:
-        engine.depart(primitive, token, _TOMB_MS)
+        engine.leave_token_in_background(primitive, token, _TOMB_MS)
     except BaseException:
-        engine.depart(primitive, token, _TOMB_MS)
+        engine.leave_token_in_background(primitive, token, _TOMB_MS)
         raise
 
 
 async def check_renewals(
     engine: Engine,
-    batch: Sequence[Tenure],
+    batch: Sequence[ServerLease],
     calls: Sequence[Call],
     outcomes: list[Reply | Fault],
     patience: float,
 ) -> None:
     """Turn renewals that did not reach the replicas into faults."""
     runtime = cast("DurableRuntime", engine.runtime)
-    wanted = [i for i, tenure in enumerate(batch) if tenure.options.durable and _held(outcomes[i])]
+    wanted = [
+        i for i, server_lease in enumerate(batch) if server_lease.options.durable and _held(outcomes[i])
+    ]
     if not wanted:
         return
     for group in runtime.streams([calls[i] for i in wanted]):
         # One question a server: what the most demanding lease needs, counted for each.
         indices = [wanted[place] for place in group]
-        tenure = max((batch[i] for i in indices), key=lambda tenure: tenure.options.durable or ())
-        durable = tenure.options.durable
+        server_lease = max(
+            (batch[i] for i in indices), key=lambda server_lease: server_lease.options.durable or ()
+        )
+        durable = server_lease.options.durable
         if durable is None:
             continue
         try:
-            _, count = await runtime.call_durable(touch(tenure.primitive.key), durable, patience)
+            _, count = await runtime.call_durable(touch(server_lease.primitive.key), durable, patience)
         except Fault as fault:
             for i in indices:
                 outcomes[i] = fault

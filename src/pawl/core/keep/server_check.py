@@ -35,7 +35,7 @@ async def _broken(engine: Engine, most: float) -> list[Finding] | None:
 
 
 async def look(engine: Engine, most: float) -> None:
-    """Warn of what breaks a guarantee on the server of this client, in at most ``most`` seconds; for the upkeep."""
+    """Warn of what breaks a guarantee on the server of this client, in at most ``most`` seconds."""
     for finding in await _broken(engine, most) or ():
         log.warning(
             "%s: %s; fix: %s", finding.check, finding.text, finding.fix,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 from weakref import ref
 
-from pawl.core.state.records import LeaseRecord, Tenure
+from pawl.core.state.records import LeaseRecord, ServerLease
 from pawl.errors import LeaseLost, NotHeld, NotSupported
 from pawl.model import LeaseState, LossReason, QuorumInfo
 
@@ -34,7 +34,7 @@ class _NotAWriter(NotHeld, AttributeError):
 class Losable(Protocol):
     """A lease of one name or of several."""
 
-    _sleepers: list[Parker] | None
+    _parked: list[Parker] | None
 
     @property
     def _engine(self) -> Engine: ...
@@ -77,13 +77,13 @@ class LossSignal:
         runtime = lease._engine.runtime
         parker = runtime.parker()
         end = None if timeout is None else runtime.now() + timeout
-        sleepers = [parker]
+        local_waiters = [parker]
         with lease._engine.guard:
-            if lease._sleepers is None:
-                lease._sleepers = sleepers
+            if lease._parked is None:
+                lease._parked = local_waiters
             else:
-                lease._sleepers += sleepers
-                sleepers = lease._sleepers
+                lease._parked += local_waiters
+                local_waiters = lease._parked
         try:
             while lease.state not in (LeaseState.LOST, LeaseState.RELEASED):
                 pause = max(0.0, lease.valid_until - runtime.now())
@@ -93,7 +93,7 @@ class LossSignal:
                     pause = min(pause, end - runtime.now())
                 await parker.park(pause)
         finally:
-            sleepers.remove(parker)
+            local_waiters.remove(parker)
         return bool(self)
 
 
@@ -105,7 +105,9 @@ class BaseLease(LeaseRecord):
         "_engine",
     )
 
-    def __init__(self, engine: Engine, tenure: Tenure | None, fence: int, who: object, count: int) -> None:
+    def __init__(
+        self, engine: Engine, server_lease: ServerLease | None, fence: int, who: object, count: int
+    ) -> None:
         mine: ref[LeaseRecord] = ref(self)
         # It keeps its client, so that what the client does at its end is done for it too.
         self._client = engine.client()
@@ -115,14 +117,14 @@ class BaseLease(LeaseRecord):
         self._who = who
         self._levels = 1
         self._shared = count
-        self._released = tenure is None
+        self._released = server_lease is None
         self._given = False
         self._lost = False
-        self._sleepers: list[Parker] | None = None
-        if tenure is not None:
-            self._tenure = tenure
-            self._number = tenure.used
-            tenure.lease = mine
+        self._parked: list[Parker] | None = None
+        if server_lease is not None:
+            self._server_lease = server_lease
+            self._number = server_lease.used
+            server_lease.lease = mine
 
     def __bool__(self) -> bool:
         """True while it is held or suspect, by the local clock; False once it is lost or released. Sends nothing."""
@@ -146,7 +148,7 @@ class BaseLease(LeaseRecord):
     @property
     def name(self) -> str:
         """The name of the lock."""
-        return self._tenure.primitive.name
+        return self._server_lease.primitive.name
 
     @property
     def token(self) -> str:
@@ -156,14 +158,14 @@ class BaseLease(LeaseRecord):
         without the server, which is faster; so the token stands for this lease alone. A token that is first read once
         the lease was handed on is good for nothing.
         """
-        tenure, number = self._tenure, self._number
+        server_lease, number = self._server_lease, self._number
         with self._engine.guard:
-            held = tenure.state is LeaseState.HELD or tenure.state is LeaseState.SUSPECT
+            held = server_lease.state is LeaseState.HELD or server_lease.state is LeaseState.SUSPECT
             # Released, and its token held still: it is about to be handed on.
-            alone = tenure.used == number and (tenure.shown or not (self._released and held))
+            alone = server_lease.used == number and (server_lease.shown or not (self._released and held))
             if alone:
-                tenure.shown = True
-        return tenure.token if alone else f"{tenure.token}{UNSHOWN}{number}"
+                server_lease.shown = True
+        return server_lease.token if alone else f"{server_lease.token}{UNSHOWN}{number}"
 
     @property
     def fence(self) -> int:
@@ -179,23 +181,23 @@ class BaseLease(LeaseRecord):
         the same, on masters that hide their run id, so that a restart goes unnoticed. ``"none"``: the lease is
         ``degraded``, and its fence is 0.
         """
-        return "none" if self._tenure.degraded else self._engine.fence_strength()
+        return "none" if self._server_lease.degraded else self._engine.fence_strength()
 
     @property
     def degraded(self) -> str | None:
         """``"local"`` or ``"open"`` if it was granted without the server, as ``on_unavailable`` allows; else None."""
-        return self._tenure.degraded or None
+        return self._server_lease.degraded or None
 
     @property
     def quorum(self) -> QuorumInfo | None:
         """How several independent masters voted for it, with validity and drift; None with one server."""
-        kept = self._tenure.quorum
+        kept = self._server_lease.quorum
         return None if kept is None else kept.info()
 
     @property
     def ttl(self) -> float:
         """The TTL in seconds, as last requested."""
-        return self._tenure.ttl
+        return self._server_lease.ttl
 
     @property
     def count(self) -> int:
@@ -207,13 +209,13 @@ class BaseLease(LeaseRecord):
     @property
     def valid_until(self) -> float:
         """The end of its validity, in seconds of the client's clock (boot time where the system has it)."""
-        return self._tenure.valid_until
+        return self._server_lease.valid_until
 
     def remaining(self) -> float:
         """Seconds of validity left by the local clock; 0 when lost or released. Sends nothing."""
         if not self._mine():
             return 0.0
-        return max(0.0, self._tenure.valid_until - self._engine.runtime.now())
+        return max(0.0, self._server_lease.valid_until - self._engine.runtime.now())
 
     @property
     def state(self) -> LeaseState:
@@ -222,10 +224,10 @@ class BaseLease(LeaseRecord):
             return LeaseState.LOST if self._lost else LeaseState.RELEASED
         if self._inert():
             return LeaseState.LOST
-        tenure = self._tenure
-        if tenure.live and self._engine.expired(tenure, self._engine.runtime.now()):
+        server_lease = self._server_lease
+        if server_lease.live and self._engine.expired(server_lease, self._engine.runtime.now()):
             return LeaseState.LOST
-        return tenure.state
+        return server_lease.state
 
     def check(self) -> None:
         """Return if the lease is still good, by the local clock; call it before a step that must not run unprotected.
@@ -233,12 +235,12 @@ class BaseLease(LeaseRecord):
         Raises:
             LeaseLost: It is lost (``reason`` says why) or was released.
         """
-        tenure = self._tenure
+        server_lease = self._server_lease
         if (
-            tenure.state is LeaseState.HELD
+            server_lease.state is LeaseState.HELD
             and not self._released
-            and tenure.epoch == self._engine.epoch
-            and self._engine.runtime.now() < tenure.valid_until
+            and server_lease.epoch == self._engine.epoch
+            and self._engine.runtime.now() < server_lease.valid_until
         ):
             return
         if self.state in (LeaseState.LOST, LeaseState.RELEASED):
@@ -251,20 +253,20 @@ class BaseLease(LeaseRecord):
             LeaseLost: It is too late.
         """
         self.check()
-        tenure = self._tenure
-        if tenure.options.max_hold is not None:
-            limit = self._engine.runtime.now() + tenure.options.max_hold
-            self._engine.runtime.at_home(lambda: self._engine.limit_hold(tenure, limit))
+        server_lease = self._server_lease
+        if server_lease.options.max_hold is not None:
+            limit = self._engine.runtime.now() + server_lease.options.max_hold
+            self._engine.runtime.at_home(lambda: self._engine.limit_hold(server_lease, limit))
 
     @property
     def _label(self) -> str:
         """Which lease it is, for logs and tests; unlike ``token``, it may be read without a consequence."""
-        return f"{self._tenure.token}.{self._number}"
+        return f"{self._server_lease.token}.{self._number}"
 
     # For the shells and operations ------------------------------------------------------------------------------
 
     def _inert(self) -> bool:
-        return self._tenure.epoch != self._engine.epoch
+        return self._server_lease.epoch != self._engine.epoch
 
     def _mine(self) -> bool:
         return self.state in (LeaseState.HELD, LeaseState.SUSPECT)
@@ -286,13 +288,13 @@ class BaseLease(LeaseRecord):
             return True
 
     def _watch(self, watcher: Callable[[], object]) -> None:
-        tenure = self._tenure
-        if tenure.watchers is None:
-            tenure.watchers = []
-        tenure.watchers.append(watcher)
+        server_lease = self._server_lease
+        if server_lease.watchers is None:
+            server_lease.watchers = []
+        server_lease.watchers.append(watcher)
 
     def _unwatch(self, watcher: Callable[[], object]) -> None:
-        watchers = self._tenure.watchers
+        watchers = self._server_lease.watchers
         if watchers is not None and watcher in watchers:
             watchers.remove(watcher)
 
@@ -307,7 +309,7 @@ class BaseLease(LeaseRecord):
         return self._loss()
 
     def _loss(self) -> LeaseLost:
-        reason = self._tenure.reason or LossReason.EXPIRED
+        reason = self._server_lease.reason or LossReason.EXPIRED
         text = f"the lease of {self.name!r} is lost ({reason}); fencing token {self._fence}"
         return LeaseLost(text, name=self.name, reason=reason)
 
@@ -315,12 +317,12 @@ class BaseLease(LeaseRecord):
         raise self._lost_error()
 
     def __repr__(self) -> str:
-        who = self._tenure.token.partition("@")[2]
+        who = self._server_lease.token.partition("@")[2]
         return f"<{type(self).__name__} {self.name!r} {self.state} fence={self._fence} @{who}>"
 
     def _bind(self) -> None:
         """Note that the present thread or task is in a block which ends the lease: no other one will."""
-        self._tenure.user = self._engine.runtime.who()
+        self._server_lease.user = self._engine.runtime.who()
 
     def __reduce__(self) -> NoReturn:
         raise _NotPicklable(
@@ -338,17 +340,17 @@ class BaseLease(LeaseRecord):
         try:
             if self._released:
                 return
-            tenure, engine = self._tenure, self._engine
+            server_lease, engine = self._server_lease, self._engine
         except AttributeError:
             return
-        if tenure.epoch != engine.epoch or engine.closed:
+        if server_lease.epoch != engine.epoch or engine.closed:
             return
         if self._given:
-            engine.abandoned.append(tenure)
+            engine.abandoned.append(server_lease)
         else:
-            engine.undelivered.append((tenure, self._number))
+            engine.undelivered.append((server_lease, self._number))
         engine.runtime.nudge()
-        if not tenure.live or not self._given:
+        if not server_lease.live or not self._given:
             return
         text = f"lease of {self.name!r} was never released; renewal stops, and it expires by its TTL"
         warnings.warn(text, ResourceWarning, stacklevel=2, source=self)
@@ -366,4 +368,4 @@ def take_entered(entered: list[tuple[object, L]], who: object) -> L:
     return entered.pop(0)[1]
 
 
-NewLease = Callable[["Engine", "Tenure | None", int, object, int], BaseLease]
+NewLease = Callable[["Engine", "ServerLease | None", int, object, int], BaseLease]

@@ -36,11 +36,11 @@ async def counted(
 ) -> BaseLease:
     """Go on in the general way with what the straight way began, as an acquisition that is under way."""
     running = id(mark)
-    engine.underway[running] = who
+    engine.in_progress[running] = who
     try:
         lease = await taking
     finally:
-        engine.underway.pop(running, None)
+        engine.in_progress.pop(running, None)
     if lease is None:
         raise AssertionError("a wait ends with a lease or an error")
     if engine.closed:
@@ -68,6 +68,6 @@ def refuse(engine: Engine, lease: BaseLease) -> NoReturn:
     """
     if not lease._take_level():
         lease._released = True
-        engine.lose(lease._tenure, LossReason.CLOSED)
-        engine.forget_holder(lease._tenure, lease._who)
+        engine.lose(lease._server_lease, LossReason.CLOSED)
+        engine.forget_holder(lease._server_lease, lease._who)
     raise ClientClosed("the client was closed during the call", name=lease.name)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pawl.core.keep.engine import Engine
     from pawl.core.protocol.primitive import Primitive
     from pawl.core.protocol.runtime import Call
-    from pawl.core.state.session import Book, HoldRow, Record, Wait, WaitRow
+    from pawl.core.state.session import HoldRow, Record, SessionPublisher, Wait, WaitRow
 
 __all__ = ["look_for_cycles"]
 
@@ -53,7 +53,7 @@ class _Knot(NamedTuple):
     built_ms: int
 
 
-async def look_for_cycles(engine: Engine, book: Book, patience: float) -> None:
+async def look_for_cycles(engine: Engine, book: SessionPublisher, patience: float) -> None:
     """Look whether waiters that are due for it are in a deadlock, and report it to its youngest."""
     after = book.setup.deadlock_after
     now = engine.runtime.now()
@@ -68,7 +68,7 @@ async def look_for_cycles(engine: Engine, book: Book, patience: float) -> None:
             book.next_check(max(wait.check_at, book.check_from))
 
 
-async def _look(engine: Engine, book: Book, due: Sequence[Wait], patience: float) -> None:
+async def _look(engine: Engine, book: SessionPublisher, due: Sequence[Wait], patience: float) -> None:
     reading = _Reading(engine, book, patience)
     try:
         await reading.follow(wait.row for wait in due)
@@ -98,7 +98,7 @@ def _pause(wait: Wait, after: float) -> float:
     return min(float(after * _FIRST_PAUSE * 2 ** min(wait.tries - 1, 30)), _LONGEST_PAUSE)
 
 
-async def _tell(engine: Engine, book: Book, wait: Wait, circle: list[Waiter]) -> None:
+async def _tell(engine: Engine, book: SessionPublisher, wait: Wait, circle: list[Waiter]) -> None:
     names = tuple(one.name for one in circle)
     waiters = tuple((_shown(one), one.name, one.since_ms / 1000) for one in circle)
     chain = ", ".join(f"{who} waits for {name!r}" for who, name, _ in waiters)
@@ -125,7 +125,7 @@ class _Reading:
         last_ms: The server's time of the last answer.
     """
 
-    def __init__(self, engine: Engine, book: Book, patience: float) -> None:
+    def __init__(self, engine: Engine, book: SessionPublisher, patience: float) -> None:
         self._engine = engine
         self._book = book
         self._until = engine.runtime.now() + patience

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
 from pawl.core.protocol.runtime import Fault, FaultKind
 from pawl.core.retry import bear, rest
-from pawl.core.state.records import Claim
+from pawl.core.state.records import Waiter
 from pawl.errors import ConfigurationError
 from pawl.model import AuditEntry, Forced, HistoryEntry, HolderInfo, LockInfo, WaiterInfo
 
@@ -82,7 +82,7 @@ class Desk:
     ) -> dict[str, Any]:
         """Ask, again after passing faults; whatever is asked for happens once."""
         engine, office, timeout = self._engine, self._office, options.request_timeout
-        claim, attempt, name = Claim(""), 0, about.get("name", what)
+        waiter, attempt, name = Waiter(""), 0, about.get("name", what)
         key = engine.runtime.new_token().partition("@")[0]
         while True:
             engine.check_open()
@@ -95,7 +95,7 @@ class Desk:
                     return cast("dict[str, Any]", told)
                 raise Fault(FaultKind.NOT_REDIS, "the answer does not come from pawl serve")
             except Fault as fault:
-                pause = bear(engine, fault, options, claim, None, attempt, what, name)
+                pause = bear(engine, fault, options, waiter, None, attempt, what, name)
             await rest(engine, pause, name, what)
             attempt += 1
 

@@ -175,7 +175,7 @@ class Parker(Protocol):
         ...
 
     def unpark(self) -> None:
-        """Wake the sleeper; from any thread, any number of times."""
+        """Wake the local waiter; from any thread, any number of times."""
         ...
 
 
@@ -283,8 +283,8 @@ class Runtime(Protocol):
         """Let the present wait for ``token`` end no sooner than after so long; a hint, which spares a wake-up."""
         ...
 
-    def spawn_upkeep(self, upkeep: Callable[[], Awaitable[None]]) -> bool:
-        """Run the client's upkeep in the background, once; a second call while it runs does nothing.
+    def spawn_maintenance(self, maintenance: Callable[[], Awaitable[None]]) -> bool:
+        """Run the client's maintenance in the background, once; a second call while it runs does nothing.
 
         Returns:
             False if it does not run: the client has ended, and nothing is served any more; or no thread could be
@@ -293,7 +293,7 @@ class Runtime(Protocol):
         ...
 
     async def idle(self, until: float | None) -> bool:
-        """For the upkeep alone: sleep until ``nudge`` or a time of this clock; False once it should end.
+        """For the maintenance alone: sleep until ``nudge`` or a time of this clock; False once it should end.
 
         A time and not a number of seconds: if the process is stopped before the sleep begins, and runs again after that
         time, it does not begin at all, and the end of a lease is reported.
@@ -301,11 +301,11 @@ class Runtime(Protocol):
         ...
 
     def notices(self) -> list[str]:
-        """For the upkeep alone: tokens that the server said are over, since it was asked last."""
+        """For the maintenance alone: tokens that the server said are over, since it was asked last."""
         ...
 
     def nudge(self) -> None:
-        """Wake the upkeep; from any thread, also from a finaliser."""
+        """Wake the maintenance; from any thread, also from a finaliser."""
         ...
 
     def at_home(self, callback: Callable[[], object]) -> None:
@@ -313,7 +313,7 @@ class Runtime(Protocol):
         ...
 
     def report(self, callback: Callable[[], object]) -> None:
-        """Run a user's callback where it can neither block nor break the upkeep."""
+        """Run a user's callback where it can neither block nor break the maintenance."""
         ...
 
 

@@ -58,7 +58,7 @@ def learn_clock(nodes: QuorumRuntime, votes: GrantVotes, sent_at: float) -> None
 
 
 class Granted:
-    """The votes by which a lease was granted, as its tenure keeps them.
+    """The votes by which a lease was granted, as its server lease keeps them.
 
     Args:
         votes: The votes; those that come later are noted there.

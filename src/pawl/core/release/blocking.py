@@ -24,23 +24,23 @@ __all__ = ["end_block", "release"]
 
 def release(engine: Engine, lease: BaseLease) -> Release:
     """End a lease; see ``release.release``."""
-    runtime, tenure = engine.runtime, lease._tenure
+    runtime, server_lease = engine.runtime, lease._server_lease
     line = runtime.line() if lease._levels == 1 else None
     if line is None:
         return run(release_anyhow(engine, lease))
-    engine.underway[mark := Ending(lease)] = runtime.who()
+    engine.in_progress[mark := Ending(lease)] = runtime.who()
     try:
         call = end(engine, lease)
         if call is None:
             return run(release_anyhow(engine, lease))
         answer: Any
         try:
-            answer = give_back(engine, tenure, line, call)
+            answer = give_back(engine, server_lease, line, call)
             if answer[0] == b"R":
                 return Release.RELEASED
         except Fault as fault:
             answer = fault
-        outcome = run(leave(engine, tenure, answer))
+        outcome = run(leave(engine, server_lease, answer))
         lease._lost = outcome is Release.LOST
         return outcome
     except PawlError:
@@ -50,7 +50,7 @@ def release(engine: Engine, lease: BaseLease) -> Release:
             engine.finish_release(lease)
         raise
     finally:
-        engine.underway.pop(mark, None)
+        engine.in_progress.pop(mark, None)
 
 
 def end_block(engine: Engine, lease: BaseLease, error: BaseException | None) -> None:

@@ -10,7 +10,7 @@ from pawl.core.lease.base import BaseLease
 from pawl.core.protocol.runtime import Fault
 from pawl.core.protocol.validity import to_ms
 from pawl.core.retry import bear, rest
-from pawl.core.state.records import Claim, loss_from
+from pawl.core.state.records import Waiter, loss_from
 from pawl.errors import NotHeld
 
 if TYPE_CHECKING:
@@ -26,31 +26,31 @@ async def extend(engine: Engine, lease: BaseLease, ttl: float) -> None:
         NotHeld: It is lost or released.
         ConfigurationError: It is longer than several masters keep a lease.
     """
-    tenure = lease._tenure
+    server_lease = lease._server_lease
     if engine.quorum is not None:
-        engine.quorum.check_ttl(ttl, tenure.options.lock_delay)
+        engine.quorum.check_ttl(ttl, server_lease.options.lock_delay)
     if not lease._mine():
         raise NotHeld(
             f"extend {lease.name!r}: {lease._lost_error().text}", name=lease.name, operation="extend"
         )
-    if tenure.degraded:
+    if server_lease.degraded:
         return  # It has no end but its release.
-    engine.detach_place(tenure)
+    engine.detach_local_queue(server_lease)
     end = validity_of(engine)(engine.runtime.now(), to_ms(ttl), to_ms(ttl))
-    shorter = end <= tenure.valid_until
+    shorter = end <= server_lease.valid_until
     if not shorter:
         await _raise_life(engine, lease, ttl, "extend")
-    every = min(tenure.options.renew_every or ttl / 3, ttl / 3)
+    every = min(server_lease.options.renew_every or ttl / 3, ttl / 3)
     with engine.guard:
         mine = not lease._released
         # Released meanwhile, it may be another owner's by now.
         if mine:
-            tenure.ttl, tenure.every = ttl, every
-            if shorter and end < tenure.valid_until:
-                tenure.valid_until = end
+            server_lease.ttl, server_lease.every = ttl, every
+            if shorter and end < server_lease.valid_until:
+                server_lease.valid_until = end
     if not mine:
         raise NotHeld(f"extend {lease.name!r}: {lease._lost_error().text}", name=lease.name)
-    engine.replan(tenure)
+    engine.replan(server_lease)
 
 
 async def downgrade(engine: Engine, lease: BaseLease) -> None:
@@ -60,7 +60,7 @@ async def downgrade(engine: Engine, lease: BaseLease) -> None:
         NotHeld: It is lost or released, held more than once, or a reader already.
         BackendError: The server did not say that it did it; the lease is a reader's all the same.
     """
-    tenure = lease._tenure
+    server_lease = lease._server_lease
     if not lease._mine():
         raise NotHeld(
             f"downgrade {lease.name!r}: {lease._lost_error().text}", name=lease.name, operation="downgrade"
@@ -68,33 +68,35 @@ async def downgrade(engine: Engine, lease: BaseLease) -> None:
     if lease._levels > 1:
         text = f"downgrade {lease.name!r}: it is held {lease._levels} times: leave the inner blocks first"
         raise NotHeld(text, name=lease.name, operation="downgrade")
-    lowered = tenure.primitive.lowered()
+    lowered = server_lease.primitive.lowered()
     if lowered is None:
         raise NotHeld(
             f"downgrade {lease.name!r}: it is not held for writing", name=lease.name, operation="downgrade"
         )
-    tenure.primitive = lowered
-    if not tenure.degraded:
-        await _raise_life(engine, lease, tenure.ttl, "downgrade")
+    server_lease.primitive = lowered
+    if not server_lease.degraded:
+        await _raise_life(engine, lease, server_lease.ttl, "downgrade")
 
 
 async def _raise_life(engine: Engine, lease: BaseLease, ttl: float, doing: str) -> None:
-    tenure, runtime = lease._tenure, engine.runtime
-    claim, attempt = Claim(tenure.token), 0
+    server_lease, runtime = lease._server_lease, engine.runtime
+    waiter, attempt = Waiter(server_lease.token), 0
     while True:
-        call = tenure.primitive.renew(tenure.token, to_ms(ttl) + tenure.options.delay_ms, to_ms(ttl), "")
+        call = server_lease.primitive.renew(
+            server_lease.token, to_ms(ttl) + server_lease.options.delay_ms, to_ms(ttl), ""
+        )
         sent_at = runtime.now()
         try:
-            reply = await renew_one(engine, tenure, call)
+            reply = await renew_one(engine, server_lease, call)
         except Fault as fault:
-            options, until = tenure.options, tenure.valid_until
-            pause = bear(engine, fault, options, claim, until, attempt, doing, lease.name, holds=True)
+            options, until = server_lease.options, server_lease.valid_until
+            pause = bear(engine, fault, options, waiter, until, attempt, doing, lease.name, holds=True)
             await rest(engine, pause, lease.name, doing)
             attempt += 1
             continue
         if reply[0] == b"H":
-            if engine.applies(tenure, reply[3], to_ms(ttl), sent_at):
+            if engine.applies(server_lease, reply[3], to_ms(ttl), sent_at):
                 return
-        elif tenure.live and not engine.expired(tenure, runtime.now()):
-            engine.lose(tenure, loss_from(reply))
+        elif server_lease.live and not engine.expired(server_lease, runtime.now()):
+            engine.lose(server_lease, loss_from(reply))
         raise NotHeld(f"{doing} {lease.name!r}: {lease._lost_error().text}", name=lease.name, operation=doing)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 from pawl.core.keep.outbox import leave_votes
 from pawl.core.protocol.runtime import behind_subscribe
 from pawl.core.quorum.ballot import Granted, is_open
-from pawl.core.state.records import Claim, Tenure, Turn
+from pawl.core.state.records import ServerLease, Turn, Waiter
 from pawl.core.state.strict_handover import disperse, pass_on
 from pawl.errors import PawlError
 from pawl.model import LeaseState
@@ -29,29 +29,29 @@ __all__ = ["cut_short", "end", "give_back", "hand_on"]
 
 def hand_on(engine: Engine, lease: BaseLease) -> bool:
     """Pass a lease to the next who waits here; False if this is not the straight way, and nothing was done."""
-    tenure = lease._tenure
-    place = tenure.place
-    if not (tenure.behind if place is None else place.sleepers):
+    server_lease = lease._server_lease
+    local_queue = server_lease.local_queue
+    if not (server_lease.behind if local_queue is None else local_queue.local_waiters):
         return False
     # A history notes who had it before anybody else has.
-    if lease._sleepers or engine.history is not None or tenure.epoch != engine.epoch:
+    if lease._parked or engine.history is not None or server_lease.epoch != engine.epoch:
         return False
-    granted_at = tenure.granted_at
+    granted_at = server_lease.granted_at
     now = engine.runtime.now()
     try:
-        if place is None:
-            if not pass_on(engine, tenure, now, lease=lease):
+        if local_queue is None:
+            if not pass_on(engine, server_lease, now, lease=lease):
                 return False
-        elif place.hand_over(tenure, now, lease=lease) is not Turn.HANDED:
+        elif local_queue.hand_over(server_lease, now, lease=lease) is not Turn.HANDED:
             return False
-        elif not tenure.lone and place.streak >= place.most:
-            place.part(tenure, Claim(engine.runtime.new_token()))
-        engine.forget_holder(tenure, lease._who)
+        elif not server_lease.lone and local_queue.streak >= local_queue.most:
+            local_queue.part(server_lease, Waiter(engine.runtime.new_token()))
+        engine.forget_holder(server_lease, lease._who)
         if engine.observer is not None:
-            engine.observer.released(tenure.primitive, granted_at, "released")
+            engine.observer.released(server_lease.primitive, granted_at, "released")
     except BaseException:
         if lease._released:
-            engine.forget_holder(tenure, lease._who)
+            engine.forget_holder(server_lease, lease._who)
         raise
     return True
 
@@ -65,20 +65,20 @@ def cut_short(engine: Engine, lease: BaseLease, error: BaseException) -> None:
         engine.finish_release(lease)
 
 
-def give_back(engine: Engine, tenure: Tenure, line: Line, call: Call) -> Reply | Awaitable[Reply]:
+def give_back(engine: Engine, server_lease: ServerLease, line: Line, call: Call) -> Reply | Awaitable[Reply]:
     """Send what ``end`` gave."""
-    timeout = tenure.options.request_timeout
-    if tenure.quorum is None:
+    timeout = server_lease.options.request_timeout
+    if server_lease.quorum is None:
         return line.ask(call, timeout)
     timeout = max(timeout, cast("QuorumRuntime", engine.runtime).node_timeout)
-    return cast("QuorumLine", line).vote(call, leave_votes(engine, tenure), timeout)
+    return cast("QuorumLine", line).vote(call, leave_votes(engine, server_lease), timeout)
 
 
 def end(engine: Engine, lease: BaseLease) -> Call | None:
     """End a lease that nobody of this client waits for; None if this is not the straight way, and nothing was done."""
-    tenure = lease._tenure
-    place, row, votes = tenure.place, tenure.row, tenure.quorum
-    if row is None or tenure.unanswered or tenure.options.min_hold > 0 or lease._sleepers:
+    server_lease = lease._server_lease
+    local_queue, row, votes = server_lease.local_queue, server_lease.row, server_lease.quorum
+    if row is None or server_lease.unanswered or server_lease.options.min_hold > 0 or lease._parked:
         return None
     sender = None if votes is None else votes.sender
     if votes is not None and (votes.sender[0] is None or _may_come_late(engine, votes)):
@@ -87,34 +87,41 @@ def end(engine: Engine, lease: BaseLease) -> Call | None:
     with engine.guard:
         if (
             lease._released
-            or tenure.state is not LeaseState.HELD
-            or tenure.epoch != engine.epoch
-            or now >= tenure.valid_until
+            or server_lease.state is not LeaseState.HELD
+            or server_lease.epoch != engine.epoch
+            or now >= server_lease.valid_until
             or lease._levels != 1
-            or (place is not None and (place.sleepers or place.turn != tenure.turn))
+            or (
+                local_queue is not None
+                and (local_queue.local_waiters or local_queue.turn != server_lease.turn)
+            )
             # Asked again meanwhile: see ``majority.renew_votes``.
             or (votes is not None and votes.sender is not sender)
         ):
             return None
         lease._released = True
-        if place is not None:
-            place.closed = True
-            if place.key in place.home and place.home[place.key] is place:
-                del place.home[place.key]
-        tenure.state = LeaseState.RELEASED
-        if tenure in row:
-            del row[tenure]
-    # The tenure may still be seen by the upkeep: its loss is none of this lease's business any more.
-    tenure.watchers = None
-    engine.forget_holder(tenure, lease._who)
+        if local_queue is not None:
+            local_queue.closed = True
+            if local_queue.key in local_queue.home and local_queue.home[local_queue.key] is local_queue:
+                del local_queue.home[local_queue.key]
+        server_lease.state = LeaseState.RELEASED
+        if server_lease in row:
+            del row[server_lease]
+    # The server lease may still be seen by the maintenance: its loss is none of this lease's business any more.
+    server_lease.watchers = None
+    engine.forget_holder(server_lease, lease._who)
     if engine.rows:
-        disperse(engine, tenure)
-    if tenure.spot and (engine.lined or tenure.spent):
-        call = tenure.leave(0, 0, tenure.options.block if engine.lined else 0)
+        disperse(engine, server_lease)
+    if server_lease.follow_key and (engine.followers or server_lease.spent):
+        call = server_lease.leave(0, 0, server_lease.options.block if engine.followers else 0)
     else:
-        call = tenure.primitive.leave(tenure.token, 0, 0)
+        call = server_lease.primitive.leave(server_lease.token, 0, 0)
     # One request more, so only for a run of several owners: a strict hand-off stays at two requests.
-    return behind_subscribe(call, engine.runtime.channel()) if tenure.used and not tenure.lone else call
+    return (
+        behind_subscribe(call, engine.runtime.channel())
+        if server_lease.used and not server_lease.lone
+        else call
+    )
 
 
 def _may_come_late(engine: Engine, kept: Granted) -> bool:

@@ -13,19 +13,21 @@ from pawl.model import LossReason, Release
 if TYPE_CHECKING:
     from pawl.core.keep.engine import Engine
     from pawl.core.protocol.runtime import Reply
-    from pawl.core.state.records import Tenure
+    from pawl.core.state.records import ServerLease
 
 __all__ = ["not_ours"]
 
 _NOT_KNOWN = -1
 
 
-async def not_ours(engine: Engine, tenure: Tenure, reply: Reply, *, unanswered: bool, again: bool) -> Release:
+async def not_ours(
+    engine: Engine, server_lease: ServerLease, reply: Reply, *, unanswered: bool, again: bool
+) -> Release:
     """What a release came to that the server says holds nothing.
 
     Args:
         engine: The client's engine.
-        tenure: What was given back.
+        server_lease: What was given back.
         reply: What the server said.
         unanswered: Whether an earlier copy of the request got no answer.
         again: Whether an earlier copy was refused or got no answer.
@@ -38,20 +40,21 @@ async def not_ours(engine: Engine, tenure: Tenure, reply: Reply, *, unanswered: 
     absent = certain or reply[0] == b"A"
     present = reply[2] if absent else b"none"
     forced = reply[3] if absent and len(reply) > 3 else _NOT_KNOWN
-    late = engine.runtime.now() >= tenure.valid_until
+    late = engine.runtime.now() >= server_lease.valid_until
     if certain or forced == 1 or not (unanswered or (again and late)):
-        tenure.reason = LossReason.TAKEN if forced == 1 else loss_from([b"U", b"", present])
-        engine.count_loss(tenure)
+        server_lease.reason = LossReason.TAKEN if forced == 1 else loss_from([b"U", b"", present])
+        engine.count_loss(server_lease)
         return Release.LOST
     if unanswered and late:
         return Release.UNKNOWN
     # An earlier copy may have freed it; or it ran out while the server refused to release it, and its owner was done in
     # time. Nobody else can take it before that, but an operator, or from a server that forgot.
     if present != b"none" and engine.quorum is None:
-        if forced == _NOT_KNOWN or (late and engine.runtime.now() - tenure.heard_at > TOMB_MS / 1000):
+        if forced == _NOT_KNOWN or (late and engine.runtime.now() - server_lease.heard_at > TOMB_MS / 1000):
             raise BackendUnavailable(
-                f"release {tenure.primitive.name!r}: it is no longer held, and may have been taken before the release",
-                name=tenure.primitive.name,
+                f"release {server_lease.primitive.name!r}: it is no longer held, and may have been taken before the"
+                " release",
+                name=server_lease.primitive.name,
             )
-        await must_remember(engine, tenure.primitive, tenure.heard_at)
+        await must_remember(engine, server_lease.primitive, server_lease.heard_at)
     return Release.RELEASED

@@ -14,7 +14,7 @@ from pawl.core.protocol.runtime import Fault, FaultKind, Reply
 from pawl.core.release.fast import end, give_back, hand_on
 from pawl.core.release.outcome import not_ours
 from pawl.core.retry import bear, rest
-from pawl.core.state.records import Claim, Tenure
+from pawl.core.state.records import ServerLease, Waiter
 from pawl.errors import LeaseLost, NotHeld, PawlError
 from pawl.model import LeaseState, LossReason, Release
 
@@ -29,10 +29,12 @@ log: logging.Logger = logging.getLogger("pawl.lease")
 async def release(engine: Engine, lease: BaseLease) -> Release:
     """End a lease, or one level of a re-entered one; see ``_release``."""
     runtime = engine.runtime
-    engine.underway[mark := Ending(lease)] = runtime.who()
+    engine.in_progress[mark := Ending(lease)] = runtime.who()
     try:
-        tenure, place = lease._tenure, lease._tenure.place
-        if (tenure.behind if place is None else place.sleepers) and hand_on(engine, lease):
+        server_lease, local_queue = lease._server_lease, lease._server_lease.local_queue
+        if (server_lease.behind if local_queue is None else local_queue.local_waiters) and hand_on(
+            engine, lease
+        ):
             return Release.RELEASED
         line = runtime.line()
         call = None if line is None else end(engine, lease)
@@ -41,13 +43,13 @@ async def release(engine: Engine, lease: BaseLease) -> Release:
         else:
             answer: Reply | Fault
             try:
-                asked = give_back(engine, tenure, line, call)
+                asked = give_back(engine, server_lease, line, call)
                 answer = asked if isinstance(asked, list) else await asked
                 if answer[0] == b"R":
                     return Release.RELEASED
             except Fault as fault:
                 answer = fault
-            outcome = await leave(engine, tenure, answer)
+            outcome = await leave(engine, server_lease, answer)
         lease._lost = outcome is Release.LOST
         return outcome
     except PawlError:
@@ -57,7 +59,7 @@ async def release(engine: Engine, lease: BaseLease) -> Release:
             engine.finish_release(lease)
         raise
     finally:
-        engine.underway.pop(mark, None)
+        engine.in_progress.pop(mark, None)
 
 
 async def _release(engine: Engine, lease: BaseLease) -> Release:
@@ -69,7 +71,7 @@ async def _release(engine: Engine, lease: BaseLease) -> Release:
     Raises:
         NotHeld: It was released before, or belongs to the parent of this process.
     """
-    tenure = lease._tenure
+    server_lease = lease._server_lease
     inert = lease._inert()
     if lease._take_level():
         return Release.RELEASED if lease._mine() else Release.LOST
@@ -77,31 +79,31 @@ async def _release(engine: Engine, lease: BaseLease) -> Release:
         raise NotHeld(f"release {lease.name!r}: the lease was already released", name=lease.name)
     if inert:
         raise NotHeld(f"release {lease.name!r}: the lease belongs to the parent process", name=lease.name)
-    if lease._sleepers:
+    if lease._parked:
         lease._wake()
-    # The tenure may go on under another owner: its loss is none of this lease's business then.
-    tenure.watchers = None
-    engine.forget_holder(tenure, lease._who)
+    # The server lease may go on under another owner: its loss is none of this lease's business then.
+    server_lease.watchers = None
+    engine.forget_holder(server_lease, lease._who)
     if engine.observer is None:
-        return await _give_back(engine, tenure)
-    return await engine.observer.ending(tenure, _give_back(engine, tenure))
+        return await _give_back(engine, server_lease)
+    return await engine.observer.ending(server_lease, _give_back(engine, server_lease))
 
 
-async def _give_back(engine: Engine, tenure: Tenure) -> Release:
+async def _give_back(engine: Engine, server_lease: ServerLease) -> Release:
     """Pass on or leave what its owner has done with."""
     now = engine.runtime.now()
-    if tenure.state is LeaseState.RELEASED:
+    if server_lease.state is LeaseState.RELEASED:
         # The garbage collector came to the lease before it came to the block that ends it.
-        return await leave(engine, tenure)
-    if not tenure.live or engine.expired(tenure, now):
-        if tenure.reason is LossReason.MAX_HOLD:
-            engine.depart_from(tenure, tenure.close_ms(now))
+        return await leave(engine, server_lease)
+    if not server_lease.live or engine.expired(server_lease, now):
+        if server_lease.reason is LossReason.MAX_HOLD:
+            engine.leave_in_background(server_lease, server_lease.close_ms(now))
         return Release.LOST
-    if engine.end_turn(tenure, now):
+    if engine.end_turn(server_lease, now):
         return Release.RELEASED
-    if tenure.state is LeaseState.LOST:
+    if server_lease.state is LeaseState.LOST:
         return Release.LOST
-    return await leave(engine, tenure)
+    return await leave(engine, server_lease)
 
 
 async def release_or_raise(engine: Engine, lease: BaseLease) -> None:
@@ -121,7 +123,7 @@ def tell(lease: BaseLease, outcome: Release) -> None:
     if outcome is Release.LOST:
         raise NotHeld(f"release {lease.name!r}: {lease._loss().text}", name=lease.name)
     if outcome is Release.UNKNOWN:
-        cls, why = lease._tenure.unsure
+        cls, why = lease._server_lease.unsure
         text = why or f"release {lease.name!r}: the server did not answer"
         raise cls(f"{text}; the lock expires within {lease.ttl:g} s", name=lease.name)
 
@@ -146,71 +148,73 @@ def tell_block(lease: BaseLease, error: BaseException | None) -> None:
         return
     if error is not None:
         error.add_note(str(lost))
-    elif lease._tenure.options.on_exit == "raise":
+    elif lease._server_lease.options.on_exit == "raise":
         raise lost
     else:
         log.warning("%s", lost, extra={"pawl_name": lease.name})
 
 
-async def leave(engine: Engine, tenure: Tenure, answer: Reply | Fault | None = None) -> Release:
+async def leave(engine: Engine, server_lease: ServerLease, answer: Reply | Fault | None = None) -> Release:
     """Give the name back on the server, trying again with the same token while the lease would live.
 
     Args:
         engine: The client's engine.
-        tenure: What is given back.
+        server_lease: What is given back.
         answer: What became of the first try, where it was made already.
     """
-    began, options = engine.runtime.now(), tenure.options
-    close_ms = tenure.close_ms(began) if options.min_hold else 0
+    began, options = engine.runtime.now(), server_lease.options
+    close_ms = server_lease.close_ms(began) if options.min_hold else 0
     unanswered, attempt = False, 0
-    claim: Claim | None = None
+    waiter: Waiter | None = None
     try:
         while True:
-            if tenure.left:
+            if server_lease.left:
                 return Release.RELEASED
             try:
                 if isinstance(answer, Fault):
                     raise answer
                 if answer is None:
-                    tomb_ms = TOMB_MS if unanswered or tenure.unanswered else 0
-                    call = leave_call(engine, tenure, tomb_ms, close_ms)
-                    answer = await ask_to_leave(engine, tenure, call)
+                    tomb_ms = TOMB_MS if unanswered or server_lease.unanswered else 0
+                    call = leave_call(engine, server_lease, tomb_ms, close_ms)
+                    answer = await ask_to_leave(engine, server_lease, call)
                 if answer[0] == b"R":
                     return Release.RELEASED
-                return await not_ours(engine, tenure, answer, unanswered=unanswered, again=claim is not None)
+                return await not_ours(
+                    engine, server_lease, answer, unanswered=unanswered, again=waiter is not None
+                )
             except Fault as fault:
                 answer = None
                 unanswered |= fault.maybe_applied
-                claim = claim or Claim(tenure.token)
-                until = _until(tenure, began, fault)
-                name = tenure.primitive.name
-                pause = bear(engine, fault, options, claim, until, attempt, "release", name, holds=True)
-            await rest(engine, pause, tenure.primitive.name, "release")
+                waiter = waiter or Waiter(server_lease.token)
+                until = _until(server_lease, began, fault)
+                name = server_lease.primitive.name
+                pause = bear(engine, fault, options, waiter, until, attempt, "release", name, holds=True)
+            await rest(engine, pause, server_lease.primitive.name, "release")
             attempt += 1
     except PawlError as error:
-        return _unknown(engine, tenure, error)
+        return _unknown(engine, server_lease, error)
     except BaseException:
         # Cancelled or interrupted: the leave goes on without its caller.
-        engine.depart_from(tenure, barred=True)
+        engine.leave_in_background(server_lease, barred=True)
         raise
 
 
-def _until(tenure: Tenure, began: float, fault: Fault) -> float:
+def _until(server_lease: ServerLease, began: float, fault: Fault) -> float:
     """Until when to try a release again: while the lease would live, and in any case for as long as one request."""
     # While the slot moves it refuses what it takes a little later; a lease handed off there may be shorter than that.
     patient = fault.kind is FaultKind.NOT_READY
-    least = tenure.options.unavailable_after if patient else tenure.options.request_timeout
-    return max(tenure.valid_until, began + least)
+    least = server_lease.options.unavailable_after if patient else server_lease.options.request_timeout
+    return max(server_lease.valid_until, began + least)
 
 
-def _unknown(engine: Engine, tenure: Tenure, error: Exception) -> Release:
-    name = tenure.primitive.name
+def _unknown(engine: Engine, server_lease: ServerLease, error: Exception) -> Release:
+    name = server_lease.primitive.name
     engine.count("release_unknown")
     log.warning(
         "release of %r: outcome unknown (%s); it expires by its TTL", name, error, extra={"pawl_name": name}
     )
-    tenure.doubt(error)
-    engine.depart_from(tenure, barred=True)
+    server_lease.doubt(error)
+    engine.leave_in_background(server_lease, barred=True)
     return Release.UNKNOWN
 
 

@@ -108,9 +108,9 @@ def _token_of(engine: Engine, plan: Plan, text: object, doing: str) -> str:
 def _lease_here(engine: Engine, plan: Plan, token: str) -> BaseLease | None:
     """The lease of that token, if this client holds it."""
     # A list in one step: other threads acquire meanwhile.
-    for (_, key), tenure in list(engine.held.items()):
-        if key == plan.primitive.key and tenure.token == token and tenure.lease is not None:
-            return cast("BaseLease | None", tenure.lease())
+    for (_, key), server_lease in list(engine.held.items()):
+        if key == plan.primitive.key and server_lease.token == token and server_lease.lease is not None:
+            return cast("BaseLease | None", server_lease.lease())
     return None
 
 

@@ -16,7 +16,7 @@ from pawl.core.protocol.primitive import TOMB_MS
 from pawl.core.protocol.runtime import Fault, Reply
 from pawl.core.protocol.validity import valid_until
 from pawl.core.retry import query
-from pawl.core.state.records import Claim, Tenure
+from pawl.core.state.records import ServerLease, Waiter
 from pawl.errors import ConfigurationError, NotHeld, NotSupported
 
 if TYPE_CHECKING:
@@ -47,9 +47,9 @@ def detach(engine: Engine, lease: BaseLease) -> str:
         NotHeld: It is lost or released, or held more than once.
         NotSupported: It is held for an explicit owner, whom other processes join by ``owner=`` instead.
     """
-    tenure = lease._tenure
-    if not tenure.primitive.transferable or tenure.degraded:
-        kind = tenure.degraded or tenure.primitive.kind
+    server_lease = lease._server_lease
+    if not server_lease.primitive.transferable or server_lease.degraded:
+        kind = server_lease.degraded or server_lease.primitive.kind
         said = f"a {kind} lease cannot be detached: acquire it in the other process, with its owner= if it has one"
         raise NotSupported(f"detach {lease.name!r}: {said}", name=lease.name)
     if not lease._mine():
@@ -65,13 +65,13 @@ def detach(engine: Engine, lease: BaseLease) -> str:
         )
     lease._wake()
     # It goes on elsewhere, and is nobody's here.
-    tenure.who = None
-    engine.forget_holder(tenure, lease._who)
-    engine.detach_place(tenure)
-    engine.end(tenure)
-    disband(engine, tenure)
-    engine.count_end(tenure, "detached")
-    ticket = Ticket(tenure.primitive.key, lease.name, tenure.token, lease.fence, tenure.ttl)
+    server_lease.who = None
+    engine.forget_holder(server_lease, lease._who)
+    engine.detach_local_queue(server_lease)
+    engine.end(server_lease)
+    disband(engine, server_lease)
+    engine.count_end(server_lease, "detached")
+    ticket = Ticket(server_lease.primitive.key, lease.name, server_lease.token, lease.fence, server_lease.ttl)
     return _TICKET_PREFIX + base64.urlsafe_b64encode(json.dumps(ticket).encode()).decode().rstrip("=")
 
 
@@ -107,11 +107,11 @@ async def adopt(engine: Engine, plan: Plan, ticket: Ticket, new_lease: NewLease)
         NotHeld: It ran out, or somebody else has it.
         BackendError: The server could not be asked.
     """
-    engine.underway[id(ticket)] = engine.runtime.who()
+    engine.in_progress[id(ticket)] = engine.runtime.who()
     try:
         return await _adopt(engine, plan, ticket, new_lease)
     finally:
-        engine.underway.pop(id(ticket), None)
+        engine.in_progress.pop(id(ticket), None)
 
 
 async def _adopt(engine: Engine, plan: Plan, ticket: Ticket, new_lease: NewLease) -> BaseLease:
@@ -120,21 +120,21 @@ async def _adopt(engine: Engine, plan: Plan, ticket: Ticket, new_lease: NewLease
     began = runtime.now()
     token = runtime.new_token()
     call = plan.primitive.adopt(ticket.token, token, plan.options.life_ms)
-    claim = Claim(token)
-    engine.asking[claim] = plan.primitive, runtime.who()
+    waiter = Waiter(token)
+    engine.asking[waiter] = plan.primitive, runtime.who()
     try:
         reply, sent_at = await query(engine, call, plan.options, ticket.name, "adopt")
         await _confirm(engine, plan, reply)
-        return _own_adopted(engine, plan, ticket, new_lease, claim, reply, sent_at, began)
+        return _own_adopted(engine, plan, ticket, new_lease, waiter, reply, sent_at, began)
     except NotHeld:
         raise
     except BaseException:
         # Whether it was adopted is not known: then by nobody, so that the name is not held for nobody.
-        engine.depart(plan.primitive, token, TOMB_MS)
+        engine.leave_token_in_background(plan.primitive, token, TOMB_MS)
         raise
     finally:
-        if claim in engine.asking:
-            del engine.asking[claim]
+        if waiter in engine.asking:
+            del engine.asking[waiter]
 
 
 def _own_adopted(
@@ -142,7 +142,7 @@ def _own_adopted(
     plan: Plan,
     ticket: Ticket,
     new_lease: NewLease,
-    claim: Claim,
+    waiter: Waiter,
     reply: Reply,
     sent_at: float,
     began: float,
@@ -160,14 +160,14 @@ def _own_adopted(
             operation="adopt",
         )
     who = runtime.who()
-    tenure = Tenure(plan.primitive, plan.options, claim.token, ticket.fence, until, runtime.now())
-    tenure.who = who
-    lease = new_lease(engine, tenure, ticket.fence, who, 1)
+    server_lease = ServerLease(plan.primitive, plan.options, waiter.token, ticket.fence, until, runtime.now())
+    server_lease.who = who
+    lease = new_lease(engine, server_lease, ticket.fence, who, 1)
     if not plan.counted:
-        engine.held[who, plan.primitive.key] = tenure
-    engine.keep(tenure, confirmed=True)
+        engine.held[who, plan.primitive.key] = server_lease
+    engine.keep(server_lease, confirmed=True)
     if engine.observer is not None:
-        engine.observer.acquired(tenure, began, contended=False)
+        engine.observer.acquired(server_lease, began, contended=False)
     if engine.closed:
         refuse(engine, lease)
     lease._given = True
@@ -182,7 +182,7 @@ async def _confirm(engine: Engine, plan: Plan, reply: Reply) -> None:
             raise to_error(fault, plan.primitive.name, "adopt") from fault
 
 
-def disband(engine: Engine, tenure: Tenure) -> None:
-    """A tenure goes on elsewhere: who followed it here leaves its ticket by itself."""
-    for token in tenure.spent or ():
-        engine.depart(tenure.primitive, token, 0)
+def disband(engine: Engine, server_lease: ServerLease) -> None:
+    """A server lease goes on elsewhere: who followed it here leaves its ticket by itself."""
+    for token in server_lease.spent or ():
+        engine.leave_token_in_background(server_lease.primitive, token, 0)

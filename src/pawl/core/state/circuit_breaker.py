@@ -1,8 +1,8 @@
 """A server that is down for long is not asked by everybody: one probe in the background finds out when it is back.
 
 The first acquisition that waited for an unreachable server opens the breaker, however short its time was, but
-for one of less than 0.1 s that got no answer: the server may only take longer. From then on the client's upkeep asks
-the server from time to time (half-open), and one answer closes it. Who comes while it is open, and would wait no
+for one of less than 0.1 s that got no answer: the server may only take longer. From then on the client's maintenance
+asks the server from time to time (half-open), and one answer closes it. Who comes while it is open, and would wait no
 longer than the server has been away, or than somebody has waited already, is refused at once: a dead server costs
 microseconds. How long one would wait is ``unavailable_after``, or what is left of its ``timeout``. Who would wait
 longer does, since a failover may end the outage.
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pawl.core.protocol.quorum import QuorumRuntime
     from pawl.core.protocol.runtime import Call
 
-__all__ = ["Breaker", "Mended", "is_outage"]
+__all__ = ["CircuitBreaker", "Closes", "is_outage"]
 
 _LEAST_PAUSE = 0.1
 _LONGEST_PAUSE = 2.0
@@ -32,15 +32,15 @@ _ABOUT = 1.05
 _MOMENT = 0.005
 
 
-class Mended(ClientState, Protocol):
+class Closes(ClientState, Protocol):
     """A client that is notified when its server is back."""
 
-    def mended(self, breaker: Breaker) -> None:
+    def close_breaker(self, breaker: CircuitBreaker) -> None:
         """The server answers again."""
         ...
 
 
-class Breaker:
+class CircuitBreaker:
     """An open breaker; the engine has none while the server answers.
 
     Args:
@@ -85,8 +85,8 @@ class Breaker:
                 raise QuorumNotReached(text, name=name, outcomes=self.outcomes)
             raise BackendUnavailable(text, name=name)
 
-    async def look(self, engine: Mended, most: float) -> None:
-        """Ask the server whether it is back, if it is time to; for the upkeep, which has ``most`` seconds for it."""
+    async def look(self, engine: Closes, most: float) -> None:
+        """Ask the server whether it is back, if it is time to, in at most ``most`` seconds."""
         runtime = engine.runtime
         if runtime.now() < self.due:
             return
@@ -95,7 +95,7 @@ class Breaker:
         patience = _PATIENCE if engine.quorum is None else cast("QuorumRuntime", runtime).patience
         outcome = (await runtime.call_many([self.probe], min(patience, most)))[0]
         if not isinstance(outcome, Fault) or not isinstance(to_error(outcome, None, ""), BackendUnavailable):
-            engine.mended(self)
+            engine.close_breaker(self)
             return
         self.attempt += 1
         pause = full_jitter(self.attempt, runtime.random(), base=_LEAST_PAUSE, cap=_LONGEST_PAUSE)

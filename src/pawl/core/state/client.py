@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from pawl.core.protocol.redlock_options import RedlockOptions
     from pawl.core.protocol.runtime import Runtime
     from pawl.core.quorum.votes import Duty
-    from pawl.core.state.local_queue import Sleeper
-    from pawl.core.state.records import Claim, Tenure
+    from pawl.core.state.local_queue import LocalWaiter
+    from pawl.core.state.records import ServerLease, Waiter
     from pawl.core.state.schedule import Schedule
 
-__all__ = ["ClientState", "Departure"]
+__all__ = ["ClientState", "OutboxEntry"]
 
 
-class Departure:
+class OutboxEntry:
     """A token to be left, or another call to be made, in the background until the server answers or it is too late."""
 
     __slots__ = ("attempt", "call", "due", "until")
@@ -38,21 +38,21 @@ class ClientState(Protocol):
     runtime: Runtime
     guard: AbstractContextManager[object]
     schedule: Schedule
-    waits: dict[Claim | Sleeper, tuple[Primitive, object, float]]
-    lined: dict[str, Claim]
-    rows: dict[str, Tenure]
+    waits: dict[Waiter | LocalWaiter, tuple[Primitive, object, float]]
+    followers: dict[str, Waiter]
+    rows: dict[str, ServerLease]
     quorum: RedlockOptions | None
-    departures: dict[Departure | Duty, None]
+    outbox: dict[OutboxEntry | Duty, None]
     closed: bool
-    upkeep_runs: bool
+    maintenance_runs: bool
 
     @property
     def history(self) -> object | None:
         """What is to be written of the grants that ended, if the client keeps histories."""
         ...
 
-    def wake_upkeep(self) -> None:
-        """Have the upkeep look for what is due."""
+    def wake_maintenance(self) -> None:
+        """Have the maintenance look for what is due."""
         ...
 
     def post(self, call: Call, seconds: float = ...) -> None:

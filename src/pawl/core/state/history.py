@@ -2,8 +2,8 @@
 
 Only a client that was asked to keeps it. The scripts that grant and release know nothing of it, and neither does the
 way of a client that keeps none: an engine that notes is a class of its own. What ended is put into a list here; the
-upkeep writes it, together with renewals, within a quarter of a second. A grant that lasts longer than that is noted
-while it lasts, so that one that nobody lives to end is known, too: the reader infers that it expired.
+maintenance writes it, together with renewals, within a quarter of a second. A grant that lasts longer than that is
+noted while it lasts, so that one that nobody lives to end is known, too: the reader infers that it expired.
 
 Rules:
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from pawl.core.protocol.primitive import Primitive
     from pawl.core.protocol.runtime import Call, Reply
-    from pawl.core.state.records import Tenure
+    from pawl.core.state.records import ServerLease
     from pawl.core.state.session import Setup
 
 __all__ = ["LIFE_MS", "MOST_KEPT", "History", "Page"]
@@ -73,7 +73,7 @@ class History:
     """What one engine has still to write of the grants that it had.
 
     Attributes:
-        armed: Whether the upkeep looks in again by itself; a caller that notes something while it is False rings.
+        armed: Whether the maintenance looks in again by itself; a caller that notes something while it is False rings.
         dropped: How many notes were given up.
     """
 
@@ -92,18 +92,18 @@ class History:
         self._look_at: float = -inf
         self._told_of_denial: bool = False
 
-    def note(self, engine: ClientState, tenure: Tenure, how: str) -> None:
-        """The present grant of a tenure ended. From any thread, and in any lock."""
-        if tenure.degraded:
+    def note(self, engine: ClientState, server_lease: ServerLease, how: str) -> None:
+        """The present grant of a server lease ended. From any thread, and in any lock."""
+        if server_lease.degraded:
             return
-        note = _note_of(tenure, engine.runtime.now(), how)
-        self._fresh.append((tenure.primitive, note))
-        if not self.armed and engine.upkeep_runs:
+        note = _note_of(server_lease, engine.runtime.now(), how)
+        self._fresh.append((server_lease.primitive, note))
+        if not self.armed and engine.maintenance_runs:
             self.armed = True
             engine.runtime.nudge()
 
     def sleep_until(self, engine: ClientState, now: float) -> float:
-        """When the upkeep must look in again; infinity if there is nothing to note."""
+        """When the maintenance must look in again; infinity if there is nothing to note."""
         # In this order: who notes something after this line rings, and what was noted before is seen.
         self.armed = False
         if not (self._fresh or self._pending or engine.schedule.busy()):
@@ -153,17 +153,22 @@ class History:
 
     def _take_lasting(self, engine: ClientState, now: float) -> None:
         lasting: set[tuple[str, int, str]] = set()
-        for tenure in engine.schedule.all():
+        for server_lease in engine.schedule.all():
             # A hand-over changes the fence and the owner together: neither of two of them is half noted.
-            number, note = tenure.used, _note_of(tenure, None, "held")
-            if not tenure.live or tenure.who is None or tenure.degraded or tenure.used != number:
+            number, note = server_lease.used, _note_of(server_lease, None, "held")
+            if (
+                not server_lease.live
+                or server_lease.who is None
+                or server_lease.degraded
+                or server_lease.used != number
+            ):
                 continue
-            spot = tenure.primitive.key, note.fence, note.tag
-            if spot in self._told:
-                lasting.add(spot)
+            entry = server_lease.primitive.key, note.fence, note.tag
+            if entry in self._told:
+                lasting.add(entry)
             elif now - note.granted_at >= _EVERY:
-                lasting.add(spot)
-                self._fresh.append((tenure.primitive, note))
+                lasting.add(entry)
+                self._fresh.append((server_lease.primitive, note))
         self._told = lasting
 
     def _put(self, key: str, note: _Note) -> None:
@@ -173,10 +178,10 @@ class History:
                 self.dropped += 1
                 return
             notes = self._pending[key] = {}
-        spot = note.fence, note.tag
-        before = notes.get(spot)
+        entry = note.fence, note.tag
+        before = notes.get(entry)
         if before is None or _weight(before.how) < _weight(note.how):
-            notes[spot] = note
+            notes[entry] = note
         if len(notes) > self._setup.history:
             del notes[min(notes)]
 
@@ -200,15 +205,21 @@ class Page(NamedTuple):
     call: Call
 
 
-def _note_of(tenure: Tenure, ended_at: float | None, how: str) -> _Note:
-    public = tenure.token.partition("@")[2]
-    label = label_of(tenure.who)
+def _note_of(server_lease: ServerLease, ended_at: float | None, how: str) -> _Note:
+    public = server_lease.token.partition("@")[2]
+    label = label_of(server_lease.who)
     who = f"{public.rpartition('/')[0]}/{label}" if label else public
     # Several holds of one owner have one fence. The digest distinguishes them, and shows nothing of the token.
-    shared = not tenure.primitive.transferable
-    tag = blake2b(tenure.token.encode(), digest_size=6).hexdigest() if shared else "-"
+    shared = not server_lease.primitive.transferable
+    tag = blake2b(server_lease.token.encode(), digest_size=6).hexdigest() if shared else "-"
     return _Note(
-        tenure.fence + tenure.used, tenure.granted_at, ended_at, how, tenure.primitive.kind, tag, who
+        server_lease.fence + server_lease.used,
+        server_lease.granted_at,
+        ended_at,
+        how,
+        server_lease.primitive.kind,
+        tag,
+        who,
     )
 
 

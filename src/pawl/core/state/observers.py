@@ -17,7 +17,7 @@ from pawl.model import LossReason, Release
 
 if TYPE_CHECKING:
     from pawl.core.protocol.primitive import Primitive
-    from pawl.core.state.records import Tenure
+    from pawl.core.state.records import ServerLease
 
 __all__ = ["Observer", "Observers"]
 
@@ -91,12 +91,14 @@ class Observers:
         self.answering: bool = True
         self._now: Callable[[], float] = now
 
-    def acquired(self, tenure: Tenure, began: float, *, contended: bool) -> None:
-        """A tenure has a new owner, who asked for it at ``began``."""
+    def acquired(self, server_lease: ServerLease, began: float, *, contended: bool) -> None:
+        """A server lease has a new owner, who asked for it at ``began``."""
         waited = self._now() - began
-        p = tenure.primitive
-        tenure.seen = self._tell(
-            lambda o: o.acquired(p.kind, p.name, waited=waited, contended=contended, degraded=tenure.degraded)
+        p = server_lease.primitive
+        server_lease.seen = self._tell(
+            lambda o: o.acquired(
+                p.kind, p.name, waited=waited, contended=contended, degraded=server_lease.degraded
+            )
         )
 
     def refused(self, kind: str, name: str, began: float, error: BaseException | None) -> None:
@@ -106,7 +108,7 @@ class Observers:
         self._tell(lambda o: o.refused(kind, name, waited=waited, outcome=outcome))
 
     def queued(self, primitive: Primitive, ahead: int) -> None:
-        """The server put a claim behind so many others."""
+        """The server put a waiter behind so many others."""
         self._tell(lambda o: o.queued(primitive.kind, primitive.name, place=ahead + 1))
 
     def released(self, primitive: Primitive, granted_at: float, outcome: str) -> None:
@@ -114,21 +116,21 @@ class Observers:
         held = self._now() - granted_at
         self._tell(lambda o: o.released(primitive.kind, primitive.name, held=held, outcome=outcome))
 
-    async def ending(self, tenure: Tenure, giving_back: Awaitable[Release]) -> Release:
+    async def ending(self, server_lease: ServerLease, giving_back: Awaitable[Release]) -> Release:
         """Report how a release ends; one that is cancelled or interrupted goes on in the background."""
-        granted_at = tenure.granted_at
+        granted_at = server_lease.granted_at
         outcome = "background"
         try:
             release = await giving_back
             outcome = str(release)
             return release
         finally:
-            self.released(tenure.primitive, granted_at, outcome)
+            self.released(server_lease.primitive, granted_at, outcome)
 
-    def lost(self, tenure: Tenure, reason: LossReason) -> None:
-        """A tenure was lost."""
-        held = self._now() - tenure.granted_at
-        p, seen = tenure.primitive, tenure.seen
+    def lost(self, server_lease: ServerLease, reason: LossReason) -> None:
+        """A server lease was lost."""
+        held = self._now() - server_lease.granted_at
+        p, seen = server_lease.primitive, server_lease.seen
         for number, observer in enumerate(self.members):
             memo = seen[number] if number < len(seen) else None
             try:

@@ -22,7 +22,7 @@ class Plan:
         reentrant: Whether its thread or task may take it again, counted in the client.
         counted: Whether holds are counted on the server, for an explicit ``owner=``.
         alone: Whether each acquisition stands in the server's queue by itself (``owner=`` and strict order).
-        spot, plain: The key of the local queue, which locks share that may hand over to each other; and whether an
+        queue_key, plain: The key of the local queue, which locks share that may hand over to each other; and whether an
             acquisition may go the straight way of ``fast``.
         identity: What is shown of its tokens instead of host, process and thread; ``""``: those.
         kin: Whose waiters may say together that they still wait (see ``ticket_batch``); ``""``: each by itself.
@@ -33,7 +33,7 @@ class Plan:
     reentrant: bool
     counted: bool
     alone: bool
-    spot: str
+    queue_key: str
     plain: bool = False
     identity: str = ""
     kin: str = ""
@@ -41,4 +41,4 @@ class Plan:
     @property
     def run(self) -> str:
         """Which waiters in strict order may follow each other inside the client (``strict_handover``); ``""``: none."""
-        return self.spot if self.alone and self.options.runs else ""
+        return self.queue_key if self.alone and self.options.runs else ""

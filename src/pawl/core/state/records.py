@@ -8,8 +8,8 @@ Rules for a lease on the server:
 3. LOST and RELEASED are final.
 4. A token for which a leave was ever sent is dead: never renewed, handed over or acquired again.
 
-Several leases of one client may follow each other on one tenure (local hand-over); each has its own fence, from the
-block that the grant reserved, and its own lease token.
+Several leases of one client may follow each other on one server lease (local hand-over); each has its own fence, from
+the block that the grant reserved, and its own lease token.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pawl.core.protocol.runtime import Parker, StopSignal
     from pawl.core.quorum.ballot import Granted
 
-__all__ = ["Asker", "Claim", "LeaseRecord", "LocalPlace", "Tenure", "Told", "Turn", "loss_from"]
+__all__ = ["AnyLocalQueue", "Asker", "LeaseRecord", "ServerLease", "Told", "Turn", "Waiter", "loss_from"]
 
 
 class LeaseRecord:
@@ -45,10 +45,10 @@ class LeaseRecord:
         "_levels",
         "_lost",
         "_number",
+        "_parked",
         "_released",
+        "_server_lease",
         "_shared",
-        "_sleepers",
-        "_tenure",
         "_who",
     )
 
@@ -59,18 +59,18 @@ class LeaseRecord:
     _number: int
     _released: bool
     _shared: int
-    _sleepers: list[Parker] | None
-    _tenure: Tenure
+    _parked: list[Parker] | None
+    _server_lease: ServerLease
     _who: object
 
     def _wake(self) -> None:
         """Wake those that sleep until the lease ends."""
-        for parker in tuple(self._sleepers or ()):
+        for parker in tuple(self._parked or ()):
             parker.unpark()
 
 
-class LocalPlace(Protocol):
-    """The local queue of a name, as leases and waiters know it; see ``local_queue.Place``."""
+class AnyLocalQueue(Protocol):
+    """The local queue of a name, as leases and waiters know it; see ``local_queue.LocalQueue``."""
 
     keeper: ref[Any]
     key: Hashable
@@ -81,26 +81,30 @@ class LocalPlace(Protocol):
     turn: int
 
     @property
-    def sleepers(self) -> Sized:
+    def local_waiters(self) -> Sized:
         """Who waits there."""
         ...
 
-    def pass_claim(self, claim: Claim, turn: int) -> bool:
-        """Make the first sleeper the speaker."""
+    def promote(self, waiter: Waiter, turn: int) -> bool:
+        """Make the first local waiter the speaker."""
         ...
 
     def hand_over(
-        self, tenure: Tenure, now: float, number: int | None = None, lease: LeaseRecord | None = None
+        self,
+        server_lease: ServerLease,
+        now: float,
+        number: int | None = None,
+        lease: LeaseRecord | None = None,
     ) -> Turn:
-        """Pass an owner's tenure to the first sleeper."""
+        """Pass an owner's server lease to the first local waiter."""
         ...
 
-    def part(self, tenure: Tenure, claim: Claim) -> None:
-        """Let those who sleep go on without a tenure."""
+    def part(self, server_lease: ServerLease, waiter: Waiter) -> None:
+        """Let those who sleep go on without a server lease."""
         ...
 
 
-class Tenure:
+class ServerLease:
     """A token that holds a name on the server.
 
     Attributes:
@@ -120,13 +124,13 @@ class Tenure:
         watchers: Called once when it is lost.
         user: The thread or task inside a ``with`` block that ends it; None if it is not known to be in one.
         outer: What its owner holds around it and goes on with after it: the reader of an upgrade; or None.
-        place: The local queue it belongs to, or None.
+        local_queue: The local queue it belongs to, or None.
         turn: The turn of that queue in which it was granted.
         row: Where the renewal schedule keeps it.
         unanswered: True if a request of the token got no reply: a late copy may come, so its leave needs a tombstone.
         quorum: How several independent masters voted for it; None with one.
         seen: What the observers want back when it is lost.
-        spot: Which claims may follow it in strict order (see ``strict_handover``); ``""``: none.
+        follow_key: Which waiters may follow it in strict order (see ``strict_handover``); ``""``: none.
         behind: Whose tickets stand directly behind it in strict order.
         spent: Whose tickets were served from it, and are still queued on the server.
         unsure: Why nobody knows whether its release came to the server: an error's class and words, if it had any.
@@ -142,10 +146,10 @@ class Tenure:
     state: LeaseState = LeaseState.HELD
     reason: LossReason | None = None
     watchers: list[Callable[[], object]] | None = None
-    outer: Tenure | None = None
-    place: LocalPlace | None = None
+    outer: ServerLease | None = None
+    local_queue: AnyLocalQueue | None = None
     turn: int = 0
-    row: OrderedDict[Tenure, float] | None = None
+    row: OrderedDict[ServerLease, float] | None = None
     lease: ref[LeaseRecord] | None = None
     who: object = None
     user: object = None
@@ -154,7 +158,7 @@ class Tenure:
     seen: tuple[object, ...] = ()
     unsure: tuple[type[PawlError], str] = (BackendUnavailable, "")
     degraded: str = ""
-    spot: str = ""
+    follow_key: str = ""
     behind: deque[str] | None = None
     spent: list[str] | None = None
     failures: int = 0
@@ -184,12 +188,12 @@ class Tenure:
         self.granted_at: float = now
         # What each release reads: an attribute of the object is found at once, one of the class by a search.
         self.state = LeaseState.HELD
-        self.place = None
+        self.local_queue = None
         self.quorum = None
         self.unanswered = False
         self.turn = 0
         self.used = 0
-        self.spot = ""
+        self.follow_key = ""
 
     @property
     def live(self) -> bool:
@@ -244,12 +248,12 @@ Asker: TypeAlias = Callable[[Call, float], Awaitable[tuple[Reply, float]]]
 """Sends a question with a budget of seconds: its reply, and when it was sent. Raises ``Fault``."""
 
 _KEPT = (
-    *("old", "old_unanswered", "failing_since", "holder", "stop", "met", "asker", "spot"),
+    *("old", "old_unanswered", "failing_since", "holder", "stop", "met", "asker", "follow_key"),
     *("old_votes", "turn", "spoken", "kin"),
 )
 
 
-class Claim:
+class Waiter:
     """A token that wants a name.
 
     Attributes:
@@ -268,9 +272,9 @@ class Claim:
         failing_since: Since when the server gives no answer, or None.
         met: True if somebody of the same client was in the way.
         asker: How its questions are sent; None: by the runtime, and nothing beside them.
-        told: True once a hand-off message came.
-        spot: Which claims may serve each other in a run (see ``strict_handover``); ``""``: none.
-        kin: Which claims may speak for each other (see ``ticket_batch``); ``""``: none.
+        notified: True once a hand-off message came.
+        follow_key: Which waiters may serve each other in a run (see ``strict_handover``); ``""``: none.
+        kin: Which waiters may speak for each other (see ``ticket_batch``); ``""``: none.
         beat_at: Until when it need not ask by itself, while it sleeps; 0: nobody may speak for it.
         latest: Until when it may sleep on without looking around.
         unsettled: True while a question that took it along is not answered.
@@ -278,8 +282,8 @@ class Claim:
         company: Whom its present question takes along.
         behind: Who stands directly behind it, once it was served.
         ring: Ends its sleep, while a run may serve it.
-        tenure: What a run served it with; it must be owned or passed on.
-        number: Which of the tenure's owners it is.
+        server_lease: What a run served it with; it must be owned or passed on.
+        number: Which of the server lease's owners it is.
         fence: The fence that came with that.
         lease: What it will hold, made beforehand; or None.
         asleep: The key that it wants, while it sleeps with its answer unread (see ``strict_handover``); else ``""``.
@@ -312,16 +316,16 @@ class Claim:
     endless: bool = False
     met: bool = False
     asker: Asker | None = None
-    told: bool = False
-    spot: str = ""
+    notified: bool = False
+    follow_key: str = ""
     kin: str = ""
     beat_at: float = 0.0
     latest: float = 0.0
     unsettled: bool = False
     in_a_row: int = 0
-    company: Sequence[tuple[str, Claim]] = ()
+    company: Sequence[tuple[str, Waiter]] = ()
     behind: tuple[str, ...] = ()
-    tenure: Tenure | None = None
+    server_lease: ServerLease | None = None
     number: int = 0
     fence: int = 0
     lease: ref[LeaseRecord] | None = None
@@ -351,11 +355,11 @@ class Claim:
         self.__dict__.clear()
         self.__dict__.update(kept, token=token)
 
-    def heir(self) -> Claim:
-        """The same claim for the next speaker; what the speaker of before has of it stays as it is."""
-        heir = Claim(self.token)
-        heir.__dict__.update(self.__dict__, spoken=False)
-        return heir
+    def successor(self) -> Waiter:
+        """The same waiter for the next speaker; what the speaker of before has of it stays as it is."""
+        successor = Waiter(self.token)
+        successor.__dict__.update(self.__dict__, spoken=False)
+        return successor
 
     def doubt(self, error: BaseException) -> None:
         """What was sent last may still be on its way if ``error`` is no word of the server, but a cancel or Ctrl-C."""
@@ -365,12 +369,12 @@ class Claim:
 
 
 class Turn(Enum):
-    """What became of a tenure whose owner has done with it."""
+    """What became of a server lease whose owner has done with it."""
 
-    HANDED = "a sleeper owns it now"
+    HANDED = "a local waiter owns it now"
     REFUSED = "somebody sleeps, but it may not be handed over"
     ALONE = "nobody sleeps, and the place is closed"
-    GONE = "the place went on without this tenure before"
+    GONE = "the place went on without this server lease before"
 
 
 class Told:

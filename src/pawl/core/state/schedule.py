@@ -6,7 +6,7 @@ lease that is released before it is due leaves nothing behind. The few that fall
 failure, ends of ``max_hold``) are kept in a heap.
 
 A row that is empty counts as due one rhythm from now: nothing that is added to it can be due earlier, so short holds
-need not wake the upkeep each time. It is forgotten once a whole rhythm passed without use.
+need not wake the maintenance each time. It is forgotten once a whole rhythm passed without use.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pawl.core.state.records import Tenure
+    from pawl.core.state.records import ServerLease
 
 __all__ = ["Schedule"]
 
@@ -30,11 +30,15 @@ _EARLY = 0.02
 """Share of a rhythm by which a lease may be served early, together with another one."""
 
 
-def _need(tenure: Tenure, due: float) -> float:
-    return max(due, (due + tenure.valid_until) / 2) if due < tenure.valid_until else tenure.valid_until
+def _need(server_lease: ServerLease, due: float) -> float:
+    return (
+        max(due, (due + server_lease.valid_until) / 2)
+        if due < server_lease.valid_until
+        else server_lease.valid_until
+    )
 
 
-class _Row(OrderedDict["Tenure", float]):
+class _Row(OrderedDict["ServerLease", float]):
     """The leases of one rhythm, in the order in which they are due."""
 
     last_due = 0.0
@@ -48,25 +52,25 @@ class Schedule:
     def __init__(self, guard: AbstractContextManager[object]) -> None:
         self._guard = guard
         self._rows: dict[tuple[float, bool], _Row] = {}
-        self._heap: list[tuple[float, int, Tenure]] = []
-        self._in_hand: list[Tenure] = []
+        self._heap: list[tuple[float, int, ServerLease]] = []
+        self._in_hand: list[ServerLease] = []
         self._sequence = 0
         self._moves = 0
         self._taken_at = 0.0
         self._wake_at = -inf
 
-    def add(self, tenure: Tenure, every: float, due: float, *, deadline: bool = False) -> bool:
+    def add(self, server_lease: ServerLease, every: float, due: float, *, deadline: bool = False) -> bool:
         """Put a lease into the row of its rhythm.
 
         Args:
-            tenure: The lease.
+            server_lease: The lease.
             every: Its rhythm in seconds.
             due: When it is due; not before any other of the same rhythm, or it is served with that one.
             deadline: True if its life ends then unless something happens: a wait for the server must not pass it.
 
         Returns:
-            True if the upkeep sleeps past ``due`` and must be nudged; also for a rhythm that was not there, which those
-            do not know who look from another thread.
+            True if the maintenance sleeps past ``due`` and must be nudged; also for a rhythm that was not there, which
+            those do not know who look from another thread.
         """
         rows, key = self._rows, (every, deadline)
         row = rows.get(key)
@@ -79,50 +83,50 @@ class Schedule:
             else:
                 rows[key] = row
                 late = True
-            row[tenure] = row.last_due = due
-            tenure.row = row
+            row[server_lease] = row.last_due = due
+            server_lease.row = row
             return late
 
-    def add_again(self, tenures: Sequence[Tenure], now: float) -> None:
-        """Put leases that the upkeep has in hand into the rows of their own rhythms, from now on.
+    def add_again(self, server_leases: Sequence[ServerLease], now: float) -> None:
+        """Put leases that the maintenance has in hand into the rows of their own rhythms, from now on.
 
-        For the upkeep alone, which looks at the rows before it sleeps: nobody need nudge it.
+        For the maintenance alone, which looks at the rows before it sleeps: nobody need nudge it.
         """
         with self._guard:
-            for tenure in tenures:
+            for server_lease in server_leases:
                 # One that was released since then is nobody's any more.
-                if tenure.live:
-                    every = tenure.every
+                if server_lease.live:
+                    every = server_lease.every
                     row = self._rows.get((every, False))
                     if row is None:
                         row = self._rows[every, False] = _Row()
-                    row[tenure] = row.last_due = now + every
-                    tenure.row = row
+                    row[server_lease] = row.last_due = now + every
+                    server_lease.row = row
 
-    def add_once(self, tenure: Tenure, due: float) -> bool:
+    def add_once(self, server_lease: ServerLease, due: float) -> bool:
         """Have a lease served once, out of rhythm; otherwise as ``add``."""
         with self._guard:
             self._sequence += 1
-            entry = due, self._sequence, tenure
-            tenure.row = None
+            entry = due, self._sequence, server_lease
+            server_lease.row = None
         heapq.heappush(self._heap, entry)
         return due < self._wake_at
 
-    def discard(self, tenure: Tenure) -> None:
+    def discard(self, server_lease: ServerLease) -> None:
         """Take a lease out of its row. One in the heap is dropped when its time comes."""
-        row = tenure.row
+        row = server_lease.row
         if row is not None:
             with self._guard:
-                if tenure in row:
-                    del row[tenure]
+                if server_lease in row:
+                    del row[server_lease]
 
-    def take_due(self, now: float, most: int) -> list[Tenure]:
+    def take_due(self, now: float, most: int) -> list[ServerLease]:
         """The leases that are due, at most ``most``; the caller puts back those that go on.
 
         Where one of a rhythm is due, those that follow within a fiftieth of the rhythm come along: of many leases that
-        are due at all times, each turn of the upkeep serves many.
+        are due at all times, each turn of the maintenance serves many.
         """
-        taken: list[Tenure] = []
+        taken: list[ServerLease] = []
         with self._guard:
             self._moves += 1
             self._wake_at = -inf
@@ -133,16 +137,16 @@ class Schedule:
                 # A deadline is no earlier than it is.
                 until = now if deadline else now + every * _EARLY
                 while row and len(taken) < most:
-                    tenure, due = next(iter(row.items()))
+                    server_lease, due = next(iter(row.items()))
                     if due > until:
                         break
-                    del row[tenure]
-                    tenure.row = None
-                    taken.append(tenure)
+                    del row[server_lease]
+                    server_lease.row = None
+                    taken.append(server_lease)
             while self._heap and self._heap[0][0] <= now and len(taken) < most:
-                tenure = heapq.heappop(self._heap)[2]
-                if tenure.live:
-                    taken.append(tenure)
+                server_lease = heapq.heappop(self._heap)[2]
+                if server_lease.live:
+                    taken.append(server_lease)
             self._in_hand, self._taken_at = taken, now
         return taken
 
@@ -170,17 +174,17 @@ class Schedule:
             need = min((_need(entry[2], entry[0]) for entry in self._heap if entry[2].live), default=inf)
             for (_, deadline), row in self._rows.items():
                 if row:
-                    tenure, due = next(iter(row.items()))
-                    need = min(need, due if deadline else _need(tenure, due))
+                    server_lease, due = next(iter(row.items()))
+                    need = min(need, due if deadline else _need(server_lease, due))
             return need
 
-    def overdue(self, now: float) -> tuple[float, list[tuple[Tenure, float]]]:
+    def overdue(self, now: float) -> tuple[float, list[tuple[ServerLease, float]]]:
         """The leases whose renewal is due, with since when, and when the next one is; for another thread to look.
 
-        What the upkeep has in hand counts as due since it was taken. While it is at work, nobody is nudged for a lease
-        that is due once: it has to be looked for then, within a part of the shortest rhythm.
+        What the maintenance has in hand counts as due since it was taken. While it is at work, nobody is nudged for a
+        lease that is due once: it has to be looked for then, within a part of the shortest rhythm.
         """
-        found: list[tuple[Tenure, float]] = []
+        found: list[tuple[ServerLease, float]] = []
         with self._guard:
             soonest = inf
             if self._wake_at == -inf:
@@ -190,52 +194,52 @@ class Schedule:
                     continue
                 if not row:
                     soonest = min(soonest, now + every)
-                for tenure, due in row.items():
+                for server_lease, due in row.items():
                     if due > now:
                         soonest = min(soonest, due)
                         break
-                    found.append((tenure, due))
-            apart: set[Tenure] = set()
-            for due, _, tenure in self._heap:
-                apart.add(tenure)
+                    found.append((server_lease, due))
+            apart: set[ServerLease] = set()
+            for due, _, server_lease in self._heap:
+                apart.add(server_lease)
                 if due > now:
                     soonest = min(soonest, due)
                 else:
-                    found.append((tenure, due))
+                    found.append((server_lease, due))
             found += [(t, self._taken_at) for t in self._in_hand if t.row is None and t not in apart]
         return soonest, [one for one in found if one[0].live]
 
-    def all(self) -> list[Tenure]:
-        """Every lease that is scheduled or in the upkeep's hands."""
+    def all(self) -> list[ServerLease]:
+        """Every lease that is scheduled or in the maintenance's hands."""
         while True:
             with self._guard:
                 moves = self._moves
             # Each list is made in one step of C, so nobody is met in the middle of a change.
-            found: dict[Tenure, None] = {}
+            found: dict[ServerLease, None] = {}
             for row in list(self._rows.values()):
                 found.update(dict.fromkeys(list(row)))
             found.update(dict.fromkeys(entry[2] for entry in list(self._heap)))
             found.update(dict.fromkeys(self._in_hand))
-            # Otherwise the upkeep took some in hand meanwhile.
+            # Otherwise the maintenance took some in hand meanwhile.
             if moves == self._moves:
-                return [tenure for tenure in found if tenure.live]
+                return [server_lease for server_lease in found if server_lease.live]
 
     def busy(self) -> bool:
         """Whether there is any lease, or was one a rhythm ago."""
         return bool(self._rows or self._heap)
 
-    def some(self, most: int) -> list[Tenure]:
-        """Up to ``most`` leases that the upkeep has in hand, and as many of each rhythm: the next ones to be due."""
+    def some(self, most: int) -> list[ServerLease]:
+        """Up to ``most`` leases that are being served, and as many of each rhythm: the next ones to be due."""
         with self._guard:
             found = self._in_hand[:most]
-            found += [tenure for row in self._rows.values() for tenure in islice(row, most)]
+            found += [server_lease for row in self._rows.values() for server_lease in islice(row, most)]
             found += [entry[2] for entry in self._heap[:most]]
-        return [tenure for tenure in dict.fromkeys(found) if tenure.live]
+        return [server_lease for server_lease in dict.fromkeys(found) if server_lease.live]
 
     def clear(self) -> None:
         """Forget all of them."""
         rows: dict[tuple[float, bool], _Row] = {}
-        heap: list[tuple[float, int, Tenure]] = []
-        nobody: list[Tenure] = []
+        heap: list[tuple[float, int, ServerLease]] = []
+        nobody: list[ServerLease] = []
         with self._guard:
             self._rows, self._heap, self._in_hand = rows, heap, nobody

@@ -1,14 +1,14 @@
 """What a client publishes of itself: the names that it holds and those that its threads or tasks wait for.
 
-The upkeep writes one record, and only with holds and waits that are old: a short hold costs nothing. The record has
-a ttl of its own, so that of a client that dies goes within it. No record holds a secret: a hold is known by its name
-and its fence, a thread or task by a number that means something to its own client alone.
+The maintenance writes one record, and only with holds and waits that are old: a short hold costs nothing. The record
+has a ttl of its own, so that of a client that dies goes within it. No record holds a secret: a hold is known by its
+name and its fence, a thread or task by a number that means something to its own client alone.
 
 Rules:
 
 1. ``built_ms`` is a lower bound of the server's time at which the rows were true. It is what makes two readings of a
    record a proof (see ``deadlock``).
-2. A row of a hold names the present local owner; a tenure that is on its way from one to the next has none.
+2. A row of a hold names the present local owner; a server lease that is on its way from one to the next has none.
 3. A record that cannot be written costs one line in the log, and nothing else.
 """
 
@@ -24,8 +24,8 @@ from weakref import ref
 
 from pawl.core.protocol.names import part_of_holder
 from pawl.core.protocol.runtime import Fault, FaultKind
-from pawl.core.state.local_queue import Sleeper
-from pawl.core.state.records import Claim
+from pawl.core.state.local_queue import LocalWaiter
+from pawl.core.state.records import Waiter
 from pawl.errors import DeadlockDetected
 
 if TYPE_CHECKING:
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
     from pawl.core.protocol.primitive import Primitive
     from pawl.core.protocol.runtime import Call, Reply
     from pawl.core.state.client import ClientState
-    from pawl.core.state.records import Tenure
+    from pawl.core.state.records import ServerLease
 
 __all__ = [
     "CARE",
-    "Book",
     "HoldRow",
     "Record",
     "SessionCalls",
+    "SessionPublisher",
     "Setup",
     "Wait",
     "WaitRow",
@@ -56,12 +56,12 @@ SESSION_TTL_MS = 15_000
 """Life of a record on the server: a client that died is listed no longer than this."""
 
 CARE = 0.0001
-"""Seconds per wait between two checks of all waits: each costs a little, and ten thousand waits must leave the upkeep
-most of its time."""
+"""Seconds per wait between two checks of all waits: each costs a little, and ten thousand waits must leave the
+maintenance most of its time."""
 
 _REST = 0.004
 """Seconds per hold of a record that it stays as it is while nobody waits: many leases that come and go are to cost the
-upkeep little."""
+maintenance little."""
 
 _REFRESH = 5.0
 _RIPE = 1.0
@@ -208,16 +208,16 @@ class Wait:
     __slots__ = ("channel", "check_at", "holds", "primitive", "row", "suspicion", "target", "tries", "who")
 
     def __init__(
-        self, target: Claim | Sleeper, primitive: Primitive, who: object, row: WaitRow, now: float
+        self, target: Waiter | LocalWaiter, primitive: Primitive, who: object, row: WaitRow, now: float
     ) -> None:
-        self.target: Claim | Sleeper = target
+        self.target: Waiter | LocalWaiter = target
         self.primitive: Primitive = primitive
         self.who: object = who
         self.row: WaitRow = row
         self.holds: bool = False
         self.check_at: float = now
         self.tries: int = 0
-        self.channel: str = target.channel if isinstance(target, Claim) else ""
+        self.channel: str = target.channel if isinstance(target, Waiter) else ""
         self.suspicion: tuple[object, int] | None = None
 
     def alarm(self, error: DeadlockDetected) -> None:
@@ -232,13 +232,17 @@ def label_of(who: object) -> str:
 
 
 def _key(who: object) -> str:
-    # Alive for as long as the row: its wait or tenure refers to it.
+    # Alive for as long as the row: its wait or server lease refers to it.
     return "-" if who is None else f"{id(who):x}"
 
 
-def _holder_of(tenure: Tenure) -> object:
+def _holder_of(server_lease: ServerLease) -> object:
     # Of what is passed on inside the client, the present owner; of permits, the one that is in their block.
-    return tenure.who if tenure.user is None or tenure.primitive.transferable else tenure.user
+    return (
+        server_lease.who
+        if server_lease.user is None or server_lease.primitive.transferable
+        else server_lease.user
+    )
 
 
 def _tag_of(token: str) -> str:
@@ -267,7 +271,7 @@ def read_record(session: str, text: bytes) -> Record | None:
         return None
 
 
-class Book:
+class SessionPublisher:
     """The session of one engine.
 
     Attributes:
@@ -275,7 +279,7 @@ class Book:
         waits: The waits that are published, by what sleeps.
         record: What it would publish now, if anything.
         published: Whether a record of it may be on the server.
-        armed: Whether the upkeep looks in again by itself; a waiter that begins while it is False rings.
+        armed: Whether the maintenance looks in again by itself; a waiter that begins while it is False rings.
         check_from: When the next look for cycles may be.
     """
 
@@ -290,7 +294,7 @@ class Book:
     def forget(self) -> None:
         """Begin anew, as another session: after a fork the old one is the parent's."""
         self.id: str = ""
-        self.waits: dict[Claim | Sleeper, Wait] = {}
+        self.waits: dict[Waiter | LocalWaiter, Wait] = {}
         self.record: Record | None = None
         self.published: bool = False
         self.armed = False
@@ -324,7 +328,7 @@ class Book:
         return max(_LEAST_STEP, min(0.4, self.age * 0.4))
 
     def sleep_until(self, now: float) -> float:
-        """When the upkeep must look in again; infinity if there is nothing to publish."""
+        """When the maintenance must look in again; infinity if there is nothing to publish."""
         engine = self._engine
         # In this order: who begins to wait after this line rings, and who began before is seen.
         self.armed = False
@@ -334,9 +338,9 @@ class Book:
         return max(now, self._look_at)
 
     def watch(self) -> None:
-        """Somebody waits, and the upkeep sleeps without an end."""
+        """Somebody waits, and the maintenance sleeps without an end."""
         self.armed = True
-        self._engine.wake_upkeep()
+        self._engine.wake_maintenance()
 
     def due(self, now: float) -> Call | None:
         """What to send now, if anything; its outcome goes to ``answered``."""
@@ -407,7 +411,7 @@ class Book:
 
     async def wake(self, wait: Wait) -> None:
         """Wake a waiter that was alarmed."""
-        if isinstance(wait.target, Sleeper):
+        if isinstance(wait.target, LocalWaiter):
             wait.target.parker.unpark()
         elif wait.channel:
             call = self.setup.calls.wake(wait.channel, wait.target.token)
@@ -427,15 +431,15 @@ class Book:
     def _server_ms(self, at: float) -> int:
         return int((self._offset_ms or 0.0) + at * 1000)
 
-    def _ripe(self, now: float) -> dict[Claim | Sleeper, tuple[Primitive, object, float]]:
+    def _ripe(self, now: float) -> dict[Waiter | LocalWaiter, tuple[Primitive, object, float]]:
         # A copy, made in one step: other threads come and go meanwhile.
         waits = self._engine.waits.copy()
         if not waits:
             return waits
-        ripe: dict[Claim | Sleeper, tuple[Primitive, object, float]] = {}
+        ripe: dict[Waiter | LocalWaiter, tuple[Primitive, object, float]] = {}
         step, next_at = self.beat, inf
         for target, wait in waits.items():
-            if isinstance(target, Sleeper) and target.served:
+            if isinstance(target, LocalWaiter) and target.served:
                 continue
             if now - wait[2] >= self.age:
                 ripe[target] = wait
@@ -446,13 +450,16 @@ class Book:
         return ripe
 
     def _collect(
-        self, ripe: dict[Claim | Sleeper, tuple[Primitive, object, float]], now: float, holding: set[object]
+        self,
+        ripe: dict[Waiter | LocalWaiter, tuple[Primitive, object, float]],
+        now: float,
+        holding: set[object],
     ) -> None:
-        told: dict[Claim | Sleeper, Wait] = {}
+        told: dict[Waiter | LocalWaiter, Wait] = {}
         for target, (primitive, who, since) in ripe.items():
-            rank = -1 if isinstance(target, Sleeper) or target.rank is None else target.rank
+            rank = -1 if isinstance(target, LocalWaiter) or target.rank is None else target.rank
             mode: str = getattr(primitive, "mode", "")
-            tag = _tag_of(target.token) if mode and isinstance(target, Claim) else ""
+            tag = _tag_of(target.token) if mode and isinstance(target, Waiter) else ""
             wait = self.waits.get(target)
             if wait is None or wait.who is not who:
                 self._waits_told += 1
@@ -469,26 +476,26 @@ class Book:
 
     def _holds(self, now: float, waiting: set[object], holding: set[object]) -> list[HoldRow]:
         schedule = self._engine.schedule
-        tenures: Iterable[Tenure] = schedule.all() if waiting else schedule.some(_MOST_ROWS)
+        server_leases: Iterable[ServerLease] = schedule.all() if waiting else schedule.some(_MOST_ROWS)
         first: list[HoldRow] = []
         rest: list[HoldRow] = []
         ripe_at = inf
-        for tenure in tenures:
-            who = _holder_of(tenure)
+        for server_lease in server_leases:
+            who = _holder_of(server_lease)
             if who in waiting:
                 holding.add(who)
-                first.append(self._hold(tenure, who))
-            elif now - tenure.granted_at >= _RIPE:
-                rest.append(self._hold(tenure, who))
+                first.append(self._hold(server_lease, who))
+            elif now - server_lease.granted_at >= _RIPE:
+                rest.append(self._hold(server_lease, who))
             else:
-                ripe_at = min(ripe_at, tenure.granted_at + _RIPE)
+                ripe_at = min(ripe_at, server_lease.granted_at + _RIPE)
         self._look_at = min(self._look_at, max(ripe_at, now + _LEAST_STEP))
         return first + rest
 
-    def _hold(self, tenure: Tenure, who: object) -> HoldRow:
-        primitive = tenure.primitive
-        since_ms = self._server_ms(tenure.granted_at) // 100 * 100
+    def _hold(self, server_lease: ServerLease, who: object) -> HoldRow:
+        primitive = server_lease.primitive
+        since_ms = self._server_ms(server_lease.granted_at) // 100 * 100
         return HoldRow(
-            primitive.kind, primitive.name, tenure.fence, tenure.used, _key(who), label_of(who), since_ms,
-            int(tenure.user is not None and not primitive.transferable),
+            primitive.kind, primitive.name, server_lease.fence, server_lease.used, _key(who), label_of(who), since_ms,
+            int(server_lease.user is not None and not primitive.transferable),
         )  # fmt: skip

@@ -3,8 +3,8 @@
 Where order is strict (``handover=0``, ``fair_lock``) each waiter has its own ticket on the server. The message of a
 hand-off names the tickets that stand directly behind the one that was served, as far as they are of the same process.
 As nobody can come between two tickets, the next grant is known: when the owner is done, and the waiter of the next
-ticket sleeps in this client, the tenure passes to it with the next fence of the block, and no request is made. Each
-such grant is the one that the server would make.
+ticket sleeps in this client, the server lease passes to it with the next fence of the block, and no request is made.
+Each such grant is the one that the server would make.
 
 Safety: the name stays under the token of the first, whose ``valid_until`` counts for all who follow it. The tickets
 that were served here stay queued, untouched, until the script that leaves that token takes them out as well. If the
@@ -41,114 +41,119 @@ from pawl.model import LeaseState
 
 if TYPE_CHECKING:
     from pawl.core.state.client import ClientState
-    from pawl.core.state.records import Claim, LeaseRecord, Tenure
+    from pawl.core.state.records import LeaseRecord, ServerLease, Waiter
 
 __all__ = ["begin", "disperse", "enlist", "pass_on", "resign"]
 
 
-def begin(engine: ClientState, tenure: Tenure, claim: Claim) -> None:
-    """Take note of who stands behind a claim that was served."""
-    tenure.spot = claim.spot
-    if claim.behind:
-        tenure.behind = deque(claim.behind)
+def begin(engine: ClientState, server_lease: ServerLease, waiter: Waiter) -> None:
+    """Take note of who stands behind a waiter that was served."""
+    server_lease.follow_key = waiter.follow_key
+    if waiter.behind:
+        server_lease.behind = deque(waiter.behind)
         line = engine.runtime.line()
         unasked = engine.history is None and engine.quorum is None and line is not None and line.defers
-        if unasked and len(claim.behind) >= tenure.options.block:
-            engine.rows[tenure.primitive.key] = tenure
+        if unasked and len(waiter.behind) >= server_lease.options.block:
+            engine.rows[server_lease.primitive.key] = server_lease
 
 
-def disperse(engine: ClientState, tenure: Tenure) -> None:
+def disperse(engine: ClientState, server_lease: ServerLease) -> None:
     """A run ends: have the next in strict order listen, or all who might be, since nobody here is before them now."""
-    key = tenure.primitive.key
+    key = server_lease.primitive.key
     if key not in engine.rows:
         return
     # A list first, in one step: other threads come meanwhile.
-    asleep = [claim for claim in list(engine.lined.values()) if claim.asleep == key]
+    asleep = [waiter for waiter in list(engine.followers.values()) if waiter.asleep == key]
     if not asleep:
         engine.rows.pop(key, None)
-    first = engine.lined.get(tenure.behind[0]) if tenure.behind else None
-    for claim in asleep if first is None else (first,):
-        if claim.asleep:
-            claim.ring()
+    first = engine.followers.get(server_lease.behind[0]) if server_lease.behind else None
+    for waiter in asleep if first is None else (first,):
+        if waiter.asleep:
+            waiter.ring()
 
 
-def enlist(engine: ClientState, claim: Claim) -> bool:
-    """Let a run serve a claim that is about to sleep, and others speak for it; False if neither could be noticed."""
+def enlist(engine: ClientState, waiter: Waiter) -> bool:
+    """Let a run serve a waiter that is about to sleep, and others speak for it; False if neither could be noticed."""
     # Who waits alone has nobody before it in this client.
-    if not claim.kin or claim.unanswered or len(engine.waits) <= 1:
+    if not waiter.kin or waiter.unanswered or len(engine.waits) <= 1:
         return False
-    ring = engine.runtime.bell(claim.token)
+    ring = engine.runtime.bell(waiter.token)
     if ring is None:
         return False
-    claim.ring = ring
-    engine.lined[claim.token] = claim
+    waiter.ring = ring
+    engine.followers[waiter.token] = waiter
     return True
 
 
-def resign(engine: ClientState, claim: Claim) -> None:
-    """The claim sleeps no more: from here on it is either served by a run or never will be."""
+def resign(engine: ClientState, waiter: Waiter) -> None:
+    """The waiter sleeps no more: from here on it is either served by a run or never will be."""
     # Guarded: a thread that found it there serves it in the same step.
     with engine.guard:
-        if claim.token in engine.lined:
-            del engine.lined[claim.token]
+        if waiter.token in engine.followers:
+            del engine.followers[waiter.token]
 
 
 def pass_on(
-    engine: ClientState, tenure: Tenure, now: float, number: int | None = None, lease: LeaseRecord | None = None
+    engine: ClientState, server_lease: ServerLease, now: float, number: int | None = None,
+    lease: LeaseRecord | None = None,
 ) -> bool:  # fmt: skip
-    """Pass a tenure whose owner has done with it to the next in strict order; False if there is none here.
+    """Pass a server lease whose owner has done with it to the next in strict order; False if there is none here.
 
     Args:
         engine: The client's engine.
-        tenure: What is passed on.
+        server_lease: What is passed on.
         now: The present.
         number: Which of its owners passes it on; None if that is sure.
         lease: What ends in the same step; then nothing at all is done unless it is passed on.
     """
-    lined, used, behind = engine.lined, tenure.used, tenure.behind
+    followers, used, behind = engine.followers, server_lease.used, server_lease.behind
     token = behind[0] if behind else ""
-    may, served = token and _may_follow(tenure, now), [token]
-    claim: Claim | None = None
+    may, served = token and _may_follow(server_lease, now), [token]
+    waiter: Waiter | None = None
     try:
         with engine.guard:
-            if tenure.used != (used if number is None else number):
+            if server_lease.used != (used if number is None else number):
                 return lease is None
             ended = lease is not None and (lease._released or lease._levels != 1)
             # Only who passes it on takes one out, and then another number is in use.
-            mine = not ended and may and not tenure.shown and tenure.used == used
-            if not mine or not behind or behind is not tenure.behind:
+            mine = not ended and may and not server_lease.shown and server_lease.used == used
+            if not mine or not behind or behind is not server_lease.behind:
                 return False
-            if tenure.state is not LeaseState.HELD or token not in lined or lined[token].spot != tenure.spot:
+            if (
+                server_lease.state is not LeaseState.HELD
+                or token not in followers
+                or followers[token].follow_key != server_lease.follow_key
+            ):
                 # Who is next asks right now, or gave up, or belongs to another client: the server knows.
-                tenure.behind = None
+                server_lease.behind = None
                 return False
             if lease is not None:
-                lease._released, tenure.watchers = True, None
-            claim = lined[token]
-            tenure.spent = tenure.spent + served if tenure.spent else served
+                lease._released, server_lease.watchers = True, None
+            waiter = followers[token]
+            server_lease.spent = server_lease.spent + served if server_lease.spent else served
             del behind[0]
-            del lined[token]
-            tenure.used = claim.number = used + 1
+            del followers[token]
+            server_lease.used = waiter.number = used + 1
             # Nobody's, until the one that is woken takes it: its last keeper may wait for something else by then.
-            tenure.granted_at, tenure.who = now, None
-            claim.fence = tenure.fence + tenure.used
-            claim.tenure = tenure
-        claim.ring()
-        if used + 2 >= tenure.options.block:
-            disperse(engine, tenure)
+            server_lease.granted_at, server_lease.who = now, None
+            waiter.fence = server_lease.fence + server_lease.used
+            waiter.server_lease = server_lease
+        waiter.ring()
+        if used + 2 >= server_lease.options.block:
+            disperse(engine, server_lease)
     except BaseException:
-        if claim is not None:
-            claim.ring()
+        if waiter is not None:
+            waiter.ring()
         raise
     return True
 
 
-def _may_follow(tenure: Tenure, now: float) -> bool:
+def _may_follow(server_lease: ServerLease, now: float) -> bool:
     """Whether the rules allow the next to follow the present owner; only its state can change while it is the owner."""
-    options = tenure.options
+    options = server_lease.options
     return (
-        tenure.used + 1 < options.block
-        and not tenure.failures
-        and not tenure.unanswered
-        and tenure.valid_until - now >= (options.ticket_ttl or options.ttl) / 2
+        server_lease.used + 1 < options.block
+        and not server_lease.failures
+        and not server_lease.unanswered
+        and server_lease.valid_until - now >= (options.ticket_ttl or options.ttl) / 2
     )

@@ -103,18 +103,18 @@ class MemoryThreads(ThreadRuntime):
 
     # Upkeep -----------------------------------------------------------------------------------------------------
 
-    def spawn_upkeep(self, upkeep: Callable[[], Awaitable[None]]) -> bool:
+    def spawn_maintenance(self, maintenance: Callable[[], Awaitable[None]]) -> bool:
         """See ``Runtime``."""
         with self._starting:
-            starts = not self._ending and (self._upkeep is None or not self._upkeep.is_alive())
+            starts = not self._ending and (self._maintenance is None or not self._maintenance.is_alive())
             if starts:
                 self._clock.expect()
-            return super().spawn_upkeep(upkeep)
+            return super().spawn_maintenance(maintenance)
 
-    def _serve(self, upkeep: Callable[[], Any]) -> None:
+    def _serve(self, maintenance: Callable[[], Any]) -> None:
         self._clock.servant()
         try:
-            super()._serve(upkeep)
+            super()._serve(maintenance)
         finally:
             self._clock.retire()
 

@@ -30,18 +30,18 @@ class Belief(NamedTuple):
     def holds(self) -> bool:
         """Whether its owner relies on it now."""
         lease = self.lease
-        tenure = lease._tenure
+        server_lease = lease._server_lease
         return (
             not lease._released
-            and tenure.live
+            and server_lease.live
             and self.process.alive
-            and self.process.clock.boot() < tenure.valid_until
+            and self.process.clock.boot() < server_lease.valid_until
         )
 
     @property
     def mode(self) -> str:
         """How it is held at present: ``x`` alone, ``u`` or ``1`` as a reader, a number as so many permits."""
-        primitive = self.lease._tenure.primitive
+        primitive = self.lease._server_lease.primitive
         return primitive.mode if isinstance(primitive, Permits) else EXCLUSIVE
 
     @property
@@ -55,13 +55,13 @@ class Belief(NamedTuple):
             return self.group == other.group
         both = self.lease, other.lease
         # Of one thread or task: a writer that reads, an upgrade beside its own reader.
-        permits = all(isinstance(lease._tenure.primitive, Permits) for lease in both)
+        permits = all(isinstance(lease._server_lease.primitive, Permits) for lease in both)
         return permits and self.process is other.process and both[0]._who == both[1]._who
 
 
 def conflict(belief: Belief, others: Sequence[Belief]) -> Iterator[str]:
     """What is wrong about a lease beside others that are relied on; nothing if all is well."""
-    primitive = belief.lease._tenure.primitive
+    primitive = belief.lease._server_lease.primitive
     if isinstance(primitive, Permits) and primitive.permits:
         out = [int(one.mode) for one in (belief, *others)]
         if sum(out) > primitive.permits:

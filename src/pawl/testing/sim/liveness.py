@@ -160,21 +160,21 @@ class Liveness:
         Where single messages take a second now and then, a short lease is as good as without that master meanwhile.
         One that stood on the votes of a bare majority is gone with the data of one of these masters.
         """
-        tenure = lease._tenure
-        key = tenure.primitive.key
-        since = self._world.now - 1.5 * tenure.ttl - 1.0
+        server_lease = lease._server_lease
+        key = server_lease.primitive.key
+        since = self._world.now - 1.5 * server_lease.ttl - 1.0
         emptied = {node for when, node in self._emptied if when > since}
-        votes = cast("Granted", tenure.quorum).votes
+        votes = cast("Granted", server_lease.quorum).votes
         # Its votes outlive it by the drift, and until they are taken back.
         self._closed_until[key] = max(self._closed_until.get(key, 0.0), self._world.now + GRACE)
         if (
-            tenure.hold_limit is None
+            server_lease.hold_limit is None
             and self.patient
-            and tenure.ttl >= self.least
-            and tenure.options.renew
+            and server_lease.ttl >= self.least
+            and server_lease.options.renew
             and votes.given - len(emptied) >= votes.needed
             and self.calm(since)
         ):
             self._world.fail(
-                f"kept: {where} lost {lease.token} ({tenure.reason}) while a majority could answer"
+                f"kept: {where} lost {lease.token} ({server_lease.reason}) while a majority could answer"
             )

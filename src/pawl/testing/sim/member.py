@@ -166,12 +166,12 @@ class Member:
     def _lost(self, lease: BaseLease | BaseMultiLease) -> None:
         sim = self.sim
         for one in _parts(lease):
-            tenure = one._tenure
-            if tenure.reason is not None:
-                sim.world.note(self.process.name, "lost", one.token, str(tenure.reason))
-                if sim.fleet.masters and tenure.reason not in (LossReason.CLOSED, LossReason.MAX_HOLD):
+            server_lease = one._server_lease
+            if server_lease.reason is not None:
+                sim.world.note(self.process.name, "lost", one.token, str(server_lease.reason))
+                if sim.fleet.masters and server_lease.reason not in (LossReason.CLOSED, LossReason.MAX_HOLD):
                     sim.liveness.lost(one, self.process.name)
-                sim.oracle.told(tenure.primitive.key, one, self.process)
+                sim.oracle.told(server_lease.primitive.key, one, self.process)
                 sim.recorder.lost(one)
 
     def _ended(self, task: Task, error: BaseException | None) -> None:
@@ -355,9 +355,9 @@ class Member:
         self._note(task, "granted", _label(lease), lease.fence)
         for one in _parts(lease):
             belief = Belief(one, self.process, group)
-            key = one._tenure.primitive.key
+            key = one._server_lease.primitive.key
             # Who dropped a lease and asks again before that is noticed goes on with it.
-            dropped = one._tenure.token in self.sim.loose
+            dropped = one._server_lease.token in self.sim.loose
             self.sim.oracle.granted(key, belief, may_repeat=repeats or dropped or bool(entry.identity))
             if not repeats:
                 self.sim.recorder.granted(key, belief, self.sim.world.now if since is None else since)
@@ -370,12 +370,12 @@ class Member:
                 self._do(task, "pass_on")
                 self.sim.recorder.ended(lease)
                 self.sim.tickets.append((lease.detach(), step.lock))
-                self.sim.loose.add(lease._tenure.token)
+                self.sim.loose.add(lease._server_lease.token)
                 return
             if step.end == "drop":
                 for one in _parts(lease):
                     # With it goes what was to leave with it: the tickets of those who followed in its run.
-                    self.sim.loose.update((one._tenure.token, *(one._tenure.spent or ())))
+                    self.sim.loose.update((one._server_lease.token, *(one._server_lease.spent or ())))
                     self.sim.oracle.dropped(one)
                     self.sim.recorder.ended(one)
                 return

@@ -44,7 +44,7 @@ async def begin(member: acts.Actor, step: Operation, lock: Any) -> None:
     except (Cancelled, PawlError) as caught:
         error = caught
     if error is None and step.end == "drop":
-        member.sim.loose.add(lease._tenure.token)
+        member.sim.loose.add(lease._server_lease.token)
         member.sim.oracle.dropped(lease)
         member.sim.recorder.ended(lease)
         return
@@ -71,7 +71,7 @@ async def _end(
     member: acts.Actor, task: Task, step: Operation, state: Any, error: BaseException | None
 ) -> None:
     sim, lease = member.sim, state.lease
-    name, token = lease._tenure.primitive.key, lease._tenure.token
+    name, token = lease._server_lease.primitive.key, lease._server_lease.token
     member._do(task, "release")
     sim.recorder.ended(lease)
     finishes = error is None and step.end in ("finish", "block") and not lease._released

@@ -109,35 +109,35 @@ class Oracle:
         for belief in beliefs:
             if not belief.holds():
                 continue
-            tenure = belief.lease._tenure
+            server_lease = belief.lease._server_lease
             if self.fleet.masters:
                 self._elected(name, belief, step)
                 continue
-            expiry = _kept(after, tenure.token, belief.mode)
+            expiry = _kept(after, server_lease.token, belief.mode)
             if expiry < 0:
                 self.world.fail(
-                    f"I3: {tenure.token} relies on {name!r}, and the server has {after} after {step}"
+                    f"I3: {server_lease.token} relies on {name!r}, and the server has {after} after {step}"
                 )
-            until = belief.process.clock.true(tenure.valid_until)
+            until = belief.process.clock.true(server_lease.valid_until)
             if node.us_at(until) // 1000 > expiry + _SLACK_MS:
                 late = node.us_at(until) / 1000 - expiry
                 self.world.fail(
-                    f"I3: {tenure.token} relies on {name!r} {late:.1f} ms longer than the server keeps it"
+                    f"I3: {server_lease.token} relies on {name!r} {late:.1f} ms longer than the server keeps it"
                 )
 
     def _elected(self, name: str, belief: Belief, step: Step) -> None:
-        tenure = belief.lease._tenure
-        until = belief.process.clock.true(tenure.valid_until)
+        server_lease = belief.lease._server_lease
+        until = belief.process.clock.true(server_lease.valid_until)
         votes = 0
         for node in self.fleet.nodes:
             if node.restarted_at > self.world.now - self._longest * 1.03 - 0.5:
                 # It may have forgotten the vote; nobody else gets it from there for so long.
                 votes += 1
                 continue
-            expiry = self.watches[node].vote(name, tenure.token, belief.mode)
+            expiry = self.watches[node].vote(name, server_lease.token, belief.mode)
             votes += expiry >= 0 and expiry + _SLACK_MS >= node.us_at(until) // 1000
         if votes * 2 <= len(self.fleet.nodes):
-            self.world.fail(f"I3: {tenure.token} relies on {name!r} with {votes} votes after {step}")
+            self.world.fail(f"I3: {server_lease.token} relies on {name!r} with {votes} votes after {step}")
 
     def granted(self, key: str, belief: Belief, *, may_repeat: bool = False) -> None:
         """Judge a grant at the moment in which its owner gets it.
@@ -184,11 +184,11 @@ class Oracle:
 
     def told(self, key: str, lease: BaseLease, process: Process) -> None:
         """Judge a loss at the moment in which its owner is told."""
-        if self.lone and lease._tenure.token not in self.taken:
+        if self.lone and lease._server_lease.token not in self.taken:
             self.world.fail(f"lone: {_told_lease(lease)} of {key!r} was lost, and one reply at a time was")
         self.lost[key] = _owner(lease, process)
         self.counts["lost"] += 1
-        late = process.clock.boot() - lease._tenure.valid_until
+        late = process.clock.boot() - lease._server_lease.valid_until
         # Timers that stood still in a suspend are set anew within a second.
         if late > _TOLD_WITHIN and process.stalled < self.world.now - _TOLD_AGAIN:
             self.world.fail(f"loss: {_told_lease(lease)} was told {late:.3f} s after the end of its validity")
@@ -203,7 +203,7 @@ class Oracle:
         process, token = item
         for key, beliefs in self.beliefs.items():
             for belief in beliefs:
-                if belief.process is process and belief.lease._tenure.token == token and belief.holds():
+                if belief.process is process and belief.lease._server_lease.token == token and belief.holds():
                     self.world.fail(f"loss: {_told(belief)} of {key!r} goes on although the server said no")
 
     def forced(self, token: str) -> None:
@@ -218,9 +218,9 @@ class Oracle:
         token, within = item
         for key, beliefs in self.beliefs.items():
             for belief in beliefs:
-                tenure = belief.lease._tenure
-                since = belief.process.clock.boot() - tenure.granted_at
-                if tenure.token == token and belief.holds() and since > within:
+                server_lease = belief.lease._server_lease
+                since = belief.process.clock.boot() - server_lease.granted_at
+                if server_lease.token == token and belief.holds() and since > within:
                     self.world.fail(
                         f"force: {_told(belief)} of {key!r} goes on after {since:.3f} s of its own, though an operator"
                         " took the name"
@@ -230,7 +230,11 @@ class Oracle:
         """Somebody waited in vain: judge whether it was for somebody that waited for it all the time."""
         lease, held, wanted, since = self.crossing[waiting]
         for other, (its_lease, its_own, its_wish, its_since) in self.crossing.items():
-            both = (its_own, its_wish) == (wanted, held) and lease._tenure.live and its_lease._tenure.live
+            both = (
+                (its_own, its_wish) == (wanted, held)
+                and lease._server_lease.live
+                and its_lease._server_lease.live
+            )
             if both and self.world.now - max(since, its_since) > _CIRCLE_WITHIN:
                 self.world.fail(
                     f"deadlock: {waiting[0].name}/{waiting[1].name} and {other[0].name}/{other[1].name} wait for each"
@@ -239,10 +243,12 @@ class Oracle:
 
     def ended(self, lease: BaseLease, error: BaseException) -> None:
         """Judge the end of a lease that its owner is told was no release: O4, a resent release is still one."""
-        tenure = lease._tenure
-        freed = any(tenure.token in watch.freed for watch in self.watches.values())
-        ours = freed and not self.fleet.masters and not self.excused() and tenure.token not in self.muddled
-        if ours and isinstance(error, (NotHeld, LeaseLost)) and tenure.state is LeaseState.RELEASED:
+        server_lease = lease._server_lease
+        freed = any(server_lease.token in watch.freed for watch in self.watches.values())
+        ours = (
+            freed and not self.fleet.masters and not self.excused() and server_lease.token not in self.muddled
+        )
+        if ours and isinstance(error, (NotHeld, LeaseLost)) and server_lease.state is LeaseState.RELEASED:
             self.world.fail(
                 f"release: {_told_lease(lease)} was freed by its own release, and its owner got {error}"
             )
@@ -270,7 +276,7 @@ class Oracle:
     def forget(self, process: Process) -> None:
         """A process died: it believes in nothing any more."""
         for key, beliefs in self.beliefs.items():
-            if any(belief.process is process and belief.lease._tenure.live for belief in beliefs):
+            if any(belief.process is process and belief.lease._server_lease.live for belief in beliefs):
                 self.lost[key] = (process.name, process.life, None)
             self.beliefs[key] = [belief for belief in beliefs if belief.process is not process]
 
@@ -298,7 +304,7 @@ def _overdue(before: Belief, after: Belief) -> bool:
         _owner(lease, before.process) != _owner(after.lease, after.process)
         and (before.exclusive or after.exclusive)
         and not lease._released
-        and clock.boot() >= lease._tenure.valid_until
+        and clock.boot() >= lease._server_lease.valid_until
     )
 
 
@@ -307,7 +313,7 @@ def _told(belief: Belief) -> str:
 
 
 def _told_lease(lease: BaseLease) -> str:
-    return f"{lease._label} (fence {lease.fence}, {lease._tenure.state})"
+    return f"{lease._label} (fence {lease.fence}, {lease._server_lease.state})"
 
 
 def shown(value: Any) -> Any:

@@ -255,8 +255,8 @@ class QuorumSimRuntime(SimRuntime):
 
     async def listen(self, call: WatchCall, watcher: Watcher, seconds: float) -> None:
         """See ``QuorumRuntime``; now and then a hint comes of nothing."""
-        sleeper = Sleep(self._process)
-        watcher.wakes(sleeper.unpark)
+        local_waiter = Sleep(self._process)
+        watcher.wakes(local_waiter.unpark)
         owner = self._owner()
         found = [(i, self._held.get((owner, i))) for i in range(len(self.nodes))]
         ears = [(index, link) for index, link in found if isinstance(link, _NodeLink)]
@@ -267,7 +267,7 @@ class QuorumSimRuntime(SimRuntime):
                 watcher.hint(index)
         self.send([call] * len(self.nodes), watcher)
         try:
-            await self.sleep(seconds, sleeper)
+            await self.sleep(seconds, local_waiter)
         finally:
             for index, link in ears:
                 for key in call.keys:

@@ -21,7 +21,7 @@ from pawl.testing.history import (
 
 if TYPE_CHECKING:
     from pawl.core.lease.base import BaseLease
-    from pawl.core.state.records import Tenure
+    from pawl.core.state.records import ServerLease
     from pawl.testing.sim.beliefs import Belief
     from pawl.testing.sim.world import Process, World
 
@@ -35,7 +35,7 @@ _MOST_OPERATIONS = 120
 class _Grant:
     """A lease as the history knows it."""
 
-    tenure: Tenure
+    server_lease: ServerLease
     process: Process
     operation: str
     row: str
@@ -55,17 +55,17 @@ class Recorder:
     def __init__(self, world: World) -> None:
         self.history: History = History()
         self._world = world
-        # By tenure, not by lease: who drops a lease must not be kept from it.
-        self._grants: dict[tuple[Tenure, int], _Grant] = {}
+        # By server lease, not by lease: who drops a lease must not be kept from it.
+        self._grants: dict[tuple[ServerLease, int], _Grant] = {}
         self._limits: dict[str, int] = {}
 
     def granted(self, name: str, belief: Belief, asked_at: float) -> None:
         """An owner got a lease of a key, for which it asked then."""
         lease = belief.lease
-        key = lease._tenure, lease._number
+        key = lease._server_lease, lease._number
         if key in self._grants:
             return
-        primitive = lease._tenure.primitive
+        primitive = lease._server_lease.primitive
         mode, permits, limit, owner = Mode.EXCLUSIVE, 1, 0, belief.group
         if isinstance(primitive, Permits):
             if primitive.permits:
@@ -80,7 +80,7 @@ class Recorder:
             asked_at, process, "acquire", name, mode=mode, permits=permits, limit=limit, owner=owner
         )
         self.history.ok(self._world.now, operation, fence=lease.fence)
-        self._grants[key] = _Grant(lease._tenure, belief.process, operation, process, name)
+        self._grants[key] = _Grant(lease._server_lease, belief.process, operation, process, name)
 
     def downgraded(self, lease: BaseLease) -> None:
         """A writer is a reader from here on."""
@@ -92,7 +92,7 @@ class Recorder:
 
     def lost(self, lease: BaseLease) -> None:
         """An owner was told of a loss."""
-        found = self._grants.get((lease._tenure, lease._number))
+        found = self._grants.get((lease._server_lease, lease._number))
         if found is not None:
             self._lives(found)
             self.history.lost(self._world.now, found.operation)
@@ -106,16 +106,16 @@ class Recorder:
                 found.open = False
 
     def _lives(self, found: _Grant) -> None:
-        until = found.process.clock.true(found.tenure.valid_until)
+        until = found.process.clock.true(found.server_lease.valid_until)
         self.history.renewed(self._world.now, found.operation, until)
 
     def _end(self, lease: BaseLease, action: str) -> None:
-        found = self._grants.get((lease._tenure, lease._number))
+        found = self._grants.get((lease._server_lease, lease._number))
         if found is None or not found.open:
             return
         self._lives(found)
         found.open = action == "downgrade"
-        if not found.tenure.live or found.process.clock.boot() >= found.tenure.valid_until:
+        if not found.server_lease.live or found.process.clock.boot() >= found.server_lease.valid_until:
             # It ended before by itself; what is said now releases nothing.
             return
         now = self._world.now

@@ -369,15 +369,15 @@ class SimRuntime:
 
     # Waiting ----------------------------------------------------------------------------------------------------
 
-    async def sleep(self, seconds: float, sleeper: Sleep | None = None) -> None:
+    async def sleep(self, seconds: float, local_waiter: Sleep | None = None) -> None:
         """See ``Runtime``."""
         if not self.closing:
-            sleeper = sleeper or Sleep(self._process)
-            self._sleepers[sleeper] = None
+            local_waiter = local_waiter or Sleep(self._process)
+            self._sleepers[local_waiter] = None
             try:
-                await sleeper.park(seconds)
+                await local_waiter.park(seconds)
             finally:
-                del self._sleepers[sleeper]
+                del self._sleepers[local_waiter]
         if self.closing:
             raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
 
@@ -427,10 +427,10 @@ class SimRuntime:
 
     # Upkeep -----------------------------------------------------------------------------------------------------
 
-    def spawn_upkeep(self, upkeep: Callable[[], Awaitable[None]]) -> bool:
+    def spawn_maintenance(self, maintenance: Callable[[], Awaitable[None]]) -> bool:
         """See ``Runtime``."""
         if self._process.alive and not self.ending and (self._upkeep is None or self._upkeep.done):
-            self._upkeep = Task(self._process, "upkeep", self._serve(upkeep), _ended)
+            self._upkeep = Task(self._process, "upkeep", self._serve(maintenance), _ended)
             self._upkeep.doing = "upkeep"
         return not self.ending
 
@@ -473,8 +473,8 @@ class SimRuntime:
     def interrupt_waiters(self) -> None:
         """Wake every task that sleeps in a call of this client; their calls end with ``Fault`` CLOSED."""
         self.closing = True
-        for sleeper in (*self._waiters.values(), *self._sleepers):
-            sleeper.unpark(False)
+        for local_waiter in (*self._waiters.values(), *self._sleepers):
+            local_waiter.unpark(False)
 
     def shut_down(self) -> None:
         """End the upkeep and close all connections."""

@@ -63,18 +63,18 @@ class Sleep:
         return self.park(timeout)
 
     def put(self, _: int, outcome: Any) -> None:
-        """Wake the sleeper with the outcome of a request."""
+        """Wake the local waiter with the outcome of a request."""
         self.unpark(outcome)
 
     def unpark(self, value: Any = True) -> None:  # noqa: FBT002 - a value, not a switch
-        """Wake the sleeper, with a value."""
+        """Wake the local waiter, with a value."""
         self._woken = value
         if self.task is not None:
             self.task.wake(self._step)
 
 
 async def fetched(answered: Sleep) -> Reply | None:
-    """Wait for the outcome of a request by which a sleeper is woken."""
+    """Wait for the outcome of a request by which a local waiter is woken."""
     outcome = await answered.park(None)
     if isinstance(outcome, Fault):
         raise outcome

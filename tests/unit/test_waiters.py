@@ -1,4 +1,4 @@
-"""What a client may believe: the rules of a claim, one by one, against canned replies."""
+"""What a client may believe: the rules of a waiter, one by one, against canned replies."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from pawl.core.keep.engine import Engine
 from pawl.core.lease.base import BaseLease, LossSignal
 from pawl.core.protocol.primitive import TOMB_MS
 from pawl.core.protocol.runtime import Fault, FaultKind, Wakeup
-from pawl.core.state.local_queue import Sleeper
-from pawl.core.state.records import Tenure
+from pawl.core.state.local_queue import LocalWaiter
+from pawl.core.state.records import ServerLease
 from pawl.model import LeaseState
 from tests.unit.scripted import (
     GONE,
@@ -77,10 +77,10 @@ def test_validity_only_rises() -> None:
     lease = rig.acquire()
     before = lease.valid_until
     rig.runtime.clock += 10.0
-    rig.upkeep(held(left_ms=5_000))
+    rig.maintenance(held(left_ms=5_000))
     assert lease.valid_until == before, "an answer with less left lowers nothing"
     rig.runtime.clock += 10.0
-    rig.upkeep(held())
+    rig.maintenance(held())
     assert lease.valid_until == pytest.approx(START + 50.0 - drift(30.0))
 
 
@@ -169,7 +169,7 @@ def test_a_renewal_answered_after_the_release_changes_nothing() -> None:
 
     rig.runtime.answers.appendleft(answer)
     before = lease.valid_until
-    rig.upkeep()
+    rig.maintenance()
     assert rig.sent == ["acquire", "renew", "leave"]
     assert lease.state is LeaseState.RELEASED
     assert lease.valid_until == before
@@ -181,7 +181,7 @@ def test_a_released_lease_is_renewed_no_more() -> None:
     lease = rig.acquire()
     rig.release(lease)
     rig.runtime.clock += 100.0
-    rig.upkeep()
+    rig.maintenance()
     assert rig.sent == ["acquire", "leave"]
 
 
@@ -318,24 +318,24 @@ def test_the_last_request_before_the_timeout_is_not_longer_than_what_is_left() -
 def test_a_speaker_that_fails_passes_its_ticket_to_the_next() -> None:
     """The error is the speaker's; its place in the server's queue is the next waiter's."""
     rig = Rig(queued())
-    second: list[Sleeper] = []
+    second: list[LocalWaiter] = []
 
     def another() -> Any:  # noqa: ANN401 - an answer
         # While the first waits for an answer, a second one comes and sleeps; the error then wakes it.
-        place = next(iter(rig.engine.places._places.values()))
-        sleeper = Sleeper()
-        rig.engine.places.join(rig.plan.spot, sleeper)
-        second.append(sleeper)
-        assert place.sleepers[0] is sleeper
+        place = next(iter(rig.engine.local_queues._queues.values()))
+        local_waiter = LocalWaiter()
+        rig.engine.local_queues.join(rig.plan.queue_key, local_waiter)
+        second.append(local_waiter)
+        assert place.local_waiters[0] is local_waiter
         return Fault(FaultKind.DENIED, "no")
 
     rig.runtime.answers.append(another)
     with pytest.raises(pawl.BackendDenied):
         rig.acquire()
-    claim = second[0].claim
-    assert claim is not None
-    assert claim.token == "t1@host:1/main"
-    assert claim.queued
+    waiter = second[0].waiter
+    assert waiter is not None
+    assert waiter.token == "t1@host:1/main"
+    assert waiter.queued
     assert rig.departed() == [], "the ticket is kept"
 
 
@@ -374,10 +374,12 @@ def test_a_try_counts_a_holder_that_nothing_ends() -> None:
 def test_a_grant_that_cannot_be_owned_is_given_back_and_what_went_wrong_is_told(before: list[Any]) -> None:
     rig = Rig(*before, held())
 
-    def broken(engine: Engine, tenure: Tenure | None, fence: int, who: object, levels: int) -> BaseLease:
-        if tenure is not None:
+    def broken(
+        engine: Engine, server_lease: ServerLease | None, fence: int, who: object, levels: int
+    ) -> BaseLease:
+        if server_lease is not None:
             raise KeyboardInterrupt
-        return Lease(engine, tenure, fence, who, levels)
+        return Lease(engine, server_lease, fence, who, levels)
 
     with pytest.raises(KeyboardInterrupt):
         run(acquire(rig.engine, rig.plan, broken, None))

@@ -1,4 +1,4 @@
-"""The local queue: when a tenure may be handed over, what its next owner gets, and what the one before may still do."""
+"""The local queue: when a server lease may be handed over, what its next owner gets and its last may do."""
 
 from __future__ import annotations
 
@@ -12,45 +12,45 @@ from pawl.core.acquire.local_wait import await_turn
 from pawl.core.lease.base import BaseLease
 from pawl.core.protocol.options import RUN
 from pawl.core.release.release import release_or_raise
-from pawl.core.state.local_queue import Place, Places, Sleeper
-from pawl.core.state.records import Claim, Tenure, Turn
+from pawl.core.state.local_queue import LocalQueue, LocalQueues, LocalWaiter
+from pawl.core.state.records import ServerLease, Turn, Waiter
 from pawl.model import LeaseState, LossReason, Release
 from tests.unit.scripted import RELEASED, START, After, Rig, held, queued, run, unanswered
 
 
-def sleepers(rig: Rig, count: int) -> tuple[Place, list[Sleeper]]:
+def local_waiters(rig: Rig, count: int) -> tuple[LocalQueue, list[LocalWaiter]]:
     """Let some more come to the name; the place, and they."""
-    them = [Sleeper() for _ in range(count)]
-    places = [rig.engine.places.join(rig.plan.spot, sleeper) for sleeper in them]
-    return places[0], [sleeper for sleeper in them if sleeper.waits]
+    them = [LocalWaiter() for _ in range(count)]
+    places = [rig.engine.local_queues.join(rig.plan.queue_key, local_waiter) for local_waiter in them]
+    return places[0], [local_waiter for local_waiter in them if local_waiter.waits]
 
 
-def owner(rig: Rig) -> Tenure:
-    """The tenure of whoever holds it."""
+def owner(rig: Rig) -> ServerLease:
+    """The server lease of whoever holds it."""
     return rig.engine.schedule.all()[0]
 
 
 def test_an_owner_hands_over_without_the_network() -> None:
     rig = Rig(held(fence=500))
     lease = rig.acquire()
-    _, [first, second] = sleepers(rig, 2)
+    _, [first, second] = local_waiters(rig, 2)
     before = lease.valid_until
     assert rig.release(lease) is Release.RELEASED
     assert rig.sent == ["acquire"]
-    assert first.tenure is not None
+    assert first.server_lease is not None
     assert first.fence == 501, "the next fence of the block"
-    assert first.tenure.valid_until == before, "the validity is inherited, not counted anew"
+    assert first.server_lease.valid_until == before, "the validity is inherited, not counted anew"
     assert not second.served
 
 
 def test_s9_no_local_owner_has_the_token_of_another() -> None:
     rig = Rig(held())
     lease = rig.acquire()
-    _, [first] = sleepers(rig, 1)
+    _, [first] = local_waiters(rig, 1)
     rig.release(lease)
-    assert first.tenure is not None
-    later = BaseLease(rig.engine, first.tenure, first.fence, "me", 1)
-    assert later.token == first.tenure.token
+    assert first.server_lease is not None
+    later = BaseLease(rig.engine, first.server_lease, first.fence, "me", 1)
+    assert later.token == first.server_lease.token
     assert lease.token == f"{later.token}!0", "good for nothing: the one before was not read in time"
     later._released = True
 
@@ -58,36 +58,36 @@ def test_s9_no_local_owner_has_the_token_of_another() -> None:
 def test_s9_a_token_that_was_read_is_not_passed_on() -> None:
     rig = Rig(held())
     lease = rig.acquire()
-    _, [first] = sleepers(rig, 1)
+    _, [first] = local_waiters(rig, 1)
     before = lease.token
     rig.release(lease)
-    assert first.tenure is None
-    assert first.claim is not None
-    assert first.claim.old == before, "it is left in the script that queues the next one's"
+    assert first.server_lease is None
+    assert first.waiter is not None
+    assert first.waiter.old == before, "it is left in the script that queues the next one's"
     assert lease.token == before
 
 
 def test_s9_a_second_release_of_the_first_owner_hits_nobody() -> None:
     rig = Rig(held())
     lease = rig.acquire()
-    _, [first] = sleepers(rig, 1)
+    _, [first] = local_waiters(rig, 1)
     rig.release(lease)
     for _ in range(2):
         with pytest.raises(pawl.NotHeld, match="already released"):
             run(release_or_raise(rig.engine, lease))
-    assert first.tenure is not None
-    assert first.tenure.state is LeaseState.HELD
+    assert first.server_lease is not None
+    assert first.server_lease.state is LeaseState.HELD
     assert rig.sent == ["acquire"]
     assert rig.departed() == []
 
 
-# What forbids a hand-over. The first sleeper then speaks to the server itself, and gives the old token back.
+# What forbids a hand-over. The first local waiter then speaks to the server itself, and gives the old token back.
 FORBIDDEN: list[tuple[str, Callable[[Rig], object]]] = [
-    ("a renewal failed", lambda rig: rig.upkeep(After(0.1, unanswered()))),
+    ("a renewal failed", lambda rig: rig.maintenance(After(0.1, unanswered()))),
     ("little is left", lambda rig: setattr(rig.runtime, "clock", owner(rig).valid_until - 1.4)),
     ("a copy of its acquire may still come", lambda rig: setattr(owner(rig), "unanswered", True)),
     ("its block is used up", lambda rig: setattr(owner(rig), "used", 16)),
-    ("the streak is long", lambda rig: setattr(owner(rig).place, "streak", 16)),
+    ("the streak is long", lambda rig: setattr(owner(rig).local_queue, "streak", 16)),
 ]
 
 
@@ -96,15 +96,15 @@ def test_s9_what_may_not_be_handed_over(spoil: Callable[[Rig], object]) -> None:
     rig = Rig(held())
     lease = rig.acquire()
     rig.runtime.clock += 10.0
-    _, [first, _] = sleepers(rig, 2)
-    tenure = owner(rig)
+    _, [first, _] = local_waiters(rig, 2)
+    server_lease = owner(rig)
     spoil(rig)
     assert rig.release(lease) is Release.RELEASED
-    assert first.tenure is None
-    assert first.claim is not None
-    assert first.claim.old == tenure.token
-    assert first.claim.token != tenure.token, "a token that was ever left is dead"
-    assert tenure.state is LeaseState.RELEASED
+    assert first.server_lease is None
+    assert first.waiter is not None
+    assert first.waiter.old == server_lease.token
+    assert first.waiter.token != server_lease.token, "a token that was ever left is dead"
+    assert server_lease.state is LeaseState.RELEASED
     assert rig.engine.schedule.all() == [], "it is renewed no more"
 
 
@@ -112,23 +112,23 @@ def test_a_run_of_hand_overs_is_short() -> None:
     """After 20 ms the next one goes through the server, so that others have their turn."""
     rig = Rig(held())
     rig.acquire()
-    place, them = sleepers(rig, 8)
-    tenure = owner(rig)
+    place, them = local_waiters(rig, 8)
+    server_lease = owner(rig)
     handed = 0
-    while place.hand_over(tenure, rig.runtime.clock) is Turn.HANDED:
+    while place.hand_over(server_lease, rig.runtime.clock) is Turn.HANDED:
         handed += 1
         rig.runtime.clock += 0.006
     assert handed == 4, "at 0, 6, 12 and 18 ms"
-    assert [sleeper.fence for sleeper in them[:4]] == [101, 102, 103, 104]
+    assert [local_waiter.fence for local_waiter in them[:4]] == [101, 102, 103, 104]
 
 
 @pytest.mark.parametrize("handover", [1, 3, 16])
 def test_a_run_of_hand_overs_has_few_members(handover: int) -> None:
     rig = Rig(held(), handover=handover)
     rig.acquire()
-    place, _ = sleepers(rig, 20)
-    tenure = owner(rig)
-    turns = [place.hand_over(tenure, rig.runtime.clock) for _ in range(20)]
+    place, _ = local_waiters(rig, 20)
+    server_lease = owner(rig)
+    turns = [place.hand_over(server_lease, rig.runtime.clock) for _ in range(20)]
     assert turns.count(Turn.HANDED) == handover
     assert rig.options.block == handover + 1, "a fence for each of them, and for the first owner"
 
@@ -139,19 +139,19 @@ def test_s9_locks_that_never_hand_over(options: dict[str, Any]) -> None:
     assert rig.plan.alone
     assert rig.options.block == (RUN if rig.options.runs else 1)
     lease = rig.acquire()
-    assert lease._tenure.place is None
-    assert len(rig.engine.places) == 0
+    assert lease._server_lease.local_queue is None
+    assert len(rig.engine.local_queues) == 0
 
 
 def test_a_lost_tenure_is_not_handed_over() -> None:
     rig = Rig(held())
     lease = rig.acquire()
-    place, [first, second] = sleepers(rig, 2)
-    tenure = owner(rig)
-    rig.engine.lose(tenure, LossReason.TAKEN)
-    assert first.claim is not None, "the first of them speaks for itself, with a token of its own"
-    assert first.claim.old is None
-    assert place.hand_over(tenure, rig.runtime.clock) is Turn.GONE
+    place, [first, second] = local_waiters(rig, 2)
+    server_lease = owner(rig)
+    rig.engine.lose(server_lease, LossReason.TAKEN)
+    assert first.waiter is not None, "the first of them speaks for itself, with a token of its own"
+    assert first.waiter.old is None
+    assert place.hand_over(server_lease, rig.runtime.clock) is Turn.GONE
     assert rig.release(lease) is Release.LOST
     assert not second.served
 
@@ -159,61 +159,61 @@ def test_a_lost_tenure_is_not_handed_over() -> None:
 def test_nobody_waits() -> None:
     rig = Rig(held(), RELEASED)
     lease = rig.acquire()
-    assert len(rig.engine.places) == 1
+    assert len(rig.engine.local_queues) == 1
     rig.release(lease)
     assert rig.sent == ["acquire", "leave"]
-    assert len(rig.engine.places) == 0
+    assert len(rig.engine.local_queues) == 0
 
 
 def test_the_next_speaker_gives_back_and_queues_in_one_script() -> None:
     rig = Rig(held(), queued(), held(fence=900))
     lease = rig.acquire()
-    place, [first] = sleepers(rig, 1)
+    place, [first] = local_waiters(rig, 1)
     place.streak = 16
     rig.release(lease)
-    claim = first.claim
-    assert claim is not None
+    waiter = first.waiter
+    assert waiter is not None
     from pawl.core.acquire.queue import win
 
-    grant = run(win(rig.engine, rig.plan.primitive, rig.options, claim, None, wait=True))
+    grant = run(win(rig.engine, rig.plan.primitive, rig.options, waiter, None, wait=True))
     assert grant is not None
     assert rig.sent == ["acquire", "swap", "renew"]
     assert rig.runtime.sent[1].args[0] == lease.token
-    assert claim.old is None, "it is given back once"
+    assert waiter.old is None, "it is given back once"
 
 
 @pytest.mark.parametrize(("lone", "more"), [(True, True), (False, False)])
 def test_who_comes_back_in_a_run_waits_for_those_elsewhere(*, lone: bool, more: bool) -> None:
     rig = Rig(held())
     rig.acquire()
-    tenure = owner(rig)
-    tenure.lone = lone
-    place, [first, second] = sleepers(rig, 2)
-    assert place.hand_over(tenure, START) is Turn.HANDED
-    sleepers(rig, 1)
-    assert place.hand_over(tenure, START) is Turn.HANDED
+    server_lease = owner(rig)
+    server_lease.lone = lone
+    place, [first, second] = local_waiters(rig, 2)
+    assert place.hand_over(server_lease, START) is Turn.HANDED
+    local_waiters(rig, 1)
+    assert place.hand_over(server_lease, START) is Turn.HANDED
     assert first.served
     assert second.served, "each of those who were there is served"
-    assert (place.hand_over(tenure, START) is Turn.HANDED) is more
+    assert (place.hand_over(server_lease, START) is Turn.HANDED) is more
 
 
 @pytest.mark.parametrize("elsewhere", [True, False])
 def test_the_next_one_queues_while_the_last_of_a_run_holds(*, elsewhere: bool) -> None:
     rig = Rig(held(), RELEASED, handover=1)
     lease = rig.acquire()
-    tenure = owner(rig)
-    tenure.lone = not elsewhere
-    place, [last, heir, third] = sleepers(rig, 3)
+    server_lease = owner(rig)
+    server_lease.lone = not elsewhere
+    place, [last, heir, third] = local_waiters(rig, 3)
     assert rig.release(lease) is Release.RELEASED
-    assert last.tenure is tenure
-    assert (heir.claim is not None) is elsewhere, "while nobody else waits, the run may go on"
+    assert last.server_lease is server_lease
+    assert (heir.waiter is not None) is elsewhere, "while nobody else waits, the run may go on"
     assert not third.served
-    if heir.claim is None:
+    if heir.waiter is None:
         return
-    assert heir.claim.old is None, "the last owner gives it back by itself"
+    assert heir.waiter.old is None, "the last owner gives it back by itself"
     assert place.keeper() is heir
-    assert (tenure.place, place.streak) == (None, 0)
-    later = BaseLease(rig.engine, tenure, last.fence, "me", 1)
+    assert (server_lease.local_queue, place.streak) == (None, 0)
+    later = BaseLease(rig.engine, server_lease, last.fence, "me", 1)
     assert rig.release(later) is Release.RELEASED
     assert rig.sent == ["acquire", "leave"]
     assert not third.served, "its turn is for the one before to pass on"
@@ -222,44 +222,44 @@ def test_the_next_one_queues_while_the_last_of_a_run_holds(*, elsewhere: bool) -
 def test_who_comes_while_the_last_of_a_run_holds_queues_by_itself() -> None:
     rig = Rig(held())
     lease = rig.acquire()
-    tenure = owner(rig)
-    tenure.lone = False
-    place, [last] = sleepers(rig, 1)
+    server_lease = owner(rig)
+    server_lease.lone = False
+    place, [last] = local_waiters(rig, 1)
     rig.release(lease)
-    assert last.tenure is tenure
+    assert last.server_lease is server_lease
     assert place.closed
-    assert tenure.place is None
-    late = Sleeper()
-    assert rig.engine.places.join(rig.plan.spot, late) is not place
+    assert server_lease.local_queue is None
+    late = LocalWaiter()
+    assert rig.engine.local_queues.join(rig.plan.queue_key, late) is not place
     assert not late.waits
 
 
 def test_a_sleeper_leaves_or_is_served_never_both() -> None:
     rig = Rig(held())
     rig.acquire()
-    place, [first, second, third] = sleepers(rig, 3)
+    place, [first, second, third] = local_waiters(rig, 3)
     assert place.withdraw(second)
     assert place.withdraw(second), "again changes nothing"
-    assert place.pass_claim(Claim("t"), 0)
-    assert first.claim is not None
-    assert place.pass_claim(Claim("again"), 0), "the turn before is over"
+    assert place.promote(Waiter("t"), 0)
+    assert first.waiter is not None
+    assert place.promote(Waiter("again"), 0), "the turn before is over"
     assert not third.served
     assert not place.withdraw(first), "its turn came first: it must use it"
-    assert place.pass_claim(Claim("u"), first.turn)
-    assert third.claim is not None
+    assert place.promote(Waiter("u"), first.turn)
+    assert third.waiter is not None
     assert not second.served
-    assert not place.pass_claim(Claim("v"), third.turn)
+    assert not place.promote(Waiter("v"), third.turn)
     assert place.closed
-    assert len(rig.engine.places) == 0
+    assert len(rig.engine.local_queues) == 0
 
 
 def test_who_comes_to_a_closed_place_opens_a_new_one() -> None:
     rig = Rig()
-    first, second = Sleeper(), Sleeper()
-    old = rig.engine.places.join("spot", first)
+    first, second = LocalWaiter(), LocalWaiter()
+    old = rig.engine.local_queues.join("spot", first)
     assert not first.waits
-    assert not old.pass_claim(Claim("t"), first.turn)
-    new = rig.engine.places.join("spot", second)
+    assert not old.promote(Waiter("t"), first.turn)
+    new = rig.engine.local_queues.join("spot", second)
     assert not second.waits
     assert new is not old
 
@@ -267,10 +267,10 @@ def test_who_comes_to_a_closed_place_opens_a_new_one() -> None:
 def test_closing_wakes_all() -> None:
     rig = Rig(held())
     rig.acquire()
-    _, them = sleepers(rig, 3)
-    rig.engine.places.dismiss()
-    assert all(sleeper.closed for sleeper in them)
-    assert len(rig.engine.places) == 0
+    _, them = local_waiters(rig, 3)
+    rig.engine.local_queues.dismiss()
+    assert all(local_waiter.closed for local_waiter in them)
+    assert len(rig.engine.local_queues) == 0
     assert rig.runtime.clock == START
 
 
@@ -278,50 +278,50 @@ def test_a_renewal_that_comes_through_makes_up_for_one_that_failed() -> None:
     rig = Rig(held())
     lease = rig.acquire()
     rig.runtime.clock += 10.0
-    rig.upkeep(After(0.1, unanswered()))
+    rig.maintenance(After(0.1, unanswered()))
     assert owner(rig).failures == 1
     rig.runtime.clock += 2.0
-    rig.upkeep(held())
-    _, [first] = sleepers(rig, 1)
+    rig.maintenance(held())
+    _, [first] = local_waiters(rig, 1)
     rig.release(lease)
-    assert first.tenure is not None
+    assert first.server_lease is not None
 
 
 def test_a_tenure_that_was_given_back_is_live_no_more() -> None:
     """Its renewal may be in hand: the answer to that is no loss."""
     rig = Rig(held(), RELEASED)
     lease = rig.acquire()
-    tenure = owner(rig)
+    server_lease = owner(rig)
     rig.release(lease)
-    assert tenure.state is LeaseState.RELEASED
-    assert not tenure.live
+    assert server_lease.state is LeaseState.RELEASED
+    assert not server_lease.live
 
 
 def test_whoever_comes_first_takes_the_turn_of_one_that_is_gone() -> None:
     rig = Rig()
-    gone, heir, third = Sleeper(), Sleeper(), Sleeper()
-    place = rig.engine.places.join("spot", gone)
+    gone, heir, third = LocalWaiter(), LocalWaiter(), LocalWaiter()
+    place = rig.engine.local_queues.join("spot", gone)
     del gone
-    assert rig.engine.places.join("spot", heir) is place
+    assert rig.engine.local_queues.join("spot", heir) is place
     assert not heir.waits
     assert place.keeper() is heir
-    assert heir.place is place
-    assert rig.engine.places.join("spot", third) is place
+    assert heir.local_queue is place
+    assert rig.engine.local_queues.join("spot", third) is place
     assert third.waits
-    assert not Places._inherit(place, Sleeper()), "somebody has it"
+    assert not LocalQueues._inherit(place, LocalWaiter()), "somebody has it"
     del heir
-    assert not Places._inherit(place, Sleeper()), "somebody was there before"
+    assert not LocalQueues._inherit(place, LocalWaiter()), "somebody was there before"
     assert place.withdraw(third)
     place.closed = True
-    assert not Places._inherit(place, Sleeper())
+    assert not LocalQueues._inherit(place, LocalWaiter())
 
 
 def test_who_waits_notices_by_itself_that_the_one_before_is_gone() -> None:
     rig = Rig()
-    gone, first = Sleeper(), Sleeper()
-    place = rig.engine.places.join("spot", gone)
-    rig.engine.places.join("spot", first)
+    gone, first = LocalWaiter(), LocalWaiter()
+    place = rig.engine.local_queues.join("spot", gone)
+    rig.engine.local_queues.join("spot", first)
     del gone
     run(await_turn(rig.engine, rig.plan, first, (START, START + 1.0), None))
-    assert first.claim is not None
+    assert first.waiter is not None
     assert place.keeper() is first
