@@ -209,7 +209,10 @@ def test_the_size_check_finds(sizes: types.ModuleType, text: str, expected: str)
     path = PACKAGE / "made_up.py"
     problems, warnings = list(sizes.problems(path, text)), list(sizes.warnings(path, text))
     assert len(problems + warnings) == 1
-    assert expected.format(path.relative_to(ROOT)) in (warnings if expected.startswith("warning") else problems)[0]
+    assert (
+        expected.format(path.relative_to(ROOT))
+        in (warnings if expected.startswith("warning") else problems)[0]
+    )
 
 
 @pytest.mark.parametrize(

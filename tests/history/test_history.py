@@ -9,10 +9,13 @@ import signal
 import socket
 import threading
 import time
+from typing import Any, cast
+from unittest.mock import patch
 
 import pytest
 
 import pawl
+from pawl.core.state.history import History, _note_of
 from pawl.testing.servers import Server
 from tests.edges.helpers import Script, script_calls
 from tests.sessions.rig import eventually
@@ -84,6 +87,37 @@ def test_the_end_of_the_client_writes_what_is_left(clean: Server) -> None:
     with pawl.connect(clean.url) as reader:
         assert hows(reader) == ["closed", "released"]
         assert reader.history("job")[0].fence == held.fence
+
+
+def test_the_end_of_the_client_and_the_maintenance_thread_write_one_after_the_other(clean: Server) -> None:
+    """Both took the oldest entry of a name out, and the second one's ``KeyError`` came out of ``close()``."""
+    with pawl.connect(clean.url, history=2) as client:
+        engine, lock = client._engine, client.lock("job")
+        history = cast("History", engine.history)
+        with lock.acquire() as lease:
+            note = _note_of(lease._server_lease, engine.runtime.now(), "released")
+        within: list[int] = []
+        other: list[bool] = []
+
+        def make(*_: object) -> object:
+            within.append(threading.get_ident())
+            time.sleep(0.01)
+            other.append(within[-1] != threading.get_ident())
+            return lock
+
+        def due(later: float) -> None:
+            history.due(engine, engine.runtime.now() + later)
+
+        history._fresh.extend((lock._plan.primitive, note._replace(fence=n)) for n in range(8))
+        with patch.object(history, "_setup", history._setup._replace(make=cast("Any", make))):
+            history._look_at = float("-inf")
+            threads = [threading.Thread(target=due, args=(later,)) for later in (100, 200)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        assert len(within) >= 8
+        assert not any(other)
 
 
 async def test_the_end_of_an_asyncio_client_too(clean: Server) -> None:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from contextlib import nullcontext
 from hashlib import blake2b
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
@@ -28,6 +29,7 @@ from pawl.core.state.session import label_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from contextlib import AbstractContextManager
 
     from pawl.core.protocol.primitive import Primitive
     from pawl.core.protocol.runtime import Call, Reply
@@ -84,6 +86,11 @@ class History:
 
     def forget(self) -> None:
         """Begin anew: after a fork what is to be written is the parent's."""
+        engine = self._ref()
+        # The end of the client writes what is left, while the maintenance thread may be at it.
+        self._turn: AbstractContextManager[object] = (
+            nullcontext() if engine is None else engine.runtime.mutex()
+        )
         self.armed: bool = False
         self.dropped: int = 0
         self._fresh: deque[tuple[Primitive, _Note]] = deque(maxlen=_MOST_NOTES)
@@ -113,6 +120,10 @@ class History:
 
     def due(self, engine: ClientState, now: float) -> list[Page]:
         """What to write now; the outcomes go to ``answered``."""
+        with self._turn:
+            return self._due(engine, now)
+
+    def _due(self, engine: ClientState, now: float) -> list[Page]:
         if now < self._look_at:
             return []
         self._look_at = now + _EVERY
@@ -140,8 +151,9 @@ class History:
                 self._look_at = now + (_DENIED_FOR if outcome.kind is FaultKind.DENIED else _EVERY)
                 continue
             self._look_at = max(self._look_at, now + _RETRY)
-            for note in page.notes:
-                self._put(page.key, note)
+            with self._turn:
+                for note in page.notes:
+                    self._put(page.key, note)
 
     def leave(self, engine: ClientState) -> None:
         """Have all that is to be written written, because the client closes."""
@@ -183,7 +195,7 @@ class History:
         if before is None or _weight(before.how) < _weight(note.how):
             notes[entry] = note
         if len(notes) > self._setup.history:
-            del notes[min(notes)]
+            notes.pop(min(notes), None)
 
     def _pages(self, now: float) -> list[Page]:
         pages: list[Page] = []
