@@ -294,7 +294,7 @@ def test_waiting_ends_in_time_and_at_stop(once: Made, other: Made) -> None:
 def test_who_runs_it_does_not_wait_for_itself(clean: Server) -> None:
     with pawl.connect(clean.url) as client:
         state = client.once("n").begin()
-        with pytest.raises(pawl.DeadlockDetected):
+        with pytest.raises(pawl.DeadlockDetected, match="finish or abandon it first"):
             client.once("n").begin(wait=True)
         assert isinstance(state, pawl.Started)
         state.finish()

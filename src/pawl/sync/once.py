@@ -55,7 +55,8 @@ class Started:
             keep: Seconds for which the result is kept, from 0.05 to 366 days; default: the object's own.
 
         Raises:
-            LeaseLost: The lease was lost first. Nothing was recorded, and another client may have started it.
+            LeaseLost: The lease was lost first. Nothing was recorded, and another client may have started it. Also
+                where the reply was lost, this process stood still for over a minute, and the record is gone again.
             NotHeld: It was finished or abandoned before.
             ConfigurationError: The value is too large or cannot be expressed; the lease is kept.
             BackendUnavailable: The server did not answer. The request is repeated in the background for a minute;

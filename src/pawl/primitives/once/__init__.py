@@ -52,6 +52,7 @@ class OnceMutex(Mutex):
 
     transferable = False
     renews_together = False
+    advice = "this client is running it already; finish or abandon it first"
 
     __slots__ = ("_done",)
 
