@@ -183,6 +183,7 @@ def _facts(connection: Any, namespace: str) -> Facts:
         round_trips=_round_trips(connection),
         scripts=_runs_scripts(connection),
         denied=_denied(connection, namespace),
+        tracks=_tracks(connection),
         # Last: nothing but the end of the connection takes the subscription back, which needs no right.
         listens=_listens(connection, wake_prefix(namespace)),
         channels=wake_prefix(namespace),
@@ -265,6 +266,14 @@ def _listens(connection: Any, channels: str) -> bool:
     return True
 
 
+def _tracks(connection: Any) -> bool:
+    if _try(connection, "CLIENT", "TRACKING", "ON", "OPTIN") not in (b"OK", "OK"):
+        return False
+    allowed = _try(connection, "CLIENT", "CACHING", "YES") in (b"OK", "OK")
+    _try(connection, "CLIENT", "TRACKING", "OFF")
+    return allowed
+
+
 def _denied(connection: Any, namespace: str) -> list[str] | None:
     """Commands that this user may not use; by dry run where the server has it, else not known."""
     user = _try(connection, "ACL", "WHOAMI")
@@ -316,7 +325,7 @@ def needed_commands(namespace: str = "pawl") -> dict[str, tuple[str, ...]]:
     return {
         name.upper(): tuple(there.get(word, word) for word in _SAMPLES.get(name.upper(), (_KEY,)))
         for name in named
-        # Several masters tell waiters of a release by it; without it these ask again after a pause.
+        # Waiters are notified by it, see `_tracks`; without it these ask again after a pause.
         if name != "client"
     }
 

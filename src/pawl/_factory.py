@@ -74,6 +74,7 @@ class SkipKwargs(TypedDict, total=False):
     min_hold: Seconds
     handover: int
     ticket_ttl: Seconds | None
+    hear: bool
     max_waiters: int
     lock_delay: Seconds
     fence_ttl: Seconds

@@ -12,7 +12,7 @@ from pawl.core.keep.engine import Engine
 from pawl.core.lease.base import BaseLease
 from pawl.core.maintenance import upkeep
 from pawl.core.protocol.options import LockOptions
-from pawl.core.protocol.runtime import Call, Fault, FaultKind, Line, Parker, Reply, Wakeup
+from pawl.core.protocol.runtime import Call, Fault, FaultKind, Line, Parker, Reply, Tracking, Wakeup
 from pawl.core.release.release import release
 from pawl.core.state.plan import Plan
 from pawl.model import Release
@@ -226,6 +226,12 @@ class Scripted:
 
     def prolong(self, token: str, seconds: float) -> None:
         """Nobody speaks for another here."""
+
+    async def track(self, token: str, key: str, timeout: float) -> Tracking | None:
+        return None
+
+    def untrack(self, tracking: Tracking) -> None:
+        """Nothing is tracked here."""
 
     async def wait_wakeup(self, token: str, timeout: float) -> Wakeup | None:
         self.waits.append(timeout)

@@ -49,6 +49,7 @@ TABLE: dict[str, list[bool]] = {
     "min_hold":          [OK, BAD, BAD, BAD, BAD, BAD, BAD, BAD, OK, OK, OK, BAD],
     "handover":          [OK, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, OK, BAD, BAD],
     "ticket_ttl":        [BAD, OK, BAD, BAD, BAD, BAD, BAD, BAD, OK, OK, OK, BAD],
+    "hear":              [BAD, BAD, BAD, BAD, BAD, BAD, OK, BAD, BAD, BAD, BAD, BAD],
     "max_waiters":       [BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, OK, BAD, BAD],
     "lock_delay":        [OK, BAD, BAD, BAD, BAD, BAD, BAD, BAD, OK, OK, OK, BAD],
     "fence_ttl":         [OK, BAD, BAD, BAD, BAD, BAD, BAD, BAD, OK, OK, OK, BAD],

@@ -357,7 +357,7 @@ def test_a_claim_that_wakes_up_is_in_no_run() -> None:
     rig.runtime.bell = lambda token: token.upper  # type: ignore[method-assign]
     for one in (waiter, other):
         rig.engine.waits[one] = rig.plan.primitive, "me", START
-    assert run(_listen(rig.engine, rig.options, waiter, None, "x")) is None
+    assert run(_listen(rig.engine, rig.plan.primitive, rig.options, waiter, None)) is None
     assert waiter.ring is not None, "it was in one while it slept"
     assert rig.engine.followers == {}
 

@@ -80,6 +80,7 @@ class Facts:
         round_trips: Measured round trips, in seconds.
         scripts: Whether scripts run.
         listens: Whether this user may subscribe and publish.
+        tracks: Whether this user may have itself notified of changes of keys.
         channels: What the channels of wake-ups begin with.
         denied: Commands that pawl needs and this user may not use.
     """
@@ -103,6 +104,7 @@ class Facts:
     round_trips: Sequence[float] = ()
     scripts: bool | None = None
     listens: bool | None = None
+    tracks: bool | None = None
     channels: str = "pawl:wake:"
     denied: Sequence[str] | None = None
 
@@ -164,6 +166,7 @@ def judge(facts: Facts, *, ttl: float = 30.0) -> list[Finding]:
         _latency,
         _scripts,
         _listening,
+        _tracking,
         _rights,
     )
     return [check(facts, ttl) for check in checks]
@@ -318,6 +321,18 @@ def _listening(facts: Facts, _: float) -> Finding:
         fix = f"allow SUBSCRIBE, PUBLISH and the channels {facts.channels}* to this user"
         return Finding("wake-ups", Severity.WARNING, text, "no thundering herd", fix)
     return Finding("wake-ups", Severity.OK, "a release wakes the next waiter")
+
+
+def _tracking(facts: Facts, _: float) -> Finding:
+    if facts.tracks is None:
+        return _unknown("tracking", "whether it notifies of changes of keys")
+    if not facts.tracks:
+        text = "no CLIENT TRACKING: behind a program that is not pawl, a waiter polls every 50 to 100 ms"
+        fix = "allow client|tracking and client|caching to this user, if pawl shares keys with other programs"
+        return Finding("tracking", Severity.NOTE, text, "", fix)
+    return Finding(
+        "tracking", Severity.OK, "a program that is not pawl wakes a waiter when it releases a key"
+    )
 
 
 def _rights(facts: Facts, _: float) -> Finding:

@@ -16,8 +16,8 @@ from math import inf
 from typing import Any, TypeVar
 
 from pawl.core.protocol.options import Durable
-from pawl.core.protocol.runtime import Call, Fault, FaultKind, Parker, Reply, Wakeup
-from pawl.runtimes.shared import Identity, locate, now, secret, stock
+from pawl.core.protocol.runtime import Call, Fault, FaultKind, Parker, Reply, Tracking, Wakeup
+from pawl.runtimes.shared import Identity, Untracked, locate, now, secret, stock
 from pawl.topology.endpoint import Endpoint
 from pawl.transport.answer import Answer
 from pawl.transport.durable import Spares
@@ -128,6 +128,9 @@ class AsyncioRuntime:
         self._connecting: asyncio.Task[None] | None = None
         self._served = False
         self._waiters: dict[str, _Waiter] = {}
+        # What is tracked for each waiter, by its token.
+        self._tracked: dict[str, Tracking] = {}
+        self._untracked = Untracked()
         self._alarm: asyncio.TimerHandle | None = None
         self._early: OrderedDict[str, Wakeup] = OrderedDict()
         self._notices: list[str] = []
@@ -188,7 +191,7 @@ class AsyncioRuntime:
 
     async def _connect(self, timeout: float) -> None:
         endpoint = await self._locate(timeout)
-        mux = Mux(self.loop, self._wake, self._ended)
+        mux = Mux(self.loop, self._wake, self._ended, self._changed)
         greeting = Greeting(self._prefix + secret(), endpoint, first=not self._served)
         try:
             async with asyncio.timeout(timeout * 2):
@@ -223,6 +226,12 @@ class AsyncioRuntime:
         if len(self._early) > _KEPT_MESSAGES:
             self._early.popitem(last=False)
         return None
+
+    def _changed(self, keys: Sequence[bytes] | None) -> None:
+        """The server notified of changes of keys; None: of all."""
+        for token, tracking in self._tracked.items():
+            if tracking.concerns(keys):
+                self._ring_for(token)
 
     def _ended(self, mux: Mux) -> None:
         if self._mux is mux:
@@ -308,6 +317,8 @@ class AsyncioRuntime:
             return early
         if self._mux is None:
             return None
+        if self._tracked and (tracking := self._tracked.get(token)) is not None and tracking.changed:
+            return None
         waiter = self._waiters[token] = _Waiter(self.loop, self.loop.time() + timeout)
         if self._alarm is None or waiter.until < self._alarm_at:
             self._set_alarm(waiter.until)
@@ -318,6 +329,33 @@ class AsyncioRuntime:
         if self._closing:
             raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
         return woken
+
+    async def track(self, token: str, key: str, timeout: float) -> Tracking | None:
+        """See ``Runtime``."""
+        mux = self._mux
+        return None if mux is None else await self._track_on(mux, token, key, timeout)
+
+    async def _track_on(self, mux: Mux, token: str, key: str, timeout: float) -> Tracking | None:
+        # Known from here on: the notice may come right behind the answer.
+        tracking = self._tracked[token] = Tracking(token, key.encode())
+        left_ms = None
+        try:
+            left_ms = await mux.track(tracking.key, timeout)
+        except Fault:
+            return None
+        finally:
+            if left_ms is None:
+                self.untrack(tracking)
+        if left_ms is None:
+            self._untracked.note(mux.tracks, mux.refusal)
+            return None
+        tracking.left_ms = left_ms
+        return tracking
+
+    def untrack(self, tracking: Tracking) -> None:
+        """See ``Runtime``."""
+        if self._tracked.get(tracking.token) is tracking:
+            del self._tracked[tracking.token]
 
     def _set_alarm(self, until: float) -> None:
         if self._alarm is not None:

@@ -13,11 +13,11 @@ from typing import Any
 from weakref import proxy
 
 from pawl.core.protocol.options import Durable
-from pawl.core.protocol.runtime import Call, Fault, FaultKind, Reply
+from pawl.core.protocol.runtime import Call, Fault, FaultKind, Reply, Tracking
 from pawl.runtimes.aio import AsyncioRuntime, shared
 from pawl.runtimes.shared import now, secret
 from pawl.runtimes.threads import ThreadRuntime, run
-from pawl.topology.cluster import Address
+from pawl.topology.cluster import Address, slot_of
 from pawl.topology.endpoint import ClusterNodes, Endpoint
 from pawl.transport.link import Link
 from pawl.transport.mux import Mux, open_mux
@@ -113,6 +113,20 @@ class ClusterThreads(ThreadRuntime):
         finally:
             spare.close()
 
+    async def track(self, token: str, key: str, timeout: float) -> Tracking | None:
+        """See ``Runtime``: only the node that has the key notifies, so the thread listens on its connection."""
+        address = self._router.slots.owner(slot_of(key.encode()))
+        link = None if address is None else self._nodes.by_node.get(address)
+        if link is None or link.dead:
+            return None
+        if link is not self._local.link:
+            self._local.link = link
+            # Its channel is another one: the waiter has to ask again, so that the server knows it.
+            moved = Tracking(token, key.encode())
+            moved.changed = True
+            return moved
+        return self._track_on(link, token, key, timeout)
+
     def linked(self, address: Address) -> bool:
         """Whether this thread has a connection to a node."""
         link = self._nodes.by_node.get(address)
@@ -181,7 +195,7 @@ class ClusterAsyncio(AsyncioRuntime):
 
     async def _open(self, address: Address, timeout: float) -> Mux:
         endpoint: Endpoint = self._router.endpoint(address)
-        mux = Mux(self.loop, self._wake, partial(self._node_ended, address))
+        mux = Mux(self.loop, self._wake, partial(self._node_ended, address), self._changed)
         try:
             async with asyncio.timeout(timeout * 2):
                 await open_mux(
@@ -200,6 +214,8 @@ class ClusterAsyncio(AsyncioRuntime):
     def _node_ended(self, address: Address, mux: Mux) -> None:
         if self._muxes.get(address) is mux:
             del self._muxes[address]
+        # Notices may have been missed as well.
+        self._changed(None)
         self._ended(mux)
 
     def line(self) -> None:
@@ -227,6 +243,12 @@ class ClusterAsyncio(AsyncioRuntime):
     def streams(self, calls: Sequence[Call]) -> list[list[int]]:
         """See ``DurableRuntime``."""
         return self._router.streams(calls)
+
+    async def track(self, token: str, key: str, timeout: float) -> Tracking | None:
+        """See ``Runtime``: by the node that has the key."""
+        address = self._router.slots.owner(slot_of(key.encode()))
+        mux = None if address is None else self._muxes.get(address)
+        return None if mux is None else await self._track_on(mux, token, key, timeout)
 
     def cast(self, call: Call) -> None:
         """See ``Runtime``."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from typing import Any, cast
 from urllib.parse import quote
 
-from pawl.core.protocol.runtime import Call, Fault, FaultKind, Reply, Wakeup
+from pawl.core.protocol.runtime import Call, Fault, FaultKind, Reply, Tracking, Wakeup
 from pawl.runtimes.aio import AsyncioRuntime
 from pawl.runtimes.shared import Known
 from pawl.runtimes.threads import ThreadRuntime
@@ -183,6 +183,13 @@ class HttpThreads(ThreadRuntime):
     def prolong(self, token: str, seconds: float) -> None:
         """See ``Runtime``: the service looks after the ticket."""
 
+    async def track(self, token: str, key: str, timeout: float) -> Tracking | None:  # noqa: ARG002
+        """See ``Runtime``: the service waits for strangers."""
+        return None
+
+    def untrack(self, tracking: Tracking) -> None:
+        """See ``Runtime``."""
+
     async def wait_wakeup(self, token: str, timeout: float) -> Wakeup | None:
         """See ``Runtime``: a question that the service answers when there is something to report."""
         if self._closing.is_set():
@@ -289,6 +296,13 @@ class HttpAsyncio(AsyncioRuntime):
 
     def prolong(self, token: str, seconds: float) -> None:
         """See ``Runtime``: the service looks after the ticket."""
+
+    async def track(self, token: str, key: str, timeout: float) -> Tracking | None:  # noqa: ARG002
+        """See ``Runtime``: the service waits for strangers."""
+        return None
+
+    def untrack(self, tracking: Tracking) -> None:
+        """See ``Runtime``."""
 
     async def wait_wakeup(self, token: str, timeout: float) -> Wakeup | None:
         """See ``Runtime``: a question that the service answers when there is something to report."""

@@ -16,8 +16,8 @@ from typing import Any
 from weakref import ref
 
 from pawl.core.protocol.options import Durable
-from pawl.core.protocol.runtime import Call, Fault, FaultKind, Parker, Reply, Wakeup, run
-from pawl.runtimes.shared import Identity, Known, leave_signals_to_main, locate, now, secret, stock
+from pawl.core.protocol.runtime import Call, Fault, FaultKind, Parker, Reply, Tracking, Wakeup, run
+from pawl.runtimes.shared import Identity, Known, Untracked, leave_signals_to_main, locate, now, secret, stock
 from pawl.topology.endpoint import Endpoint
 from pawl.transport.durable import call_on
 from pawl.transport.link import FREE, Link
@@ -155,6 +155,7 @@ class ThreadRuntime:
         self._ending = False
         self._maintenance: threading.Thread | None = None
         self._unstarted: Callable[[], Awaitable[None]] | None = None
+        self._untracked = Untracked()
         self.look_after: float | None = 1.0
         self.on_move: Callable[[], object] | None = None
         self.now = now
@@ -342,6 +343,27 @@ class ThreadRuntime:
         if self._closing.is_set():
             raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
         return wakeup
+
+    async def track(self, token: str, key: str, timeout: float) -> Tracking | None:
+        """See ``Runtime``: on the connection on which the thread sleeps."""
+        link = self._local.link
+        return None if link is None or link.dead else self._track_on(link, token, key, timeout)
+
+    def _track_on(self, link: Link, token: str, key: str, timeout: float) -> Tracking | None:
+        tracking = Tracking(token, key.encode())
+        try:
+            if link.track(tracking, timeout):
+                return tracking
+        except Fault:
+            return None
+        self._untracked.note(link.tracks, link.refusal)
+        return None
+
+    def untrack(self, tracking: Tracking) -> None:
+        """See ``Runtime``."""
+        link = self._local.link
+        if link is not None:
+            link.untrack(tracking)
 
     async def sleep(self, seconds: float) -> None:
         """See ``Runtime``."""

@@ -19,7 +19,7 @@ from time import monotonic
 from typing import Any, cast
 
 from pawl._outsider import let_out
-from pawl.core.protocol.runtime import DEAF, FIRST_RID, Call, Fault, FaultKind, Fetch, Reply, Wakeup
+from pawl.core.protocol.runtime import DEAF, FIRST_RID, Call, Fault, FaultKind, Fetch, Reply, Tracking, Wakeup
 from pawl.topology.endpoint import Endpoint
 from pawl.transport.bell import Bell
 from pawl.transport.connect import asks_again, fault_of, is_plain, make_sync, plain_port
@@ -33,6 +33,8 @@ from pawl.transport.wire import (
     read_push,
     refusal_of,
     rid_of,
+    track_words,
+    tracked,
 )
 
 __all__ = ["Link", "open_socket"]
@@ -64,6 +66,11 @@ class Link:
 
     defers: bool = True
     _sure = 0
+    tracks: bool | None = None
+    """Whether the server notifies of changes of keys; None: it was not asked to."""
+    refusal: str = "the server does not speak RESP3"
+    """Why it does not."""
+    _tracking: Tracking | None = None
     """Of a batch: up to where it is certain which answer is whose."""
 
     def __init__(self, endpoint: Endpoint, channel: str, timeout: float, *, first: bool) -> None:
@@ -111,6 +118,7 @@ class Link:
         """Send the greeting; the channel that is heard."""
         self._push(greeting.request, end)
         greeting.check_hello(self._next_reply(end))
+        self.tracks = None if greeting.pushes else False
         return greeting.check_subscribe(self._next_reply(end, push=True)) if greeting.channel else DEAF
 
     # Requests ---------------------------------------------------------------------------------------------------
@@ -324,11 +332,62 @@ class Link:
             else:
                 return reply
 
+    # Changes of keys --------------------------------------------------------------------------------------------
+
+    def track(self, tracking: Tracking, timeout: float) -> bool:
+        """Have the next change of a key end ``wait``. Raises ``Fault``, after which the link is dead.
+
+        Returns:
+            False if the server refused it, or something else uses the link.
+        """
+        free = self.free
+        if self.tracks is False:
+            return False
+        try:
+            del free[0]
+        except IndexError:
+            return False
+        try:
+            end = monotonic() + timeout
+            self._drop_owed(end)
+            words, count = track_words(tracking.key, first=self.tracks is None)
+            # From here on: the notice may come in the same packet as the answers.
+            self._tracking = tracking
+            self._push(words, end)
+            found = tracked([self._plain_reply(end) for _ in range(count)])
+            if isinstance(found, str):
+                self.tracks, self.refusal = False, found
+            if not isinstance(found, int):
+                self._tracking = None
+                return False
+            self.tracks, tracking.left_ms = True, found
+        except BaseException as error:
+            self._give_up(error, timeout)
+            raise
+        else:
+            return True
+        finally:
+            free += FREE
+
+    def untrack(self, tracking: Tracking) -> None:
+        """Let changes of the key end no wait any more."""
+        if self._tracking is tracking:
+            self._tracking = None
+
+    def _plain_reply(self, end: float) -> Any:
+        """The next answer that is not a script's: a late one of a script is nobody's."""
+        while rid_of(reply := self._next_reply(end)) is not None:
+            continue
+        return reply
+
     # Hand-off messages ------------------------------------------------------------------------------------------
 
     def _keep(self, push: Any) -> None:
         found = read_push(push)
-        if found is not None:
+        if found is None:
+            if self._tracking is not None and push[0] == b"invalidate":
+                self._tracking.concerns(push[1])
+        else:
             if len(self._early) >= _KEPT_MESSAGES:
                 # Messages for tokens that gave up; a lost message is only a lost hint.
                 self._early.clear()
@@ -345,7 +404,11 @@ class Link:
         return self._bell.ring
 
     def wait(self, token: str, timeout: float) -> Wakeup | None:
-        """Sleep until the hand-off message of ``token`` comes, at most ``timeout`` seconds; None if a bell was rung."""
+        """Sleep until the hand-off message of ``token`` comes, at most ``timeout`` seconds.
+
+        Returns:
+            None without a message: the time is up, a bell was rung, or the key that is tracked changed.
+        """
         end = monotonic() + timeout
         self.waiting = True
         listens, self._listens = self._listens, False
@@ -355,7 +418,7 @@ class Link:
             self._sort()
             while True:
                 found = self._early.pop(token, None)
-                if found is not None or self.dead:
+                if found is not None or self.dead or (self._tracking is not None and self._tracking.changed):
                     return found
                 left = end - monotonic()
                 if left <= 0:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any, TypeGuard
 
 import hiredis
 
-from pawl.core.protocol.faults import classify
+from pawl.core.protocol.faults import classify, passes
 from pawl.core.protocol.runtime import DEAF, Fault, FaultKind, Wakeup
 from pawl.core.protocol.scripts import pack_words
 from pawl.topology.endpoint import Endpoint
@@ -23,6 +24,8 @@ __all__ = [
     "read_push",
     "refusal_of",
     "rid_of",
+    "track_words",
+    "tracked",
 ]
 
 NOTHING = object()
@@ -76,6 +79,35 @@ def read_push(push: Any) -> tuple[str, Wakeup] | None:
     return words[0].decode(), Wakeup(int(words[1]), int(words[2]), behind)
 
 
+_TRACK = pack(b"CLIENT", b"TRACKING", b"ON", b"OPTIN", b"NOLOOP")
+_NEXT = pack(b"CLIENT", b"CACHING", b"YES")
+
+
+def track_words(key: bytes, *, first: bool) -> tuple[bytes, int]:
+    """What has the server notify this connection of the next change of a key, and how many answers that has.
+
+    Args:
+        key: The key.
+        first: True if the connection tracked nothing before.
+    """
+    read = _NEXT + pack(b"PTTL", key)
+    return (_TRACK + read, 3) if first else (read, 2)
+
+
+def tracked(answers: Sequence[Any]) -> int | str | None:
+    """What the answers to ``track_words`` say.
+
+    Returns:
+        Milliseconds that the key has left; why this connection may never track keys; or None: not this time.
+    """
+    *settings, left = answers
+    for one in settings:
+        if isinstance(one, ReplyError):
+            text = str(one)
+            return None if passes(refusal_of(text).kind) else text
+    return left if type(left) is int and all(one == b"OK" for one in settings) else None
+
+
 class Greeting:
     """The two commands that open a link, and what their answers say.
 
@@ -83,13 +115,15 @@ class Greeting:
     of hand-offs. The subscription is confirmed before the link is used, so no message can be missed.
     """
 
-    __slots__ = ("channel", "first", "mode", "request", "shown")
+    __slots__ = ("channel", "first", "mode", "pushes", "request", "shown")
 
     def __init__(self, channel: str, endpoint: Endpoint, *, first: bool) -> None:
         self.channel: str = channel
         self.shown: str = endpoint.shown
         self.mode: str = endpoint.mode
         self.first: bool = first and endpoint.fixed
+        # Whether the server speaks RESP3, so that it can send what nobody asked for.
+        self.pushes: bool = False
         self.request: bytes = pack(b"HELLO", b"3")
         if channel:
             self.request += pack(b"SUBSCRIBE", channel.encode())
@@ -103,6 +137,7 @@ class Greeting:
             raise fault
         if not (_is_map(reply) or _is_list(reply)):
             raise Fault(FaultKind.NOT_REDIS, f"{self.shown}: it answers HELLO with {reply!r:.40}", final=True)
+        self.pushes = _is_map(reply)
         facts = _facts(reply)
         version = facts.get("version", "")
         found = re.match(r"(\d+)\.(\d+)", version)

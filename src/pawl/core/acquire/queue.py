@@ -19,7 +19,7 @@ from pawl.core.acquire.ticket_batch import beat_call, learn, lie_down, sleeps_on
 from pawl.core.keep.replicas import ask_durably
 from pawl.core.protocol.faults import to_error
 from pawl.core.protocol.primitive import TOMB_MS
-from pawl.core.protocol.runtime import DEAF, Call, Fault, FaultKind, Reply, Wakeup
+from pawl.core.protocol.runtime import DEAF, Call, Fault, FaultKind, Reply, Tracking, Wakeup
 from pawl.core.protocol.validity import valid_until
 from pawl.core.retry import ENDLESS, STOP_POLL, bear, check_stop, note_endless, patience, rest
 from pawl.core.state.strict_handover import enlist, resign
@@ -39,6 +39,10 @@ log: logging.Logger = logging.getLogger("pawl.acquire")
 
 _DRIFTED_TRIES = 3
 _FOREIGN_POLL = 0.05
+_NOTIFIED_POLL = 0.25
+"""Seconds between two questions behind a foreign holder where the server notifies of changes: a notice may get lost."""
+
+_ABSENT = -2
 _PLAIN_HELD = 5
 
 
@@ -79,7 +83,7 @@ async def win(
         if waiter.alarm is not None:
             raise waiter.alarm
         if waiter.queued:
-            grant = await _listen(engine, options, waiter, until, primitive.name)
+            grant = await _listen(engine, primitive, options, waiter, until)
             if grant is not None:
                 return grant
             if until is not None and engine.runtime.now() >= until:
@@ -265,23 +269,46 @@ def _held(
 
 
 async def _listen(
-    engine: Engine, options: LockOptions, waiter: Waiter, until: float | None, name: str
+    engine: Engine, primitive: Primitive, options: LockOptions, waiter: Waiter, until: float | None
 ) -> Grant | None:
+    tracking = None
+    if waiter.foreign and waiter.rank == 0 and options.hear:
+        budget = patience(engine.runtime.now(), options, until)
+        tracking = await engine.runtime.track(waiter.token, primitive.key, budget)
     followers = enlist(engine, waiter)
     try:
-        grant = await _hear(engine, options, waiter, until, name, followers=followers)
+        if tracking is not None and _is_over(waiter, tracking):
+            return None
+        grant = await _hear(engine, options, waiter, until, primitive.name, tracking, followers=followers)
     finally:
+        if tracking is not None:
+            engine.runtime.untrack(tracking)
         if followers:
             resign(engine, waiter)
     server_lease = waiter.server_lease
     return grant if server_lease is None else Grant(waiter.fence, server_lease.valid_until, confirmed=True)
 
 
+def _is_over(waiter: Waiter, tracking: Tracking) -> bool:
+    """Whether to ask at once: the key changed between the last answer and the beginning of the tracking."""
+    free = tracking.left_ms == _ABSENT
+    # It may stay free for a while, for programs that are not pawl: asked for once more, and not again and again.
+    waiter.seen_free = free and not waiter.seen_free
+    return tracking.changed or waiter.seen_free
+
+
 async def _hear(
-    engine: Engine, options: LockOptions, waiter: Waiter, until: float | None, name: str, *, followers: bool
+    engine: Engine,
+    options: LockOptions,
+    waiter: Waiter,
+    until: float | None,
+    name: str,
+    tracking: Tracking | None,
+    *,
+    followers: bool,
 ) -> Grant | None:
     runtime = engine.runtime
-    timeout = _patience(engine, options, waiter)
+    timeout = _patience(engine, options, waiter, tracking)
     if until is not None:
         timeout = min(timeout, max(0.0, until - runtime.now()))
     end = runtime.now() + timeout
@@ -298,7 +325,7 @@ async def _hear(
             waiter.notified = True
             return _check(engine, options, waiter, wakeup)
         check_stop(waiter.stop, name)
-        if waiter.server_lease is not None:
+        if waiter.server_lease is not None or (tracking is not None and tracking.changed):
             return None
         if waiter.stop is None or left <= STOP_POLL or runtime.channel() == "":
             end = sleeps_on(engine, waiter, until) if followers else 0.0
@@ -320,13 +347,18 @@ def _check(engine: Engine, options: LockOptions, waiter: Waiter, wakeup: Wakeup)
     return Grant(wakeup.fence, waiter.valid_until, False) if not options.confirms else None
 
 
-def _patience(engine: Engine, options: LockOptions, waiter: Waiter) -> float:
+def _patience(engine: Engine, options: LockOptions, waiter: Waiter, tracking: Tracking | None) -> float:
     """How long to listen before asking: a third of the ticket; the head also wakes when the holder's lease ends."""
     timeout = (options.ticket_ttl or options.ttl) / 3
-    if waiter.rank == 0 and waiter.foreign:
-        timeout = min(timeout, _FOREIGN_POLL * (1 + engine.runtime.random()))
-    elif waiter.rank == 0 and waiter.holder_ms >= 0:
-        timeout = min(timeout, (waiter.holder_ms + 1) / 1000)
+    if waiter.rank == 0:
+        left_ms = waiter.holder_ms
+        if waiter.foreign:
+            poll = _FOREIGN_POLL if tracking is None else _NOTIFIED_POLL
+            timeout = min(timeout, poll * (1 + engine.runtime.random()))
+        if tracking is not None and tracking.left_ms != _ABSENT:
+            left_ms = tracking.left_ms
+        if left_ms >= 0:
+            timeout = min(timeout, (left_ms + 1) / 1000)
     if engine.runtime.channel() == DEAF:
         timeout = min(timeout, _DEAF_POLL * (1 + engine.runtime.random()))
     return timeout

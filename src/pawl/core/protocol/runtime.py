@@ -29,6 +29,7 @@ __all__ = [
     "Reply",
     "Runtime",
     "StopSignal",
+    "Tracking",
     "Wakeup",
     "behind_subscribe",
     "make_call",
@@ -123,6 +124,32 @@ class Wakeup(NamedTuple):
     def is_notice(self) -> bool:
         """True: it reports to an owner that its token is over. Every other message has 0 in one of the two at most."""
         return self.fence == 0 and self.expires_ms == 0
+
+
+class Tracking:
+    """What the server was asked to notify of: changes of one key, for one waiter. Notices are hints, and may get lost.
+
+    Attributes:
+        token: The waiter's token.
+        key: The key, as it is on the server.
+        left_ms: Milliseconds that the key had left when the tracking began; -1: it has no expiry, -2: there is no key.
+        changed: True once the key may have changed since.
+    """
+
+    __slots__ = ("changed", "key", "left_ms", "token")
+
+    def __init__(self, token: str, key: bytes) -> None:
+        self.token: str = token
+        self.key: bytes = key
+        self.left_ms: int = -2
+        self.changed: bool = False
+
+    def concerns(self, keys: Sequence[bytes] | None) -> bool:
+        """Whether a notice of these keys (None: of all) is about this one; if so the key counts as changed."""
+        if keys is not None and self.key not in keys:
+            return False
+        self.changed = True
+        return True
 
 
 class FaultKind(StrEnum):
@@ -281,6 +308,20 @@ class Runtime(Protocol):
 
     def prolong(self, token: str, seconds: float) -> None:
         """Let the present wait for ``token`` end no sooner than after so long; a hint, which spares a wake-up."""
+        ...
+
+    async def track(self, token: str, key: str, timeout: float) -> Tracking | None:
+        """Have the server notify of the next change of a key, which ends ``wait_wakeup`` of ``token``.
+
+        It raises no ``Fault``: a connection that broke is noticed by the next call.
+
+        Returns:
+            None if the server, or the connection to it, cannot.
+        """
+        ...
+
+    def untrack(self, tracking: Tracking) -> None:
+        """Let notices of the key end no wait any more."""
         ...
 
     def spawn_maintenance(self, maintenance: Callable[[], Awaitable[None]]) -> bool:

@@ -264,6 +264,7 @@ class Waiter:
         unanswered: True once a request of the token got no reply: its leave then needs a tombstone.
         answer: A reply that is still to be read, and when its question was sent.
         busy: True once the server said that somebody else holds the name, and nothing was queued.
+        seen_free: True if the key was absent, and so asked for at once, when its tracking began.
         fresh: True if the server's last answer is still to be acted on.
         queued: True while the server knows the token as a waiter.
         stop: Ends the wait once it is set, or None.
@@ -313,6 +314,7 @@ class Waiter:
     rank: int | None = None
     holder_ms: int = -1
     foreign: bool = False
+    seen_free: bool = False
     endless: bool = False
     met: bool = False
     asker: Asker | None = None

@@ -55,6 +55,8 @@ class MemoryLink(Link):
         self._node = node
         self._clock = clock
         self._rid = FIRST_RID
+        self.tracks: bool | None = False
+        self.refusal: str = "a server in memory"
         self._heard: dict[str, Wakeup] = {}
         self._nap = clock.nap()
         node.connect(self)
@@ -198,6 +200,8 @@ class MemoryMux(Mux):
         on_end: Callable[[Mux], object],
     ) -> None:
         super().__init__(loop, on_wakeup, on_end)
+        self.tracks: bool | None = False
+        self.refusal: str = "a server in memory"
         self.channel: str = channel
         self._node = node
         self._asked: dict[int, _Request] = {}

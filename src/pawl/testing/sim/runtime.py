@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from pawl.core.keep.replicas import touch
 from pawl.core.protocol.options import Durable
-from pawl.core.protocol.runtime import DEAF, Call, Fault, FaultKind, Fetch, Parker, Reply, Wakeup
+from pawl.core.protocol.runtime import DEAF, Call, Fault, FaultKind, Fetch, Parker, Reply, Tracking, Wakeup
 from pawl.testing.sim.network import Link, Network, Request
 from pawl.testing.sim.waits import Group, Sleep, fetched
 from pawl.testing.sim.world import Process, Task, suspend, waits
@@ -406,6 +406,13 @@ class SimRuntime:
 
     def prolong(self, token: str, seconds: float) -> None:
         """See ``Runtime``: each task sets the end of its own sleep."""
+
+    async def track(self, token: str, key: str, timeout: float) -> Tracking | None:  # noqa: ARG002
+        """See ``Runtime``: the notices are hints, and all of them are lost here."""
+        return None
+
+    def untrack(self, tracking: Tracking) -> None:
+        """See ``Runtime``."""
 
     async def wait_wakeup(self, token: str, timeout: float) -> Wakeup | None:
         """See ``Runtime``."""

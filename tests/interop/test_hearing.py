@@ -1,0 +1,240 @@
+"""The first waiter behind a program that is not pawl is notified by the server: it need not poll."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+from pawl.core.acquire import queue
+from pawl.core.protocol.runtime import Tracking
+from pawl.testing.servers import Server
+from pawl.transport.wire import Greeting, ReplyError, tracked
+from tests.faults.rig import COLOURS, Client, Colour, Lease, until
+from tests.pace import pace
+from tests.redlock.test_hints import count
+
+SLEEPS = 60.0
+"""Seconds that a waiter sleeps here, where nothing wakes it."""
+
+
+@pytest.fixture(params=COLOURS)
+def colour(request: pytest.FixtureRequest) -> Iterator[Colour]:
+    """Threads, then asyncio."""
+    with Colour(request.param) as colour:
+        yield colour
+
+
+@pytest.fixture
+def never_polls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A waiter that is notified asks for nothing else."""
+    monkeypatch.setattr(queue, "_NOTIFIED_POLL", SLEEPS)
+
+
+def connect(colour: Colour, url: str) -> Client:
+    return colour.connect(url, namespace="", ttl=3 * SLEEPS, ticket_ttl=3 * SLEEPS)
+
+
+def begin(client: Client, server: Server, name: str = "stock", **options: object) -> Future[Lease]:
+    """Wait for a name in a thread or task of its own, until the server was asked to notify it."""
+    before = count(server, "client|caching")
+    waiting = client.lock(name, **options).start(timeout=SLEEPS)
+    until(lambda: count(server, "client|caching") > before, what=f"{name} is tracked")
+    return waiting
+
+
+def end(waiting: Future[Lease]) -> None:
+    """It has the lock far sooner than it would have asked by itself."""
+    waiting.result(10 * pace()).release()
+
+
+RELEASES = {
+    "DEL": lambda server: server.command("DEL", "stock"),
+    "UNLINK": lambda server: server.command("UNLINK", "stock"),
+    "a script": lambda server: server.command(
+        "EVAL", "if redis.call('get',KEYS[1])==ARGV[1] then return redis.call('del',KEYS[1]) end", 1, "stock", "they"
+    ),
+    "RENAME": lambda server: server.command("RENAME", "stock", "elsewhere"),
+    "FLUSHALL": lambda server: server.command("FLUSHALL"),
+    "FLUSHDB": lambda server: server.command("FLUSHDB"),
+    "the expiry": lambda server: server.command("PEXPIRE", "stock", 50),
+}  # fmt: skip
+
+
+@pytest.mark.usefixtures("never_polls")
+@pytest.mark.parametrize("release", RELEASES)
+def test_what_a_stranger_does_wakes_the_first_waiter(server: Server, colour: Colour, release: str) -> None:
+    client = connect(colour, server.url)
+    server.command("SET", "stock", "they", "PX", 600_000)
+    waiting = begin(client, server)
+    RELEASES[release](server)
+    end(waiting)
+
+
+@pytest.mark.usefixtures("never_polls")
+def test_a_renewal_of_the_stranger_is_followed(server: Server, colour: Colour) -> None:
+    """It is a change of the key: the waiter asks, and has itself notified again."""
+    client = connect(colour, server.url)
+    server.command("SET", "stock", "they", "PX", 600_000)
+    waiting = begin(client, server)
+    for ttl_ms in (500_000, 700_000):
+        tracked = count(server, "client|caching")
+        server.command("PEXPIRE", "stock", ttl_ms)
+        until(lambda tracked=tracked: count(server, "client|caching") > tracked, what="it is tracked again")  # type: ignore[misc]
+    assert not waiting.done()
+    server.command("DEL", "stock")
+    end(waiting)
+
+
+@pytest.mark.usefixtures("never_polls")
+def test_an_expiry_needs_no_notice(server: Server, colour: Colour, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server notifies of an expiry when it gets to it, which may be late."""
+    monkeypatch.setattr(Tracking, "concerns", lambda *_: False)
+    client = connect(colour, server.url)
+    server.command("SET", "stock", "they", "PX", 400)
+    end(begin(client, server))
+
+
+@pytest.mark.usefixtures("never_polls")
+def test_two_waiters_of_one_client_for_different_keys(server: Server, colour: Colour) -> None:
+    client = connect(colour, server.url)
+    for name in ("one", "two"):
+        server.command("SET", name, "they", "PX", 600_000)
+    first, second = begin(client, server, "one"), begin(client, server, "two")
+    asked = count(server, "evalsha")
+    server.command("DEL", "two")
+    end(second)
+    # The other one was not even woken: an acquire that was answered before, and here the renewal, and the release.
+    assert count(server, "evalsha") - asked <= 3
+    assert not first.done()
+    server.command("DEL", "one")
+    end(first)
+
+
+@pytest.mark.usefixtures("never_polls")
+def test_a_waiter_whose_connection_is_cut_is_notified_on_the_next(server: Server, colour: Colour) -> None:
+    client = connect(colour, server.url)
+    server.command("SET", "stock", "they", "PX", 600_000)
+    waiting = begin(client, server)
+    before = count(server, "client|tracking")
+    server.command("CLIENT", "KILL", "TYPE", "pubsub")
+    until(lambda: count(server, "client|tracking") > before, what="the new connection tracks")
+    until(lambda: _tracks(server), what="it tracks the key")
+    server.command("DEL", "stock")
+    end(waiting)
+
+
+def _tracks(server: Server) -> bool:
+    info = server.command("INFO", "stats")
+    assert isinstance(info, bytes)
+    return b"tracking_total_keys:1\r\n" in info
+
+
+def test_nothing_is_sent_for_a_name_that_only_pawl_locks(server: Server, colour: Colour) -> None:
+    client = connect(colour, server.url)
+    server.command("CONFIG", "RESETSTAT")
+    lease = client.lock("stock").acquire()
+    waiting = client.lock("stock").start(timeout=SLEEPS)
+    other = connect(colour, server.url).lock("stock").start(timeout=SLEEPS)
+    until(lambda: server.command("ZCARD", "{stock}:1:queue"), what="it waits")
+    lease.release()
+    end(waiting)
+    end(other)
+    assert count(server, "client|tracking") == count(server, "client|caching") == 0
+
+
+def test_a_stranger_that_is_faster_is_waited_for(server: Server, colour: Colour) -> None:
+    """The notice is a hint: who asks first has the key."""
+    client = connect(colour, server.url)
+    server.command("SET", "stock", "they", "PX", 600_000)
+    waiting = begin(client, server)
+    for _ in range(20):
+        # Free and taken again before anybody can ask.
+        server.command(
+            "EVAL", "redis.call('del',KEYS[1]) redis.call('set',KEYS[1],'others','px',600000)", 1, "stock"
+        )
+    assert not waiting.done()
+    server.command("DEL", "stock")
+    end(waiting)
+    assert server.command("EXISTS", "stock") == 0
+
+
+@pytest.mark.usefixtures("never_polls")
+def test_hear_false_polls(server: Server, colour: Colour) -> None:
+    client = connect(colour, server.url)
+    server.command("SET", "stock", "they", "PX", 600_000)
+    server.command("CONFIG", "RESETSTAT")
+    waiting = client.lock("stock", hear=False).start(timeout=SLEEPS)
+    until(lambda: count(server, "evalsha") >= 5, what="it polls")
+    server.command("DEL", "stock")
+    end(waiting)
+    assert count(server, "client|caching") == 0
+
+
+@pytest.mark.parametrize("refused", ["client|tracking", "client|caching"])
+@pytest.mark.usefixtures("never_polls")
+def test_where_the_acl_refuses_it_polls(
+    own_server: Server, colour: Colour, refused: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    own_server.command("ACL", "SETUSER", "default", f"-{refused}")
+    caplog.set_level(logging.DEBUG, "pawl.tracking")
+    client = connect(colour, own_server.url)
+    for name in ("one", "two"):
+        own_server.command("SET", name, "they", "PX", 600_000)
+        waiting = client.lock(name).start(timeout=SLEEPS)
+        asked = count(own_server, "evalsha")
+        until(lambda asked=asked: count(own_server, "evalsha") >= asked + 5, what="it polls")  # type: ignore[misc]
+        own_server.command("DEL", name)
+        end(waiting)
+    told = [record.getMessage() for record in caplog.records if record.name == "pawl.tracking"]
+    assert len(told) == 1
+    assert "waiters poll" in told[0]
+    # Each connection asked once, and no more.
+    assert count(own_server, refused, "rejected") <= 2
+
+
+@pytest.mark.usefixtures("never_polls")
+def test_on_a_server_that_speaks_resp2_only_it_polls(
+    server: Server, colour: Colour, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing can be pushed there. Its answer to ``HELLO`` is a list and not a map."""
+    check_hello = Greeting.check_hello
+
+    def as_list(self: Greeting, reply: Any) -> None:  # noqa: ANN401 - of anything
+        check_hello(self, [word for pair in reply.items() for word in pair])
+
+    monkeypatch.setattr(Greeting, "check_hello", as_list)
+    client = connect(colour, server.url)
+    server.command("SET", "stock", "they", "PX", 600_000)
+    server.command("CONFIG", "RESETSTAT")
+    waiting = client.lock("stock").start(timeout=SLEEPS)
+    until(lambda: count(server, "evalsha") >= 5, what="it polls")
+    server.command("DEL", "stock")
+    end(waiting)
+    assert count(server, "client|tracking") == 0
+
+
+def test_a_notice_that_is_lost_costs_a_quarter_of_a_second(
+    server: Server, colour: Colour, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It then asks as if there were none."""
+    monkeypatch.setattr(Tracking, "concerns", lambda *_: False)
+    client = connect(colour, server.url)
+    server.command("SET", "stock", "they", "PX", 600_000)
+    waiting = begin(client, server)
+    server.command("DEL", "stock")
+    end(waiting)
+
+
+@pytest.mark.parametrize("answers", [[b"OK", b"OK", 5], [b"OK", b"OK", -1], [b"OK", 7]])
+def test_the_answers_to_a_tracking(answers: list[Any]) -> None:
+    assert tracked(answers) == answers[-1]
+    refused = ReplyError("NOPERM this user has no permissions")
+    assert tracked([*answers[:-2], refused, 3]) == str(refused)
+    assert tracked([*answers[:-2], ReplyError("LOADING"), 3]) is None
+    # Not where the key is in a cluster, say.
+    assert tracked([*answers[:-1], ReplyError("MOVED 1 127.0.0.1:1")]) is None
+    assert tracked([*answers[:-2], 3, b"OK"]) is None, "an answer was lost"
