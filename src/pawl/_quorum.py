@@ -12,7 +12,7 @@ from pawl.core.protocol.redlock_options import RedlockOptions
 from pawl.core.protocol.runtime import Call
 from pawl.core.quorum.nodes import Lives, Roster
 from pawl.errors import ConfigurationError, NotSupported
-from pawl.primitives.probe import probe
+from pawl.primitives.probe import KIND, probe
 from pawl.runtimes.choice import asyncio_runtime, thread_runtime
 from pawl.topology.endpoint import Masters, Service, Target
 from pawl.topology.redlock import why_poor
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pawl.runtimes.aio import AsyncioRuntime
     from pawl.runtimes.threads import ThreadRuntime
 
-__all__ = ["check_options", "for_loop", "for_threads", "probe_for"]
+__all__ = ["check_options", "for_loop", "for_threads", "kind_for", "probe_for"]
 
 
 def check_options(given: object, target: Target, settings: Settings) -> RedlockOptions | None:
@@ -55,6 +55,11 @@ def check_options(given: object, target: Target, settings: Settings) -> RedlockO
     options = given or RedlockOptions()
     check_for_quorum(options, settings.options)
     return options
+
+
+def kind_for(settings: Settings) -> Call | None:
+    """What asks for the kind of value that a key has; None for a client of the service, which asks itself."""
+    return None if settings.remote else KIND
 
 
 def probe_for(settings: Settings) -> Call | None:

@@ -383,6 +383,8 @@ class ScriptError(BackendError):
 class WrongKey(BackendError):
     """The key of this lock has a value that is not pawl's; it was not changed.
 
+    The text says what is there: a lock of Redisson, say, which pawl can share.
+
     Cause: another program uses the key. Solution: use another lock name or namespace.
     """
 

@@ -213,7 +213,9 @@ def test_the_same_key_twice_is_refused(server: Server) -> None:
 def test_a_key_of_another_type_is_told_and_kept(server: Server, plain: redis.Redis) -> None:
     plain.hset("lock:order:42", "owner", "1")
     with pawl.connect(server.url) as client:
-        with pytest.raises(pawl.WrongKey, match=r"wrong kind of value \[WRONG_KEY\]$"):
+        with pytest.raises(
+            pawl.WrongKey, match=r"holds a hash, which another program put there \[WRONG_KEY\]$"
+        ):
             client.multi_lock(["order:42", pawl.Key("lock:order:42")]).acquire(timeout=1)
         assert plain.hgetall("lock:order:42") == {b"owner": b"1"}
         assert plain.get("pawl:order:42") is None

@@ -12,7 +12,7 @@ from typing import Any, Literal, NoReturn, Self, Unpack, cast, overload
 from pawl._factory import LockKwargs, Settings, SkipKwargs, live_clients, plan_of
 from pawl._multi import multi_plan
 from pawl._permits import PermitKwargs, plan_of_semaphore, plans_of_rwlock
-from pawl._quorum import check_options, for_loop, for_threads, probe_for
+from pawl._quorum import check_options, for_loop, for_threads, kind_for, probe_for
 from pawl._service import Book
 from pawl._target import find_target, shown_of
 from pawl._warn import place_of_caller
@@ -416,6 +416,7 @@ class AsyncClient(AsyncCoordination):
             engine.relief = self._relief(loop, engine)
             engine.server = shown_of(self._target)
             engine.probe, engine.strict = probe_for(self._settings), self._settings.strict
+            engine.kind = kind_for(self._settings)
             runtime.on_move = doubter(engine)
             engine.closed = self._closed
             for observer in self._observers:

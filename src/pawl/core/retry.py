@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from pawl.core.protocol.backoff import full_jitter
 from pawl.core.protocol.faults import passes, to_error
 from pawl.core.protocol.runtime import Call, Fault, FaultKind, Reply
+from pawl.core.protocol.scripts import pack_words
+from pawl.core.protocol.strange_values import describe
 from pawl.core.state.records import Waiter
 from pawl.errors import NotAcquired
 
@@ -17,7 +19,17 @@ if TYPE_CHECKING:
     from pawl.core.protocol.primitive import Primitive
     from pawl.core.protocol.runtime import StopSignal
 
-__all__ = ["ENDLESS", "STOP_POLL", "bear", "check_stop", "note_endless", "patience", "query", "rest"]
+__all__ = [
+    "ENDLESS",
+    "STOP_POLL",
+    "bear",
+    "check_stop",
+    "explained",
+    "note_endless",
+    "patience",
+    "query",
+    "rest",
+]
 
 log: logging.Logger = logging.getLogger("pawl.acquire")
 
@@ -30,6 +42,7 @@ STOP_POLL = 0.05
 """Seconds within which a waiter notices that it was asked to stop."""
 
 _LEAST_BUDGET = 0.02
+_LOOK_WITHIN = 0.5
 
 
 async def rest(engine: Engine, seconds: float, name: str, doing: str) -> None:
@@ -119,6 +132,21 @@ def check_stop(stop: StopSignal | None, name: str) -> None:
         raise NotAcquired(f"acquire {name!r}: stopped while waiting", name=name)
 
 
+async def explained(engine: Engine, call: Call, fault: Fault) -> Fault:
+    """The fault of a call; of a key with a value that is not pawl's, with what that is."""
+    if fault.kind is not FaultKind.WRONG_KEY or engine.kind is None or engine.quorum is not None:
+        return fault
+    keys = call.words()[: call.script.numkeys]
+    # Those of pawl alone begin with a brace.
+    for key in dict.fromkeys(key for key in keys if not key.startswith(b"{")):
+        look = engine.kind._replace(body=pack_words(key))
+        (outcome,) = await engine.runtime.call_many([look], _LOOK_WITHIN)
+        text = "" if isinstance(outcome, Fault) else describe(key, outcome[2], outcome[3])
+        if text:
+            return Fault(FaultKind.WRONG_KEY, text, final=fault.final)
+    return fault
+
+
 async def query(
     engine: Engine, call: Call, options: LockOptions, name: str, doing: str
 ) -> tuple[Reply, float]:
@@ -133,6 +161,7 @@ async def query(
         try:
             return await runtime.call(call, options.request_timeout), sent_at
         except Fault as fault:
-            pause = bear(engine, fault, options, waiter, None, attempt, doing, name)
+            why = await explained(engine, call, fault)
+            pause = bear(engine, why, options, waiter, None, attempt, doing, name)
         await rest(engine, pause, name, doing)
         attempt += 1

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, Unpack, cast, ov
 from pawl._factory import LockKwargs, Settings, SkipKwargs, live_clients, plan_of
 from pawl._multi import multi_plan
 from pawl._permits import PermitKwargs, plan_of_semaphore, plans_of_rwlock
-from pawl._quorum import check_options, for_threads, probe_for
+from pawl._quorum import check_options, for_threads, kind_for, probe_for
 from pawl._service import Book
 from pawl._target import find_target, shown_of
 from pawl._warn import place_of_caller, warn
@@ -75,6 +75,7 @@ class Client(Coordination):
         self._engine.quorum = self._settings.redlock
         self._engine.server = shown_of(found)
         self._engine.probe, self._engine.strict = probe_for(self._settings), self._settings.strict
+        self._engine.kind = kind_for(self._settings)
         self._runtime.on_move = doubter(self._engine)
         self._warned = False
         self._book: Book[Lease] = Book()

@@ -21,7 +21,7 @@ from pawl.core.protocol.faults import to_error
 from pawl.core.protocol.primitive import TOMB_MS
 from pawl.core.protocol.runtime import DEAF, Call, Fault, FaultKind, Reply, Tracking, Wakeup
 from pawl.core.protocol.validity import valid_until
-from pawl.core.retry import ENDLESS, STOP_POLL, bear, check_stop, note_endless, patience, rest
+from pawl.core.retry import ENDLESS, STOP_POLL, bear, check_stop, explained, note_endless, patience, rest
 from pawl.core.state.strict_handover import enlist, resign
 from pawl.errors import ClockDrift, QueueFull, ScriptError
 from pawl.model import Grant
@@ -169,6 +169,7 @@ async def _ask(
 ) -> tuple[Reply, float]:
     runtime = engine.runtime
     attempt = 0
+    call: Call | None = None
     while True:
         budget = patience(runtime.now(), options, until)
         try:
@@ -188,8 +189,9 @@ async def _ask(
             waiter.old_unanswered |= fault.maybe_applied
             # Types are looked at before anything is written: there is nothing to take back.
             waiter.sent &= fault.kind is not FaultKind.WRONG_KEY or waiter.unanswered or waiter.queued
+            why = await explained(engine, call, fault) if call is not None else fault
             pause = bear(
-                engine, fault, options, waiter, until, attempt, f"acquire {primitive.kind}", primitive.name
+                engine, why, options, waiter, until, attempt, f"acquire {primitive.kind}", primitive.name
             )
         else:
             waiter.failing_since = None

@@ -25,7 +25,7 @@ from pawl.core.protocol.primitive import TOMB_MS
 from pawl.core.protocol.runtime import Call, Fault, Reply
 from pawl.core.protocol.validity import valid_until
 from pawl.core.release import extend, release
-from pawl.core.retry import bear, check_stop, patience, rest
+from pawl.core.retry import bear, check_stop, explained, patience, rest
 from pawl.core.state.records import Waiter
 from pawl.errors import (
     AcquireTimeout,
@@ -228,7 +228,8 @@ async def _ask(
             waiter.unanswered |= fault.maybe_applied
             if fault.text.startswith("CROSSSLOT"):
                 raise _Apart from fault
-            pause = bear(engine, fault, plan.options, waiter, until, attempt, "acquire multi_lock", plan.name)
+            why = await explained(engine, call, fault)
+            pause = bear(engine, why, plan.options, waiter, until, attempt, "acquire multi_lock", plan.name)
         await rest(engine, pause, plan.name, "acquire")
         attempt += 1
 

@@ -68,6 +68,7 @@ class Engine:
         counters, epoch: What happened how often; raised by a fork, for leases of an older one are the parent's.
         probe, look_at, looked: What asks the server what it is, or None; when the maintenance is to ask; whether it
             did.
+        kind: What asks for the kind of value that a key has, for errors; or None.
         server: Its address, without credentials.
         relief: What renews while the event loop is blocked; None in threads.
         strict: True until the server was found to keep every promise, for a client that insists on it.
@@ -112,6 +113,7 @@ class Engine:
         self.circuit_breaker: CircuitBreaker | None = None
         self.observer: Observers | None = None
         self.probe: Call | None = None
+        self.kind: Call | None = None
         self.server: str = ""
         self.look_at: float = inf
         self.looked: bool = False

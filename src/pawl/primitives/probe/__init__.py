@@ -5,9 +5,12 @@ from __future__ import annotations
 from pawl.core.protocol.runtime import Call
 from pawl.core.protocol.scripts import load, pack_words
 
-__all__ = ["probe"]
+__all__ = ["KIND", "probe"]
 
 _PROBE = load(__name__, "probe")
+
+KIND: Call = Call(load(__name__, "kind"), b"")
+"""What kind of value a key has, once the key is given as its body; see ``kind.lua``."""
 
 
 def probe(namespace: str) -> Call:

@@ -1,0 +1,41 @@
+"""What a key holds that is no lock of pawl's: the words of an error that names the library, and what to do instead."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+__all__ = ["describe"]
+
+_HOLDER = re.compile(
+    rb"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}:\d+(:write)?", re.IGNORECASE
+)
+"""The field that a lock of Redisson has for its holder: the id of its client, and of a thread."""
+
+_KINDS = {
+    b"hash": "a hash",
+    b"zset": "a sorted set",
+    b"list": "a list",
+    b"other": "neither a string nor a lock",
+}
+
+
+def describe(key: bytes, kind: bytes, fields: Sequence[bytes]) -> str:
+    """What to say of a key; ``""`` if it has nothing strange.
+
+    Args:
+        key: The key, as it is on the server.
+        kind: What it has; see ``kind.lua``.
+        fields: The fields of a hash, if they are few.
+    """
+    shown = key.decode(errors="backslashreplace")
+    if kind == b"hash" and b"mode" in fields and all(_HOLDER.fullmatch(f) for f in fields if f != b"mode"):
+        return f"{shown!r} holds a Redisson read-write lock (a hash with the field mode): it cannot be shared"
+    if kind == b"hash" and fields and all(_HOLDER.fullmatch(field) for field in fields):
+        return (
+            f"{shown!r} holds a Redisson lock (a hash with the field <uuid>:<thread>): use "
+            f"pawl.Key.redisson({shown!r})"
+        )
+    if kind in _KINDS:
+        return f"{shown!r} holds {_KINDS[kind]}, which another program put there"
+    return ""
