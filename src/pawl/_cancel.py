@@ -13,113 +13,96 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from pawl.core.release import release
 from pawl.errors import LeaseLost
+from pawl.model import LeaseState
 
 if TYPE_CHECKING:
-    from pawl.core.keep.engine import Engine
-    from pawl.core.lease.base import LossSignal
+    from pawl.core.lease.record import Losable
 
-__all__ = ["CancelScope", "Scoped"]
-
-
-class Scoped(Protocol):
-    """A lease that a block may be entered with."""
-
-    _engine: Engine
-
-    @property
-    def lost(self) -> LossSignal:
-        """Whether it is lost."""
-        ...
-
-    def _watch(self, watcher: Callable[[], object]) -> None: ...
-
-    def _unwatch(self, watcher: Callable[[], object]) -> None: ...
-
-    def _loss(self) -> LeaseLost: ...
+__all__ = ["CancelScope"]
 
 
-_End = Callable[["Engine", Any, BaseException | None], Awaitable[None]]
+_End = Callable[[Any, BaseException | None], Awaitable[None]]
 
 
 class CancelScope:
     """One task inside one block of one lease."""
 
-    __slots__ = ("_cancelling", "_leaving", "_requested", "_task")
+    __slots__ = ("_cancelling", "leaving", "requested", "task")
 
     def __init__(self, task: asyncio.Task[object]) -> None:
-        self._task = task
+        self.task = task
         self._cancelling = task.cancelling()
-        self._requested = False
-        self._leaving = False
+        self.requested = False
+        self.leaving = False
 
     @staticmethod
-    def enter(lease: Scoped) -> None:
+    def enter(lease: Losable) -> None:
         """Watch a lease for the present task."""
         task = asyncio.current_task()
         if task is None:
             raise RuntimeError("async with needs a running asyncio task")
         scope = CancelScope(task)
         _scopes.setdefault(lease, []).append(scope)
-        lease._watch(scope.strike)
-        if lease.lost:
+        lease.watch(scope.strike)
+        if lease.state is LeaseState.LOST:
             scope.strike()
 
     def strike(self) -> None:
         """The lease is lost: cancel the task while it is inside."""
-        if not self._leaving and not self._requested and not self._task.done():
-            self._requested = True
-            self._task.cancel(msg="the pawl lease was lost")
+        if not self.leaving and not self.requested and not self.task.done():
+            self.requested = True
+            self.task.cancel(msg="the pawl lease was lost")
 
     @staticmethod
-    async def leave(lease: Scoped, error: BaseException | None, end: _End = release.end_block) -> None:
+    async def leave(lease: Losable, error: BaseException | None, end: _End = release.end_block) -> None:
         """End the block: release (or what else ``end`` does), and report a lock loss."""
         scopes = _scopes.get(lease)
         task = asyncio.current_task()
-        found = [s for s in scopes or () if s._task is task] or scopes or []
+        found = [s for s in scopes or () if s.task is task] or scopes or []
         scope = found[-1] if found else None
         if scope is None or scopes is None:
-            await end(lease._engine, lease, error)
+            await end(lease, error)
             return
         scopes.remove(scope)
-        scope._leaving = True
-        lease._unwatch(scope.strike)
+        scope.leaving = True
+        lease.unwatch(scope.strike)
         ours = False
-        if scope._requested and scope._task is task:
+        if scope.requested and scope.task is task:
             try:
-                ours = await scope._take_back(error)
+                ours = await scope.take_back(error)
             except asyncio.CancelledError as outside:
-                await end(lease._engine, lease, outside)
+                await end(lease, outside)
                 raise
         if ours:
-            await scope._leave_lost(lease, error, end)
+            await scope.leave_lost(lease, error, end)
         else:
-            await end(lease._engine, lease, error)
+            await end(lease, error)
 
-    async def _take_back(self, error: BaseException | None) -> bool:
+    async def take_back(self, error: BaseException | None) -> bool:
         """Undo our cancel request; True unless another one is pending as well."""
         if not isinstance(error, asyncio.CancelledError):
             try:
                 await asyncio.sleep(0)
             except asyncio.CancelledError:
-                if self._task.uncancel() > self._cancelling:
+                if self.task.uncancel() > self._cancelling:
                     raise
                 return True
-        return self._task.uncancel() <= self._cancelling
+        return self.task.uncancel() <= self._cancelling
 
-    async def _leave_lost(self, lease: Scoped, error: BaseException | None, end: _End) -> None:
+    async def leave_lost(self, lease: Losable, error: BaseException | None, end: _End) -> None:
         body_error = None if isinstance(error, asyncio.CancelledError) else error
         try:
-            await end(lease._engine, lease, body_error)
+            await end(lease, body_error)
         except LeaseLost as lost:
             raise lost from (error if body_error is None else None)
         if isinstance(error, asyncio.CancelledError):
             # on_exit="warn", or the body released it itself: the cancel was ours and says the same.
-            raise lease._loss() from error
+            raise lease.loss() from error
 
 
-_scopes: WeakKeyDictionary[Scoped, list[CancelScope]] = WeakKeyDictionary()
+_scopes: WeakKeyDictionary[Losable, list[CancelScope]] = WeakKeyDictionary()

@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from contextvars import ContextVar
 from typing import Any, ParamSpec, TypeVar, cast
 
+from pawl._inside import client_of, source_of
 from pawl._template import Template, escape, make, plain
 from pawl.core.coordinate.once import running
 from pawl.core.lease.base import BaseLease
@@ -58,7 +59,7 @@ def decorated(lock: Any, options: LockOptions, function: Callable[P, R]) -> Call
         ConfigurationError: It is no plain function, or has no argument that a field of the name asks for.
     """
     _check_plain(function)
-    choose = _chooser(lock, lock._source[1], function)
+    choose = _chooser(lock, source_of(lock)[1], function)
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -95,7 +96,7 @@ def decorated_async(
         ConfigurationError: It is no coroutine function, or has no argument that a field of the name asks for.
     """
     _check_coroutine(function)
-    choose = _chooser(lock, lock._source[1], function)
+    choose = _chooser(lock, source_of(lock)[1], function)
 
     @functools.wraps(function)
     async def call(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -128,7 +129,7 @@ def decorated_once(once: Any, function: Callable[P, R]) -> Callable[P, R]:
         ConfigurationError: It is no plain function, or has no argument that a field of the name asks for.
     """
     _check_plain(function)
-    choose = _chooser(once, once._source[1][0], function)
+    choose = _chooser(once, source_of(once)[1][0], function)
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -162,7 +163,7 @@ def decorated_once_async(
         ConfigurationError: It is no coroutine function, or has no argument that a field of the name asks for.
     """
     _check_coroutine(function)
-    choose = _chooser(once, once._source[1][0], function)
+    choose = _chooser(once, source_of(once)[1][0], function)
 
     @functools.wraps(function)
     async def call(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -205,8 +206,10 @@ def _chooser(
         arguments = bound.arguments
         if extra is not None:
             arguments = {**arguments[extra], **arguments}
-        kind, _, options, *more = lock._source
-        return make(lock._client, kind, escape(template.fill(arguments)), options, more[0] if more else None)
+        kind, _, options, *more = source_of(lock)
+        return make(
+            client_of(lock), kind, escape(template.fill(arguments)), options, more[0] if more else None
+        )
 
     return choose
 

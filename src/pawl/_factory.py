@@ -12,6 +12,7 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from pawl._environment import from_environment, unknown_options
+from pawl._inside import after_fork, is_closed
 from pawl._service import disguise
 from pawl._template import Template, Unfilled, escape, make, plain
 from pawl.core.acquire import degraded
@@ -410,7 +411,7 @@ def _tell_of_fork() -> None:
     degraded.guard.mutex = threading.RLock()
     degraded.forget_shelters()
     for client in list(live_clients):
-        client._after_fork()
+        after_fork(client)
 
 
 if hasattr(os, "register_at_fork"):
@@ -447,7 +448,7 @@ def shared_client(client_class: type, origin: Origin) -> Any:
     # The text of the whole shows no credentials.
     key = (client_class, repr(origin), defaults.get("credentials"))
     client = _revived.get(key)
-    if client is None or client._closed:
+    if client is None or is_closed(client):
         client = _revived[key] = client_class(target, **defaults)
     return client
 

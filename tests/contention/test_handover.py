@@ -42,7 +42,7 @@ class Record:
     def enter(self, who: str, lease: pawl.Lease | pawl.AsyncLease) -> None:
         assert self.inside == 0, "two owners at once"
         self.inside += 1
-        self.grants.append((who, lease.fence, lease._label))
+        self.grants.append((who, lease.fence, lease._record.label))
 
     def leave(self) -> None:
         self.inside -= 1
@@ -338,16 +338,16 @@ def test_a_tenure_lost_on_its_way_is_not_owned(valkey: Server, clients: list[paw
         engine.lose(server_lease, LossReason.TAKEN)
 
     lease = lock.acquire()
-    first_token = lease._server_lease.token
+    first_token = lease._record.server_lease.token
     granted: list[tuple[str, str]] = []
 
     def second() -> None:
         with lock as mine:
-            granted.append((mine._label, str(mine.state)))
+            granted.append((mine._record.label, str(mine.state)))
 
     waiter = threading.Thread(target=second, daemon=True)
     waiter.start()
-    place = next(iter(engine.local_queues._queues.values()))
+    place = next(iter(engine.local_queues.by_key.values()))
     eventually(lambda: place.local_waiters, "it waits")
     local_waiter = place.local_waiters[0]
     unpark = local_waiter.parker.unpark

@@ -334,7 +334,7 @@ def test_the_speaking_thread_times_out_and_the_others_go_on(
         def give_back(lease: pawl.Lease = lease, gave_up: threading.Event = gave_up) -> None:
             assert gave_up.wait(PATIENCE)
             eventually(lambda: len(client._engine.local_queues), "the others wait")
-            place = next(iter(client._engine.local_queues._queues.values()))
+            place = next(iter(client._engine.local_queues.by_key.values()))
             eventually(lambda: place.keeper() is not None, "the next speaker does not count as gone")
             eventually(lambda: queue_length(valkey, "x") == 1, "the ticket is kept")
             lease.release()
@@ -449,7 +449,7 @@ def test_the_owners_lease_is_dropped_and_the_local_waiters_go_on(
         lease = lock.acquire()
         fences.append(lease.fence)
         eventually(
-            lambda: next(iter(client._engine.local_queues._queues.values())).local_waiters, "somebody waits"
+            lambda: next(iter(client._engine.local_queues.by_key.values())).local_waiters, "somebody waits"
         )
         with pytest.warns(ResourceWarning, match="never released"):
             del lease

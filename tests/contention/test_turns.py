@@ -13,7 +13,7 @@ from tests.contention.rig import PATIENCE, aeventually, eventually, queue_length
 
 def asleep(engine: Any) -> int:  # noqa: ANN401 - of either colour
     """How many wait in the local queues."""
-    return sum(len(place.local_waiters) for place in engine.local_queues._queues.values())
+    return sum(len(place.local_waiters) for place in engine.local_queues.by_key.values())
 
 
 def subscribed(server: Server) -> int:

@@ -74,9 +74,7 @@ def script_calls(server: Server) -> int:
 
 def local_waiters(client: pawl.Client) -> int:
     """How many threads sleep in the local queues of a client."""
-    places = client._engine.local_queues
-    by_spot = getattr(places, "by_spot", None) or getattr(places, "_places", {})
-    return sum(len(place.local_waiters) for place in by_spot.values())
+    return sum(len(queue.local_waiters) for queue in client._engine.local_queues.by_key.values())
 
 
 def free(server: Server, name: str) -> bool:

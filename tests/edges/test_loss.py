@@ -210,7 +210,7 @@ def test_waiting_for_the_loss_ends_with_the_release(client: pawl.Client) -> None
     assert not lease.lost.wait(0.05)
     assert time.monotonic() - began >= 0.05
     with started_threads(lease.lost.wait, lambda: lease.lost.wait(50)) as results:
-        eventually(lambda: len(lease._parked or ()) == 2, "two wait")
+        eventually(lambda: len(lease._record.parked or ()) == 2, "two wait")
         lease.release()
     assert results == [False, False]
     assert not lease.lost
@@ -243,7 +243,7 @@ def test_the_loss_of_one_owner_is_not_told_to_the_next(client: pawl.Client, valk
         eventually(lambda: local_waiters(client), "the second sleeps")
         first.release()
         eventually(lambda: leases, "the second owns")
-        assert leases[0]._server_lease is first._server_lease, "not handed over locally"
+        assert leases[0]._record.server_lease is first._record.server_lease, "not handed over locally"
         valkey.command("DEL", "pawl:passed on")
         eventually(lambda: told == [str(leases[0].fence)], "its owner is told, and nobody else")
         done.set()
@@ -372,7 +372,7 @@ def test_a_lease_outlived_by_its_loop_says_so(valkey: Server) -> None:
     for task in asyncio.all_tasks(loop):
         task.cancel()
     loop.run_until_complete(asyncio.sleep(0.01))
-    transports = [lease._engine.runtime._mux._transport]  # type: ignore[attr-defined]
+    transports = [lease._record.engine.runtime._mux._transport]  # type: ignore[attr-defined]
     for transport in transports:
         transport.close()
     loop.run_until_complete(asyncio.sleep(0.01))
@@ -381,5 +381,5 @@ def test_a_lease_outlived_by_its_loop_says_so(valkey: Server) -> None:
     assert outcome(lease.check) == "LeaseLost:expired"
     assert lease.state == "lost"
     with pytest.warns(ResourceWarning, match="outlived"):
-        lease.__del__()
-    lease._released = True
+        lease._record.__del__()
+    lease._record.released = True

@@ -161,7 +161,19 @@ def test_no_text_shows_a_token(
         ticket = note(client.lock("given").acquire()).detach()
         fails(lambda: client.adopt(ticket[:-8]))
         fails(lambda: pawl.connect(valkey.url, namespace="else").adopt(ticket))
-        texts.extend(map(repr, (client, client.lock("x"), client.rlock("x"), own._server_lease, own._engine)))
+        texts.extend(
+            map(
+                repr,
+                (
+                    client,
+                    client.lock("x"),
+                    client.rlock("x"),
+                    own._record.server_lease,
+                    own._record.engine,
+                    own._record,
+                ),
+            )
+        )
         client.close(1.0)
         other.close(1.0)
     texts.append(told(everything.records))

@@ -61,7 +61,7 @@ class Scene:
         lease = self.client.lock("n", handover=4).acquire(timeout=4)
         if not passes:
             # As after a renewal without an answer: whoever is next queues on the server.
-            lease._server_lease.failures = 1
+            lease._record.server_lease.failures = 1
         return lease
 
     def visit(self) -> None:
@@ -70,7 +70,7 @@ class Scene:
 
     def asleep(self) -> int:
         return sum(
-            len(place.local_waiters) for place in list(self.client._engine.local_queues._queues.values())
+            len(place.local_waiters) for place in list(self.client._engine.local_queues.by_key.values())
         )
 
 

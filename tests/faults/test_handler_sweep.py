@@ -106,7 +106,7 @@ class Scene:
             until(lambda seen=before: self.waiters() > seen)  # type: ignore[misc]
 
     def waiters(self) -> int:
-        places = list(self.client._engine.local_queues._queues.values())
+        places = list(self.client._engine.local_queues.by_key.values())
         queues = [name for name in texts(self.server.command("KEYS", "*")) if name.endswith("queue")]
         queued = sum(int(str(self.server.command("ZCARD", name))) for name in queues)
         return queued + sum(len(place.local_waiters) for place in places)
@@ -210,7 +210,7 @@ def release_that_must_not_be_handed_over(scene: Scene) -> Iterator[None]:
     """A renewal failed: the next one gives the name back and queues anew, in one script."""
     scene.take()
     scene.queue(2)
-    scene.lease._server_lease.failures = 1
+    scene.lease._record.server_lease.failures = 1
     yield
 
 

@@ -35,7 +35,7 @@ LATE = 0.01
 
 
 def _sleep_here(client: pawl.Client, number: int) -> bool:
-    return sum(len(one.local_waiters) for one in client._engine.local_queues._queues.values()) == number
+    return sum(len(one.local_waiters) for one in client._engine.local_queues.by_key.values()) == number
 
 
 def struck(
@@ -186,7 +186,7 @@ def test_row_12_interrupt_at_every_step_of_release(
             else None
         )
         if waiter is not None:
-            until(lambda: any(place.local_waiters for place in client._engine.local_queues._queues.values()))
+            until(lambda: any(place.local_waiters for place in client._engine.local_queues.by_key.values()))
         yield lease.release
         # Interrupted before its first step, it has not begun.
         with contextlib.suppress(pawl.NotHeld):
@@ -217,7 +217,7 @@ def strict_line(client: pawl.Client, server: Server) -> Iterator[pawl.Lease]:
         until(lambda at=place: waiters(server, "n") == at + 1 and len(client._engine.followers) >= at)  # type: ignore[misc]
     holder.release()
     lease = first.result(5)
-    assert lease._server_lease.behind, "the next in line are not known, so there is no run to break"
+    assert lease._record.server_lease.behind, "the next in line are not known, so there is no run to break"
     yield lease
     fences = [waiter.result(5) for waiter in behind]
     assert lease.fence < fences[0] < fences[1]
@@ -265,7 +265,7 @@ def test_row_12_interrupt_at_every_step_of_a_release_to_the_last_of_a_run(
         until(lambda: waiters(server, "n") == 1)
         held.release()
         lease = first.result(5)
-        assert not lease._server_lease.lone
+        assert not lease._record.server_lease.lone
         behind: list[Future[None]] = []
         for count in range(1, heirs + 2):
             behind.append(in_thread(lambda: lock.acquire(5).release()))

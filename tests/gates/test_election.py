@@ -242,7 +242,7 @@ def test_a_result_of_a_leader_that_was_lost_meanwhile_is_not_given(clean: Server
     with pytest.raises(pawl.LeaseLost):
         colour.run(work)
     assert colour.run(lambda: lease.state) == "lost"
-    lease._released = True
+    lease._record.released = True
 
 
 @pytest.mark.fault

@@ -95,7 +95,7 @@ def test_the_end_of_the_client_and_the_maintenance_thread_write_one_after_the_ot
         engine, lock = client._engine, client.lock("job")
         history = cast("History", engine.history)
         with lock.acquire() as lease:
-            note = _note_of(lease._server_lease, engine.runtime.now(), "released")
+            note = _note_of(lease._record.server_lease, engine.runtime.now(), "released")
         within: list[int] = []
         other: list[bool] = []
 

@@ -52,7 +52,7 @@ def enqueue(name: str, charges: int = 3, books: int = TIMES) -> str:
         opened, closed = "await app.broker.startup()", "await app.broker.shutdown()"
         return OF_TASKS.format(**counts, opened=opened, closed=closed, **calls)
     if name == "arq":
-        calls = {".publisher": "pool.enqueue_job('book', 7)", "charge": "pool.enqueue_job('charge', 7)"}
+        calls = {"book": "pool.enqueue_job('book', 7)", "charge": "pool.enqueue_job('charge', 7)"}
         opened, closed = "pool = await create_pool(Settings.redis_settings)", "await pool.aclose()"
         return OF_TASKS.format(**counts, opened=opened, closed=closed, more="from settings import *", **calls)
     return ENQUEUE.format(**counts, send="send" if name == "dramatiq" else "__call__")

@@ -47,7 +47,7 @@ def test_a_lease_is_false_once_it_is_lost(
 
 def test_a_suspect_lease_is_true(colour: Colour, pair: list[Client]) -> None:
     lease = colour.run(pair[0].raw.lock("a", ttl=60).acquire)
-    lease._server_lease.state = pawl.LeaseState.SUSPECT
+    lease._record.server_lease.state = pawl.LeaseState.SUSPECT
     assert colour.run(lambda: (bool(lease), lease.state)) == (True, "suspect")
     colour.run(lease.release)
 

@@ -31,7 +31,7 @@ def test_two_releases_at_once_do_not_hand_one_grant_to_two_waiters(
     waiters = [threading.Thread(target=wait) for _ in range(2)]
     for waiter in waiters:
         waiter.start()
-    until(lambda: sum(len(p.local_waiters) for p in client._engine.local_queues._queues.values()) == 2)
+    until(lambda: sum(len(p.local_waiters) for p in client._engine.local_queues.by_key.values()) == 2)
     outcomes: list[BaseException | None] = []
 
     def release() -> None:
@@ -42,7 +42,7 @@ def test_two_releases_at_once_do_not_hand_one_grant_to_two_waiters(
         else:
             outcomes.append(None)
 
-    lease._server_lease.state = state
+    lease._record.server_lease.state = state
     with between(way, release):
         release()
     try:
@@ -61,7 +61,7 @@ def test_a_renewal_under_way_does_not_revive_a_lease_that_ended_meanwhile(
     client: pawl.Client, how: str
 ) -> None:
     lease = client.lock("n").acquire()
-    engine, server_lease = client._engine, lease._server_lease
+    engine, server_lease = client._engine, lease._record.server_lease
     sent_at = engine.runtime.now()
 
     def end() -> None:
@@ -105,7 +105,7 @@ def test_an_outer_block_is_told_of_a_loss_that_the_inner_one_caught(client: pawl
     def body() -> None:
         with lock as outer:
             with pytest.raises(pawl.LeaseLost), lock:
-                client._engine.lose(outer._server_lease, LossReason.TAKEN)
+                client._engine.lose(outer._record.server_lease, LossReason.TAKEN)
             seen.append(bool(outer.lost))
 
     with pytest.raises(pawl.LeaseLost):

@@ -197,7 +197,7 @@ async def test_blocks_inside_a_reentered_lease_leave_no_watcher_behind(valkey: S
             for _ in range(10):
                 async with lock:
                     pass
-            assert len(outer._server_lease.watchers or ()) == 1
+            assert len(outer._record.server_lease.watchers or ()) == 1
 
 
 def test_a_release_after_max_hold_keeps_the_name_closed_for_min_hold(
@@ -228,7 +228,7 @@ def test_a_late_copy_of_an_interrupted_question_brings_no_lock_back(valkey: Serv
         def interrupt() -> None:
             late.wait()
             waiter.start()
-            until(lambda: any(p.local_waiters for p in list(client._engine.local_queues._queues.values())))
+            until(lambda: any(p.local_waiters for p in list(client._engine.local_queues.by_key.values())))
             os.kill(os.getpid(), signal.SIGUSR1)
 
         helper = threading.Thread(target=interrupt)

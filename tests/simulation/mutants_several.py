@@ -10,7 +10,7 @@ from typing import Any
 from unittest.mock import patch
 
 from pawl.core.acquire import candidate, queue
-from pawl.core.coordinate.multi_lease import BaseMultiLease
+from pawl.core.coordinate.multi_lease import BaseMultiLease, HeldMultiLease, members_of
 from pawl.core.keep import engine, majority, outbox
 from pawl.core.protocol.redlock_options import RedlockOptions
 from pawl.core.protocol.runtime import Fault
@@ -104,7 +104,7 @@ _valid_until = RedlockOptions.valid_until
 
 
 def _checks_the_last(self: BaseMultiLease) -> None:
-    self._leases[-1].check()
+    members_of(self)[-1].check()
 
 
 def _wait_as_ttl(self: Mutex, token: str, ttl_ms: int, ticket_ms: int, **more: Any) -> Any:
@@ -163,7 +163,7 @@ CLIENTS: dict[str, Callable[[], list[Any]]] = {
     ],
     "a multi-lock is as good as its last name": lambda: [
         patch.object(BaseMultiLease, "check", _checks_the_last),
-        patch.object(BaseMultiLease, "valid_until", property(lambda self: self._leases[-1].valid_until)),
+        patch.object(HeldMultiLease, "valid_until", property(lambda self: self.leases[-1].valid_until)),
     ],
     "the wait is sent as ttl": lambda: [patch.object(Mutex, "acquire", _wait_as_ttl)],
     "a waiter does not ask after it connects anew": lambda: [

@@ -10,7 +10,7 @@ import pytest
 import pawl
 
 # ruff: noqa: PT031 - the warnings come at the end of what lock_order watches
-from pawl.core.lease.base import BaseLease
+from pawl.core.lease.record import HeldLease
 from pawl.testing import LockOrderWarning, Server, lock_order
 
 
@@ -89,7 +89,7 @@ async def test_tasks_have_orders_of_their_own(valkey: Server) -> None:
 
 
 def test_nothing_is_left_of_it() -> None:
-    before = BaseLease.__init__
+    before = HeldLease.__init__
     with lock_order():
-        assert BaseLease.__init__ is not before
-    assert BaseLease.__init__ is before
+        assert HeldLease.__init__ is not before
+    assert HeldLease.__init__ is before

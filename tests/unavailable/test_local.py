@@ -15,7 +15,6 @@ import pytest
 import pawl
 from pawl.core.acquire import degraded
 from pawl.core.keep.engine import Engine
-from pawl.core.lease.base import BaseLease
 from pawl.testing import Server
 from tests.edges.helpers import eventually
 from tests.redlock.colours import connect, done, play
@@ -247,8 +246,7 @@ def test_a_degraded_lease_that_a_signal_kept_from_its_caller_is_freed(own: Serve
         lease = client.lock("x", **LOCAL).acquire()
         engine = client._engine
         assert isinstance(engine, Engine)
-        assert isinstance(lease, BaseLease)
-        lease._given = False
+        lease._record.given = False
         del lease
         eventually(lambda: not degraded._lines, "the upkeep frees it")
         again = client.lock("x", **LOCAL).acquire(timeout=5)

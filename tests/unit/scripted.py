@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from pawl.core.acquire.acquire import acquire
 from pawl.core.keep.engine import Engine
-from pawl.core.lease.base import BaseLease
+from pawl.core.lease.record import HeldLease
 from pawl.core.maintenance import upkeep
 from pawl.core.protocol.options import LockOptions
 from pawl.core.protocol.runtime import Call, Fault, FaultKind, Line, Parker, Reply, Tracking, Wakeup
@@ -256,15 +256,6 @@ class Scripted:
         self.reported.append(callback)
 
 
-class Lease(BaseLease):
-    """A lease that may be dropped: a test need not give everything back."""
-
-    __slots__ = ()
-
-    def __del__(self) -> None:
-        pass
-
-
 class Rig:
     """An engine on a scripted runtime, and one lock."""
 
@@ -284,10 +275,10 @@ class Rig:
         """The names of the scripts sent so far."""
         return [sent.script for sent in self.runtime.sent]
 
-    def acquire(self, timeout: float | None = None) -> BaseLease:
-        return run(acquire(self.engine, self.plan, Lease, timeout))
+    def acquire(self, timeout: float | None = None) -> HeldLease:
+        return run(acquire(self.engine, self.plan, timeout))
 
-    def release(self, lease: BaseLease) -> Release:
+    def release(self, lease: HeldLease) -> Release:
         return run(release(self.engine, lease))
 
     def maintenance(self, *answers: Answer) -> None:

@@ -92,7 +92,7 @@ def test_an_unknown_release_is_an_error_only_where_it_was_asked_for() -> None:
     with pytest.raises(pawl.BackendUnavailable, match="within 30 s"):
         run(release_or_raise(asked.engine, asked.acquire()))
     at_the_end = Rig(held(), *[lambda: After(0.5, unanswered())] * 200)
-    run(end_block(at_the_end.engine, at_the_end.acquire(), None))
+    run(end_block(at_the_end.acquire(), None))
 
 
 def test_the_error_of_a_body_wins_and_the_loss_is_its_note() -> None:
@@ -100,7 +100,7 @@ def test_the_error_of_a_body_wins_and_the_loss_is_its_note() -> None:
     lease = rig.acquire()
     rig.runtime.clock += 40.0
     error = RuntimeError("mine")
-    run(end_block(rig.engine, lease, error))
+    run(end_block(lease, error))
     assert "is lost" in error.__notes__[0]
 
 
@@ -109,7 +109,7 @@ def test_on_exit_warn(caplog: pytest.LogCaptureFixture) -> None:
     lease = rig.acquire()
     rig.runtime.clock += 40.0
     with caplog.at_level(logging.WARNING, "pawl.lease"):
-        run(end_block(rig.engine, lease, None))
+        run(end_block(lease, None))
     assert "is lost" in caplog.text
 
 
@@ -129,7 +129,7 @@ def test_o5_any_other_answer_to_a_holder_is_a_loss_and_its_token_is_left(reply: 
     with pytest.raises(pawl.LeaseLost):
         lease.check()
     taken = reply[0] == b"U" and reply[2] in (b"other", b"foreign")
-    assert lease._lost_error().reason == ("taken" if taken else "expired")
+    assert lease.lost_error().reason == ("taken" if taken else "expired")
 
 
 def test_o5_a_ticket_that_the_server_forgot_is_queued_anew_and_counted(
@@ -197,7 +197,7 @@ def test_failed_renewals_end_as_unreachable() -> None:
         rig.runtime.clock += 0.5
         if lease.state is LeaseState.LOST:
             break
-    assert lease._lost_error().reason == "unreachable"
+    assert lease.lost_error().reason == "unreachable"
 
 
 def test_a_release_of_a_lost_lease_touches_nothing() -> None:
@@ -248,7 +248,7 @@ def test_max_hold_ends_a_lease_and_leaves_the_rest_of_the_ttl_to_its_owner() -> 
     assert lease.valid_until == START + 15.0
     rig.runtime.clock += 15.0
     rig.maintenance()
-    assert lease._lost_error().reason == "max_hold"
+    assert lease.lost_error().reason == "max_hold"
     assert rig.departed() == [], "the name stays closed until the owner has stopped"
     rig.runtime.answers.append(RELEASED)
     assert rig.release(lease) is Release.LOST
@@ -351,4 +351,4 @@ def test_a_release_that_came_too_late_says_what_is_known(
     lease = rig.acquire()
     assert rig.release(lease) is outcome
     if outcome is Release.LOST:
-        assert lease._server_lease.reason is LossReason.TAKEN
+        assert lease.server_lease.reason is LossReason.TAKEN

@@ -9,7 +9,7 @@ import pytest
 
 import pawl
 from pawl.core.acquire.local_wait import await_turn
-from pawl.core.lease.base import BaseLease
+from pawl.core.lease.record import HeldLease
 from pawl.core.protocol.options import RUN
 from pawl.core.release.release import release_or_raise
 from pawl.core.state.local_queue import LocalQueue, LocalQueues, LocalWaiter
@@ -49,10 +49,10 @@ def test_s9_no_local_owner_has_the_token_of_another() -> None:
     _, [first] = local_waiters(rig, 1)
     rig.release(lease)
     assert first.server_lease is not None
-    later = BaseLease(rig.engine, first.server_lease, first.fence, "me", 1)
+    later = HeldLease(rig.engine, first.server_lease, first.fence, "me", 1)
     assert later.token == first.server_lease.token
     assert lease.token == f"{later.token}!0", "good for nothing: the one before was not read in time"
-    later._released = True
+    later.released = True
 
 
 def test_s9_a_token_that_was_read_is_not_passed_on() -> None:
@@ -139,7 +139,7 @@ def test_s9_locks_that_never_hand_over(options: dict[str, Any]) -> None:
     assert rig.plan.alone
     assert rig.options.block == (RUN if rig.options.runs else 1)
     lease = rig.acquire()
-    assert lease._server_lease.local_queue is None
+    assert lease.server_lease.local_queue is None
     assert len(rig.engine.local_queues) == 0
 
 
@@ -213,7 +213,7 @@ def test_the_next_one_queues_while_the_last_of_a_run_holds(*, elsewhere: bool) -
     assert heir.waiter.old is None, "the last owner gives it back by itself"
     assert place.keeper() is heir
     assert (server_lease.local_queue, place.streak) == (None, 0)
-    later = BaseLease(rig.engine, server_lease, last.fence, "me", 1)
+    later = HeldLease(rig.engine, server_lease, last.fence, "me", 1)
     assert rig.release(later) is Release.RELEASED
     assert rig.sent == ["acquire", "leave"]
     assert not third.served, "its turn is for the one before to pass on"

@@ -8,7 +8,7 @@ from contextlib import nullcontext
 
 import pytest
 
-from pawl.core.lease.base import BaseLease
+from pawl.core.lease.record import HeldLease
 from pawl.core.release.fast import hand_on
 from pawl.core.release.transfer import disband
 from pawl.core.state.records import ServerLease, Waiter
@@ -22,7 +22,7 @@ class Line:
 
     def __init__(self, behind: int = 2) -> None:
         self.rig = Rig(held(fence=500), handover=0)
-        self.lease: BaseLease = self.rig.acquire()
+        self.lease: HeldLease = self.rig.acquire()
         self.server_lease: ServerLease = self.rig.engine.schedule.all()[0]
         self.server_lease.follow_key = "follow_key"
         self.rung: list[str] = []
@@ -84,7 +84,7 @@ def test_when_the_server_has_to_decide(spoil: Callable[[Line], object]) -> None:
 def test_an_owner_hands_on_and_holds_it_no_more() -> None:
     line = Line()
     assert hand_on(line.rig.engine, line.lease)
-    assert line.lease._released
+    assert line.lease.released
     assert line.waiters[0].server_lease is line.server_lease
     assert line.rung == ["w0"]
     assert line.rig.engine.held == {}
@@ -103,7 +103,7 @@ def test_an_interrupt_before_anybody_is_chosen_changes_nothing() -> None:
         line.pass_on()
     with pytest.raises(KeyboardInterrupt):
         hand_on(line.rig.engine, line.lease)
-    assert (line.rung, line.waiters[0].server_lease, line.lease._released) == ([], None, False)
+    assert (line.rung, line.waiters[0].server_lease, line.lease.released) == ([], None, False)
 
 
 def test_an_interrupt_after_the_choice_still_wakes_who_was_chosen() -> None:

@@ -15,7 +15,7 @@ from pawl.core.acquire.queue import _listen
 from pawl.core.client import NotingEngine, doubter
 from pawl.core.coordinate.election import ENDED, Watch
 from pawl.core.coordinate.gate_wait import unexpected
-from pawl.core.coordinate.multi_lease import BaseMultiLease
+from pawl.core.coordinate.multi_lease import HeldMultiLease
 from pawl.core.lease.base import take_entered
 from pawl.core.maintenance import _leaving, _put_back, _told, until_next_need
 from pawl.core.observe.deadlock import _pause
@@ -116,7 +116,7 @@ def test_a_child_has_nothing_of_its_parent() -> None:
     assert (engine.held, engine.waits, engine.followers, engine.outbox) == ({}, {}, {}, {})
     assert not engine.maintenance_runs
     assert engine.schedule.all() == []
-    assert lease._inert()
+    assert lease.inert()
     assert rig.sent == ["acquire"]
 
 
@@ -289,7 +289,7 @@ def noting() -> tuple[Rig, NotingEngine, list[tuple[str, str]]]:
         noted.append((server_lease.token, how))
 
     engine._history.note = note  # type: ignore[method-assign]
-    engine.held[lease._who, "pawl:x"] = server_lease_of(rig)
+    engine.held[lease.who, "pawl:x"] = server_lease_of(rig)
     return rig, engine, noted
 
 
@@ -378,10 +378,10 @@ def test_a_vote_may_come_late_on_another_connection_only() -> None:
 
 
 def test_who_watches_no_more_is_forgotten() -> None:
-    lease: Any = SimpleNamespace(_watchers=["a", "b"])
-    BaseMultiLease._unwatch(lease, cast("Any", "a"))
-    BaseMultiLease._unwatch(lease, cast("Any", "c"))
-    assert lease._watchers == ["b"]
+    lease: Any = SimpleNamespace(watchers=["a", "b"])
+    HeldMultiLease.unwatch(lease, cast("Any", "a"))
+    HeldMultiLease.unwatch(lease, cast("Any", "c"))
+    assert lease.watchers == ["b"]
 
 
 def test_a_reply_that_no_script_gives_is_told() -> None:

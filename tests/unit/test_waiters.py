@@ -6,13 +6,15 @@ import gc
 import weakref
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 import pawl
 from pawl.core.acquire.acquire import acquire
 from pawl.core.keep.engine import Engine
-from pawl.core.lease.base import BaseLease, LossSignal
+from pawl.core.lease.base import LossSignal
+from pawl.core.lease.record import HeldLease
 from pawl.core.protocol.primitive import TOMB_MS
 from pawl.core.protocol.runtime import Fault, FaultKind, Wakeup
 from pawl.core.state.local_queue import LocalWaiter
@@ -25,7 +27,6 @@ from tests.unit.scripted import (
     START,
     WITHDRAWN,
     After,
-    Lease,
     Rig,
     busy,
     held,
@@ -322,7 +323,7 @@ def test_a_speaker_that_fails_passes_its_ticket_to_the_next() -> None:
 
     def another() -> Any:  # noqa: ANN401 - an answer
         # While the first waits for an answer, a second one comes and sleeps; the error then wakes it.
-        place = next(iter(rig.engine.local_queues._queues.values()))
+        place = next(iter(rig.engine.local_queues.by_key.values()))
         local_waiter = LocalWaiter()
         rig.engine.local_queues.join(rig.plan.queue_key, local_waiter)
         second.append(local_waiter)
@@ -376,13 +377,17 @@ def test_a_grant_that_cannot_be_owned_is_given_back_and_what_went_wrong_is_told(
 
     def broken(
         engine: Engine, server_lease: ServerLease | None, fence: int, who: object, levels: int
-    ) -> BaseLease:
+    ) -> HeldLease:
         if server_lease is not None:
             raise KeyboardInterrupt
-        return Lease(engine, server_lease, fence, who, levels)
+        return HeldLease(engine, server_lease, fence, who, levels)
 
-    with pytest.raises(KeyboardInterrupt):
-        run(acquire(rig.engine, rig.plan, broken, None))
+    with (
+        patch("pawl.core.acquire.fast.HeldLease", broken),
+        patch("pawl.core.acquire.grant.HeldLease", broken),
+        pytest.raises(KeyboardInterrupt),
+    ):
+        run(acquire(rig.engine, rig.plan, None))
     assert [token for token, _ in rig.departed()] == [rig.runtime.sent[0].token]
     assert rig.engine.held == {}
     assert rig.engine.schedule.all() == []

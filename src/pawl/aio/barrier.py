@@ -45,7 +45,7 @@ class AsyncBarrier(Described):
         """
         options = self._plan.options
         most = options.timeout if isinstance(timeout, Unset) else check_timeout(timeout)
-        return await barrier.wait(self._client._engine(), self._plan.primitive, options, most)
+        return await barrier.wait(self._engine(), self._plan.primitive, options, most)
 
     async def arrived(self) -> int:
         """The number of parties that wait now. It may change at any time.
@@ -53,4 +53,4 @@ class AsyncBarrier(Described):
         Raises:
             BackendError: The server could not be asked, or refused.
         """
-        return await barrier.arrived(self._client._engine(), self._plan.primitive, self._plan.options)
+        return await barrier.arrived(self._engine(), self._plan.primitive, self._plan.options)

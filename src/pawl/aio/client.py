@@ -17,9 +17,9 @@ from pawl._service import Book
 from pawl._target import find_target, shown_of
 from pawl._warn import place_of_caller
 from pawl.aio.coordination import AsyncCoordination
-from pawl.aio.lease import AsyncLease
+from pawl.aio.lease import AsyncLease, given
 from pawl.aio.lock import AsyncLock, BaseAsyncLock, SkippingAsyncLock
-from pawl.aio.multi import AsyncMultiLock
+from pawl.aio.multi import AsyncMultiLock, shown_any
 from pawl.aio.rwlock import AsyncRWLock
 from pawl.aio.semaphore import AsyncSemaphore
 from pawl.aio.service import AsyncLockService
@@ -34,6 +34,7 @@ from pawl.core.protocol.options import Seconds, check_timeout
 from pawl.core.protocol.redlock_options import RedlockOptions
 from pawl.core.release import stateless, transfer
 from pawl.core.state.observers import Observer
+from pawl.core.state.plan import Plan
 from pawl.model import AuditEntry, Forced, HistoryEntry, LockInfo
 from pawl.runtimes.aio import AsyncioRuntime
 from pawl.runtimes.relief import LoopRelief
@@ -299,7 +300,7 @@ class AsyncClient(AsyncCoordination):
             ConfigurationError: The ticket is invalid, or of another namespace.
         """
         content, plan = self._settings.plan_of_ticket(ticket, options)
-        return cast("AsyncLease", await transfer.adopt(self._engine(), plan, content, AsyncLease))
+        return given(await transfer.adopt(self._engine(), plan, content))
 
     async def release(self, name: str, token: str) -> None:
         """End a lease by its token, from any process: what another one acquired, or what was detached.
@@ -317,7 +318,7 @@ class AsyncClient(AsyncCoordination):
             NotSupported: Independent masters (Redlock) count their votes where the lease was acquired.
         """
         plan = plan_of(self._settings, "lock", name, {})
-        await stateless.release_by_token(self._engine(), plan, token, AsyncLease)
+        await stateless.release_by_token(self._engine(), plan, token)
 
     async def extend(self, name: str, token: str, ttl: Seconds) -> float:
         """Extend a lease by its token, from any process; its own client goes on renewing it.
@@ -412,6 +413,7 @@ class AsyncClient(AsyncCoordination):
             self._forget_ended_loops()
             runtime = for_loop(loop, self._target, self._settings)
             engine = make_engine(runtime, self, self._settings.setup)
+            engine.show = shown_any
             engine.quorum = self._settings.redlock
             engine.relief = self._relief(loop, engine)
             engine.server = shown_of(self._target)
@@ -424,6 +426,10 @@ class AsyncClient(AsyncCoordination):
             self._engines[loop] = engine
         self._last = (loop, engine)
         return engine
+
+    def _prepare(self, plan: Plan, ttl: Seconds | None) -> Plan:
+        """The plan of one call."""
+        return plan if ttl is None else self._settings.with_ttl(plan, ttl)
 
     def _relief(self, loop: asyncio.AbstractEventLoop, engine: Engine) -> LoopRelief | None:
         target = self._target

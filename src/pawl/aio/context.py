@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from pawl._factory import Settings
     from pawl.core.keep.engine import Engine
+    from pawl.core.protocol.options import Seconds
+    from pawl.core.state.plan import Plan
     from pawl.model import LockInfo
 
 __all__ = ["AsyncContext"]
@@ -22,6 +24,8 @@ class AsyncContext(Protocol):
 
     @property
     def _origin(self) -> tuple[object, dict[str, Any]]: ...
+
+    def _prepare(self, plan: Plan, ttl: Seconds | None) -> Plan: ...
 
     async def inspect(self, name: str, *, waiters: int = ...) -> LockInfo:
         """See ``AsyncClient.inspect``."""

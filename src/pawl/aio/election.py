@@ -8,9 +8,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeVar, overload
 
 from pawl._coordinate import Described, Guarding, Skipping, guard_async
+from pawl._inside import is_closed
 from pawl._standing import POLL, Standing
 from pawl._unset import UNSET, Unset
-from pawl.aio.lease import AsyncLease
+from pawl.aio.lease import AsyncLease, given
 from pawl.aio.lock import Acquiring
 from pawl.core.coordinate import election
 from pawl.core.protocol.options import Seconds, check_timeout
@@ -19,6 +20,7 @@ from pawl.errors import BackendError, ClientClosed, DeadlockDetected, LeaseLost,
 from pawl.model import Leader
 
 if TYPE_CHECKING:
+    from pawl.core.keep.engine import Engine
     from pawl.core.state.plan import Plan
 
 __all__ = ["AsyncElection", "AsyncLeaders"]
@@ -61,6 +63,12 @@ class AsyncLeaders:
         self.close()
 
 
+async def _elected(
+    engine: Engine, plan: Plan, seat: election.Seat, wait: float | None, stop: StopSignal | None
+) -> AsyncLease:
+    return given(await election.campaign(engine, plan, seat, wait, stop))
+
+
 class AsyncElection(Described):
     """One of several candidates leads, and every client can see which one. Made by ``AsyncClient.election``.
 
@@ -97,8 +105,8 @@ class AsyncElection(Described):
             ClientClosed: The client was closed.
         """
         wait = self._plan.options.timeout if isinstance(timeout, Unset) else check_timeout(timeout)
-        engine = self._client._engine()
-        return Acquiring(election.campaign(engine, self._plan, self._seat, AsyncLease, wait, stop))
+        engine = self._engine()
+        return Acquiring(_elected(engine, self._plan, self._seat, wait, stop))
 
     async def run(
         self,
@@ -134,7 +142,7 @@ class AsyncElection(Described):
         """
         standing = Standing(self.name, stop, backoff)
         clock = asyncio.get_running_loop().time
-        while not standing.stopped() and not self._client._closed:
+        while not standing.stopped() and not is_closed(self._client):
             try:
                 lease = await self.campaign(None, stop=stop)
             except ClientClosed:
@@ -194,7 +202,7 @@ class AsyncElection(Described):
         """Pause, unless it is to end."""
         clock = asyncio.get_running_loop().time
         until = clock() + seconds
-        while (left := until - clock()) > 0 and not standing.stopped() and not self._client._closed:  # noqa: ASYNC110
+        while (left := until - clock()) > 0 and not standing.stopped() and not is_closed(self._client):  # noqa: ASYNC110
             await asyncio.sleep(min(POLL, left))
 
     async def resign(self) -> None:
@@ -204,7 +212,7 @@ class AsyncElection(Described):
             NotHeld: This object does not lead (any more).
             BackendUnavailable: The server did not answer; the TTL ends the leadership at the latest.
         """
-        await election.resign(self._client._engine(), self._seat)
+        await election.resign(self._engine(), self._seat)
 
     @property
     def leading(self) -> bool:
@@ -217,7 +225,7 @@ class AsyncElection(Described):
         Raises:
             BackendError: The server could not be asked, or refused.
         """
-        return await election.leader(self._client._engine(), self._plan)
+        return await election.leader(self._engine(), self._plan)
 
     def observe(self) -> AsyncLeaders:
         """The current leader, then each change: an async iterator of ``Leader``, or None without one.
@@ -225,7 +233,7 @@ class AsyncElection(Described):
         Its next step raises ``BackendError`` if the server cannot be asked for ``unavailable_after``, and
         ``QueueFull`` if more than ``max_waiters`` observe; it may be asked again.
         """
-        return AsyncLeaders(election.Watch(self._client._engine(), self._plan))
+        return AsyncLeaders(election.Watch(self._engine(), self._plan))
 
     @overload
     def leader_only(self, function: Callable[P, R]) -> Callable[P, R]: ...

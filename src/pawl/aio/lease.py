@@ -4,17 +4,34 @@ from __future__ import annotations
 
 import asyncio
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self, cast
 
 from pawl._cancel import CancelScope
+from pawl.core.acquire import acquire
 from pawl.core.lease.base import BaseLease, LossSignal
+from pawl.core.lease.record import HeldLease
 from pawl.core.protocol.options import Seconds, check_ttl
 from pawl.core.release import extend, release, transfer
 from pawl.core.release.fast import hand_on
 from pawl.errors import NotSupported
 from pawl.model import Release
 
-__all__ = ["AsyncLease", "AsyncLost", "AsyncWriteLease"]
+if TYPE_CHECKING:
+    from pawl.core.keep.engine import Engine
+    from pawl.core.protocol.runtime import StopSignal
+    from pawl.core.state.plan import Plan
+
+__all__ = [
+    "AsyncLease",
+    "AsyncLost",
+    "AsyncWriteLease",
+    "acquired",
+    "acquired_to_write",
+    "enter_block",
+    "given",
+    "given_to_write",
+    "shown",
+]
 
 
 class AsyncLost(LossSignal):
@@ -34,14 +51,21 @@ class AsyncLost(LossSignal):
         return await self._wait(timeout)
 
 
-def _check_home(lease: BaseLease, doing: str) -> None:
+def _check_home(lease: HeldLease, doing: str) -> None:
     """Raise ``NotSupported`` in another event loop than the lease's: what it would wait for belongs to that one."""
-    home = getattr(lease._engine.runtime, "loop", None)
+    home = getattr(lease.engine.runtime, "loop", None)
     if home is not None and home is not asyncio.get_running_loop():
         text = (
             "the lease was acquired in another event loop: call it there (asyncio.run_coroutine_threadsafe)"
         )
         raise NotSupported(f"{doing} {lease.name!r}: {text}", name=lease.name)
+
+
+def enter_block(lease: HeldLease) -> None:
+    """Enter a block that ends the lease: a loss cancels the present task."""
+    CancelScope.enter(lease)
+    if not lease.server_lease.primitive.transferable:
+        lease.bind()
 
 
 class AsyncLease(BaseLease):
@@ -55,7 +79,7 @@ class AsyncLease(BaseLease):
     @property
     def lost(self) -> AsyncLost:
         """Whether the lease is lost; ``await lost.wait(timeout)`` sleeps until then."""
-        return AsyncLost(self)
+        return AsyncLost(self._record)
 
     async def extend(self, ttl: Seconds) -> None:
         """Set the remaining life to ``ttl``; it never adds. The new ttl also serves later renewals.
@@ -70,8 +94,8 @@ class AsyncLease(BaseLease):
             BackendError: The server could not be asked.
             NotSupported: This is another event loop than that which acquired it.
         """
-        _check_home(self, "extend")
-        await extend.extend(self._engine, self, check_ttl(ttl))
+        _check_home(self._record, "extend")
+        await extend.extend(self._record.engine, self._record, check_ttl(ttl))
 
     async def release(self) -> None:
         """Release the lock; the next waiter gets it immediately.
@@ -81,15 +105,15 @@ class AsyncLease(BaseLease):
             BackendError: The server did not answer, or refused; the TTL frees the lock at the latest.
             NotSupported: This is another event loop than that which acquired it; nothing was touched.
         """
-        _check_home(self, "release")
-        local_queue = self._server_lease.local_queue
-        if (self._server_lease.behind if local_queue is None else local_queue.local_waiters) and hand_on(
-            self._engine, self
-        ):
+        _check_home(self._record, "release")
+        local_queue = self._record.server_lease.local_queue
+        if (
+            self._record.server_lease.behind if local_queue is None else local_queue.local_waiters
+        ) and hand_on(self._record.engine, self._record):
             return
-        outcome = await release.release(self._engine, self)
+        outcome = await release.release(self._record.engine, self._record)
         if outcome is not Release.RELEASED:
-            release.tell(self, outcome)
+            release.tell(self._record, outcome)
 
     def detach(self) -> str:
         """Stop renewing the lease without releasing it; another process may ``adopt`` the returned ticket.
@@ -101,18 +125,16 @@ class AsyncLease(BaseLease):
             NotHeld: It is lost or released.
             NotSupported: It is held for an explicit ``owner=``.
         """
-        return transfer.detach(self._engine, self)
+        return transfer.detach(self._record.engine, self._record)
 
     async def __aenter__(self) -> Self:
-        CancelScope.enter(self)
-        if not self._server_lease.primitive.transferable:
-            self._bind()
+        enter_block(self._record)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await CancelScope.leave(self, error)
+        await CancelScope.leave(self._record, error)
 
 
 class AsyncWriteLease(AsyncLease):
@@ -123,7 +145,7 @@ class AsyncWriteLease(AsyncLease):
     @property
     def writing(self) -> bool:
         """True until ``downgrade`` was called, even after a loss."""
-        return self._server_lease.primitive.lowered() is not None
+        return self._record.server_lease.primitive.lowered() is not None
 
     async def downgrade(self) -> None:
         """Downgrade to a read lease atomically: no writer comes in between, and waiting readers are granted.
@@ -135,4 +157,39 @@ class AsyncWriteLease(AsyncLease):
             NotHeld: It is lost, released, a reader's already, or held more than once (leave the inner blocks first).
             BackendError: The server did not answer; the lease is a reader's all the same.
         """
-        await extend.downgrade(self._engine, self)
+        await extend.downgrade(self._record.engine, self._record)
+
+
+def shown(record: HeldLease) -> AsyncLease:
+    """What the user sees of a lease: the same object each time, where the difference shows."""
+    lease = None if record.shown_as is None else record.shown_as()
+    if lease is not None:
+        return cast("AsyncLease", lease)
+    return AsyncLease(record) if record.server_lease.primitive.lowered() is None else AsyncWriteLease(record)
+
+
+def given(record: HeldLease) -> AsyncLease:
+    """The same, for the caller that acquired it."""
+    lease = AsyncLease(record) if record.shown_as is None else shown(record)
+    # No call from here to the caller: no signal handler comes between, and what was not given is taken back.
+    record.given = True
+    return lease
+
+
+def given_to_write(record: HeldLease) -> AsyncWriteLease:
+    """The same for a writer."""
+    lease = AsyncWriteLease(record) if record.shown_as is None else cast("AsyncWriteLease", shown(record))
+    record.given = True
+    return lease
+
+
+async def acquired(engine: Engine, plan: Plan, wait: float | None, stop: StopSignal | None) -> AsyncLease:
+    """Acquire it for the caller; see ``acquire.acquire``."""
+    return given(await acquire.acquire(engine, plan, wait, stop))
+
+
+async def acquired_to_write(
+    engine: Engine, plan: Plan, wait: float | None, stop: StopSignal | None
+) -> AsyncWriteLease:
+    """The same for a writer."""
+    return given_to_write(await acquire.acquire(engine, plan, wait, stop))

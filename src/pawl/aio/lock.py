@@ -11,18 +11,20 @@ from typing import TYPE_CHECKING, Any, Never, ParamSpec, Self, TypeVar, cast
 from pawl._decorate import decorated_async
 from pawl._factory import description, revive
 from pawl._hints import Hinting, refuse_words
+from pawl._inside import engine_of, origin_of, preparer_of
 from pawl._unset import UNSET, Unset
-from pawl.aio.lease import AsyncLease
+from pawl.aio.lease import AsyncLease, acquired, given
 from pawl.core.acquire import acquire
 from pawl.core.acquire.reentry import holds
-from pawl.core.lease.base import take_entered
+from pawl.core.lease.base import record_of, take_entered
 from pawl.core.observe.inspect import inspect
 from pawl.core.protocol.options import Seconds, check_timeout
 from pawl.core.protocol.runtime import StopSignal
 
 if TYPE_CHECKING:
     from pawl.aio.context import AsyncContext
-    from pawl.core.state.plan import Plan
+    from pawl.core.keep.engine import Engine
+    from pawl.core.state.plan import Plan, Prepare
 
 __all__ = ["Acquiring", "AsyncLock", "BaseAsyncLock", "SkippingAsyncLock"]
 
@@ -70,10 +72,12 @@ class Acquiring(Coroutine[Any, Any, L_co]):
 class BaseAsyncLock(Hinting, ABC):
     """A lock of any kind: immutable, picklable, shared by any number of tasks."""
 
-    __slots__ = ("__weakref__", "_client", "_entered", "_plan", "_source")
+    __slots__ = ("__weakref__", "_client", "_engine", "_entered", "_plan", "_prepare", "_source")
 
     def __init__(self, client: AsyncContext, plan: Plan, source: tuple[Any, ...]) -> None:
         self._client = client
+        self._engine: Callable[[], Engine] = engine_of(client)
+        self._prepare: Prepare = preparer_of(client)
         self._plan = plan
         self._source = source
         self._entered: list[tuple[object, AsyncLease]] = []
@@ -89,7 +93,7 @@ class BaseAsyncLock(Hinting, ABC):
 
     async def __aenter__(self) -> AsyncLease:
         lease = await self.acquire()
-        self._entered.append((lease._who, lease))
+        self._entered.append((record_of(lease).who, lease))
         return await lease.__aenter__()
 
     async def __aexit__(
@@ -124,7 +128,7 @@ class BaseAsyncLock(Hinting, ABC):
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return revive, (type(self._client), description(self._client._origin), *self._source)
+        return revive, (type(self._client), description(origin_of(self._client)), *self._source)
 
 
 class AsyncLock(BaseAsyncLock):
@@ -161,9 +165,9 @@ class AsyncLock(BaseAsyncLock):
         """
         if unknown:
             refuse_words("acquire", unknown)
-        plan = self._plan if ttl is None else self._client._settings.with_ttl(self._plan, ttl)
+        plan = self._prepare(self._plan, ttl)
         wait = plan.options.timeout if isinstance(timeout, Unset) else check_timeout(timeout)
-        return Acquiring(acquire.acquire(self._client._engine(), plan, AsyncLease, wait, stop))
+        return Acquiring(acquired(self._engine(), plan, wait, stop))
 
     async def try_acquire(self) -> AsyncLease | None:
         """Acquire the lock if it is free now; None if it is held, also by this task itself.
@@ -171,7 +175,8 @@ class AsyncLock(BaseAsyncLock):
         Raises:
             BackendError: The server could not be asked, or refused; the result is never None then.
         """
-        return await acquire.try_acquire(self._client._engine(), self._plan, AsyncLease)
+        record = await acquire.try_acquire(self._engine(), self._plan)
+        return None if record is None else given(record)
 
     def held_by_me(self) -> bool:
         """Whether this task holds the lock now by a lease of this client that has not ended. No server is asked.
@@ -179,11 +184,11 @@ class AsyncLock(BaseAsyncLock):
         False in every other task, also where it uses a lease of this one, and once the lease is released, lost or
         expired by the local clock. A writer may read: while it writes, this is true of the read lock as well.
         """
-        return holds(self._client._engine(), self._plan)
+        return holds(self._engine(), self._plan)
 
     async def locked(self) -> bool:
         """Whether the lock is held now. It may change at any time: use it for display, never to decide."""
-        return (await inspect(self._client._engine(), self._plan.primitive, self._plan.options, 0)).held
+        return (await inspect(self._engine(), self._plan.primitive, self._plan.options, 0)).held
 
 
 class SkippingAsyncLock(AsyncLock):

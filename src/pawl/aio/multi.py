@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Never, Self, cast
 
 from pawl._cancel import CancelScope
 from pawl._hints import Hinting, refuse_words
+from pawl._inside import engine_of, origin_of, preparer_of
 from pawl._multi import describe_multi, revive_multi
 from pawl._unset import UNSET, Unset
-from pawl.aio.lease import AsyncLease, AsyncLost
+from pawl.aio.lease import AsyncLease, AsyncLost, shown
 from pawl.core.acquire.reentry import holds
 from pawl.core.coordinate import multi
-from pawl.core.coordinate.multi_lease import BaseMultiLease, MultiPlan
+from pawl.core.coordinate.multi_lease import BaseMultiLease, HeldMultiLease, MultiPlan, record_of_all
 from pawl.core.lease.base import take_entered
+from pawl.core.lease.record import HeldLease
 from pawl.core.observe.inspect import inspect
 from pawl.core.protocol.options import Seconds, check_timeout, check_ttl
 from pawl.core.protocol.runtime import StopSignal
 
 if TYPE_CHECKING:
     from pawl.aio.context import AsyncContext
+    from pawl.core.keep.engine import Engine
+    from pawl.core.state.plan import Prepare
 
-__all__ = ["AsyncMultiLease", "AsyncMultiLock", "MultiAcquiring"]
+__all__ = ["AsyncMultiLease", "AsyncMultiLock", "MultiAcquiring", "shown_any"]
 
 
 class AsyncMultiLease(BaseMultiLease):
@@ -38,7 +42,7 @@ class AsyncMultiLease(BaseMultiLease):
     @property
     def lost(self) -> AsyncLost:
         """Whether any member is lost; ``await lost.wait(timeout)`` sleeps until then."""
-        return AsyncLost(self)
+        return AsyncLost(self._record)
 
     async def extend(self, ttl: Seconds) -> None:
         """Set the remaining life of each name to ``ttl``; it never adds. The new ttl also serves later renewals.
@@ -51,7 +55,7 @@ class AsyncMultiLease(BaseMultiLease):
             ConfigurationError: ttl can never work.
             BackendError: The server could not be asked.
         """
-        await multi.extend_all(self._engine, self, check_ttl(ttl))
+        await multi.extend_all(self._record.engine, self._record, check_ttl(ttl))
 
     async def release(self) -> None:
         """Release all members, even if one of them fails.
@@ -60,16 +64,44 @@ class AsyncMultiLease(BaseMultiLease):
             NotHeld: One was lost, or all were released before.
             BackendError: The server did not answer for one, or refused; its TTL frees the lock at the latest.
         """
-        await multi.release_all_or_raise(self._engine, self)
+        await multi.release_all_or_raise(self._record.engine, self._record)
 
     async def __aenter__(self) -> Self:
-        CancelScope.enter(self)
+        CancelScope.enter(self._record)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await CancelScope.leave(self, error, multi.end_all)
+        await CancelScope.leave(self._record, error, multi.end_all)
+
+
+def shown_all(record: HeldMultiLease) -> AsyncMultiLease:
+    """What the user sees of a lease of several names: the same object each time, where the difference shows."""
+    lease = None if record.shown_as is None else record.shown_as()
+    return AsyncMultiLease(record) if lease is None else cast("AsyncMultiLease", lease)
+
+
+def given_all(record: HeldMultiLease) -> AsyncMultiLease:
+    """The same, for the caller that acquired it."""
+    lease = shown_all(record)
+    # No call from here to the caller: no signal handler comes between, and what was not given is taken back.
+    record.given += (True,)
+    return lease
+
+
+async def _acquired_all(
+    engine: Engine, plan: MultiPlan, wait: float | None, stop: StopSignal | None
+) -> AsyncMultiLease:
+    record = await multi.acquire_all(engine, plan, wait, stop)
+    if record is None:
+        raise AssertionError("a wait ends with a lease or an error")
+    return given_all(record)
+
+
+def shown_any(record: HeldLease | HeldMultiLease) -> AsyncLease | AsyncMultiLease:
+    """What the user sees of a lease of one name or of several."""
+    return shown(record) if isinstance(record, HeldLease) else shown_all(record)
 
 
 class MultiAcquiring(Coroutine[Any, Any, AsyncMultiLease]):
@@ -113,10 +145,12 @@ class AsyncMultiLock(Hinting):
     ``async with lock as lease:`` acquires all of them or none, and releases all; made by ``AsyncClient.multi_lock``.
     """
 
-    __slots__ = ("__weakref__", "_client", "_entered", "_plan", "_source")
+    __slots__ = ("__weakref__", "_client", "_engine", "_entered", "_plan", "_prepare", "_source")
 
     def __init__(self, client: AsyncContext, plan: MultiPlan, source: tuple[Any, ...]) -> None:
         self._client = client
+        self._engine: Callable[[], Engine] = engine_of(client)
+        self._prepare: Prepare = preparer_of(client)
         self._plan = plan
         self._source = source
         self._entered: list[tuple[object, AsyncMultiLease]] = []
@@ -162,11 +196,9 @@ class AsyncMultiLock(Hinting):
             refuse_words("acquire", unknown)
         plan = self._plan
         if ttl is not None:
-            plan = plan.with_members(lambda member: self._client._settings.with_ttl(member, ttl))
+            plan = plan.with_members(lambda member: self._prepare(member, ttl))
         wait = plan.options.timeout if isinstance(timeout, Unset) else check_timeout(timeout)
-        return MultiAcquiring(
-            multi.acquire_all(self._client._engine(), plan, AsyncLease, AsyncMultiLease, wait, stop)
-        )
+        return MultiAcquiring(_acquired_all(self._engine(), plan, wait, stop))
 
     async def try_acquire(self) -> AsyncMultiLease | None:
         """Acquire all members if all are free now; None if one is held, also by this task itself.
@@ -174,16 +206,17 @@ class AsyncMultiLock(Hinting):
         Raises:
             BackendError: The server could not be asked, or refused; the result is never None then.
         """
-        engine = self._client._engine()
-        return await multi.acquire_all(engine, self._plan, AsyncLease, AsyncMultiLease, 0, raises=False)
+        engine = self._engine()
+        record = await multi.acquire_all(engine, self._plan, 0, raises=False)
+        return None if record is None else given_all(record)
 
     def held_by_me(self) -> bool:
         """Whether this task holds every member now by this client's leases. No server is asked."""
-        return all(holds(self._client._engine(), member) for member in self._plan.members)
+        return all(holds(self._engine(), member) for member in self._plan.members)
 
     async def locked(self) -> bool:
         """Whether any member is held now. It may change at any time."""
-        engine = self._client._engine()
+        engine = self._engine()
         for member in self._plan.members:
             if (await inspect(engine, member.primitive, member.options, 0)).held:
                 return True
@@ -191,7 +224,7 @@ class AsyncMultiLock(Hinting):
 
     async def __aenter__(self) -> AsyncMultiLease:
         lease = await self.acquire()
-        self._entered.append((lease._who, lease))
+        self._entered.append((record_of_all(lease).who, lease))
         return await lease.__aenter__()
 
     async def __aexit__(
@@ -210,4 +243,4 @@ class AsyncMultiLock(Hinting):
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return revive_multi, (type(self._client), *describe_multi(self._client._origin, *self._source))
+        return revive_multi, (type(self._client), *describe_multi(origin_of(self._client), *self._source))

@@ -5,21 +5,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 from pawl._cancel import CancelScope
 from pawl._coordinate import Described
 from pawl._decorate import decorated_once_async
 from pawl._unset import UNSET, Unset
-from pawl.aio.lease import AsyncLease
+from pawl.aio.lease import AsyncLease, enter_block, shown
 from pawl.core.coordinate import once
 from pawl.core.lease.base import take_entered
+from pawl.core.lease.record import HeldLease
 from pawl.core.protocol.options import Seconds, check_timeout, check_ttl
 from pawl.core.protocol.runtime import StopSignal
 from pawl.model import Done, Running
 
 if TYPE_CHECKING:
-    from pawl.core.keep.engine import Engine
     from pawl.core.state.plan import Plan
 
 __all__ = ["AsyncOnce", "AsyncStarted"]
@@ -37,12 +37,11 @@ class AsyncStarted:
         lease: The lease: its ``check()`` before a step that must not run unprotected, its ``lost``.
     """
 
-    __slots__ = ("_keep", "_plan", "lease")
+    __slots__ = ("_start", "lease")
 
-    def __init__(self, plan: Plan, lease: AsyncLease, keep: float) -> None:
-        self._plan = plan
-        self._keep = keep
-        self.lease: AsyncLease = lease
+    def __init__(self, start: once.Start) -> None:
+        self._start = start
+        self.lease: AsyncLease = shown(start.lease)
 
     @property
     def fence(self) -> int:
@@ -64,8 +63,8 @@ class AsyncStarted:
             BackendUnavailable: The server did not answer. The request is repeated in the background for a minute;
                 ``begin`` says later whether the result was recorded.
         """
-        seconds = self._keep if keep is None else check_ttl(keep, "keep")
-        await once.finish(self.lease._engine, self.lease, value, seconds)
+        seconds = self._start.keep if keep is None else check_ttl(keep, "keep")
+        await once.finish(self._start, value, seconds)
 
     async def abandon(self) -> None:
         """Free the name without a result; the next who waits starts.
@@ -74,7 +73,7 @@ class AsyncStarted:
             NotHeld: It was finished, abandoned or lost before.
             BackendError: The server did not answer; the TTL frees the name at the latest.
         """
-        await once.abandon(self.lease._engine, self._plan, self.lease)
+        await once.abandon(self._start)
 
     def __repr__(self) -> str:
         return f"<AsyncStarted {self.lease.name!r} fence={self.fence}>"
@@ -101,7 +100,7 @@ class AsyncOnce(Described):
         super().__init__(client, plan, source)
         self._keep = keep
         self._wait = wait
-        self._entered: list[tuple[object, Any]] = []
+        self._entered: list[tuple[object, once.Start | None]] = []
 
     async def begin(
         self,
@@ -129,11 +128,21 @@ class AsyncOnce(Described):
             BackendError: The server could not be asked, or refused.
             ClientClosed: The client was closed.
         """
+        found = await self._start(wait=wait, timeout=timeout, stop=stop)
+        if not isinstance(found, once.Start):
+            return found
+        started = AsyncStarted(found)
+        found.lease.given = True
+        return started
+
+    async def _start(
+        self, *, wait: bool | None, timeout: Seconds | Unset | None, stop: StopSignal | None
+    ) -> once.Start | Running | Done:
         plan = self._plan
         limit = plan.options.timeout if isinstance(timeout, Unset) else check_timeout(timeout)
         waits = self._wait if wait is None else wait
-        found = await once.begin(self._client._engine(), plan, AsyncLease, limit if waits else 0, stop)
-        return AsyncStarted(plan, found, self._keep) if isinstance(found, AsyncLease) else found
+        found = await once.begin(self._engine(), plan, limit if waits else 0, stop)
+        return once.Start(plan, found, self._keep) if isinstance(found, HeldLease) else found
 
     async def forget(self) -> bool:
         """Delete the recorded result, so that it can be done once more. A client that runs it now is not affected.
@@ -144,26 +153,29 @@ class AsyncOnce(Described):
         Raises:
             BackendError: The server could not be asked, or refused.
         """
-        return await once.forget(self._client._engine(), self._plan)
+        return await once.forget(self._engine(), self._plan)
 
     async def __aenter__(self) -> AsyncStarted | Running | Done:
-        state = await self.begin()
-        if isinstance(state, AsyncStarted):
-            await state.lease.__aenter__()
-        self._entered.append((asyncio.current_task(), state))
-        return state
+        found = await self._start(wait=None, timeout=UNSET, stop=None)
+        start = found if isinstance(found, once.Start) else None
+        self._entered.append((asyncio.current_task(), start))
+        if start is None:
+            return cast("Running | Done", found)
+        enter_block(start.lease)
+        start.lease.given = True
+        return AsyncStarted(start)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        state = take_entered(self._entered, asyncio.current_task())
-        if not isinstance(state, AsyncStarted):
+        start = take_entered(self._entered, asyncio.current_task())
+        if start is None:
             return
 
-        async def end(engine: Engine, lease: AsyncLease, error: BaseException | None) -> None:
-            await once.end_block(engine, state._plan, lease, state._keep, error)
+        async def end(_lease: HeldLease, error: BaseException | None) -> None:
+            await once.end_block(start, error)
 
-        await CancelScope.leave(state.lease, error, end)
+        await CancelScope.leave(start.lease, error, end)
 
     def __call__(self, function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:
         """Decorate a coroutine function or method: it runs once, and each other call returns its result.

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any, Never, Self, cast
 
 from pawl._factory import description, revive
 from pawl._hints import refuse_words
+from pawl._inside import engine_of, origin_of, plan_behind
 from pawl._unset import UNSET, Unset
-from pawl.aio.lease import AsyncWriteLease
+from pawl.aio.lease import AsyncWriteLease, acquired_to_write, given_to_write
 from pawl.aio.lock import Acquiring, AsyncLock
 from pawl.core.acquire import acquire
 from pawl.core.observe.inspect import inspect
@@ -53,9 +54,9 @@ class AsyncWriteLock(AsyncLock):
         """
         if unknown:
             refuse_words("acquire", unknown)
-        plan = self._plan if ttl is None else self._client._settings.with_ttl(self._plan, ttl)
+        plan = self._prepare(self._plan, ttl)
         wait = plan.options.timeout if isinstance(timeout, Unset) else check_timeout(timeout)
-        return Acquiring(acquire.acquire(self._client._engine(), plan, AsyncWriteLease, wait, stop))
+        return Acquiring(acquired_to_write(self._engine(), plan, wait, stop))
 
     async def try_acquire(self) -> AsyncWriteLease | None:
         """Acquire the write lock if nobody else reads, writes or waits; else None.
@@ -63,7 +64,8 @@ class AsyncWriteLock(AsyncLock):
         Raises:
             BackendError: The server could not be asked, or refused; the result is never None then.
         """
-        return await acquire.try_acquire(self._client._engine(), self._plan, AsyncWriteLease)
+        record = await acquire.try_acquire(self._engine(), self._plan)
+        return None if record is None else given_to_write(record)
 
     async def __aenter__(self) -> AsyncWriteLease:
         return cast("AsyncWriteLease", await super().__aenter__())
@@ -99,11 +101,11 @@ class AsyncRWLock:
             BackendError: The server could not be asked.
             ClientClosed: The client was closed.
         """
-        plan = self.read._plan
-        return await inspect(self._client._engine(), plan.primitive, plan.options, waiters)
+        plan = plan_behind(self.read)
+        return await inspect(engine_of(self._client)(), plan.primitive, plan.options, waiters)
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.name!r} ttl={self.read._plan.options.ttl:g}>"
+        return f"<{type(self).__name__} {self.name!r} ttl={plan_behind(self.read).options.ttl:g}>"
 
     def __copy__(self) -> Self:
         return self
@@ -112,4 +114,4 @@ class AsyncRWLock:
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return revive, (type(self._client), description(self._client._origin), *self._source)
+        return revive, (type(self._client), description(origin_of(self._client)), *self._source)

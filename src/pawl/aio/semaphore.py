@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Never, cast
 from pawl._hints import refuse_words
 from pawl._permits import change_limit, weighing
 from pawl._unset import UNSET, Unset
-from pawl.aio.lease import AsyncLease
+from pawl.aio.lease import AsyncLease, acquired, given
 from pawl.aio.lock import Acquiring, BaseAsyncLock
 from pawl.core.acquire import acquire
 from pawl.core.observe.inspect import inspect
@@ -65,9 +65,9 @@ class AsyncSemaphore(BaseAsyncLock):
         if unknown:
             refuse_words("acquire", unknown)
         plan = weighing(self._plan, n)
-        plan = plan if ttl is None else self._client._settings.with_ttl(plan, ttl)
+        plan = self._prepare(plan, ttl)
         wait = plan.options.timeout if isinstance(timeout, Unset) else check_timeout(timeout)
-        return Acquiring(acquire.acquire(self._client._engine(), plan, AsyncLease, wait, stop))
+        return Acquiring(acquired(self._engine(), plan, wait, stop))
 
     async def try_acquire(self, n: int = 1) -> AsyncLease | None:
         """Acquire permits if they are free now and there is no waiter; else None.
@@ -81,7 +81,8 @@ class AsyncSemaphore(BaseAsyncLock):
             BackendError: The server could not be asked, or refused; the result is never None then.
         """
         plan = weighing(self._plan, n)
-        return await acquire.try_acquire(self._client._engine(), plan, AsyncLease)
+        record = await acquire.try_acquire(self._engine(), plan)
+        return None if record is None else given(record)
 
     async def available(self) -> int:
         """The number of free permits. It may change at any time: use it for display, never to decide.
@@ -103,7 +104,7 @@ class AsyncSemaphore(BaseAsyncLock):
             BackendError: The server could not be asked.
             ClientClosed: The client was closed.
         """
-        return await inspect(self._client._engine(), self._plan.primitive, self._plan.options, waiters)
+        return await inspect(self._engine(), self._plan.primitive, self._plan.options, waiters)
 
     async def set_limit(self, permits: int) -> None:
         """Change how many permits there are, for all clients. Raising it serves waiters immediately.
@@ -118,4 +119,4 @@ class AsyncSemaphore(BaseAsyncLock):
             ConfigurationError: It can never work.
             BackendError: The server could not be asked.
         """
-        await change_limit(self._client._engine(), self._plan, permits)
+        await change_limit(self._engine(), self._plan, permits)

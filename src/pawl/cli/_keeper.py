@@ -170,12 +170,13 @@ class Keeper:
             raise
 
     def _take(self, client: pawl.Client) -> pawl.Lease | None:
+        from pawl._inside import plan_behind
         from pawl._template import escape
 
         wish = self._wish
         options: dict[str, Any] = {**wish.options, "on_lost": self._tell_loss}
         make: Any = {"election": client.election, "once": client.once}.get(wish.kind, client.lock)
-        settled = make(escape(wish.name), **options)._plan.options
+        settled = plan_behind(make(escape(wish.name), **options)).options
         self._judge(settled.ttl)
         # The command is ended then, and the lease is renewed until it is gone; the library would stop renewing.
         self.max_hold = settled.max_hold

@@ -45,12 +45,13 @@ def variable_for(kind: str, name: str, fence: int, around: Iterable[Held]) -> di
 
 def state_of_once(client: pawl.Client, name: str) -> pawl.LockInfo:
     """Who runs what is done once. The name is taken as it stands."""
+    from pawl._inside import engine_of, plan_behind
     from pawl._template import escape
     from pawl.core.observe.inspect import inspect
     from pawl.runtimes.threads import run
 
-    plan = client.once(escape(name))._plan
-    return run(inspect(client._engine, plan.primitive, plan.options, 0))
+    plan = plan_behind(client.once(escape(name)))
+    return run(inspect(engine_of(client), plan.primitive, plan.options, 0))
 
 
 def refuse_nested(client: pawl.Client, kind: str, name: str) -> None:

@@ -32,11 +32,12 @@ def ticket_of(given: Mapping[str, Any]) -> str:
 def announce(client: Client, primitive: Primitive, options: LockOptions, token: str, fence: int) -> None:
     """Have `pawl ls` list what no client renews, for as long as it lives."""
     from pawl import BackendDenied
+    from pawl._inside import engine_of
     from pawl.core.observe import operator
     from pawl.runtimes.threads import run
 
     label = f"pawl acquire, by {os.getppid()}"
     try:
-        run(operator.announce(client._engine, primitive, options, token, fence, label))
+        run(operator.announce(engine_of(client), primitive, options, token, fence, label))
     except BackendDenied as denied:
         say(f"the lock is yours, but `pawl ls` will not list it: {denied}", colour="yellow")

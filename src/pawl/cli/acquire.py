@@ -55,6 +55,7 @@ def acquire(**given: Any) -> int:
     if given["bare"] and given["as_json"]:
         raise click.UsageError("-t and --json cannot be used together")
     from pawl._template import escape
+    from pawl.core.lease.base import record_of
 
     timeout = 0.0 if given["nonblock"] else given["wait"]
     options = {} if given["ttl"] is None else {"ttl": given["ttl"]}
@@ -66,7 +67,7 @@ def acquire(**given: Any) -> int:
         with lease:  # until the ticket is made, whatever goes wrong gives it back
             # One that was handed over has the short life of a place in the queue.
             lease.extend(lease.ttl)
-            server_lease = lease._server_lease
+            server_lease = record_of(lease).server_lease
             announce(client, server_lease.primitive, server_lease.options, server_lease.token, lease.fence)
             fence, ttl = lease.fence, lease.ttl
             ticket = lease.detach()

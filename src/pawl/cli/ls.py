@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from pawl._inside import settings_of
 from pawl.cli._common import (
     SETTINGS,
     chosen,
@@ -73,7 +74,7 @@ def ls(**given: Any) -> int:
         return _everywhere(given)
     with client_of(given) as client:
         infos = client.locks()
-        place = f"namespace {client._settings.namespace!r} ({where(given['url'])})"
+        place = f"namespace {settings_of(client).namespace!r} ({where(given['url'])})"
     found = ordered((info for info in infos if chosen(info, given["wanted"])), given["sort"])
     if given["as_json"]:
         print_json([record(info) for info in found], indent=2)

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from pawl._inside import plan_behind
 from pawl.cli._common import SETTINGS, client_of, json_option, print_json, seconds, server_options
 from pawl.cli._ticket import announce, ticket_of
 from pawl.cli.exits import Exit
@@ -53,7 +54,7 @@ def renew(**given: Any) -> int:
         left = client.extend(ticket.name, text, ttl)
         # It may live longer than this renewal asked for.
         lives = max(ttl, client.inspect(ticket.name, waiters=0).ttl_left or 0.0)
-        plan = client.lock(escape(ticket.name), ttl=lives)._plan
+        plan = plan_behind(client.lock(escape(ticket.name), ttl=lives))
         announce(client, plan.primitive, plan.options, ticket.token, ticket.fence)
     if given["as_json"]:
         print_json({"name": ticket.name, "fence": ticket.fence, "remaining": round(left, 3)})

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from pawl._inside import engine_of, plan_behind, settings_of
 from pawl.cli._common import (
     SETTINGS,
     age_of,
@@ -52,8 +53,8 @@ def find(client: Client, name: str, waiters: int) -> list[LockInfo]:
     from pawl.core.observe import operator
     from pawl.runtimes.threads import run
 
-    plan = plan_of(client._settings, "lock", escape(name), {})
-    return run(operator.states(client._engine, plan.primitive, plan.options, waiters))
+    plan = plan_of(settings_of(client), "lock", escape(name), {})
+    return run(operator.states(engine_of(client), plan.primitive, plan.options, waiters))
 
 
 @click.command(epilog=_EXAMPLES, context_settings=SETTINGS)
@@ -138,7 +139,7 @@ def _done(client: Client, name: str) -> Recorded | None:
     from pawl.runtimes.threads import run
 
     try:
-        return run(look(client._engine, client.once(escape(name))._plan))
+        return run(look(engine_of(client), plan_behind(client.once(escape(name)))))
     except (NotSupported, BackendDenied):
         # What this user must not read is none of its business.
         return None

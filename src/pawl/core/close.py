@@ -143,7 +143,7 @@ def _ends_of(  # noqa: C901 - one case for each kind of call
         if isinstance(mark, ServerLease):
             ends.append((None, mark.primitive.leave(mark.token, TOMB_MS, 0)))
         elif isinstance(mark, Ending):
-            server_lease = mark.lease._server_lease
+            server_lease = mark.lease.server_lease
             if server_lease.state is LeaseState.RELEASED and server_lease.epoch == engine.epoch:
                 close_ms = server_lease.close_ms(engine.runtime.now())
                 ends.append(

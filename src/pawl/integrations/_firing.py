@@ -168,7 +168,7 @@ def _of_threads(
         job, scheduled = _fired(function)
         name = names.of(job, scheduled, signature.bind(*args, **kwargs))
         try:
-            state = client.once(name, **names.options).begin(stop=_Stopped(job._scheduler))
+            state = client.once(name, **names.options).begin(stop=_Stopped(job._scheduler))  # noqa: SLF001 - APScheduler has no other
         except pawl.NotAcquired as error:
             return _passed_over(name, error)
         if not isinstance(state, pawl.Started):
@@ -279,8 +279,8 @@ def _check_common(job: Any, at: datetime) -> None:
     from apscheduler.jobstores.memory import MemoryJobStore
 
     origin = getattr(job.trigger, "start_date", None) or getattr(job.trigger, "run_date", None)
-    scheduler = job._scheduler
-    own = scheduler is not None and isinstance(scheduler._jobstores.get(job._jobstore_alias), MemoryJobStore)
+    scheduler = job._scheduler  # noqa: SLF001 - APScheduler has no other
+    own = scheduler is not None and isinstance(scheduler._jobstores.get(job._jobstore_alias), MemoryJobStore)  # noqa: SLF001 - APScheduler has no other
     if getattr(job.trigger, "jitter", None) and own:
         raise pawl.ConfigurationError(f"job {job.id!r}: with jitter, each process has fire times of its own")
     # Nobody writes a start_date with microseconds; the moment at which a process was started has them.

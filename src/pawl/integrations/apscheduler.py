@@ -68,14 +68,14 @@ class _Led(ABC):
 
         if hasattr(scheduler, "_pawl"):
             raise pawl.ConfigurationError("the scheduler has a leader already: call lead() once")
-        scheduler._pawl = self
+        scheduler._pawl = self  # noqa: SLF001 - APScheduler has no other
         self._scheduler = scheduler
         self._election = election
         self._lease: Any = None
         # The state "paused" is set by another thread or a later turn of the loop. A process that was stopped and
         # continues may reach a fire time before that: here the clock of the lease decides, at each firing.
-        self._fire: Callable[[], Any] = scheduler._process_jobs
-        scheduler._process_jobs = self._process
+        self._fire: Callable[[], Any] = scheduler._process_jobs  # noqa: SLF001 - APScheduler has no other
+        scheduler._process_jobs = self._process  # noqa: SLF001 - APScheduler has no other
         scheduler.add_listener(self._ended, EVENT_SCHEDULER_SHUTDOWN)
         if scheduler.running:
             scheduler.pause()
@@ -108,7 +108,9 @@ class _Led(ABC):
 
         since = datetime.now(self._scheduler.timezone) - takeover
         stores = [
-            alias for alias, store in self._scheduler._jobstores.items() if isinstance(store, MemoryJobStore)
+            alias
+            for alias, store in self._scheduler._jobstores.items()  # noqa: SLF001 - APScheduler has no other
+            if isinstance(store, MemoryJobStore)
         ]
         for job in [job for alias in stores for job in self._scheduler.get_jobs(alias)]:
             if job.next_run_time is None or job.next_run_time >= since:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pawl._inside import add_observer
 from pawl.core.state.observers import Observer
 
 if TYPE_CHECKING:
@@ -26,4 +27,4 @@ def observe(client: Client | AsyncClient, observer: Observer) -> None:
         client: The client, sync or async. Observing it twice with one observer is the same as once.
         observer: Gets the events. An error that it raises is logged, and does not affect locks.
     """
-    client._observe(observer)
+    add_observer(client, observer)

@@ -10,6 +10,7 @@ from fnmatch import translate
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from pawl._inside import engines_of
 from pawl.core.protocol.runtime import FaultKind
 from pawl.errors import ConfigurationError
 from pawl.model import LeaseState, LossReason
@@ -122,7 +123,7 @@ def look(clients: Iterable[Client | AsyncClient], classes: Classes) -> Look:
     """How the clients stand now; sends nothing."""
     found = Look()
     for client in clients:
-        for engine in client._known_engines():
+        for engine in engines_of(client):
             if engine.closed:
                 continue
             held = _held(engine)

@@ -15,6 +15,7 @@ try:
 except ImportError as _missing:
     raise ImportError('pawl.metrics.otel: run pip install "pawlock[otel]"') from _missing
 
+from pawl._inside import add_observer
 from pawl.errors import ConfigurationError
 from pawl.metrics._shared import (
     ACQUISITIONS,
@@ -248,4 +249,4 @@ def instrument(
         exporter = _Exporter(meters, tracers, wanted)
         _exporters.append(exporter)
     exporter.clients.add(client)
-    client._observe(exporter)
+    add_observer(client, exporter)

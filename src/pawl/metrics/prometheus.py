@@ -14,6 +14,7 @@ try:
 except ImportError as _missing:
     raise ImportError('pawl.metrics.prometheus: run pip install "pawlock[prometheus]"') from _missing
 
+from pawl._inside import add_observer
 from pawl.errors import ConfigurationError
 from pawl.metrics._multiprocess import SharedGauges, multiprocess
 from pawl.metrics._shared import (
@@ -265,4 +266,4 @@ def instrument(
             "this registry already has metrics with other classes: pass the same classes, or another registry"
         )
     exporter.clients.add(client)
-    client._observe(exporter)
+    add_observer(client, exporter)

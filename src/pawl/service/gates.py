@@ -8,6 +8,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from pawl._inside import plan_behind
 from pawl._template import escape
 from pawl.aio import AsyncBarrier, AsyncLatch
 from pawl.core.coordinate import barrier, latch
@@ -46,7 +47,7 @@ async def count_down(request: Request) -> Response:
     """Count a latch down; at 0 all waiters are released. The count never falls below 0."""
     asked = Asked(request, "acquire")
     body = await asked.read(schemas.CountDown)
-    plan = _latch(asked, body.count)._plan
+    plan = plan_behind(_latch(asked, body.count))
     part = latch.check_part(body.part)
 
     async def count(attempt: Attempt) -> dict[str, Any]:
@@ -69,7 +70,7 @@ async def count_down(request: Request) -> Response:
 async def reset(request: Request) -> Response:
     """Start a new round: the latch is closed again, with its full count."""
     asked = Asked(request, "acquire")
-    plan = _latch(asked, (await asked.read(schemas.Reset)).count)._plan
+    plan = plan_behind(_latch(asked, (await asked.read(schemas.Reset)).count))
 
     async def begin(attempt: Attempt) -> dict[str, Any]:
         await latch.reset(asked.space.engine, plan.primitive, plan.options, f"{attempt.token}@http")
@@ -118,7 +119,7 @@ async def wait(request: Request) -> Response:
 async def look_at_latch(request: Request) -> Response:
     """The remaining count of a latch, and the number of waiters. A latch that was never used has no count."""
     asked = Asked(request, "read")
-    primitive = _latch(asked, 1)._plan.primitive
+    primitive = plan_behind(_latch(asked, 1)).primitive
     reply = await leases.call(asked.space, primitive.inspect(), "read latch")
     count, left, _, waiting = map(int, reply[2:6])
     told = {"count": count or None, "left": left if count else None, "open": bool(count) and left == 0}
@@ -141,7 +142,7 @@ async def meet(request: Request) -> Response:
     """
     asked = Asked(request, "acquire")
     body = await asked.read(schemas.Arrive)
-    plan = _barrier(asked, body.parties, RETRY_WAITING_FOR)._plan
+    plan = plan_behind(_barrier(asked, body.parties, RETRY_WAITING_FOR))
     most = min(body.wait, asked.who.limits.max_wait)
 
     async def arrive(attempt: Attempt) -> dict[str, Any]:
@@ -165,7 +166,7 @@ async def meet(request: Request) -> Response:
 async def look_at_barrier(request: Request) -> Response:
     """The number of parties that wait at a barrier, and how many it needs. An unused barrier has no parties."""
     asked = Asked(request, "read")
-    primitive = _barrier(asked, 1)._plan.primitive
+    primitive = plan_behind(_barrier(asked, 1)).primitive
     reply = await leases.call(asked.space, primitive.inspect(), "read barrier")
     told = {"arrived": int(reply[2]), "parties": int(reply[3]) or None}
     return answer({"namespace": asked.space.namespace, "name": primitive.name, **told})

@@ -10,6 +10,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from pawl._inside import plan_behind
 from pawl._template import escape
 from pawl.core.coordinate.once import Recorded
 from pawl.core.coordinate.once import look as recorded
@@ -86,7 +87,7 @@ async def look(request: Request) -> Response:
     told = _read_told(request)
     done: Recorded | None = None
     if told.kind == _ONCE:
-        plan = asked.space.client.once(escape(told.name))._plan
+        plan = plan_behind(asked.space.client.once(escape(told.name)))
         done = await recorded(asked.space.engine, plan)
         primitive = plan.primitive
     else:

@@ -9,6 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, cast
 
+from pawl._inside import engine_of, plan_behind, settings_of
 from pawl._template import escape
 from pawl.aio import AsyncClient
 from pawl.core.keep.engine import Engine
@@ -121,7 +122,7 @@ class Space:
     @property
     def engine(self) -> Engine:
         """The engine of the present loop."""
-        return self.client._engine()
+        return cast("Engine", engine_of(self.client)())
 
     def remember_contended(self, key: str) -> None:
         """Somebody else held this key: the next grant of it is not likely to come at once."""
@@ -204,7 +205,7 @@ class Space:
                 raise ConfigurationError(f"{option} is not supported for a {kind}")
             if takes:
                 given[option] = value
-        plan = cast("Plan", entry.make(self.client, escape(name), **given)._plan)
+        plan = cast("Plan", plan_behind(entry.make(self.client, escape(name), **given)))
         if n == 1:
             return plan.primitive
         if not isinstance(plan.primitive, Permits) or permits is None or not 1 <= n <= permits:
@@ -244,7 +245,7 @@ class Spaces:
                 raise ConfigurationError("the namespace must not be empty for the service")
             self._make_room(who)
             client = AsyncClient(self.target, namespace=namespace, unavailable_after=RETRY_FOR)
-            if client._settings.redlock is not None:
+            if settings_of(client).redlock is not None:
                 raise NotSupported(
                     "the service needs a single server, Sentinel or Cluster, not independent masters"
                 )

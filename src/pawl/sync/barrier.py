@@ -46,7 +46,7 @@ class Barrier(Described):
         """
         options = self._plan.options
         most = options.timeout if isinstance(timeout, Unset) else check_timeout(timeout)
-        return run(barrier.wait(self._client._engine, self._plan.primitive, options, most))
+        return run(barrier.wait(self._engine, self._plan.primitive, options, most))
 
     def arrived(self) -> int:
         """The number of parties that wait now. It may change at any time.
@@ -54,4 +54,4 @@ class Barrier(Described):
         Raises:
             BackendError: The server could not be asked, or refused.
         """
-        return run(barrier.arrived(self._client._engine, self._plan.primitive, self._plan.options))
+        return run(barrier.arrived(self._engine, self._plan.primitive, self._plan.options))

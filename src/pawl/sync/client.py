@@ -11,7 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, Unpack, overload
 
 from pawl._factory import LockKwargs, Settings, SkipKwargs, live_clients, plan_of
 from pawl._multi import multi_plan
@@ -34,9 +34,9 @@ from pawl.errors import PawlError
 from pawl.model import AuditEntry, Forced, HistoryEntry, LockInfo
 from pawl.runtimes.threads import ThreadRuntime, run
 from pawl.sync.coordination import Coordination
-from pawl.sync.lease import Lease
+from pawl.sync.lease import Lease, given
 from pawl.sync.lock import BaseLock, Lock, SkippingLock
-from pawl.sync.multi import MultiLock
+from pawl.sync.multi import MultiLock, shown_any
 from pawl.sync.rwlock import RWLock
 from pawl.sync.semaphore import Semaphore
 from pawl.sync.service import LockService
@@ -72,6 +72,7 @@ class Client(Coordination):
         self._settings.redlock = check_options(redlock, found, self._settings)
         self._runtime = for_threads(found, self._settings)
         self._engine: Engine = make_engine(self._runtime, self, self._settings.setup)
+        self._engine.show = shown_any
         self._engine.quorum = self._settings.redlock
         self._engine.server = shown_of(found)
         self._engine.probe, self._engine.strict = probe_for(self._settings), self._settings.strict
@@ -303,7 +304,7 @@ class Client(Coordination):
             ConfigurationError: The ticket is invalid, or of another namespace.
         """
         content, plan = self._settings.plan_of_ticket(ticket, options)
-        return cast("Lease", run(transfer.adopt(self._engine, plan, content, Lease)))
+        return given(run(transfer.adopt(self._engine, plan, content)))
 
     def release(self, name: str, token: str) -> None:
         """End a lease by its token, from any process: what another one acquired, or what was detached.
@@ -321,7 +322,7 @@ class Client(Coordination):
             NotSupported: Independent masters (Redlock) count their votes where the lease was acquired.
         """
         plan = plan_of(self._settings, "lock", name, {})
-        run(stateless.release_by_token(self._engine, plan, token, Lease))
+        run(stateless.release_by_token(self._engine, plan, token))
 
     def extend(self, name: str, token: str, ttl: Seconds) -> float:
         """Extend a lease by its token, from any process; its own client goes on renewing it.

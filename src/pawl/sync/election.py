@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeVar, overload
 
 from pawl._coordinate import Described, Guarding, Skipping, guard
+from pawl._inside import is_closed
 from pawl._standing import POLL, Standing
 from pawl._unset import UNSET, Unset
 from pawl.core.coordinate import election
@@ -16,7 +17,7 @@ from pawl.core.protocol.runtime import StopSignal
 from pawl.errors import BackendError, ClientClosed, DeadlockDetected, LeaseLost, NotAcquired
 from pawl.model import Leader
 from pawl.runtimes.threads import run
-from pawl.sync.lease import Lease
+from pawl.sync.lease import Lease, given
 
 if TYPE_CHECKING:
     from pawl.core.state.plan import Plan
@@ -93,9 +94,8 @@ class Election(Described):
             ClientClosed: The client was closed.
         """
         wait = self._plan.options.timeout if isinstance(timeout, Unset) else check_timeout(timeout)
-        client = self._client
-        plan = client._prepare(self._plan, None)
-        return run(election.campaign(client._engine, plan, self._seat, Lease, wait, stop))
+        plan = self._prepare(self._plan, None)
+        return given(run(election.campaign(self._engine, plan, self._seat, wait, stop)))
 
     def run(
         self,
@@ -130,7 +130,7 @@ class Election(Described):
             ConfigurationError: ``backoff`` can never work.
         """
         standing = Standing(self.name, stop, backoff)
-        while not standing.stopped() and not self._client._closed:
+        while not standing.stopped() and not is_closed(self._client):
             try:
                 lease = self.campaign(None, stop=stop)
             except ClientClosed:
@@ -156,7 +156,9 @@ class Election(Described):
     def _rest(self, standing: Standing, seconds: float) -> None:
         """Pause, unless it is to end."""
         until = time.monotonic() + seconds
-        while (left := until - time.monotonic()) > 0 and not standing.stopped() and not self._client._closed:
+        while (
+            (left := until - time.monotonic()) > 0 and not standing.stopped() and not is_closed(self._client)
+        ):
             time.sleep(min(POLL, left))
 
     def resign(self) -> None:
@@ -166,7 +168,7 @@ class Election(Described):
             NotHeld: This object does not lead (any more).
             BackendUnavailable: The server did not answer; the TTL ends the leadership at the latest.
         """
-        run(election.resign(self._client._engine, self._seat))
+        run(election.resign(self._engine, self._seat))
 
     @property
     def leading(self) -> bool:
@@ -179,7 +181,7 @@ class Election(Described):
         Raises:
             BackendError: The server could not be asked, or refused.
         """
-        return run(election.leader(self._client._engine, self._plan))
+        return run(election.leader(self._engine, self._plan))
 
     def observe(self) -> Leaders:
         """The current leader, then each change: an iterator of ``Leader``, or None without one.
@@ -187,7 +189,7 @@ class Election(Described):
         Its next step raises ``BackendError`` if the server cannot be asked for ``unavailable_after``, and
         ``QueueFull`` if more than ``max_waiters`` observe; it may be asked again.
         """
-        return Leaders(election.Watch(self._client._engine, self._plan))
+        return Leaders(election.Watch(self._engine, self._plan))
 
     @overload
     def leader_only(self, function: Callable[P, R]) -> Callable[P, R]: ...

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Self
+from typing import Self, cast
 
 from pawl.core.lease.base import BaseLease, LossSignal
+from pawl.core.lease.record import HeldLease
 from pawl.core.protocol.options import Seconds, check_ttl
 from pawl.core.release import blocking, extend, release, transfer
 from pawl.core.release.fast import cut_short, hand_on
 from pawl.model import Release
 from pawl.runtimes.threads import run
 
-__all__ = ["Lease", "Lost", "WriteLease"]
+__all__ = ["Lease", "Lost", "WriteLease", "given", "given_to_write", "shown"]
 
 
 class Lost(LossSignal):
@@ -40,7 +41,7 @@ class Lease(BaseLease):
     @property
     def lost(self) -> Lost:
         """Whether the lease is lost; ``lost.wait(timeout)`` sleeps until then."""
-        return Lost(self)
+        return Lost(self._record)
 
     def extend(self, ttl: Seconds) -> None:
         """Set the remaining life to ``ttl``; it never adds. The new ttl also serves later renewals.
@@ -54,7 +55,7 @@ class Lease(BaseLease):
             ConfigurationError: ttl can never work.
             BackendError: The server could not be asked.
         """
-        run(extend.extend(self._engine, self, check_ttl(ttl)))
+        run(extend.extend(self._record.engine, self._record, check_ttl(ttl)))
 
     def release(self) -> None:
         """Release the lock; the next waiter gets it immediately.
@@ -64,16 +65,16 @@ class Lease(BaseLease):
             BackendError: The server did not answer, or refused; the TTL frees the lock at the latest.
         """
         try:
-            local_queue = self._server_lease.local_queue
+            local_queue = self._record.server_lease.local_queue
             handed = (
-                self._server_lease.behind if local_queue is None else local_queue.local_waiters
-            ) and hand_on(self._engine, self)
+                self._record.server_lease.behind if local_queue is None else local_queue.local_waiters
+            ) and hand_on(self._record.engine, self._record)
             if not handed:
-                outcome = blocking.release(self._engine, self)
+                outcome = blocking.release(self._record.engine, self._record)
                 if outcome is not Release.RELEASED:
-                    release.tell(self, outcome)
+                    release.tell(self._record, outcome)
         except BaseException as broken:
-            cut_short(self._engine, self, broken)
+            cut_short(self._record.engine, self._record, broken)
             raise
 
     def detach(self) -> str:
@@ -86,21 +87,21 @@ class Lease(BaseLease):
             NotHeld: It is lost or released.
             NotSupported: It is held for an explicit ``owner=``.
         """
-        return transfer.detach(self._engine, self)
+        return transfer.detach(self._record.engine, self._record)
 
     def __enter__(self) -> Self:
-        if not self._server_lease.primitive.transferable:
-            self._bind()
+        if not self._record.server_lease.primitive.transferable:
+            self._record.bind()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            if not hand_on(self._engine, self):
-                blocking.end_block(self._engine, self, error)
+            if not hand_on(self._record.engine, self._record):
+                blocking.end_block(self._record.engine, self._record, error)
         except BaseException as broken:
-            cut_short(self._engine, self, broken)
+            cut_short(self._record.engine, self._record, broken)
             raise
 
 
@@ -112,7 +113,7 @@ class WriteLease(Lease):
     @property
     def writing(self) -> bool:
         """True until ``downgrade`` was called, even after a loss."""
-        return self._server_lease.primitive.lowered() is not None
+        return self._record.server_lease.primitive.lowered() is not None
 
     def downgrade(self) -> None:
         """Downgrade to a read lease atomically: no writer comes in between, and waiting readers are granted.
@@ -124,4 +125,27 @@ class WriteLease(Lease):
             NotHeld: It is lost, released, a reader's already, or held more than once (leave the inner blocks first).
             BackendError: The server did not answer; the lease is a reader's all the same.
         """
-        run(extend.downgrade(self._engine, self))
+        run(extend.downgrade(self._record.engine, self._record))
+
+
+def shown(record: HeldLease) -> Lease:
+    """What the user sees of a lease: the same object each time, where the difference shows."""
+    lease = None if record.shown_as is None else record.shown_as()
+    if lease is not None:
+        return cast("Lease", lease)
+    return Lease(record) if record.server_lease.primitive.lowered() is None else WriteLease(record)
+
+
+def given(record: HeldLease) -> Lease:
+    """The same, for the caller that acquired it."""
+    lease = Lease(record) if record.shown_as is None else shown(record)
+    # No call from here to the caller: no signal handler comes between, and what was not given is taken back.
+    record.given = True
+    return lease
+
+
+def given_to_write(record: HeldLease) -> WriteLease:
+    """The same for a writer."""
+    lease = WriteLease(record) if record.shown_as is None else cast("WriteLease", shown(record))
+    record.given = True
+    return lease

@@ -10,21 +10,24 @@ from typing import TYPE_CHECKING, Any, Never, ParamSpec, Self, TypeVar
 from pawl._decorate import decorated
 from pawl._factory import description, revive
 from pawl._hints import Hinting, refuse_words
+from pawl._inside import engine_of, origin_of, preparer_of
 from pawl._unset import UNSET, Unset
 from pawl.core.acquire import acquire
 from pawl.core.acquire.blocking import take
 from pawl.core.acquire.reentry import holds
-from pawl.core.lease.base import take_entered
+from pawl.core.lease.base import record_of, take_entered
+from pawl.core.lease.record import HeldLease
 from pawl.core.observe.inspect import inspect
 from pawl.core.protocol.options import Seconds, check_timeout
 from pawl.core.protocol.runtime import StopSignal
 from pawl.core.release.blocking import end_block
 from pawl.core.release.fast import cut_short, hand_on
 from pawl.runtimes.threads import run
-from pawl.sync.lease import Lease
+from pawl.sync.lease import Lease, given
 
 if TYPE_CHECKING:
-    from pawl.core.state.plan import Plan
+    from pawl.core.keep.engine import Engine
+    from pawl.core.state.plan import Plan, Prepare
     from pawl.sync.context import Context
 
 __all__ = ["BaseLock", "Lock", "SkippingLock"]
@@ -36,13 +39,15 @@ R = TypeVar("R")
 class BaseLock(Hinting, ABC):
     """A lock of any kind: immutable, picklable, shared by any number of threads."""
 
-    __slots__ = ("__weakref__", "_client", "_entered", "_plan", "_source")
+    __slots__ = ("__weakref__", "_client", "_engine", "_entered", "_plan", "_prepare", "_source")
 
     def __init__(self, client: Context, plan: Plan, source: tuple[Any, ...]) -> None:
         self._client = client
+        self._engine: Engine = engine_of(client)
+        self._prepare: Prepare = preparer_of(client)
         self._plan = plan
         self._source = source
-        self._entered: list[tuple[object, Lease]] = []
+        self._entered: list[tuple[object, HeldLease]] = []
 
     @property
     def name(self) -> str:
@@ -55,20 +60,21 @@ class BaseLock(Hinting, ABC):
 
     def __enter__(self) -> Lease:
         lease = self.acquire()
-        lease._server_lease.user = lease._who
+        record = record_of(lease)
+        record.server_lease.user = record.who
         # Not append: after a call a signal handler may run, and nobody would leave the block that was not begun.
-        self._entered += [(lease._who, lease)]
+        self._entered += [(record.who, record)]
         return lease
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        lease = take_entered(self._entered, self._client._engine.runtime.who())
+        record = take_entered(self._entered, self._engine.runtime.who())
         try:
-            if not hand_on(lease._engine, lease):
-                end_block(lease._engine, lease, error)
+            if not hand_on(record.engine, record):
+                end_block(record.engine, record, error)
         except BaseException as broken:
-            cut_short(lease._engine, lease, broken)
+            cut_short(record.engine, record, broken)
             raise
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
@@ -97,7 +103,7 @@ class BaseLock(Hinting, ABC):
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return revive, (type(self._client), description(self._client._origin), *self._source)
+        return revive, (type(self._client), description(origin_of(self._client)), *self._source)
 
 
 class Lock(BaseLock):
@@ -134,9 +140,9 @@ class Lock(BaseLock):
         """
         if unknown:
             refuse_words("acquire", unknown)
-        plan = self._client._prepare(self._plan, ttl)
+        plan = self._prepare(self._plan, ttl)
         wait = plan.options.timeout if isinstance(timeout, Unset) else check_timeout(timeout)
-        return take(self._client._engine, plan, Lease, wait, stop)
+        return given(take(self._engine, plan, wait, stop))
 
     def try_acquire(self) -> Lease | None:
         """Acquire the lock if it is free now; None if it is held, also by this thread itself.
@@ -144,8 +150,9 @@ class Lock(BaseLock):
         Raises:
             BackendError: The server could not be asked, or refused; the result is never None then.
         """
-        plan = self._client._prepare(self._plan, None)
-        return run(acquire.try_acquire(self._client._engine, plan, Lease))
+        plan = self._prepare(self._plan, None)
+        record = run(acquire.try_acquire(self._engine, plan))
+        return None if record is None else given(record)
 
     def held_by_me(self) -> bool:
         """Whether this thread holds the lock now by a lease of this client that has not ended. No server is asked.
@@ -153,11 +160,11 @@ class Lock(BaseLock):
         False in every other thread, also where it uses a lease of this one, and once the lease is released, lost or
         expired by the local clock. A writer may read: while it writes, this is true of the read lock as well.
         """
-        return holds(self._client._engine, self._plan)
+        return holds(self._engine, self._plan)
 
     def locked(self) -> bool:
         """Whether the lock is held now. It may change at any time: use it for display, never to decide."""
-        return run(inspect(self._client._engine, self._plan.primitive, self._plan.options, 0)).held
+        return run(inspect(self._engine, self._plan.primitive, self._plan.options, 0)).held
 
 
 class SkippingLock(Lock):

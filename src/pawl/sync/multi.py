@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Never, Self
+from typing import TYPE_CHECKING, Any, Never, Self, cast
 
 from pawl._hints import Hinting, refuse_words
+from pawl._inside import engine_of, origin_of, preparer_of
 from pawl._multi import describe_multi, revive_multi
 from pawl._unset import UNSET, Unset
 from pawl.core.acquire.reentry import holds
 from pawl.core.coordinate import multi
-from pawl.core.coordinate.multi_lease import BaseMultiLease, MultiPlan
+from pawl.core.coordinate.multi_lease import BaseMultiLease, HeldMultiLease, MultiPlan, record_of_all
 from pawl.core.lease.base import take_entered
+from pawl.core.lease.record import HeldLease
 from pawl.core.observe.inspect import inspect
 from pawl.core.protocol.options import Seconds, check_timeout, check_ttl
 from pawl.core.protocol.runtime import StopSignal
 from pawl.runtimes.threads import run
-from pawl.sync.lease import Lease, Lost
+from pawl.sync.lease import Lease, Lost, shown
 
 if TYPE_CHECKING:
+    from pawl.core.keep.engine import Engine
+    from pawl.core.state.plan import Prepare
     from pawl.sync.context import Context
 
-__all__ = ["MultiLease", "MultiLock"]
+__all__ = ["MultiLease", "MultiLock", "shown_any"]
 
 
 class MultiLease(BaseMultiLease):
@@ -32,7 +36,7 @@ class MultiLease(BaseMultiLease):
     @property
     def lost(self) -> Lost:
         """Whether any member is lost; ``lost.wait(timeout)`` sleeps until then."""
-        return Lost(self)
+        return Lost(self._record)
 
     def extend(self, ttl: Seconds) -> None:
         """Set the remaining life of each name to ``ttl``; it never adds. The new ttl also serves later renewals.
@@ -45,7 +49,7 @@ class MultiLease(BaseMultiLease):
             ConfigurationError: ttl can never work.
             BackendError: The server could not be asked.
         """
-        run(multi.extend_all(self._engine, self, check_ttl(ttl)))
+        run(multi.extend_all(self._record.engine, self._record, check_ttl(ttl)))
 
     def release(self) -> None:
         """Release all members, even if one of them fails.
@@ -54,7 +58,7 @@ class MultiLease(BaseMultiLease):
             NotHeld: One was lost, or all were released before.
             BackendError: The server did not answer for one, or refused; its TTL frees the lock at the latest.
         """
-        run(multi.release_all_or_raise(self._engine, self))
+        run(multi.release_all_or_raise(self._record.engine, self._record))
 
     def __enter__(self) -> Self:
         return self
@@ -62,7 +66,26 @@ class MultiLease(BaseMultiLease):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        run(multi.end_all(self._engine, self, error))
+        run(multi.end_all(self._record, error))
+
+
+def shown_all(record: HeldMultiLease) -> MultiLease:
+    """What the user sees of a lease of several names: the same object each time, where the difference shows."""
+    lease = None if record.shown_as is None else record.shown_as()
+    return MultiLease(record) if lease is None else cast("MultiLease", lease)
+
+
+def given_all(record: HeldMultiLease) -> MultiLease:
+    """The same, for the caller that acquired it."""
+    lease = shown_all(record)
+    # No call from here to the caller: no signal handler comes between, and what was not given is taken back.
+    record.given += (True,)
+    return lease
+
+
+def shown_any(record: HeldLease | HeldMultiLease) -> Lease | MultiLease:
+    """What the user sees of a lease of one name or of several."""
+    return shown(record) if isinstance(record, HeldLease) else shown_all(record)
 
 
 class MultiLock(Hinting):
@@ -71,13 +94,15 @@ class MultiLock(Hinting):
     ``with lock as lease:`` acquires all of them or none, and releases all; made by ``Client.multi_lock``.
     """
 
-    __slots__ = ("__weakref__", "_client", "_entered", "_plan", "_source")
+    __slots__ = ("__weakref__", "_client", "_engine", "_entered", "_plan", "_prepare", "_source")
 
     def __init__(self, client: Context, plan: MultiPlan, source: tuple[Any, ...]) -> None:
         self._client = client
+        self._engine: Engine = engine_of(client)
+        self._prepare: Prepare = preparer_of(client)
         self._plan = plan
         self._source = source
-        self._entered: list[tuple[object, MultiLease]] = []
+        self._entered: list[tuple[object, HeldMultiLease]] = []
 
     @property
     def name(self) -> str:
@@ -116,14 +141,12 @@ class MultiLock(Hinting):
         """
         if unknown:
             refuse_words("acquire", unknown)
-        plan = self._plan.with_members(lambda member: self._client._prepare(member, ttl))
+        plan = self._plan.with_members(lambda member: self._prepare(member, ttl))
         wait = plan.options.timeout if isinstance(timeout, Unset) else check_timeout(timeout)
-        taking = multi.acquire_all(self._client._engine, plan, Lease, MultiLease, wait, stop)
-        lease = run(taking)
-        # No call from here on: a signal handler could run there, and nobody would have the lease.
-        if lease is None:
-            raise AssertionError
-        return lease
+        record = run(multi.acquire_all(self._engine, plan, wait, stop))
+        if record is None:
+            raise AssertionError("a wait ends with a lease or an error")
+        return given_all(record)
 
     def try_acquire(self) -> MultiLease | None:
         """Acquire all members if all are free now; None if one is held, also by this thread itself.
@@ -131,31 +154,33 @@ class MultiLock(Hinting):
         Raises:
             BackendError: The server could not be asked, or refused; the result is never None then.
         """
-        plan = self._plan.with_members(lambda member: self._client._prepare(member, None))
-        return run(multi.acquire_all(self._client._engine, plan, Lease, MultiLease, 0, raises=False))
+        plan = self._plan.with_members(lambda member: self._prepare(member, None))
+        record = run(multi.acquire_all(self._engine, plan, 0, raises=False))
+        return None if record is None else given_all(record)
 
     def held_by_me(self) -> bool:
         """Whether this thread holds every member now by this client's leases. No server is asked."""
-        return all(holds(self._client._engine, member) for member in self._plan.members)
+        return all(holds(self._engine, member) for member in self._plan.members)
 
     def locked(self) -> bool:
         """Whether any member is held now. It may change at any time."""
         return any(
-            run(inspect(self._client._engine, member.primitive, member.options, 0)).held
+            run(inspect(self._engine, member.primitive, member.options, 0)).held
             for member in self._plan.members
         )
 
     def __enter__(self) -> MultiLease:
         lease = self.acquire()
+        record = record_of_all(lease)
         # Not append: after a call a signal handler may run, and nobody would leave the block that was not begun.
-        self._entered += [(lease._who, lease)]
+        self._entered += [(record.who, record)]
         return lease
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        lease = take_entered(self._entered, self._client._engine.runtime.who())
-        run(multi.end_all(self._client._engine, lease, error))
+        record = take_entered(self._entered, self._engine.runtime.who())
+        run(multi.end_all(record, error))
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r:.200}>"
@@ -167,4 +192,4 @@ class MultiLock(Hinting):
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return revive_multi, (type(self._client), *describe_multi(self._client._origin, *self._source))
+        return revive_multi, (type(self._client), *describe_multi(origin_of(self._client), *self._source))

@@ -11,11 +11,12 @@ from pawl._decorate import decorated_once
 from pawl._unset import UNSET, Unset
 from pawl.core.coordinate import once
 from pawl.core.lease.base import take_entered
+from pawl.core.lease.record import HeldLease
 from pawl.core.protocol.options import Seconds, check_timeout, check_ttl
 from pawl.core.protocol.runtime import StopSignal
 from pawl.model import Done, Running
 from pawl.runtimes.threads import run
-from pawl.sync.lease import Lease
+from pawl.sync.lease import Lease, shown
 
 if TYPE_CHECKING:
     from pawl.core.state.plan import Plan
@@ -35,12 +36,11 @@ class Started:
         lease: The lease: its ``check()`` before a step that must not run unprotected, its ``lost``.
     """
 
-    __slots__ = ("_keep", "_plan", "lease")
+    __slots__ = ("_start", "lease")
 
-    def __init__(self, plan: Plan, lease: Lease, keep: float) -> None:
-        self._plan = plan
-        self._keep = keep
-        self.lease: Lease = lease
+    def __init__(self, start: once.Start) -> None:
+        self._start = start
+        self.lease: Lease = shown(start.lease)
 
     @property
     def fence(self) -> int:
@@ -62,8 +62,8 @@ class Started:
             BackendUnavailable: The server did not answer. The request is repeated in the background for a minute;
                 ``begin`` says later whether the result was recorded.
         """
-        seconds = self._keep if keep is None else check_ttl(keep, "keep")
-        run(once.finish(self.lease._engine, self.lease, value, seconds))
+        seconds = self._start.keep if keep is None else check_ttl(keep, "keep")
+        run(once.finish(self._start, value, seconds))
 
     def abandon(self) -> None:
         """Free the name without a result; the next who waits starts.
@@ -72,7 +72,7 @@ class Started:
             NotHeld: It was finished, abandoned or lost before.
             BackendError: The server did not answer; the TTL frees the name at the latest.
         """
-        run(once.abandon(self.lease._engine, self._plan, self.lease))
+        run(once.abandon(self._start))
 
     def __repr__(self) -> str:
         return f"<Started {self.lease.name!r} fence={self.fence}>"
@@ -99,7 +99,7 @@ class Once(Described):
         super().__init__(client, plan, source)
         self._keep = keep
         self._wait = wait
-        self._entered: list[tuple[object, Any]] = []
+        self._entered: list[tuple[object, once.Start | None]] = []
 
     def begin(
         self,
@@ -127,11 +127,21 @@ class Once(Described):
             BackendError: The server could not be asked, or refused.
             ClientClosed: The client was closed.
         """
-        plan = self._client._prepare(self._plan, None)
+        found = self._start(wait=wait, timeout=timeout, stop=stop)
+        if not isinstance(found, once.Start):
+            return found
+        started = Started(found)
+        found.lease.given = True
+        return started
+
+    def _start(
+        self, *, wait: bool | None, timeout: Seconds | Unset | None, stop: StopSignal | None
+    ) -> once.Start | Running | Done:
+        plan = self._prepare(self._plan, None)
         limit = plan.options.timeout if isinstance(timeout, Unset) else check_timeout(timeout)
         waits = self._wait if wait is None else wait
-        found = run(once.begin(self._client._engine, plan, Lease, limit if waits else 0, stop))
-        return Started(plan, found, self._keep) if isinstance(found, Lease) else found
+        found = run(once.begin(self._engine, plan, limit if waits else 0, stop))
+        return once.Start(plan, found, self._keep) if isinstance(found, HeldLease) else found
 
     def forget(self) -> bool:
         """Delete the recorded result, so that it can be done once more. A client that runs it now is not affected.
@@ -142,21 +152,27 @@ class Once(Described):
         Raises:
             BackendError: The server could not be asked, or refused.
         """
-        return run(once.forget(self._client._engine, self._client._prepare(self._plan, None)))
+        return run(once.forget(self._engine, self._prepare(self._plan, None)))
 
     def __enter__(self) -> Started | Running | Done:
-        state = self.begin()
-        if isinstance(state, Started):
-            state.lease._server_lease.user = state.lease._who
-        self._entered += [(self._client._engine.runtime.who(), state)]
-        return state
+        found = self._start(wait=None, timeout=UNSET, stop=None)
+        who = self._engine.runtime.who()
+        if not isinstance(found, once.Start):
+            self._entered += [(who, None)]
+            return found
+        started = Started(found)
+        found.lease.server_lease.user = who
+        found.lease.given = True
+        # Not append: after a call a signal handler may run, and nobody would leave the block that was not begun.
+        self._entered += [(who, found)]
+        return started
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        state = take_entered(self._entered, self._client._engine.runtime.who())
-        if isinstance(state, Started):
-            run(once.end_block(state.lease._engine, state._plan, state.lease, state._keep, error))
+        start = take_entered(self._entered, self._engine.runtime.who())
+        if start is not None:
+            run(once.end_block(start, error))
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Decorate a function or method: it runs once, and each other call returns its result.

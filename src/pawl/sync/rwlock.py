@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Never, Self, cast
 
 from pawl._factory import description, revive
 from pawl._hints import refuse_words
+from pawl._inside import engine_of, origin_of, plan_behind
 from pawl._unset import UNSET, Unset
 from pawl.core.acquire import acquire
 from pawl.core.acquire.blocking import take
@@ -14,7 +15,7 @@ from pawl.core.protocol.options import Seconds, check_timeout
 from pawl.core.protocol.runtime import StopSignal
 from pawl.model import LockInfo
 from pawl.runtimes.threads import run
-from pawl.sync.lease import WriteLease
+from pawl.sync.lease import WriteLease, given_to_write
 from pawl.sync.lock import Lock
 
 if TYPE_CHECKING:
@@ -55,9 +56,9 @@ class WriteLock(Lock):
         """
         if unknown:
             refuse_words("acquire", unknown)
-        plan = self._client._prepare(self._plan, ttl)
+        plan = self._prepare(self._plan, ttl)
         wait = plan.options.timeout if isinstance(timeout, Unset) else check_timeout(timeout)
-        return take(self._client._engine, plan, WriteLease, wait, stop)
+        return given_to_write(take(self._engine, plan, wait, stop))
 
     def try_acquire(self) -> WriteLease | None:
         """Acquire the write lock if nobody else reads, writes or waits; else None.
@@ -65,8 +66,9 @@ class WriteLock(Lock):
         Raises:
             BackendError: The server could not be asked, or refused; the result is never None then.
         """
-        plan = self._client._prepare(self._plan, None)
-        return run(acquire.try_acquire(self._client._engine, plan, WriteLease))
+        plan = self._prepare(self._plan, None)
+        record = run(acquire.try_acquire(self._engine, plan))
+        return None if record is None else given_to_write(record)
 
     def __enter__(self) -> WriteLease:
         return cast("WriteLease", super().__enter__())
@@ -102,11 +104,11 @@ class RWLock:
             BackendError: The server could not be asked.
             ClientClosed: The client was closed.
         """
-        plan = self.read._plan
-        return run(inspect(self._client._engine, plan.primitive, plan.options, waiters))
+        plan = plan_behind(self.read)
+        return run(inspect(engine_of(self._client), plan.primitive, plan.options, waiters))
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.name!r} ttl={self.read._plan.options.ttl:g}>"
+        return f"<{type(self).__name__} {self.name!r} ttl={plan_behind(self.read).options.ttl:g}>"
 
     def __copy__(self) -> Self:
         return self
@@ -115,4 +117,4 @@ class RWLock:
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return revive, (type(self._client), description(self._client._origin), *self._source)
+        return revive, (type(self._client), description(origin_of(self._client)), *self._source)

@@ -14,7 +14,7 @@ from pawl.core.protocol.options import Seconds, check_timeout
 from pawl.core.protocol.runtime import StopSignal
 from pawl.model import LockInfo
 from pawl.runtimes.threads import run
-from pawl.sync.lease import Lease
+from pawl.sync.lease import Lease, given
 from pawl.sync.lock import BaseLock
 
 if TYPE_CHECKING:
@@ -65,9 +65,9 @@ class Semaphore(BaseLock):
         """
         if unknown:
             refuse_words("acquire", unknown)
-        plan = self._client._prepare(weighing(self._plan, n), ttl)
+        plan = self._prepare(weighing(self._plan, n), ttl)
         wait = plan.options.timeout if isinstance(timeout, Unset) else check_timeout(timeout)
-        return take(self._client._engine, plan, Lease, wait, stop)
+        return given(take(self._engine, plan, wait, stop))
 
     def try_acquire(self, n: int = 1) -> Lease | None:
         """Acquire permits if they are free now and there is no waiter; else None.
@@ -80,8 +80,9 @@ class Semaphore(BaseLock):
             ConfigurationError: n is more than the limit can ever allow.
             BackendError: The server could not be asked, or refused; the result is never None then.
         """
-        plan = self._client._prepare(weighing(self._plan, n), None)
-        return run(acquire.try_acquire(self._client._engine, plan, Lease))
+        plan = self._prepare(weighing(self._plan, n), None)
+        record = run(acquire.try_acquire(self._engine, plan))
+        return None if record is None else given(record)
 
     def available(self) -> int:
         """The number of free permits. It may change at any time: use it for display, never to decide.
@@ -103,7 +104,7 @@ class Semaphore(BaseLock):
             BackendError: The server could not be asked.
             ClientClosed: The client was closed.
         """
-        return run(inspect(self._client._engine, self._plan.primitive, self._plan.options, waiters))
+        return run(inspect(self._engine, self._plan.primitive, self._plan.options, waiters))
 
     def set_limit(self, permits: int) -> None:
         """Change how many permits there are, for all clients. Raising it serves waiters immediately.
@@ -118,4 +119,4 @@ class Semaphore(BaseLock):
             ConfigurationError: It can never work.
             BackendError: The server could not be asked.
         """
-        run(change_limit(self._client._engine, self._plan, permits))
+        run(change_limit(self._engine, self._plan, permits))

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from pawl._factory import plan_of_service
+from pawl._inside import settings_of
 from pawl._service import Book, ServiceOptions, service_options
 from pawl.core.protocol.options import Seconds, check_ttl
 from pawl.core.protocol.runtime import StopSignal
@@ -62,7 +63,7 @@ class LockService:
         asked = service_options(options)
         who = secret() if identifier is None else identifier
         given = {"ttl": asked.ttl, "max_hold": asked.max_hold, "renew_every": asked.rhythm}
-        plan = plan_of_service(self._client._settings, name, given, who)
+        plan = plan_of_service(settings_of(self._client), name, given, who)
         lock = Lock(self._client, plan, ("rlock", name, given, who))
         with self._book.watching(lock.name):
             self._book.put(name, who, lock.acquire(timeout=asked.patience, stop=stop))

@@ -12,7 +12,7 @@ from typing import Any
 from weakref import ref
 
 from pawl.core.acquire import acquire
-from pawl.core.lease.base import BaseLease
+from pawl.core.lease.record import HeldLease
 from pawl.core.state.session import label_of
 
 __all__ = ["Inversion", "LockOrder", "LockOrderWarning", "Taken", "lock_order"]
@@ -72,18 +72,18 @@ class LockOrder:
         self.inversions: list[Inversion] = []
         self._guard = threading.RLock()
         self._edges: dict[str, dict[str, Taken]] = {}
-        self._held: dict[object, list[ref[BaseLease]]] = {}
+        self._held: dict[object, list[ref[HeldLease]]] = {}
 
-    def _took(self, lease: BaseLease) -> None:
-        key = lease._server_lease.primitive.key
+    def _took(self, lease: HeldLease) -> None:
+        key = lease.server_lease.primitive.key
         with self._guard:
             # What was released since is not held any more, however it came to its end.
-            known = [one for one_ref in self._held.get(lease._who, ()) if (one := one_ref()) is not None]
-            mine = [one for one in known if not one._released]
-            for held in dict.fromkeys(one._server_lease.primitive.key for one in mine):
+            known = [one for one_ref in self._held.get(lease.who, ()) if (one := one_ref()) is not None]
+            mine = [one for one in known if not one.released]
+            for held in dict.fromkeys(one.server_lease.primitive.key for one in mine):
                 if held != key and key not in self._edges.get(held, {}):
-                    self._add(Taken(held, key, label_of(lease._who), _stack()))
-            self._held[lease._who] = [ref(one) for one in (*mine, lease)]
+                    self._add(Taken(held, key, label_of(lease.who), _stack()))
+            self._held[lease.who] = [ref(one) for one in (*mine, lease)]
 
     def _add(self, taken: Taken) -> None:
         back = self._path(taken.taken, taken.held)
@@ -131,20 +131,20 @@ def lock_order() -> Generator[LockOrder, None, None]:
     """
     order = LockOrder()
     # Any: methods of a class are put in and taken out, which has no type.
-    leases: Any = BaseLease
+    leases: Any = HeldLease
     taking: Any = acquire
     make: Callable[..., None] = leases.__init__
 
-    def watched_init(lease: BaseLease, *args: Any) -> None:
+    def watched_init(lease: HeldLease, *args: Any) -> None:
         make(lease, *args)
         # One that is made before a local wait is nobody's yet.
-        if hasattr(lease, "_server_lease"):
+        if hasattr(lease, "server_lease"):
             order._took(lease)
 
     own: Callable[..., bool] = taking.own
 
     def watched_own(
-        engine: object, plan: object, local_waiter: object, lease: BaseLease, held_key: object
+        engine: object, plan: object, local_waiter: object, lease: HeldLease, held_key: object
     ) -> bool:
         owned = own(engine, plan, local_waiter, lease, held_key)
         if owned:

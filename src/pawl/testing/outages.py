@@ -14,8 +14,9 @@ from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, cast
 
-from pawl.core.coordinate.multi_lease import BaseMultiLease
+from pawl.core.coordinate.multi_lease import BaseMultiLease, members_of
 from pawl.core.lease.base import BaseLease
+from pawl.core.lease.record import HeldLease
 from pawl.errors import LeaseLost
 from pawl.model import LossReason
 from pawl.testing._clock import Clock, RealClock, Timer
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from pawl.core.protocol.runtime import Call
     from pawl.testing.servers import Server
 
-__all__ = ["Faults", "HasPid", "Holds", "Outage", "lease_of", "members"]
+__all__ = ["Faults", "HasPid", "Holds", "Outage", "lease_of", "members_of"]
 
 _TOLD_WITHIN = 5.0
 _LOOK_EVERY = 0.01
@@ -138,13 +139,13 @@ class Holds(ABC):
             ValueError: It is not held, so there is nothing to lose; or the name not by this process.
             TimeoutError: The event loop of the lease was blocked for more than 5 s.
         """
-        one = lease_of(lease) if isinstance(lease, str) else members(lease)[0]
-        if not one._mine():
+        one = lease_of(lease) if isinstance(lease, str) else members_of(lease)[0]
+        if not one.mine():
             raise ValueError(f"{one!r} is not held")
-        engine, server_lease = one._engine, one._server_lease
+        engine, server_lease = one.engine, one.server_lease
         engine.runtime.at_home(lambda: engine.lose(server_lease, reason))
         end = time.monotonic() + _TOLD_WITHIN
-        while one._mine():
+        while one.mine():
             if time.monotonic() > end:
                 raise TimeoutError(f"the client of {one!r} did not report the loss within {_TOLD_WITHIN:g} s")
             time.sleep(0.001)
@@ -164,13 +165,13 @@ class Holds(ABC):
         if isinstance(lease_or_name, str):
             assert self._holds(lease_or_name), f"nobody holds {lease_or_name!r}"
             return
-        for lease in members(lease_or_name):
+        for lease in members_of(lease_or_name):
             try:
                 lease.check()
             except LeaseLost as error:
                 raise AssertionError(str(error)) from None
             # A renewal by one millisecond asks, and changes nothing: no script lowers an expiry.
-            reply = self._run(lease._server_lease.primitive.renew(lease._server_lease.token, 1, 1, ""))
+            reply = self._run(lease.server_lease.primitive.renew(lease.server_lease.token, 1, 1, ""))
             held = bool(reply[0] == b"H")
             assert held, f"the test's server does not know {lease!r}; it answers {reply!r}"
 
@@ -319,15 +320,10 @@ class Faults(Holds):
         return self._server.command("EVAL", script.source, script.numkeys, *call.words(), 0)
 
 
-def members(lease: BaseLease | BaseMultiLease) -> tuple[BaseLease, ...]:
-    """The leases that a lease is made of."""
-    return lease._leases if isinstance(lease, BaseMultiLease) else (lease,)
-
-
-def lease_of(name: str) -> BaseLease:
+def lease_of(name: str) -> HeldLease:
     """Find who holds a name in this process; the code under test keeps its lease to itself."""
     for one in gc.get_objects():
         # By the type: objects that stand for others answer for `__class__`, and some of them do something then.
-        if issubclass(type(one), BaseLease) and one.name == name and one._mine():
-            return cast("BaseLease", one)
+        if issubclass(type(one), HeldLease) and one.name == name and one.mine():
+            return cast("HeldLease", one)
     raise ValueError(f"no lease of this process holds {name!r}")

@@ -32,7 +32,7 @@ class Answer(Generic[T]):
     _context: Context | None = None
     _others: list[tuple[Callable[[Answer[T]], object], Context | None]] | None = None
     _error: BaseException | None = None
-    _result: T
+    value: T
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         # Tasks look here where there is no ``get_loop``, which would be one more call for each answer.
@@ -43,7 +43,7 @@ class Answer(Generic[T]):
         if self.ended:
             return False
         self.ended = True
-        self._result = result
+        self.value = result
         return True
 
     def fail(self, error: BaseException) -> None:
@@ -83,7 +83,7 @@ class Answer(Generic[T]):
             yield self
         if self._error is not None:
             raise self._error
-        return self._result
+        return self.value
 
     # What asyncio.Task asks of a future -------------------------------------------------------------------------
 
@@ -123,4 +123,4 @@ class Answer(Generic[T]):
             raise self._error
         if not self.ended:
             raise asyncio.InvalidStateError("there is no result yet")
-        return self._result
+        return self.value

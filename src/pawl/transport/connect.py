@@ -218,8 +218,8 @@ def make_sync(endpoint: Endpoint, timeout: float, end: float = inf) -> Any:
         "unix": redis.UnixDomainSocketConnection,
     }
     connection = _make(classes[endpoint.scheme], endpoint, timeout, Retry(NoBackoff(), 0))
-    connect = connection._connect
-    connection._connect = lambda: BoundedSocket(connect(), timeout, end)
+    connect = connection._connect  # noqa: SLF001 - redis-py has no other
+    connection._connect = lambda: BoundedSocket(connect(), timeout, end)  # noqa: SLF001 - redis-py has no other
     return connection
 
 

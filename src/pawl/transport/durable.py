@@ -117,14 +117,14 @@ class _LinkPipe:
         self.replicas: int = link.replicas
 
     def next_rid(self) -> int:
-        self._link._rid += 1
-        return self._link._rid
+        self._link.rid += 1
+        return self._link.rid
 
     async def send(self, data: bytes) -> None:
-        self._link._push(data, self._end)
+        self._link.put(data, self._end)
 
     async def receive(self) -> Any:
-        return self._link._next_reply(self._end)
+        return self._link.next_reply(self._end)
 
 
 async def call_on(link: Link, call: Call, durable: Durable, timeout: float) -> tuple[Reply | None, int]:
@@ -155,22 +155,22 @@ class _StreamPipe:
     def __init__(self, maker: Any) -> None:
         self.replicas: int = -1
         self._maker = maker
-        self._rid = FIRST_RID
+        self.rid = FIRST_RID
         self._parser = new_reader()
 
     def next_rid(self) -> int:
-        self._rid += 1
-        return self._rid
+        self.rid += 1
+        return self.rid
 
     async def send(self, data: bytes) -> None:
-        self._maker._writer.write(data)
-        await self._maker._writer.drain()
+        self._maker._writer.write(data)  # noqa: SLF001 - redis-py's, which made the connection
+        await self._maker._writer.drain()  # noqa: SLF001 - redis-py's, which made the connection
 
     async def receive(self) -> Any:
         while True:
             reply = self._parser.gets()
             if reply is NOTHING:
-                chunk = await self._maker._reader.read(65536)
+                chunk = await self._maker._reader.read(65536)  # noqa: SLF001 - redis-py's, which made the connection
                 if not chunk:
                     raise ConnectionResetError("the server closed the connection")
                 self._parser.feed(chunk)
@@ -182,7 +182,7 @@ class _StreamPipe:
         greeting.check_hello(await self.receive())
 
     def close(self) -> None:
-        writer, self._maker._reader, self._maker._writer = self._maker._writer, None, None
+        writer, self._maker._reader, self._maker._writer = self._maker._writer, None, None  # noqa: SLF001 - redis-py's, which made the connection
         if writer is not None:
             with contextlib.suppress(RuntimeError):
                 writer.close()

@@ -80,7 +80,7 @@ class Link:
         self.shown: str = endpoint.shown
         self.replicas: int = -1
         self.pid: int = os.getpid()
-        self._rid: int = FIRST_RID
+        self.rid: int = FIRST_RID
         self._reader = new_reader()
         self._early: dict[str, Wakeup] = {}
         self._bell: Bell | None = None
@@ -116,10 +116,10 @@ class Link:
 
     def _greet(self, greeting: Greeting, end: float) -> str:
         """Send the greeting; the channel that is heard."""
-        self._push(greeting.request, end)
-        greeting.check_hello(self._next_reply(end))
+        self.put(greeting.request, end)
+        greeting.check_hello(self.next_reply(end))
         self.tracks = None if greeting.pushes else False
-        return greeting.check_subscribe(self._next_reply(end, push=True)) if greeting.channel else DEAF
+        return greeting.check_subscribe(self.next_reply(end, push=True)) if greeting.channel else DEAF
 
     # Requests ---------------------------------------------------------------------------------------------------
 
@@ -136,13 +136,13 @@ class Link:
                 self._drop_owed(end)
             if timeout != self._timeout:
                 self._set_timeout(timeout)
-            self._rid = rid = self._rid + 1
+            self.rid = rid = self.rid + 1
             word = b"%d" % rid
             data = b"".join((call[0].evalsha, call[1], b"$10\r\n", word, b"\r\n"))  # Call.pack
             if len(data) < _AT_ONCE:
                 self._send(data)
             else:
-                self._push(data, end)
+                self.put(data, end)
             chunk = self._receive(_ONE_REPLY)
             if not chunk:
                 raise ConnectionResetError("the server closed the connection")
@@ -169,8 +169,8 @@ class Link:
             end = monotonic() + timeout
             if self._owed is not None:
                 self._drop_owed(end)
-            self._rid = rid = self._rid + 1
-            self._push(call.pack(rid), end)
+            self.rid = rid = self.rid + 1
+            self.put(call.pack(rid), end)
             self._owed = rid, call
             return partial(self._collect_owed, rid, timeout)
         except BaseException as error:
@@ -236,9 +236,9 @@ class Link:
         lost = Fault(FaultKind.UNANSWERED, "the reply was lost", maybe_applied=True)
         try:
             self._drop_owed(end)
-            first = self._rid + 1
-            self._rid += len(calls)
-            self._push(b"".join([call.pack(first + i) for i, call in enumerate(calls)]), end)
+            first = self.rid + 1
+            self.rid += len(calls)
+            self.put(b"".join([call.pack(first + i) for i, call in enumerate(calls)]), end)
             while len(outcomes) < len(calls):
                 self._collect(outcomes, first, lost, end)
         except Exception as error:  # noqa: BLE001 - whatever broke, every request must learn of it
@@ -257,7 +257,7 @@ class Link:
         if reply is NOTHING or type(reply) is PushNotification:  # pyright: ignore[reportUnknownArgumentType]
             if reply is not NOTHING:
                 self._keep(reply)
-            reply = self._next_reply(end)
+            reply = self.next_reply(end)
         if isinstance(reply, ReplyError):
             text = str(reply)
             outcomes.append(None if text.startswith("NOSCRIPT") else refusal_of(text))
@@ -283,7 +283,7 @@ class Link:
             if reply is NOTHING or type(reply) is PushNotification:
                 if reply is not NOTHING:
                     self._keep(reply)
-                reply = self._next_reply(end)
+                reply = self.next_reply(end)
             answered = rid_of(reply)
             if answered == rid:
                 return cast("Reply", reply)
@@ -297,11 +297,11 @@ class Link:
                     if fault.kind in ENDING:
                         self.close()
                     raise fault
-                self._rid = rid = self._rid + 1
-                self._push(call.pack_eval(rid), end)
+                self.rid = rid = self.rid + 1
+                self.put(call.pack_eval(rid), end)
             reply = NOTHING
 
-    def _push(self, data: bytes, end: float) -> None:
+    def put(self, data: bytes, end: float) -> None:
         """Send until ``end``, however slowly the other side takes it."""
         while data:
             self._limit(end)
@@ -315,7 +315,8 @@ class Link:
         if not left <= self._timeout <= left + _SLACK:
             self._set_timeout(left)
 
-    def _next_reply(self, end: float, *, push: bool = False) -> Any:
+    def next_reply(self, end: float, *, push: bool = False) -> Any:
+        """The next reply, or the next push message; waits for it until ``end``."""
         gets = self._reader.gets
         while True:
             reply = gets()
@@ -353,7 +354,7 @@ class Link:
             words, count = track_words(tracking.key, first=self.tracks is None)
             # From here on: the notice may come in the same packet as the answers.
             self._tracking = tracking
-            self._push(words, end)
+            self.put(words, end)
             found = tracked([self._plain_reply(end) for _ in range(count)])
             if isinstance(found, str):
                 self.tracks, self.refusal = False, found
@@ -376,7 +377,7 @@ class Link:
 
     def _plain_reply(self, end: float) -> Any:
         """The next answer that is not a script's: a late one of a script is nobody's."""
-        while rid_of(reply := self._next_reply(end)) is not None:
+        while rid_of(reply := self.next_reply(end)) is not None:
             continue
         return reply
 
@@ -551,9 +552,9 @@ def _open(endpoint: Endpoint, timeout: float, end: float) -> socket.socket:
         if fault.kind is FaultKind.UNREACHABLE and is_plain(endpoint):
             fault = plain_port(endpoint.shown)
         raise fault from error
-    sock: socket.socket = connection._sock.sock
+    sock: socket.socket = connection._sock.sock  # noqa: SLF001 - redis-py's, which made the connection
     # The socket is ours from here on: redis-py would close it together with its connection object.
-    connection._sock = None
+    connection._sock = None  # noqa: SLF001 - redis-py's, which made the connection
     if type(sock) is socket.socket:
         sock.settimeout(None)
     if sock.family != socket.AF_UNIX:

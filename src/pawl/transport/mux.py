@@ -113,7 +113,7 @@ class Mux(asyncio.Protocol):
     def take_over(self, maker: Any) -> None:
         """Become the protocol of the transport that a connection of redis.asyncio opened."""
         self._maker = maker
-        transport: asyncio.Transport = maker._writer.transport
+        transport: asyncio.Transport = maker._writer.transport  # noqa: SLF001 - redis-py's, which made the connection
         self._transport = transport
         self._write = transport.write
         transport.set_protocol(self)
@@ -280,7 +280,7 @@ class Mux(asyncio.Protocol):
                 # At any time it is in the queue, or among those that are woken: a signal handler may raise in between.
                 request = pending[0]
                 if not request.ended:
-                    request._result = reply
+                    request.value = reply
                     ready.append(request)
                     request.ended = True
                 pending.popleft()
@@ -446,7 +446,7 @@ class Mux(asyncio.Protocol):
                 self._transport.close()
         # redis-py's object would warn of an open connection that is ours to close.
         if self._maker is not None:
-            self._maker._reader = self._maker._writer = None
+            self._maker._reader = self._maker._writer = None  # noqa: SLF001 - redis-py's, which made the connection
         # Each stays there until it knows: whatever a signal handler raises here, the next close goes on with it.
         while self._pending:
             self._pending[0].fail(why)

@@ -160,14 +160,14 @@ class NodeLink(Link):
             end: When the answers must be here, on the monotonic clock.
         """
         for script in scripts:
-            self._push(b"*3\r\n" + pack_words(b"SCRIPT", b"LOAD", script.source), end)
+            self.put(b"*3\r\n" + pack_words(b"SCRIPT", b"LOAD", script.source), end)
         for before, between in _NATIVES:
             tried = before, pack_words(key), between, pack_words(b"-"), _ECHO % FIRST_RID
-            self._push(b"".join(tried), end)
+            self.put(b"".join(tried), end)
         for _ in scripts:
-            self._next_reply(end)
+            self.next_reply(end)
         for native in _NATIVES:
-            answers = self._next_reply(end), self._next_reply(end)
+            answers = self.next_reply(end), self.next_reply(end)
             if answers == (0, b"%d" % FIRST_RID):
                 self.native = native
 

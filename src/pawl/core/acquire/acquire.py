@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, cast
 from weakref import ref
 
 from pawl.core.acquire.candidate import win as win_quorum
@@ -16,8 +16,8 @@ from pawl.core.acquire.queue import ask_once, read_answer, win
 from pawl.core.acquire.reentry import taken_again
 from pawl.core.acquire.unread import UNREAD_FOR, line_up, may_defer, read_unread
 from pawl.core.keep.server_check import must_hold
-from pawl.core.lease.base import BaseLease
 from pawl.core.lease.in_progress import counted, refuse, told
+from pawl.core.lease.record import HeldLease
 from pawl.core.protocol.runtime import Fault, StopSignal
 from pawl.core.state.local_queue import LocalWaiter
 from pawl.core.state.plan import Plan
@@ -27,30 +27,26 @@ from pawl.model import Grant
 
 if TYPE_CHECKING:
     from pawl.core.keep.engine import Engine
-    from pawl.core.lease.base import NewLease
     from pawl.core.protocol.quorum import QuorumPrimitive
     from pawl.core.protocol.runtime import Fetch, Reply, Runtime
     from pawl.core.state.records import AnyLocalQueue
 
-__all__ = ["acquire", "go_on", "try_acquire"]
+__all__ = ["acquire", "go_on", "take_or_none", "try_acquire"]
 
 Window = tuple[float, float | None]
-L = TypeVar("L", bound=BaseLease)
 
 
 def acquire(
     engine: Engine,
     plan: Plan,
-    new_lease: Callable[..., L],
     timeout: float | None,
     stop: StopSignal | None = None,
-) -> Coroutine[Any, Any, L]:
+) -> Coroutine[Any, Any, HeldLease]:
     """Take the lock.
 
     Args:
         engine: The client's engine.
         plan: The lock.
-        new_lease: Makes the lease, of the class for this API.
         timeout: Seconds to wait; None: no limit; 0 tries once.
         stop: Ends the wait once it is set.
 
@@ -60,7 +56,7 @@ def acquire(
     """
     if not plan.plain or timeout == 0:
         way = _acquire
-    elif plan.queue_key in engine.local_queues._queues and stop is None and engine.observer is None:
+    elif plan.queue_key in engine.local_queues.by_key and stop is None and engine.observer is None:
         # Nothing is prepared for a wait that who holds it already will not have.
         mine = plan.reentrant and (engine.runtime.who(), plan.primitive.key) in engine.held
         way = _acquire if mine else _acquire_here
@@ -68,20 +64,20 @@ def acquire(
         way = _acquire_behind
     else:
         way = _acquire_free
-    acquiring: Any = way(engine, plan, new_lease, timeout, stop)
+    acquiring: Any = way(engine, plan, timeout, stop)
     return acquiring  # type: ignore[no-any-return]  # a cast is a call
 
 
 async def _acquire_here(
-    engine: Engine, plan: Plan, new_lease: NewLease, timeout: float | None, stop: StopSignal | None
-) -> BaseLease:
+    engine: Engine, plan: Plan, timeout: float | None, stop: StopSignal | None
+) -> HeldLease:
     """The straight way to a name that somebody of this client has: wait until it is handed over."""
     runtime = engine.runtime
     who = runtime.who()
     held_key = who, plan.primitive.key
     local_waiter = LocalWaiter()
     # Made before the wait: what is done between two owners is what the others wait for.
-    lease = new_lease(engine, None, 0, who, 1)
+    lease = HeldLease(engine, None, 0, who, 1)
     local_waiter.lease = ref(lease)
     try:
         if sit_down(engine, plan, local_waiter, held_key):
@@ -95,7 +91,7 @@ async def _acquire_here(
             if own(engine, plan, local_waiter, lease, held_key):
                 return lease
             window = since, None if timeout is None else since + timeout
-            taking = _go_on(engine, plan, new_lease, local_waiter, who, None, window, [], None)
+            taking = _go_on(engine, plan, local_waiter, who, None, window, [], None)
             return await counted(engine, local_waiter, who, told(engine, plan, since, taking))
     except BaseException:
         pass_back(engine, plan, local_waiter, who)
@@ -103,17 +99,17 @@ async def _acquire_here(
     finally:
         if local_waiter in engine.waits:
             del engine.waits[local_waiter]
-    return await _acquire(engine, plan, new_lease, timeout, stop)
+    return await _acquire(engine, plan, timeout, stop)
 
 
 async def _acquire_free(
-    engine: Engine, plan: Plan, new_lease: NewLease, timeout: float | None, stop: StopSignal | None
-) -> BaseLease:
+    engine: Engine, plan: Plan, timeout: float | None, stop: StopSignal | None
+) -> HeldLease:
     """The straight way to a name that is free: ask once."""
     server_lease = begin(engine, plan)
     if server_lease is None:
-        return await _acquire(engine, plan, new_lease, timeout, stop)
-    taken: BaseLease | None = None
+        return await _acquire(engine, plan, timeout, stop)
+    taken: HeldLease | None = None
     answer: Reply | Fault | None = None
     sent_at = engine.runtime.now()
     window = sent_at, None if timeout is None else sent_at + timeout
@@ -123,7 +119,7 @@ async def _acquire_free(
             asked = ask(engine, server_lease, sent_at, window[1])
             answer = asked if asked is None or isinstance(asked, list) else await asked
             if answer is not None:
-                taken = settle(engine, server_lease, new_lease, answer, sent_at)
+                taken = settle(engine, server_lease, answer, sent_at)
         except Fault as fault:
             answer = fault.with_traceback(None)  # it has this frame: the two would keep a dropped lease alive
         except BaseException:
@@ -137,23 +133,19 @@ async def _acquire_free(
                 waiter_of(server_lease, answer, sent_at) if answer is not None else Waiter(server_lease.token)
             )
             waiter.stop = stop
-            taken = await go_on(engine, plan, new_lease, server_lease, waiter, window)
+            taken = await go_on(engine, plan, server_lease, waiter, window)
     finally:
         engine.in_progress.pop(server_lease, None)
     if engine.closed:
         refuse(engine, taken)
-    # No call from here to the caller: no signal handler comes between, and what was not given is taken back.
-    taken._given = True
     return taken
 
 
 async def go_on(
-    engine: Engine, plan: Plan, new_lease: NewLease, server_lease: ServerLease, waiter: Waiter, window: Window
-) -> BaseLease:
+    engine: Engine, plan: Plan, server_lease: ServerLease, waiter: Waiter, window: Window
+) -> HeldLease:
     """Go on in the general way with a server lease for which the straight one brought no plain yes."""
-    taking = _speak(
-        engine, plan, new_lease, server_lease.local_queue, waiter, window, wait=True, who=server_lease.who
-    )
+    taking = _speak(engine, plan, server_lease.local_queue, waiter, window, wait=True, who=server_lease.who)
     taken = await told(engine, plan, window[0], taking)
     if taken is None:
         raise AssertionError("a wait ends with a lease or an error")
@@ -161,15 +153,15 @@ async def go_on(
 
 
 async def _acquire_behind(
-    engine: Engine, plan: Plan, new_lease: NewLease, timeout: float | None, stop: StopSignal | None
-) -> BaseLease:
+    engine: Engine, plan: Plan, timeout: float | None, stop: StopSignal | None
+) -> HeldLease:
     """The straight way in strict order, behind others of this client: sleep, its answer unread."""
     runtime, options = engine.runtime, plan.options
     who, token = runtime.comer()
     held_key = who, plan.primitive.key
     if held_key in engine.held:
-        return await _acquire(engine, plan, new_lease, timeout, stop)
-    lease = new_lease(engine, None, 0, who, 1)
+        return await _acquire(engine, plan, timeout, stop)
+    lease = HeldLease(engine, None, 0, who, 1)
     waiter, parker, began = Waiter(token), runtime.parker(), runtime.now()
     waiter.lease = ref(lease)
     try:
@@ -187,7 +179,7 @@ async def _acquire_behind(
         if own(engine, plan, waiter, lease, held_key):
             return lease
         window = began, None if timeout is None else began + timeout
-        taking = _unserved(engine, plan, new_lease, waiter, fetch, who, window)
+        taking = _unserved(engine, plan, waiter, fetch, who, window)
         return await counted(engine, waiter, who, told(engine, plan, began, taking))
     except BaseException as error:
         if not waiter.spoken:
@@ -203,12 +195,11 @@ async def _acquire_behind(
 async def _unserved(
     engine: Engine,
     plan: Plan,
-    new_lease: NewLease,
     waiter: Waiter,
     fetch: Fetch | None,
     who: object,
     window: tuple[float, float | None],
-) -> BaseLease | None:
+) -> HeldLease | None:
     """Read the answer of a waiter that no run served, and go on in the general way."""
     if waiter.server_lease is not None:
         # Lost between the hand-over and now, with its ticket: stand in line again.
@@ -217,19 +208,17 @@ async def _unserved(
         waiter = Waiter(engine.runtime.new_token())
     elif fetch is not None:
         await read_unread(waiter, fetch, window[0])
-    return await _speak(engine, plan, new_lease, None, waiter, window, wait=True, who=who)
+    return await _speak(engine, plan, None, waiter, window, wait=True, who=who)
 
 
-async def _acquire(
-    engine: Engine, plan: Plan, new_lease: NewLease, timeout: float | None, stop: StopSignal | None
-) -> BaseLease:
+async def _acquire(engine: Engine, plan: Plan, timeout: float | None, stop: StopSignal | None) -> HeldLease:
     """The general way."""
     began = engine.runtime.now()
     note: list[Waiter] = []
     who = engine.in_progress[id(note)] = engine.runtime.who()
     try:
-        take = _take if plan.options.on_unavailable == "raise" else _sheltered
-        lease = await take(engine, plan, new_lease, who, timeout, note, stop)
+        take = take_or_none if plan.options.on_unavailable == "raise" else _sheltered
+        lease = await take(engine, plan, who, timeout, note, stop)
         if lease is None:
             raise await timed_out(engine, plan, began, note[0] if note else None)
     except BaseException as error:
@@ -239,17 +228,16 @@ async def _acquire(
         engine.in_progress.pop(id(note), None)
     if engine.closed:
         refuse(engine, lease)
-    lease._given = True
     return lease
 
 
-async def try_acquire(engine: Engine, plan: Plan, new_lease: Callable[..., L]) -> L | None:
+async def try_acquire(engine: Engine, plan: Plan) -> HeldLease | None:
     """Take the lock if it is free; None if anybody holds it, the caller itself included."""
     began = engine.runtime.now() if engine.observer is not None else 0.0
     note: list[Waiter] = []
     who = engine.in_progress[id(note)] = engine.runtime.who()
     try:
-        lease = cast("L | None", await _sheltered(engine, plan, new_lease, who, 0, note, None))
+        lease = await _sheltered(engine, plan, who, 0, note, None)
     except BaseException as error:
         engine.refused(plan.primitive, began, error)
         raise
@@ -258,21 +246,20 @@ async def try_acquire(engine: Engine, plan: Plan, new_lease: Callable[..., L]) -
     if lease is not None:
         if engine.closed:
             refuse(engine, lease)
-        lease._given = True
     elif engine.observer is not None:
         engine.refused(plan.primitive, began, None)
     return lease
 
 
-async def _take(
+async def take_or_none(
     engine: Engine,
     plan: Plan,
-    new_lease: NewLease,
     who: object,
     timeout: float | None,
     note: list[Waiter],
     stop: StopSignal | None = None,
-) -> BaseLease | None:
+) -> HeldLease | None:
+    """Take it in the general way; None if somebody else holds it and the time is up."""
     runtime = engine.runtime
     engine.check_open(plan.primitive.name)
     if engine.strict:
@@ -287,24 +274,23 @@ async def _take(
     began = runtime.now()
     window = began, None if timeout is None else began + (timeout or plan.options.request_timeout)
     if not plan.alone:
-        return await _take_turn(engine, plan, new_lease, who, timeout, window, note, stop)
+        return await _take_turn(engine, plan, who, timeout, window, note, stop)
     waiter = Waiter(_new_token(runtime, plan))
     waiter.stop = stop
     if timeout == 0:
         note.append(waiter)
-    return await _speak(engine, plan, new_lease, None, waiter, window, wait=timeout != 0, who=who)
+    return await _speak(engine, plan, None, waiter, window, wait=timeout != 0, who=who)
 
 
 async def _take_turn(
     engine: Engine,
     plan: Plan,
-    new_lease: NewLease,
     who: object,
     timeout: float | None,
     window: tuple[float, float | None],
     note: list[Waiter],
     stop: StopSignal | None,
-) -> BaseLease | None:
+) -> HeldLease | None:
     """Come to the local queue, and go on with the turn, or wait for it."""
     # Alive for as long as this call is the speaker.
     local_waiter = LocalWaiter()
@@ -319,7 +305,7 @@ async def _take_turn(
         else:
             engine.waits[local_waiter] = plan.primitive, who, window[0]
             engine.watch()
-        return await _go_on(engine, plan, new_lease, local_waiter, who, timeout, window, note, stop)
+        return await _go_on(engine, plan, local_waiter, who, timeout, window, note, stop)
     except BaseException:
         pass_back(engine, plan, local_waiter, who)
         raise
@@ -331,14 +317,13 @@ async def _take_turn(
 async def _go_on(
     engine: Engine,
     plan: Plan,
-    new_lease: NewLease,
     local_waiter: LocalWaiter,
     who: object,
     timeout: float | None,
     window: tuple[float, float | None],
     note: list[Waiter],
     stop: StopSignal | None,
-) -> BaseLease | None:
+) -> HeldLease | None:
     if not local_waiter.served:
         await await_turn(engine, plan, local_waiter, window, stop)
     if local_waiter in engine.waits:
@@ -350,33 +335,32 @@ async def _go_on(
         if timeout == 0:
             note.append(waiter)
         return await _speak(
-            engine, plan, new_lease, local_waiter.local_queue, waiter, window, wait=timeout != 0, who=who
+            engine, plan, local_waiter.local_queue, waiter, window, wait=timeout != 0, who=who
         )
-    lease = take_over(engine, plan, new_lease, local_waiter, who, window[0])
+    lease = take_over(engine, plan, local_waiter, who, window[0])
     if lease is not None:
         local_waiter.server_lease = None
         return lease
     # Lost between the hand-over and now: stand in line again, for what is left of the time.
     local_waiter.local_queue = local_waiter.server_lease = None
-    return await _take(engine, plan, new_lease, who, left(engine.runtime, window[1]), note, stop)
+    return await take_or_none(engine, plan, who, left(engine.runtime, window[1]), note, stop)
 
 
 async def _sheltered(
     engine: Engine,
     plan: Plan,
-    new_lease: NewLease,
     who: object,
     timeout: float | None,
     note: list[Waiter],
     stop: StopSignal | None,
-) -> BaseLease | None:
+) -> HeldLease | None:
     if plan.options.on_unavailable == "raise":
-        return await _take(engine, plan, new_lease, who, timeout, note, stop)
+        return await take_or_none(engine, plan, who, timeout, note, stop)
 
-    async def take(left: float | None) -> BaseLease | None:
-        return await _take(engine, plan, new_lease, who, left, note, stop)
+    async def take(left: float | None) -> HeldLease | None:
+        return await take_or_none(engine, plan, who, left, note, stop)
 
-    return await sheltered(engine, plan, new_lease, take, timeout, stop, who)
+    return await sheltered(engine, plan, take, timeout, stop, who)
 
 
 def _new_token(runtime: Runtime, plan: Plan) -> str:
@@ -387,25 +371,24 @@ def _new_token(runtime: Runtime, plan: Plan) -> str:
 async def _speak(
     engine: Engine,
     plan: Plan,
-    new_lease: NewLease,
     local_queue: AnyLocalQueue | None,
     waiter: Waiter,
     window: tuple[float, float | None],
     *,
     wait: bool,
     who: object,
-) -> BaseLease | None:
+) -> HeldLease | None:
     engine.asking[waiter] = plan.primitive, who
     waiter.busy, waiter.spoken, waiter.follow_key, waiter.kin = False, True, plan.run, plan.kin
     try:
         try:
             grant = await _strive(engine, plan, waiter, window, wait=wait, who=who)
             if waiter.server_lease is not None:
-                lease = take_over(engine, plan, new_lease, waiter, who, window[0])
+                lease = take_over(engine, plan, waiter, who, window[0])
                 if lease is not None:
                     return lease
             elif grant is not None:
-                return own_grant(engine, plan, new_lease, local_queue, waiter, grant, who, window[0])
+                return own_grant(engine, plan, local_queue, waiter, grant, who, window[0])
         except BaseException as error:
             waiter.doubt(error)
             engine.drop_waiter(plan.primitive, local_queue, waiter)
@@ -415,7 +398,7 @@ async def _speak(
             # Lost between the hand-over and now, with its ticket: stand in line again.
             again = Waiter(_new_token(engine.runtime, plan))
             again.stop = waiter.stop
-            return await _speak(engine, plan, new_lease, local_queue, again, window, wait=wait, who=who)
+            return await _speak(engine, plan, local_queue, again, window, wait=wait, who=who)
         await give_up(engine, plan, local_queue, waiter)
     finally:
         if waiter in engine.asking:

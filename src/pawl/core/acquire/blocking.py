@@ -6,13 +6,12 @@ Whatever is no plain yes goes on in the general way.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from pawl.core.acquire.acquire import acquire, go_on
 from pawl.core.acquire.fast import ask, begin, settle, void, waiter_of
-from pawl.core.lease.base import BaseLease
 from pawl.core.lease.in_progress import refuse
+from pawl.core.lease.record import HeldLease
 from pawl.core.protocol.runtime import Fault, run
 from pawl.core.state.records import Waiter
 
@@ -23,23 +22,20 @@ if TYPE_CHECKING:
 
 __all__ = ["take"]
 
-L = TypeVar("L", bound=BaseLease)
-
 
 def take(
     engine: Engine,
     plan: Plan,
-    new_lease: Callable[..., L],
     timeout: float | None,
     stop: StopSignal | None = None,
-) -> L:
+) -> HeldLease:
     """Take a lock; see ``acquire.acquire``."""
     plain = (
-        plan.plain and timeout != 0 and plan.queue_key not in engine.local_queues._queues and not engine.rows
+        plan.plain and timeout != 0 and plan.queue_key not in engine.local_queues.by_key and not engine.rows
     )
     server_lease = begin(engine, plan) if plain else None
     if server_lease is None:
-        return run(acquire(engine, plan, new_lease, timeout, stop))
+        return run(acquire(engine, plan, timeout, stop))
     engine.in_progress[server_lease] = server_lease.who
     lease: Any = None
     waiter: Waiter | None = None
@@ -50,7 +46,7 @@ def take(
         try:
             answer = ask(engine, server_lease, sent_at, until)
             if answer is not None:
-                lease = settle(engine, server_lease, new_lease, answer, sent_at)
+                lease = settle(engine, server_lease, answer, sent_at)
         except Fault as fault:
             answer = fault.with_traceback(None)  # it has this frame: the two would keep a dropped lease alive
         if lease is None:
@@ -58,7 +54,7 @@ def take(
                 Waiter(server_lease.token) if answer is None else waiter_of(server_lease, answer, sent_at)
             )
             waiter.stop = stop
-            lease = run(go_on(engine, plan, new_lease, server_lease, waiter, (sent_at, until)))
+            lease = run(go_on(engine, plan, server_lease, waiter, (sent_at, until)))
     except BaseException:
         if waiter is None or not waiter.spoken:
             void(engine, server_lease)
@@ -70,6 +66,4 @@ def take(
         engine.in_progress.pop(server_lease, None)
     if engine.closed:
         refuse(engine, lease)
-    # No call from here to the caller: no signal handler comes between, and what was not given is taken back.
-    lease._given = True
     return lease  # type: ignore[no-any-return]

@@ -19,6 +19,7 @@ from math import inf
 from typing import TYPE_CHECKING, TypeAlias
 
 from pawl.core.acquire.neighbours import is_held_beside
+from pawl.core.lease.record import HeldLease
 from pawl.core.protocol.faults import passes
 from pawl.core.protocol.runtime import Fault, StopSignal
 from pawl.core.retry import STOP_POLL, check_stop
@@ -28,7 +29,6 @@ from pawl.errors import BackendUnavailable, DeadlockDetected, QuorumNotReached
 
 if TYPE_CHECKING:
     from pawl.core.keep.engine import Engine
-    from pawl.core.lease.base import BaseLease, NewLease
     from pawl.core.protocol.primitive import Primitive
     from pawl.core.protocol.runtime import Parker, Runtime
     from pawl.core.state.plan import Plan
@@ -186,18 +186,16 @@ class Shelter(LocalQueue):
 async def sheltered(
     engine: Engine,
     plan: Plan,
-    new_lease: NewLease,
-    take: Callable[[float | None], Awaitable[BaseLease | None]],
+    take: Callable[[float | None], Awaitable[HeldLease | None]],
     timeout: float | None,
     stop: StopSignal | None,
     who: object,
-) -> BaseLease | None:
+) -> HeldLease | None:
     """Take a lock from the server, or degrade.
 
     Args:
         engine: The client's engine.
         plan: The lock; its ``on_unavailable`` is ``"local"`` or ``"open"``.
-        new_lease: Makes the lease, of the class for this API.
         take: Takes it from the server within so many seconds.
         timeout: Seconds to wait; None: no limit; 0 tries once.
         stop: Ends the wait once it is set.
@@ -208,7 +206,7 @@ async def sheltered(
     """
     slots: list[_Slot] = []
     try:
-        return await _take(engine, plan, new_lease, take, (timeout, stop), who, slots)
+        return await _take(engine, plan, take, (timeout, stop), who, slots)
     finally:
         try:
             _end_all(slots)
@@ -220,12 +218,11 @@ async def sheltered(
 async def _take(
     engine: Engine,
     plan: Plan,
-    new_lease: NewLease,
-    take: Callable[[float | None], Awaitable[BaseLease | None]],
+    take: Callable[[float | None], Awaitable[HeldLease | None]],
     limits: tuple[float | None, StopSignal | None],
     who: object,
     slots: list[_Slot],
-) -> BaseLease | None:
+) -> HeldLease | None:
     """See ``sheltered``, which ends the slots."""
     runtime, line_key = engine.runtime, _line_key(engine, plan)
     timeout, stop = limits
@@ -257,7 +254,7 @@ async def _take(
         if waited:
             # That was the answer from before the wait: by now somebody may hold it on the server.
             continue
-        return _degrade(engine, plan, new_lease, who, failure, slot, began)
+        return _degrade(engine, plan, who, failure, slot, began)
 
 
 def _end_all(slots: list[_Slot]) -> None:
@@ -344,12 +341,11 @@ async def _give_way(
 def _degrade(
     engine: Engine,
     plan: Plan,
-    new_lease: NewLease,
     who: object,
     error: Exception,
     slot: _Slot,
     began: float,
-) -> BaseLease:
+) -> HeldLease:
     runtime, policy = engine.runtime, plan.options.on_unavailable
     now = runtime.now()
     server_lease = ServerLease(plan.primitive, plan.options, runtime.new_token(), 0, inf, now)
@@ -362,7 +358,7 @@ def _degrade(
     try:
         server_lease.local_queue = Shelter(slot, server_lease)
         engine.held[who, plan.primitive.key] = server_lease
-        lease = new_lease(engine, server_lease, 0, who, 1)
+        lease = HeldLease(engine, server_lease, 0, who, 1)
     except BaseException:
         engine.forget_holder(server_lease, who)
         slot.end(server_lease)

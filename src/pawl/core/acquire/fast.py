@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
+from pawl.core.lease.record import HeldLease
 from pawl.core.protocol.validity import valid_until
 from pawl.core.quorum.ballot import Granted, patience_until, question_of
 from pawl.core.quorum.votes import GrantVotes
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable
 
     from pawl.core.keep.engine import Engine
-    from pawl.core.lease.base import BaseLease, NewLease
     from pawl.core.protocol.quorum import QuorumLine, QuorumPrimitive, QuorumRuntime
     from pawl.core.protocol.runtime import Fault, Reply
     from pawl.core.state.plan import Plan
@@ -35,7 +35,7 @@ def begin(engine: Engine, plan: Plan) -> ServerLease | None:
     Returns:
         The server lease to ask for, which holds nothing yet; None if this is not the fast way, and nothing was done.
     """
-    queue_key, local_queues = plan.queue_key, engine.local_queues._queues
+    queue_key, local_queues = plan.queue_key, engine.local_queues.by_key
     if queue_key in local_queues:
         return None
     who, token = engine.runtime.comer()
@@ -86,9 +86,7 @@ def _ask_all(
     return line.vote(call, votes, nodes.node_timeout)
 
 
-def settle(
-    engine: Engine, server_lease: ServerLease, new_lease: NewLease, reply: Reply, sent_at: float
-) -> BaseLease | None:
+def settle(engine: Engine, server_lease: ServerLease, reply: Reply, sent_at: float) -> HeldLease | None:
     """Own what a plain yes grants: confirmed, and to be renewed; None for every other answer."""
     if reply[0] != b"H" or reply[2] <= 0:
         return None
@@ -114,7 +112,7 @@ def settle(
     server_lease.granted_at = now
     server_lease.epoch = engine.epoch
     engine.held[server_lease.who, server_lease.primitive.key] = server_lease
-    lease = new_lease(engine, server_lease, server_lease.fence, server_lease.who, 1)
+    lease = HeldLease(engine, server_lease, server_lease.fence, server_lease.who, 1)
     if (
         engine.schedule.add(server_lease, server_lease.every, now + server_lease.every)
         or not engine.maintenance_runs
@@ -127,7 +125,7 @@ def void(engine: Engine, server_lease: ServerLease) -> None:
     """Undo a lease that was made of a server lease and that nobody got; its token is for the caller to give back."""
     lease = server_lease.lease() if server_lease.lease is not None else None
     if lease is not None:
-        lease._released = True
+        lease.released = True
     engine.end(server_lease)
     engine.forget_holder(server_lease, server_lease.who)
 

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 from weakref import ref
 
 from pawl.core.acquire.fast import void
+from pawl.core.lease.record import HeldLease
 from pawl.core.state.records import ServerLease
 from pawl.core.state.strict_handover import begin
 
 if TYPE_CHECKING:
     from pawl.core.keep.engine import Engine
-    from pawl.core.lease.base import BaseLease, NewLease
     from pawl.core.state.local_queue import LocalWaiter
     from pawl.core.state.plan import Plan
     from pawl.core.state.records import AnyLocalQueue, Waiter
@@ -23,13 +23,12 @@ __all__ = ["own_grant", "take_over"]
 def own_grant(
     engine: Engine,
     plan: Plan,
-    new_lease: NewLease,
     local_queue: AnyLocalQueue | None,
     waiter: Waiter,
     grant: Grant,
     who: object,
     began: float,
-) -> BaseLease:
+) -> HeldLease:
     """Own what the server granted: renewed from here on."""
     server_lease = ServerLease(
         plan.primitive, plan.options, waiter.token, grant.fence, grant.valid_until, engine.runtime.now()
@@ -51,7 +50,7 @@ def own_grant(
         server_lease.outer = outer if outer is not None and outer.live else None
         engine.held[held_key] = server_lease
     try:
-        lease = new_lease(engine, server_lease, grant.fence, who, grant.holds)
+        lease = HeldLease(engine, server_lease, grant.fence, who, grant.holds)
         engine.keep(server_lease, confirmed=grant.confirmed)
         if engine.observer is not None:
             engine.observer.acquired(server_lease, began, contended=waiter.contended)
@@ -64,22 +63,21 @@ def own_grant(
 def take_over(
     engine: Engine,
     plan: Plan,
-    new_lease: NewLease,
     local_waiter: LocalWaiter | Waiter,
     who: object,
     began: float,
-) -> BaseLease | None:
+) -> HeldLease | None:
     """Own a server lease that was handed over; None if it was lost on the way."""
     server_lease, fence = local_waiter.server_lease, local_waiter.fence
     if server_lease is None:
         raise AssertionError("a local waiter without a server lease owns nothing")
     now = engine.runtime.now()
     # Nobody's until it is made: interrupted before that, it is passed on by what it came to.
-    lease = new_lease(engine, server_lease, fence, who, 1)
+    lease = HeldLease(engine, server_lease, fence, who, 1)
     # Who re-enters, and who is notified of a loss, is from here on for this plan to say.
     server_lease.who, server_lease.primitive, server_lease.options = who, plan.primitive, plan.options
     if not server_lease.live or engine.expired(server_lease, now):
-        lease._released = True
+        lease.released = True
         return None
     if plan.options.max_hold is not None:
         engine.limit_hold(server_lease, now + plan.options.max_hold)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from pawl.core.keep.engine import Engine
-    from pawl.core.lease.base import BaseLease
+    from pawl.core.lease.record import HeldLease
     from pawl.core.protocol.runtime import Runtime
     from pawl.core.state.local_queue import LocalWaiter
     from pawl.core.state.plan import Plan
@@ -36,7 +36,7 @@ def sit_down(engine: Engine, plan: Plan, local_waiter: LocalWaiter, held_key: tu
         local_waiter: The caller.
         held_key: The caller's thread or task, and the key that it wants.
     """
-    local_queue = engine.local_queues._queues.get(plan.queue_key)
+    local_queue = engine.local_queues.by_key.get(plan.queue_key)
     if local_queue is None or held_key in engine.held or engine.closed:
         return False
     # Before it sits there: it may be served at once, and a close waits for whom it sees waiting. The caller removes it.
@@ -54,7 +54,7 @@ def own(
     engine: Engine,
     plan: Plan,
     local_waiter: LocalWaiter | Waiter,
-    lease: BaseLease,
+    lease: HeldLease,
     held_key: tuple[Hashable, str],
 ) -> bool:
     """Own what was handed over; False if it was lost on the way.
@@ -72,19 +72,18 @@ def own(
         return False
     engine.counters["handed_over"] += 1
     # No call from here on: Ctrl-C finds it handed over to the local waiter, or owned by the lease.
-    lease._server_lease = server_lease
-    lease._number = local_waiter.number
-    lease._fence = local_waiter.fence
+    lease.server_lease = server_lease
+    lease.number = local_waiter.number
+    lease.fence = local_waiter.fence
     # Who re-enters, and who is notified of a loss, is from here on for this plan to say.
     server_lease.primitive, server_lease.options, server_lease.who = plan.primitive, plan.options, held_key[0]
     engine.held[held_key] = server_lease
-    lease._released = False
+    lease.released = False
     server_lease.lease = local_waiter.lease
     # In this order: a loss from here on finds the lease.
     if server_lease.state is not LeaseState.HELD or now >= server_lease.valid_until or engine.closed:
-        lease._released = True
+        lease.released = True
         return False
-    lease._given = True
     local_waiter.server_lease = None
     return True
 
@@ -135,9 +134,9 @@ def pass_back(engine: Engine, plan: Plan, local_waiter: LocalWaiter, who: object
             engine.drop_waiter(plan.primitive, local_queue, waiter)
         return
     lease = server_lease.lease() if server_lease.lease is not None else None
-    if lease is not None and lease._number == local_waiter.number:
+    if lease is not None and lease.number == local_waiter.number:
         # Made, and never given to anybody.
-        lease._released = True
+        lease.released = True
     if server_lease.used == local_waiter.number:
         engine.forget_holder(server_lease, who)
         if not engine.end_turn(server_lease, engine.runtime.now(), local_waiter.number):

@@ -10,30 +10,30 @@ from pawl.model import LeaseState
 
 if TYPE_CHECKING:
     from pawl.core.keep.engine import Engine
-    from pawl.core.lease.base import BaseLease
+    from pawl.core.lease.record import HeldLease
     from pawl.core.state.plan import Plan
     from pawl.core.state.records import ServerLease
 
 __all__ = ["holds", "taken_again"]
 
 
-def taken_again(engine: Engine, plan: Plan, mine: ServerLease, *, wait: bool) -> BaseLease | Plan | None:
+def taken_again(engine: Engine, plan: Plan, mine: ServerLease, *, wait: bool) -> HeldLease | Plan | None:
     """What an owner that holds it already gets: its lease once more, a plan to get more than it has, or nothing."""
     name = plan.primitive.name
-    lease = cast("BaseLease | None", mine.lease() if mine.lease is not None else None)
+    lease = cast("HeldLease | None", mine.lease() if mine.lease is not None else None)
     if lease is None:
         # Dropped without release: nobody's. Its ttl or the maintenance ends it, and that may be waited for.
         return None
     if not mine.live or mine.epoch != engine.epoch or engine.expired(mine, engine.runtime.now()):
-        if plan.reentrant and not lease._released and mine.state is LeaseState.LOST:
+        if plan.reentrant and not lease.released and mine.state is LeaseState.LOST:
             # The outer section lost its lease: counting on would hide it from the inner one.
-            raise lease._lost_error()
+            raise lease.lost_error()
         return None
     if plan.reentrant and mine.primitive.covers(plan.primitive):
         with engine.guard:
-            if lease._released:
+            if lease.released:
                 return None
-            lease._levels += 1
+            lease.levels += 1
         return lease
     raised = plan.primitive.raised_by(mine.primitive, mine.token)
     if raised is not None:

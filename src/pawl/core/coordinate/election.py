@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Protocol, cast
 from weakref import ref
 
 from pawl.core.acquire import acquire
 from pawl.core.coordinate.gate_wait import Visit, unexpected
-from pawl.core.lease.base import BaseLease
+from pawl.core.lease.record import HeldLease
 from pawl.core.protocol.primitive import Primitive
 from pawl.core.protocol.runtime import Call, Reply, StopSignal
 from pawl.core.release import release
@@ -16,15 +16,11 @@ from pawl.errors import ClientClosed, NotHeld, QueueFull
 from pawl.model import Leader, LeaseState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pawl.core.keep.engine import Engine
     from pawl.core.protocol.options import LockOptions
     from pawl.core.state.plan import Plan
 
 __all__ = ["ENDED", "BallotCalls", "Ended", "Seat", "Watch", "campaign", "check_after", "leader", "resign"]
-
-L = TypeVar("L", bound=BaseLease)
 
 
 class BallotCalls(Primitive, Protocol):
@@ -46,18 +42,18 @@ class Seat:
 
     def __init__(self, name: str) -> None:
         self.name: str = name
-        self._lease: ref[BaseLease] | None = None
+        self._lease: ref[HeldLease] | None = None
 
-    def take(self, lease: BaseLease) -> None:
+    def take(self, lease: HeldLease) -> None:
         """Lead with a lease from here on."""
         self._lease = ref(lease)
 
-    def lease(self) -> BaseLease | None:
+    def lease(self) -> HeldLease | None:
         """The lease, while it is good by the local clock."""
         lease = self._lease() if self._lease is not None else None
-        return lease if lease is not None and lease._mine() else None
+        return lease if lease is not None and lease.mine() else None
 
-    def leading(self) -> BaseLease:
+    def leading(self) -> HeldLease:
         """The lease.
 
         Raises:
@@ -73,12 +69,11 @@ async def campaign(
     engine: Engine,
     plan: Plan,
     seat: Seat,
-    new_lease: Callable[..., L],
     timeout: float | None,
     stop: StopSignal | None,
-) -> L:
+) -> HeldLease:
     """Stand for election until elected; see ``acquire.acquire``."""
-    lease = await acquire.acquire(engine, plan, new_lease, timeout, stop)
+    lease = await acquire.acquire(engine, plan, timeout, stop)
     seat.take(lease)
     return lease
 
@@ -93,7 +88,7 @@ async def resign(engine: Engine, seat: Seat) -> None:
     await release.release_or_raise(engine, seat.leading())
 
 
-async def check_after(_engine: Engine, lease: BaseLease, error: BaseException | None) -> None:
+async def check_after(lease: HeldLease, error: BaseException | None) -> None:
     """Report a loss at the end of a call that only the leader may make; the lease goes on otherwise.
 
     Raises:
@@ -101,7 +96,7 @@ async def check_after(_engine: Engine, lease: BaseLease, error: BaseException | 
     """
     if lease.state is not LeaseState.LOST:
         return
-    lost = lease._lost_error()
+    lost = lease.lost_error()
     if error is None:
         raise lost
     error.add_note(str(lost))

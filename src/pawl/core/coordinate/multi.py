@@ -13,14 +13,14 @@ Rules:
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 from pawl.core.acquire import acquire
 from pawl.core.acquire.giving_up import timed_out
 from pawl.core.acquire.grant import own_grant
-from pawl.core.coordinate.multi_lease import BaseMultiLease, MultiPlan, Together
+from pawl.core.coordinate.multi_lease import HeldMultiLease, MultiPlan, Together
 from pawl.core.protocol.primitive import TOMB_MS
 from pawl.core.protocol.runtime import Call, Fault, Reply
 from pawl.core.protocol.validity import valid_until
@@ -38,16 +38,13 @@ from pawl.model import Grant, Release
 
 if TYPE_CHECKING:
     from pawl.core.keep.engine import Engine
-    from pawl.core.lease.base import BaseLease, NewLease
+    from pawl.core.lease.record import HeldLease
     from pawl.core.protocol.runtime import StopSignal
     from pawl.core.state.plan import Plan
 
 __all__ = ["acquire_all", "end_all", "extend_all", "release_all", "release_all_or_raise"]
 
 log: logging.Logger = logging.getLogger("pawl.lease")
-
-M = TypeVar("M", bound=BaseMultiLease)
-NewMulti = Callable[["Engine", MultiPlan, Sequence["BaseLease"]], M]
 
 
 class _Apart(Exception):
@@ -60,20 +57,16 @@ class _Apart(Exception):
 async def acquire_all(
     engine: Engine,
     plan: MultiPlan,
-    new_lease: NewLease,
-    new_multi: NewMulti[M],
     timeout: float | None,
     stop: StopSignal | None = None,
     *,
     raises: bool = True,
-) -> M | None:
+) -> HeldMultiLease | None:
     """Take all members, or none.
 
     Args:
         engine: The client's engine.
         plan: The multi-lock.
-        new_lease: Makes a member's lease, of the class for this API.
-        new_multi: Makes the lease of the whole.
         timeout: Seconds to wait for all of them together; None: no limit; 0 tries once.
         stop: Ends the wait once it is set.
         raises: False to return None when one is held by another and the time is up.
@@ -82,41 +75,24 @@ async def acquire_all(
         NotAcquired: Somebody else holds one of them, and the time is up; or waiting could never end.
         BackendError: The server could not be asked.
     """
-    # What the members report goes to one list for all of them: filling it is one step.
-    given: Any = []
-    multi = await _acquire_all(engine, plan, new_lease, new_multi, timeout, stop, given, raises=raises)
-    # No call from here to the caller: no signal handler comes between, and what was not given is taken back.
-    given += [True]
-    return multi
-
-
-async def _acquire_all(
-    engine: Engine,
-    plan: MultiPlan,
-    new_lease: NewLease,
-    new_multi: NewMulti[M],
-    timeout: float | None,
-    stop: StopSignal | None,
-    given: Any,
-    *,
-    raises: bool,
-) -> M | None:
     began = engine.runtime.now()
-    taken: list[BaseLease] = []
+    taken: list[HeldLease] = []
     who = engine.in_progress[id(taken)] = engine.runtime.who()
     try:
         try:
-            missing = await _take_all(engine, plan, new_lease, who, timeout, stop, taken)
+            missing = await _take_all(engine, plan, who, timeout, stop, taken)
         except PawlError as error:
             await _give_back(engine, taken)
             if isinstance(error, AcquireTimeout):
                 raise _timed_out(engine, plan, error, began) from None
             raise
         if missing is None:
-            multi = new_multi(engine, plan, taken)
+            # What the members report goes to one list for all of them: filling it is one step.
+            given: list[bool] = []
+            multi = HeldMultiLease(engine, plan, taken, given)
             for lease in taken:
-                if not lease._given:
-                    lease._given = given
+                if not lease.given:
+                    lease.given = given
             return multi
         await _give_back(engine, taken)
         if not raises:
@@ -140,11 +116,10 @@ def _timed_out(engine: Engine, plan: MultiPlan, error: AcquireTimeout, began: fl
 async def _take_all(
     engine: Engine,
     plan: MultiPlan,
-    new_lease: NewLease,
     who: object,
     timeout: float | None,
     stop: StopSignal | None,
-    taken: list[BaseLease],
+    taken: list[HeldLease],
 ) -> Plan | None:
     """Take them into ``taken``; the one that is held by another, or None: all are there."""
     runtime = engine.runtime
@@ -152,19 +127,19 @@ async def _take_all(
     until = None if timeout is None else runtime.now() + (timeout or plan.options.request_timeout)
     if plan.together is not None and not _holds_any(engine, plan, who):
         with suppress(_Apart):
-            missing = await _take_together(engine, plan, plan.together, new_lease, who, until, taken)
+            missing = await _take_together(engine, plan, plan.together, who, until, taken)
             if missing is None or timeout == 0:
                 return missing
     for member in plan.members[len(taken) :]:
         check_stop(stop, plan.name)
         left = timeout if until is None or timeout == 0 else max(1e-9, until - runtime.now())
-        lease = await acquire._take(engine, member, new_lease, who, left, [], stop)
+        lease = await acquire.take_or_none(engine, member, who, left, [], stop)
         if lease is None:
             return member
         # Not append: after a call a signal handler may run, and nobody would know of the lease.
         taken += [lease]
     for lease in taken:
-        if not lease._mine():
+        if not lease.mine():
             text = f"acquire {plan.name!r}: {lease.name!r} was lost while waiting for the others"
             raise NotAcquired(f"{text}; all were released", name=lease.name)
     return None
@@ -178,10 +153,9 @@ async def _take_together(
     engine: Engine,
     plan: MultiPlan,
     together: Together,
-    new_lease: NewLease,
     who: object,
     until: float | None,
-    taken: list[BaseLease],
+    taken: list[HeldLease],
 ) -> Plan | None:
     """One question for all; the member that is not free, or None: all are taken."""
     waiters = [Waiter(engine.runtime.new_token()) for _ in plan.members]
@@ -195,7 +169,7 @@ async def _take_together(
         if isinstance(grants, list):
             for member, waiter, grant in zip(plan.members, waiters, grants, strict=True):
                 waiter.unanswered = first.unanswered
-                taken += [own_grant(engine, member, new_lease, None, waiter, grant, who, sent_at)]
+                taken += [own_grant(engine, member, None, waiter, grant, who, sent_at)]
             return None
     except BaseException as error:
         first.doubt(error)
@@ -253,23 +227,23 @@ def _read(engine: Engine, plan: MultiPlan, reply: Reply, sent_at: float) -> list
 # Giving back ---------------------------------------------------------------------------------------------------------
 
 
-async def _give_back(engine: Engine, taken: list[BaseLease]) -> None:
+async def _give_back(engine: Engine, taken: list[HeldLease]) -> None:
     while taken:
-        if not taken[-1]._released:
+        if not taken[-1].released:
             await release.release(engine, taken[-1])
         taken.pop()
 
 
-def _leave_behind(engine: Engine, taken: Sequence[BaseLease]) -> None:
+def _leave_behind(engine: Engine, taken: Sequence[HeldLease]) -> None:
     """Give back in the background, after a cancel or an interrupt; safe to repeat."""
     for lease in taken:
-        if not lease._take_level():
-            if lease._take_end():
-                engine.count_end(lease._server_lease, "background")
+        if not lease.take_level():
+            if lease.take_end():
+                engine.count_end(lease.server_lease, "background")
             engine.finish_release(lease)
 
 
-async def release_all(engine: Engine, multi: BaseMultiLease) -> list[tuple[BaseLease, Release]]:
+async def release_all(engine: Engine, multi: HeldMultiLease) -> list[tuple[HeldLease, Release]]:
     """Release each of them, the last taken first, also if one of them is lost.
 
     Returns:
@@ -278,23 +252,23 @@ async def release_all(engine: Engine, multi: BaseMultiLease) -> list[tuple[BaseL
     Raises:
         NotHeld: The whole was released before, or belongs to the parent of this process.
     """
-    left = list(multi._leases)
-    outcomes: list[tuple[BaseLease, Release]] = []
+    left = list(multi.leases)
+    outcomes: list[tuple[HeldLease, Release]] = []
     engine.in_progress[id(left)] = engine.runtime.who()
     try:
-        if not multi._take_end():
+        if not multi.take_end():
             raise NotHeld(f"release {multi.name!r}: the lease was already released", name=multi.name)
-        multi._wake()
+        multi.wake()
         while left:
             lease = left[-1]
-            outcome = Release.LOST if lease._released else await release.release(engine, lease)
+            outcome = Release.LOST if lease.released else await release.release(engine, lease)
             outcomes.append((lease, outcome))
-            multi._lost |= outcome is Release.LOST
+            multi.lost |= outcome is Release.LOST
             left.pop()
     except PawlError:
         raise
     except BaseException:
-        if multi._released:
+        if multi.released:
             _leave_behind(engine, left)
         raise
     finally:
@@ -302,7 +276,7 @@ async def release_all(engine: Engine, multi: BaseMultiLease) -> list[tuple[BaseL
     return outcomes
 
 
-async def release_all_or_raise(engine: Engine, multi: BaseMultiLease) -> None:
+async def release_all_or_raise(engine: Engine, multi: HeldMultiLease) -> None:
     """Release on a user's word.
 
     Raises:
@@ -312,24 +286,24 @@ async def release_all_or_raise(engine: Engine, multi: BaseMultiLease) -> None:
     outcomes = await release_all(engine, multi)
     for lease, outcome in outcomes:
         if outcome is Release.LOST:
-            raise NotHeld(f"release {multi.name!r}: {lease._loss().text}", name=lease.name)
+            raise NotHeld(f"release {multi.name!r}: {lease.loss().text}", name=lease.name)
     for lease, outcome in outcomes:
         if outcome is Release.UNKNOWN:
-            cls, why = lease._server_lease.unsure
+            cls, why = lease.server_lease.unsure
             text = why or f"release {multi.name!r}: the server did not answer"
             raise cls(f"{text}; {lease.name!r} expires within {lease.ttl:g} s", name=lease.name)
 
 
-async def end_all(engine: Engine, multi: BaseMultiLease, error: BaseException | None) -> None:
+async def end_all(multi: HeldMultiLease, error: BaseException | None) -> None:
     """Release at the end of a ``with`` block. Never hides the body's own exception.
 
     Raises:
         LeaseLost: One was lost while the body ran, and the body did not raise.
     """
-    if multi._released or multi._inert():
+    if multi.released or multi.inert():
         return
-    outcomes = await release_all(engine, multi)
-    losses = [lease._loss() for lease, outcome in outcomes if outcome is Release.LOST]
+    outcomes = await release_all(multi.engine, multi)
+    losses = [lease.loss() for lease, outcome in outcomes if outcome is Release.LOST]
     if not losses:
         return
     lost = losses[0]
@@ -338,20 +312,20 @@ async def end_all(engine: Engine, multi: BaseMultiLease, error: BaseException | 
         return
     if error is not None:
         error.add_note(str(lost))
-    elif multi._plan.options.on_exit == "raise":
+    elif multi.plan.options.on_exit == "raise":
         raise lost
     else:
         log.warning("%s", lost, extra={"pawl_name": lost.name})
 
 
-async def extend_all(engine: Engine, multi: BaseMultiLease, ttl: float) -> None:
+async def extend_all(engine: Engine, multi: HeldMultiLease, ttl: float) -> None:
     """Set the remaining life of each to ``ttl`` seconds; all are tried.
 
     Raises:
         NotHeld: One is lost, or all were released.
     """
     errors: list[PawlError] = []
-    for lease in multi._leases:
+    for lease in multi.leases:
         try:
             await extend.extend(engine, lease, ttl)
         except PawlError as error:

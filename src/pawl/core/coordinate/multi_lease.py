@@ -1,25 +1,25 @@
-"""The lease of several names, for both APIs: what can be said of it without the network."""
+"""The lease of several names, for both APIs: its record, and what can be said of it without the network."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 from weakref import ref
 
+from pawl.core.lease.base import BaseLease, record_of
 from pawl.core.protocol.runtime import Call
 from pawl.errors import LeaseLost, NotSupported
 from pawl.model import LeaseState, LossReason
 
 if TYPE_CHECKING:
     from pawl.core.keep.engine import Engine
-    from pawl.core.lease.base import BaseLease
+    from pawl.core.lease.record import HeldLease
     from pawl.core.protocol.options import LockOptions
     from pawl.core.protocol.runtime import Parker
     from pawl.core.state.plan import Plan
 
-__all__ = ["BaseMultiLease", "MultiPlan", "Together"]
+__all__ = ["BaseMultiLease", "HeldMultiLease", "MultiPlan", "Together", "members_of", "record_of_all"]
 
 
 class Together(Protocol):
@@ -54,57 +54,141 @@ class MultiPlan:
         return replace(self, members=tuple(change(member) for member in self.members))
 
 
-class BaseMultiLease:
-    """One lease of several names; made by ``acquire``, never by hand."""
+class HeldMultiLease:
+    """The record of a lease of several names, with the steps that change it; see ``HeldLease``.
+
+    Args:
+        engine: The engine of its client.
+        plan: The multi-lock.
+        leases: The records of its members, in the order in which they were taken.
+        given: Empty until the caller has it; the members share it.
+    """
 
     __slots__ = (
         "__weakref__",
-        "_client",
-        "_engine",
-        "_leases",
-        "_lost",
-        "_parked",
-        "_plan",
-        "_released",
-        "_told",
-        "_watchers",
-        "_who",
+        "client",
+        "engine",
+        "given",
+        "leases",
+        "lost",
+        "parked",
+        "plan",
+        "released",
+        "reported",
+        "shown_as",
+        "watchers",
+        "who",
     )
 
-    def __init__(self, engine: Engine, plan: MultiPlan, leases: Sequence[BaseLease]) -> None:
-        self._engine = engine
-        self._client = engine.client()
-        self._plan = plan
-        self._leases: tuple[BaseLease, ...] = tuple(leases)
-        self._who: object = leases[0]._who
-        self._released = False
-        self._lost = False
-        self._told = False
-        self._parked: list[Parker] | None = []
-        self._watchers: list[Callable[[], object]] = []
+    def __init__(
+        self, engine: Engine, plan: MultiPlan, leases: Sequence[HeldLease], given: list[bool]
+    ) -> None:
+        self.engine: Engine = engine
+        self.client: object = engine.client()
+        self.plan: MultiPlan = plan
+        self.leases: tuple[HeldLease, ...] = tuple(leases)
+        self.who: object = leases[0].who
+        self.given: list[bool] = given
+        self.released: bool = False
+        self.lost: bool = False
+        self.reported: bool = False
+        self.shown_as: ref[object] | None = None
+        self.parked: list[Parker] | None = []
+        self.watchers: list[Callable[[], object]] = []
         # A server lease must not keep its lease alive, or nobody would notice one that was dropped.
         here = ref(self)
-        for lease in self._leases:
-            lease._watch(lambda: _tell(here()))
-
-    def __bool__(self) -> bool:
-        """True while all are held or suspect, by the local clock; False once one is lost or all are released."""
-        return self._mine()
+        for lease in self.leases:
+            lease.watch(lambda: _report(here()))
 
     @property
     def name(self) -> str:
         """All names, joined by commas."""
-        return self._plan.name
+        return self.plan.name
+
+    @property
+    def valid_until(self) -> float:
+        """Until when all of them may be relied on."""
+        return min(lease.valid_until for lease in self.leases)
+
+    @property
+    def state(self) -> LeaseState:
+        """``lost`` if any of them is lost, ``suspect`` if any is; else ``held`` or ``released``."""
+        if self.released:
+            return LeaseState.LOST if self.lost else LeaseState.RELEASED
+        states = [lease.state for lease in self.leases]
+        for state in (LeaseState.LOST, LeaseState.RELEASED, LeaseState.SUSPECT):
+            if state in states:
+                return LeaseState.LOST if state is LeaseState.RELEASED else state
+        return LeaseState.HELD
+
+    def inert(self) -> bool:
+        """Whether it belongs to the parent of this process."""
+        return any(lease.inert() for lease in self.leases)
+
+    def mine(self) -> bool:
+        """Whether its owner has all of them still, by the local clock."""
+        return self.state in (LeaseState.HELD, LeaseState.SUSPECT)
+
+    def take_end(self) -> bool:
+        """Mark it as ended by its owner; False if somebody else was first: a thread, a signal handler."""
+        with self.engine.guard:
+            if self.released:
+                return False
+            self.released = True
+            return True
+
+    def watch(self, watcher: Callable[[], object]) -> None:
+        """Have a function called when one of them is lost."""
+        self.watchers.append(watcher)
+
+    def unwatch(self, watcher: Callable[[], object]) -> None:
+        """Have it called no more."""
+        if watcher in self.watchers:
+            self.watchers.remove(watcher)
+
+    def wake(self) -> None:
+        """Wake those that sleep until it ends."""
+        for parker in tuple(self.parked or ()):
+            parker.unpark()
+
+    def loss(self) -> LeaseLost:
+        """The error of a lease that is lost."""
+        lost = [lease for lease in self.leases if lease.state is LeaseState.LOST]
+        text = f"the lease of {self.name!r} is lost"
+        if lost:
+            loss = lost[0].loss()
+            return LeaseLost(f"{text}: {loss.text}", name=lost[0].name, reason=loss.reason)
+        return LeaseLost(text, name=self.name, reason=LossReason.CLOSED)
+
+
+class BaseMultiLease:
+    """One lease of several names; made by ``acquire``, never by hand."""
+
+    __slots__ = ("__weakref__", "_record")
+
+    def __init__(self, record: HeldMultiLease) -> None:
+        self._record = record
+        if record.plan.options.on_lost is not None:
+            record.shown_as = ref(self)
+
+    def __bool__(self) -> bool:
+        """True while all are held or suspect, by the local clock; False once one is lost or all are released."""
+        return self._record.mine()
+
+    @property
+    def name(self) -> str:
+        """All names, joined by commas."""
+        return self._record.name
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names that are locked, in the order in which they were taken."""
-        return tuple(lease.name for lease in self._leases)
+        return tuple(lease.name for lease in self._record.leases)
 
     @property
     def fences(self) -> dict[str, int]:
         """The fencing token of each name. Give that of a name to what the name protects."""
-        return {lease.name: lease.fence for lease in self._leases}
+        return {lease.name: lease.fence for lease in self._record.leases}
 
     @property
     def fence(self) -> int:
@@ -112,42 +196,37 @@ class BaseMultiLease:
 
         What one name protects is guarded with the fence of that name, since others may hold it by itself.
         """
-        return max(lease.fence for lease in self._leases)
+        return max(lease.fence for lease in self._record.leases)
 
     @property
     def token(self) -> str:
         """The secrets of all, joined by commas: never log it."""
-        return ",".join(lease.token for lease in self._leases)
+        return ",".join(lease.token for lease in self._record.leases)
 
     @property
     def fence_strength(self) -> str:
         """How far the fences can be trusted: that of the weakest."""
-        return min(lease.fence_strength for lease in self._leases)
+        return min(lease.fence_strength for lease in self._record.leases)
 
     @property
     def ttl(self) -> float:
         """Server-side life in seconds, as last asked for: the least of all."""
-        return min(lease.ttl for lease in self._leases)
+        return min(lease.ttl for lease in self._record.leases)
 
     @property
     def valid_until(self) -> float:
         """Until when all of them may be relied on, in seconds of the client's clock."""
-        return min(lease.valid_until for lease in self._leases)
+        return self._record.valid_until
 
     def remaining(self) -> float:
         """Seconds of validity left by the local clock, the least of all; 0 when lost or released. Sends nothing."""
-        return min(lease.remaining() for lease in self._leases) if self._mine() else 0.0
+        record = self._record
+        return min(lease.remaining() for lease in record.leases) if record.mine() else 0.0
 
     @property
     def state(self) -> LeaseState:
         """``lost`` if any of them is lost, ``suspect`` if any is; else ``held`` or ``released``."""
-        if self._released:
-            return LeaseState.LOST if self._lost else LeaseState.RELEASED
-        states = [lease.state for lease in self._leases]
-        for state in (LeaseState.LOST, LeaseState.RELEASED, LeaseState.SUSPECT):
-            if state in states:
-                return LeaseState.LOST if state is LeaseState.RELEASED else state
-        return LeaseState.HELD
+        return self._record.state
 
     def check(self) -> None:
         """Return if all are still good, by the local clock; call it before a step that must not run unprotected.
@@ -155,7 +234,7 @@ class BaseMultiLease:
         Raises:
             LeaseLost: One is lost (``name`` says which, ``reason`` why) or the whole was released.
         """
-        for lease in self._leases:
+        for lease in self._record.leases:
             lease.check()
 
     def beat(self) -> None:
@@ -165,43 +244,8 @@ class BaseMultiLease:
             LeaseLost: It is too late.
         """
         self.check()
-        for lease in self._leases:
+        for lease in self._record.leases:
             lease.beat()
-
-    # For the shells ---------------------------------------------------------------------------------------------
-
-    def _inert(self) -> bool:
-        return any(lease._inert() for lease in self._leases)
-
-    def _mine(self) -> bool:
-        return self.state in (LeaseState.HELD, LeaseState.SUSPECT)
-
-    def _take_end(self) -> bool:
-        with self._engine.guard:
-            if self._released:
-                return False
-            self._released = True
-            return True
-
-    def _watch(self, watcher: Callable[[], object]) -> None:
-        self._watchers.append(watcher)
-
-    def _unwatch(self, watcher: Callable[[], object]) -> None:
-        if watcher in self._watchers:
-            self._watchers.remove(watcher)
-
-    def _wake(self) -> None:
-        for parker in tuple(self._parked or ()):
-            parker.unpark()
-
-    def _loss(self) -> LeaseLost:
-        lost = [lease for lease in self._leases if lease.state is LeaseState.LOST]
-        text = f"the lease of {self.name!r} is lost"
-        if lost:
-            return LeaseLost(
-                f"{text}: {lost[0]._loss().text}", name=lost[0].name, reason=lost[0]._loss().reason
-            )
-        return LeaseLost(text, name=self.name, reason=LossReason.CLOSED)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r} {self.state}>"
@@ -216,18 +260,28 @@ class BaseMultiLease:
         raise _NotPicklable("a lease cannot be copied: it has one owner")
 
 
+def members_of(lease: BaseLease | BaseMultiLease) -> tuple[HeldLease, ...]:
+    """The records of the single names that a lease is made of, for those who are given what a user holds."""
+    return record_of_all(lease).leases if isinstance(lease, BaseMultiLease) else (record_of(lease),)
+
+
+def record_of_all(lease: BaseMultiLease) -> HeldMultiLease:
+    """The record of a lease of several names; see ``lease.base.record_of``."""
+    return lease._record  # noqa: SLF001 - so that users see nothing of it, and nobody else opens it
+
+
 class _NotPicklable(NotSupported, TypeError):
     """A lease belongs to the process that holds it."""
 
 
-def _tell(multi: BaseMultiLease | None) -> None:
+def _report(multi: HeldMultiLease | None) -> None:
     """One of them is lost: notify those that must know, once."""
-    if multi is None or multi._told or multi._released:
+    if multi is None or multi.reported or multi.released:
         return
-    multi._told = True
-    for watcher in tuple(multi._watchers):
+    multi.reported = True
+    for watcher in tuple(multi.watchers):
         watcher()
-    multi._wake()
-    callback = multi._plan.options.on_lost
+    multi.wake()
+    callback = multi.plan.options.on_lost
     if callback is not None:
-        multi._engine.runtime.report(partial(callback, multi))
+        multi.engine.report_loss(callback, multi)

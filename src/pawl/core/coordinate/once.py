@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 from pawl.core.acquire import acquire
-from pawl.core.lease.base import BaseLease
+from pawl.core.lease.record import HeldLease
 from pawl.core.protocol.primitive import Primitive
 from pawl.core.protocol.runtime import Call
 from pawl.core.protocol.validity import to_ms
@@ -17,8 +17,6 @@ from pawl.errors import AcquireTimeout, BackendUnavailable, ConfigurationError, 
 from pawl.model import Done, Release, Running
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pawl.core.keep.engine import Engine
     from pawl.core.protocol.runtime import StopSignal
     from pawl.core.state.plan import Plan
@@ -38,7 +36,6 @@ __all__ = [
     "running",
 ]
 
-L = TypeVar("L", bound=BaseLease)
 
 MAX_VALUE = 65536
 """The most bytes of a result; of a JSON value, of its text."""
@@ -134,19 +131,31 @@ class OnceCalls(Primitive, Protocol):
         ...
 
 
+class Start(NamedTuple):
+    """The right to do it, as the operations see it.
+
+    Attributes:
+        plan: What is done once.
+        lease: The lease.
+        keep: Seconds for which a result is kept, where none are given.
+    """
+
+    plan: Plan
+    lease: HeldLease
+    keep: float
+
+
 async def begin(
     engine: Engine,
     plan: Plan,
-    new_lease: Callable[..., L],
     timeout: float | None,
     stop: StopSignal | None = None,
-) -> L | Running | Done:
+) -> HeldLease | Running | Done:
     """Start it, or find out who runs it, or what came of it.
 
     Args:
         engine: The client's engine.
         plan: What to do once.
-        new_lease: Makes the lease, of the class for this API.
         timeout: Seconds to wait for the result of the client that runs it; None: no limit; 0 does not wait.
         stop: Ends the wait once it is set.
 
@@ -156,9 +165,9 @@ async def begin(
     """
     try:
         if timeout != 0:
-            return await acquire.acquire(engine, plan, new_lease, timeout, stop)
+            return await acquire.acquire(engine, plan, timeout, stop)
         while True:
-            lease = await acquire.try_acquire(engine, plan, new_lease)
+            lease = await acquire.try_acquire(engine, plan)
             found = await _runner(engine, plan) if lease is None else lease
             # Nobody has it any more: it was finished or given up in between.
             if found is not None:
@@ -183,7 +192,7 @@ def running(name: str, state: Running) -> AcquireTimeout:
     return AcquireTimeout(text, name=name, holder=state.holder, waited=0.0)
 
 
-async def finish(engine: Engine, lease: BaseLease, value: Any, keep: float) -> None:
+async def finish(start: Start, value: Any, keep: float) -> None:
     """Record the result and free the name, in one script.
 
     Raises:
@@ -193,51 +202,52 @@ async def finish(engine: Engine, lease: BaseLease, value: Any, keep: float) -> N
         BackendUnavailable: The server did not answer. It is asked again in the background for a minute, so the result
             may be recorded.
     """
-    server_lease, name = lease._server_lease, lease.name
+    lease = start.lease
+    server_lease, name = lease.server_lease, lease.name
     primitive = cast("OnceCalls", server_lease.primitive)
     result = Result.of(value, name)
-    if lease._released:
+    if lease.released:
         raise NotHeld(f"finish {name!r}: it was finished or abandoned before", name=name, operation="finish")
-    if lease._mine():
+    if lease.mine():
         # From here on each of its releases records the result, also one that goes on without its caller.
         server_lease.primitive = primitive.finishing(result, to_ms(keep), lease.fence)
-    outcome = await release.release(engine, lease)
+    outcome = await release.release(lease.engine, lease)
     if outcome is Release.LOST:
-        raise lease._loss()
+        raise lease.loss()
     if outcome is Release.UNKNOWN:
         text = f"finish {name!r}: the server did not answer; the result may be recorded, or the lock expires"
         raise BackendUnavailable(f"{text} within {lease.ttl:g} s", name=name)
 
 
-async def abandon(engine: Engine, plan: Plan, lease: BaseLease) -> None:
+async def abandon(start: Start) -> None:
     """Free the name without a result; the next waiter starts.
 
     Raises:
         NotHeld: It was finished, abandoned or lost before.
         BackendError: The server did not answer; the TTL frees the name at the latest.
     """
-    if not lease._released:
+    lease = start.lease
+    if not lease.released:
         # A finish that was interrupted before it was sent is not made up for.
-        lease._server_lease.primitive = plan.primitive
-    await release.release_or_raise(engine, lease)
+        lease.server_lease.primitive = start.plan.primitive
+    await release.release_or_raise(lease.engine, lease)
 
 
-async def end_block(
-    engine: Engine, plan: Plan, lease: BaseLease, keep: float, error: BaseException | None
-) -> None:
+async def end_block(start: Start, error: BaseException | None) -> None:
     """End a ``with`` block: finish without a value, or abandon if the body raised. Never hides the body's exception.
 
     Raises:
         LeaseLost: The lease was lost while the body ran, and the body did not raise.
         BackendUnavailable: As ``finish`` does.
     """
-    if lease._released or lease._inert():
+    lease = start.lease
+    if lease.released or lease.inert():
         return
     if error is None:
-        await finish(engine, lease, None, keep)
+        await finish(start, None, start.keep)
     else:
-        lease._server_lease.primitive = plan.primitive
-        await release.end_block(engine, lease, error)
+        lease.server_lease.primitive = start.plan.primitive
+        await release.end_block(lease, error)
 
 
 async def forget(engine: Engine, plan: Plan) -> bool:

@@ -6,6 +6,7 @@ import logging
 from collections import Counter, deque
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractContextManager
+from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, cast
 from weakref import ref
@@ -17,7 +18,7 @@ from pawl.core.quorum.votes import Duty
 from pawl.core.state.circuit_breaker import CircuitBreaker
 from pawl.core.state.client import OutboxEntry
 from pawl.core.state.local_queue import LocalQueues
-from pawl.core.state.records import LeaseRecord, ServerLease, Told, Turn, Waiter
+from pawl.core.state.records import LeaseRecord, ServerLease, Turn, Waiter
 from pawl.core.state.schedule import Schedule
 from pawl.core.state.session import SessionPublisher, grant_tag
 from pawl.core.state.strict_handover import disperse, pass_on
@@ -39,6 +40,10 @@ __all__ = ["Engine"]
 log: logging.Logger = logging.getLogger("pawl.lease")
 
 _CONFIRM_AFTER, _LOOK_AFTER = 0.02, 1.0
+
+
+def _as_it_is(record: object) -> object:
+    return record
 
 
 class Engine:
@@ -71,6 +76,7 @@ class Engine:
         kind: What asks for the kind of value that a key has, for errors; or None.
         server: Its address, without credentials.
         relief: What renews while the event loop is blocked; None in threads.
+        show: Makes of the record of a lease what its user sees of it; the record itself without an API.
         strict: True until the server was found to keep every promise, for a client that insists on it.
         circuit_breaker: Open while the server is down for long; None while it is not.
         quorum: How several independent masters are treated; None with one server.
@@ -119,6 +125,7 @@ class Engine:
         self.looked: bool = False
         self.strict: bool = False
         self.relief: Relief | None = None
+        self.show: Callable[[Any], object] = _as_it_is
 
     def check_open(self, name: str | None = None) -> None:
         """Raise ``ClientClosed`` if the client was closed."""
@@ -145,7 +152,7 @@ class Engine:
             log.warning("lock server responding again after %.1f s", self.runtime.now() - breaker.since)
 
     def fence_strength(self) -> str:
-        """What vouches for the fences of this engine's leases; see ``BaseLease.fence_strength``."""
+        """What vouches for the fences of this engine's leases; see ``HeldLease.fence_strength``."""
         if self.quorum is None:
             return "server"
         return "quorum" if cast("QuorumRuntime", self.runtime).remembers() else "best_effort"
@@ -259,9 +266,9 @@ class Engine:
 
     def finish_release(self, lease: LeaseRecord) -> None:
         """Go on in the background with a release that was begun and cancelled or interrupted; safe to repeat."""
-        server_lease = lease._server_lease
-        self.forget_holder(server_lease, lease._who)
-        if server_lease.epoch == self.epoch and server_lease.used == lease._number:
+        server_lease = lease.server_lease
+        self.forget_holder(server_lease, lease.who)
+        if server_lease.epoch == self.epoch and server_lease.used == lease.number:
             self.end(server_lease)
             self.detach_local_queue(server_lease)
             if not server_lease.degraded:
@@ -360,10 +367,14 @@ class Engine:
             watcher()
         lease: LeaseRecord | None = server_lease.lease() if server_lease.lease is not None else None
         if lease is not None:
-            lease._wake()
+            lease.wake()
         callback = server_lease.options.on_lost
-        if callback is not None and lease is not None and not lease._released:
-            self.runtime.report(Told(callback, lease))
+        if callback is not None and lease is not None and not lease.released:
+            self.report_loss(callback, lease)
+
+    def report_loss(self, callback: Callable[[Any], object], record: object) -> None:
+        """Call a user's function with the lease that was lost, in the form in which users see it."""
+        self.runtime.report(partial(callback, self.show(record)))
 
     def drop_waiter(self, primitive: Primitive, local_queue: AnyLocalQueue | None, waiter: Waiter) -> None:
         """Pass a waiter to the next local waiter, or leave its token behind on the server."""

@@ -10,7 +10,7 @@ from pawl.model import LossReason
 
 if TYPE_CHECKING:
     from pawl.core.keep.engine import Engine
-    from pawl.core.lease.base import BaseLease
+    from pawl.core.lease.record import HeldLease
     from pawl.core.state.plan import Plan
 
 __all__ = ["Ending", "counted", "refuse", "told"]
@@ -27,13 +27,13 @@ class Ending:
 
     __slots__ = ("lease",)
 
-    def __init__(self, lease: BaseLease) -> None:
-        self.lease: BaseLease = lease
+    def __init__(self, lease: HeldLease) -> None:
+        self.lease: HeldLease = lease
 
 
 async def counted(
-    engine: Engine, mark: object, who: object, taking: Awaitable[BaseLease | None]
-) -> BaseLease:
+    engine: Engine, mark: object, who: object, taking: Awaitable[HeldLease | None]
+) -> HeldLease:
     """Go on in the general way with what the straight way began, as an acquisition that is under way."""
     running = id(mark)
     engine.in_progress[running] = who
@@ -45,7 +45,6 @@ async def counted(
         raise AssertionError("a wait ends with a lease or an error")
     if engine.closed:
         refuse(engine, lease)
-    lease._given = True
     return lease
 
 
@@ -60,14 +59,14 @@ async def told(engine: Engine, plan: Plan, began: float, taking: Coroutine[objec
         raise
 
 
-def refuse(engine: Engine, lease: BaseLease) -> NoReturn:
+def refuse(engine: Engine, lease: HeldLease) -> NoReturn:
     """End a lease that was granted while the client was closed: nobody gets it.
 
     Raises:
         ClientClosed: Always.
     """
-    if not lease._take_level():
-        lease._released = True
-        engine.lose(lease._server_lease, LossReason.CLOSED)
-        engine.forget_holder(lease._server_lease, lease._who)
+    if not lease.take_level():
+        lease.released = True
+        engine.lose(lease.server_lease, LossReason.CLOSED)
+        engine.forget_holder(lease.server_lease, lease.who)
     raise ClientClosed("the client was closed during the call", name=lease.name)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pawl.core.lease.base import BaseLease
 from pawl.core.lease.in_progress import Ending
+from pawl.core.lease.record import HeldLease
 from pawl.core.protocol.runtime import Fault, run
 from pawl.core.release.fast import end, give_back
 from pawl.core.release.release import leave, tell_block
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 __all__ = ["end_block", "release"]
 
 
-def release(engine: Engine, lease: BaseLease) -> Release:
+def release(engine: Engine, lease: HeldLease) -> Release:
     """End a lease; see ``release.release``."""
-    runtime, server_lease = engine.runtime, lease._server_lease
-    line = runtime.line() if lease._levels == 1 else None
+    runtime, server_lease = engine.runtime, lease.server_lease
+    line = runtime.line() if lease.levels == 1 else None
     if line is None:
         return run(release_anyhow(engine, lease))
     engine.in_progress[mark := Ending(lease)] = runtime.who()
@@ -41,19 +41,19 @@ def release(engine: Engine, lease: BaseLease) -> Release:
         except Fault as fault:
             answer = fault
         outcome = run(leave(engine, server_lease, answer))
-        lease._lost = outcome is Release.LOST
+        lease.lost = outcome is Release.LOST
         return outcome
     except PawlError:
         raise
     except BaseException:
-        if lease._released:
+        if lease.released:
             engine.finish_release(lease)
         raise
     finally:
         engine.in_progress.pop(mark, None)
 
 
-def end_block(engine: Engine, lease: BaseLease, error: BaseException | None) -> None:
+def end_block(engine: Engine, lease: HeldLease, error: BaseException | None) -> None:
     """Release at the end of a ``with`` block; see ``release.end_block``."""
-    if not lease._released and not lease._inert() and release(engine, lease) is Release.LOST:
+    if not lease.released and not lease.inert() and release(engine, lease) is Release.LOST:
         tell_block(lease, error)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pawl.core.keep.majority import renew_one
 from pawl.core.keep.outbox import validity_of
-from pawl.core.lease.base import BaseLease
+from pawl.core.lease.record import HeldLease
 from pawl.core.protocol.runtime import Fault
 from pawl.core.protocol.validity import to_ms
 from pawl.core.retry import bear, rest
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
 __all__ = ["downgrade", "extend"]
 
 
-async def extend(engine: Engine, lease: BaseLease, ttl: float) -> None:
+async def extend(engine: Engine, lease: HeldLease, ttl: float) -> None:
     """Set the remaining life of a lease to ``ttl`` seconds, and its ttl from here on.
 
     Raises:
         NotHeld: It is lost or released.
         ConfigurationError: It is longer than several masters keep a lease.
     """
-    server_lease = lease._server_lease
+    server_lease = lease.server_lease
     if engine.quorum is not None:
         engine.quorum.check_ttl(ttl, server_lease.options.lock_delay)
-    if not lease._mine():
+    if not lease.mine():
         raise NotHeld(
-            f"extend {lease.name!r}: {lease._lost_error().text}", name=lease.name, operation="extend"
+            f"extend {lease.name!r}: {lease.lost_error().text}", name=lease.name, operation="extend"
         )
     if server_lease.degraded:
         return  # It has no end but its release.
@@ -42,31 +42,31 @@ async def extend(engine: Engine, lease: BaseLease, ttl: float) -> None:
         await _raise_life(engine, lease, ttl, "extend")
     every = min(server_lease.options.renew_every or ttl / 3, ttl / 3)
     with engine.guard:
-        mine = not lease._released
+        mine = not lease.released
         # Released meanwhile, it may be another owner's by now.
         if mine:
             server_lease.ttl, server_lease.every = ttl, every
             if shorter and end < server_lease.valid_until:
                 server_lease.valid_until = end
     if not mine:
-        raise NotHeld(f"extend {lease.name!r}: {lease._lost_error().text}", name=lease.name)
+        raise NotHeld(f"extend {lease.name!r}: {lease.lost_error().text}", name=lease.name)
     engine.replan(server_lease)
 
 
-async def downgrade(engine: Engine, lease: BaseLease) -> None:
+async def downgrade(engine: Engine, lease: HeldLease) -> None:
     """Go on as a reader, from the moment that this is sent, whatever comes back; later renewals carry it too.
 
     Raises:
         NotHeld: It is lost or released, held more than once, or a reader already.
         BackendError: The server did not say that it did it; the lease is a reader's all the same.
     """
-    server_lease = lease._server_lease
-    if not lease._mine():
+    server_lease = lease.server_lease
+    if not lease.mine():
         raise NotHeld(
-            f"downgrade {lease.name!r}: {lease._lost_error().text}", name=lease.name, operation="downgrade"
+            f"downgrade {lease.name!r}: {lease.lost_error().text}", name=lease.name, operation="downgrade"
         )
-    if lease._levels > 1:
-        text = f"downgrade {lease.name!r}: it is held {lease._levels} times: leave the inner blocks first"
+    if lease.levels > 1:
+        text = f"downgrade {lease.name!r}: it is held {lease.levels} times: leave the inner blocks first"
         raise NotHeld(text, name=lease.name, operation="downgrade")
     lowered = server_lease.primitive.lowered()
     if lowered is None:
@@ -78,8 +78,8 @@ async def downgrade(engine: Engine, lease: BaseLease) -> None:
         await _raise_life(engine, lease, server_lease.ttl, "downgrade")
 
 
-async def _raise_life(engine: Engine, lease: BaseLease, ttl: float, doing: str) -> None:
-    server_lease, runtime = lease._server_lease, engine.runtime
+async def _raise_life(engine: Engine, lease: HeldLease, ttl: float, doing: str) -> None:
+    server_lease, runtime = lease.server_lease, engine.runtime
     waiter, attempt = Waiter(server_lease.token), 0
     while True:
         call = server_lease.primitive.renew(
@@ -99,4 +99,4 @@ async def _raise_life(engine: Engine, lease: BaseLease, ttl: float, doing: str) 
                 return
         elif server_lease.live and not engine.expired(server_lease, runtime.now()):
             engine.lose(server_lease, loss_from(reply))
-        raise NotHeld(f"{doing} {lease.name!r}: {lease._lost_error().text}", name=lease.name, operation=doing)
+        raise NotHeld(f"{doing} {lease.name!r}: {lease.lost_error().text}", name=lease.name, operation=doing)

@@ -20,21 +20,21 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable
 
     from pawl.core.keep.engine import Engine
-    from pawl.core.lease.base import BaseLease
+    from pawl.core.lease.record import HeldLease
     from pawl.core.protocol.quorum import QuorumLine, QuorumRuntime
     from pawl.core.protocol.runtime import Call, Line, Reply
 
 __all__ = ["cut_short", "end", "give_back", "hand_on"]
 
 
-def hand_on(engine: Engine, lease: BaseLease) -> bool:
+def hand_on(engine: Engine, lease: HeldLease) -> bool:
     """Pass a lease to the next who waits here; False if this is not the straight way, and nothing was done."""
-    server_lease = lease._server_lease
+    server_lease = lease.server_lease
     local_queue = server_lease.local_queue
     if not (server_lease.behind if local_queue is None else local_queue.local_waiters):
         return False
     # A history notes who had it before anybody else has.
-    if lease._parked or engine.history is not None or server_lease.epoch != engine.epoch:
+    if lease.parked or engine.history is not None or server_lease.epoch != engine.epoch:
         return False
     granted_at = server_lease.granted_at
     now = engine.runtime.now()
@@ -46,22 +46,22 @@ def hand_on(engine: Engine, lease: BaseLease) -> bool:
             return False
         elif not server_lease.lone and local_queue.streak >= local_queue.most:
             local_queue.part(server_lease, Waiter(engine.runtime.new_token()))
-        engine.forget_holder(server_lease, lease._who)
+        engine.forget_holder(server_lease, lease.who)
         if engine.observer is not None:
             engine.observer.released(server_lease.primitive, granted_at, "released")
     except BaseException:
-        if lease._released:
-            engine.forget_holder(server_lease, lease._who)
+        if lease.released:
+            engine.forget_holder(server_lease, lease.who)
         raise
     return True
 
 
-def cut_short(engine: Engine, lease: BaseLease, error: BaseException) -> None:
+def cut_short(engine: Engine, lease: HeldLease, error: BaseException) -> None:
     """Go on in the background with a release that a signal broke off in its first steps; else do nothing.
 
     An inner level of a re-entered lease is left alone: that the outer section goes on unprotected would be worse.
     """
-    if not isinstance(error, PawlError) and lease._levels == 1 and not lease._inert() and lease._take_end():
+    if not isinstance(error, PawlError) and lease.levels == 1 and not lease.inert() and lease.take_end():
         engine.finish_release(lease)
 
 
@@ -74,11 +74,11 @@ def give_back(engine: Engine, server_lease: ServerLease, line: Line, call: Call)
     return cast("QuorumLine", line).vote(call, leave_votes(engine, server_lease), timeout)
 
 
-def end(engine: Engine, lease: BaseLease) -> Call | None:
+def end(engine: Engine, lease: HeldLease) -> Call | None:
     """End a lease that nobody of this client waits for; None if this is not the straight way, and nothing was done."""
-    server_lease = lease._server_lease
+    server_lease = lease.server_lease
     local_queue, row, votes = server_lease.local_queue, server_lease.row, server_lease.quorum
-    if row is None or server_lease.unanswered or server_lease.options.min_hold > 0 or lease._parked:
+    if row is None or server_lease.unanswered or server_lease.options.min_hold > 0 or lease.parked:
         return None
     sender = None if votes is None else votes.sender
     if votes is not None and (votes.sender[0] is None or _may_come_late(engine, votes)):
@@ -86,11 +86,11 @@ def end(engine: Engine, lease: BaseLease) -> Call | None:
     now = engine.runtime.now()
     with engine.guard:
         if (
-            lease._released
+            lease.released
             or server_lease.state is not LeaseState.HELD
             or server_lease.epoch != engine.epoch
             or now >= server_lease.valid_until
-            or lease._levels != 1
+            or lease.levels != 1
             or (
                 local_queue is not None
                 and (local_queue.local_waiters or local_queue.turn != server_lease.turn)
@@ -99,7 +99,7 @@ def end(engine: Engine, lease: BaseLease) -> Call | None:
             or (votes is not None and votes.sender is not sender)
         ):
             return None
-        lease._released = True
+        lease.released = True
         if local_queue is not None:
             local_queue.closed = True
             if local_queue.key in local_queue.home and local_queue.home[local_queue.key] is local_queue:
@@ -109,7 +109,7 @@ def end(engine: Engine, lease: BaseLease) -> Call | None:
             del row[server_lease]
     # The server lease may still be seen by the maintenance: its loss is none of this lease's business any more.
     server_lease.watchers = None
-    engine.forget_holder(server_lease, lease._who)
+    engine.forget_holder(server_lease, lease.who)
     if engine.rows:
         disperse(engine, server_lease)
     if server_lease.follow_key and (engine.followers or server_lease.spent):

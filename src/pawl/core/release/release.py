@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from pawl.core.keep.majority import ask_to_leave
 from pawl.core.keep.outbox import leave_call
-from pawl.core.lease.base import BaseLease
 from pawl.core.lease.in_progress import Ending
+from pawl.core.lease.record import HeldLease
 from pawl.core.protocol.primitive import TOMB_MS
 from pawl.core.protocol.runtime import Fault, FaultKind, Reply
 from pawl.core.release.fast import end, give_back, hand_on
@@ -26,12 +26,12 @@ __all__ = ["end_block", "leave", "release", "release_or_raise", "tell", "tell_bl
 log: logging.Logger = logging.getLogger("pawl.lease")
 
 
-async def release(engine: Engine, lease: BaseLease) -> Release:
+async def release(engine: Engine, lease: HeldLease) -> Release:
     """End a lease, or one level of a re-entered one; see ``_release``."""
     runtime = engine.runtime
     engine.in_progress[mark := Ending(lease)] = runtime.who()
     try:
-        server_lease, local_queue = lease._server_lease, lease._server_lease.local_queue
+        server_lease, local_queue = lease.server_lease, lease.server_lease.local_queue
         if (server_lease.behind if local_queue is None else local_queue.local_waiters) and hand_on(
             engine, lease
         ):
@@ -50,19 +50,19 @@ async def release(engine: Engine, lease: BaseLease) -> Release:
             except Fault as fault:
                 answer = fault
             outcome = await leave(engine, server_lease, answer)
-        lease._lost = outcome is Release.LOST
+        lease.lost = outcome is Release.LOST
         return outcome
     except PawlError:
         raise
     except BaseException:
-        if lease._released:
+        if lease.released:
             engine.finish_release(lease)
         raise
     finally:
         engine.in_progress.pop(mark, None)
 
 
-async def _release(engine: Engine, lease: BaseLease) -> Release:
+async def _release(engine: Engine, lease: HeldLease) -> Release:
     """End a lease, or one level of a re-entered one.
 
     Returns:
@@ -71,19 +71,19 @@ async def _release(engine: Engine, lease: BaseLease) -> Release:
     Raises:
         NotHeld: It was released before, or belongs to the parent of this process.
     """
-    server_lease = lease._server_lease
-    inert = lease._inert()
-    if lease._take_level():
-        return Release.RELEASED if lease._mine() else Release.LOST
-    if not lease._take_end():
+    server_lease = lease.server_lease
+    inert = lease.inert()
+    if lease.take_level():
+        return Release.RELEASED if lease.mine() else Release.LOST
+    if not lease.take_end():
         raise NotHeld(f"release {lease.name!r}: the lease was already released", name=lease.name)
     if inert:
         raise NotHeld(f"release {lease.name!r}: the lease belongs to the parent process", name=lease.name)
-    if lease._parked:
-        lease._wake()
+    if lease.parked:
+        lease.wake()
     # The server lease may go on under another owner: its loss is none of this lease's business then.
     server_lease.watchers = None
-    engine.forget_holder(server_lease, lease._who)
+    engine.forget_holder(server_lease, lease.who)
     if engine.observer is None:
         return await _give_back(engine, server_lease)
     return await engine.observer.ending(server_lease, _give_back(engine, server_lease))
@@ -106,14 +106,14 @@ async def _give_back(engine: Engine, server_lease: ServerLease) -> Release:
     return await leave(engine, server_lease)
 
 
-async def release_or_raise(engine: Engine, lease: BaseLease) -> None:
+async def release_or_raise(engine: Engine, lease: HeldLease) -> None:
     """Release on a user's word; raises as ``tell`` does."""
     outcome = await release(engine, lease)
     if outcome is not Release.RELEASED:
         tell(lease, outcome)
 
 
-def tell(lease: BaseLease, outcome: Release) -> None:
+def tell(lease: HeldLease, outcome: Release) -> None:
     """Raise what the outcome of a release means to a user who asked for it.
 
     Raises:
@@ -121,34 +121,34 @@ def tell(lease: BaseLease, outcome: Release) -> None:
         BackendError: The server did not answer, or refused; the ttl frees the name at the latest.
     """
     if outcome is Release.LOST:
-        raise NotHeld(f"release {lease.name!r}: {lease._loss().text}", name=lease.name)
+        raise NotHeld(f"release {lease.name!r}: {lease.loss().text}", name=lease.name)
     if outcome is Release.UNKNOWN:
-        cls, why = lease._server_lease.unsure
+        cls, why = lease.server_lease.unsure
         text = why or f"release {lease.name!r}: the server did not answer"
         raise cls(f"{text}; the lock expires within {lease.ttl:g} s", name=lease.name)
 
 
-async def end_block(engine: Engine, lease: BaseLease, error: BaseException | None) -> None:
+async def end_block(lease: HeldLease, error: BaseException | None) -> None:
     """Release at the end of a ``with`` block. Never hides the body's own exception.
 
     Raises:
         LeaseLost: The lease was lost while the body ran, and the body did not raise.
     """
-    if lease._released or lease._inert():
+    if lease.released or lease.inert():
         return
-    if await release(engine, lease) is Release.LOST:
+    if await release(lease.engine, lease) is Release.LOST:
         tell_block(lease, error)
 
 
-def tell_block(lease: BaseLease, error: BaseException | None) -> None:
+def tell_block(lease: HeldLease, error: BaseException | None) -> None:
     """Report to a ``with`` block at its end that its lease was lost; see ``end_block``."""
-    lost = lease._loss()
+    lost = lease.loss()
     if isinstance(error, LeaseLost) and error.name == lease.name:
         # An inner block of a re-entered lease has reported it already.
         return
     if error is not None:
         error.add_note(str(lost))
-    elif lease._server_lease.options.on_exit == "raise":
+    elif lease.server_lease.options.on_exit == "raise":
         raise lost
     else:
         log.warning("%s", lost, extra={"pawl_name": lease.name})

@@ -1,7 +1,7 @@
 """A lease that is ended or extended by whoever knows its token: without the lease object, from any process.
 
 Whose token it is. A client hands a lease on to its next waiter without the server, under the same server token. A token
-stands for one lease alone because a lease whose ``token`` was read is not handed on (see ``BaseLease.token``), and a
+stands for one lease alone because a lease whose ``token`` was read is not handed on (see ``HeldLease.token``), and a
 detached lease has no waiters here.
 
 How it ends. The token is replaced by one of this client, as by ``adopt``, and that one is released as any lease is.
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from pawl.core.lease.base import UNSHOWN, BaseLease
+from pawl.core.lease.record import UNSHOWN, HeldLease
 from pawl.core.protocol.validity import valid_until
 from pawl.core.release.extend import extend
 from pawl.core.release.release import release_or_raise
@@ -26,13 +26,12 @@ from pawl.errors import ConfigurationError, NotHeld, NotSupported
 
 if TYPE_CHECKING:
     from pawl.core.keep.engine import Engine
-    from pawl.core.lease.base import NewLease
     from pawl.core.state.plan import Plan
 
 __all__ = ["extend_by_token", "release_by_token"]
 
 
-async def release_by_token(engine: Engine, plan: Plan, text: object, new_lease: NewLease) -> None:
+async def release_by_token(engine: Engine, plan: Plan, text: object) -> None:
     """End the lease that a token or a ticket stands for, with all its levels.
 
     Raises:
@@ -44,10 +43,10 @@ async def release_by_token(engine: Engine, plan: Plan, text: object, new_lease: 
     if lease is None:
         ticket = Ticket(plan.primitive.key, plan.primitive.name, token, 0, plan.options.ttl)
         try:
-            lease = await adopt(engine, plan, ticket, new_lease)
+            lease = await adopt(engine, plan, ticket)
         except NotHeld as error:
             raise _not_held(plan, "release") from error
-    while lease._take_level():
+    while lease.take_level():
         pass
     await release_or_raise(engine, lease)
 
@@ -105,12 +104,12 @@ def _token_of(engine: Engine, plan: Plan, text: object, doing: str) -> str:
     return token
 
 
-def _lease_here(engine: Engine, plan: Plan, token: str) -> BaseLease | None:
+def _lease_here(engine: Engine, plan: Plan, token: str) -> HeldLease | None:
     """The lease of that token, if this client holds it."""
     # A list in one step: other threads acquire meanwhile.
     for (_, key), server_lease in list(engine.held.items()):
         if key == plan.primitive.key and server_lease.token == token and server_lease.lease is not None:
-            return cast("BaseLease | None", server_lease.lease())
+            return cast("HeldLease | None", server_lease.lease())
     return None
 
 

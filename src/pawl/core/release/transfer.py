@@ -8,8 +8,8 @@ import json
 from typing import TYPE_CHECKING, NamedTuple
 
 from pawl.core.keep.replicas import confirm
-from pawl.core.lease.base import BaseLease
 from pawl.core.lease.in_progress import refuse
+from pawl.core.lease.record import HeldLease
 from pawl.core.protocol.faults import to_error
 from pawl.core.protocol.names import WIRE_VERSION
 from pawl.core.protocol.primitive import TOMB_MS
@@ -21,7 +21,6 @@ from pawl.errors import ConfigurationError, NotHeld, NotSupported
 
 if TYPE_CHECKING:
     from pawl.core.keep.engine import Engine
-    from pawl.core.lease.base import NewLease
     from pawl.core.state.plan import Plan
 
 __all__ = ["Ticket", "adopt", "detach", "disband", "is_ticket", "read_ticket"]
@@ -40,33 +39,33 @@ class Ticket(NamedTuple):
 _TICKET_PREFIX = f"pawl{WIRE_VERSION}."
 
 
-def detach(engine: Engine, lease: BaseLease) -> str:
+def detach(engine: Engine, lease: HeldLease) -> str:
     """Stop caring for a lease without releasing it, and return the text with which ``adopt`` goes on.
 
     Raises:
         NotHeld: It is lost or released, or held more than once.
         NotSupported: It is held for an explicit owner, whom other processes join by ``owner=`` instead.
     """
-    server_lease = lease._server_lease
+    server_lease = lease.server_lease
     if not server_lease.primitive.transferable or server_lease.degraded:
         kind = server_lease.degraded or server_lease.primitive.kind
         said = f"a {kind} lease cannot be detached: acquire it in the other process, with its owner= if it has one"
         raise NotSupported(f"detach {lease.name!r}: {said}", name=lease.name)
-    if not lease._mine():
+    if not lease.mine():
         raise NotHeld(
-            f"detach {lease.name!r}: {lease._lost_error().text}", name=lease.name, operation="detach"
+            f"detach {lease.name!r}: {lease.lost_error().text}", name=lease.name, operation="detach"
         )
-    if lease._levels > 1:
-        times = f"it is held {lease._levels} times: leave the inner blocks first"
+    if lease.levels > 1:
+        times = f"it is held {lease.levels} times: leave the inner blocks first"
         raise NotHeld(f"detach {lease.name!r}: {times}", name=lease.name, operation="detach")
-    if not lease._take_end():
+    if not lease.take_end():
         raise NotHeld(
-            f"detach {lease.name!r}: {lease._lost_error().text}", name=lease.name, operation="detach"
+            f"detach {lease.name!r}: {lease.lost_error().text}", name=lease.name, operation="detach"
         )
-    lease._wake()
+    lease.wake()
     # It goes on elsewhere, and is nobody's here.
     server_lease.who = None
-    engine.forget_holder(server_lease, lease._who)
+    engine.forget_holder(server_lease, lease.who)
     engine.detach_local_queue(server_lease)
     engine.end(server_lease)
     disband(engine, server_lease)
@@ -100,7 +99,7 @@ def read_ticket(text: object) -> Ticket:
     return ticket
 
 
-async def adopt(engine: Engine, plan: Plan, ticket: Ticket, new_lease: NewLease) -> BaseLease:
+async def adopt(engine: Engine, plan: Plan, ticket: Ticket) -> HeldLease:
     """Go on with a lease that another process detached, if it still lives.
 
     Raises:
@@ -109,12 +108,12 @@ async def adopt(engine: Engine, plan: Plan, ticket: Ticket, new_lease: NewLease)
     """
     engine.in_progress[id(ticket)] = engine.runtime.who()
     try:
-        return await _adopt(engine, plan, ticket, new_lease)
+        return await _adopt(engine, plan, ticket)
     finally:
         engine.in_progress.pop(id(ticket), None)
 
 
-async def _adopt(engine: Engine, plan: Plan, ticket: Ticket, new_lease: NewLease) -> BaseLease:
+async def _adopt(engine: Engine, plan: Plan, ticket: Ticket) -> HeldLease:
     runtime = engine.runtime
     engine.check_open(ticket.name)
     began = runtime.now()
@@ -125,7 +124,7 @@ async def _adopt(engine: Engine, plan: Plan, ticket: Ticket, new_lease: NewLease
     try:
         reply, sent_at = await query(engine, call, plan.options, ticket.name, "adopt")
         await _confirm(engine, plan, reply)
-        return _own_adopted(engine, plan, ticket, new_lease, waiter, reply, sent_at, began)
+        return _own_adopted(engine, plan, ticket, waiter, reply, sent_at, began)
     except NotHeld:
         raise
     except BaseException:
@@ -141,12 +140,11 @@ def _own_adopted(
     engine: Engine,
     plan: Plan,
     ticket: Ticket,
-    new_lease: NewLease,
     waiter: Waiter,
     reply: Reply,
     sent_at: float,
     began: float,
-) -> BaseLease:
+) -> HeldLease:
     runtime = engine.runtime
     until = (
         valid_until(sent_at, reply[3] - plan.options.delay_ms, plan.options.ttl_ms)
@@ -162,7 +160,7 @@ def _own_adopted(
     who = runtime.who()
     server_lease = ServerLease(plan.primitive, plan.options, waiter.token, ticket.fence, until, runtime.now())
     server_lease.who = who
-    lease = new_lease(engine, server_lease, ticket.fence, who, 1)
+    lease = HeldLease(engine, server_lease, ticket.fence, who, 1)
     if not plan.counted:
         engine.held[who, plan.primitive.key] = server_lease
     engine.keep(server_lease, confirmed=True)
@@ -170,7 +168,6 @@ def _own_adopted(
         engine.observer.acquired(server_lease, began, contended=False)
     if engine.closed:
         refuse(engine, lease)
-    lease._given = True
     return lease
 
 

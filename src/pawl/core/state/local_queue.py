@@ -171,7 +171,7 @@ class LocalQueue:
         local_waiter: LocalWaiter | None = None
         try:
             with self.guard:
-                ended = lease is not None and (lease._released or lease._levels != 1)
+                ended = lease is not None and (lease.released or lease.levels != 1)
                 if ended or self.turn != server_lease.turn:
                     return Turn.GONE
                 if server_lease.used != (used if number is None else number):
@@ -191,7 +191,7 @@ class LocalQueue:
                         self.streak = 0
                     return Turn.REFUSED
                 if lease is not None:
-                    lease._released, server_lease.watchers = True, None
+                    lease.released, server_lease.watchers = True, None
                 if streak == 0:
                     self.since, self.most = now, most
                 local_waiter = self.local_waiters[0]
@@ -324,16 +324,16 @@ class LocalQueues:
         guard: Held for each step in any of the places.
     """
 
-    __slots__ = ("_guard", "_queues", "_runtime")
+    __slots__ = ("_guard", "_runtime", "by_key")
 
     def __init__(self, runtime: Runtime, guard: AbstractContextManager[object]) -> None:
         self._runtime = runtime
         self._guard = guard
-        self._queues: dict[Hashable, LocalQueue] = {}
+        self.by_key: dict[Hashable, LocalQueue] = {}
 
     def open(self, key: Hashable, keeper: LocalWaiter | ServerLease) -> LocalQueue | None:
         """A new place at a name where nobody of the client is; None if somebody is."""
-        local_queues = self._queues
+        local_queues = self.by_key
         if key in local_queues:
             return None
         fresh = LocalQueue(key, self._guard, local_queues, keeper)
@@ -343,7 +343,7 @@ class LocalQueues:
     def join(self, key: Hashable, local_waiter: LocalWaiter) -> LocalQueue:
         """Come to a name: with the turn, or into its queue (``local_waiter.waits``)."""
         while True:
-            local_queue = self._queues.get(key)
+            local_queue = self.by_key.get(key)
             if local_queue is None:
                 local_queue = self.open(key, local_waiter)
                 if local_queue is not None:
@@ -392,16 +392,16 @@ class LocalQueues:
 
     def dismiss(self) -> None:
         """Wake all local waiters of all places because the client closes."""
-        for local_queue in list(self._queues.values()):
+        for local_queue in list(self.by_key.values()):
             local_queue.dismiss()
 
     def clear(self, guard: AbstractContextManager[object]) -> None:
         """Forget everything, as after a fork: the local waiters are threads of the parent."""
-        self._queues = {}
+        self.by_key = {}
         self._guard = guard
 
     def __contains__(self, key: Hashable) -> bool:
-        return key in self._queues
+        return key in self.by_key
 
     def __len__(self) -> int:
-        return len(self._queues)
+        return len(self.by_key)

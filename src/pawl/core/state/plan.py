@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
-    from pawl.core.protocol.options import LockOptions
+    from pawl.core.protocol.options import LockOptions, Seconds
     from pawl.core.protocol.primitive import Primitive
 
-__all__ = ["Plan"]
+__all__ = ["Plan", "Prepare"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,3 +43,7 @@ class Plan:
     def run(self) -> str:
         """Which waiters in strict order may follow each other inside the client (``strict_handover``); ``""``: none."""
         return self.queue_key if self.alone and self.options.runs else ""
+
+
+Prepare: TypeAlias = "Callable[[Plan, Seconds | None], Plan]"
+"""What a client makes of a plan before each call, with the ttl that the call gives."""

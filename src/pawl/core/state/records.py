@@ -32,40 +32,53 @@ if TYPE_CHECKING:
     from pawl.core.protocol.runtime import Parker, StopSignal
     from pawl.core.quorum.ballot import Granted
 
-__all__ = ["AnyLocalQueue", "Asker", "LeaseRecord", "ServerLease", "Told", "Turn", "Waiter", "loss_from"]
+__all__ = ["AnyLocalQueue", "Asker", "LeaseRecord", "ServerLease", "Turn", "Waiter", "loss_from"]
 
 
 class LeaseRecord:
-    """What is known of a lease that a user holds; ``BaseLease`` says what can be done with it."""
+    """What a client knows of a lease that a user holds; ``lease.record.HeldLease`` has the steps that change it.
+
+    Attributes:
+        server_lease: What it holds on the server; others may have held that before.
+        number: Which of the server lease's owners it is.
+        fence: Its fencing token.
+        who: The thread or task that it was granted to.
+        levels: How many times it is held by re-entry.
+        shared: How many holds its owner had at the grant, in all processes.
+        given: True once the caller has it. One that is not, and is dropped, is given back.
+        released: True once its owner, or the end of the client, has done with it.
+        lost: True if it was found lost when it was released.
+        parked: Who sleeps until it ends; None while nobody ever did.
+    """
 
     __slots__ = (
         "__weakref__",
-        "_fence",
-        "_given",
-        "_levels",
-        "_lost",
-        "_number",
-        "_parked",
-        "_released",
-        "_server_lease",
-        "_shared",
-        "_who",
+        "fence",
+        "given",
+        "levels",
+        "lost",
+        "number",
+        "parked",
+        "released",
+        "server_lease",
+        "shared",
+        "who",
     )
 
-    _fence: int
-    _given: bool
-    _levels: int
-    _lost: bool
-    _number: int
-    _released: bool
-    _shared: int
-    _parked: list[Parker] | None
-    _server_lease: ServerLease
-    _who: object
+    fence: int
+    given: bool | list[bool]
+    levels: int
+    lost: bool
+    number: int
+    released: bool
+    shared: int
+    parked: list[Parker] | None
+    server_lease: ServerLease
+    who: object
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
         """Wake those that sleep until the lease ends."""
-        for parker in tuple(self._parked or ()):
+        for parker in tuple(self.parked or ()):
             parker.unpark()
 
 
@@ -377,17 +390,3 @@ class Turn(Enum):
     REFUSED = "somebody sleeps, but it may not be handed over"
     ALONE = "nobody sleeps, and the place is closed"
     GONE = "the place went on without this server lease before"
-
-
-class Told:
-    """A user's callback with its lease, as one callable without arguments."""
-
-    __slots__ = ("_callback", "_lease")
-
-    def __init__(self, callback: Any, lease: LeaseRecord) -> None:
-        self._callback = callback
-        self._lease = lease
-
-    def __call__(self) -> object:
-        """Notify the user."""
-        return self._callback(self._lease)

@@ -114,7 +114,7 @@ def pass_on(
         with engine.guard:
             if server_lease.used != (used if number is None else number):
                 return lease is None
-            ended = lease is not None and (lease._released or lease._levels != 1)
+            ended = lease is not None and (lease.released or lease.levels != 1)
             # Only who passes it on takes one out, and then another number is in use.
             mine = not ended and may and not server_lease.shown and server_lease.used == used
             if not mine or not behind or behind is not server_lease.behind:
@@ -128,7 +128,7 @@ def pass_on(
                 server_lease.behind = None
                 return False
             if lease is not None:
-                lease._released, server_lease.watchers = True, None
+                lease.released, server_lease.watchers = True, None
             waiter = followers[token]
             server_lease.spent = server_lease.spent + served if server_lease.spent else served
             del behind[0]

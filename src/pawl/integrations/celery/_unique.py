@@ -341,4 +341,4 @@ def _give_back(found: pawl.Client, ticket: str) -> None:
 def _revoked(sender: Any = None, request: Any = None, **_more: Any) -> None:
     """In the worker's main process: a task was revoked, or expired, before it ran."""
     if isinstance(sender, Unique) and request is not None and (ticket := request.get(_TICKET)):
-        _give_back(client(sender._get_app()), ticket)
+        _give_back(client(sender._get_app()), ticket)  # noqa: SLF001 - Celery has no other

@@ -81,7 +81,7 @@ class _Until:
         leases: _Leases | None = getattr(connection, "_pawl_leases", None)
         if leases is None:
             commit = _commit_of(connection)
-            leases = connection._pawl_leases = {}
+            leases = connection._pawl_leases = {}  # noqa: SLF001 - one attribute of a connection of Django's
             connection.commit = functools.partial(_commit, weakref.ref(connection), commit)
         self._release = leases[lease] = weakref.finalize(self, _release, leases, lease)
         self._release.atexit = False  # the client ends its leases itself
@@ -101,7 +101,7 @@ def _commit_of(connection: Any) -> Callable[[Any], None]:
 def _commit(reference: Callable[[], Any], commit: Callable[[Any], None]) -> None:
     """Commit unless a lease was lost: Django has no callback before the commit."""
     connection = reference()
-    leases: _Leases = connection._pawl_leases
+    leases: _Leases = connection._pawl_leases  # noqa: SLF001 - one attribute of a connection of Django's
     for lease in leases:
         try:
             lease.check()

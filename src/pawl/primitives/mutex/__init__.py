@@ -130,16 +130,20 @@ class Mutex:
     @staticmethod
     def renew_all(holders: Sequence[tuple[Mutex, str, int]]) -> Call:
         """Raise the lives of several holders, each of a name of its own; see ``renew_all.lua``."""
-        parts: list[bytes] = [mutex._pair for mutex, _, _ in holders]
+        parts: list[bytes] = [mutex.name_and_fence for mutex, _, _ in holders]
         for mutex, token, ttl_ms in holders:
             word = token.encode()
             parts.append(b"$%d\r\n%b\r\n%b" % (len(word), word, _args(ttl_ms, mutex.fence_ms)))
         return make_call((for_several(_RENEW_ALL, len(holders)), b"".join(parts)))
 
     @property
-    def _pair(self) -> bytes:
-        # The name and its fence, the first two of the keys.
+    def name_and_fence(self) -> bytes:
+        """The first two of its keys."""
         return self._keys[: self._two]
+
+    def keys_with(self, token: bytes) -> list[bytes]:
+        """All its keys, with the tombstone of a token."""
+        return [self._keys, pack_words(self._dead + token), self._holds]
 
     def leave(self, token: str, tomb_ms: int, close_ms: int) -> Call:
         """Release, withdraw or undo; see ``leave.lua``."""
@@ -272,6 +276,6 @@ class Together:
         args: list[bytes] = []
         for member, token, ttl_ms in zip(self._members, tokens, ttls_ms, strict=True):
             word = token.encode()
-            keys += [member._keys, pack_words(member._dead + word), member._holds]
+            keys += member.keys_with(word)
             args += [pack_words(word), _args(ttl_ms, member.fence_ms)]
         return Call(self._script, b"".join([*keys, *args]))

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from pawl.aio import AsyncClient
-from pawl.core.coordinate.multi_lease import BaseMultiLease
+from pawl.core.coordinate.multi_lease import BaseMultiLease, members_of
 from pawl.core.lease.base import BaseLease
 from pawl.core.protocol.runtime import Call, Fault
 from pawl.sync import Client
@@ -18,7 +18,7 @@ from pawl.testing._clock import Clock, RealClock, VirtualClock
 from pawl.testing.memory.loops import bend
 from pawl.testing.memory.node import MemoryNode
 from pawl.testing.memory.runtimes import MemoryTasks, MemoryThreads
-from pawl.testing.outages import Holds, Outage, lease_of, members
+from pawl.testing.outages import Holds, Outage, lease_of
 from pawl.topology.endpoint import Place
 from pawl.topology.places import PLACES
 
@@ -218,5 +218,5 @@ class Sim(Memory):
 def _runtimes(holder: Client | AsyncClient | BaseLease | BaseMultiLease | str) -> list[object]:
     if isinstance(holder, (Client, AsyncClient)):
         return [engine.runtime for engine in holder._known_engines()]
-    leases = (lease_of(holder),) if isinstance(holder, str) else members(holder)
-    return list({id(lease._engine): lease._engine.runtime for lease in leases}.values())
+    leases = (lease_of(holder),) if isinstance(holder, str) else members_of(holder)
+    return list({id(lease.engine): lease.engine.runtime for lease in leases}.values())

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pawl.core.coordinate import election, once
+from pawl.core.lease.base import record_of
 from pawl.errors import AcquireTimeout, PawlError
 from pawl.model import Leader
 from pawl.testing.sim.world import Cancelled, Violation
@@ -54,11 +55,11 @@ async def inside(member: Actor, task: Task, act: str, number: int, lock: Any, le
         inner = await lock.acquire(1.0)
         if inner is not lease:
             member._granted(task, number, inner)
-            member.sim.recorder.ended(inner)
+            member.sim.recorder.ended(record_of(inner))
         await inner.release()
     elif act == "downgrade":
         member._do(task, "downgrade")
-        member.sim.recorder.downgraded(lease)
+        member.sim.recorder.downgraded(record_of(lease))
         await lease.downgrade()
     elif act == "upgrade":
         member._do(task, "upgrade")
@@ -69,7 +70,7 @@ async def inside(member: Actor, task: Task, act: str, number: int, lock: Any, le
             await writer.lost.wait(0.002)
         except Cancelled as caught:
             error = caught
-        member.sim.recorder.ended(writer)
+        member.sim.recorder.ended(record_of(writer))
         await writer.release()
         if error is not None:
             raise error
@@ -86,7 +87,7 @@ async def _cross(member: Actor, task: Task, act: str, number: int, lease: Any) -
     """Take another lock inside of one, which somebody else may do the other way round."""
     _, other, seconds = act.split(":")
     oracle, waiting = member.sim.oracle, (member.process, task)
-    oracle.crossing[waiting] = lease, number, int(other), member.sim.world.now
+    oracle.crossing[waiting] = record_of(lease), number, int(other), member.sim.world.now
     try:
         inner = await member.locks[int(other)].acquire(float(seconds))
     except AcquireTimeout:
@@ -95,7 +96,7 @@ async def _cross(member: Actor, task: Task, act: str, number: int, lease: Any) -
     finally:
         del oracle.crossing[waiting]
     member._granted(task, int(other), inner)
-    member.sim.recorder.ended(inner)
+    member.sim.recorder.ended(record_of(inner))
     await inner.release()
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pawl.primitives.permits import EXCLUSIVE, UPGRADABLE, Permits
 
 if TYPE_CHECKING:
-    from pawl.core.lease.base import BaseLease
+    from pawl.core.lease.record import HeldLease
     from pawl.testing.sim.world import Process
 
 __all__ = ["Belief", "conflict"]
@@ -23,16 +23,16 @@ class Belief(NamedTuple):
         group: An explicit owner, whose leases may be held together; ``""``: none.
     """
 
-    lease: BaseLease
+    lease: HeldLease
     process: Process
     group: str
 
     def holds(self) -> bool:
         """Whether its owner relies on it now."""
         lease = self.lease
-        server_lease = lease._server_lease
+        server_lease = lease.server_lease
         return (
-            not lease._released
+            not lease.released
             and server_lease.live
             and self.process.alive
             and self.process.clock.boot() < server_lease.valid_until
@@ -41,7 +41,7 @@ class Belief(NamedTuple):
     @property
     def mode(self) -> str:
         """How it is held at present: ``x`` alone, ``u`` or ``1`` as a reader, a number as so many permits."""
-        primitive = self.lease._server_lease.primitive
+        primitive = self.lease.server_lease.primitive
         return primitive.mode if isinstance(primitive, Permits) else EXCLUSIVE
 
     @property
@@ -55,13 +55,13 @@ class Belief(NamedTuple):
             return self.group == other.group
         both = self.lease, other.lease
         # Of one thread or task: a writer that reads, an upgrade beside its own reader.
-        permits = all(isinstance(lease._server_lease.primitive, Permits) for lease in both)
-        return permits and self.process is other.process and both[0]._who == both[1]._who
+        permits = all(isinstance(lease.server_lease.primitive, Permits) for lease in both)
+        return permits and self.process is other.process and both[0].who == both[1].who
 
 
 def conflict(belief: Belief, others: Sequence[Belief]) -> Iterator[str]:
     """What is wrong about a lease beside others that are relied on; nothing if all is well."""
-    primitive = belief.lease._server_lease.primitive
+    primitive = belief.lease.server_lease.primitive
     if isinstance(primitive, Permits) and primitive.permits:
         out = [int(one.mode) for one in (belief, *others)]
         if sum(out) > primitive.permits:

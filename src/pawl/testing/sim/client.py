@@ -9,8 +9,9 @@ from typing import Any
 from pawl._factory import Settings
 from pawl._service import Book
 from pawl.aio.client import AsyncClient
+from pawl.aio.multi import shown_any
 from pawl.core import close
-from pawl.core.coordinate.multi_lease import BaseMultiLease
+from pawl.core.coordinate.multi_lease import BaseMultiLease, members_of
 from pawl.core.keep.engine import Engine
 from pawl.core.lease.base import BaseLease
 from pawl.core.maintenance import upkeep
@@ -44,7 +45,7 @@ class _Settings(Settings):
 
 def _lost(lease: BaseLease | BaseMultiLease) -> None:
     """Tell the client whose lease it was: a function for all clients, so that all have the same options."""
-    client = lease._engine.client()
+    client = members_of(lease)[0].client
     if isinstance(client, SimClient):
         client.on_lost(lease)
 
@@ -85,6 +86,7 @@ class SimClient(AsyncClient):
         self.runtime: SimRuntime = runtime
         setup = self._settings.setup if sessions else None
         self.engine: Engine = Engine(runtime, self, upkeep, setup and setup._replace(deadlock_after=sessions))
+        self.engine.show = shown_any
         self.engine.quorum = redlock
 
     def _engine(self) -> Engine:

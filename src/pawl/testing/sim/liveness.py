@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from pawl.errors import AcquireTimeout, BackendError, ClockDrift, PawlError
 
 if TYPE_CHECKING:
-    from pawl.core.lease.base import BaseLease
+    from pawl.core.lease.record import HeldLease
     from pawl.core.quorum.ballot import Granted
     from pawl.testing.sim.fleet import Fleet
     from pawl.testing.sim.node import Node
@@ -154,13 +154,13 @@ class Liveness:
         if failed and patient and self.patient and ready < began - GRACE:
             self._world.fail(f"unavailable: {where} was told {error} while a majority could answer")
 
-    def lost(self, lease: BaseLease, where: str) -> None:
+    def lost(self, lease: HeldLease, where: str) -> None:
         """Judge a loss: a lease that is renewed is kept.
 
         Where single messages take a second now and then, a short lease is as good as without that master meanwhile.
         One that stood on the votes of a bare majority is gone with the data of one of these masters.
         """
-        server_lease = lease._server_lease
+        server_lease = lease.server_lease
         key = server_lease.primitive.key
         since = self._world.now - 1.5 * server_lease.ttl - 1.0
         emptied = {node for when, node in self._emptied if when > since}

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from pawl.core.client import doubter
 from pawl.core.coordinate import multi
-from pawl.core.coordinate.multi_lease import BaseMultiLease, MultiPlan
+from pawl.core.coordinate.multi_lease import BaseMultiLease, MultiPlan, members_of, record_of_all
 from pawl.core.keep.engine import Engine
-from pawl.core.lease.base import BaseLease
+from pawl.core.lease.base import BaseLease, record_of
 from pawl.core.protocol.redlock_options import RedlockOptions
 from pawl.core.protocol.validity import drift
 from pawl.core.quorum.nodes import Lives
@@ -165,8 +165,8 @@ class Member:
 
     def _lost(self, lease: BaseLease | BaseMultiLease) -> None:
         sim = self.sim
-        for one in _parts(lease):
-            server_lease = one._server_lease
+        for one in members_of(lease):
+            server_lease = one.server_lease
             if server_lease.reason is not None:
                 sim.world.note(self.process.name, "lost", one.token, str(server_lease.reason))
                 if sim.fleet.masters and server_lease.reason not in (LossReason.CLOSED, LossReason.MAX_HOLD):
@@ -353,11 +353,11 @@ class Member:
         entry = REGISTRY[kind]
         group = str(options[entry.identity]) if entry.identity else ""
         self._note(task, "granted", _label(lease), lease.fence)
-        for one in _parts(lease):
+        for one in members_of(lease):
             belief = Belief(one, self.process, group)
-            key = one._server_lease.primitive.key
+            key = one.server_lease.primitive.key
             # Who dropped a lease and asks again before that is noticed goes on with it.
-            dropped = one._server_lease.token in self.sim.loose
+            dropped = one.server_lease.token in self.sim.loose
             self.sim.oracle.granted(key, belief, may_repeat=repeats or dropped or bool(entry.identity))
             if not repeats:
                 self.sim.recorder.granted(key, belief, self.sim.world.now if since is None else since)
@@ -368,14 +368,15 @@ class Member:
             await self._body(task, step, lock, lease)
             if step.end == "pass_on":
                 self._do(task, "pass_on")
-                self.sim.recorder.ended(lease)
+                record = record_of(lease)
+                self.sim.recorder.ended(record)
                 self.sim.tickets.append((lease.detach(), step.lock))
-                self.sim.loose.add(lease._server_lease.token)
+                self.sim.loose.add(record.server_lease.token)
                 return
             if step.end == "drop":
-                for one in _parts(lease):
+                for one in members_of(lease):
                     # With it goes what was to leave with it: the tickets of those who followed in its run.
-                    self.sim.loose.update((one._server_lease.token, *(one._server_lease.spent or ())))
+                    self.sim.loose.update((one.server_lease.token, *(one.server_lease.spent or ())))
                     self.sim.oracle.dropped(one)
                     self.sim.recorder.ended(one)
                 return
@@ -387,19 +388,19 @@ class Member:
 
     async def _end(self, task: Task, lease: Any, error: BaseException | None, *, explicit: bool) -> None:
         self._do(task, "release")
-        for one in _parts(lease):
+        for one in members_of(lease):
             self.sim.recorder.ended(one)
         try:
             if explicit and error is None:
                 await lease.release()
             elif isinstance(lease, BaseMultiLease):
-                await multi.end_all(lease._engine, lease, error)
+                await multi.end_all(record_of_all(lease), error)
             else:
-                await release.end_block(lease._engine, lease, error)
+                await release.end_block(record_of(lease), error)
         except BackendOutOfMemory as refused:
             raise Violation(f"a release was refused for memory: {refused}") from refused
         except PawlError as told:
-            for one in _parts(lease):
+            for one in members_of(lease):
                 if one.name == told.name:
                     self.sim.oracle.ended(one, told)
             raise
@@ -418,7 +419,7 @@ class Member:
 
     def _check_all(self, lease: BaseLease | BaseMultiLease) -> None:
         """A lease of several names that says it is good is good for each of them."""
-        for one in _parts(lease):
+        for one in members_of(lease):
             if one.state is LeaseState.LOST or lease.valid_until > one.valid_until:
                 self.sim.world.fail(f"multi: {lease!r} says it is held, and {one!r} is not, or not as long")
 
@@ -437,13 +438,8 @@ class Member:
             raise error
 
 
-def _parts(lease: BaseLease | BaseMultiLease) -> tuple[BaseLease, ...]:
-    """The leases of single names that a lease is made of."""
-    return lease._leases if isinstance(lease, BaseMultiLease) else (lease,)
-
-
 def _label(lease: BaseLease | BaseMultiLease) -> str:
-    return ",".join(one._label for one in _parts(lease))
+    return ",".join(one.label for one in members_of(lease))
 
 
 def _keys_of(lock: Any) -> tuple[str, ...]:

@@ -6,13 +6,14 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from pawl.core.coordinate import once
+from pawl.core.lease.base import record_of
 from pawl.errors import BackendOutOfMemory, LeaseLost, NotHeld, PawlError
 from pawl.model import Done, Running
 from pawl.testing.sim import acts
 from pawl.testing.sim.world import Cancelled
 
 if TYPE_CHECKING:
-    from pawl.core.lease.base import BaseLease
+    from pawl.core.lease.record import HeldLease
     from pawl.testing.sim.plan import Operation
     from pawl.testing.sim.world import Task
 
@@ -44,9 +45,10 @@ async def begin(member: acts.Actor, step: Operation, lock: Any) -> None:
     except (Cancelled, PawlError) as caught:
         error = caught
     if error is None and step.end == "drop":
-        member.sim.loose.add(lease._server_lease.token)
-        member.sim.oracle.dropped(lease)
-        member.sim.recorder.ended(lease)
+        record = record_of(lease)
+        member.sim.loose.add(record.server_lease.token)
+        member.sim.oracle.dropped(record)
+        member.sim.recorder.ended(record)
         return
     await _end(member, task, step, state, error)
     if error is not None:
@@ -70,14 +72,14 @@ async def _body(member: acts.Actor, task: Task, step: Operation, lock: Any, leas
 async def _end(
     member: acts.Actor, task: Task, step: Operation, state: Any, error: BaseException | None
 ) -> None:
-    sim, lease = member.sim, state.lease
-    name, token = lease._server_lease.primitive.key, lease._server_lease.token
+    sim, lease = member.sim, record_of(state.lease)
+    name, token = lease.server_lease.primitive.key, lease.server_lease.token
     member._do(task, "release")
     sim.recorder.ended(lease)
-    finishes = error is None and step.end in ("finish", "block") and not lease._released
+    finishes = error is None and step.end in ("finish", "block") and not lease.released
     try:
         if error is not None or step.end == "block":
-            await once.end_block(lease._engine, state._plan, lease, state._keep, error)
+            await once.end_block(state._start, error)
         elif step.end == "abandon":
             await state.abandon()
         else:
@@ -97,7 +99,7 @@ async def _end(
         sim.oracle.results.ended(name, token, None, whole=True)
 
 
-def _value(lease: BaseLease) -> Any:
+def _value(lease: HeldLease) -> Any:
     """A value of its own for each lease, of one type or another."""
     text = f"{lease.token} {lease.fence}"
     return (text, text.encode(), {"by": text}, [text, None])[lease.fence % 4]

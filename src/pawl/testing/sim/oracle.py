@@ -20,7 +20,7 @@ from pawl.testing.sim.watch import State, Watch
 from pawl.testing.sim.watch_cluster import ClusterWatch
 
 if TYPE_CHECKING:
-    from pawl.core.lease.base import BaseLease
+    from pawl.core.lease.record import HeldLease
     from pawl.testing.sim.fleet import Fleet
     from pawl.testing.sim.node import Node
     from pawl.testing.sim.world import Process, World
@@ -69,7 +69,7 @@ class Oracle:
         self.lone = lone
         self.taken: set[str] = set()
         self._longest = longest
-        self.crossing: dict[tuple[Process, Any], tuple[BaseLease, int, int, float]] = {}
+        self.crossing: dict[tuple[Process, Any], tuple[HeldLease, int, int, float]] = {}
         self.results: Results = Results(world)
         self.watches: dict[Node, Watch] = {}
         for node in fleet.nodes:
@@ -109,7 +109,7 @@ class Oracle:
         for belief in beliefs:
             if not belief.holds():
                 continue
-            server_lease = belief.lease._server_lease
+            server_lease = belief.lease.server_lease
             if self.fleet.masters:
                 self._elected(name, belief, step)
                 continue
@@ -126,7 +126,7 @@ class Oracle:
                 )
 
     def _elected(self, name: str, belief: Belief, step: Step) -> None:
-        server_lease = belief.lease._server_lease
+        server_lease = belief.lease.server_lease
         until = belief.process.clock.true(server_lease.valid_until)
         votes = 0
         for node in self.fleet.nodes:
@@ -182,13 +182,13 @@ class Oracle:
             return False
         return self.excused() or any(node.us_at(self.world.now - 1.0) <= top for node in self.fleet.nodes)
 
-    def told(self, key: str, lease: BaseLease, process: Process) -> None:
+    def told(self, key: str, lease: HeldLease, process: Process) -> None:
         """Judge a loss at the moment in which its owner is told."""
-        if self.lone and lease._server_lease.token not in self.taken:
+        if self.lone and lease.server_lease.token not in self.taken:
             self.world.fail(f"lone: {_told_lease(lease)} of {key!r} was lost, and one reply at a time was")
         self.lost[key] = _owner(lease, process)
         self.counts["lost"] += 1
-        late = process.clock.boot() - lease._server_lease.valid_until
+        late = process.clock.boot() - lease.server_lease.valid_until
         # Timers that stood still in a suspend are set anew within a second.
         if late > _TOLD_WITHIN and process.stalled < self.world.now - _TOLD_AGAIN:
             self.world.fail(f"loss: {_told_lease(lease)} was told {late:.3f} s after the end of its validity")
@@ -203,7 +203,7 @@ class Oracle:
         process, token = item
         for key, beliefs in self.beliefs.items():
             for belief in beliefs:
-                if belief.process is process and belief.lease._server_lease.token == token and belief.holds():
+                if belief.process is process and belief.lease.server_lease.token == token and belief.holds():
                     self.world.fail(f"loss: {_told(belief)} of {key!r} goes on although the server said no")
 
     def forced(self, token: str) -> None:
@@ -218,7 +218,7 @@ class Oracle:
         token, within = item
         for key, beliefs in self.beliefs.items():
             for belief in beliefs:
-                server_lease = belief.lease._server_lease
+                server_lease = belief.lease.server_lease
                 since = belief.process.clock.boot() - server_lease.granted_at
                 if server_lease.token == token and belief.holds() and since > within:
                     self.world.fail(
@@ -232,8 +232,8 @@ class Oracle:
         for other, (its_lease, its_own, its_wish, its_since) in self.crossing.items():
             both = (
                 (its_own, its_wish) == (wanted, held)
-                and lease._server_lease.live
-                and its_lease._server_lease.live
+                and lease.server_lease.live
+                and its_lease.server_lease.live
             )
             if both and self.world.now - max(since, its_since) > _CIRCLE_WITHIN:
                 self.world.fail(
@@ -241,9 +241,9 @@ class Oracle:
                     f" other since {max(since, its_since):.3f} s, and neither was reported"
                 )
 
-    def ended(self, lease: BaseLease, error: BaseException) -> None:
+    def ended(self, lease: HeldLease, error: BaseException) -> None:
         """Judge the end of a lease that its owner is told was no release: O4, a resent release is still one."""
-        server_lease = lease._server_lease
+        server_lease = lease.server_lease
         freed = any(server_lease.token in watch.freed for watch in self.watches.values())
         ours = (
             freed and not self.fleet.masters and not self.excused() and server_lease.token not in self.muddled
@@ -268,7 +268,7 @@ class Oracle:
         needed = len(self.fleet.nodes) // 2 + 1 if self.fleet.masters and not everything else 1
         return {token: name for (token, name), count in found.items() if count >= needed}
 
-    def dropped(self, lease: BaseLease) -> None:
+    def dropped(self, lease: HeldLease) -> None:
         """Its owner let go of a lease without releasing it: nobody relies on it, and nothing here keeps it alive."""
         for key, beliefs in self.beliefs.items():
             self.beliefs[key] = [belief for belief in beliefs if belief.lease is not lease]
@@ -276,7 +276,7 @@ class Oracle:
     def forget(self, process: Process) -> None:
         """A process died: it believes in nothing any more."""
         for key, beliefs in self.beliefs.items():
-            if any(belief.process is process and belief.lease._server_lease.live for belief in beliefs):
+            if any(belief.process is process and belief.lease.server_lease.live for belief in beliefs):
                 self.lost[key] = (process.name, process.life, None)
             self.beliefs[key] = [belief for belief in beliefs if belief.process is not process]
 
@@ -292,9 +292,9 @@ def _kept(after: State, token: str, mode: str) -> int:
     return -1
 
 
-def _owner(lease: BaseLease, process: Process) -> Owner:
+def _owner(lease: HeldLease, process: Process) -> Owner:
     """Who holds a lease: a thread or task of a process."""
-    return process.name, process.life, lease._who
+    return process.name, process.life, lease.who
 
 
 def _overdue(before: Belief, after: Belief) -> bool:
@@ -303,8 +303,8 @@ def _overdue(before: Belief, after: Belief) -> bool:
     return (
         _owner(lease, before.process) != _owner(after.lease, after.process)
         and (before.exclusive or after.exclusive)
-        and not lease._released
-        and clock.boot() >= lease._server_lease.valid_until
+        and not lease.released
+        and clock.boot() >= lease.server_lease.valid_until
     )
 
 
@@ -312,8 +312,8 @@ def _told(belief: Belief) -> str:
     return _told_lease(belief.lease)
 
 
-def _told_lease(lease: BaseLease) -> str:
-    return f"{lease._label} (fence {lease.fence}, {lease._server_lease.state})"
+def _told_lease(lease: HeldLease) -> str:
+    return f"{lease.label} (fence {lease.fence}, {lease.server_lease.state})"
 
 
 def shown(value: Any) -> Any:

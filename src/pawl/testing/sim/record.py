@@ -20,7 +20,7 @@ from pawl.testing.history import (
 )
 
 if TYPE_CHECKING:
-    from pawl.core.lease.base import BaseLease
+    from pawl.core.lease.record import HeldLease
     from pawl.core.state.records import ServerLease
     from pawl.testing.sim.beliefs import Belief
     from pawl.testing.sim.world import Process, World
@@ -62,10 +62,10 @@ class Recorder:
     def granted(self, name: str, belief: Belief, asked_at: float) -> None:
         """An owner got a lease of a key, for which it asked then."""
         lease = belief.lease
-        key = lease._server_lease, lease._number
+        key = lease.server_lease, lease.number
         if key in self._grants:
             return
-        primitive = lease._server_lease.primitive
+        primitive = lease.server_lease.primitive
         mode, permits, limit, owner = Mode.EXCLUSIVE, 1, 0, belief.group
         if isinstance(primitive, Permits):
             if primitive.permits:
@@ -74,25 +74,25 @@ class Recorder:
             else:
                 # Of one thread or task a read lease and a write lease do not exclude each other.
                 mode = Mode.EXCLUSIVE if primitive.mode == EXCLUSIVE else Mode.SHARED
-                owner = f"{belief.process.name}:{belief.process.life}:{id(lease._who)}"
+                owner = f"{belief.process.name}:{belief.process.life}:{id(lease.who)}"
         process = f"{belief.process.name}:{len(self._grants)}"
         operation = self.history.invoke(
             asked_at, process, "acquire", name, mode=mode, permits=permits, limit=limit, owner=owner
         )
         self.history.ok(self._world.now, operation, fence=lease.fence)
-        self._grants[key] = _Grant(lease._server_lease, belief.process, operation, process, name)
+        self._grants[key] = _Grant(lease.server_lease, belief.process, operation, process, name)
 
-    def downgraded(self, lease: BaseLease) -> None:
+    def downgraded(self, lease: HeldLease) -> None:
         """A writer is a reader from here on."""
         self._end(lease, "downgrade")
 
-    def ended(self, lease: BaseLease) -> None:
+    def ended(self, lease: HeldLease) -> None:
         """An owner relies on a lease no more, since it gives it back."""
         self._end(lease, "release")
 
-    def lost(self, lease: BaseLease) -> None:
+    def lost(self, lease: HeldLease) -> None:
         """An owner was told of a loss."""
-        found = self._grants.get((lease._server_lease, lease._number))
+        found = self._grants.get((lease.server_lease, lease.number))
         if found is not None:
             self._lives(found)
             self.history.lost(self._world.now, found.operation)
@@ -109,8 +109,8 @@ class Recorder:
         until = found.process.clock.true(found.server_lease.valid_until)
         self.history.renewed(self._world.now, found.operation, until)
 
-    def _end(self, lease: BaseLease, action: str) -> None:
-        found = self._grants.get((lease._server_lease, lease._number))
+    def _end(self, lease: HeldLease, action: str) -> None:
+        found = self._grants.get((lease.server_lease, lease.number))
         if found is None or not found.open:
             return
         self._lives(found)

@@ -1,0 +1,76 @@
+"""The doors from what users hold into what is behind it, so that users see nothing of that. Nobody else opens one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = [
+    "add_observer",
+    "after_fork",
+    "client_of",
+    "engine_of",
+    "engines_of",
+    "is_closed",
+    "origin_of",
+    "plan_behind",
+    "preparer_of",
+    "settings_of",
+    "source_of",
+]
+
+
+def engine_of(client: Any) -> Any:
+    """The engine of a client of threads; of one of asyncio, the function that gives that of the running loop."""
+    return client._engine
+
+
+def preparer_of(client: Any) -> Any:
+    """What a client makes of a plan before each call, with the ttl that the call gives or None."""
+    return client._prepare
+
+
+def settings_of(client: Any) -> Any:
+    """The ``Settings`` of a client."""
+    return client._settings
+
+
+def origin_of(client: Any) -> Any:
+    """What a client was made with: its target, and the rest as keyword arguments."""
+    return client._origin
+
+
+def is_closed(client: Any) -> bool:
+    """Whether a client was closed."""
+    return bool(client._closed)
+
+
+def plan_behind(described: Any) -> Any:
+    """The plan of a lock, a latch or anything else that a client makes."""
+    return described._plan
+
+
+def source_of(described: Any) -> tuple[Any, ...]:
+    """How the same object is made again: the kind, the name, the options and what else its kind takes."""
+    source: tuple[Any, ...] = described._source
+    return source
+
+
+def client_of(described: Any) -> Any:
+    """The client that made it."""
+    return described._client
+
+
+def engines_of(client: Any) -> list[Any]:
+    """The engines that a client has: one, or one for each event loop."""
+    engines: list[Any] = client._known_engines()
+    return engines
+
+
+def add_observer(client: Any, observer: object) -> None:
+    """Notify an observer of what a client does from now on."""
+    client._observe(observer)
+
+
+def after_fork(client: Any) -> None:
+    """In the child of a fork: what the parent's threads and connections did is theirs."""
+    client._after_fork()
