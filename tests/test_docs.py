@@ -168,9 +168,9 @@ def test_the_account_of_the_security_page_has_the_rights_that_pawl_needs(own_ser
         with client.semaphore("pool", permits=2), other.semaphore("pool", permits=2) as second:
             second.extend(5)
             client.semaphore("pool", permits=2).set_limit(3)
-        with client.rwlock(".publisher").write as writer:
+        with client.rwlock("book").write as writer:
             writer.downgrade()
-            other.rwlock(".publisher").read.acquire().release()
+            other.rwlock("book").read.acquire().release()
         client.force_release("a {{name}}", reason="a test")
         assert client.audit()
     # redis-py tells its name when it connects, and does not mind a refusal.

@@ -11,7 +11,7 @@ from typing import Any, ParamSpec, Protocol, Self, TypedDict, TypeVar, overload
 from pawl._cancel import CancelScope
 from pawl._environment import unknown_options
 from pawl._factory import Settings, description, name_and_key, refuse_on_quorum, shared_client, unfilled
-from pawl._inside import engine_of, origin_of, preparer_of
+from pawl._inside import origin_of, preparer_of
 from pawl.core.coordinate.barrier import MAX_PARTIES
 from pawl.core.coordinate.election import Seat, check_after
 from pawl.core.coordinate.latch import MAX_COUNT
@@ -213,11 +213,10 @@ def _check_identity(identity: object) -> str:
 class Described:
     """The description of a latch, a barrier or an election: immutable, picklable, shared by all threads and tasks."""
 
-    __slots__ = ("__weakref__", "_client", "_engine", "_plan", "_prepare", "_source")
+    __slots__ = ("__weakref__", "_client", "_plan", "_prepare", "_source")
 
     def __init__(self, client: Any, plan: Any, source: tuple[str, tuple[Any, ...], dict[str, Any]]) -> None:
         self._client = client
-        self._engine = engine_of(client)
         self._prepare = preparer_of(client)
         self._plan = plan
         self._source = source

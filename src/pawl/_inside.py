@@ -8,6 +8,7 @@ __all__ = [
     "add_observer",
     "after_fork",
     "client_of",
+    "engine_here",
     "engine_of",
     "engines_of",
     "is_closed",
@@ -20,8 +21,13 @@ __all__ = [
 
 
 def engine_of(client: Any) -> Any:
-    """The engine of a client of threads; of one of asyncio, the function that gives that of the running loop."""
+    """The engine of a client of threads."""
     return client._engine
+
+
+def engine_here(client: Any) -> Any:
+    """The engine that a client of asyncio has for the running event loop."""
+    return client._engine()
 
 
 def preparer_of(client: Any) -> Any:

@@ -289,7 +289,7 @@ made = []
 for _ in range(3):
     client = redis.Redis.from_url(sys.argv[1])
     with client.lock("job", timeout=10, lock_class=Lock) as lock:
-        made.append(weakref.ref(lock.lease._client))
+        made.append(weakref.ref(lock.lease._record.client))
     client.close()
     del client, lock
 gc.collect()

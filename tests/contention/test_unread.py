@@ -74,7 +74,7 @@ class _Row:
             hold()
 
     def asleep(self) -> int:
-        return sum(bool(waiter.asleep) for waiter in tuple(self.client._engine.followers.values()))
+        return sum(bool(waiter.strict.asleep) for waiter in tuple(self.client._engine.followers.values()))
 
     def end(self) -> list[str]:
         self.go.set()

@@ -26,7 +26,7 @@ def quick_collections() -> Iterator[None]:
 
 
 def upkeep_threads() -> int:
-    return sum(thread.name == "pawl-upkeep" for thread in threading.enumerate())
+    return sum(thread.name == "pawl-maintenance" for thread in threading.enumerate())
 
 
 def test_a_dropped_lease_warns_and_runs_out(

@@ -120,7 +120,7 @@ def test_what_a_handler_raises_while_a_thread_starts_is_raised(
 
     def interrupted(thread: threading.Thread) -> None:
         start(thread)
-        if thread.name == "pawl-upkeep":
+        if thread.name == "pawl-maintenance":
             try:
                 raise KeyboardInterrupt
             finally:

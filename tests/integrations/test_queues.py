@@ -48,7 +48,7 @@ def enqueue(name: str, charges: int = 3, books: int = TIMES) -> str:
             f"for _ in range({books}): queue.enqueue('app.book', 7)\n"
         )
     if name == "taskiq":
-        calls = {".publisher": "app.book.kiq(7)", "charge": "app.charge.kiq(7)", "more": ""}
+        calls = {"book": "app.book.kiq(7)", "charge": "app.charge.kiq(7)", "more": ""}
         opened, closed = "await app.broker.startup()", "await app.broker.shutdown()"
         return OF_TASKS.format(**counts, opened=opened, closed=closed, **calls)
     if name == "arq":

@@ -131,7 +131,7 @@ async def test_a_writer_gets_in_past_a_hundred_readers(valkey: Server) -> None:
     running: set[float] = set()  # when each read section that runs began
     ended: list[tuple[float, float]] = []
     async with pawl.connect_async(valkey.url) as client, pawl.connect_async(valkey.url) as other:
-        book, mine = client.rwlock(".publisher", ttl=10), other.rwlock(".publisher", ttl=10)
+        book, mine = client.rwlock("book", ttl=10), other.rwlock("book", ttl=10)
 
         async def read() -> None:
             while not stop:
@@ -170,7 +170,7 @@ async def test_nobody_starves_among_a_hundred(valkey: Server, writers: int) -> N
     valkey.command("FLUSHALL")
     waits: dict[str, list[float]] = {"read": [], "write": []}
     async with pawl.connect_async(valkey.url) as client, pawl.connect_async(valkey.url) as other:
-        books = [client.rwlock(".publisher", ttl=10), other.rwlock(".publisher", ttl=10)]
+        books = [client.rwlock("book", ttl=10), other.rwlock("book", ttl=10)]
 
         async def work(number: int) -> None:
             book = books[number % 2]
@@ -202,7 +202,7 @@ async def test_what_is_cancelled_leaves_nothing(valkey: Server) -> None:
     async with pawl.connect_async(valkey.url) as client:
         pool, book = (
             client.semaphore("pool", permits=3, ttl=5),
-            client.rwlock(".publisher", ttl=5, upgradable=True),
+            client.rwlock("book", ttl=5, upgradable=True),
         )
         cancelled = 0
 
@@ -236,18 +236,18 @@ async def test_what_is_cancelled_leaves_nothing(valkey: Server) -> None:
 
 
 def test_what_times_out_leaves_nothing(client: pawl.Client, valkey: Server) -> None:
-    pool, book = client.semaphore("pool", permits=2, ttl=5), client.rwlock(".publisher", ttl=5)
+    pool, book = client.semaphore("pool", permits=2, ttl=5), client.rwlock("book", ttl=5)
     with pawl.connect(valkey.url) as other, pool.acquire(2), book.read:
         for timeout in (0.0, 0.01, 0.1):
             for take in (
                 other.semaphore("pool", permits=2).acquire,
-                other.rwlock(".publisher").write.acquire,
+                other.rwlock("book").write.acquire,
             ):
                 with pytest.raises(pawl.AcquireTimeout):
                     take(timeout=timeout)
         eventually(lambda: at_rest(other._engine), "the client is at rest")
         assert pool.inspect().queue_length == book.inspect().queue_length == 0
-        with other.rwlock(".publisher").read:
+        with other.rwlock("book").read:
             pass
     assert left(valkey) == []
 

@@ -40,7 +40,7 @@ def reaches(client: pawl.Client) -> bool:
 def test_a_grant_and_a_hand_off_are_on_the_replica(servers: tuple[Server, Server]) -> None:
     master, replica = servers
     with pawl.connect(master.url) as client:
-        pool, book = client.semaphore("pool", permits=2, replicas=1), client.rwlock(".publisher", replicas=1)
+        pool, book = client.semaphore("pool", permits=2, replicas=1), client.rwlock("book", replicas=1)
         with pool.acquire(2), book.write as writer:
             assert replica.command("ZCARD", "{pawl:pool}:1:permits") == 1
             assert replica.command("ZRANGE", "{pawl:book}:1:rwlock", "0", "-1") == [

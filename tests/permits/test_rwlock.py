@@ -50,7 +50,7 @@ def apart(what: Callable[[], T]) -> T:
 
 
 def test_many_read_or_one_writes(client: pawl.Client) -> None:
-    book = client.rwlock(".publisher", ttl=5)
+    book = client.rwlock("book", ttl=5)
     with ThreadPoolExecutor(8) as pool:
         there = Elsewhere(pool, book)
         readers = [there.read().result() for _ in range(5)]
@@ -71,7 +71,7 @@ def test_many_read_or_one_writes(client: pawl.Client) -> None:
 def test_a_writer_that_waits_stops_later_readers_and_those_behind_it_enter_together(
     client: pawl.Client,
 ) -> None:
-    book = client.rwlock(".publisher", ttl=5)
+    book = client.rwlock("book", ttl=5)
     with ThreadPoolExecutor(8) as pool:
         there = Elsewhere(pool, book)
         first = there.read().result()
@@ -95,7 +95,7 @@ def test_a_writer_that_waits_stops_later_readers_and_those_behind_it_enter_toget
 
 
 def test_a_dead_reader_frees_only_itself(client: pawl.Client) -> None:
-    book, dying = client.rwlock(".publisher", ttl=0.4), client.rwlock(".publisher", ttl=0.4, renew=False)
+    book, dying = client.rwlock("book", ttl=0.4), client.rwlock("book", ttl=0.4, renew=False)
     with ThreadPoolExecutor(4) as pool:
         living = Elsewhere(pool, book).read().result()
         dead = Elsewhere(pool, dying).read().result()
@@ -113,7 +113,7 @@ def test_a_dead_reader_frees_only_itself(client: pawl.Client) -> None:
 
 
 def test_downgrade_lets_readers_in_and_nobody_between(client: pawl.Client) -> None:
-    book = client.rwlock(".publisher", ttl=5)
+    book = client.rwlock("book", ttl=5)
     with ThreadPoolExecutor(4) as pool:
         there = Elsewhere(pool, book)
         writer = there.write().result()
@@ -139,14 +139,14 @@ def test_downgrade_lets_readers_in_and_nobody_between(client: pawl.Client) -> No
 
 
 def test_a_reader_is_told_that_it_has_nothing_to_downgrade(client: pawl.Client) -> None:
-    with client.rwlock(".publisher").read as reader, pytest.raises(pawl.NotHeld, match="not a write lease"):
+    with client.rwlock("book").read as reader, pytest.raises(pawl.NotHeld, match="not a write lease"):
         reader.downgrade()  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
-    with client.rwlock(".publisher").read as reader:
+    with client.rwlock("book").read as reader:
         assert not hasattr(reader, "downgrade")
 
 
 def test_a_writer_may_read_and_each_side_may_be_taken_again(client: pawl.Client) -> None:
-    book = client.rwlock(".publisher")
+    book = client.rwlock("book")
     with book.write as writer:
         with book.read as inner, book.write as again:
             assert inner is writer
@@ -167,7 +167,7 @@ def test_a_writer_may_read_and_each_side_may_be_taken_again(client: pawl.Client)
 
 
 def test_a_reader_reads_again_although_a_writer_waits(client: pawl.Client) -> None:
-    book = client.rwlock(".publisher", ttl=5)
+    book = client.rwlock("book", ttl=5)
     with ThreadPoolExecutor(1) as pool:
         with book.read:
             writer = Elsewhere(pool, book).write()
@@ -178,18 +178,18 @@ def test_a_reader_reads_again_although_a_writer_waits(client: pawl.Client) -> No
 
 
 def test_an_upgrade_is_refused_at_once(client: pawl.Client) -> None:
-    book = client.rwlock(".publisher")
+    book = client.rwlock("book")
     with book.read as lease:
         began = time.monotonic()
         refused(lambda: book.write.acquire(timeout=5), "upgradable=True", pawl.DeadlockDetected)
         assert time.monotonic() - began < pace() * 0.5
         assert book.write.try_acquire() is None
         lease.check()
-        refused(client.rwlock(".publisher", upgradable=True).read.acquire, "itself", pawl.DeadlockDetected)
+        refused(client.rwlock("book", upgradable=True).read.acquire, "itself", pawl.DeadlockDetected)
 
 
 def test_one_reader_at_a_time_may_upgrade(client: pawl.Client) -> None:
-    book, plain = client.rwlock(".publisher", ttl=5, upgradable=True), client.rwlock(".publisher", ttl=5)
+    book, plain = client.rwlock("book", ttl=5, upgradable=True), client.rwlock("book", ttl=5)
     with ThreadPoolExecutor(8) as pool:
         with book.read as reader:
             assert [one.mode for one in book.inspect().holders] == ["upgradable"]
@@ -217,17 +217,17 @@ def test_one_reader_at_a_time_may_upgrade(client: pawl.Client) -> None:
 
 
 def test_an_upgraded_writer_may_go_back_to_reading(client: pawl.Client) -> None:
-    book = client.rwlock(".publisher", ttl=5, upgradable=True)
+    book = client.rwlock("book", ttl=5, upgradable=True)
     with ThreadPoolExecutor(1) as pool, book.read as reader, book.write as writer:
         writer.downgrade()
-        Elsewhere(pool, client.rwlock(".publisher")).read(1).result().release()
+        Elsewhere(pool, client.rwlock("book")).read(1).result().release()
         reader.check()
 
 
 def test_an_upgrade_whose_reader_is_gone_is_refused(client: pawl.Client, valkey: Server) -> None:
-    book = client.rwlock(".publisher", ttl=5, upgradable=True)
+    book = client.rwlock("book", ttl=5, upgradable=True)
     with ThreadPoolExecutor(2) as pool:
-        beside = Elsewhere(pool, client.rwlock(".publisher", ttl=5)).read().result()
+        beside = Elsewhere(pool, client.rwlock("book", ttl=5)).read().result()
         reader = book.read.acquire()
         forget = threading.Timer(
             0.2, lambda: valkey.command("ZREM", "{pawl:book}:1:rwlock", f"u:{reader.token}")
@@ -241,9 +241,9 @@ def test_an_upgrade_whose_reader_is_gone_is_refused(client: pawl.Client, valkey:
 
 
 def test_an_upgrade_that_times_out_leaves_the_reader(client: pawl.Client) -> None:
-    book = client.rwlock(".publisher", ttl=5, upgradable=True)
+    book = client.rwlock("book", ttl=5, upgradable=True)
     with ThreadPoolExecutor(2) as pool, book.read as reader:
-        beside = Elsewhere(pool, client.rwlock(".publisher", ttl=5)).read().result()
+        beside = Elsewhere(pool, client.rwlock("book", ttl=5)).read().result()
         with pytest.raises(pawl.AcquireTimeout):
             book.write.acquire(timeout=0.1)
         reader.check()
@@ -296,10 +296,10 @@ def test_tasks_too(valkey: Server) -> None:
 
 
 def test_it_travels(client: pawl.Client) -> None:
-    book = client.rwlock(".publisher", ttl=7, upgradable=True)
+    book = client.rwlock("book", ttl=7, upgradable=True)
     for made in (book, book.read, book.write):
         copy = pickle.loads(pickle.dumps(made))
-        assert (type(copy), repr(copy), copy.name) == (type(made), repr(made), ".publisher")
+        assert (type(copy), repr(copy), copy.name) == (type(made), repr(made), "book")
         copy._client.close()
 
 
@@ -321,7 +321,7 @@ def test_a_downgrade_that_got_no_answer_comes_true_with_the_next_renewal(
 ) -> None:
     from pawl.core.protocol.runtime import Fault, FaultKind
 
-    book = client.rwlock(".publisher", ttl=1.5, unavailable_after=0.0)
+    book = client.rwlock("book", ttl=1.5, unavailable_after=0.0)
     with ThreadPoolExecutor(1) as pool, book.write as writer:
         call = client._runtime.call
 

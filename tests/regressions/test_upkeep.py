@@ -93,7 +93,7 @@ async def test_a_cancelled_upkeep_starts_anew_with_the_next_lease(valkey: Server
     async with pawl.connect_async(valkey.url) as client:
         await (await client.lock("first").acquire()).release()
         for task in asyncio.all_tasks() - {asyncio.current_task()}:
-            if task.get_name() == "pawl-upkeep":
+            if task.get_name() == "pawl-maintenance":
                 task.cancel()
         await asyncio.sleep(0)
         await asyncio.sleep(0)

@@ -16,6 +16,7 @@ from pawl.core.protocol.redlock_options import RedlockOptions
 from pawl.core.protocol.runtime import Fault
 from pawl.core.quorum.nodes import Life, Lives
 from pawl.core.quorum.votes import EachVote, GrantVotes, LeaveVotes, RatifyVotes
+from pawl.core.state.records import WaiterState
 from pawl.primitives.mutex import Mutex
 from pawl.testing.sim.quorum import QuorumSimRuntime
 from pawl.testing.sim.runtime import SimRuntime
@@ -65,7 +66,7 @@ _listen = QuorumSimRuntime.listen
 
 
 def _only_unsent(self: candidate._Attempt) -> None:
-    self.waiter.sent = False
+    self.waiter.become(WaiterState.NEW)
 
 
 def _counts_the_silent(self: GrantVotes) -> int:

@@ -9,8 +9,13 @@ from typing import Any
 import pytest
 
 from pawl.core.acquire.ticket_batch import TOGETHER, _company, learn, lie_down
-from pawl.core.state.records import Waiter
+from pawl.core.state.records import Ticket, Waiter
 from tests.unit.scripted import NOW_MS, START, Rig
+
+
+def ticket_of(waiter: Waiter) -> Ticket:
+    assert waiter.ticket is not None
+    return waiter.ticket
 
 
 def line(rig: Rig, count: int) -> list[Waiter]:
@@ -18,7 +23,8 @@ def line(rig: Rig, count: int) -> list[Waiter]:
     waiters: list[Waiter] = []
     for number in range(count):
         waiter = Waiter(f"w{number}")
-        waiter.kin, waiter.rank = "x", number + 1
+        waiter.sit("", "x")
+        waiter.ticket = Ticket(number + 1, 0, 0.0)
         lie_down(rig.engine, waiter, START + 1.0, None)
         rig.engine.followers[waiter.token] = waiter
         waiters.append(waiter)
@@ -27,7 +33,8 @@ def line(rig: Rig, count: int) -> list[Waiter]:
 
 def speaker(rig: Rig) -> Waiter:
     waiter = Waiter("me")
-    waiter.kin, waiter.rank, waiter.channel = "x", 1, rig.runtime.channel()
+    waiter.sit("", "x")
+    waiter.ticket, waiter.batch.channel = Ticket(1, 0, 0.0), rig.runtime.channel()
     return waiter
 
 
@@ -40,12 +47,13 @@ def queued_with(*ranks: int) -> list[Any]:
 )
 def test_a_sleeper_says_until_when_it_waits(until: float | None, latest: float) -> None:
     waiter = Waiter("w")
-    waiter.rank = 1
+    waiter.sit("", "")
+    waiter.ticket = Ticket(1, 0, 0.0)
     lie_down(Rig().engine, waiter, START + 1.0, until)
-    assert (waiter.beat_at, waiter.latest) == (START + 1.0, latest)
-    waiter.rank = 0
+    assert (waiter.batch.beat_at, waiter.batch.latest) == (START + 1.0, latest)
+    waiter.ticket = Ticket(0, 0, 0.0)
     lie_down(Rig().engine, waiter, START + 1.0, until)
-    assert waiter.beat_at == 0.0, "the first in the queue asks in any case"
+    assert waiter.batch.beat_at == 0.0, "the first in the queue asks in any case"
 
 
 def test_no_more_are_taken_along_than_fit_into_one_question() -> None:
@@ -53,7 +61,7 @@ def test_no_more_are_taken_along_than_fit_into_one_question() -> None:
     waiters = line(rig, TOGETHER + 5)
     found = _company(rig.engine, speaker(rig), 0.5)
     assert [token for token, _ in found] == [waiter.token for waiter in waiters[:TOGETHER]]
-    assert all(waiter.unsettled for waiter in waiters[:TOGETHER])
+    assert all(waiter.batch.unsettled for waiter in waiters[:TOGETHER])
     assert next(iter(rig.engine.followers)) == waiters[TOGETHER].token, (
         "who was taken along is due after all others"
     )
@@ -86,23 +94,23 @@ def test_the_answer_tells_each_its_place_and_keeps_it_asleep() -> None:
     rig = Rig()
     first, gone, third = line(rig, 3)
     me = speaker(rig)
-    me.company = _company(rig.engine, me, 0.5)
-    before = gone.valid_until
+    me.batch.company = _company(rig.engine, me, 0.5)
+    before = ticket_of(gone).valid_until
     del rig.engine.followers[gone.token]
     learn(rig.engine, me, rig.options, queued_with(4, 5, 6), START)
     assert [waiter.rank for waiter in (first, gone, third)] == [4, 2, 6], "who woke up asks by itself"
-    assert gone.unsettled
-    assert gone.valid_until == before
+    assert gone.batch.unsettled
+    assert ticket_of(gone).valid_until == before
     for waiter in (first, third):
-        assert not waiter.unsettled
-        assert waiter.beat_at == pytest.approx(START + 1.2)
-        assert waiter.expires_ms == NOW_MS + 3000
+        assert not waiter.batch.unsettled
+        assert waiter.batch.beat_at == pytest.approx(START + 1.2)
+        assert ticket_of(waiter).expires_ms == NOW_MS + 3000
 
 
 def test_an_answer_without_places_settles_and_tells_nothing() -> None:
     rig = Rig()
     [first] = line(rig, 1)
     me = speaker(rig)
-    me.company = _company(rig.engine, me, 0.5)
+    me.batch.company = _company(rig.engine, me, 0.5)
     learn(rig.engine, me, rig.options, queued_with()[:7], START)
-    assert (first.rank, first.unsettled) == (1, False)
+    assert (first.rank, first.batch.unsettled) == (1, False)

@@ -63,7 +63,8 @@ def test_s9_a_token_that_was_read_is_not_passed_on() -> None:
     rig.release(lease)
     assert first.server_lease is None
     assert first.waiter is not None
-    assert first.waiter.old == before, "it is left in the script that queues the next one's"
+    assert first.waiter.old is not None
+    assert first.waiter.old.token == before, "it is left in the script that queues the next one's"
     assert lease.token == before
 
 
@@ -102,7 +103,8 @@ def test_s9_what_may_not_be_handed_over(spoil: Callable[[Rig], object]) -> None:
     assert rig.release(lease) is Release.RELEASED
     assert first.server_lease is None
     assert first.waiter is not None
-    assert first.waiter.old == server_lease.token
+    assert first.waiter.old is not None
+    assert first.waiter.old.token == server_lease.token
     assert first.waiter.token != server_lease.token, "a token that was ever left is dead"
     assert server_lease.state is LeaseState.RELEASED
     assert rig.engine.schedule.all() == [], "it is renewed no more"

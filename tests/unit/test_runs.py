@@ -32,8 +32,8 @@ class Line:
 
     def _waiter(self, token: str) -> Waiter:
         waiter = Waiter(token)
-        waiter.follow_key = "follow_key"
-        waiter.ring = lambda: self.rung.append(token)
+        waiter.sit("follow_key", "")
+        waiter.strict.ring = lambda: self.rung.append(token)
         return waiter
 
     def pass_on(self, number: int | None = None) -> bool:
@@ -44,14 +44,14 @@ def test_the_next_is_served_from_the_same_block() -> None:
     line = Line()
     first, second = line.waiters
     assert line.pass_on()
-    assert first.server_lease is line.server_lease
-    assert (first.fence, line.rung) == (501, ["w0"])
+    assert first.strict.server_lease is line.server_lease
+    assert (first.strict.fence, line.rung) == (501, ["w0"])
     assert line.server_lease.who is None, "nobody's, until it is taken"
     assert list(line.rig.engine.followers) == ["w1"]
     assert line.pass_on(0), "who had it before has passed it on already"
     assert line.rung == ["w0"]
     assert line.pass_on(1)
-    assert (second.fence, line.rung) == (502, ["w0", "w1"])
+    assert (second.strict.fence, line.rung) == (502, ["w0", "w1"])
     assert line.server_lease.spent == ["w0", "w1"]
     assert not line.pass_on(), "nobody is left"
 
@@ -67,7 +67,7 @@ SPOILS: list[tuple[str, Callable[[Line], object]]] = [
     ("a copy of its acquire may still come", lambda line: setattr(line.server_lease, "unanswered", True)),
     ("little is left", lambda line: setattr(line.rig.runtime, "clock", line.server_lease.valid_until - 1.4)),
     ("who is next asks right now", lambda line: line.rig.engine.followers.pop("w0")),
-    ("who is next is of another lock", lambda line: setattr(line.waiters[0], "follow_key", "other")),
+    ("who is next is of another lock", lambda line: setattr(line.waiters[0].strict, "follow_key", "other")),
 ]
 
 
@@ -78,14 +78,14 @@ def test_when_the_server_has_to_decide(spoil: Callable[[Line], object]) -> None:
     assert not line.pass_on()
     assert not hand_on(line.rig.engine, line.lease)
     assert line.rung == []
-    assert [waiter.server_lease for waiter in line.waiters] == [None, None]
+    assert [waiter.strict.server_lease for waiter in line.waiters] == [None, None]
 
 
 def test_an_owner_hands_on_and_holds_it_no_more() -> None:
     line = Line()
     assert hand_on(line.rig.engine, line.lease)
     assert line.lease.released
-    assert line.waiters[0].server_lease is line.server_lease
+    assert line.waiters[0].strict.server_lease is line.server_lease
     assert line.rung == ["w0"]
     assert line.rig.engine.held == {}
     assert not hand_on(line.rig.engine, line.lease), "once"
@@ -103,7 +103,7 @@ def test_an_interrupt_before_anybody_is_chosen_changes_nothing() -> None:
         line.pass_on()
     with pytest.raises(KeyboardInterrupt):
         hand_on(line.rig.engine, line.lease)
-    assert (line.rung, line.waiters[0].server_lease, line.lease.released) == ([], None, False)
+    assert (line.rung, line.waiters[0].strict.server_lease, line.lease.released) == ([], None, False)
 
 
 def test_an_interrupt_after_the_choice_still_wakes_who_was_chosen() -> None:
@@ -116,10 +116,10 @@ def test_an_interrupt_after_the_choice_still_wakes_who_was_chosen() -> None:
             if len(rings) == 1:
                 raise KeyboardInterrupt
 
-        line.waiters[0].ring = ring
+        line.waiters[0].strict.ring = ring
         with pytest.raises(KeyboardInterrupt):
             pass_it(line)
-        assert line.waiters[0].server_lease is line.server_lease
+        assert line.waiters[0].strict.server_lease is line.server_lease
         assert len(rings) == 2
 
 
@@ -133,15 +133,15 @@ def test_who_was_served_leaves_by_itself_when_the_tenure_goes_elsewhere() -> Non
 def test_who_waits_alone_is_in_no_run() -> None:
     rig = Rig(handover=0)
     waiter, other = Waiter("w0"), Waiter("w1")
-    waiter.kin = "kin"
+    waiter.sit("", "kin")
     rig.runtime.bell = lambda _token: lambda: None  # type: ignore[method-assign,assignment]
     rig.engine.waits[waiter] = rig.plan.primitive, "me", 0.0
     assert not enlist(rig.engine, waiter)
     rig.engine.waits[other] = rig.plan.primitive, "you", 0.0
     assert enlist(rig.engine, waiter)
     assert rig.engine.followers == {"w0": waiter}
-    assert waiter.ring is not None
+    assert waiter.strict.ring is not None
     waiter.unanswered = True
     assert not enlist(rig.engine, waiter)
-    waiter.unanswered, waiter.kin = False, ""
+    waiter.unanswered, waiter.batch.kin = False, ""
     assert not enlist(rig.engine, waiter)

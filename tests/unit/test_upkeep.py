@@ -28,7 +28,7 @@ from pawl.core.release.fast import _may_come_late
 from pawl.core.state.client import ClientState, OutboxEntry
 from pawl.core.state.local_queue import LocalWaiter
 from pawl.core.state.observers import Observers
-from pawl.core.state.records import ServerLease, Waiter
+from pawl.core.state.records import ServerLease, Ticket, Waiter
 from pawl.core.state.session import SessionPublisher, Wait
 from pawl.errors import ScriptError
 from pawl.model import LeaseState, LossReason
@@ -353,12 +353,13 @@ def test_another_leases_end_is_told_at_most_a_tenth_of_a_second_late() -> None:
 def test_a_claim_that_wakes_up_is_in_no_run() -> None:
     rig = Rig(held(), handover=0)
     waiter, other = Waiter("w0"), Waiter("w1")
-    waiter.follow_key, waiter.kin, waiter.rank = "follow_key", "x", 1
+    waiter.sit("follow_key", "x")
+    waiter.ticket = Ticket(1, 0, 0.0)
     rig.runtime.bell = lambda token: token.upper  # type: ignore[method-assign]
     for one in (waiter, other):
         rig.engine.waits[one] = rig.plan.primitive, "me", START
     assert run(_listen(rig.engine, rig.plan.primitive, rig.options, waiter, None)) is None
-    assert waiter.ring is not None, "it was in one while it slept"
+    assert waiter.strict.ring is not None, "it was in one while it slept"
     assert rig.engine.followers == {}
 
 

@@ -18,7 +18,7 @@ from pawl.core.lease.record import HeldLease
 from pawl.core.protocol.primitive import TOMB_MS
 from pawl.core.protocol.runtime import Fault, FaultKind, Wakeup
 from pawl.core.state.local_queue import LocalWaiter
-from pawl.core.state.records import ServerLease
+from pawl.core.state.records import NEXT, Former, ServerLease, Ticket, Waiter, WaiterState
 from pawl.model import LeaseState
 from tests.unit.scripted import (
     GONE,
@@ -401,3 +401,48 @@ def test_a_wait_for_the_loss_ends_with_its_time() -> None:
     assert rig.runtime.clock == START + 2.0
     assert run(signal._wait(60.0)) is True
     assert rig.runtime.clock == pytest.approx(lease.valid_until)
+
+
+@pytest.mark.parametrize("state", list(WaiterState))
+def test_a_waiter_changes_its_state_as_the_table_says(state: WaiterState) -> None:
+    for after in WaiterState:
+        waiter = Waiter("w")
+        waiter.state = state
+        if after is state or after in NEXT[state]:
+            waiter.become(after)
+            assert waiter.state is after
+        else:
+            with pytest.raises(AssertionError, match=f"from {state.name} to {after.name}"):
+                waiter.become(after)
+            assert waiter.state is state
+    waiter = Waiter("w")
+    waiter.state = state
+    waiter.asks()
+    assert waiter.state is state or waiter.state in NEXT[state]
+    assert waiter.sent
+
+
+def test_a_waiter_that_did_not_sit_down_has_no_part_to_write_to() -> None:
+    waiter, other = Waiter("w"), Waiter("o")
+    with pytest.raises(AttributeError, match="did not sit down"):
+        waiter.strict.behind = ("x",)
+    with pytest.raises(AttributeError, match="did not sit down"):
+        waiter.batch.kin = "x"
+    waiter.sit("f", "k")
+    waiter.strict.behind = ("x",)
+    assert (other.strict.behind, other.strict.follow_key, other.batch.kin) == ((), "", "")
+
+
+def test_the_next_speaker_has_parts_of_its_own() -> None:
+    waiter = Waiter("w", Former("o"))
+    waiter.sit("f", "k")
+    waiter.ticket = Ticket(3, 0, 0.0)
+    waiter.failing().attempt = 2
+    waiter.state = WaiterState.QUEUED
+    successor = waiter.successor()
+    assert (successor.rank, successor.queued, successor.old) == (3, True, Former("o"))
+    assert (successor.strict.follow_key, successor.batch.kin, successor.failing().attempt) == ("f", "k", 2)
+    successor.ticket = None
+    successor.failing().attempt = 0
+    successor.strict.behind = ("x",)
+    assert (waiter.rank, waiter.failing().attempt, waiter.strict.behind) == (3, 2, ())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pawl._coordinate import Described
+from pawl._inside import engine_here
 from pawl._unset import UNSET, Unset
 from pawl.core.coordinate import barrier
 from pawl.core.protocol.options import Seconds, check_timeout
@@ -45,7 +46,7 @@ class AsyncBarrier(Described):
         """
         options = self._plan.options
         most = options.timeout if isinstance(timeout, Unset) else check_timeout(timeout)
-        return await barrier.wait(self._engine(), self._plan.primitive, options, most)
+        return await barrier.wait(engine_here(self._client), self._plan.primitive, options, most)
 
     async def arrived(self) -> int:
         """The number of parties that wait now. It may change at any time.
@@ -53,4 +54,4 @@ class AsyncBarrier(Described):
         Raises:
             BackendError: The server could not be asked, or refused.
         """
-        return await barrier.arrived(self._engine(), self._plan.primitive, self._plan.options)
+        return await barrier.arrived(engine_here(self._client), self._plan.primitive, self._plan.options)

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeVar, overload
 
 from pawl._coordinate import Described, Guarding, Skipping, guard_async
-from pawl._inside import is_closed
+from pawl._inside import engine_here, is_closed
 from pawl._standing import POLL, Standing
 from pawl._unset import UNSET, Unset
 from pawl.aio.lease import AsyncLease, given
@@ -105,7 +105,7 @@ class AsyncElection(Described):
             ClientClosed: The client was closed.
         """
         wait = self._plan.options.timeout if isinstance(timeout, Unset) else check_timeout(timeout)
-        engine = self._engine()
+        engine = engine_here(self._client)
         return Acquiring(_elected(engine, self._plan, self._seat, wait, stop))
 
     async def run(
@@ -212,7 +212,7 @@ class AsyncElection(Described):
             NotHeld: This object does not lead (any more).
             BackendUnavailable: The server did not answer; the TTL ends the leadership at the latest.
         """
-        await election.resign(self._engine(), self._seat)
+        await election.resign(engine_here(self._client), self._seat)
 
     @property
     def leading(self) -> bool:
@@ -225,7 +225,7 @@ class AsyncElection(Described):
         Raises:
             BackendError: The server could not be asked, or refused.
         """
-        return await election.leader(self._engine(), self._plan)
+        return await election.leader(engine_here(self._client), self._plan)
 
     def observe(self) -> AsyncLeaders:
         """The current leader, then each change: an async iterator of ``Leader``, or None without one.
@@ -233,7 +233,7 @@ class AsyncElection(Described):
         Its next step raises ``BackendError`` if the server cannot be asked for ``unavailable_after``, and
         ``QueueFull`` if more than ``max_waiters`` observe; it may be asked again.
         """
-        return AsyncLeaders(election.Watch(self._engine(), self._plan))
+        return AsyncLeaders(election.Watch(engine_here(self._client), self._plan))
 
     @overload
     def leader_only(self, function: Callable[P, R]) -> Callable[P, R]: ...

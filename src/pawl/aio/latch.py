@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pawl._coordinate import Described
+from pawl._inside import engine_here
 from pawl._unset import UNSET, Unset
 from pawl.core.coordinate import latch
 from pawl.core.protocol.options import Seconds, check_timeout
@@ -42,7 +43,7 @@ class AsyncLatch(Described):
             ClientClosed: The client was closed.
         """
         text = latch.check_part(part)
-        await latch.count_down(self._engine(), self._plan.primitive, self._plan.options, n, text)
+        await latch.count_down(engine_here(self._client), self._plan.primitive, self._plan.options, n, text)
 
     async def wait(self, timeout: Seconds | Unset | None = UNSET) -> None:
         """Wait until the latch is open: until its count is 0. Returns at once if it is.
@@ -60,7 +61,7 @@ class AsyncLatch(Described):
         """
         options = self._plan.options
         most = options.timeout if isinstance(timeout, Unset) else check_timeout(timeout)
-        await latch.wait(self._engine(), self._plan.primitive, options, most)
+        await latch.wait(engine_here(self._client), self._plan.primitive, options, most)
 
     async def remaining(self) -> int:
         """The remaining count; 0 once it is open. It may change at any time.
@@ -69,7 +70,7 @@ class AsyncLatch(Described):
             LimitMismatch: The latch is in use with a different count.
             BackendError: The server could not be asked, or refused.
         """
-        return await latch.remaining(self._engine(), self._plan.primitive, self._plan.options)
+        return await latch.remaining(engine_here(self._client), self._plan.primitive, self._plan.options)
 
     async def reset(self) -> None:
         """Start a new round with the full count, also to change the count. Waiters keep waiting.
@@ -78,4 +79,4 @@ class AsyncLatch(Described):
             BackendUnavailable: The server did not answer; it may still happen.
             BackendError: The server refused.
         """
-        await latch.reset(self._engine(), self._plan.primitive, self._plan.options)
+        await latch.reset(engine_here(self._client), self._plan.primitive, self._plan.options)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, cast
+from typing import TYPE_CHECKING, Self
 
 from pawl._cancel import CancelScope
 from pawl.core.acquire import acquire
@@ -161,16 +161,19 @@ class AsyncWriteLease(AsyncLease):
 
 
 def shown(record: HeldLease) -> AsyncLease:
-    """What the user sees of a lease: the same object each time, where the difference shows."""
-    lease = None if record.shown_as is None else record.shown_as()
-    if lease is not None:
-        return cast("AsyncLease", lease)
+    """What the user sees of a lease: the same object each time."""
+    known: AsyncLease | None = None if record.shown_as is None else record.shown_as()
+    if known is not None:
+        return known
     return AsyncLease(record) if record.server_lease.primitive.lowered() is None else AsyncWriteLease(record)
 
 
 def given(record: HeldLease) -> AsyncLease:
     """The same, for the caller that acquired it."""
-    lease = AsyncLease(record) if record.shown_as is None else shown(record)
+    known = record.shown_as
+    lease: AsyncLease | None = AsyncLease(record) if known is None else known()
+    if lease is None:
+        lease = shown(record)
     # No call from here to the caller: no signal handler comes between, and what was not given is taken back.
     record.given = True
     return lease
@@ -178,7 +181,8 @@ def given(record: HeldLease) -> AsyncLease:
 
 def given_to_write(record: HeldLease) -> AsyncWriteLease:
     """The same for a writer."""
-    lease = AsyncWriteLease(record) if record.shown_as is None else cast("AsyncWriteLease", shown(record))
+    known: AsyncWriteLease | None = None if record.shown_as is None else record.shown_as()
+    lease = AsyncWriteLease(record) if known is None else known
     record.given = True
     return lease
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Never, ParamSpec, Self, TypeVar, cast
 from pawl._decorate import decorated_async
 from pawl._factory import description, revive
 from pawl._hints import Hinting, refuse_words
-from pawl._inside import engine_of, origin_of, preparer_of
+from pawl._inside import engine_here, origin_of, preparer_of
 from pawl._unset import UNSET, Unset
 from pawl.aio.lease import AsyncLease, acquired, given
 from pawl.core.acquire import acquire
@@ -23,7 +23,6 @@ from pawl.core.protocol.runtime import StopSignal
 
 if TYPE_CHECKING:
     from pawl.aio.context import AsyncContext
-    from pawl.core.keep.engine import Engine
     from pawl.core.state.plan import Plan, Prepare
 
 __all__ = ["Acquiring", "AsyncLock", "BaseAsyncLock", "SkippingAsyncLock"]
@@ -72,11 +71,10 @@ class Acquiring(Coroutine[Any, Any, L_co]):
 class BaseAsyncLock(Hinting, ABC):
     """A lock of any kind: immutable, picklable, shared by any number of tasks."""
 
-    __slots__ = ("__weakref__", "_client", "_engine", "_entered", "_plan", "_prepare", "_source")
+    __slots__ = ("__weakref__", "_client", "_entered", "_plan", "_prepare", "_source")
 
     def __init__(self, client: AsyncContext, plan: Plan, source: tuple[Any, ...]) -> None:
         self._client = client
-        self._engine: Callable[[], Engine] = engine_of(client)
         self._prepare: Prepare = preparer_of(client)
         self._plan = plan
         self._source = source
@@ -167,7 +165,7 @@ class AsyncLock(BaseAsyncLock):
             refuse_words("acquire", unknown)
         plan = self._prepare(self._plan, ttl)
         wait = plan.options.timeout if isinstance(timeout, Unset) else check_timeout(timeout)
-        return Acquiring(acquired(self._engine(), plan, wait, stop))
+        return Acquiring(acquired(engine_here(self._client), plan, wait, stop))
 
     async def try_acquire(self) -> AsyncLease | None:
         """Acquire the lock if it is free now; None if it is held, also by this task itself.
@@ -175,7 +173,7 @@ class AsyncLock(BaseAsyncLock):
         Raises:
             BackendError: The server could not be asked, or refused; the result is never None then.
         """
-        record = await acquire.try_acquire(self._engine(), self._plan)
+        record = await acquire.try_acquire(engine_here(self._client), self._plan)
         return None if record is None else given(record)
 
     def held_by_me(self) -> bool:
@@ -184,11 +182,11 @@ class AsyncLock(BaseAsyncLock):
         False in every other task, also where it uses a lease of this one, and once the lease is released, lost or
         expired by the local clock. A writer may read: while it writes, this is true of the read lock as well.
         """
-        return holds(self._engine(), self._plan)
+        return holds(engine_here(self._client), self._plan)
 
     async def locked(self) -> bool:
         """Whether the lock is held now. It may change at any time: use it for display, never to decide."""
-        return (await inspect(self._engine(), self._plan.primitive, self._plan.options, 0)).held
+        return (await inspect(engine_here(self._client), self._plan.primitive, self._plan.options, 0)).held
 
 
 class SkippingAsyncLock(AsyncLock):

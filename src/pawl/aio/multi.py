@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Coroutine, Generator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Never, Self, cast
 
 from pawl._cancel import CancelScope
 from pawl._hints import Hinting, refuse_words
-from pawl._inside import engine_of, origin_of, preparer_of
+from pawl._inside import engine_here, origin_of, preparer_of
 from pawl._multi import describe_multi, revive_multi
 from pawl._unset import UNSET, Unset
 from pawl.aio.lease import AsyncLease, AsyncLost, shown
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pawl.core.keep.engine import Engine
     from pawl.core.state.plan import Prepare
 
-__all__ = ["AsyncMultiLease", "AsyncMultiLock", "MultiAcquiring", "shown_any"]
+__all__ = ["AsyncMultiLease", "AsyncMultiLock", "MultiAcquiring", "given_all", "shown_all", "shown_any"]
 
 
 class AsyncMultiLease(BaseMultiLease):
@@ -77,9 +77,9 @@ class AsyncMultiLease(BaseMultiLease):
 
 
 def shown_all(record: HeldMultiLease) -> AsyncMultiLease:
-    """What the user sees of a lease of several names: the same object each time, where the difference shows."""
-    lease = None if record.shown_as is None else record.shown_as()
-    return AsyncMultiLease(record) if lease is None else cast("AsyncMultiLease", lease)
+    """What the user sees of a lease of several names: the same object each time."""
+    known: AsyncMultiLease | None = None if record.shown_as is None else record.shown_as()
+    return AsyncMultiLease(record) if known is None else known
 
 
 def given_all(record: HeldMultiLease) -> AsyncMultiLease:
@@ -145,11 +145,10 @@ class AsyncMultiLock(Hinting):
     ``async with lock as lease:`` acquires all of them or none, and releases all; made by ``AsyncClient.multi_lock``.
     """
 
-    __slots__ = ("__weakref__", "_client", "_engine", "_entered", "_plan", "_prepare", "_source")
+    __slots__ = ("__weakref__", "_client", "_entered", "_plan", "_prepare", "_source")
 
     def __init__(self, client: AsyncContext, plan: MultiPlan, source: tuple[Any, ...]) -> None:
         self._client = client
-        self._engine: Callable[[], Engine] = engine_of(client)
         self._prepare: Prepare = preparer_of(client)
         self._plan = plan
         self._source = source
@@ -198,7 +197,7 @@ class AsyncMultiLock(Hinting):
         if ttl is not None:
             plan = plan.with_members(lambda member: self._prepare(member, ttl))
         wait = plan.options.timeout if isinstance(timeout, Unset) else check_timeout(timeout)
-        return MultiAcquiring(_acquired_all(self._engine(), plan, wait, stop))
+        return MultiAcquiring(_acquired_all(engine_here(self._client), plan, wait, stop))
 
     async def try_acquire(self) -> AsyncMultiLease | None:
         """Acquire all members if all are free now; None if one is held, also by this task itself.
@@ -206,17 +205,17 @@ class AsyncMultiLock(Hinting):
         Raises:
             BackendError: The server could not be asked, or refused; the result is never None then.
         """
-        engine = self._engine()
+        engine = engine_here(self._client)
         record = await multi.acquire_all(engine, self._plan, 0, raises=False)
         return None if record is None else given_all(record)
 
     def held_by_me(self) -> bool:
         """Whether this task holds every member now by this client's leases. No server is asked."""
-        return all(holds(self._engine(), member) for member in self._plan.members)
+        return all(holds(engine_here(self._client), member) for member in self._plan.members)
 
     async def locked(self) -> bool:
         """Whether any member is held now. It may change at any time."""
-        engine = self._engine()
+        engine = engine_here(self._client)
         for member in self._plan.members:
             if (await inspect(engine, member.primitive, member.options, 0)).held:
                 return True

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 from pawl._cancel import CancelScope
 from pawl._coordinate import Described
 from pawl._decorate import decorated_once_async
+from pawl._inside import engine_here
 from pawl._unset import UNSET, Unset
 from pawl.aio.lease import AsyncLease, enter_block, shown
 from pawl.core.coordinate import once
@@ -141,7 +142,7 @@ class AsyncOnce(Described):
         plan = self._plan
         limit = plan.options.timeout if isinstance(timeout, Unset) else check_timeout(timeout)
         waits = self._wait if wait is None else wait
-        found = await once.begin(self._engine(), plan, limit if waits else 0, stop)
+        found = await once.begin(engine_here(self._client), plan, limit if waits else 0, stop)
         return once.Start(plan, found, self._keep) if isinstance(found, HeldLease) else found
 
     async def forget(self) -> bool:
@@ -153,7 +154,7 @@ class AsyncOnce(Described):
         Raises:
             BackendError: The server could not be asked, or refused.
         """
-        return await once.forget(self._engine(), self._plan)
+        return await once.forget(engine_here(self._client), self._plan)
 
     async def __aenter__(self) -> AsyncStarted | Running | Done:
         found = await self._start(wait=None, timeout=UNSET, stop=None)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Never, Self, cast
 
 from pawl._factory import description, revive
 from pawl._hints import refuse_words
-from pawl._inside import engine_of, origin_of, plan_behind
+from pawl._inside import engine_here, origin_of, plan_behind
 from pawl._unset import UNSET, Unset
 from pawl.aio.lease import AsyncWriteLease, acquired_to_write, given_to_write
 from pawl.aio.lock import Acquiring, AsyncLock
@@ -56,7 +56,7 @@ class AsyncWriteLock(AsyncLock):
             refuse_words("acquire", unknown)
         plan = self._prepare(self._plan, ttl)
         wait = plan.options.timeout if isinstance(timeout, Unset) else check_timeout(timeout)
-        return Acquiring(acquired_to_write(self._engine(), plan, wait, stop))
+        return Acquiring(acquired_to_write(engine_here(self._client), plan, wait, stop))
 
     async def try_acquire(self) -> AsyncWriteLease | None:
         """Acquire the write lock if nobody else reads, writes or waits; else None.
@@ -64,7 +64,7 @@ class AsyncWriteLock(AsyncLock):
         Raises:
             BackendError: The server could not be asked, or refused; the result is never None then.
         """
-        record = await acquire.try_acquire(self._engine(), self._plan)
+        record = await acquire.try_acquire(engine_here(self._client), self._plan)
         return None if record is None else given_to_write(record)
 
     async def __aenter__(self) -> AsyncWriteLease:
@@ -102,7 +102,7 @@ class AsyncRWLock:
             ClientClosed: The client was closed.
         """
         plan = plan_behind(self.read)
-        return await inspect(engine_of(self._client)(), plan.primitive, plan.options, waiters)
+        return await inspect(engine_here(self._client), plan.primitive, plan.options, waiters)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r} ttl={plan_behind(self.read).options.ttl:g}>"

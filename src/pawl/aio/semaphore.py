@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Never, cast
 
 from pawl._hints import refuse_words
+from pawl._inside import engine_here
 from pawl._permits import change_limit, weighing
 from pawl._unset import UNSET, Unset
 from pawl.aio.lease import AsyncLease, acquired, given
@@ -67,7 +68,7 @@ class AsyncSemaphore(BaseAsyncLock):
         plan = weighing(self._plan, n)
         plan = self._prepare(plan, ttl)
         wait = plan.options.timeout if isinstance(timeout, Unset) else check_timeout(timeout)
-        return Acquiring(acquired(self._engine(), plan, wait, stop))
+        return Acquiring(acquired(engine_here(self._client), plan, wait, stop))
 
     async def try_acquire(self, n: int = 1) -> AsyncLease | None:
         """Acquire permits if they are free now and there is no waiter; else None.
@@ -81,7 +82,7 @@ class AsyncSemaphore(BaseAsyncLock):
             BackendError: The server could not be asked, or refused; the result is never None then.
         """
         plan = weighing(self._plan, n)
-        record = await acquire.try_acquire(self._engine(), plan)
+        record = await acquire.try_acquire(engine_here(self._client), plan)
         return None if record is None else given(record)
 
     async def available(self) -> int:
@@ -104,7 +105,7 @@ class AsyncSemaphore(BaseAsyncLock):
             BackendError: The server could not be asked.
             ClientClosed: The client was closed.
         """
-        return await inspect(self._engine(), self._plan.primitive, self._plan.options, waiters)
+        return await inspect(engine_here(self._client), self._plan.primitive, self._plan.options, waiters)
 
     async def set_limit(self, permits: int) -> None:
         """Change how many permits there are, for all clients. Raising it serves waiters immediately.
@@ -119,4 +120,4 @@ class AsyncSemaphore(BaseAsyncLock):
             ConfigurationError: It can never work.
             BackendError: The server could not be asked.
         """
-        await change_limit(self._engine(), self._plan, permits)
+        await change_limit(engine_here(self._client), self._plan, permits)

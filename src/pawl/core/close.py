@@ -166,8 +166,8 @@ def _being_lost(engine: Engine) -> list[ServerLease]:
 def _of_waiter(engine: Engine, waiter: Waiter, primitive: Primitive) -> list[Call]:
     calls = [primitive.leave(waiter.token, TOMB_MS, 0)]
     if waiter.old is not None:
-        call = primitive.leave(waiter.old, TOMB_MS, 0)
-        if waiter.old_votes is not None:
-            call = barred(engine, waiter.old_votes, call, primitive, waiter.old, background=True)
+        call = primitive.leave(waiter.old.token, TOMB_MS, 0)
+        if waiter.old.votes is not None:
+            call = barred(engine, waiter.old.votes, call, primitive, waiter.old.token, background=True)
         calls.append(call)
     return calls

@@ -10,7 +10,7 @@ from pawl.core.protocol.faults import passes, to_error
 from pawl.core.protocol.runtime import Call, Fault, FaultKind, Reply
 from pawl.core.protocol.scripts import pack_words
 from pawl.core.protocol.strange_values import describe
-from pawl.core.state.records import Waiter
+from pawl.core.state.records import Retry
 from pawl.errors import NotAcquired
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pawl.core.protocol.options import LockOptions
     from pawl.core.protocol.primitive import Primitive
     from pawl.core.protocol.runtime import StopSignal
+    from pawl.core.state.records import Waiter
 
 __all__ = [
     "ENDLESS",
@@ -60,43 +61,39 @@ async def rest(engine: Engine, seconds: float, name: str, doing: str) -> None:
 def bear(
     engine: Engine,
     fault: Fault,
+    retry: Retry,
     options: LockOptions,
-    waiter: Waiter,
     until: float | None,
-    attempt: int,
     doing: str,
     name: str,
-    *,
-    holds: bool = False,
 ) -> float:
     """How long to pause before the next try after ``fault``.
 
     Args:
         engine: The client's engine.
         fault: What the last try met.
+        retry: What failed before; this try is added.
         options: The lock's options.
-        waiter: What is retried; it keeps since when it fails.
         until: When the caller's own time is over; None: never.
-        attempt: How many tries failed before.
         doing: What is being done, for the error.
         name: The lock's name.
-        holds: Whether the caller holds the lock, so that it alone asks, and soon again.
 
     Raises:
         PawlError: Another try cannot help, or the time for retries is over.
     """
     if fault.final or not passes(fault.kind):
         raise to_error(fault, name, doing) from fault
-    now = engine.runtime.now()
-    if waiter.failing_since is None:
-        waiter.failing_since = now
-    limit = waiter.failing_since + options.unavailable_after
+    now, attempt = engine.runtime.now(), retry.attempt
+    retry.attempt += 1
+    if retry.since is None:
+        retry.since = now
+    limit = retry.since + options.unavailable_after
     if until is not None and until < limit:
         limit = until
     # The first failure is often a connection that died while idle: a new one serves at once.
     lost_link = fault.kind in (FaultKind.UNREACHABLE, FaultKind.UNANSWERED)
     # While slots move one after the other, the keys of one are together for moments only.
-    cap = _HOLDERS_CAP if holds and fault.kind is FaultKind.NOT_READY else 1.0
+    cap = _HOLDERS_CAP if retry.holds and fault.kind is FaultKind.NOT_READY else 1.0
     pause = 0.0 if attempt == 0 and lost_link else full_jitter(attempt, engine.runtime.random(), cap=cap)
     if now + pause >= limit:
         raise to_error(fault, name, doing) from fault
@@ -112,8 +109,8 @@ def bear(
 
 def note_endless(engine: Engine, primitive: Primitive, waiter: Waiter) -> None:
     """Log once a holder that nothing ends: another program's key without a ttl, or one whose ttl was taken off."""
-    if waiter.holder_ms == -1 and not waiter.endless:
-        waiter.endless = True
+    if waiter.blocker.holder_ms == -1 and not waiter.blocker.endless:
+        waiter.blocker = waiter.blocker._replace(endless=True)
         engine.count("endless")
         name = primitive.name
         log.warning("%r is held by %s", name, ENDLESS, extra={"pawl_name": name})
@@ -155,13 +152,12 @@ async def query(
     Returns:
         The reply, and when its request was sent.
     """
-    runtime, waiter, attempt = engine.runtime, Waiter(""), 0
+    runtime, retry = engine.runtime, Retry()
     while True:
         sent_at = runtime.now()
         try:
             return await runtime.call(call, options.request_timeout), sent_at
         except Fault as fault:
             why = await explained(engine, call, fault)
-            pause = bear(engine, why, options, waiter, None, attempt, doing, name)
+            pause = bear(engine, why, retry, options, None, doing, name)
         await rest(engine, pause, name, doing)
-        attempt += 1

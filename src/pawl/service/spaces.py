@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, cast
 
-from pawl._inside import engine_of, plan_behind, settings_of
+from pawl._inside import engine_here, plan_behind, settings_of
 from pawl._template import escape
 from pawl.aio import AsyncClient
 from pawl.core.keep.engine import Engine
@@ -122,7 +122,7 @@ class Space:
     @property
     def engine(self) -> Engine:
         """The engine of the present loop."""
-        return cast("Engine", engine_of(self.client)())
+        return cast("Engine", engine_here(self.client))
 
     def remember_contended(self, key: str) -> None:
         """Somebody else held this key: the next grant of it is not likely to come at once."""

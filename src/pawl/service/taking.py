@@ -137,7 +137,7 @@ class Taking:
         channel = engine.runtime.channel()
         if not channel:
             return None
-        waiter.sent = True
+        waiter.asks()
         question = self.primitive.acquire(
             waiter.token, options.life_ms, options.ticket_ms,
             wait=wait, block=options.block, channel=channel, max_waiters=options.max_waiters,
@@ -179,7 +179,7 @@ class Taking:
             if grant is None:
                 self.space.remember_contended(self.primitive.key)
             if grant is None and wait > 0:
-                waiter.busy = False
+                waiter.asks()
                 await self._retract()
                 async with come() as client:
                     grant = await self._wait(until)
@@ -218,10 +218,12 @@ class Taking:
     def _timed_out(self, wait: float, began: float) -> AcquireTimeout:
         waiter, name = self.waiter, self.told.name
         text = f"acquire {name!r}: still held after {wait:g} s"
-        if waiter.holder:
-            text += f" by {waiter.holder}"
+        if waiter.blocker.holder:
+            text += f" by {waiter.blocker.holder}"
         waited = round(self.space.engine.runtime.now() - began, 3)
-        return AcquireTimeout(text, name=name, holder=waiter.holder, waited=waited, position=waiter.rank)
+        return AcquireTimeout(
+            text, name=name, holder=waiter.blocker.holder, waited=waited, position=waiter.rank
+        )
 
     def _drop(self) -> None:
         """Leave the token in the background, unless a later try of the same request goes on with it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pawl._coordinate import Described
+from pawl._inside import engine_of
 from pawl._unset import UNSET, Unset
 from pawl.core.coordinate import barrier
 from pawl.core.protocol.options import Seconds, check_timeout
@@ -46,7 +47,7 @@ class Barrier(Described):
         """
         options = self._plan.options
         most = options.timeout if isinstance(timeout, Unset) else check_timeout(timeout)
-        return run(barrier.wait(self._engine, self._plan.primitive, options, most))
+        return run(barrier.wait(engine_of(self._client), self._plan.primitive, options, most))
 
     def arrived(self) -> int:
         """The number of parties that wait now. It may change at any time.
@@ -54,4 +55,4 @@ class Barrier(Described):
         Raises:
             BackendError: The server could not be asked, or refused.
         """
-        return run(barrier.arrived(self._engine, self._plan.primitive, self._plan.options))
+        return run(barrier.arrived(engine_of(self._client), self._plan.primitive, self._plan.options))

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeVar, overload
 
 from pawl._coordinate import Described, Guarding, Skipping, guard
-from pawl._inside import is_closed
+from pawl._inside import engine_of, is_closed
 from pawl._standing import POLL, Standing
 from pawl._unset import UNSET, Unset
 from pawl.core.coordinate import election
@@ -95,7 +95,7 @@ class Election(Described):
         """
         wait = self._plan.options.timeout if isinstance(timeout, Unset) else check_timeout(timeout)
         plan = self._prepare(self._plan, None)
-        return given(run(election.campaign(self._engine, plan, self._seat, wait, stop)))
+        return given(run(election.campaign(engine_of(self._client), plan, self._seat, wait, stop)))
 
     def run(
         self,
@@ -168,7 +168,7 @@ class Election(Described):
             NotHeld: This object does not lead (any more).
             BackendUnavailable: The server did not answer; the TTL ends the leadership at the latest.
         """
-        run(election.resign(self._engine, self._seat))
+        run(election.resign(engine_of(self._client), self._seat))
 
     @property
     def leading(self) -> bool:
@@ -181,7 +181,7 @@ class Election(Described):
         Raises:
             BackendError: The server could not be asked, or refused.
         """
-        return run(election.leader(self._engine, self._plan))
+        return run(election.leader(engine_of(self._client), self._plan))
 
     def observe(self) -> Leaders:
         """The current leader, then each change: an iterator of ``Leader``, or None without one.
@@ -189,7 +189,7 @@ class Election(Described):
         Its next step raises ``BackendError`` if the server cannot be asked for ``unavailable_after``, and
         ``QueueFull`` if more than ``max_waiters`` observe; it may be asked again.
         """
-        return Leaders(election.Watch(self._engine, self._plan))
+        return Leaders(election.Watch(engine_of(self._client), self._plan))
 
     @overload
     def leader_only(self, function: Callable[P, R]) -> Callable[P, R]: ...

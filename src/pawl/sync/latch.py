@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pawl._coordinate import Described
+from pawl._inside import engine_of
 from pawl._unset import UNSET, Unset
 from pawl.core.coordinate import latch
 from pawl.core.protocol.options import Seconds, check_timeout
@@ -43,7 +44,7 @@ class Latch(Described):
             ClientClosed: The client was closed.
         """
         text = latch.check_part(part)
-        run(latch.count_down(self._engine, self._plan.primitive, self._plan.options, n, text))
+        run(latch.count_down(engine_of(self._client), self._plan.primitive, self._plan.options, n, text))
 
     def wait(self, timeout: Seconds | Unset | None = UNSET) -> None:
         """Wait until the latch is open: until its count is 0. Returns at once if it is.
@@ -61,7 +62,7 @@ class Latch(Described):
         """
         options = self._plan.options
         most = options.timeout if isinstance(timeout, Unset) else check_timeout(timeout)
-        run(latch.wait(self._engine, self._plan.primitive, options, most))
+        run(latch.wait(engine_of(self._client), self._plan.primitive, options, most))
 
     def remaining(self) -> int:
         """The remaining count; 0 once it is open. It may change at any time.
@@ -70,7 +71,7 @@ class Latch(Described):
             LimitMismatch: The latch is in use with a different count.
             BackendError: The server could not be asked, or refused.
         """
-        return run(latch.remaining(self._engine, self._plan.primitive, self._plan.options))
+        return run(latch.remaining(engine_of(self._client), self._plan.primitive, self._plan.options))
 
     def reset(self) -> None:
         """Start a new round with the full count, also to change the count. Waiters keep waiting.
@@ -79,4 +80,4 @@ class Latch(Described):
             BackendUnavailable: The server did not answer; it may still happen.
             BackendError: The server refused.
         """
-        run(latch.reset(self._engine, self._plan.primitive, self._plan.options))
+        run(latch.reset(engine_of(self._client), self._plan.primitive, self._plan.options))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Self, cast
+from typing import Self
 
 from pawl.core.lease.base import BaseLease, LossSignal
 from pawl.core.lease.record import HeldLease
@@ -129,16 +129,19 @@ class WriteLease(Lease):
 
 
 def shown(record: HeldLease) -> Lease:
-    """What the user sees of a lease: the same object each time, where the difference shows."""
-    lease = None if record.shown_as is None else record.shown_as()
-    if lease is not None:
-        return cast("Lease", lease)
+    """What the user sees of a lease: the same object each time."""
+    known: Lease | None = None if record.shown_as is None else record.shown_as()
+    if known is not None:
+        return known
     return Lease(record) if record.server_lease.primitive.lowered() is None else WriteLease(record)
 
 
 def given(record: HeldLease) -> Lease:
     """The same, for the caller that acquired it."""
-    lease = Lease(record) if record.shown_as is None else shown(record)
+    known = record.shown_as
+    lease: Lease | None = Lease(record) if known is None else known()
+    if lease is None:
+        lease = shown(record)
     # No call from here to the caller: no signal handler comes between, and what was not given is taken back.
     record.given = True
     return lease
@@ -146,6 +149,7 @@ def given(record: HeldLease) -> Lease:
 
 def given_to_write(record: HeldLease) -> WriteLease:
     """The same for a writer."""
-    lease = WriteLease(record) if record.shown_as is None else cast("WriteLease", shown(record))
+    known: WriteLease | None = None if record.shown_as is None else record.shown_as()
+    lease = WriteLease(record) if known is None else known
     record.given = True
     return lease

@@ -26,7 +26,6 @@ from pawl.runtimes.threads import run
 from pawl.sync.lease import Lease, given
 
 if TYPE_CHECKING:
-    from pawl.core.keep.engine import Engine
     from pawl.core.state.plan import Plan, Prepare
     from pawl.sync.context import Context
 
@@ -39,11 +38,10 @@ R = TypeVar("R")
 class BaseLock(Hinting, ABC):
     """A lock of any kind: immutable, picklable, shared by any number of threads."""
 
-    __slots__ = ("__weakref__", "_client", "_engine", "_entered", "_plan", "_prepare", "_source")
+    __slots__ = ("__weakref__", "_client", "_entered", "_plan", "_prepare", "_source")
 
     def __init__(self, client: Context, plan: Plan, source: tuple[Any, ...]) -> None:
         self._client = client
-        self._engine: Engine = engine_of(client)
         self._prepare: Prepare = preparer_of(client)
         self._plan = plan
         self._source = source
@@ -69,7 +67,7 @@ class BaseLock(Hinting, ABC):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        record = take_entered(self._entered, self._engine.runtime.who())
+        record = take_entered(self._entered, self._entered[0][1].engine.runtime.who())
         try:
             if not hand_on(record.engine, record):
                 end_block(record.engine, record, error)
@@ -142,7 +140,7 @@ class Lock(BaseLock):
             refuse_words("acquire", unknown)
         plan = self._prepare(self._plan, ttl)
         wait = plan.options.timeout if isinstance(timeout, Unset) else check_timeout(timeout)
-        return given(take(self._engine, plan, wait, stop))
+        return given(take(engine_of(self._client), plan, wait, stop))
 
     def try_acquire(self) -> Lease | None:
         """Acquire the lock if it is free now; None if it is held, also by this thread itself.
@@ -151,7 +149,7 @@ class Lock(BaseLock):
             BackendError: The server could not be asked, or refused; the result is never None then.
         """
         plan = self._prepare(self._plan, None)
-        record = run(acquire.try_acquire(self._engine, plan))
+        record = run(acquire.try_acquire(engine_of(self._client), plan))
         return None if record is None else given(record)
 
     def held_by_me(self) -> bool:
@@ -160,11 +158,11 @@ class Lock(BaseLock):
         False in every other thread, also where it uses a lease of this one, and once the lease is released, lost or
         expired by the local clock. A writer may read: while it writes, this is true of the read lock as well.
         """
-        return holds(self._engine, self._plan)
+        return holds(engine_of(self._client), self._plan)
 
     def locked(self) -> bool:
         """Whether the lock is held now. It may change at any time: use it for display, never to decide."""
-        return run(inspect(self._engine, self._plan.primitive, self._plan.options, 0)).held
+        return run(inspect(engine_of(self._client), self._plan.primitive, self._plan.options, 0)).held
 
 
 class SkippingLock(Lock):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Never, Self, cast
+from typing import TYPE_CHECKING, Any, Never, Self
 
 from pawl._hints import Hinting, refuse_words
 from pawl._inside import engine_of, origin_of, preparer_of
@@ -21,11 +21,10 @@ from pawl.runtimes.threads import run
 from pawl.sync.lease import Lease, Lost, shown
 
 if TYPE_CHECKING:
-    from pawl.core.keep.engine import Engine
     from pawl.core.state.plan import Prepare
     from pawl.sync.context import Context
 
-__all__ = ["MultiLease", "MultiLock", "shown_any"]
+__all__ = ["MultiLease", "MultiLock", "given_all", "shown_all", "shown_any"]
 
 
 class MultiLease(BaseMultiLease):
@@ -70,9 +69,9 @@ class MultiLease(BaseMultiLease):
 
 
 def shown_all(record: HeldMultiLease) -> MultiLease:
-    """What the user sees of a lease of several names: the same object each time, where the difference shows."""
-    lease = None if record.shown_as is None else record.shown_as()
-    return MultiLease(record) if lease is None else cast("MultiLease", lease)
+    """What the user sees of a lease of several names: the same object each time."""
+    known: MultiLease | None = None if record.shown_as is None else record.shown_as()
+    return MultiLease(record) if known is None else known
 
 
 def given_all(record: HeldMultiLease) -> MultiLease:
@@ -94,11 +93,10 @@ class MultiLock(Hinting):
     ``with lock as lease:`` acquires all of them or none, and releases all; made by ``Client.multi_lock``.
     """
 
-    __slots__ = ("__weakref__", "_client", "_engine", "_entered", "_plan", "_prepare", "_source")
+    __slots__ = ("__weakref__", "_client", "_entered", "_plan", "_prepare", "_source")
 
     def __init__(self, client: Context, plan: MultiPlan, source: tuple[Any, ...]) -> None:
         self._client = client
-        self._engine: Engine = engine_of(client)
         self._prepare: Prepare = preparer_of(client)
         self._plan = plan
         self._source = source
@@ -143,7 +141,7 @@ class MultiLock(Hinting):
             refuse_words("acquire", unknown)
         plan = self._plan.with_members(lambda member: self._prepare(member, ttl))
         wait = plan.options.timeout if isinstance(timeout, Unset) else check_timeout(timeout)
-        record = run(multi.acquire_all(self._engine, plan, wait, stop))
+        record = run(multi.acquire_all(engine_of(self._client), plan, wait, stop))
         if record is None:
             raise AssertionError("a wait ends with a lease or an error")
         return given_all(record)
@@ -155,17 +153,17 @@ class MultiLock(Hinting):
             BackendError: The server could not be asked, or refused; the result is never None then.
         """
         plan = self._plan.with_members(lambda member: self._prepare(member, None))
-        record = run(multi.acquire_all(self._engine, plan, 0, raises=False))
+        record = run(multi.acquire_all(engine_of(self._client), plan, 0, raises=False))
         return None if record is None else given_all(record)
 
     def held_by_me(self) -> bool:
         """Whether this thread holds every member now by this client's leases. No server is asked."""
-        return all(holds(self._engine, member) for member in self._plan.members)
+        return all(holds(engine_of(self._client), member) for member in self._plan.members)
 
     def locked(self) -> bool:
         """Whether any member is held now. It may change at any time."""
         return any(
-            run(inspect(self._engine, member.primitive, member.options, 0)).held
+            run(inspect(engine_of(self._client), member.primitive, member.options, 0)).held
             for member in self._plan.members
         )
 
@@ -179,7 +177,7 @@ class MultiLock(Hinting):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        record = take_entered(self._entered, self._engine.runtime.who())
+        record = take_entered(self._entered, engine_of(self._client).runtime.who())
         run(multi.end_all(record, error))
 
     def __repr__(self) -> str:

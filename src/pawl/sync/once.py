@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from pawl._coordinate import Described
 from pawl._decorate import decorated_once
+from pawl._inside import engine_of
 from pawl._unset import UNSET, Unset
 from pawl.core.coordinate import once
 from pawl.core.lease.base import take_entered
@@ -140,7 +141,7 @@ class Once(Described):
         plan = self._prepare(self._plan, None)
         limit = plan.options.timeout if isinstance(timeout, Unset) else check_timeout(timeout)
         waits = self._wait if wait is None else wait
-        found = run(once.begin(self._engine, plan, limit if waits else 0, stop))
+        found = run(once.begin(engine_of(self._client), plan, limit if waits else 0, stop))
         return once.Start(plan, found, self._keep) if isinstance(found, HeldLease) else found
 
     def forget(self) -> bool:
@@ -152,11 +153,11 @@ class Once(Described):
         Raises:
             BackendError: The server could not be asked, or refused.
         """
-        return run(once.forget(self._engine, self._prepare(self._plan, None)))
+        return run(once.forget(engine_of(self._client), self._prepare(self._plan, None)))
 
     def __enter__(self) -> Started | Running | Done:
         found = self._start(wait=None, timeout=UNSET, stop=None)
-        who = self._engine.runtime.who()
+        who = engine_of(self._client).runtime.who()
         if not isinstance(found, once.Start):
             self._entered += [(who, None)]
             return found
@@ -170,7 +171,7 @@ class Once(Described):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        start = take_entered(self._entered, self._engine.runtime.who())
+        start = take_entered(self._entered, engine_of(self._client).runtime.who())
         if start is not None:
             run(once.end_block(start, error))
 

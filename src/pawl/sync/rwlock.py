@@ -58,7 +58,7 @@ class WriteLock(Lock):
             refuse_words("acquire", unknown)
         plan = self._prepare(self._plan, ttl)
         wait = plan.options.timeout if isinstance(timeout, Unset) else check_timeout(timeout)
-        return given_to_write(take(self._engine, plan, wait, stop))
+        return given_to_write(take(engine_of(self._client), plan, wait, stop))
 
     def try_acquire(self) -> WriteLease | None:
         """Acquire the write lock if nobody else reads, writes or waits; else None.
@@ -67,7 +67,7 @@ class WriteLock(Lock):
             BackendError: The server could not be asked, or refused; the result is never None then.
         """
         plan = self._prepare(self._plan, None)
-        record = run(acquire.try_acquire(self._engine, plan))
+        record = run(acquire.try_acquire(engine_of(self._client), plan))
         return None if record is None else given_to_write(record)
 
     def __enter__(self) -> WriteLease:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Never, cast
 
 from pawl._hints import refuse_words
+from pawl._inside import engine_of
 from pawl._permits import change_limit, weighing
 from pawl._unset import UNSET, Unset
 from pawl.core.acquire import acquire
@@ -67,7 +68,7 @@ class Semaphore(BaseLock):
             refuse_words("acquire", unknown)
         plan = self._prepare(weighing(self._plan, n), ttl)
         wait = plan.options.timeout if isinstance(timeout, Unset) else check_timeout(timeout)
-        return given(take(self._engine, plan, wait, stop))
+        return given(take(engine_of(self._client), plan, wait, stop))
 
     def try_acquire(self, n: int = 1) -> Lease | None:
         """Acquire permits if they are free now and there is no waiter; else None.
@@ -81,7 +82,7 @@ class Semaphore(BaseLock):
             BackendError: The server could not be asked, or refused; the result is never None then.
         """
         plan = self._prepare(weighing(self._plan, n), None)
-        record = run(acquire.try_acquire(self._engine, plan))
+        record = run(acquire.try_acquire(engine_of(self._client), plan))
         return None if record is None else given(record)
 
     def available(self) -> int:
@@ -104,7 +105,7 @@ class Semaphore(BaseLock):
             BackendError: The server could not be asked.
             ClientClosed: The client was closed.
         """
-        return run(inspect(self._engine, self._plan.primitive, self._plan.options, waiters))
+        return run(inspect(engine_of(self._client), self._plan.primitive, self._plan.options, waiters))
 
     def set_limit(self, permits: int) -> None:
         """Change how many permits there are, for all clients. Raising it serves waiters immediately.
@@ -119,4 +120,4 @@ class Semaphore(BaseLock):
             ConfigurationError: It can never work.
             BackendError: The server could not be asked.
         """
-        run(change_limit(self._engine, self._plan, permits))
+        run(change_limit(engine_of(self._client), self._plan, permits))

@@ -21,7 +21,7 @@ from pawl.core.lease.record import HeldLease
 from pawl.core.protocol.runtime import Fault, StopSignal
 from pawl.core.state.local_queue import LocalWaiter
 from pawl.core.state.plan import Plan
-from pawl.core.state.records import ServerLease, Waiter
+from pawl.core.state.records import ServerLease, Waiter, WaiterState
 from pawl.core.state.strict_handover import resign
 from pawl.model import Grant
 
@@ -163,7 +163,8 @@ async def _acquire_behind(
         return await _acquire(engine, plan, timeout, stop)
     lease = HeldLease(engine, None, 0, who, 1)
     waiter, parker, began = Waiter(token), runtime.parker(), runtime.now()
-    waiter.lease = ref(lease)
+    waiter.sit(plan.run, plan.kin)
+    waiter.strict.lease = ref(lease)
     try:
         engine.waits[waiter] = plan.primitive, who, began
         engine.watch()
@@ -173,10 +174,10 @@ async def _acquire_behind(
             rest = parker.rest(pause if timeout is None or pause < timeout else timeout)
             if rest is not True and rest is not False:
                 await rest
-        waiter.asleep = ""
-        if waiter.server_lease is None:
+        waiter.strict.asleep = ""
+        if waiter.strict.server_lease is None:
             resign(engine, waiter)
-        if own(engine, plan, waiter, lease, held_key):
+        if own(engine, plan, waiter.strict, lease, held_key):
             return lease
         window = began, None if timeout is None else began + timeout
         taking = _unserved(engine, plan, waiter, fetch, who, window)
@@ -201,9 +202,9 @@ async def _unserved(
     window: tuple[float, float | None],
 ) -> HeldLease | None:
     """Read the answer of a waiter that no run served, and go on in the general way."""
-    if waiter.server_lease is not None:
+    if waiter.strict.server_lease is not None:
         # Lost between the hand-over and now, with its ticket: stand in line again.
-        engine.forget_holder(waiter.server_lease, who)
+        engine.forget_holder(waiter.strict.server_lease, who)
         waiter.spoken = True
         waiter = Waiter(engine.runtime.new_token())
     elif fetch is not None:
@@ -379,12 +380,16 @@ async def _speak(
     who: object,
 ) -> HeldLease | None:
     engine.asking[waiter] = plan.primitive, who
-    waiter.busy, waiter.spoken, waiter.follow_key, waiter.kin = False, True, plan.run, plan.kin
+    if waiter.state is WaiterState.BUSY:
+        waiter.become(WaiterState.ASKED)
+    waiter.spoken = True
+    if plan.run:
+        waiter.sit(plan.run, plan.kin)
     try:
         try:
             grant = await _strive(engine, plan, waiter, window, wait=wait, who=who)
-            if waiter.server_lease is not None:
-                lease = take_over(engine, plan, waiter, who, window[0])
+            if waiter.strict.server_lease is not None:
+                lease = take_over(engine, plan, waiter.strict, who, window[0])
                 if lease is not None:
                     return lease
             elif grant is not None:
@@ -394,7 +399,7 @@ async def _speak(
             engine.drop_waiter(plan.primitive, local_queue, waiter)
             note_outage(engine, plan, waiter, window, error)
             raise
-        if waiter.server_lease is not None:
+        if waiter.strict.server_lease is not None:
             # Lost between the hand-over and now, with its ticket: stand in line again.
             again = Waiter(_new_token(engine.runtime, plan))
             again.stop = waiter.stop
@@ -428,10 +433,12 @@ async def _strive(
     if engine.quorum is not None:
         primitive = cast("QuorumPrimitive", plan.primitive)
         grant = await win_quorum(engine, primitive, plan.options, waiter, until, wait=wait)
-        waiter.busy = grant is None
-    elif waiter.answer is not None:
+        if grant is None and waiter.sent:
+            waiter.become(WaiterState.BUSY)
+        return grant
+    if waiter.answer is not None:
         grant = read_answer(engine, plan.primitive, plan.options, waiter)
-    elif waiter.old is None and not waiter.sent:
+    elif waiter.old is None and waiter.state is WaiterState.NEW:
         grant = await ask_once(engine, plan.primitive, plan.options, waiter, until, wait=wait)
     if grant is None and not waiter.busy:
         grant = await _win(engine, plan, waiter, window, wait=wait, who=who)
@@ -449,7 +456,8 @@ async def _win(
 ) -> Grant | None:
     """Wait where others see it: a long wait is published with the client's session."""
     waiter.alarm = None
-    waiter.channel = engine.runtime.channel()
+    waiter.sit(plan.run, plan.kin)
+    waiter.batch.channel = engine.runtime.channel()
     try:
         engine.waits[waiter] = plan.primitive, who, window[0]
         engine.watch()

@@ -32,6 +32,7 @@ from pawl.core.quorum.ballot import learn_clock, patience_until, question_of, wo
 from pawl.core.quorum.hints import Hints
 from pawl.core.quorum.votes import Duty, GrantVotes, LeaveVotes, RatifyVotes, may_hold
 from pawl.core.retry import check_stop, rest
+from pawl.core.state.records import WaiterState
 from pawl.errors import ClockDrift, QuorumNotReached
 from pawl.model import Grant
 
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from pawl.core.keep.engine import Engine
     from pawl.core.protocol.options import LockOptions
     from pawl.core.protocol.quorum import QuorumPrimitive
-    from pawl.core.state.records import Waiter
+    from pawl.core.state.records import Former, Waiter
 
 __all__ = ["win"]
 
@@ -121,7 +122,8 @@ async def _win(
         # What counts is how long the nodes take, not how long it took to meet them.
         until = None
     if waiter.old is not None:
-        await _leave_old(engine, primitive, waiter, waiter.old)
+        await _leave_old(engine, primitive, waiter.old)
+        waiter.old = None
     attempt = _Attempt(engine, primitive, options, waiter, until, wait=wait)
     tries = 0
     while True:
@@ -143,18 +145,17 @@ async def _win(
         tries -= await attempt.rest(pause)
 
 
-async def _leave_old(engine: Engine, primitive: QuorumPrimitive, waiter: Waiter, old: str) -> None:
+async def _leave_old(engine: Engine, primitive: QuorumPrimitive, old: Former) -> None:
     """Release what the owner before was promised as released; asked, since this thread may have no connection yet."""
     nodes = cast("QuorumRuntime", engine.runtime)
-    kept = waiter.old_votes
-    call = primitive.leave(old, TOMB_MS if waiter.old_unanswered else 0, 0)
-    if kept is not None and not waiter.old_unanswered:
-        call = barred(engine, kept, call, primitive, old)
+    kept = old.votes
+    call = primitive.leave(old.token, TOMB_MS if old.unanswered else 0, 0)
+    if kept is not None and not old.unanswered:
+        call = barred(engine, kept, call, primitive, old.token)
     count = len(nodes.nodes)
     voted = None if kept is None else kept.votes.outcomes
-    votes = LeaveVotes(count, partial(duty_of, engine, primitive, old), voted)
+    votes = LeaveVotes(count, partial(duty_of, engine, primitive, old.token), voted)
     await nodes.ask([(spread(call, count), votes)], nodes.node_timeout)
-    waiter.old = waiter.old_votes = None
 
 
 def _open_at(duty: Duty) -> list[int]:
@@ -199,7 +200,7 @@ class _Attempt:
         """One try: ask all, write the fence back where that is needed, check the time; or take all of it back."""
         runtime, waiter = self.engine.runtime, self.waiter
         count = len(self.nodes.nodes)
-        waiter.sent = True
+        waiter.asks()
         sent_at = runtime.now()
         self.owed = self._owed()
         call = question_of(self.nodes, self.primitive, waiter.token, self.options, sent_at, wait=self.wait)
@@ -210,7 +211,7 @@ class _Attempt:
     async def resume(self, reply: Reply, sent_at: float) -> Grant | None:
         """The rest of a try whose question was asked already, by the straight way."""
         self.votes = reply[-1]
-        self.waiter.sent = True
+        self.waiter.asks()
         self.began = min(self.began, sent_at)
         self.owed = self._owed()
         return await self._judge(sent_at)
@@ -287,7 +288,7 @@ class _Attempt:
 
     def _use_no_more(self) -> None:
         """The token is dead: the waiter goes on, by this caller or another, with a new one."""
-        self.waiter.sent = False
+        self.waiter.become(WaiterState.NEW)
         self.waiter.token = self.engine.runtime.new_token()
 
     async def settle(self, until: float | None) -> None:
@@ -375,12 +376,11 @@ class _Attempt:
             error.add_note(told)
             raise error from fault
         if self.lacking or not votes.held:
-            self.waiter.failing_since = self.failing_since
+            self.waiter.failing().since = self.failing_since
             given = sum(word == "granted" for word in words.values())
             text = (
                 f"acquire {name!r}: {given} of {votes.nodes} nodes granted it, "
                 f"{votes.needed} are needed, and {votes.failed} did not answer ({told})"
             )
             raise QuorumNotReached(text, name=name, outcomes=words)
-        self.waiter.holder = votes.holder
-        self.waiter.outcomes = words
+        self.waiter.blocker = self.waiter.blocker._replace(holder=votes.holder, outcomes=words)

@@ -139,7 +139,7 @@ def waiter_of(server_lease: ServerLease, answer: Reply | Fault | None, sent_at: 
         sent_at: When it was asked.
     """
     waiter = Waiter(server_lease.token)
-    waiter.sent = True
+    waiter.asks()
     if isinstance(answer, list):
         waiter.answer = answer, sent_at
     else:

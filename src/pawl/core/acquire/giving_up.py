@@ -9,6 +9,7 @@ from pawl.core.acquire.queue import ENDLESS
 from pawl.core.protocol.primitive import TOMB_MS
 from pawl.core.protocol.runtime import Fault, FaultKind
 from pawl.core.state.circuit_breaker import is_outage
+from pawl.core.state.records import WaiterState
 from pawl.errors import AcquireTimeout, BackendUnavailable, QuorumNotReached
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ _TIME_TO_ANSWER = 0.1
 
 async def timed_out(engine: Engine, plan: Plan, began: float, waiter: Waiter | None) -> AcquireTimeout:
     """The error of one that has waited since ``began``, with who holds it and the place in the queue."""
-    holder = waiter.holder if waiter is not None else None
+    holder = waiter.blocker.holder if waiter is not None else None
     waited = engine.runtime.now() - began
     if holder is None:
         # Asked only now, when somebody wants to know: a waiter knows its place, not of the holder.
@@ -41,7 +42,7 @@ async def timed_out(engine: Engine, plan: Plan, began: float, waiter: Waiter | N
     engine.count("timeouts")
     name = plan.primitive.name
     text = f"acquire {name!r}: still held after {waited:.3g} s" + (f" by {holder}" if holder else "")
-    if waiter is not None and waiter.endless:
+    if waiter is not None and waiter.blocker.endless:
         text += f"{',' if holder else ' by'} {ENDLESS}"
     return AcquireTimeout(
         text,
@@ -49,7 +50,7 @@ async def timed_out(engine: Engine, plan: Plan, began: float, waiter: Waiter | N
         holder=holder,
         waited=waited,
         position=waiter.rank if waiter is not None else None,
-        outcomes=waiter.outcomes if waiter is not None else None,
+        outcomes=waiter.blocker.outcomes if waiter is not None else None,
     )
 
 
@@ -61,16 +62,17 @@ def note_outage(
     error: BaseException,
 ) -> None:
     """Nobody need find out anew each time that the server, or a majority of the masters, is gone."""
+    failing = None if waiter.retry is None else waiter.retry.since
     if isinstance(error, QuorumNotReached):
         since: float | None
-        since = began = window[0] if waiter.failing_since is None else waiter.failing_since
+        since = began = window[0] if failing is None else failing
         nodes = cast("QuorumRuntime", engine.runtime)
         # Far masters that have just greeted a connection had no time to answer on it yet.
         late = engine.runtime.now() - max(began, nodes.majority_met_at()) >= nodes.patience
         if plan.options.on_unavailable == "raise" and not is_outage(error, late=late):
             since = None
     else:
-        since = waiter.failing_since if isinstance(error, BackendUnavailable) else None
+        since = failing if isinstance(error, BackendUnavailable) else None
         cause = error.__cause__
         impatient = window[1] is not None and window[1] - window[0] < _TIME_TO_ANSWER
         if impatient and isinstance(cause, Fault) and cause.kind is FaultKind.UNANSWERED:
@@ -86,7 +88,7 @@ def note_outage(
 async def give_up(engine: Engine, plan: Plan, local_queue: AnyLocalQueue | None, waiter: Waiter) -> None:
     """End a waiter whose time is up: nothing of it may be left on the server when the caller goes on."""
     if waiter.busy and not waiter.unanswered:
-        waiter.sent = False
+        waiter.become(WaiterState.NEW)
     if local_queue is not None and local_queue.promote(waiter.successor(), waiter.turn):
         return
     if not waiter.sent:

@@ -12,9 +12,8 @@ from pawl.core.state.strict_handover import begin
 
 if TYPE_CHECKING:
     from pawl.core.keep.engine import Engine
-    from pawl.core.state.local_queue import LocalWaiter
     from pawl.core.state.plan import Plan
-    from pawl.core.state.records import AnyLocalQueue, Waiter
+    from pawl.core.state.records import AnyLocalQueue, Handed, Waiter
     from pawl.model import Grant
 
 __all__ = ["own_grant", "take_over"]
@@ -36,12 +35,12 @@ def own_grant(
     server_lease.local_queue = local_queue
     server_lease.unanswered = waiter.unanswered
     server_lease.quorum = grant.quorum
-    server_lease.lone = waiter.rank is None
+    server_lease.lone = waiter.ticket is None
     if local_queue is not None:
         local_queue.keeper = ref(server_lease)
         local_queue.streak = 0
         server_lease.turn = waiter.turn
-    elif waiter.follow_key:
+    elif waiter.strict.follow_key:
         begin(engine, server_lease, waiter)
     server_lease.who = who
     if not plan.counted:
@@ -63,14 +62,14 @@ def own_grant(
 def take_over(
     engine: Engine,
     plan: Plan,
-    local_waiter: LocalWaiter | Waiter,
+    handed: Handed,
     who: object,
     began: float,
 ) -> HeldLease | None:
     """Own a server lease that was handed over; None if it was lost on the way."""
-    server_lease, fence = local_waiter.server_lease, local_waiter.fence
+    server_lease, fence = handed.server_lease, handed.fence
     if server_lease is None:
-        raise AssertionError("a local waiter without a server lease owns nothing")
+        raise AssertionError("a caller that was handed nothing owns nothing")
     now = engine.runtime.now()
     # Nobody's until it is made: interrupted before that, it is passed on by what it came to.
     lease = HeldLease(engine, server_lease, fence, who, 1)

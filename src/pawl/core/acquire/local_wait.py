@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pawl.core.protocol.runtime import Runtime
     from pawl.core.state.local_queue import LocalWaiter
     from pawl.core.state.plan import Plan
+    from pawl.core.state.records import Handed
 
 __all__ = ["await_turn", "left", "own", "pass_back", "sit_down"]
 
@@ -53,7 +54,7 @@ def sit_down(engine: Engine, plan: Plan, local_waiter: LocalWaiter, held_key: tu
 def own(
     engine: Engine,
     plan: Plan,
-    local_waiter: LocalWaiter | Waiter,
+    handed: Handed,
     lease: HeldLease,
     held_key: tuple[Hashable, str],
 ) -> bool:
@@ -62,29 +63,29 @@ def own(
     Args:
         engine: The client's engine.
         plan: The lock.
-        local_waiter: The caller, which has a server lease.
+        handed: What it was handed.
         lease: One that was made beforehand, of nothing.
         held_key: The caller's thread or task, and the key that it wanted.
     """
     now = engine.runtime.now()
-    server_lease = local_waiter.server_lease
+    server_lease = handed.server_lease
     if server_lease is None:
         return False
     engine.counters["handed_over"] += 1
     # No call from here on: Ctrl-C finds it handed over to the local waiter, or owned by the lease.
     lease.server_lease = server_lease
-    lease.number = local_waiter.number
-    lease.fence = local_waiter.fence
+    lease.number = handed.number
+    lease.fence = handed.fence
     # Who re-enters, and who is notified of a loss, is from here on for this plan to say.
     server_lease.primitive, server_lease.options, server_lease.who = plan.primitive, plan.options, held_key[0]
     engine.held[held_key] = server_lease
     lease.released = False
-    server_lease.lease = local_waiter.lease
+    server_lease.lease = handed.lease
     # In this order: a loss from here on finds the lease.
     if server_lease.state is not LeaseState.HELD or now >= server_lease.valid_until or engine.closed:
         lease.released = True
         return False
-    local_waiter.server_lease = None
+    handed.server_lease = None
     return True
 
 

@@ -22,6 +22,7 @@ from pawl.core.protocol.primitive import TOMB_MS
 from pawl.core.protocol.runtime import DEAF, Call, Fault, FaultKind, Reply, Tracking, Wakeup
 from pawl.core.protocol.validity import valid_until
 from pawl.core.retry import ENDLESS, STOP_POLL, bear, check_stop, explained, note_endless, patience, rest
+from pawl.core.state.records import Ticket, WaiterState
 from pawl.core.state.strict_handover import enlist, resign
 from pawl.errors import ClockDrift, QueueFull, ScriptError
 from pawl.model import Grant
@@ -95,15 +96,15 @@ def _next_call(
 ) -> Call:
     channel = engine.runtime.channel()
     if waiter.queued or waiter.drifted:
-        if waiter.kin and not waiter.drifted:
+        if waiter.batch.kin and not waiter.drifted:
             call = beat_call(engine, primitive, options, waiter, channel)
             if call is not None:
                 return call
         return primitive.renew(waiter.token, options.life_ms, options.ticket_ms, channel)
     if waiter.old is not None:
-        tomb_ms = TOMB_MS if waiter.old_unanswered else 0
+        tomb_ms = TOMB_MS if waiter.old.unanswered else 0
         return primitive.swap(
-            waiter.old, tomb_ms, waiter.token, options.life_ms, options.ticket_ms,
+            waiter.old.token, tomb_ms, waiter.token, options.life_ms, options.ticket_ms,
             block=options.block, channel=channel, max_waiters=options.max_waiters,
         )  # fmt: skip
     return primitive.acquire(
@@ -130,7 +131,7 @@ async def ask_once(
     channel = runtime.channel()
     if not channel or options.durable is not None:
         return None
-    waiter.sent = True
+    waiter.asks()
     sent_at = runtime.now()
     try:
         call = primitive.acquire(
@@ -167,8 +168,8 @@ async def _ask(
     *,
     wait: bool,
 ) -> tuple[Reply, float]:
-    runtime = engine.runtime
-    attempt = 0
+    runtime, retry = engine.runtime, waiter.failing()
+    retry.attempt = 0
     call: Call | None = None
     while True:
         budget = patience(runtime.now(), options, until)
@@ -176,7 +177,7 @@ async def _ask(
             if not runtime.channel():
                 await runtime.ready(budget)
             call = _next_call(engine, primitive, options, waiter, wait=wait)
-            waiter.sent = True
+            waiter.asks()
             sent_at = runtime.now()
             if waiter.asker is not None:
                 reply, sent_at = await waiter.asker(call, budget)
@@ -185,21 +186,19 @@ async def _ask(
             else:
                 reply = await ask_durably(engine, primitive, options, waiter, call, budget)
         except Fault as fault:
-            waiter.unanswered |= fault.maybe_applied
-            waiter.old_unanswered |= fault.maybe_applied
-            # Types are looked at before anything is written: there is nothing to take back.
-            waiter.sent &= fault.kind is not FaultKind.WRONG_KEY or waiter.unanswered or waiter.queued
+            if fault.maybe_applied:
+                waiter.missed()
+            elif fault.kind is FaultKind.WRONG_KEY and not waiter.unanswered and not waiter.queued:
+                # Types are looked at before anything is written: there is nothing to take back.
+                waiter.become(WaiterState.NEW)
             why = await explained(engine, call, fault) if call is not None else fault
-            pause = bear(
-                engine, why, options, waiter, until, attempt, f"acquire {primitive.kind}", primitive.name
-            )
+            pause = bear(engine, why, retry, options, until, f"acquire {primitive.kind}", primitive.name)
         else:
-            waiter.failing_since = None
-            if waiter.company:
+            retry.over()
+            if waiter.batch.company:
                 learn(engine, waiter, options, reply, sent_at)
             return reply, sent_at
         await rest(engine, pause, primitive.name, "acquire")
-        attempt += 1
 
 
 def _read(
@@ -212,16 +211,16 @@ def _read(
         waiter.old = None
         if engine.observer is not None and not waiter.queued:
             engine.observer.queued(primitive, reply[2])
-        waiter.queued = True
-        waiter.rank, waiter.holder_ms, waiter.expires_ms, waiter.foreign = *reply[2:5], bool(reply[6])
+        waiter.become(WaiterState.QUEUED)
+        rank, holder_ms, expires_ms = reply[2:5]
+        waiter.ticket = Ticket(rank, expires_ms, valid_until(sent_at, options.ticket_ms, options.ticket_ms))
+        waiter.blocker = waiter.blocker._replace(holder_ms=holder_ms, foreign=bool(reply[6]))
         note_endless(engine, primitive, waiter)
-        ticket_ms = options.ticket_ms
-        waiter.valid_until = valid_until(sent_at, ticket_ms, ticket_ms)
         return None
     if status == b"B":
-        waiter.busy = True
-        waiter.holder_ms, waiter.foreign = reply[2], bool(reply[3])
-        waiter.holder = reply[4].decode(errors="replace") or None
+        waiter.become(WaiterState.BUSY)
+        holder = reply[4].decode(errors="replace") or None
+        waiter.blocker = waiter.blocker._replace(holder=holder, holder_ms=reply[2], foreign=bool(reply[3]))
         note_endless(engine, primitive, waiter)
         return None
     if status == b"F":
@@ -238,8 +237,9 @@ def _read(
         return None
     refusal = primitive.refusal(reply)
     if refusal is not None:
-        # It stands for nothing on the server.
-        waiter.sent = waiter.unanswered
+        if not waiter.unanswered:
+            # It stands for nothing on the server.
+            waiter.become(WaiterState.NEW)
         raise refusal
     raise ScriptError(f"acquire {primitive.name!r}: a reply that is not from a pawl script: {reply!r:.100}")
 
@@ -274,7 +274,7 @@ async def _listen(
     engine: Engine, primitive: Primitive, options: LockOptions, waiter: Waiter, until: float | None
 ) -> Grant | None:
     tracking = None
-    if waiter.foreign and waiter.rank == 0 and options.hear:
+    if waiter.blocker.foreign and waiter.rank == 0 and options.hear:
         budget = patience(engine.runtime.now(), options, until)
         tracking = await engine.runtime.track(waiter.token, primitive.key, budget)
     followers = enlist(engine, waiter)
@@ -287,8 +287,10 @@ async def _listen(
             engine.runtime.untrack(tracking)
         if followers:
             resign(engine, waiter)
-    server_lease = waiter.server_lease
-    return grant if server_lease is None else Grant(waiter.fence, server_lease.valid_until, confirmed=True)
+    server_lease = waiter.strict.server_lease
+    if server_lease is None:
+        return grant
+    return Grant(waiter.strict.fence, server_lease.valid_until, confirmed=True)
 
 
 def _is_over(waiter: Waiter, tracking: Tracking) -> bool:
@@ -327,7 +329,7 @@ async def _hear(
             waiter.notified = True
             return _check(engine, options, waiter, wakeup)
         check_stop(waiter.stop, name)
-        if waiter.server_lease is not None or (tracking is not None and tracking.changed):
+        if waiter.strict.server_lease is not None or (tracking is not None and tracking.changed):
             return None
         if waiter.stop is None or left <= STOP_POLL or runtime.channel() == "":
             end = sleeps_on(engine, waiter, until) if followers else 0.0
@@ -339,22 +341,24 @@ async def _hear(
 
 
 def _check(engine: Engine, options: LockOptions, waiter: Waiter, wakeup: Wakeup) -> Grant | None:
-    if wakeup.expires_ms < waiter.expires_ms:
+    ticket = waiter.ticket
+    if ticket is None or wakeup.expires_ms < ticket.expires_ms:
         return None
     margin = (options.ticket_ttl or options.ttl) / 4
-    if waiter.valid_until <= engine.runtime.now() + margin:
+    if ticket.valid_until <= engine.runtime.now() + margin:
         return None
-    waiter.behind = wakeup.behind
+    if waiter.strict.follow_key:
+        waiter.strict.behind = wakeup.behind
     # Asking now raises the ticket's short life to the ttl, which without renewal nobody else would.
-    return Grant(wakeup.fence, waiter.valid_until, False) if not options.confirms else None
+    return Grant(wakeup.fence, ticket.valid_until, False) if not options.confirms else None
 
 
 def _patience(engine: Engine, options: LockOptions, waiter: Waiter, tracking: Tracking | None) -> float:
     """How long to listen before asking: a third of the ticket; the head also wakes when the holder's lease ends."""
     timeout = (options.ticket_ttl or options.ttl) / 3
     if waiter.rank == 0:
-        left_ms = waiter.holder_ms
-        if waiter.foreign:
+        left_ms = waiter.blocker.holder_ms
+        if waiter.blocker.foreign:
             poll = _FOREIGN_POLL if tracking is None else _NOTIFIED_POLL
             timeout = min(timeout, poll * (1 + engine.runtime.random()))
         if tracking is not None and tracking.left_ms != _ABSENT:

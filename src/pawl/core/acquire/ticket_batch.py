@@ -59,20 +59,20 @@ def lie_down(engine: Engine, waiter: Waiter, end: float, until: float | None) ->
         end: When it would ask.
         until: When its caller gives up; None never.
     """
-    waiter.channel = engine.runtime.channel()
-    waiter.unsettled, waiter.in_a_row = False, 0
+    waiter.batch.channel = engine.runtime.channel()
+    waiter.batch.unsettled, waiter.batch.in_a_row = False, 0
     # The head looks at the holder's end, and who hears nothing must ask in any case.
-    waiter.beat_at = end if waiter.rank and waiter.channel not in ("", DEAF) else 0.0
-    waiter.latest = 0.0 if waiter.stop is not None else inf if until is None else until
+    waiter.batch.beat_at = end if waiter.rank and waiter.batch.channel not in ("", DEAF) else 0.0
+    waiter.batch.latest = 0.0 if waiter.stop is not None else inf if until is None else until
 
 
 def sleeps_on(engine: Engine, waiter: Waiter, until: float | None) -> float:
     """Until when a waiter that woke up may go on sleeping, because others spoke for it; 0: it is to ask."""
     runtime = engine.runtime
-    if not waiter.beat_at or waiter.alarm is not None or waiter.server_lease is not None:
+    if not waiter.batch.beat_at or waiter.alarm is not None or waiter.strict.server_lease is not None:
         return 0.0
-    end = waiter.beat_at if until is None else min(waiter.beat_at, until)
-    if runtime.channel() != waiter.channel or end - runtime.now() < _SOON:
+    end = waiter.batch.beat_at if until is None else min(waiter.batch.beat_at, until)
+    if runtime.channel() != waiter.batch.channel or end - runtime.now() < _SOON:
         return 0.0
     return end
 
@@ -83,7 +83,7 @@ def beat_call(
     """The question of a waiter that takes others along; None if there is nobody."""
     company = _company(engine, waiter, (options.ticket_ttl or options.ttl) / 6)
     # Also of nobody: the question before this one may have been given up.
-    waiter.company = company
+    waiter.batch.company = company
     if not company:
         return None
     beating, others = cast("BeatingPrimitive", primitive), [token for token, _ in company]
@@ -91,7 +91,7 @@ def beat_call(
 
 
 def _company(engine: Engine, waiter: Waiter, half: float) -> list[tuple[str, Waiter]]:
-    kin, followers, runtime = waiter.kin, engine.followers, engine.runtime
+    kin, followers, runtime = waiter.batch.kin, engine.followers, engine.runtime
     if not kin or not followers:
         return []
     found: list[tuple[str, Waiter]] = []
@@ -101,21 +101,21 @@ def _company(engine: Engine, waiter: Waiter, half: float) -> list[tuple[str, Wai
     near = list(followers)[:_SEARCHED]
     for token in near:
         other = followers.get(token)
-        if other is None or other.kin != kin or not other.beat_at or other.unsettled:
+        if other is None or other.batch.kin != kin or not other.batch.beat_at or other.batch.unsettled:
             continue
-        apart = other.channel != waiter.channel
-        if apart and other.in_a_row >= _IN_A_ROW:
+        apart = other.batch.channel != waiter.batch.channel
+        if apart and other.batch.in_a_row >= _IN_A_ROW:
             continue
         with engine.guard:
-            if token not in followers or followers[token] is not other or other.unsettled:
+            if token not in followers or followers[token] is not other or other.batch.unsettled:
                 continue
             # It is due after all others now.
             del followers[token]
             followers[token] = other
-            other.in_a_row += apart
-            other.unsettled = True
-            if other.beat_at < due:  # noqa: PLR1730 - max() is a call
-                other.beat_at = due
+            other.batch.in_a_row += apart
+            other.batch.unsettled = True
+            if other.batch.beat_at < due:  # noqa: PLR1730 - max() is a call
+                other.batch.beat_at = due
         found.append((token, other))
         if len(found) == TOGETHER:
             break
@@ -124,7 +124,7 @@ def _company(engine: Engine, waiter: Waiter, half: float) -> list[tuple[str, Wai
 
 def learn(engine: Engine, waiter: Waiter, options: LockOptions, reply: Reply, sent_at: float) -> None:
     """Take into account what the answer to a waiter's question says of those that it took along."""
-    company, waiter.company = waiter.company, ()
+    company, waiter.batch.company = waiter.batch.company, ()
     ranks: list[int] = reply[_PLAIN] if reply[0] == b"Q" and len(reply) > _PLAIN else []
     runtime, ticket_ms = engine.runtime, options.ticket_ms
     beat_at = sent_at + _MORE * ticket_ms / 3000
@@ -138,20 +138,21 @@ def learn(engine: Engine, waiter: Waiter, options: LockOptions, reply: Reply, se
             # Who woke up asks by itself, and may stand for another token by now.
             if token not in followers or followers[token] is not other:
                 continue
-            other.unsettled = False
-            if rank is None:
+            batch, ticket = other.batch, other.ticket
+            batch.unsettled = False
+            if rank is None or ticket is None:
                 continue
-            other.rank = rank
+            ticket.rank = rank
             if rank <= 0:
-                other.beat_at = 0.0
+                batch.beat_at = 0.0
             else:
-                if other.valid_until < until:  # noqa: PLR1730 - max() is a call
-                    other.valid_until = until
-                if other.expires_ms < expires_ms:  # noqa: PLR1730 - max() is a call
-                    other.expires_ms = expires_ms
-                if other.beat_at < beat_at:  # noqa: PLR1730 - max() is a call
-                    other.beat_at = beat_at
+                if ticket.valid_until < until:  # noqa: PLR1730 - max() is a call
+                    ticket.valid_until = until
+                if ticket.expires_ms < expires_ms:  # noqa: PLR1730 - max() is a call
+                    ticket.expires_ms = expires_ms
+                if batch.beat_at < beat_at:  # noqa: PLR1730 - max() is a call
+                    batch.beat_at = beat_at
         if rank <= 0:
-            other.ring()
-        elif beat_at <= other.latest:
+            other.strict.ring()
+        elif beat_at <= batch.latest:
             runtime.prolong(token, pause)

@@ -37,15 +37,16 @@ def line_up(engine: Engine, plan: Plan, waiter: Waiter, parker: Parker) -> Fetch
     options, line = plan.options, engine.runtime.line()
     if line is None:
         return None
-    waiter.follow_key, waiter.channel = plan.run, line.channel
-    waiter.ring, waiter.asleep = parker.unpark, plan.primitive.key
+    strict = waiter.strict
+    strict.follow_key, waiter.batch.channel = plan.run, line.channel
+    strict.ring, strict.asleep = parker.unpark, plan.primitive.key
     # Before it is sent: a hand-off message may name it at once, and a run that does not find it ends.
     engine.followers[waiter.token] = waiter
     call = plan.primitive.acquire(
         waiter.token, options.life_ms, options.ticket_ms,
         wait=True, block=options.block, channel=line.channel, max_waiters=options.max_waiters,
     )  # fmt: skip
-    waiter.sent = True
+    waiter.asks()
     try:
         return line.defer(call, options.request_timeout)
     except Fault as fault:

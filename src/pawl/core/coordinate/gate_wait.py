@@ -112,7 +112,8 @@ class Visit:
             BackendError: The server could not be asked for too long.
         """
         runtime, waiter = self.engine.runtime, self.waiter
-        attempt = 0
+        retry = waiter.failing()
+        retry.attempt = 0
         while True:
             # A request that is to be sent once gets its time even if the wait's own is over.
             budget = patience(runtime.now(), self.options, self.until)
@@ -121,18 +122,15 @@ class Visit:
                     await runtime.ready(budget)
                 if runtime.channel() != self.channel:
                     self.former, self.channel = self.channel, runtime.channel()
-                waiter.sent = True
+                waiter.asks()
                 reply = await runtime.call(make(), budget)
             except Fault as fault:
                 waiter.unanswered |= fault.maybe_applied
-                pause = bear(
-                    self.engine, fault, self.options, waiter, self.until, attempt, self.doing, self.name
-                )
+                pause = bear(self.engine, fault, retry, self.options, self.until, self.doing, self.name)
             else:
-                waiter.failing_since = None
+                retry.over()
                 return reply
             await rest(self.engine, pause, self.name, self.doing)
-            attempt += 1
 
     async def listen(self, most: float | None = None) -> Wakeup | None:
         """Sleep until a message comes; None when it is time to ask, or to give up: at once for who asks once.

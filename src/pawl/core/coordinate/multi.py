@@ -191,11 +191,10 @@ async def _ask(
     engine: Engine, plan: MultiPlan, call: Call, waiter: Waiter, until: float | None
 ) -> tuple[Reply, float]:
     runtime = engine.runtime
-    attempt = 0
     while True:
         budget = patience(runtime.now(), plan.options, until)
         try:
-            waiter.sent = True
+            waiter.asks()
             sent_at = runtime.now()
             return await runtime.call(call, budget), sent_at
         except Fault as fault:
@@ -203,9 +202,8 @@ async def _ask(
             if fault.text.startswith("CROSSSLOT"):
                 raise _Apart from fault
             why = await explained(engine, call, fault)
-            pause = bear(engine, why, plan.options, waiter, until, attempt, "acquire multi_lock", plan.name)
+            pause = bear(engine, why, waiter.failing(), plan.options, until, "acquire multi_lock", plan.name)
         await rest(engine, pause, plan.name, "acquire")
-        attempt += 1
 
 
 def _read(engine: Engine, plan: MultiPlan, reply: Reply, sent_at: float) -> list[Grant] | Plan | None:

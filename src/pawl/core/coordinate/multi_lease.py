@@ -92,7 +92,7 @@ class HeldMultiLease:
         self.released: bool = False
         self.lost: bool = False
         self.reported: bool = False
-        self.shown_as: ref[object] | None = None
+        self.shown_as: ref[Any] | None = None
         self.parked: list[Parker] | None = []
         self.watchers: list[Callable[[], object]] = []
         # A server lease must not keep its lease alive, or nobody would notice one that was dropped.
@@ -168,8 +168,8 @@ class BaseMultiLease:
 
     def __init__(self, record: HeldMultiLease) -> None:
         self._record = record
-        if record.plan.options.on_lost is not None:
-            record.shown_as = ref(self)
+        # Whoever hears of its loss gets the same object.
+        record.shown_as = ref(self)
 
     def __bool__(self) -> bool:
         """True while all are held or suspect, by the local clock; False once one is lost or all are released."""

@@ -27,6 +27,7 @@ __all__ = [
     "OnceCalls",
     "Recorded",
     "Result",
+    "Start",
     "abandon",
     "begin",
     "end_block",

@@ -18,7 +18,7 @@ from pawl.core.quorum.votes import Duty
 from pawl.core.state.circuit_breaker import CircuitBreaker
 from pawl.core.state.client import OutboxEntry
 from pawl.core.state.local_queue import LocalQueues
-from pawl.core.state.records import LeaseRecord, ServerLease, Turn, Waiter
+from pawl.core.state.records import Former, LeaseRecord, ServerLease, Turn, Waiter
 from pawl.core.state.schedule import Schedule
 from pawl.core.state.session import SessionPublisher, grant_tag
 from pawl.core.state.strict_handover import disperse, pass_on
@@ -258,10 +258,8 @@ class Engine:
         if local_queue is None or turn is not Turn.REFUSED or server_lease.state is LeaseState.LOST:
             return False
         # The local waiter leaves the old token in the script that queues the new one.
-        waiter = Waiter(
-            self.runtime.new_token(), old=server_lease.token, old_unanswered=server_lease.unanswered
-        )
-        waiter.old_votes = server_lease.quorum
+        former = Former(server_lease.token, server_lease.unanswered, server_lease.quorum)
+        waiter = Waiter(self.runtime.new_token(), former)
         return local_queue.promote(waiter, server_lease.turn)
 
     def finish_release(self, lease: LeaseRecord) -> None:
@@ -378,10 +376,12 @@ class Engine:
 
     def drop_waiter(self, primitive: Primitive, local_queue: AnyLocalQueue | None, waiter: Waiter) -> None:
         """Pass a waiter to the next local waiter, or leave its token behind on the server."""
-        if waiter.server_lease is not None:
+        if waiter.strict.server_lease is not None:
             # Served by a run, and not taken: an owner has its own way to end it.
-            if waiter.server_lease.who is None and not self.end_turn(waiter.server_lease, self.runtime.now()):
-                self.leave_in_background(waiter.server_lease)
+            if waiter.strict.server_lease.who is None and not self.end_turn(
+                waiter.strict.server_lease, self.runtime.now()
+            ):
+                self.leave_in_background(waiter.strict.server_lease)
             return
         if waiter.drifted:
             self.leave_token_in_background(primitive, waiter.token, TOMB_MS)
@@ -390,9 +390,10 @@ class Engine:
         if local_queue is not None and local_queue.promote(waiter.successor(), waiter.turn):
             return
         if waiter.old is not None:
-            call = primitive.leave(waiter.old, TOMB_MS if waiter.old_unanswered else 0, 0)
-            if waiter.old_votes is not None:
-                call = barred(self, waiter.old_votes, call, primitive, waiter.old, background=True)
+            old = waiter.old
+            call = primitive.leave(old.token, TOMB_MS if old.unanswered else 0, 0)
+            if old.votes is not None:
+                call = barred(self, old.votes, call, primitive, old.token, background=True)
             self.post(call)
         if waiter.sent:
             self.leave_token_in_background(primitive, waiter.token, TOMB_MS)

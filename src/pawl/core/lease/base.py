@@ -76,10 +76,8 @@ class BaseLease:
 
     def __init__(self, record: HeldLease) -> None:
         self._record = record
-        server_lease = record.server_lease
-        if server_lease.options.on_lost is not None or server_lease.primitive.kind == "rlock":
-            # Whoever is told of a loss, or takes it once more, gets the same object.
-            record.shown_as = ref(self)
+        # Whoever takes it once more, or hears of its loss, gets the same object.
+        record.shown_as = ref(self)
 
     def __bool__(self) -> bool:
         """True while it is held or suspect, by the local clock; False once it is lost or released. Sends nothing."""

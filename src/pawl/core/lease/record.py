@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from weakref import ref
 
 from pawl.core.state.records import LeaseRecord, ServerLease
@@ -80,7 +80,7 @@ class HeldLease(LeaseRecord):
         self.client: object = engine.client()
         # No call from here on: Ctrl-C finds it made, or not begun.
         self.engine: Engine = engine
-        self.shown_as: ref[object] | None = None
+        self.shown_as: ref[Any] | None = None
         self.fence: int = fence
         self.who: object = who
         self.levels: int = 1

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
 from pawl.core.protocol.runtime import Fault, FaultKind
 from pawl.core.retry import bear, rest
-from pawl.core.state.records import Waiter
+from pawl.core.state.records import Retry
 from pawl.errors import ConfigurationError
 from pawl.model import AuditEntry, Forced, HistoryEntry, HolderInfo, LockInfo, WaiterInfo
 
@@ -82,7 +82,7 @@ class Desk:
     ) -> dict[str, Any]:
         """Ask, again after passing faults; whatever is asked for happens once."""
         engine, office, timeout = self._engine, self._office, options.request_timeout
-        waiter, attempt, name = Waiter(""), 0, about.get("name", what)
+        retry, name = Retry(), about.get("name", what)
         key = engine.runtime.new_token().partition("@")[0]
         while True:
             engine.check_open()
@@ -95,9 +95,8 @@ class Desk:
                     return cast("dict[str, Any]", told)
                 raise Fault(FaultKind.NOT_REDIS, "the answer does not come from pawl serve")
             except Fault as fault:
-                pause = bear(engine, fault, options, waiter, None, attempt, what, name)
+                pause = bear(engine, fault, retry, options, None, what, name)
             await rest(engine, pause, name, what)
-            attempt += 1
 
 
 def _info(told: dict[str, Any]) -> LockInfo:

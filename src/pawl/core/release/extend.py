@@ -10,7 +10,7 @@ from pawl.core.lease.record import HeldLease
 from pawl.core.protocol.runtime import Fault
 from pawl.core.protocol.validity import to_ms
 from pawl.core.retry import bear, rest
-from pawl.core.state.records import Waiter, loss_from
+from pawl.core.state.records import Retry, loss_from
 from pawl.errors import NotHeld
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ async def downgrade(engine: Engine, lease: HeldLease) -> None:
 
 async def _raise_life(engine: Engine, lease: HeldLease, ttl: float, doing: str) -> None:
     server_lease, runtime = lease.server_lease, engine.runtime
-    waiter, attempt = Waiter(server_lease.token), 0
+    retry = Retry(holds=True)
     while True:
         call = server_lease.primitive.renew(
             server_lease.token, to_ms(ttl) + server_lease.options.delay_ms, to_ms(ttl), ""
@@ -90,9 +90,8 @@ async def _raise_life(engine: Engine, lease: HeldLease, ttl: float, doing: str) 
             reply = await renew_one(engine, server_lease, call)
         except Fault as fault:
             options, until = server_lease.options, server_lease.valid_until
-            pause = bear(engine, fault, options, waiter, until, attempt, doing, lease.name, holds=True)
+            pause = bear(engine, fault, retry, options, until, doing, lease.name)
             await rest(engine, pause, lease.name, doing)
-            attempt += 1
             continue
         if reply[0] == b"H":
             if engine.applies(server_lease, reply[3], to_ms(ttl), sent_at):

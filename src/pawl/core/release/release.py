@@ -14,7 +14,7 @@ from pawl.core.protocol.runtime import Fault, FaultKind, Reply
 from pawl.core.release.fast import end, give_back, hand_on
 from pawl.core.release.outcome import not_ours
 from pawl.core.retry import bear, rest
-from pawl.core.state.records import ServerLease, Waiter
+from pawl.core.state.records import Retry, ServerLease
 from pawl.errors import LeaseLost, NotHeld, PawlError
 from pawl.model import LeaseState, LossReason, Release
 
@@ -164,8 +164,7 @@ async def leave(engine: Engine, server_lease: ServerLease, answer: Reply | Fault
     """
     began, options = engine.runtime.now(), server_lease.options
     close_ms = server_lease.close_ms(began) if options.min_hold else 0
-    unanswered, attempt = False, 0
-    waiter: Waiter | None = None
+    unanswered, retry = False, Retry(holds=True)
     try:
         while True:
             if server_lease.left:
@@ -180,17 +179,15 @@ async def leave(engine: Engine, server_lease: ServerLease, answer: Reply | Fault
                 if answer[0] == b"R":
                     return Release.RELEASED
                 return await not_ours(
-                    engine, server_lease, answer, unanswered=unanswered, again=waiter is not None
+                    engine, server_lease, answer, unanswered=unanswered, again=retry.since is not None
                 )
             except Fault as fault:
                 answer = None
                 unanswered |= fault.maybe_applied
-                waiter = waiter or Waiter(server_lease.token)
                 until = _until(server_lease, began, fault)
                 name = server_lease.primitive.name
-                pause = bear(engine, fault, options, waiter, until, attempt, "release", name, holds=True)
+                pause = bear(engine, fault, retry, options, until, "release", name)
             await rest(engine, pause, server_lease.primitive.name, "release")
-            attempt += 1
     except PawlError as error:
         return _unknown(engine, server_lease, error)
     except BaseException:

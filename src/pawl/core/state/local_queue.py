@@ -28,7 +28,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 from weakref import ref
 
-from pawl.core.state.records import Turn, Waiter
+from pawl.core.state.records import Handed, Turn, Waiter
 from pawl.model import LeaseState
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["LocalQueue", "LocalQueues", "LocalWaiter"]
 
 
-class LocalWaiter:
+class LocalWaiter(Handed):
     """One caller at a name, from its coming to its lease; an alarm ends its wait with that error.
 
     Attributes:
@@ -47,11 +47,7 @@ class LocalWaiter:
         place: The place it came to.
         waits: True once it was put into the queue; False for who found nobody and has the turn.
         turn: The number of its turn as the speaker.
-        server_lease: What it was handed as the next owner, until it has made a lease of it; or None.
-        number: Which of the server lease's owners it is.
-        fence: The fence that came with that.
         waiter: What it is to speak for, or None.
-        lease: What it will hold, made beforehand; or None.
         closed: True if the client was closed while it waited.
     """
 
@@ -59,11 +55,7 @@ class LocalWaiter:
     local_queue: LocalQueue | None = None
     waits: bool = False
     turn: int = 0
-    server_lease: ServerLease | None = None
-    number: int = 0
-    fence: int = 0
     waiter: Waiter | None = None
-    lease: ref[LeaseRecord] | None = None
     closed: bool = False
     alarm: PawlError | None = None
     parker: Parker

@@ -15,8 +15,9 @@ the block that the grant reserved, and its own lease token.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from copy import copy
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, cast
 
 from pawl.core.protocol.runtime import Call, Reply
 from pawl.errors import BackendError, BackendUnavailable, NotSupported, PawlError
@@ -32,7 +33,24 @@ if TYPE_CHECKING:
     from pawl.core.protocol.runtime import Parker, StopSignal
     from pawl.core.quorum.ballot import Granted
 
-__all__ = ["AnyLocalQueue", "Asker", "LeaseRecord", "ServerLease", "Turn", "Waiter", "loss_from"]
+__all__ = [
+    "NEXT",
+    "AnyLocalQueue",
+    "Asker",
+    "BatchSeat",
+    "Blocker",
+    "Former",
+    "Handed",
+    "LeaseRecord",
+    "Retry",
+    "ServerLease",
+    "StrictSeat",
+    "Ticket",
+    "Turn",
+    "Waiter",
+    "WaiterState",
+    "loss_from",
+]
 
 
 class LeaseRecord:
@@ -260,10 +278,172 @@ def loss_from(reply: Reply) -> LossReason:
 Asker: TypeAlias = Callable[[Call, float], Awaitable[tuple[Reply, float]]]
 """Sends a question with a budget of seconds: its reply, and when it was sent. Raises ``Fault``."""
 
-_KEPT = (
-    *("old", "old_unanswered", "failing_since", "holder", "stop", "met", "asker", "follow_key"),
-    *("old_votes", "turn", "spoken", "kin"),
-)
+
+class WaiterState(Enum):
+    """What the server knows of a waiter's token. ``NEXT`` is the table of its steps."""
+
+    NEW = "nothing: it was not asked for, or a refusal left nothing of it"
+    ASKED = "a request went out; whether it queues or holds is in its answer, or not known"
+    QUEUED = "it has a ticket in the queue"
+    BUSY = "nothing: somebody else holds the name, and it did not queue"
+
+
+NEXT: dict[WaiterState, frozenset[WaiterState]] = {
+    # A request leaves.
+    WaiterState.NEW: frozenset({WaiterState.ASKED}),
+    # "queued", "busy", or an error that wrote nothing. A ticket that was dropped is a new waiter's beginning.
+    WaiterState.ASKED: frozenset({WaiterState.QUEUED, WaiterState.BUSY, WaiterState.NEW}),
+    # It asks again as what it is, until the ticket is dropped, or the wait is over.
+    WaiterState.QUEUED: frozenset({WaiterState.BUSY, WaiterState.NEW}),
+    # It tries again, or its caller leaves it.
+    WaiterState.BUSY: frozenset({WaiterState.ASKED, WaiterState.NEW}),
+}
+
+
+class Retry:
+    """Since when and how often something has failed; ``retry.bear`` says for how long that goes on.
+
+    Args:
+        holds: Whether the caller holds the lock, so that it alone asks, and soon again.
+
+    Attributes:
+        since: Since when the server gives no answer, or None.
+        attempt: How many tries have failed in a row.
+    """
+
+    __slots__ = ("attempt", "holds", "since")
+
+    def __init__(self, *, holds: bool = False) -> None:
+        self.holds: bool = holds
+        self.since: float | None = None
+        self.attempt: int = 0
+
+    def over(self) -> None:
+        """The server has answered."""
+        self.since = None
+        self.attempt = 0
+
+
+class Blocker(NamedTuple):
+    """Who was in a waiter's way, as the server said it last.
+
+    Attributes:
+        holder: Who it is, for others to see; or None.
+        holder_ms: How long its lease lives at most; -1: it never ends.
+        foreign: Whether it is no pawl.
+        endless: Whether it was logged that it never ends.
+        outcomes: What each of several masters answered; None with one.
+    """
+
+    holder: str | None = None
+    holder_ms: int = -2
+    foreign: bool = False
+    endless: bool = False
+    outcomes: dict[str, str] | None = None
+
+
+class Former(NamedTuple):
+    """A token of this client that holds the name, and is to be left in the script that queues its waiter.
+
+    Attributes:
+        token: The token.
+        unanswered: True once a request of it got no reply.
+        votes: How several masters voted for it; None with one.
+    """
+
+    token: str
+    unanswered: bool = False
+    votes: Granted | None = None
+
+
+class Ticket:
+    """A waiter's ticket in the server's queue.
+
+    Attributes:
+        rank: How many wait before it.
+        expires_ms: When it ends, on the server's clock.
+        valid_until: The same on the runtime's clock, at the latest.
+    """
+
+    __slots__ = ("expires_ms", "rank", "valid_until")
+
+    def __init__(self, rank: int, expires_ms: int, valid_until: float) -> None:
+        self.rank: int = rank
+        self.expires_ms: int = expires_ms
+        self.valid_until: float = valid_until
+
+
+class Handed:
+    """What a caller was handed by another of its client.
+
+    Attributes:
+        server_lease: The server lease; it must be owned or passed on. None: nothing.
+        number: Which of its owners the caller is.
+        fence: The fence that came with it.
+        lease: What the caller will hold, made beforehand; or None.
+    """
+
+    server_lease: ServerLease | None = None
+    number: int = 0
+    fence: int = 0
+    lease: ref[LeaseRecord] | None = None
+
+
+class StrictSeat(Handed):
+    """A waiter's part in strict order (see ``strict_handover``), and what may be handed to it there.
+
+    Attributes:
+        follow_key: Which waiters may serve each other; ``""``: none.
+        behind: Who stands directly behind it, once it was served.
+        asleep: The key that it wants, while it sleeps with its answer unread; else ``""``.
+        ring: Ends its sleep, while it may be served.
+    """
+
+    follow_key: str = ""
+    behind: tuple[str, ...] = ()
+    asleep: str = ""
+    ring: Callable[[], object]
+
+
+class BatchSeat:
+    """A waiter's part in the renewal of many tickets at once (see ``ticket_batch``).
+
+    Attributes:
+        kin: Which waiters may be renewed together; ``""``: none.
+        channel: On which the one that waits with it hears hand-offs.
+        beat_at: Until when it need not ask by itself, while it sleeps; 0: nobody may ask for it.
+        latest: Until when it may sleep on without looking around.
+        unsettled: True while a question that took it along is not answered.
+        in_a_row: How often others asked for it since it asked by itself.
+        company: Whom its present question takes along.
+    """
+
+    kin: str = ""
+    channel: str = ""
+    beat_at: float = 0.0
+    latest: float = 0.0
+    unsettled: bool = False
+    in_a_row: int = 0
+    company: Sequence[tuple[str, Waiter]] = ()
+
+
+class _Shared:
+    """Stands in for a part that a waiter does not have yet: for all of them, so nobody writes to it."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"{name} of a waiter that did not sit down")
+
+
+class _NoStrictSeat(_Shared, StrictSeat):
+    pass
+
+
+class _NoBatchSeat(_Shared, BatchSeat):
+    pass
+
+
+_KEPT = ("old", "retry", "blocker", "stop", "met", "asker", "turn", "spoken")
+_PARTS = ("retry", "strict", "batch", "ticket")
 
 
 class Waiter:
@@ -271,94 +451,108 @@ class Waiter:
 
     Attributes:
         token: The server token; a new one after each restart.
-        old: A token of this client that holds the name and is to be left in the same script, or None.
-        old_votes: How several masters voted for ``old``; None with one.
-        sent: True once anything was sent for the token.
+        state: What the server knows of the token.
         unanswered: True once a request of the token got no reply: its leave then needs a tombstone.
         answer: A reply that is still to be read, and when its question was sent.
-        busy: True once the server said that somebody else holds the name, and nothing was queued.
         seen_free: True if the key was absent, and so asked for at once, when its tracking began.
         fresh: True if the server's last answer is still to be acted on.
-        queued: True while the server knows the token as a waiter.
+        drifted: How often in a row its grant had to be asked for again: it came late, or had a ticket's life.
+        ticket: Its ticket, once it has had one; None before.
+        blocker: Who was in its way.
+        old: A token that is to be left with the next request; or None.
+        retry: Since when the server gives no answer; None: it never failed to.
+        strict: Its part in strict order, once it sat down.
+        batch: Its part in renewing tickets together, once it sat down.
         stop: Ends the wait once it is set, or None.
-        channel: On which the one that waits with it hears hand-offs.
         alarm: Ends the wait with this error, or None.
-        failing_since: Since when the server gives no answer, or None.
-        met: True if somebody of the same client was in the way.
         asker: How its questions are sent; None: by the runtime, and nothing beside them.
+        met: True if somebody of the same client was in the way.
         notified: True once a hand-off message came.
-        follow_key: Which waiters may serve each other in a run (see ``strict_handover``); ``""``: none.
-        kin: Which waiters may speak for each other (see ``ticket_batch``); ``""``: none.
-        beat_at: Until when it need not ask by itself, while it sleeps; 0: nobody may speak for it.
-        latest: Until when it may sleep on without looking around.
-        unsettled: True while a question that took it along is not answered.
-        in_a_row: How often others spoke for it since it asked by itself.
-        company: Whom its present question takes along.
-        behind: Who stands directly behind it, once it was served.
-        ring: Ends its sleep, while a run may serve it.
-        server_lease: What a run served it with; it must be owned or passed on.
-        number: Which of the server lease's owners it is.
-        fence: The fence that came with that.
-        lease: What it will hold, made beforehand; or None.
-        asleep: The key that it wants, while it sleeps with its answer unread (see ``strict_handover``); else ``""``.
         turn: Which turn of the local queue it speaks in.
         spoken: True once its caller asks for it, and then gives it back by itself if that fails.
     """
 
     # As attributes of the class, so that an uncontended acquisition sets only what differs.
-    old: str | None = None
-    old_unanswered: bool = False
-    old_votes: Granted | None = None
-    failing_since: float | None = None
-    holder: str | None = None
-    outcomes: dict[str, str] | None = None
-    stop: StopSignal | None = None
-    channel: str = ""
-    alarm: PawlError | None = None
+    state: WaiterState = WaiterState.NEW
+    unanswered: bool = False
     answer: tuple[Reply, float] | None = None
-    busy: bool = False
     fresh: bool = False
     drifted: int = 0
-    sent: bool = False
-    unanswered: bool = False
-    queued: bool = False
-    expires_ms: int = 0
-    valid_until: float = 0.0
-    rank: int | None = None
-    holder_ms: int = -1
-    foreign: bool = False
     seen_free: bool = False
-    endless: bool = False
-    met: bool = False
+    ticket: Ticket | None = None
+    blocker: Blocker = Blocker()
+    old: Former | None = None
+    retry: Retry | None = None
+    strict: StrictSeat = _NoStrictSeat()
+    batch: BatchSeat = _NoBatchSeat()
+    stop: StopSignal | None = None
+    alarm: PawlError | None = None
     asker: Asker | None = None
+    met: bool = False
     notified: bool = False
-    follow_key: str = ""
-    kin: str = ""
-    beat_at: float = 0.0
-    latest: float = 0.0
-    unsettled: bool = False
-    in_a_row: int = 0
-    company: Sequence[tuple[str, Waiter]] = ()
-    behind: tuple[str, ...] = ()
-    server_lease: ServerLease | None = None
-    number: int = 0
-    fence: int = 0
-    lease: ref[LeaseRecord] | None = None
-    asleep: str = ""
-    ring: Callable[[], object]
     turn: int = 0
     spoken: bool = False
+
+    def __init__(self, token: str, old: Former | None = None) -> None:
+        self.token: str = token
+        if old is not None:
+            self.old = old
+
+    @property
+    def sent(self) -> bool:
+        """Whether anything of the token may be on the server, or on its way there."""
+        return self.state is not WaiterState.NEW
+
+    @property
+    def queued(self) -> bool:
+        """Whether the server has a ticket of it."""
+        return self.state is WaiterState.QUEUED
+
+    @property
+    def busy(self) -> bool:
+        """Whether somebody else holds the name, and it did not queue."""
+        return self.state is WaiterState.BUSY
+
+    @property
+    def rank(self) -> int | None:
+        """How many wait before it, as far as is known."""
+        return None if self.ticket is None else self.ticket.rank
 
     @property
     def contended(self) -> bool:
         """Whether anybody was seen to be in the way."""
-        return self.met or self.rank is not None or self.holder is not None
+        return self.met or self.ticket is not None or self.blocker.holder is not None
 
-    def __init__(self, token: str, old: str | None = None, *, old_unanswered: bool = False) -> None:
-        self.token: str = token
-        if old is not None:
-            self.old = old
-            self.old_unanswered = old_unanswered
+    def become(self, state: WaiterState) -> None:
+        """Go to another state, as ``NEXT`` has it; to the same one is no step."""
+        if state is not self.state:
+            if state not in NEXT[self.state]:
+                raise AssertionError(f"a waiter goes from {self.state.name} to {state.name}")
+            self.state = state
+
+    def asks(self) -> None:
+        """A request of the token leaves."""
+        # Without ``become``: each acquisition comes here.
+        if self.state is not WaiterState.QUEUED:
+            self.state = WaiterState.ASKED
+
+    def sit(self, follow_key: str, kin: str) -> None:
+        """Have parts of its own in strict order and in the renewal of tickets, with these keys."""
+        if "strict" not in self.__dict__:
+            self.strict, self.batch = StrictSeat(), BatchSeat()
+        self.strict.follow_key, self.batch.kin = follow_key, kin
+
+    def failing(self) -> Retry:
+        """Since when and how often its questions have failed."""
+        if self.retry is None:
+            self.retry = Retry()
+        return self.retry
+
+    def missed(self) -> None:
+        """A request got no reply: it may still come to the server."""
+        self.unanswered = True
+        if self.old is not None and not self.old.unanswered:
+            self.old = self.old._replace(unanswered=True)
 
     def restart(self, token: str) -> None:
         """Begin anew with a fresh token; only what concerns the wait as a whole is kept, and who is shown to wait."""
@@ -367,20 +561,22 @@ class Waiter:
         if at:
             token = f"{secret}@{shown}"
         kept = {name: getattr(self, name) for name in _KEPT}
+        follow_key, kin = self.strict.follow_key, self.batch.kin
         self.__dict__.clear()
         self.__dict__.update(kept, token=token)
+        self.sit(follow_key, kin)
 
     def successor(self) -> Waiter:
         """The same waiter for the next speaker; what the speaker of before has of it stays as it is."""
         successor = Waiter(self.token)
-        successor.__dict__.update(self.__dict__, spoken=False)
+        parts = {name: copy(self.__dict__[name]) for name in _PARTS if name in self.__dict__}
+        successor.__dict__.update(self.__dict__, spoken=False, **parts)
         return successor
 
     def doubt(self, error: BaseException) -> None:
         """What was sent last may still be on its way if ``error`` is no word of the server, but a cancel or Ctrl-C."""
-        if not isinstance(error, PawlError):
-            self.unanswered |= self.sent
-            self.old_unanswered |= self.sent
+        if not isinstance(error, PawlError) and self.sent:
+            self.missed()
 
 
 class Turn(Enum):

@@ -217,7 +217,7 @@ class Wait:
         self.holds: bool = False
         self.check_at: float = now
         self.tries: int = 0
-        self.channel: str = target.channel if isinstance(target, Waiter) else ""
+        self.channel: str = target.batch.channel if isinstance(target, Waiter) else ""
         self.suspicion: tuple[object, int] | None = None
 
     def alarm(self, error: DeadlockDetected) -> None:

@@ -48,12 +48,12 @@ __all__ = ["begin", "disperse", "enlist", "pass_on", "resign"]
 
 def begin(engine: ClientState, server_lease: ServerLease, waiter: Waiter) -> None:
     """Take note of who stands behind a waiter that was served."""
-    server_lease.follow_key = waiter.follow_key
-    if waiter.behind:
-        server_lease.behind = deque(waiter.behind)
+    server_lease.follow_key = waiter.strict.follow_key
+    if waiter.strict.behind:
+        server_lease.behind = deque(waiter.strict.behind)
         line = engine.runtime.line()
         unasked = engine.history is None and engine.quorum is None and line is not None and line.defers
-        if unasked and len(waiter.behind) >= server_lease.options.block:
+        if unasked and len(waiter.strict.behind) >= server_lease.options.block:
             engine.rows[server_lease.primitive.key] = server_lease
 
 
@@ -63,24 +63,24 @@ def disperse(engine: ClientState, server_lease: ServerLease) -> None:
     if key not in engine.rows:
         return
     # A list first, in one step: other threads come meanwhile.
-    asleep = [waiter for waiter in list(engine.followers.values()) if waiter.asleep == key]
+    asleep = [waiter for waiter in list(engine.followers.values()) if waiter.strict.asleep == key]
     if not asleep:
         engine.rows.pop(key, None)
     first = engine.followers.get(server_lease.behind[0]) if server_lease.behind else None
     for waiter in asleep if first is None else (first,):
-        if waiter.asleep:
-            waiter.ring()
+        if waiter.strict.asleep:
+            waiter.strict.ring()
 
 
 def enlist(engine: ClientState, waiter: Waiter) -> bool:
     """Let a run serve a waiter that is about to sleep, and others speak for it; False if neither could be noticed."""
     # Who waits alone has nobody before it in this client.
-    if not waiter.kin or waiter.unanswered or len(engine.waits) <= 1:
+    if not waiter.batch.kin or waiter.unanswered or len(engine.waits) <= 1:
         return False
     ring = engine.runtime.bell(waiter.token)
     if ring is None:
         return False
-    waiter.ring = ring
+    waiter.strict.ring = ring
     engine.followers[waiter.token] = waiter
     return True
 
@@ -122,7 +122,7 @@ def pass_on(
             if (
                 server_lease.state is not LeaseState.HELD
                 or token not in followers
-                or followers[token].follow_key != server_lease.follow_key
+                or followers[token].strict.follow_key != server_lease.follow_key
             ):
                 # Who is next asks right now, or gave up, or belongs to another client: the server knows.
                 server_lease.behind = None
@@ -133,17 +133,17 @@ def pass_on(
             server_lease.spent = server_lease.spent + served if server_lease.spent else served
             del behind[0]
             del followers[token]
-            server_lease.used = waiter.number = used + 1
+            server_lease.used = waiter.strict.number = used + 1
             # Nobody's, until the one that is woken takes it: its last keeper may wait for something else by then.
             server_lease.granted_at, server_lease.who = now, None
-            waiter.fence = server_lease.fence + server_lease.used
-            waiter.server_lease = server_lease
-        waiter.ring()
+            waiter.strict.fence = server_lease.fence + server_lease.used
+            waiter.strict.server_lease = server_lease
+        waiter.strict.ring()
         if used + 2 >= server_lease.options.block:
             disperse(engine, server_lease)
     except BaseException:
         if waiter is not None:
-            waiter.ring()
+            waiter.strict.ring()
         raise
     return True
 
