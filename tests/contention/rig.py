@@ -40,11 +40,11 @@ def eventually(condition: Callable[[], object], what: str, timeout: float = 10.0
 def at_rest(engine: Engine) -> bool:
     """Whether a client has nothing left to remember or to do."""
     return not (
-        len(engine.local_queues)
-        or engine.held
-        or engine.in_progress
-        or engine.outbox
-        or engine.schedule.all()
+        len(engine.queues.local)
+        or engine.leases.held
+        or engine.activity.in_progress
+        or engine.outbox.entries
+        or engine.leases.schedule.all()
     )
 
 

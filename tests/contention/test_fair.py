@@ -140,7 +140,9 @@ def test_threads_of_one_client_take_turns_with_other_clients(server: Server) -> 
         for thread in threads:
             thread.join(20.0)
         assert "".join(who for _, who in sorted(order)) == "abcd"
-        assert mine._engine.counters["handed_over"] == other._engine.counters["handed_over"] == 0
+        assert (
+            mine._engine.reports.counters["handed_over"] == other._engine.reports.counters["handed_over"] == 0
+        )
 
 
 def test_a_fair_lock_can_be_pickled_and_decorates(server: Server) -> None:

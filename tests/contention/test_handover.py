@@ -68,7 +68,7 @@ def test_each_thread_gets_a_fence_and_a_token_of_its_own(server: Server) -> None
         run_threads([partial(serve, number) for number in range(LOCAL)])
         record.check()
         assert len(record.grants) == LOCAL * 50
-        assert client._engine.counters["handed_over"] > 0
+        assert client._engine.reports.counters["handed_over"] > 0
         all_at_rest(server, [client._engine], "x")
 
 
@@ -88,7 +88,7 @@ async def test_each_task_gets_a_fence_and_a_token_of_its_own(server: Server) -> 
             await asyncio.gather(*(serve(number) for number in range(LOCAL)))
         record.check()
         assert len(record.grants) == LOCAL * 50
-        assert client._engine().counters["handed_over"] > LOCAL * 40
+        assert client._engine().reports.counters["handed_over"] > LOCAL * 40
         all_at_rest(server, [client._engine()], "x")
 
 
@@ -173,7 +173,7 @@ def test_threads_pass_it_on_only_so_often(
             ended.set()
 
     run_threads([*[crowd] * LOCAL, measure])
-    assert greedy._engine.counters["handed_over"] > 0
+    assert greedy._engine.reports.counters["handed_over"] > 0
     record.check()
     all_at_rest(valkey, [client._engine for client in clients], "x")
 
@@ -238,7 +238,7 @@ async def test_tasks_pass_it_on_only_so_often(
 
     async with asyncio.timeout(PATIENCE):
         await asyncio.gather(*[crowd() for _ in range(LOCAL)], measure())
-    assert greedy._engine().counters["handed_over"] > 0
+    assert greedy._engine().reports.counters["handed_over"] > 0
     record.check()
     engines = [client._engine() for client in aclients]
     await aeventually(lambda: all(map(at_rest, engines)), "the clients are at rest")
@@ -257,10 +257,10 @@ async def test_the_loss_of_the_next_owner_is_not_told_to_the_one_before(
 
     async with lock.acquire() as lease:
         waiter = asyncio.create_task(second())
-        await aeventually(lambda: len(client._engine().local_queues), "it waits")
+        await aeventually(lambda: len(client._engine().queues.local), "it waits")
         await asyncio.sleep(0)
         await lease.release()
-        await aeventually(lambda: client._engine().counters["handed_over"], "it took over")
+        await aeventually(lambda: client._engine().reports.counters["handed_over"], "it took over")
         valkey.command("SET", "pawl:x", "somebody-else", "PX", "500")
         with pytest.raises(pawl.LeaseLost):
             await waiter
@@ -274,7 +274,7 @@ async def test_max_hold_counts_from_the_grant_of_each_owner(
 
     async def second() -> float:
         async with lock as lease:
-            assert aclients[0]._engine().counters["handed_over"] == 1
+            assert aclients[0]._engine().reports.counters["handed_over"] == 1
             began = time.monotonic()
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.sleep(5.0)
@@ -298,7 +298,7 @@ async def test_a_lock_handed_to_an_rlock_is_re_entered(aclients: list[pawl.Async
 
     async def second() -> int:
         async with client.rlock("x"), client.rlock("x") as inner:
-            assert client._engine().counters["handed_over"] == 1
+            assert client._engine().reports.counters["handed_over"] == 1
             return inner.count
 
     waiter = asyncio.create_task(second())
@@ -322,9 +322,9 @@ async def test_a_lease_given_back_to_a_local_waiter_is_renewed_no_more(
 
     async with asyncio.timeout(PATIENCE):
         await asyncio.gather(*(serve() for _ in range(4)))
-    assert engine.schedule.all() == []
+    assert engine.leases.schedule.all() == []
     await asyncio.sleep(0.3)
-    assert not [what for what in engine.counters if what.startswith("lost")]
+    assert not [what for what in engine.reports.counters if what.startswith("lost")]
 
 
 def test_a_tenure_lost_on_its_way_is_not_owned(valkey: Server, clients: list[pawl.Client]) -> None:
@@ -347,7 +347,7 @@ def test_a_tenure_lost_on_its_way_is_not_owned(valkey: Server, clients: list[paw
 
     waiter = threading.Thread(target=second, daemon=True)
     waiter.start()
-    place = next(iter(engine.local_queues.by_key.values()))
+    place = next(iter(engine.queues.local.by_key.values()))
     eventually(lambda: place.local_waiters, "it waits")
     local_waiter = place.local_waiters[0]
     unpark = local_waiter.parker.unpark

@@ -314,12 +314,12 @@ def test_a_detached_run_frees_the_tickets_it_served(valkey: Server, clients: lis
 def test_a_waiter_gets_up_only_between_two_steps_of_a_hand_over(clients: list[pawl.Client]) -> None:
     engine = clients[0]._engine
     waiter = Waiter("token@h")
-    engine.followers[waiter.token] = waiter
+    engine.queues.followers[waiter.token] = waiter
     thread = threading.Thread(target=resign, args=(engine, waiter))
     with engine.guard:
         thread.start()
         thread.join(0.1)
         # Whoever has the guard may have found it, and serves it: it must still be there.
-        assert engine.followers == {waiter.token: waiter}
+        assert engine.queues.followers == {waiter.token: waiter}
     thread.join(5)
-    assert engine.followers == {}
+    assert engine.queues.followers == {}

@@ -327,14 +327,14 @@ def test_the_speaking_thread_times_out_and_the_others_go_on(
             gave_up.set()
 
         def wait(fences: list[int] = fences, gave_up: threading.Event = gave_up) -> None:
-            eventually(lambda: len(client._engine.local_queues) or gave_up.is_set(), "somebody speaks")
+            eventually(lambda: len(client._engine.queues.local) or gave_up.is_set(), "somebody speaks")
             with client.lock("x").acquire() as mine:
                 fences.append(mine.fence)
 
         def give_back(lease: pawl.Lease = lease, gave_up: threading.Event = gave_up) -> None:
             assert gave_up.wait(PATIENCE)
-            eventually(lambda: len(client._engine.local_queues), "the others wait")
-            place = next(iter(client._engine.local_queues.by_key.values()))
+            eventually(lambda: len(client._engine.queues.local), "the others wait")
+            place = next(iter(client._engine.queues.local.by_key.values()))
             eventually(lambda: place.keeper() is not None, "the next speaker does not count as gone")
             eventually(lambda: queue_length(valkey, "x") == 1, "the ticket is kept")
             lease.release()
@@ -359,7 +359,7 @@ def test_threads_whose_server_stops_are_all_told_and_can_go_on(own_server: Serve
                 told.append("unavailable")
 
         def stop() -> None:
-            eventually(lambda: len(client._engine.local_queues), "somebody speaks")
+            eventually(lambda: len(client._engine.queues.local), "somebody speaks")
             time.sleep(0.05)
             own_server.kill()
 
@@ -367,7 +367,9 @@ def test_threads_whose_server_stops_are_all_told_and_can_go_on(own_server: Serve
         assert told == ["unavailable"] * 4
         own_server.start()
         eventually(lambda: lease.lost, "the holder learns of it", timeout=10.0)
-        eventually(lambda: client._engine.circuit_breaker is None, "the client finds the server", timeout=3.5)
+        eventually(
+            lambda: client._engine.health.circuit_breaker is None, "the client finds the server", timeout=3.5
+        )
         with client.lock("x", **options).acquire(timeout=5.0) as mine:
             mine.check()
 
@@ -393,7 +395,9 @@ async def test_tasks_whose_server_stops_are_all_told_and_can_go_on(own_server: S
         await asyncio.to_thread(own_server.start)
         await aeventually(lambda: bool(lease.lost), "the holder learns of it")
         await aeventually(
-            lambda: client._engine().circuit_breaker is None, "the client finds the server", timeout=3.5
+            lambda: client._engine().health.circuit_breaker is None,
+            "the client finds the server",
+            timeout=3.5,
         )
         async with client.lock("x", **options).acquire(timeout=5.0) as mine:
             mine.check()
@@ -449,7 +453,7 @@ def test_the_owners_lease_is_dropped_and_the_local_waiters_go_on(
         lease = lock.acquire()
         fences.append(lease.fence)
         eventually(
-            lambda: next(iter(client._engine.local_queues.by_key.values())).local_waiters, "somebody waits"
+            lambda: next(iter(client._engine.queues.local.by_key.values())).local_waiters, "somebody waits"
         )
         with pytest.warns(ResourceWarning, match="never released"):
             del lease

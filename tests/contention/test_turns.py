@@ -13,7 +13,7 @@ from tests.contention.rig import PATIENCE, aeventually, eventually, queue_length
 
 def asleep(engine: Any) -> int:  # noqa: ANN401 - of either colour
     """How many wait in the local queues."""
-    return sum(len(place.local_waiters) for place in engine.local_queues.by_key.values())
+    return sum(len(place.local_waiters) for place in engine.queues.local.by_key.values())
 
 
 def subscribed(server: Server) -> int:
@@ -57,7 +57,7 @@ async def test_the_next_task_queues_while_the_last_of_a_run_holds(
         done["b"].set()
         await aeventually(lambda: order == ["a1", "a2", "b", "a3"], "and then the next one")
         done["a3"].set()
-    assert engine.counters["handed_over"] == 1
+    assert engine.reports.counters["handed_over"] == 1
 
 
 def test_the_next_thread_queues_while_the_last_of_a_run_holds(
@@ -97,7 +97,7 @@ def test_the_next_thread_queues_while_the_last_of_a_run_holds(
     for thread in threads:
         thread.join(PATIENCE)
     assert order == ["a1", "a2", "b", "a3"]
-    assert engine.counters["handed_over"] == 1
+    assert engine.reports.counters["handed_over"] == 1
 
 
 async def test_after_a_run_the_next_client_is_told_before_the_one_that_released(

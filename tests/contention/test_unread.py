@@ -44,18 +44,18 @@ class _Row:
         held = rival.fair_lock("n").acquire(5)
         # The message to whoever is served by another client names nobody: the row begins with the one behind it.
         self.done = [self.come("first")]
-        until(lambda: len(client._engine.waits) == 1)
+        until(lambda: len(client._engine.queues.waits) == 1)
         self.done.append(self.come("a0", self.go.wait))
         for number in range(1, RUN + 1):
             self.done.append(self.come(f"a{number}"))
         # The first may be among those that a run could serve: the second may come before it has gone to sleep.
-        until(lambda: len(client._engine.waits) == RUN + 2)
-        _, *others = cast("dict[Any, object]", client._engine.waits)
-        until(lambda: all(waiter.token in client._engine.followers for waiter in others))
+        until(lambda: len(client._engine.queues.waits) == RUN + 2)
+        _, *others = cast("dict[Any, object]", client._engine.queues.waits)
+        until(lambda: all(waiter.token in client._engine.queues.followers for waiter in others))
         held.release()
         until(lambda: len(self.grants) == 2)
         del self.grants[0]
-        assert client._engine.rows
+        assert client._engine.queues.rows
 
     def come(
         self, who: str, hold: Callable[[], object] = lambda: None, timeout: float = 100.0
@@ -74,7 +74,9 @@ class _Row:
             hold()
 
     def asleep(self) -> int:
-        return sum(bool(waiter.strict.asleep) for waiter in tuple(self.client._engine.followers.values()))
+        return sum(
+            bool(waiter.strict.asleep) for waiter in tuple(self.client._engine.queues.followers.values())
+        )
 
     def end(self) -> list[str]:
         self.go.set()

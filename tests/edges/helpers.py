@@ -74,7 +74,7 @@ def script_calls(server: Server) -> int:
 
 def local_waiters(client: pawl.Client) -> int:
     """How many threads sleep in the local queues of a client."""
-    return sum(len(queue.local_waiters) for queue in client._engine.local_queues.by_key.values())
+    return sum(len(queue.local_waiters) for queue in client._engine.queues.local.by_key.values())
 
 
 def free(server: Server, name: str) -> bool:

@@ -65,7 +65,7 @@ def test_it_is_counted(valkey: Server) -> None:
         async with pawl.connect_async(valkey.url) as client, client.lock("n", ttl=0.3) as lease:
             block(lease, 0.8)
             assert holder_of(valkey, "n") == lease.token
-            counters = next(iter(client._known_engines())).counters
+            counters = next(iter(client._known_engines())).reports.counters
             counted.extend(counters.elements())
 
     asyncio.run(main())

@@ -117,9 +117,9 @@ def test_the_parents_lease_outlives_the_child_and_is_renewed_by_the_parent_alone
         with client.lock("other", ttl=1.0):
             time.sleep(1.2)
         engine = client._engine
-        return engine.counters["renewed"]
+        return engine.reports.counters["renewed"]
 
-    parent_before = client._engine.counters["renewed"]
+    parent_before = client._engine.reports.counters["renewed"]
     renewed_in_child = in_child(child) - parent_before
     # One lease, three renewals in its ttl; twice as many would be those of the parent's lease as well.
     assert 1 <= renewed_in_child <= 5
@@ -139,7 +139,7 @@ def test_a_child_that_leaves_normally_closes_nothing_of_the_parent(valkey: Serve
                 pass
             sys.exit(0)  # with every clean-up: atexit closes the client
         _, status = os.waitpid(pid, 0)
-        connections = client._engine.counters["connected"]
+        connections = client._engine.reports.counters["connected"]
         link = client._runtime._local.link
         lease.check()
         lease.extend(10)
@@ -209,7 +209,7 @@ def test_threads_of_the_parent_that_wait_are_not_waiters_of_the_child(
         client.lock("queued").acquire(timeout=15).release()
 
     def child() -> int:
-        places = len(client._engine.local_queues)
+        places = len(client._engine.queues.local)
         with client.lock("queued", timeout=10):
             return places
 

@@ -42,7 +42,7 @@ def test_a_dropped_lease_warns_and_runs_out(
     with other.lock("dropped", timeout=10):
         waited = time.monotonic() - began
     assert 0.9 < waited < 4, "renewal went on, or it was released at once"
-    assert client._engine.counters["renewed"] == 0
+    assert client._engine.reports.counters["renewed"] == 0
     (record,) = [r for r in caplog.records if "garbage-collected" in r.message]
     assert (record.name, record.levelno) == ("pawl.lease", logging.WARNING)
     assert token.split("@")[0] not in caplog.text
@@ -70,7 +70,7 @@ def test_local_waiters_of_a_dropped_lease_go_on(client: pawl.Client) -> None:
         eventually(lambda: local_waiters(client) == 3, "three threads sleep")
         with pytest.warns(ResourceWarning):
             del lease
-    assert len(client._engine.local_queues) == 0
+    assert len(client._engine.queues.local) == 0
 
 
 def test_a_lease_in_a_cycle(valkey: Server, client: pawl.Client, other: pawl.Client) -> None:

@@ -145,7 +145,11 @@ def test_beating_one_lease_starves_no_other(client: pawl.Client) -> None:
     for lease in (beaten, *others):
         lease.check()
         lease.release()
-    assert client._engine.counters["lost_expired"] == client._engine.counters["lost_unreachable"] == 0
+    assert (
+        client._engine.reports.counters["lost_expired"]
+        == client._engine.reports.counters["lost_unreachable"]
+        == 0
+    )
 
 
 def test_beat_without_a_limit_is_a_check(client: pawl.Client) -> None:
@@ -230,7 +234,7 @@ def test_a_renewal_never_outlives_a_release(client: pawl.Client, valkey: Server)
                 outcome(lease.release)
         for n in range(8):
             assert free(valkey, f"race {n}")
-        if round_ >= 40 and client._engine.counters["renewed"] > 20:
+        if round_ >= 40 and client._engine.reports.counters["renewed"] > 20:
             return
     pytest.fail("no renewal was near a release")
 
@@ -258,7 +262,7 @@ async def test_a_renewal_never_outlives_a_release_in_tasks(aclient: pawl.AsyncCl
             with contextlib.suppress(pawl.NotHeld):  # lost: the loop was not served for a whole ttl
                 await lease.release()
             assert free(valkey, f"race {n}")
-            if round_ >= 25 and aclient._engine().counters["renewed"] > 10:
+            if round_ >= 25 and aclient._engine().reports.counters["renewed"] > 10:
                 return
         pytest.fail("no renewal was near a release")
 
@@ -292,7 +296,7 @@ def test_a_block_in_a_generator_that_is_collected_frees_the_name(client: pawl.Cl
                 yield
             finally:
                 # The collector came to the lease first, and the upkeep has seen that it is gone.
-                eventually(lambda: client._engine.counters["abandoned"] == 1, "it is given up")
+                eventually(lambda: client._engine.reports.counters["abandoned"] == 1, "it is given up")
 
     circle = Circle()
     lease = client.lock("n", ttl=60).acquire()
@@ -301,7 +305,7 @@ def test_a_block_in_a_generator_that_is_collected_frees_the_name(client: pawl.Cl
     circle.kept = steps
     del circle, lease, steps
     gc.collect()
-    assert client._engine.counters["abandoned"] == 1
+    assert client._engine.reports.counters["abandoned"] == 1
     assert free(valkey, "n")
 
 

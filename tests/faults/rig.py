@@ -179,7 +179,7 @@ class Client:
         return self._colour.run(lambda: self._colour.engine(self.raw))
 
     def counter(self, what: str) -> int:
-        return int(self.engine.counters[what])
+        return int(self.engine.reports.counters[what])
 
     def close(self) -> None:
         self._colour.run(lambda: self.raw.close(1.0))

@@ -70,7 +70,7 @@ class Scene:
 
     def asleep(self) -> int:
         return sum(
-            len(place.local_waiters) for place in list(self.client._engine.local_queues.by_key.values())
+            len(place.local_waiters) for place in list(self.client._engine.queues.local.by_key.values())
         )
 
 

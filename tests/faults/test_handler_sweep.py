@@ -106,7 +106,7 @@ class Scene:
             until(lambda seen=before: self.waiters() > seen)  # type: ignore[misc]
 
     def waiters(self) -> int:
-        places = list(self.client._engine.local_queues.by_key.values())
+        places = list(self.client._engine.queues.local.by_key.values())
         queues = [name for name in texts(self.server.command("KEYS", "*")) if name.endswith("queue")]
         queued = sum(int(str(self.server.command("ZCARD", name))) for name in queues)
         return queued + sum(len(place.local_waiters) for place in places)
@@ -182,7 +182,7 @@ def release_in_a_run(scene: Scene) -> Iterator[None]:
     until(lambda: scene.waiters() == 1)
     scene.queue(3)
     if scene.kind == "fair_lock":
-        until(lambda: len(scene.client._engine.followers) >= 3)
+        until(lambda: len(scene.client._engine.queues.followers) >= 3)
     held.release()
     first.result(5)
     scene.lease = taken.pop()

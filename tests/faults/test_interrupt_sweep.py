@@ -35,7 +35,7 @@ LATE = 0.01
 
 
 def _sleep_here(client: pawl.Client, number: int) -> bool:
-    return sum(len(one.local_waiters) for one in client._engine.local_queues.by_key.values()) == number
+    return sum(len(one.local_waiters) for one in client._engine.queues.local.by_key.values()) == number
 
 
 def struck(
@@ -186,7 +186,7 @@ def test_row_12_interrupt_at_every_step_of_release(
             else None
         )
         if waiter is not None:
-            until(lambda: any(place.local_waiters for place in client._engine.local_queues.by_key.values()))
+            until(lambda: any(place.local_waiters for place in client._engine.queues.local.by_key.values()))
         yield lease.release
         # Interrupted before its first step, it has not begun.
         with contextlib.suppress(pawl.NotHeld):
@@ -214,7 +214,7 @@ def strict_line(client: pawl.Client, server: Server) -> Iterator[pawl.Lease]:
     behind: list[Future[int]] = []
     for place in (1, 2):
         behind.append(in_thread(take_turn))
-        until(lambda at=place: waiters(server, "n") == at + 1 and len(client._engine.followers) >= at)  # type: ignore[misc]
+        until(lambda at=place: waiters(server, "n") == at + 1 and len(client._engine.queues.followers) >= at)  # type: ignore[misc]
     holder.release()
     lease = first.result(5)
     assert lease._record.server_lease.behind, "the next in line are not known, so there is no run to break"
@@ -294,10 +294,10 @@ def row_of(client: pawl.Client, server: Server) -> Iterator[pawl.Lease]:
     behind: list[Future[None]] = []
     for place in (1, 2):
         behind.append(in_thread(take_turn))
-        until(lambda at=place: waiters(server, "n") == at + 1 and len(client._engine.followers) >= at)  # type: ignore[misc]
+        until(lambda at=place: waiters(server, "n") == at + 1 and len(client._engine.queues.followers) >= at)  # type: ignore[misc]
     holder.release()
     lease = first.result(5)
-    assert client._engine.rows, "nobody leaves an answer unread"
+    assert client._engine.queues.rows, "nobody leaves an answer unread"
     yield lease
     for waiter in behind:
         waiter.result(5)

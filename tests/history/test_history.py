@@ -93,7 +93,7 @@ def test_the_end_of_the_client_and_the_maintenance_thread_write_one_after_the_ot
     """Both took the oldest entry of a name out, and the second one's ``KeyError`` came out of ``close()``."""
     with pawl.connect(clean.url, history=2) as client:
         engine, lock = client._engine, client.lock("job")
-        history = cast("History", engine.history)
+        history = cast("History", engine.reports.history)
         with lock.acquire() as lease:
             note = _note_of(lease._record.server_lease, engine.runtime.now(), "released")
         within: list[int] = []
@@ -144,7 +144,7 @@ def test_local_hand_overs_are_told_each_with_its_fence(clean: Server) -> None:
             thread.start()
         for thread in threads:
             thread.join(20)
-        assert client._engine.counters["handed_over"] > 10
+        assert client._engine.reports.counters["handed_over"] > 10
         eventually(lambda: len(client.history("job", limit=1000)) == 80, "all are written", timeout=5)
         entries = client.history("job", limit=1000)
         assert [(entry.fence, entry.who) for entry in reversed(entries)] == fences
@@ -178,7 +178,7 @@ def test_nothing_is_written_and_nothing_sent_when_off(clean: Server) -> None:
             pairs += 1
         assert pairs > 100
         assert script_calls(clean) - before <= 2 * pairs + 3, "beside the one look at the server"
-        assert client._engine.history is None
+        assert client._engine.reports.history is None
     assert clean.command("EXISTS", KEY) == 0
 
 
@@ -318,7 +318,9 @@ def test_what_others_may_hold_at_once_is_left_out(clean: Server) -> None:
 def test_a_key_in_the_way_costs_the_history_only(clean: Server) -> None:
     clean.command("SET", KEY, "mine")
     with pawl.connect(clean.url, history=10, ttl=0.6) as client, client.lock("job") as lease:
-        eventually(lambda: client._engine.counters["renewed"] >= 4, "it is renewed on and on", timeout=10)
+        eventually(
+            lambda: client._engine.reports.counters["renewed"] >= 4, "it is renewed on and on", timeout=10
+        )
         lease.check()
         with pytest.raises(pawl.WrongKey):
             client.history("job")

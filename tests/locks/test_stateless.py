@@ -102,7 +102,7 @@ def test_a_token_first_read_after_it_was_handed_on_is_nobodys(pair: list[Client]
     lease = pair[0].lock().acquire()
     waiting = pair[0].lock().start(20)
     until(
-        lambda: bool(next(iter(pair[0].engine.local_queues.by_key.values())).local_waiters),
+        lambda: bool(next(iter(pair[0].engine.queues.local.by_key.values())).local_waiters),
         what="a waiter in the client",
     )
     lease.release()
@@ -152,7 +152,7 @@ def test_a_lease_whose_token_was_read_is_not_handed_on(valkey: Server, order: st
             thread.join(60)
         assert wrong == []
         assert len(set(old)) == len(old) == 8 * 12
-        assert client._engine.counters["handed_over"] > 0, "those that were not read still are"
+        assert client._engine.reports.counters["handed_over"] > 0, "those that were not read still are"
 
 
 async def test_tasks_too(valkey: Server) -> None:
@@ -172,7 +172,7 @@ async def test_tasks_too(valkey: Server) -> None:
 
         await asyncio.gather(*(work(number) for number in range(8)))
         assert len(set(old)) == len(old) == 8 * 6
-        assert client._engine().counters["handed_over"] > 0
+        assert client._engine().reports.counters["handed_over"] > 0
 
 
 @pytest.mark.parametrize("colour", COLOURS)

@@ -34,7 +34,7 @@ def exported(valkey: Server) -> tuple[set[str], set[str]]:
         assert lease.lost.wait(5)
         with pytest.raises(pawl.NotHeld):
             lease.release()
-        observer = client._engine.observer
+        observer = client._engine.reports.observer
         assert observer is not None
         (exporter,) = observer.members
         exporter.acquired("lock", "a", waited=1.0, contended=True, degraded="open")

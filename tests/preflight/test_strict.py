@@ -45,7 +45,7 @@ def test_strict_lets_a_good_server_pass_and_asks_once(valkey: Server, colour: st
         client = connect(colour, valkey.url, strict=True)
         await done((await done(client.lock("x").acquire())).release())
         engine = client._engine() if colour == "asyncio" else client._engine
-        assert not engine.strict
+        assert not engine.health.strict
         await done(client.close())
 
     play(colour, scenario)

@@ -31,7 +31,7 @@ def test_two_releases_at_once_do_not_hand_one_grant_to_two_waiters(
     waiters = [threading.Thread(target=wait) for _ in range(2)]
     for waiter in waiters:
         waiter.start()
-    until(lambda: sum(len(p.local_waiters) for p in client._engine.local_queues.by_key.values()) == 2)
+    until(lambda: sum(len(p.local_waiters) for p in client._engine.queues.local.by_key.values()) == 2)
     outcomes: list[BaseException | None] = []
 
     def release() -> None:

@@ -72,7 +72,7 @@ def test_departures_may_be_added_while_the_upkeep_looks_at_them(
         while time.monotonic() < end:
             departure = OutboxEntry(call, engine.runtime.now() + 60)
             departure.due = engine.runtime.now() + 0.01
-            engine.outbox[departure] = None
+            engine.outbox.entries[departure] = None
             engine.runtime.nudge()
 
     engine.start_maintenance()
@@ -85,7 +85,7 @@ def test_departures_may_be_added_while_the_upkeep_looks_at_them(
             thread.join()
     finally:
         sys.setswitchinterval(before)
-    engine.outbox.clear()
+    engine.outbox.entries.clear()
     assert "background maintenance failed" not in caplog.text
 
 
@@ -182,7 +182,7 @@ def test_a_close_in_a_signal_handler_does_not_wait_for_what_it_stands_on(valkey:
 def test_a_place_whose_keeper_is_gone_does_not_refuse_every_try(client: pawl.Client) -> None:
     lock = client.lock("n")
     gone = LocalWaiter()
-    client._engine.local_queues.join(lock._plan.queue_key, gone)
+    client._engine.queues.local.join(lock._plan.queue_key, gone)
     del gone
     lease = lock.try_acquire()
     assert lease is not None
@@ -228,7 +228,7 @@ def test_a_late_copy_of_an_interrupted_question_brings_no_lock_back(valkey: Serv
         def interrupt() -> None:
             late.wait()
             waiter.start()
-            until(lambda: any(p.local_waiters for p in list(client._engine.local_queues.by_key.values())))
+            until(lambda: any(p.local_waiters for p in list(client._engine.queues.local.by_key.values())))
             os.kill(os.getpid(), signal.SIGUSR1)
 
         helper = threading.Thread(target=interrupt)
@@ -274,7 +274,7 @@ def test_leases_that_end_all_the_time_do_not_cut_short_the_renewal_of_another(va
         for thread in threads:
             thread.start()
         try:
-            until(lambda: client._engine.counters["lost_expired"] > 50)
+            until(lambda: client._engine.reports.counters["lost_expired"] > 50)
             until(lambda: lease.valid_until > first + 1.0)
         finally:
             stop.set()
@@ -292,7 +292,7 @@ async def test_a_process_stopped_before_the_upkeep_sleeps_is_told_of_a_loss_at_o
         idle, stops = engine.runtime.idle, [0.6]
 
         async def idle_after_a_stop(until: float | None) -> bool:
-            if engine.schedule.all() and stops:
+            if engine.leases.schedule.all() and stops:
                 time.sleep(stops.pop())  # noqa: ASYNC251 - as SIGSTOP does, in the middle of a step
             return await idle(until)
 

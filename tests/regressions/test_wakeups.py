@@ -42,7 +42,9 @@ async def test_a_message_of_a_gate_is_no_notice_in_tasks(valkey: Server) -> None
 
 def _wakes(engine: Any, lease: Any) -> Any:  # noqa: ANN401 - either API
     """What a waiter that is refused for a deadlock is woken with: it was granted the name in the meantime."""
-    return engine.publisher.setup.calls.wake(engine.runtime.channel(), lease._record.server_lease.token)
+    return engine.reports.publisher.setup.calls.wake(
+        engine.runtime.channel(), lease._record.server_lease.token
+    )
 
 
 def test_a_late_wake_up_ends_no_lease(client: pawl.Client) -> None:

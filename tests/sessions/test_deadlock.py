@@ -56,7 +56,7 @@ def test_clients_of_threads(client: pawl.Client, other: pawl.Client, clean: Serv
         ]
         run_threads(*parties)
         youngest_is_told(parties)
-        assert all(not one._engine.waits for one in clients)
+        assert all(not one._engine.queues.waits for one in clients)
 
 
 async def test_tasks(clean: Server) -> None:
@@ -212,7 +212,7 @@ def test_switched_off(clean: Server) -> None:
                 thread.join(20)
             assert "DeadlockDetected" not in outcomes
             assert "AcquireTimeout" in outcomes
-            assert client._engine.counters["deadlocks"] == 0
+            assert client._engine.reports.counters["deadlocks"] == 0
 
 
 def test_who_gives_up_in_time_was_no_deadlock(client: pawl.Client, other: pawl.Client) -> None:
@@ -233,7 +233,7 @@ def test_who_gives_up_in_time_was_no_deadlock(client: pawl.Client, other: pawl.C
         with client.lock("b").acquire(timeout=10):
             pass
         thread.join(10)
-    assert client._engine.counters["deadlocks"] + other._engine.counters["deadlocks"] == 0
+    assert client._engine.reports.counters["deadlocks"] + other._engine.reports.counters["deadlocks"] == 0
 
 
 def test_a_paused_process_is_no_deadlock(client: pawl.Client, clean: Server) -> None:
@@ -276,7 +276,7 @@ def test_waiting_shortly_is_not_told(client: pawl.Client, clean: Server) -> None
             ]
             for thread in threads:
                 thread.start()
-            eventually(lambda: len(client._engine.waits) == 3, "all wait")
+            eventually(lambda: len(client._engine.queues.waits) == 3, "all wait")
         for thread in threads:
             thread.join(10)
     assert record_keys(clean) == []

@@ -213,8 +213,8 @@ def test_permits_that_another_thread_gives_back_are_no_circle(valkey: Server) ->
         with permits.acquire(timeout=10):
             late.join()
         taken.pop().release()
-        assert client._engine.counters["cycle_looks"] > 0
-        assert client._engine.counters["deadlocks"] == 0
+        assert client._engine.reports.counters["cycle_looks"] > 0
+        assert client._engine.reports.counters["deadlocks"] == 0
 
 
 def test_permits_count_as_those_of_who_is_in_their_block(valkey: Server) -> None:
@@ -234,7 +234,7 @@ def test_permits_count_as_those_of_who_is_in_their_block(valkey: Server) -> None
             permits = client.semaphore("jobs", permits=1)
             worker = threading.Thread(target=work, args=(client, permits.acquire()), name="worker")
             worker.start()
-            eventually(lambda: client._engine.waits, "the worker waits")
+            eventually(lambda: client._engine.queues.waits, "the worker waits")
             with pytest.raises(pawl.DeadlockDetected) as error:
                 permits.acquire(timeout=10)
         worker.join(10)

@@ -124,7 +124,7 @@ def test_threads(clients: list[pawl.Client], count: int) -> None:
         for done in [pool.submit(run.in_threads, clients) for run in runs]:
             done.result()
     judge(runs)
-    assert sum(client._engine.counters["cycle_looks"] for client in clients) >= count
+    assert sum(client._engine.reports.counters["cycle_looks"] for client in clients) >= count
 
 
 @pytest.mark.parametrize(
@@ -146,5 +146,5 @@ async def test_tasks(valkey: Server, count: int) -> None:
 
         await asyncio.gather(*(run_one(run) for run in runs))
         loop = asyncio.get_running_loop()
-        assert sum(client._engines[loop].counters["cycle_looks"] for client in clients) >= count
+        assert sum(client._engines[loop].reports.counters["cycle_looks"] for client in clients) >= count
     judge(runs)

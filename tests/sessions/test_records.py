@@ -102,7 +102,7 @@ def test_a_waiter_is_told_with_its_thread(clean: Server) -> None:
         assert {row[1] for record in records(clean) for row in record["w"]} == {"busy"}
         for thread in threads:
             thread.join(10)
-        assert client._engine.waits == {}
+        assert client._engine.queues.waits == {}
         eventually(lambda: not any(record["w"] for record in records(clean)), "they gave up", timeout=5)
 
 
@@ -182,7 +182,7 @@ def test_a_user_without_the_right_still_locks(own_server: Server, caplog: pytest
     url = own_server.url.replace("redis://", "redis://old:secret@")
     with caplog.at_level(logging.INFO, "pawl"), pawl.connect(url, ttl=1.5) as client:
         with client.lock("kept") as lease:
-            renewed = client._engine.counters
+            renewed = client._engine.reports.counters
             eventually(lambda: renewed["renewed"] >= 6, "it is renewed on and on", timeout=10)
             lease.check()
         with client.lock("kept"):

@@ -188,7 +188,7 @@ def _life_anew(self: LocalQueue, server_lease: Any, now: float, *args: Any, **mo
 
 
 def _one_fence_for_the_run(engine: Any, server_lease: Any, *args: Any, **more: Any) -> bool:
-    waiting = engine.followers.get(server_lease.behind[0]) if server_lease.behind else None
+    waiting = engine.queues.followers.get(server_lease.behind[0]) if server_lease.behind else None
     passed: bool = _pass_on(engine, server_lease, *args, **more)
     if waiting is not None and waiting.server_lease is server_lease:
         waiting.fence = server_lease.fence

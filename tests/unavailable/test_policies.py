@@ -95,10 +95,10 @@ def test_the_breaker_closes_by_itself(own: Server, colour: str) -> None:
         own.kill()
         with pytest.raises(pawl.BackendUnavailable):
             await done(client.lock("a", **QUICK).acquire())
-        assert engine.circuit_breaker is not None
+        assert engine.health.circuit_breaker is not None
         own.restart(keep_data=True)
         await mended(colour, client)
-        assert engine.counters["breaker_closed"] == 1
+        assert engine.reports.counters["breaker_closed"] == 1
         await done((await done(client.lock("a", **QUICK).acquire())).release())
         await done(client.close())
 
@@ -116,9 +116,9 @@ async def mended(colour: str, client: Any) -> None:  # noqa: ANN401 - a client o
     """Wait until the client has noticed that the server is back."""
     engine = client._engine() if colour == "asyncio" else client._engine
     end = time.monotonic() + 10
-    while engine.circuit_breaker is not None and time.monotonic() < end:
+    while engine.health.circuit_breaker is not None and time.monotonic() < end:
         await nap(colour)
-    assert engine.circuit_breaker is None
+    assert engine.health.circuit_breaker is None
 
 
 @each_colour
@@ -147,7 +147,7 @@ def test_a_degraded_lease_says_so_and_leaves_nothing(
         told = [record for record in caplog.records if record.name == "pawl.degraded"]
         assert len(told) == 1, "once per name"
         engine = client._engine() if colour == "asyncio" else client._engine
-        assert engine.counters[f"degraded_{policy}"] == 3
+        assert engine.reports.counters[f"degraded_{policy}"] == 3
         own.restart(keep_data=True)
         await mended(colour, client)
         after = await done(lock.acquire())

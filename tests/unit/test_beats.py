@@ -26,7 +26,7 @@ def line(rig: Rig, count: int) -> list[Waiter]:
         waiter.sit("", "x")
         waiter.ticket = Ticket(number + 1, 0, 0.0)
         lie_down(rig.engine, waiter, START + 1.0, None)
-        rig.engine.followers[waiter.token] = waiter
+        rig.engine.queues.followers[waiter.token] = waiter
         waiters.append(waiter)
     return waiters
 
@@ -62,7 +62,7 @@ def test_no_more_are_taken_along_than_fit_into_one_question() -> None:
     found = _company(rig.engine, speaker(rig), 0.5)
     assert [token for token, _ in found] == [waiter.token for waiter in waiters[:TOGETHER]]
     assert all(waiter.batch.unsettled for waiter in waiters[:TOGETHER])
-    assert next(iter(rig.engine.followers)) == waiters[TOGETHER].token, (
+    assert next(iter(rig.engine.queues.followers)) == waiters[TOGETHER].token, (
         "who was taken along is due after all others"
     )
     assert [token for token, _ in _company(rig.engine, speaker(rig), 0.5)] == [
@@ -73,7 +73,7 @@ def test_no_more_are_taken_along_than_fit_into_one_question() -> None:
 def test_who_comes_in_the_middle_of_a_garbage_collection_does_no_harm() -> None:
     rig = Rig()
     waiters = line(rig, 50)
-    me, followers = speaker(rig), rig.engine.followers
+    me, followers = speaker(rig), rig.engine.queues.followers
     come = (f"n{number}" for number in range(10_000))
 
     def another_comes(_phase: str, _info: dict[str, int]) -> None:
@@ -96,7 +96,7 @@ def test_the_answer_tells_each_its_place_and_keeps_it_asleep() -> None:
     me = speaker(rig)
     me.batch.company = _company(rig.engine, me, 0.5)
     before = ticket_of(gone).valid_until
-    del rig.engine.followers[gone.token]
+    del rig.engine.queues.followers[gone.token]
     learn(rig.engine, me, rig.options, queued_with(4, 5, 6), START)
     assert [waiter.rank for waiter in (first, gone, third)] == [4, 2, 6], "who woke up asks by itself"
     assert gone.batch.unsettled

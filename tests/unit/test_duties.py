@@ -32,7 +32,7 @@ def owed(others: int) -> float:
     duty = Duty([cast("Any", "call")], lambda: cast("Any", "call"), lambda _: None)
     duty.until, duty.posted = 160.0, True
     outbox: dict[object, None] = {duty: None, **dict.fromkeys(range(others))}
-    engine = SimpleNamespace(runtime=Nodes(), outbox=outbox, count=lambda _: None)
+    engine = SimpleNamespace(runtime=Nodes(), outbox=SimpleNamespace(entries=outbox), count=lambda _: None)
     run(tell_again(cast("Any", engine), [duty], 1.0))
     assert duty in outbox
     return duty.due - 100.0

@@ -70,7 +70,7 @@ def test_o4_how_a_release_ends(answers: list[Answer], wait: float, outcome: Rele
     rig.runtime.clock += wait
     assert rig.release(lease) is outcome
     assert lease.state is (LeaseState.LOST if outcome is Release.LOST else LeaseState.RELEASED)
-    assert rig.engine.schedule.all() == []
+    assert rig.engine.leases.schedule.all() == []
 
 
 def test_o4_copies_of_a_leave_carry_a_tombstone() -> None:
@@ -84,7 +84,7 @@ def test_a_release_that_is_never_answered_is_unknown_and_goes_on_behind() -> Non
     lease = rig.acquire()
     assert rig.release(lease) is Release.UNKNOWN
     assert rig.departed() == [[lease.token, str(TOMB_MS)]]
-    assert rig.engine.counters["release_unknown"] == 1
+    assert rig.engine.reports.counters["release_unknown"] == 1
 
 
 def test_an_unknown_release_is_an_error_only_where_it_was_asked_for() -> None:
@@ -138,7 +138,7 @@ def test_o5_a_ticket_that_the_server_forgot_is_queued_anew_and_counted(
     rig = Rig(queued(), unknown(), held())
     with caplog.at_level(logging.INFO, "pawl.acquire"):
         lease = rig.acquire()
-    assert rig.engine.counters["requeued"] == 1
+    assert rig.engine.reports.counters["requeued"] == 1
     assert "queueing again" in caplog.text
     assert lease.token != rig.runtime.sent[0].token
 
@@ -307,7 +307,7 @@ def test_a_release_that_meets_another_owner_asks_whether_the_server_restarted(
     said: Reply | Fault, outcome: Release
 ) -> None:
     rig = Rig(held(), unanswered(), absent(b"other"), said)
-    rig.engine.probe = probe("")
+    rig.engine.health.probe = probe("")
     lease = rig.acquire()
     rig.runtime.clock += 5
     assert rig.release(lease) is outcome

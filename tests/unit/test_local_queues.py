@@ -21,13 +21,13 @@ from tests.unit.scripted import RELEASED, START, After, Rig, held, queued, run, 
 def local_waiters(rig: Rig, count: int) -> tuple[LocalQueue, list[LocalWaiter]]:
     """Let some more come to the name; the place, and they."""
     them = [LocalWaiter() for _ in range(count)]
-    places = [rig.engine.local_queues.join(rig.plan.queue_key, local_waiter) for local_waiter in them]
+    places = [rig.engine.queues.local.join(rig.plan.queue_key, local_waiter) for local_waiter in them]
     return places[0], [local_waiter for local_waiter in them if local_waiter.waits]
 
 
 def owner(rig: Rig) -> ServerLease:
     """The server lease of whoever holds it."""
-    return rig.engine.schedule.all()[0]
+    return rig.engine.leases.schedule.all()[0]
 
 
 def test_an_owner_hands_over_without_the_network() -> None:
@@ -107,7 +107,7 @@ def test_s9_what_may_not_be_handed_over(spoil: Callable[[Rig], object]) -> None:
     assert first.waiter.old.token == server_lease.token
     assert first.waiter.token != server_lease.token, "a token that was ever left is dead"
     assert server_lease.state is LeaseState.RELEASED
-    assert rig.engine.schedule.all() == [], "it is renewed no more"
+    assert rig.engine.leases.schedule.all() == [], "it is renewed no more"
 
 
 def test_a_run_of_hand_overs_is_short() -> None:
@@ -142,7 +142,7 @@ def test_s9_locks_that_never_hand_over(options: dict[str, Any]) -> None:
     assert rig.options.block == (RUN if rig.options.runs else 1)
     lease = rig.acquire()
     assert lease.server_lease.local_queue is None
-    assert len(rig.engine.local_queues) == 0
+    assert len(rig.engine.queues.local) == 0
 
 
 def test_a_lost_tenure_is_not_handed_over() -> None:
@@ -161,10 +161,10 @@ def test_a_lost_tenure_is_not_handed_over() -> None:
 def test_nobody_waits() -> None:
     rig = Rig(held(), RELEASED)
     lease = rig.acquire()
-    assert len(rig.engine.local_queues) == 1
+    assert len(rig.engine.queues.local) == 1
     rig.release(lease)
     assert rig.sent == ["acquire", "leave"]
-    assert len(rig.engine.local_queues) == 0
+    assert len(rig.engine.queues.local) == 0
 
 
 def test_the_next_speaker_gives_back_and_queues_in_one_script() -> None:
@@ -232,7 +232,7 @@ def test_who_comes_while_the_last_of_a_run_holds_queues_by_itself() -> None:
     assert place.closed
     assert server_lease.local_queue is None
     late = LocalWaiter()
-    assert rig.engine.local_queues.join(rig.plan.queue_key, late) is not place
+    assert rig.engine.queues.local.join(rig.plan.queue_key, late) is not place
     assert not late.waits
 
 
@@ -252,16 +252,16 @@ def test_a_sleeper_leaves_or_is_served_never_both() -> None:
     assert not second.served
     assert not place.promote(Waiter("v"), third.turn)
     assert place.closed
-    assert len(rig.engine.local_queues) == 0
+    assert len(rig.engine.queues.local) == 0
 
 
 def test_who_comes_to_a_closed_place_opens_a_new_one() -> None:
     rig = Rig()
     first, second = LocalWaiter(), LocalWaiter()
-    old = rig.engine.local_queues.join("spot", first)
+    old = rig.engine.queues.local.join("spot", first)
     assert not first.waits
     assert not old.promote(Waiter("t"), first.turn)
-    new = rig.engine.local_queues.join("spot", second)
+    new = rig.engine.queues.local.join("spot", second)
     assert not second.waits
     assert new is not old
 
@@ -270,9 +270,9 @@ def test_closing_wakes_all() -> None:
     rig = Rig(held())
     rig.acquire()
     _, them = local_waiters(rig, 3)
-    rig.engine.local_queues.dismiss()
+    rig.engine.queues.local.dismiss()
     assert all(local_waiter.closed for local_waiter in them)
-    assert len(rig.engine.local_queues) == 0
+    assert len(rig.engine.queues.local) == 0
     assert rig.runtime.clock == START
 
 
@@ -302,13 +302,13 @@ def test_a_tenure_that_was_given_back_is_live_no_more() -> None:
 def test_whoever_comes_first_takes_the_turn_of_one_that_is_gone() -> None:
     rig = Rig()
     gone, heir, third = LocalWaiter(), LocalWaiter(), LocalWaiter()
-    place = rig.engine.local_queues.join("spot", gone)
+    place = rig.engine.queues.local.join("spot", gone)
     del gone
-    assert rig.engine.local_queues.join("spot", heir) is place
+    assert rig.engine.queues.local.join("spot", heir) is place
     assert not heir.waits
     assert place.keeper() is heir
     assert heir.local_queue is place
-    assert rig.engine.local_queues.join("spot", third) is place
+    assert rig.engine.queues.local.join("spot", third) is place
     assert third.waits
     assert not LocalQueues._inherit(place, LocalWaiter()), "somebody has it"
     del heir
@@ -321,8 +321,8 @@ def test_whoever_comes_first_takes_the_turn_of_one_that_is_gone() -> None:
 def test_who_waits_notices_by_itself_that_the_one_before_is_gone() -> None:
     rig = Rig()
     gone, first = LocalWaiter(), LocalWaiter()
-    place = rig.engine.local_queues.join("spot", gone)
-    rig.engine.local_queues.join("spot", first)
+    place = rig.engine.queues.local.join("spot", gone)
+    rig.engine.queues.local.join("spot", first)
     del gone
     run(await_turn(rig.engine, rig.plan, first, (START, START + 1.0), None))
     assert first.waiter is not None

@@ -23,12 +23,12 @@ class Line:
     def __init__(self, behind: int = 2) -> None:
         self.rig = Rig(held(fence=500), handover=0)
         self.lease: HeldLease = self.rig.acquire()
-        self.server_lease: ServerLease = self.rig.engine.schedule.all()[0]
+        self.server_lease: ServerLease = self.rig.engine.leases.schedule.all()[0]
         self.server_lease.follow_key = "follow_key"
         self.rung: list[str] = []
         self.waiters = [self._waiter(f"w{number}") for number in range(behind)]
         self.server_lease.behind = deque(waiter.token for waiter in self.waiters)
-        self.rig.engine.followers.update({waiter.token: waiter for waiter in self.waiters})
+        self.rig.engine.queues.followers.update({waiter.token: waiter for waiter in self.waiters})
 
     def _waiter(self, token: str) -> Waiter:
         waiter = Waiter(token)
@@ -47,7 +47,7 @@ def test_the_next_is_served_from_the_same_block() -> None:
     assert first.strict.server_lease is line.server_lease
     assert (first.strict.fence, line.rung) == (501, ["w0"])
     assert line.server_lease.who is None, "nobody's, until it is taken"
-    assert list(line.rig.engine.followers) == ["w1"]
+    assert list(line.rig.engine.queues.followers) == ["w1"]
     assert line.pass_on(0), "who had it before has passed it on already"
     assert line.rung == ["w0"]
     assert line.pass_on(1)
@@ -66,7 +66,7 @@ SPOILS: list[tuple[str, Callable[[Line], object]]] = [
     ("a renewal failed", lambda line: setattr(line.server_lease, "failures", 1)),
     ("a copy of its acquire may still come", lambda line: setattr(line.server_lease, "unanswered", True)),
     ("little is left", lambda line: setattr(line.rig.runtime, "clock", line.server_lease.valid_until - 1.4)),
-    ("who is next asks right now", lambda line: line.rig.engine.followers.pop("w0")),
+    ("who is next asks right now", lambda line: line.rig.engine.queues.followers.pop("w0")),
     ("who is next is of another lock", lambda line: setattr(line.waiters[0].strict, "follow_key", "other")),
 ]
 
@@ -87,7 +87,7 @@ def test_an_owner_hands_on_and_holds_it_no_more() -> None:
     assert line.lease.released
     assert line.waiters[0].strict.server_lease is line.server_lease
     assert line.rung == ["w0"]
-    assert line.rig.engine.held == {}
+    assert line.rig.engine.leases.held == {}
     assert not hand_on(line.rig.engine, line.lease), "once"
 
 
@@ -135,11 +135,11 @@ def test_who_waits_alone_is_in_no_run() -> None:
     waiter, other = Waiter("w0"), Waiter("w1")
     waiter.sit("", "kin")
     rig.runtime.bell = lambda _token: lambda: None  # type: ignore[method-assign,assignment]
-    rig.engine.waits[waiter] = rig.plan.primitive, "me", 0.0
+    rig.engine.queues.waits[waiter] = rig.plan.primitive, "me", 0.0
     assert not enlist(rig.engine, waiter)
-    rig.engine.waits[other] = rig.plan.primitive, "you", 0.0
+    rig.engine.queues.waits[other] = rig.plan.primitive, "you", 0.0
     assert enlist(rig.engine, waiter)
-    assert rig.engine.followers == {"w0": waiter}
+    assert rig.engine.queues.followers == {"w0": waiter}
     assert waiter.strict.ring is not None
     waiter.unanswered = True
     assert not enlist(rig.engine, waiter)

@@ -37,7 +37,7 @@ from tests.unit.scripted import NOW_MS, START, Rig, absent, held, queued, run, u
 
 def server_lease_of(rig: Rig) -> ServerLease:
     """The server lease of whoever holds it."""
-    return rig.engine.schedule.all()[0]
+    return rig.engine.leases.schedule.all()[0]
 
 
 def due_of(server_lease: ServerLease) -> float:
@@ -62,7 +62,7 @@ def test_a_grant_by_hand_over_is_confirmed_soon_or_at_once(left: float, *, at_on
     rig = Rig(held())
     rig.acquire()
     server_lease = server_lease_of(rig)
-    rig.engine.schedule.discard(server_lease)
+    rig.engine.leases.schedule.discard(server_lease)
     server_lease.valid_until = START + left
     rig.engine.keep(server_lease, confirmed=False)
     assert due_of(server_lease) == START if at_once else START < due_of(server_lease) < START + left
@@ -85,12 +85,12 @@ def test_what_was_in_hand_is_served_again_after_an_accident() -> None:
     rig.acquire()
     server_lease = server_lease_of(rig)
     departure = OutboxEntry(rig.plan.primitive.leave("t9", 0, 0), START + 5.0)
-    rig.engine.schedule.take_due(START + 15.0, 10)
-    rig.engine.outbox[departure] = None
+    rig.engine.leases.schedule.take_due(START + 15.0, 10)
+    rig.engine.outbox.entries[departure] = None
     _leaving(rig.engine, START + 15.0)
     _put_back(rig.engine, [server_lease])
-    assert list(rig.engine.outbox) == [departure]
-    assert START < rig.engine.schedule.sleep_until(START) < START + 1.0
+    assert list(rig.engine.outbox.entries) == [departure]
+    assert START < rig.engine.leases.schedule.sleep_until(START) < START + 1.0
 
 
 def test_an_interrupted_leave_goes_on_in_the_background() -> None:
@@ -108,14 +108,19 @@ def test_a_child_has_nothing_of_its_parent() -> None:
     rig = Rig(held())
     lease = rig.acquire()
     engine = rig.engine
-    engine.followers["t"] = engine_waiter = Waiter("t")
-    engine.waits[engine_waiter] = rig.plan.primitive, "me", START
-    engine.outbox[OutboxEntry(rig.plan.primitive.leave("t9", 0, 0), START)] = None
-    engine.maintenance_runs = True
+    engine.queues.followers["t"] = engine_waiter = Waiter("t")
+    engine.queues.waits[engine_waiter] = rig.plan.primitive, "me", START
+    engine.outbox.entries[OutboxEntry(rig.plan.primitive.leave("t9", 0, 0), START)] = None
+    engine.activity.maintenance_runs = True
     engine.after_fork()
-    assert (engine.held, engine.waits, engine.followers, engine.outbox) == ({}, {}, {}, {})
-    assert not engine.maintenance_runs
-    assert engine.schedule.all() == []
+    assert (engine.leases.held, engine.queues.waits, engine.queues.followers, engine.outbox.entries) == (
+        {},
+        {},
+        {},
+        {},
+    )
+    assert not engine.activity.maintenance_runs
+    assert engine.leases.schedule.all() == []
     assert lease.inert()
     assert rig.sent == ["acquire"]
 
@@ -127,7 +132,7 @@ def test_a_swap_without_an_answer_is_sent_again_with_a_tombstone_for_the_old_tok
     rig = Rig(held(), unanswered(), queued(), held(fence=900))
     lease = rig.acquire()
     local_waiter = LocalWaiter()
-    place = rig.engine.local_queues.join(rig.plan.queue_key, local_waiter)
+    place = rig.engine.queues.local.join(rig.plan.queue_key, local_waiter)
     place.streak = 16
     rig.release(lease)
     waiter = local_waiter.waiter
@@ -168,16 +173,16 @@ def test_looks_for_a_cycle_are_twice_as_far_apart_each_time() -> None:
 
 
 def test_only_a_wait_of_some_age_is_told() -> None:
-    engine = SimpleNamespace(waits={})
+    engine = SimpleNamespace(queues=SimpleNamespace(waits={}))
     book = SimpleNamespace(_engine=engine, age=2.0, beat=0.1, _not_before=0.0, _look_at=START + 9.0)
     ripe = lambda now: SessionPublisher._ripe(cast("Any", book), now)  # noqa: E731 - one call, three times
     assert ripe(START) == {}
     assert book._look_at == START + 9.0
     young, old = Waiter("young"), Waiter("old")
-    engine.waits = {young: ("p", "me", START - 1.5), old: ("p", "you", START - 2.0)}
+    engine.queues.waits = {young: ("p", "me", START - 1.5), old: ("p", "you", START - 2.0)}
     assert list(ripe(START)) == [old]
     assert book._look_at == pytest.approx(START + 0.1)
-    engine.waits = {young: ("p", "me", START - 1.5)}
+    engine.queues.waits = {young: ("p", "me", START - 1.5)}
     book._look_at = START + 9.0
     assert ripe(START) == {}
     assert book._look_at == pytest.approx(START + 0.5)
@@ -189,7 +194,7 @@ def test_who_sits_down_wakes_an_upkeep_that_sleeps_without_an_end() -> None:
     woken: list[int] = []
     book = SimpleNamespace(armed=False, _engine=SimpleNamespace(wake_maintenance=lambda: woken.append(1)))
     book.watch = lambda: SessionPublisher.watch(cast("Any", book))
-    rig.engine.publisher = cast("Any", book)
+    rig.engine.reports.publisher = cast("Any", book)
     for who in "ab":
         assert sit_down(rig.engine, rig.plan, LocalWaiter(), (who, "pawl:x"))
         assert book.armed
@@ -226,9 +231,8 @@ def test_an_observer_that_came_after_the_grant_hears_of_the_loss_too() -> None:
 @pytest.mark.parametrize(("left_ms", "pause"), [(1500, 1.501), (-1, None), (0, 0.001)])
 def test_a_follower_looks_again_when_the_leader_may_be_gone(left_ms: int, pause: float | None) -> None:
     pauses: list[float | None] = []
-    watch: Any = SimpleNamespace(
-        _closed=False, _engine=SimpleNamespace(closed=False), _told=ENDED, _call=None
-    )
+    engine = SimpleNamespace(activity=SimpleNamespace(closed=False))
+    watch: Any = SimpleNamespace(_closed=False, _engine=engine, _told=ENDED, _call=None)
     watch._ballot = SimpleNamespace(name="x")
 
     async def ask(_call: object) -> Sequence[object]:
@@ -252,13 +256,13 @@ def test_a_call_may_be_read() -> None:
 def test_a_client_that_lasts_looks_at_its_server_once() -> None:
     rig = Rig()
     rig.engine.start_maintenance()
-    assert rig.engine.look_at == inf, "nothing to ask"
-    rig.engine.probe = rig.plan.primitive.inspect(0)
+    assert rig.engine.health.look_at == inf, "nothing to ask"
+    rig.engine.health.probe = rig.plan.primitive.inspect(0)
     rig.engine.start_maintenance()
-    assert rig.engine.look_at == START + 1.0
-    rig.engine.look_at, rig.engine.looked = inf, True
+    assert rig.engine.health.look_at == START + 1.0
+    rig.engine.health.look_at, rig.engine.health.looked = inf, True
     rig.engine.start_maintenance()
-    assert rig.engine.look_at == inf
+    assert rig.engine.health.look_at == inf
 
 
 def test_a_move_of_the_server_is_told_to_an_engine_that_lives() -> None:
@@ -267,7 +271,7 @@ def test_a_move_of_the_server_is_told_to_an_engine_that_lives() -> None:
     tell = doubter(rig.engine)
     tell()
     assert server_lease_of(rig).state is LeaseState.SUSPECT
-    assert rig.engine.counters["doubted"] == 1
+    assert rig.engine.reports.counters["doubted"] == 1
     del rig
     gc.collect()
     tell()
@@ -289,7 +293,7 @@ def noting() -> tuple[Rig, NotingEngine, list[tuple[str, str]]]:
         noted.append((server_lease.token, how))
 
     engine._history.note = note  # type: ignore[method-assign]
-    engine.held[lease.who, "pawl:x"] = server_lease_of(rig)
+    engine.leases.held[lease.who, "pawl:x"] = server_lease_of(rig)
     return rig, engine, noted
 
 
@@ -311,7 +315,7 @@ def test_the_end_of_a_grant_is_noted_once_by_whoever_has_it() -> None:
 def test_a_grant_is_noted_while_it_lasts_only_once_it_has_lasted() -> None:
     rig, engine, _ = noting()
     server_lease = server_lease_of(rig)
-    engine.schedule.add(server_lease, 10.0, START + 10.0)
+    engine.leases.schedule.add(server_lease, 10.0, START + 10.0)
     history = engine._history
     history._take_lasting(engine, START + 0.2)
     assert list(history._fresh) == []
@@ -324,7 +328,7 @@ def test_a_grant_is_noted_while_it_lasts_only_once_it_has_lasted() -> None:
 def test_outcomes_of_pages_go_to_the_history_alone() -> None:
     rig = Rig()
     answered: list[tuple[object, ...]] = []
-    rig.engine.history = cast("Any", SimpleNamespace(answered=lambda *args: answered.append(args)))
+    rig.engine.reports.history = cast("Any", SimpleNamespace(answered=lambda *args: answered.append(args)))
     _told(rig.engine, None, [], [held()])
     assert answered == []
     page: Any = object()
@@ -337,7 +341,7 @@ def test_who_reads_a_history_waits_for_an_end_that_is_on_its_way() -> None:
     rig = Rig(*([b"A", b"", NOW_MS, [line.encode()]] for line in lines))
     call = rig.plan.primitive.leave("t9", 0, 0)
     calls = SimpleNamespace(recall=lambda *_: call)
-    rig.engine.publisher = cast("Any", SimpleNamespace(setup=SimpleNamespace(calls=calls)))
+    rig.engine.reports.publisher = cast("Any", SimpleNamespace(setup=SimpleNamespace(calls=calls)))
     [entry] = run(history(rig.engine, rig.plan.primitive, rig.options, 10))
     assert (entry.how, entry.granted, entry.ended, entry.who) == ("released", 1.0, 2.5, "h:9/w")
     assert rig.runtime.clock == pytest.approx(START + 0.2)
@@ -357,10 +361,10 @@ def test_a_claim_that_wakes_up_is_in_no_run() -> None:
     waiter.ticket = Ticket(1, 0, 0.0)
     rig.runtime.bell = lambda token: token.upper  # type: ignore[method-assign]
     for one in (waiter, other):
-        rig.engine.waits[one] = rig.plan.primitive, "me", START
+        rig.engine.queues.waits[one] = rig.plan.primitive, "me", START
     assert run(_listen(rig.engine, rig.plan.primitive, rig.options, waiter, None)) is None
     assert waiter.strict.ring is not None, "it was in one while it slept"
-    assert rig.engine.followers == {}
+    assert rig.engine.queues.followers == {}
 
 
 def test_a_vote_may_come_late_on_another_connection_only() -> None:

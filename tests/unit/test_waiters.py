@@ -137,7 +137,7 @@ def test_s2_a_token_is_never_queued_twice() -> None:
     assert tokens[0] == tokens[1] != tokens[2]
     assert lease.token == tokens[2]
     assert rig.departed() == [[tokens[0], "0"]]
-    assert rig.engine.counters["requeued"] == 1
+    assert rig.engine.reports.counters["requeued"] == 1
 
 
 def test_a_tombstone_on_the_own_token_brings_a_new_one() -> None:
@@ -174,7 +174,7 @@ def test_a_renewal_answered_after_the_release_changes_nothing() -> None:
     assert rig.sent == ["acquire", "renew", "leave"]
     assert lease.state is LeaseState.RELEASED
     assert lease.valid_until == before
-    assert rig.engine.schedule.all() == []
+    assert rig.engine.leases.schedule.all() == []
 
 
 def test_a_released_lease_is_renewed_no_more() -> None:
@@ -323,9 +323,9 @@ def test_a_speaker_that_fails_passes_its_ticket_to_the_next() -> None:
 
     def another() -> Any:  # noqa: ANN401 - an answer
         # While the first waits for an answer, a second one comes and sleeps; the error then wakes it.
-        place = next(iter(rig.engine.local_queues.by_key.values()))
+        place = next(iter(rig.engine.queues.local.by_key.values()))
         local_waiter = LocalWaiter()
-        rig.engine.local_queues.join(rig.plan.queue_key, local_waiter)
+        rig.engine.queues.local.join(rig.plan.queue_key, local_waiter)
         second.append(local_waiter)
         assert place.local_waiters[0] is local_waiter
         return Fault(FaultKind.DENIED, "no")
@@ -361,14 +361,14 @@ def test_a_lease_that_needed_a_second_question_goes_when_it_is_dropped() -> None
 def test_a_holder_that_nothing_ends_is_counted_once(reply: list[Any]) -> None:
     rig = Rig(reply, reply, held())
     rig.acquire()
-    assert rig.engine.counters["endless"] == 1
+    assert rig.engine.reports.counters["endless"] == 1
 
 
 def test_a_try_counts_a_holder_that_nothing_ends() -> None:
     rig = Rig(busy(holder_ms=-1, foreign=1), WITHDRAWN)
     with pytest.raises(pawl.AcquireTimeout):
         rig.acquire(timeout=0)
-    assert rig.engine.counters["endless"] == 1
+    assert rig.engine.reports.counters["endless"] == 1
 
 
 @pytest.mark.parametrize("before", [[], [queued()]], ids=["at once", "after a wait"])
@@ -389,8 +389,8 @@ def test_a_grant_that_cannot_be_owned_is_given_back_and_what_went_wrong_is_told(
     ):
         run(acquire(rig.engine, rig.plan, None))
     assert [token for token, _ in rig.departed()] == [rig.runtime.sent[0].token]
-    assert rig.engine.held == {}
-    assert rig.engine.schedule.all() == []
+    assert rig.engine.leases.held == {}
+    assert rig.engine.leases.schedule.all() == []
 
 
 def test_a_wait_for_the_loss_ends_with_its_time() -> None:

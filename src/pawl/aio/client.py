@@ -413,14 +413,14 @@ class AsyncClient(AsyncCoordination):
             self._forget_ended_loops()
             runtime = for_loop(loop, self._target, self._settings)
             engine = make_engine(runtime, self, self._settings.setup)
-            engine.show = shown_any
+            engine.reports.show = shown_any
             engine.quorum = self._settings.redlock
             engine.relief = self._relief(loop, engine)
-            engine.server = shown_of(self._target)
-            engine.probe, engine.strict = probe_for(self._settings), self._settings.strict
-            engine.kind = kind_for(self._settings)
+            health = engine.health
+            health.server, health.probe = shown_of(self._target), probe_for(self._settings)
+            health.strict, health.kind = self._settings.strict, kind_for(self._settings)
             runtime.on_move = doubter(engine)
-            engine.closed = self._closed
+            engine.activity.closed = self._closed
             for observer in self._observers:
                 observe(engine, observer)
             self._engines[loop] = engine
@@ -454,7 +454,7 @@ class AsyncClient(AsyncCoordination):
         for loop in list(self._engines):
             if loop.is_closed():
                 ended = self._engines.pop(loop)
-                ended.closed = True
+                ended.activity.closed = True
                 if ended.relief is not None:
                     ended.relief.stop()
         if self._last is not None and self._last[0].is_closed():

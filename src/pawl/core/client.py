@@ -37,7 +37,7 @@ class NotingEngine(Engine):
     def __init__(self, runtime: Runtime, client: object, setup: Setup) -> None:
         super().__init__(runtime, client, upkeep, setup)
         self._history: History = History(self, setup)
-        self.history: History | None = self._history
+        self.reports.history = self._history
 
     def forget_holder(self, server_lease: ServerLease, who: object) -> None:
         """See ``Engine``; its last user is done with it."""

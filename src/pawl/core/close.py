@@ -51,46 +51,46 @@ async def close(engine: Engine, interrupt: Callable[[], object], timeout: float)
         timeout: Seconds for all of it.
     """
     # One that was closed already, or is being closed by another thread or task, still waits for what is left.
-    engine.closed = True
+    engine.activity.closed = True
     runtime = engine.runtime
     here = runtime.who()
     end = runtime.now() + timeout
     ended = set(_being_lost(engine))
-    for waiter in tuple(engine.waits):
+    for waiter in tuple(engine.queues.waits):
         # One that was served by a call below this one, and not woken by it yet, comes to its end as well.
         if isinstance(waiter, LocalWaiter) and waiter.waits:
             waiter.parker.unpark()
     await _end_below(engine, here)
-    if engine.publisher is not None and engine.maintenance_runs:
-        engine.publisher.leave()
+    if engine.reports.publisher is not None and engine.activity.maintenance_runs:
+        engine.reports.publisher.leave()
     while True:
         # Asked before the leases are listed: what an acquisition brings home until then is among them.
         # A signal handler may close on top of an acquisition of its own thread, which cannot end before.
         busy = any(who is not here for who in engine.callers())
-        engine.local_queues.dismiss()
+        engine.queues.local.dismiss()
         interrupt()
         _end_leases(engine, ended)
-        if engine.history is not None:
-            engine.history.leave(engine)
-        waits = [not isinstance(d, Duty) or d.attempt < _LAST_WORDS for d in tuple(engine.outbox)]
-        left_over = bool(engine.undelivered) or any(waits)
-        if left_over and not engine.maintenance_runs:
+        if engine.reports.history is not None:
+            engine.reports.history.leave(engine)
+        waits = [not isinstance(d, Duty) or d.attempt < _LAST_WORDS for d in tuple(engine.outbox.entries)]
+        left_over = bool(engine.outbox.undelivered) or any(waits)
+        if left_over and not engine.activity.maintenance_runs:
             # A loop that is ended from outside has cancelled the maintenance, and what is to be left came up only then.
             engine.start_maintenance()
-        leaving = engine.maintenance_runs and left_over
+        leaving = engine.activity.maintenance_runs and left_over
         if not (busy or leaving) or runtime.now() >= end:
             break
         runtime.nudge()
         await runtime.pause(_CLOSING_STEP)
-    engine.outbox.clear()
-    engine.schedule.clear()
+    engine.outbox.entries.clear()
+    engine.leases.schedule.clear()
 
 
 def _end_leases(engine: Engine, ended: set[ServerLease]) -> None:
     """Lose all leases; what another thread is losing is left as well, and noted in ``ended``."""
     # Of a call below, one may be between two places of the schedule.
-    held = [server_lease for server_lease in tuple(engine.held.values()) if not server_lease.degraded]
-    for server_lease in engine.schedule.all() + held:
+    held = [server_lease for server_lease in tuple(engine.leases.held.values()) if not server_lease.degraded]
+    for server_lease in engine.leases.schedule.all() + held:
         engine.lose(server_lease, LossReason.CLOSED)
     for server_lease in _being_lost(engine):
         # That thread may stand still before it posts what leaves the token, and need not be in a call.
@@ -128,8 +128,10 @@ def _ends_of(  # noqa: C901 - one case for each kind of call
         The calls; with each, what a release was giving back.
     """
     ends: list[tuple[ServerLease | None, Call]] = []
-    waiters = [(waiter, primitive) for waiter, (primitive, by) in tuple(engine.asking.items()) if by is who]
-    for target, (primitive, by, _) in tuple(engine.waits.items()):
+    waiters = [
+        (waiter, primitive) for waiter, (primitive, by) in tuple(engine.activity.asking.items()) if by is who
+    ]
+    for target, (primitive, by, _) in tuple(engine.queues.waits.items()):
         waiting = target if isinstance(target, Waiter) else target.waiter
         if by is who and waiting is not None:
             waiters.append((waiting, primitive))
@@ -137,7 +139,7 @@ def _ends_of(  # noqa: C901 - one case for each kind of call
         ends += [(None, call) for call in _of_waiter(engine, waiter, primitive)]
     for server_lease in _being_lost(engine):
         ends.append((None, leave_call(engine, server_lease, TOMB_MS, 0, background=True)))
-    for mark, by in tuple(engine.in_progress.items()):
+    for mark, by in tuple(engine.activity.in_progress.items()):
         if by is not who:
             continue
         if isinstance(mark, ServerLease):
@@ -158,7 +160,7 @@ def _being_lost(engine: Engine) -> list[ServerLease]:
     """Server leases whose loss is noted, while nothing may have been sent yet that leaves their tokens."""
     return [
         server_lease
-        for server_lease, reason in tuple(engine.losing.items())
+        for server_lease, reason in tuple(engine.leases.losing.items())
         if reason is not LossReason.MAX_HOLD
     ]
 

@@ -56,12 +56,12 @@ suspended, and validity does not: an expiry during the suspension is reported wi
 
 async def upkeep(engine: Engine) -> None:
     """Serve until the client closes."""
-    engine.maintenance_runs = True
+    engine.activity.maintenance_runs = True
     try:
         await _serve(engine)
     finally:
         # Somebody may cancel all tasks of a loop and go on: the next lease starts it anew.
-        engine.maintenance_runs = False
+        engine.activity.maintenance_runs = False
 
 
 async def _serve(engine: Engine) -> None:
@@ -69,12 +69,12 @@ async def _serve(engine: Engine) -> None:
     while True:
         _forget_abandoned(engine)
         now = runtime.now()
-        due = engine.schedule.take_due(now, _BATCH)
+        due = engine.leases.schedule.take_due(now, _BATCH)
         leaving = _leaving(engine, now)
-        book = engine.publisher
+        book = engine.reports.publisher
         record = None if book is None else _record_due(engine, book, now)
-        past = engine.history
-        pages = [] if past is None or engine.closed else past.due(engine, now)
+        past = engine.reports.history
+        pages = [] if past is None or engine.activity.closed else past.due(engine, now)
         try:
             if due or record or pages:
                 await _renew(engine, due, record, pages)
@@ -92,14 +92,14 @@ async def _serve(engine: Engine) -> None:
             continue
         next_due = min(
             inf if book is None else book.sleep_until(runtime.now()),
-            engine.schedule.sleep_until(runtime.now()),
+            engine.leases.schedule.sleep_until(runtime.now()),
             # A copy, made in one step: other threads append meanwhile.
-            min((d.due for d in tuple(engine.outbox)), default=inf),
-            inf if engine.circuit_breaker is None else engine.circuit_breaker.due,
-            engine.look_at,
-            inf if past is None or engine.closed else past.sleep_until(engine, runtime.now()),
+            min((d.due for d in tuple(engine.outbox.entries)), default=inf),
+            inf if engine.health.circuit_breaker is None else engine.health.circuit_breaker.due,
+            engine.health.look_at,
+            inf if past is None or engine.activity.closed else past.sleep_until(engine, runtime.now()),
         )
-        if engine.abandoned or engine.undelivered:
+        if engine.outbox.abandoned or engine.outbox.undelivered:
             continue
         until = None if next_due == inf else min(next_due, runtime.now() + _LOOK_AGAIN)
         if not await runtime.idle(until):
@@ -108,14 +108,14 @@ async def _serve(engine: Engine) -> None:
 
 def _forget_abandoned(engine: Engine) -> None:
     """Stop renewing leases whose objects are gone; they run out. Released only if no body can still run."""
-    while engine.undelivered:
+    while engine.outbox.undelivered:
         # It stays until it is done: the end of the client waits for it.
         try:
-            _take_back(engine, *engine.undelivered[0])
+            _take_back(engine, *engine.outbox.undelivered[0])
         finally:
-            engine.undelivered.popleft()
-    while engine.abandoned:
-        server_lease = engine.abandoned.popleft()
+            engine.outbox.undelivered.popleft()
+    while engine.outbox.abandoned:
+        server_lease = engine.outbox.abandoned.popleft()
         # It goes on until it runs out, and is nobody's until then.
         who, server_lease.who = server_lease.who, None
         engine.forget_holder(server_lease, who)
@@ -150,13 +150,13 @@ def _record_due(engine: Engine, book: SessionPublisher, now: float) -> Call | No
 
 async def _look_around(engine: Engine, now: float) -> None:
     """Questions that no lease depends on; each may take until the next lease needs the connection."""
-    if engine.look_at <= now:
-        engine.look_at, engine.looked = inf, True
+    if engine.health.look_at <= now:
+        engine.health.look_at, engine.health.looked = inf, True
         await look(engine, until_next_need(engine, engine.runtime.now()))
-    if engine.circuit_breaker is not None:
-        await engine.circuit_breaker.look(engine, until_next_need(engine, engine.runtime.now()))
-    if engine.publisher is not None and engine.publisher.waits:
-        await look_for_cycles(engine, engine.publisher, until_next_need(engine, engine.runtime.now()))
+    if engine.health.circuit_breaker is not None:
+        await engine.health.circuit_breaker.look(engine, until_next_need(engine, engine.runtime.now()))
+    if engine.reports.publisher is not None and engine.reports.publisher.waits:
+        await look_for_cycles(engine, engine.reports.publisher, until_next_need(engine, engine.runtime.now()))
 
 
 def _put_back(engine: Engine, due: list[ServerLease]) -> None:
@@ -164,8 +164,8 @@ def _put_back(engine: Engine, due: list[ServerLease]) -> None:
     soon = engine.runtime.now() + _LEAST_PATIENCE
     for server_lease in due:
         if server_lease.live:
-            engine.schedule.discard(server_lease)
-            engine.schedule.add_once(server_lease, soon)
+            engine.leases.schedule.discard(server_lease)
+            engine.leases.schedule.add_once(server_lease, soon)
 
 
 async def _renew(engine: Engine, due: list[ServerLease], record: Call | None, pages: list[Page]) -> None:
@@ -274,9 +274,9 @@ def _take(engine: Engine, answers: list[_Answer], sent_at: float) -> list[tuple[
 async def _ask_whether_taken(engine: Engine) -> None:
     """Learn of leases that an operator took: to a renewal they look like any that the server does not know."""
     engine.take_away(engine.runtime.notices())
-    if engine.publisher is not None:
+    if engine.reports.publisher is not None:
         patience = min(_RECORD_PATIENCE, until_next_need(engine, engine.runtime.now()))
-        (outcome,) = await engine.runtime.call_many([engine.publisher.setup.calls.taken()], patience)
+        (outcome,) = await engine.runtime.call_many([engine.reports.publisher.setup.calls.taken()], patience)
         if not isinstance(outcome, Fault):
             engine.take_away([bytes(tag).decode() for tag in outcome[3]])
 
@@ -304,25 +304,25 @@ def _confirmed(engine: Engine, answers: list[_Answer], sent_at: float) -> list[_
                 plain.append(server_lease)
             else:
                 rest.append((server_lease, outcome))
-    engine.schedule.add_again(plain, now)
-    engine.counters["renewed"] += len(plain)
-    if engine.observer is not None:
+    engine.leases.schedule.add_again(plain, now)
+    engine.reports.counters["renewed"] += len(plain)
+    if engine.reports.observer is not None:
         for _ in plain:
-            engine.observer.counted("renewed")
+            engine.reports.observer.counted("renewed")
     return rest
 
 
 def _told(engine: Engine, record: Call | None, pages: list[Page], outcomes: list[Reply | Fault]) -> None:
     """What became of the session's record and of the histories, the last of all that was sent."""
-    if engine.history is not None and pages:
-        engine.history.answered(pages, outcomes[-len(pages) :], engine.runtime.now())
-    if record is not None and engine.publisher is not None:
-        engine.publisher.answered(outcomes[-len(pages) - 1])
+    if engine.reports.history is not None and pages:
+        engine.reports.history.answered(pages, outcomes[-len(pages) :], engine.runtime.now())
+    if record is not None and engine.reports.publisher is not None:
+        engine.reports.publisher.answered(outcomes[-len(pages) - 1])
 
 
 def until_next_need(engine: Engine, now: float) -> float:
     """Seconds for which a wait for the server may keep the leases that are not in hand waiting."""
-    return max(_TOLD_WITHIN, engine.schedule.first_need() - now)
+    return max(_TOLD_WITHIN, engine.leases.schedule.first_need() - now)
 
 
 def _answered(engine: Engine, server_lease: ServerLease, reply: Reply, sent_at: float) -> None:
@@ -356,13 +356,13 @@ def _failed(engine: Engine, server_lease: ServerLease, fault: Fault) -> None:
         base=server_lease.every / 16,
         cap=min(1.0, server_lease.every),
     )
-    if engine.schedule.add_once(server_lease, min(now + max(pause, 0.005), server_lease.valid_until)):
+    if engine.leases.schedule.add_once(server_lease, min(now + max(pause, 0.005), server_lease.valid_until)):
         engine.runtime.nudge()
 
 
 def _leaving(engine: Engine, now: float) -> list[OutboxEntry | Duty]:
     # A copy, made in one step: other threads add and remove meanwhile.
-    return [departure for departure in tuple(engine.outbox) if departure.due <= now][:_BATCH]
+    return [departure for departure in tuple(engine.outbox.entries) if departure.due <= now][:_BATCH]
 
 
 async def _depart(engine: Engine, leaving: list[OutboxEntry | Duty]) -> None:
@@ -372,13 +372,13 @@ async def _depart(engine: Engine, leaving: list[OutboxEntry | Duty]) -> None:
     now = engine.runtime.now()
     for departure, outcome in zip(outbox, outcomes, strict=True):
         if not isinstance(outcome, Fault):
-            engine.outbox.pop(departure, None)
+            engine.outbox.entries.pop(departure, None)
             engine.count("departed")
             continue
         departure.attempt += 1
         departure.due = now + full_jitter(departure.attempt, engine.runtime.random())
         # A refusal that cannot pass is the same next time, and the end of the client would wait for it.
         if now >= departure.until or not (passes(outcome.kind) or outcome.kind is FaultKind.OUT_OF_MEMORY):
-            engine.outbox.pop(departure, None)
+            engine.outbox.entries.pop(departure, None)
             engine.count("departure_given_up")
             log.warning("a lease could not be released (%s); it expires by its TTL", outcome.text)

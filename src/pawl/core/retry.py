@@ -131,12 +131,12 @@ def check_stop(stop: StopSignal | None, name: str) -> None:
 
 async def explained(engine: Engine, call: Call, fault: Fault) -> Fault:
     """The fault of a call; of a key with a value that is not pawl's, with what that is."""
-    if fault.kind is not FaultKind.WRONG_KEY or engine.kind is None or engine.quorum is not None:
+    if fault.kind is not FaultKind.WRONG_KEY or engine.health.kind is None or engine.quorum is not None:
         return fault
     keys = call.words()[: call.script.numkeys]
     # Those of pawl alone begin with a brace.
     for key in dict.fromkeys(key for key in keys if not key.startswith(b"{")):
-        look = engine.kind._replace(body=pack_words(key))
+        look = engine.health.kind._replace(body=pack_words(key))
         (outcome,) = await engine.runtime.call_many([look], _LOOK_WITHIN)
         text = "" if isinstance(outcome, Fault) else describe(key, outcome[2], outcome[3])
         if text:

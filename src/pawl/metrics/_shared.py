@@ -124,12 +124,12 @@ def look(clients: Iterable[Client | AsyncClient], classes: Classes) -> Look:
     found = Look()
     for client in clients:
         for engine in engines_of(client):
-            if engine.closed:
+            if engine.activity.closed:
                 continue
             held = _held(engine)
             for server_lease in held:
                 found.held[server_lease.primitive.kind, classes.of(server_lease.primitive.name)] += 1
-            for primitive, _, _ in tuple(engine.waits.values()):
+            for primitive, _, _ in tuple(engine.queues.waits.values()):
                 found.waiting[primitive.kind, classes.of(primitive.name)] += 1
             found.states[_state(engine, held)] += 1
     return found
@@ -137,15 +137,15 @@ def look(clients: Iterable[Client | AsyncClient], classes: Classes) -> Look:
 
 def _held(engine: Engine) -> list[ServerLease]:
     # What is degraded may be in no schedule.
-    found = dict.fromkeys(engine.schedule.all())
-    found.update(dict.fromkeys(t for t in tuple(engine.held.values()) if t.live))
+    found = dict.fromkeys(engine.leases.schedule.all())
+    found.update(dict.fromkeys(t for t in tuple(engine.leases.held.values()) if t.live))
     return list(found)
 
 
 def _state(engine: Engine, held: Iterable[ServerLease]) -> str:
-    if engine.circuit_breaker is not None:
+    if engine.health.circuit_breaker is not None:
         return "down"
-    silent = engine.observer is not None and not engine.observer.answering
+    silent = engine.reports.observer is not None and not engine.reports.observer.answering
     return (
         "suspect"
         if silent or any(server_lease.state is LeaseState.SUSPECT for server_lease in held)

@@ -138,12 +138,12 @@ class LoopRelief:
         """Leave for good, unless a lease came meanwhile whose owner saw this thread still there."""
         self._leave_post()
         engine = self._engine()
-        if engine is None or not self._loop.is_running() or not engine.schedule.busy():
+        if engine is None or not self._loop.is_running() or not engine.leases.schedule.busy():
             return True
         return not self._take_post(threading.current_thread())
 
     def _over(self, engine: Engine) -> bool:
-        if self._stopped or engine.closed or self._loop.is_closed():
+        if self._stopped or engine.activity.closed or self._loop.is_closed():
             return True
         # A loop whose thread is gone looks as if it ran.
         return self._loop.is_running() and self._home not in sys._current_frames()

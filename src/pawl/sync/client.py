@@ -72,11 +72,11 @@ class Client(Coordination):
         self._settings.redlock = check_options(redlock, found, self._settings)
         self._runtime = for_threads(found, self._settings)
         self._engine: Engine = make_engine(self._runtime, self, self._settings.setup)
-        self._engine.show = shown_any
+        self._engine.reports.show = shown_any
         self._engine.quorum = self._settings.redlock
-        self._engine.server = shown_of(found)
-        self._engine.probe, self._engine.strict = probe_for(self._settings), self._settings.strict
-        self._engine.kind = kind_for(self._settings)
+        health = self._engine.health
+        health.server, health.probe = shown_of(found), probe_for(self._settings)
+        health.strict, health.kind = self._settings.strict, kind_for(self._settings)
         self._runtime.on_move = doubter(self._engine)
         self._warned = False
         self._book: Book[Lease] = Book()
@@ -363,7 +363,7 @@ class Client(Coordination):
         self.close()
 
     def __repr__(self) -> str:
-        return f"<Client namespace={self._settings.namespace!r}{' closed' if self._engine.closed else ''}>"
+        return f"<Client namespace={self._settings.namespace!r}{' closed' if self._engine.activity.closed else ''}>"
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a client cannot be pickled: connect in the other process, or pass a Lock")
@@ -373,7 +373,13 @@ class Client(Coordination):
         runtime, engine = getattr(self, "_runtime", None), getattr(self, "_engine", None)
         # At the interpreter's end the names of a module are gone; `atexit` has closed all clients by then.
         owes: Callable[[Engine], bool] | None = globals().get("_owes")
-        if owes and engine is not None and runtime is not None and owes(engine) and not engine.closed:
+        if (
+            owes
+            and engine is not None
+            and runtime is not None
+            and owes(engine)
+            and not engine.activity.closed
+        ):
             # A signal ended a call of the last one that used it: what that has on the server is still to be left.
             _owing.append((engine, runtime))
         elif runtime is not None:
@@ -381,7 +387,7 @@ class Client(Coordination):
 
     @property
     def _closed(self) -> bool:
-        return self._engine.closed
+        return self._engine.activity.closed
 
     def _observe(self, observer: Observer) -> None:
         observe(self._engine, observer)
@@ -410,7 +416,7 @@ _owing: deque[tuple[Engine, ThreadRuntime]] = deque()
 
 
 def _owes(engine: Engine) -> bool:
-    return bool(engine.undelivered or engine.outbox)
+    return bool(engine.outbox.undelivered or engine.outbox.entries)
 
 
 def _dismiss_settled() -> None:

@@ -68,7 +68,7 @@ def _lead_threads(undo: ExitStack, client: Any, url: str) -> None:
     made_with = {**client._origin[1], "credentials": None}
     double = Client(url, **made_with)
     live_clients.discard(double)
-    for observer in client._engine.observer.members if client._engine.observer else ():
+    for observer in client._engine.reports.observer.members if client._engine.reports.observer else ():
         observe(double._engine, observer)
     undo.callback(double.close)
     _swap(undo, client, _engine=double._engine, _runtime=double._runtime)
@@ -85,7 +85,7 @@ def _swap(undo: ExitStack, client: Any, **parts: object) -> None:
 
 def _forget(client: Any) -> None:
     for engine in client._known_engines():
-        engine.closed = True
+        engine.activity.closed = True
 
 
 class _Refused:

@@ -56,11 +56,11 @@ def acquire(
     """
     if not plan.plain or timeout == 0:
         way = _acquire
-    elif plan.queue_key in engine.local_queues.by_key and stop is None and engine.observer is None:
+    elif plan.queue_key in engine.queues.local.by_key and stop is None and engine.reports.observer is None:
         # Nothing is prepared for a wait that who holds it already will not have.
-        mine = plan.reentrant and (engine.runtime.who(), plan.primitive.key) in engine.held
+        mine = plan.reentrant and (engine.runtime.who(), plan.primitive.key) in engine.leases.held
         way = _acquire if mine else _acquire_here
-    elif engine.rows and may_defer(engine, plan) and stop is None and engine.observer is None:
+    elif engine.queues.rows and may_defer(engine, plan) and stop is None and engine.reports.observer is None:
         way = _acquire_behind
     else:
         way = _acquire_free
@@ -81,7 +81,7 @@ async def _acquire_here(
     local_waiter.lease = ref(lease)
     try:
         if sit_down(engine, plan, local_waiter, held_key):
-            since = engine.waits[local_waiter][2]
+            since = engine.queues.waits[local_waiter][2]
             pause = runtime.look_after
             if timeout is not None and (pause is None or timeout < pause):
                 pause = timeout
@@ -97,8 +97,8 @@ async def _acquire_here(
         pass_back(engine, plan, local_waiter, who)
         raise
     finally:
-        if local_waiter in engine.waits:
-            del engine.waits[local_waiter]
+        if local_waiter in engine.queues.waits:
+            del engine.queues.waits[local_waiter]
     return await _acquire(engine, plan, timeout, stop)
 
 
@@ -113,7 +113,7 @@ async def _acquire_free(
     answer: Reply | Fault | None = None
     sent_at = engine.runtime.now()
     window = sent_at, None if timeout is None else sent_at + timeout
-    engine.in_progress[server_lease] = server_lease.who
+    engine.activity.in_progress[server_lease] = server_lease.who
     try:
         try:
             asked = ask(engine, server_lease, sent_at, window[1])
@@ -135,8 +135,8 @@ async def _acquire_free(
             waiter.stop = stop
             taken = await go_on(engine, plan, server_lease, waiter, window)
     finally:
-        engine.in_progress.pop(server_lease, None)
-    if engine.closed:
+        engine.activity.in_progress.pop(server_lease, None)
+    if engine.activity.closed:
         refuse(engine, taken)
     return taken
 
@@ -159,14 +159,14 @@ async def _acquire_behind(
     runtime, options = engine.runtime, plan.options
     who, token = runtime.comer()
     held_key = who, plan.primitive.key
-    if held_key in engine.held:
+    if held_key in engine.leases.held:
         return await _acquire(engine, plan, timeout, stop)
     lease = HeldLease(engine, None, 0, who, 1)
     waiter, parker, began = Waiter(token), runtime.parker(), runtime.now()
     waiter.sit(plan.run, plan.kin)
     waiter.strict.lease = ref(lease)
     try:
-        engine.waits[waiter] = plan.primitive, who, began
+        engine.queues.waits[waiter] = plan.primitive, who, began
         engine.watch()
         fetch = line_up(engine, plan, waiter, parker)
         if fetch is not None:
@@ -189,8 +189,8 @@ async def _acquire_behind(
             engine.drop_waiter(plan.primitive, None, waiter)
         raise
     finally:
-        if waiter in engine.waits:
-            del engine.waits[waiter]
+        if waiter in engine.queues.waits:
+            del engine.queues.waits[waiter]
 
 
 async def _unserved(
@@ -216,7 +216,7 @@ async def _acquire(engine: Engine, plan: Plan, timeout: float | None, stop: Stop
     """The general way."""
     began = engine.runtime.now()
     note: list[Waiter] = []
-    who = engine.in_progress[id(note)] = engine.runtime.who()
+    who = engine.activity.in_progress[id(note)] = engine.runtime.who()
     try:
         take = take_or_none if plan.options.on_unavailable == "raise" else _sheltered
         lease = await take(engine, plan, who, timeout, note, stop)
@@ -226,28 +226,28 @@ async def _acquire(engine: Engine, plan: Plan, timeout: float | None, stop: Stop
         engine.refused(plan.primitive, began, error)
         raise
     finally:
-        engine.in_progress.pop(id(note), None)
-    if engine.closed:
+        engine.activity.in_progress.pop(id(note), None)
+    if engine.activity.closed:
         refuse(engine, lease)
     return lease
 
 
 async def try_acquire(engine: Engine, plan: Plan) -> HeldLease | None:
     """Take the lock if it is free; None if anybody holds it, the caller itself included."""
-    began = engine.runtime.now() if engine.observer is not None else 0.0
+    began = engine.runtime.now() if engine.reports.observer is not None else 0.0
     note: list[Waiter] = []
-    who = engine.in_progress[id(note)] = engine.runtime.who()
+    who = engine.activity.in_progress[id(note)] = engine.runtime.who()
     try:
         lease = await _sheltered(engine, plan, who, 0, note, None)
     except BaseException as error:
         engine.refused(plan.primitive, began, error)
         raise
     finally:
-        engine.in_progress.pop(id(note), None)
+        engine.activity.in_progress.pop(id(note), None)
     if lease is not None:
-        if engine.closed:
+        if engine.activity.closed:
             refuse(engine, lease)
-    elif engine.observer is not None:
+    elif engine.reports.observer is not None:
         engine.refused(plan.primitive, began, None)
     return lease
 
@@ -263,9 +263,9 @@ async def take_or_none(
     """Take it in the general way; None if somebody else holds it and the time is up."""
     runtime = engine.runtime
     engine.check_open(plan.primitive.name)
-    if engine.strict:
+    if engine.health.strict:
         await must_hold(engine, plan.primitive.name)
-    mine = None if plan.counted else engine.held.get((who, plan.primitive.key))
+    mine = None if plan.counted else engine.leases.held.get((who, plan.primitive.key))
     if mine is not None:
         again = taken_again(engine, plan, mine, wait=timeout != 0)
         if isinstance(again, Plan):
@@ -296,7 +296,7 @@ async def _take_turn(
     # Alive for as long as this call is the speaker.
     local_waiter = LocalWaiter()
     try:
-        engine.local_queues.join(plan.queue_key, local_waiter)
+        engine.queues.local.join(plan.queue_key, local_waiter)
         if not local_waiter.waits:
             local_waiter.waiter = Waiter(engine.runtime.new_token())
             local_waiter.waiter.turn = local_waiter.turn
@@ -304,15 +304,15 @@ async def _take_turn(
             pass_back(engine, plan, local_waiter, who)
             return None
         else:
-            engine.waits[local_waiter] = plan.primitive, who, window[0]
+            engine.queues.waits[local_waiter] = plan.primitive, who, window[0]
             engine.watch()
         return await _go_on(engine, plan, local_waiter, who, timeout, window, note, stop)
     except BaseException:
         pass_back(engine, plan, local_waiter, who)
         raise
     finally:
-        if local_waiter in engine.waits:
-            del engine.waits[local_waiter]
+        if local_waiter in engine.queues.waits:
+            del engine.queues.waits[local_waiter]
 
 
 async def _go_on(
@@ -327,8 +327,8 @@ async def _go_on(
 ) -> HeldLease | None:
     if not local_waiter.served:
         await await_turn(engine, plan, local_waiter, window, stop)
-    if local_waiter in engine.waits:
-        del engine.waits[local_waiter]
+    if local_waiter in engine.queues.waits:
+        del engine.queues.waits[local_waiter]
     waiter = local_waiter.waiter
     if waiter is not None:
         waiter.met = local_waiter.waits
@@ -379,7 +379,7 @@ async def _speak(
     wait: bool,
     who: object,
 ) -> HeldLease | None:
-    engine.asking[waiter] = plan.primitive, who
+    engine.activity.asking[waiter] = plan.primitive, who
     if waiter.state is WaiterState.BUSY:
         waiter.become(WaiterState.ASKED)
     waiter.spoken = True
@@ -406,8 +406,8 @@ async def _speak(
             return await _speak(engine, plan, local_queue, again, window, wait=wait, who=who)
         await give_up(engine, plan, local_queue, waiter)
     finally:
-        if waiter in engine.asking:
-            del engine.asking[waiter]
+        if waiter in engine.activity.asking:
+            del engine.activity.asking[waiter]
     if not wait:
         return None
     raise await timed_out(engine, plan, window[0], waiter)
@@ -425,10 +425,10 @@ async def _strive(
     """Ask for a waiter until it is served or the time is up."""
     until = window[1]
     engine.check_open(plan.primitive.name)
-    if engine.circuit_breaker is not None:
+    if engine.health.circuit_breaker is not None:
         now, patience = engine.runtime.now(), plan.options.unavailable_after
         patience = patience if until is None else min(patience, until - now)
-        engine.circuit_breaker.check(plan.primitive.name, patience, now)
+        engine.health.circuit_breaker.check(plan.primitive.name, patience, now)
     grant = None
     if engine.quorum is not None:
         primitive = cast("QuorumPrimitive", plan.primitive)
@@ -459,8 +459,8 @@ async def _win(
     waiter.sit(plan.run, plan.kin)
     waiter.batch.channel = engine.runtime.channel()
     try:
-        engine.waits[waiter] = plan.primitive, who, window[0]
+        engine.queues.waits[waiter] = plan.primitive, who, window[0]
         engine.watch()
         return await win(engine, plan.primitive, plan.options, waiter, window[1], wait=wait)
     finally:
-        engine.waits.pop(waiter, None)
+        engine.queues.waits.pop(waiter, None)

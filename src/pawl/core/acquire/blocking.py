@@ -31,12 +31,15 @@ def take(
 ) -> HeldLease:
     """Take a lock; see ``acquire.acquire``."""
     plain = (
-        plan.plain and timeout != 0 and plan.queue_key not in engine.local_queues.by_key and not engine.rows
+        plan.plain
+        and timeout != 0
+        and plan.queue_key not in engine.queues.local.by_key
+        and not engine.queues.rows
     )
     server_lease = begin(engine, plan) if plain else None
     if server_lease is None:
         return run(acquire(engine, plan, timeout, stop))
-    engine.in_progress[server_lease] = server_lease.who
+    engine.activity.in_progress[server_lease] = server_lease.who
     lease: Any = None
     waiter: Waiter | None = None
     answer: Any = None
@@ -63,7 +66,7 @@ def take(
             )
         raise
     finally:
-        engine.in_progress.pop(server_lease, None)
-    if engine.closed:
+        engine.activity.in_progress.pop(server_lease, None)
+    if engine.activity.closed:
         refuse(engine, lease)
     return lease  # type: ignore[no-any-return]

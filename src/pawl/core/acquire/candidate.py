@@ -243,7 +243,7 @@ class _Attempt:
     def _owed(self) -> dict[int, bool]:
         """The nodes that may still have a token of this client that is given up; True: only of this acquisition."""
         self.undone = [duty for duty in self.undone if not duty.done]
-        outbox = [duty for duty in list(self.engine.outbox) if isinstance(duty, Duty)]
+        outbox = [duty for duty in list(self.engine.outbox.entries) if isinstance(duty, Duty)]
         before = (duty for duty in outbox if duty not in self.undone)
         owed = dict.fromkeys((index for duty in self.undone for index in _open_at(duty)), True)
         owed.update((index, False) for duty in before for index in _open_at(duty))

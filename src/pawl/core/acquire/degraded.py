@@ -231,7 +231,7 @@ async def _take(
     local = plan.options.on_unavailable == "local"
     slot: _Slot | None = None if local else _Slot(None)
     # Somebody of this process may hold it without the server: nobody passes him by but himself.
-    if local and line_key in _lines and (who, plan.primitive.key) not in engine.held:
+    if local and line_key in _lines and (who, plan.primitive.key) not in engine.leases.held:
         slot = _Slot(None)
         slots.append(slot)
         if await _enter(engine, line_key, plan, slot, end, stop) is None:
@@ -263,7 +263,7 @@ def _end_all(slots: list[_Slot]) -> None:
 
 
 def _line_key(engine: Engine, plan: Plan) -> _LineKey:
-    return engine.server, plan.primitive.key
+    return engine.health.server, plan.primitive.key
 
 
 def _is_lasting(error: Exception) -> bool:
@@ -278,7 +278,7 @@ def _held_slot(engine: Engine, plan: Plan, who: object) -> _Slot | None:
     Raises:
         DeadlockDetected: It holds it, and may not take it once more.
     """
-    name, held = plan.primitive.name, engine.held.get((who, plan.primitive.key))
+    name, held = plan.primitive.name, engine.leases.held.get((who, plan.primitive.key))
     local_queue = None if held is None else held.local_queue
     if held is None or not isinstance(local_queue, Shelter) or not held.live:
         return None
@@ -351,26 +351,26 @@ def _degrade(
     server_lease = ServerLease(plan.primitive, plan.options, runtime.new_token(), 0, inf, now)
     if slot.server_leases:
         # Its own, which it goes on with after this one.
-        server_lease.outer = engine.held.get((who, plan.primitive.key))
+        server_lease.outer = engine.leases.held.get((who, plan.primitive.key))
     server_lease.degraded = policy
     server_lease.who = who
     server_lease.epoch = engine.epoch
     try:
         server_lease.local_queue = Shelter(slot, server_lease)
-        engine.held[who, plan.primitive.key] = server_lease
+        engine.leases.held[who, plan.primitive.key] = server_lease
         lease = HeldLease(engine, server_lease, 0, who, 1)
     except BaseException:
         engine.forget_holder(server_lease, who)
         slot.end(server_lease)
         raise
-    if server_lease.hold_limit is not None and engine.schedule.add_once(
+    if server_lease.hold_limit is not None and engine.leases.schedule.add_once(
         server_lease, server_lease.hold_limit
     ):
         engine.wake_maintenance()
     engine.count(f"degraded_{policy}")
     _log_once(engine, plan, error)
-    if engine.observer is not None:
-        engine.observer.acquired(server_lease, began, contended=False)
+    if engine.reports.observer is not None:
+        engine.reports.observer.acquired(server_lease, began, contended=False)
     return lease
 
 

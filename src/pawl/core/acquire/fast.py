@@ -35,12 +35,12 @@ def begin(engine: Engine, plan: Plan) -> ServerLease | None:
     Returns:
         The server lease to ask for, which holds nothing yet; None if this is not the fast way, and nothing was done.
     """
-    queue_key, local_queues = plan.queue_key, engine.local_queues.by_key
+    queue_key, local_queues = plan.queue_key, engine.queues.local.by_key
     if queue_key in local_queues:
         return None
     who, token = engine.runtime.comer()
     primitive = plan.primitive
-    if engine.closed or (who, primitive.key) in engine.held:
+    if engine.activity.closed or (who, primitive.key) in engine.leases.held:
         return None
     server_lease = ServerLease(primitive, plan.options, token, 0, 0.0, 0.0)
     server_lease.who = who
@@ -64,7 +64,7 @@ def ask(
     """Ask for a server lease that is noted as under way; None if there is no connection, and nothing was sent."""
     line = engine.runtime.line()
     # Looked at now: a close that did not see this call under way has closed the client by then.
-    if line is None or engine.closed:
+    if line is None or engine.activity.closed:
         return None
     options = server_lease.options
     if engine.quorum is not None:
@@ -111,11 +111,11 @@ def settle(engine: Engine, server_lease: ServerLease, reply: Reply, sent_at: flo
     server_lease.valid_until = until
     server_lease.granted_at = now
     server_lease.epoch = engine.epoch
-    engine.held[server_lease.who, server_lease.primitive.key] = server_lease
+    engine.leases.held[server_lease.who, server_lease.primitive.key] = server_lease
     lease = HeldLease(engine, server_lease, server_lease.fence, server_lease.who, 1)
     if (
-        engine.schedule.add(server_lease, server_lease.every, now + server_lease.every)
-        or not engine.maintenance_runs
+        engine.leases.schedule.add(server_lease, server_lease.every, now + server_lease.every)
+        or not engine.activity.maintenance_runs
     ):
         engine.wake_for(server_lease)
     return lease

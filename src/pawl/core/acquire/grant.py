@@ -45,14 +45,14 @@ def own_grant(
     server_lease.who = who
     if not plan.counted:
         held_key = who, plan.primitive.key
-        outer = engine.held.get(held_key)
+        outer = engine.leases.held.get(held_key)
         server_lease.outer = outer if outer is not None and outer.live else None
-        engine.held[held_key] = server_lease
+        engine.leases.held[held_key] = server_lease
     try:
         lease = HeldLease(engine, server_lease, grant.fence, who, grant.holds)
         engine.keep(server_lease, confirmed=grant.confirmed)
-        if engine.observer is not None:
-            engine.observer.acquired(server_lease, began, contended=waiter.contended)
+        if engine.reports.observer is not None:
+            engine.reports.observer.acquired(server_lease, began, contended=waiter.contended)
     except BaseException:
         void(engine, server_lease)
         raise
@@ -82,9 +82,9 @@ def take_over(
         engine.limit_hold(server_lease, now + plan.options.max_hold)
     if server_lease.local_queue is not None:
         server_lease.local_queue.keeper = ref(server_lease)
-    engine.held[who, plan.primitive.key] = server_lease
-    engine.counters["handed_over"] += 1
-    if engine.observer is not None:
-        engine.observer.acquired(server_lease, began, contended=True)
-        engine.observer.counted("handed_over")
+    engine.leases.held[who, plan.primitive.key] = server_lease
+    engine.reports.counters["handed_over"] += 1
+    if engine.reports.observer is not None:
+        engine.reports.observer.acquired(server_lease, began, contended=True)
+        engine.reports.observer.counted("handed_over")
     return lease

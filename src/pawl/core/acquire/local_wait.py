@@ -37,15 +37,15 @@ def sit_down(engine: Engine, plan: Plan, local_waiter: LocalWaiter, held_key: tu
         local_waiter: The caller.
         held_key: The caller's thread or task, and the key that it wants.
     """
-    local_queue = engine.local_queues.by_key.get(plan.queue_key)
-    if local_queue is None or held_key in engine.held or engine.closed:
+    local_queue = engine.queues.local.by_key.get(plan.queue_key)
+    if local_queue is None or held_key in engine.leases.held or engine.activity.closed:
         return False
     # Before it sits there: it may be served at once, and a close waits for whom it sees waiting. The caller removes it.
     local_waiter.parker = engine.runtime.parker()
-    engine.waits[local_waiter] = plan.primitive, held_key[0], engine.runtime.now()
-    if not engine.local_queues.sit_down(local_queue, local_waiter, local_waiter.parker):
+    engine.queues.waits[local_waiter] = plan.primitive, held_key[0], engine.runtime.now()
+    if not engine.queues.local.sit_down(local_queue, local_waiter, local_waiter.parker):
         return False
-    book = engine.publisher
+    book = engine.reports.publisher
     if book is not None and not book.armed:
         book.watch()
     return True
@@ -71,18 +71,18 @@ def own(
     server_lease = handed.server_lease
     if server_lease is None:
         return False
-    engine.counters["handed_over"] += 1
+    engine.reports.counters["handed_over"] += 1
     # No call from here on: Ctrl-C finds it handed over to the local waiter, or owned by the lease.
     lease.server_lease = server_lease
     lease.number = handed.number
     lease.fence = handed.fence
     # Who re-enters, and who is notified of a loss, is from here on for this plan to say.
     server_lease.primitive, server_lease.options, server_lease.who = plan.primitive, plan.options, held_key[0]
-    engine.held[held_key] = server_lease
+    engine.leases.held[held_key] = server_lease
     lease.released = False
     server_lease.lease = handed.lease
     # In this order: a loss from here on finds the lease.
-    if server_lease.state is not LeaseState.HELD or now >= server_lease.valid_until or engine.closed:
+    if server_lease.state is not LeaseState.HELD or now >= server_lease.valid_until or engine.activity.closed:
         lease.released = True
         return False
     handed.server_lease = None
@@ -111,7 +111,7 @@ async def await_turn(
             local_queue.take_orphan(local_waiter, runtime.new_token())
         if local_waiter.served:
             return
-        if local_waiter.closed or engine.closed:
+        if local_waiter.closed or engine.activity.closed:
             raise ClientClosed("the client was closed while waiting", name=plan.primitive.name)
         check_stop(stop, plan.primitive.name)
         if local_waiter.alarm is not None:

@@ -34,10 +34,10 @@ def is_held_beside(engine: Engine, key: str, who: object) -> bool:
     """
     for found in list(_engines.values()):
         other = found()
-        if other is None or other.server != engine.server:
+        if other is None or other.health.server != engine.health.server:
             continue
         now = other.runtime.now()
-        for server_lease in (*list(other.held.values()), *other.schedule.all()):
+        for server_lease in (*list(other.leases.held.values()), *other.leases.schedule.all()):
             if server_lease.primitive.key != key or server_lease.degraded or server_lease.who is who:
                 continue
             if server_lease.live and now < server_lease.valid_until:

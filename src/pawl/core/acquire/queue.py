@@ -209,8 +209,8 @@ def _read(
         return _held(engine, primitive, options, waiter, reply, sent_at)
     if status == b"Q":
         waiter.old = None
-        if engine.observer is not None and not waiter.queued:
-            engine.observer.queued(primitive, reply[2])
+        if engine.reports.observer is not None and not waiter.queued:
+            engine.reports.observer.queued(primitive, reply[2])
         waiter.become(WaiterState.QUEUED)
         rank, holder_ms, expires_ms = reply[2:5]
         waiter.ticket = Ticket(rank, expires_ms, valid_until(sent_at, options.ticket_ms, options.ticket_ms))

@@ -50,7 +50,7 @@ def taken_again(engine: Engine, plan: Plan, mine: ServerLease, *, wait: bool) ->
 
 def holds(engine: Engine, plan: Plan) -> bool:
     """Whether the present thread or task holds it by a lease that has not ended, as far as this client knows."""
-    mine = engine.held.get((engine.runtime.who(), plan.primitive.key))
+    mine = engine.leases.held.get((engine.runtime.who(), plan.primitive.key))
     while mine is not None:
         good = mine.live and mine.epoch == engine.epoch and not engine.expired(mine, engine.runtime.now())
         if (

@@ -91,7 +91,7 @@ def beat_call(
 
 
 def _company(engine: Engine, waiter: Waiter, half: float) -> list[tuple[str, Waiter]]:
-    kin, followers, runtime = waiter.batch.kin, engine.followers, engine.runtime
+    kin, followers, runtime = waiter.batch.kin, engine.queues.followers, engine.runtime
     if not kin or not followers:
         return []
     found: list[tuple[str, Waiter]] = []
@@ -130,7 +130,7 @@ def learn(engine: Engine, waiter: Waiter, options: LockOptions, reply: Reply, se
     beat_at = sent_at + _MORE * ticket_ms / 3000
     pause = beat_at - runtime.now()
     until = valid_until(sent_at, ticket_ms, ticket_ms)
-    followers = engine.followers
+    followers = engine.queues.followers
     for index, (token, other) in enumerate(company):
         rank = ranks[index] if ranks else None
         expires_ms = reply[5] + ticket_ms if ranks else 0

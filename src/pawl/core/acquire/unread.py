@@ -22,13 +22,13 @@ UNREAD_FOR = 0.02
 
 def may_defer(engine: Engine, plan: Plan) -> bool:
     """Whether who comes now may leave its answer unread: whether a run goes on, and somebody is known to be next."""
-    row = engine.rows.get(plan.primitive.key)
+    row = engine.queues.rows.get(plan.primitive.key)
     return (
         row is not None
         and row.follow_key == plan.run
         and bool(row.behind)
         and row.state is LeaseState.HELD
-        and not engine.closed
+        and not engine.activity.closed
     )
 
 
@@ -41,7 +41,7 @@ def line_up(engine: Engine, plan: Plan, waiter: Waiter, parker: Parker) -> Fetch
     strict.follow_key, waiter.batch.channel = plan.run, line.channel
     strict.ring, strict.asleep = parker.unpark, plan.primitive.key
     # Before it is sent: a hand-off message may name it at once, and a run that does not find it ends.
-    engine.followers[waiter.token] = waiter
+    engine.queues.followers[waiter.token] = waiter
     call = plan.primitive.acquire(
         waiter.token, options.life_ms, options.ticket_ms,
         wait=True, block=options.block, channel=line.channel, max_waiters=options.max_waiters,

@@ -163,12 +163,12 @@ class Watch:
     def close(self) -> None:
         """End it, also for a thread or task that waits in ``next``."""
         self._closed = True
-        if self._visit.waiter.sent and not self._engine.closed:
+        if self._visit.waiter.sent and not self._engine.activity.closed:
             self._engine.post(self._hush())
 
     async def _next(self) -> Leader | Ended | None:
         visit = self._visit
-        while not (self._closed or self._engine.closed):
+        while not (self._closed or self._engine.activity.closed):
             reply = await visit.ask(self._call)
             found = _read(reply, self._ballot.name)
             if found != self._told:

@@ -88,7 +88,7 @@ class Visit:
         """
         engine = self.engine
         self.undo = undo
-        engine.in_progress[self] = engine.runtime.who()
+        engine.activity.in_progress[self] = engine.runtime.who()
         try:
             return await wait
         except BaseException as error:
@@ -98,7 +98,7 @@ class Visit:
                 engine.post(call)
             raise
         finally:
-            engine.in_progress.pop(self, None)
+            engine.activity.in_progress.pop(self, None)
 
     def end(self) -> Call | None:
         """See ``close.Errand``: the ticket is taken back."""

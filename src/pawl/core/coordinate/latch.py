@@ -120,7 +120,7 @@ class _Change:
 async def _change(engine: Engine, latch: LatchCalls, options: LockOptions, call: Call, doing: str) -> None:
     engine.check_open(latch.name)
     change = _Change(call)
-    engine.in_progress[change] = engine.runtime.who()
+    engine.activity.in_progress[change] = engine.runtime.who()
     try:
         reply, _ = await query(engine, call, options, latch.name, doing)
     except (BackendUnavailable, BackendReadOnly):
@@ -133,7 +133,7 @@ async def _change(engine: Engine, latch: LatchCalls, options: LockOptions, call:
         engine.post(call)
         raise
     finally:
-        engine.in_progress.pop(change, None)
+        engine.activity.in_progress.pop(change, None)
     if reply[0] == b"C":
         raise disagreement("latch", latch.name, "count", reply[2], latch.count)
 

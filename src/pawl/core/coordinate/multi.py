@@ -77,7 +77,7 @@ async def acquire_all(
     """
     began = engine.runtime.now()
     taken: list[HeldLease] = []
-    who = engine.in_progress[id(taken)] = engine.runtime.who()
+    who = engine.activity.in_progress[id(taken)] = engine.runtime.who()
     try:
         try:
             missing = await _take_all(engine, plan, who, timeout, stop, taken)
@@ -103,7 +103,7 @@ async def acquire_all(
         _leave_behind(engine, taken)
         raise
     finally:
-        engine.in_progress.pop(id(taken), None)
+        engine.activity.in_progress.pop(id(taken), None)
 
 
 def _timed_out(engine: Engine, plan: MultiPlan, error: AcquireTimeout, began: float) -> AcquireTimeout:
@@ -146,7 +146,7 @@ async def _take_all(
 
 
 def _holds_any(engine: Engine, plan: MultiPlan, who: object) -> bool:
-    return any((who, member.primitive.key) in engine.held for member in plan.members)
+    return any((who, member.primitive.key) in engine.leases.held for member in plan.members)
 
 
 async def _take_together(
@@ -252,7 +252,7 @@ async def release_all(engine: Engine, multi: HeldMultiLease) -> list[tuple[HeldL
     """
     left = list(multi.leases)
     outcomes: list[tuple[HeldLease, Release]] = []
-    engine.in_progress[id(left)] = engine.runtime.who()
+    engine.activity.in_progress[id(left)] = engine.runtime.who()
     try:
         if not multi.take_end():
             raise NotHeld(f"release {multi.name!r}: the lease was already released", name=multi.name)
@@ -270,7 +270,7 @@ async def release_all(engine: Engine, multi: HeldMultiLease) -> list[tuple[HeldL
             _leave_behind(engine, left)
         raise
     finally:
-        engine.in_progress.pop(id(left), None)
+        engine.activity.in_progress.pop(id(left), None)
     return outcomes
 
 

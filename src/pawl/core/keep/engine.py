@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter, deque
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractContextManager
 from functools import partial
@@ -14,11 +13,11 @@ from weakref import ref
 from pawl.core.keep.outbox import OUTBOX_FOR, barred, leave_call, post_to_all, validity_of
 from pawl.core.protocol.primitive import TOMB_MS
 from pawl.core.protocol.runtime import Call, Relief, Runtime
-from pawl.core.quorum.votes import Duty
 from pawl.core.state.circuit_breaker import CircuitBreaker
-from pawl.core.state.client import OutboxEntry
+from pawl.core.state.client import Activity, Leases, Outbox, OutboxEntry, Queues
 from pawl.core.state.local_queue import LocalQueues
 from pawl.core.state.records import Former, LeaseRecord, ServerLease, Turn, Waiter
+from pawl.core.state.reports import Health, Reports
 from pawl.core.state.schedule import Schedule
 from pawl.core.state.session import SessionPublisher, grant_tag
 from pawl.core.state.strict_handover import disperse, pass_on
@@ -29,9 +28,6 @@ if TYPE_CHECKING:
     from pawl.core.protocol.primitive import Primitive
     from pawl.core.protocol.quorum import QuorumRuntime
     from pawl.core.protocol.redlock_options import RedlockOptions
-    from pawl.core.state.history import History
-    from pawl.core.state.local_queue import LocalWaiter
-    from pawl.core.state.observers import Observers
     from pawl.core.state.records import AnyLocalQueue
     from pawl.core.state.session import Setup
 
@@ -42,50 +38,22 @@ log: logging.Logger = logging.getLogger("pawl.lease")
 _CONFIRM_AFTER, _LOOK_AFTER = 0.02, 1.0
 
 
-def _as_it_is(record: object) -> object:
-    return record
-
-
 class Engine:
     """The state behind a client. Decides nothing about one operation; keeps what outlives it.
 
     Attributes:
         runtime: The runtime of the API.
         maintenance: What serves the client in the background.
-        local_queues: The local queues.
-        schedule: When each lease is due.
         guard: Held for each step of a lease, a queue or the schedule from one state to another; the steps are ruled by
             "guarded steps" in docs/concepts/architecture.md: **no call and no loop stands in one**.
-        held: Which server lease a thread or task holds under a key, for re-entry and self-deadlock.
-        followers: The waiters that a run may serve now (see ``strict_handover``), by their tokens.
-        rows: The server leases behind which a waiter may leave its answer unread (see ``strict_handover``), by their
-            keys.
-        waits: What each local waiter, or each waiter on the server, waits for; the thread or task, and since when.
-        publisher: The client's session, as far as others see it.
-        history: What is to be written of the grants that ended; None unless the client keeps histories.
-        outbox: Tokens to be left in the background, in the order in which they came; each stays until it is left
-            or given up, so that the end of the client sees it at every moment.
-        in_progress: The threads or tasks of acquisitions and releases by what they are at, which is in no schedule.
-        asking, losing: Waiters that the server may know, and who asks; server leases that are lost, and not left yet.
-        abandoned: Server leases whose lease object was garbage-collected; appended by finalisers, which may do no more.
-        undelivered: The same of leases that nobody got: a signal interrupted acquire after the grant. With each, which
-            of the server lease's owners it was to be.
-        counters, epoch: What happened how often; raised by a fork, for leases of an older one are the parent's.
-        probe, look_at, looked: What asks the server what it is, or None; when the maintenance is to ask; whether it
-            did.
-        kind: What asks for the kind of value that a key has, for errors; or None.
-        server: Its address, without credentials.
-        relief: What renews while the event loop is blocked; None in threads.
-        show: Makes of the record of a lease what its user sees of it; the record itself without an API.
-        strict: True until the server was found to keep every promise, for a client that insists on it.
-        circuit_breaker: Open while the server is down for long; None while it is not.
+        leases, queues, outbox, activity, health, reports: What it keeps, by who changes it; see ``state.client`` and
+            ``state.reports``.
+        epoch: Raised by a fork, for leases of an older one are the parent's.
         quorum: How several independent masters are treated; None with one server.
-        observer: Who is notified of what happens; None, and then no cost, until somebody asks for it.
+        relief: What renews while the event loop is blocked; None in threads.
         client: Whose engine it is. Each lease keeps it alive, so that what the client does at its end, and at the
             interpreter's, is done for every lease that anybody still has.
     """
-
-    history: History | None = None
 
     def __init__(
         self,
@@ -98,45 +66,28 @@ class Engine:
         self.maintenance: Callable[[Engine], Coroutine[Any, Any, None]] = maintenance
         self.client: ref[object] = ref(client)
         self.guard: AbstractContextManager[object] = runtime.mutex()
-        self.local_queues: LocalQueues = LocalQueues(runtime, self.guard)
-        self.schedule: Schedule = Schedule(self.guard)
-        self.held: dict[tuple[object, str], ServerLease] = {}
-        self.followers: dict[str, Waiter] = {}
-        self.rows: dict[str, ServerLease] = {}
-        self.waits: dict[Waiter | LocalWaiter, tuple[Primitive, object, float]] = {}
-        self.publisher: SessionPublisher | None = None if setup is None else SessionPublisher(self, setup)
-        self.outbox: dict[OutboxEntry | Duty, None] = {}
-        self.abandoned: deque[ServerLease] = deque()
-        self.undelivered: deque[tuple[ServerLease, int]] = deque()
-        self.counters: Counter[str] = Counter()
-        self.in_progress: dict[object, object] = {}
-        self.losing: dict[ServerLease, LossReason] = {}
-        self.asking: dict[Waiter, tuple[Primitive, object]] = {}
+        self.leases: Leases = Leases(Schedule(self.guard))
+        self.queues: Queues = Queues(LocalQueues(runtime, self.guard))
+        self.outbox: Outbox = Outbox()
+        self.activity: Activity = Activity()
+        self.health: Health = Health()
+        self.reports: Reports = Reports()
         self.epoch: int = 0
-        self.closed = False
-        self.maintenance_runs: bool = False
         self.quorum: RedlockOptions | None = None
-        self.circuit_breaker: CircuitBreaker | None = None
-        self.observer: Observers | None = None
-        self.probe: Call | None = None
-        self.kind: Call | None = None
-        self.server: str = ""
-        self.look_at: float = inf
-        self.looked: bool = False
-        self.strict: bool = False
         self.relief: Relief | None = None
-        self.show: Callable[[Any], object] = _as_it_is
+        if setup is not None:
+            self.reports.publisher = SessionPublisher(self, setup)
 
     def check_open(self, name: str | None = None) -> None:
         """Raise ``ClientClosed`` if the client was closed."""
-        if self.closed:
+        if self.activity.closed:
             raise ClientClosed("the client is closed: create a new one", name=name)
 
     def open_breaker(self, primitive: Primitive, since: float, error: Exception, borne: float) -> None:
         """Somebody retried an unreachable server for the whole time: later calls need not find that out again."""
-        breaker = self.circuit_breaker
+        breaker = self.health.circuit_breaker
         if breaker is None:
-            breaker = self.circuit_breaker = CircuitBreaker(
+            breaker = self.health.circuit_breaker = CircuitBreaker(
                 primitive.inspect(0), since, error, self.runtime.now()
             )
             self.count("breaker_opened")
@@ -146,8 +97,8 @@ class Engine:
 
     def close_breaker(self, breaker: CircuitBreaker) -> None:
         """The server answers again."""
-        if self.circuit_breaker is breaker:
-            self.circuit_breaker = None
+        if self.health.circuit_breaker is breaker:
+            self.health.circuit_breaker = None
             self.count("breaker_closed")
             log.warning("lock server responding again after %.1f s", self.runtime.now() - breaker.since)
 
@@ -159,28 +110,28 @@ class Engine:
 
     def count(self, what: str) -> None:
         """Count one occurrence of ``what``."""
-        self.counters[what] += 1
-        if self.observer is not None:
-            self.observer.counted(what)
+        self.reports.counters[what] += 1
+        if self.reports.observer is not None:
+            self.reports.observer.counted(what)
 
     def count_loss(self, server_lease: ServerLease) -> None:
         """Count a loss, by its reason."""
         self.count(f"lost_{server_lease.reason}")
-        if self.observer is not None:
-            self.observer.lost(server_lease, server_lease.reason or LossReason.EXPIRED)
+        if self.reports.observer is not None:
+            self.reports.observer.lost(server_lease, server_lease.reason or LossReason.EXPIRED)
 
     # Waits -----------------------------------------------------------------------------------------------------
 
     def watch(self) -> None:
         """Have the maintenance see a wait that begins now."""
-        if self.publisher is not None and not self.publisher.armed:
-            self.publisher.watch()
+        if self.reports.publisher is not None and not self.reports.publisher.armed:
+            self.reports.publisher.watch()
 
     def callers(self) -> list[object]:
         """The threads and tasks whose acquisitions and releases go on."""
         # In this order: who goes on after a wait is noted as under way before it waits no more.
-        waiting = [wait[1] for wait in tuple(self.waits.values())]
-        return waiting + list(self.in_progress.values())
+        waiting = [wait[1] for wait in tuple(self.queues.waits.values())]
+        return waiting + list(self.activity.in_progress.values())
 
     # Leases -----------------------------------------------------------------------------------------------------
 
@@ -188,12 +139,12 @@ class Engine:
         """Take a fresh server lease into care: renew it, or watch its end."""
         server_lease.epoch = self.epoch
         if confirmed and server_lease.hold_limit is None and server_lease.options.renew:
-            late = self.schedule.add(
+            late = self.leases.schedule.add(
                 server_lease, server_lease.every, server_lease.granted_at + server_lease.every
             )
         else:
             late = self._plan(server_lease, server_lease.granted_at, confirmed=confirmed)
-        if late or not self.maintenance_runs:
+        if late or not self.activity.maintenance_runs:
             self.wake_for(server_lease)
 
     def wake_for(self, server_lease: ServerLease) -> None:
@@ -205,25 +156,27 @@ class Engine:
 
     def wake_maintenance(self) -> None:
         """Start the maintenance, or wake it because something is due earlier than it knows."""
-        if self.maintenance_runs:
+        if self.activity.maintenance_runs:
             self.runtime.nudge()
         else:
             self.start_maintenance()
 
     def _plan(self, server_lease: ServerLease, now: float, *, confirmed: bool) -> bool:
         if not server_lease.options.renew:
-            return self.schedule.add(server_lease, server_lease.ttl, server_lease.valid_until, deadline=True)
+            return self.leases.schedule.add(
+                server_lease, server_lease.ttl, server_lease.valid_until, deadline=True
+            )
         if server_lease.hold_limit is not None and server_lease.valid_until >= server_lease.hold_limit:
-            return self.schedule.add_once(server_lease, server_lease.hold_limit)
+            return self.leases.schedule.add_once(server_lease, server_lease.hold_limit)
         if confirmed:
-            return self.schedule.add(server_lease, server_lease.every, now + server_lease.every)
+            return self.leases.schedule.add(server_lease, server_lease.every, now + server_lease.every)
         # A hand-off lives on its ticket's expiry. Short sections end before this; longer ones get their ttl soon.
         after = _CONFIRM_AFTER if server_lease.valid_until - now > 4 * _CONFIRM_AFTER else 0.0
-        return self.schedule.add(server_lease, after, now + after)
+        return self.leases.schedule.add(server_lease, after, now + after)
 
     def replan(self, server_lease: ServerLease) -> None:
         """Plan the next service of a server lease that the maintenance took, or whose ttl changed."""
-        self.schedule.discard(server_lease)
+        self.leases.schedule.discard(server_lease)
         if self._plan(server_lease, self.runtime.now(), confirmed=True):
             self.runtime.nudge()
 
@@ -232,8 +185,8 @@ class Engine:
         with self.guard:
             if server_lease.state is LeaseState.HELD or server_lease.state is LeaseState.SUSPECT:
                 server_lease.state = LeaseState.RELEASED
-        self.schedule.discard(server_lease)
-        if self.rows:
+        self.leases.schedule.discard(server_lease)
+        if self.queues.rows:
             disperse(self, server_lease)
 
     def end_turn(self, server_lease: ServerLease, now: float, number: int | None = None) -> bool:
@@ -287,7 +240,7 @@ class Engine:
             if server_lease.state is not LeaseState.HELD and server_lease.state is not LeaseState.SUSPECT:
                 return
             server_lease.state, server_lease.reason = LeaseState.LOST, reason
-            self.losing[server_lease] = reason
+            self.leases.losing[server_lease] = reason
         self._follow_loss(server_lease, reason)
 
     def lose_from_afar(self, server_lease: ServerLease, reason: LossReason) -> None:
@@ -296,12 +249,12 @@ class Engine:
             if server_lease.state is not LeaseState.HELD and server_lease.state is not LeaseState.SUSPECT:
                 return
             server_lease.state, server_lease.reason = LeaseState.LOST, reason
-            self.losing[server_lease] = reason
+            self.leases.losing[server_lease] = reason
         self.runtime.at_home(lambda: self._follow_loss(server_lease, reason))
 
     def _follow_loss(self, server_lease: ServerLease, reason: LossReason) -> None:
-        self.schedule.discard(server_lease)
-        if self.rows:
+        self.leases.schedule.discard(server_lease)
+        if self.queues.rows:
             disperse(self, server_lease)
         self.count_loss(server_lease)
         name = server_lease.primitive.name
@@ -313,24 +266,24 @@ class Engine:
             closed = reason is LossReason.CLOSED
             close_ms = server_lease.close_ms(self.runtime.now()) if closed else server_lease.options.delay_ms
             self.leave_in_background(server_lease, close_ms)
-        self.losing.pop(server_lease, None)
+        self.leases.losing.pop(server_lease, None)
         self.detach_local_queue(server_lease)
         self._tell(server_lease)
 
     def count_end(self, server_lease: ServerLease, outcome: str) -> None:
         """Notify observers that an owner has done with a server lease."""
-        if self.observer is not None:
-            self.observer.released(server_lease.primitive, server_lease.granted_at, outcome)
+        if self.reports.observer is not None:
+            self.reports.observer.released(server_lease.primitive, server_lease.granted_at, outcome)
 
     def refused(self, primitive: Primitive, began: float, error: BaseException | None) -> None:
         """Notify observers that an acquisition came to nothing; see ``Observers.refused``."""
-        if self.observer is not None:
-            self.observer.refused(primitive.kind, primitive.name, began, error)
+        if self.reports.observer is not None:
+            self.reports.observer.refused(primitive.kind, primitive.name, began, error)
 
     def take_away(self, taken: list[str]) -> None:
         """Lose the server leases that were taken from this client: by their tokens, or by their grants."""
         if taken:
-            for server_lease in self.schedule.all():
+            for server_lease in self.leases.schedule.all():
                 if (
                     server_lease.token in taken
                     or grant_tag(server_lease.primitive, server_lease.fence) in taken
@@ -345,8 +298,8 @@ class Engine:
         server_lease.hold_limit = limit
         if cut_short:
             # Its validity ends at the old limit, and nothing else would renew it.
-            self.schedule.discard(server_lease)
-            self.schedule.add_once(server_lease, self.runtime.now())
+            self.leases.schedule.discard(server_lease)
+            self.leases.schedule.add_once(server_lease, self.runtime.now())
             self.runtime.nudge()
 
     def detach_local_queue(self, server_lease: ServerLease) -> None:
@@ -372,7 +325,7 @@ class Engine:
 
     def report_loss(self, callback: Callable[[Any], object], record: object) -> None:
         """Call a user's function with the lease that was lost, in the form in which users see it."""
-        self.runtime.report(partial(callback, self.show(record)))
+        self.runtime.report(partial(callback, self.reports.show(record)))
 
     def drop_waiter(self, primitive: Primitive, local_queue: AnyLocalQueue | None, waiter: Waiter) -> None:
         """Pass a waiter to the next local waiter, or leave its token behind on the server."""
@@ -416,9 +369,9 @@ class Engine:
         if self.quorum is not None:
             post_to_all(self, call)
             return
-        self.outbox[OutboxEntry(call, self.runtime.now() + seconds)] = None
+        self.outbox.entries[OutboxEntry(call, self.runtime.now() + seconds)] = None
         self.runtime.cast(call)
-        if not self.maintenance_runs:
+        if not self.activity.maintenance_runs:
             self.start_maintenance()
         self.runtime.nudge()
 
@@ -437,14 +390,14 @@ class Engine:
 
     def start_maintenance(self) -> None:
         """Start the client's background service, if it does not run."""
-        if self.probe is not None and not self.looked and self.look_at == inf:
+        if self.health.probe is not None and not self.health.looked and self.health.look_at == inf:
             # Not at once: a client that ends soon is not worth a question.
-            self.look_at = self.runtime.now() + _LOOK_AFTER
-        self.maintenance_runs = self.runtime.spawn_maintenance(lambda: self.maintenance(self))
+            self.health.look_at = self.runtime.now() + _LOOK_AFTER
+        self.activity.maintenance_runs = self.runtime.spawn_maintenance(lambda: self.maintenance(self))
 
     def forget_holder(self, server_lease: ServerLease, who: object) -> None:
         """The thread or task ``who`` has done with a server lease."""
-        held_key, held, outer = (who, server_lease.primitive.key), self.held, server_lease.outer
+        held_key, held, outer = (who, server_lease.primitive.key), self.leases.held, server_lease.outer
         around = outer if outer is not None and outer.live else None
         with self.guard:
             if held_key not in held or held[held_key] is not server_lease:
@@ -458,16 +411,15 @@ class Engine:
         """In the child: forget what belongs to the parent, without touching the network."""
         self.epoch += 1
         self.guard = self.runtime.mutex()
-        self.local_queues.clear(self.guard)
-        self.schedule = Schedule(self.guard)
-        self.held, self.waits, self.followers, self.rows = {}, {}, {}, {}
-        if self.publisher is not None:
-            self.publisher.forget()
-        self.outbox = {}
-        self.in_progress, self.asking, self.losing = {}, {}, {}
-        self.abandoned, self.undelivered = deque(), deque()
-        self.maintenance_runs = False
-        self.circuit_breaker = None
+        self.queues.local.clear(self.guard)
+        self.leases.schedule = Schedule(self.guard)
+        self.leases.held, self.queues.waits, self.queues.followers, self.queues.rows = {}, {}, {}, {}
+        if self.reports.publisher is not None:
+            self.reports.publisher.forget()
+        self.activity.in_progress, self.activity.asking, self.leases.losing = {}, {}, {}
+        self.outbox = Outbox()
+        self.activity.maintenance_runs = False
+        self.health.circuit_breaker = None
         if self.relief is not None:
             self.relief.after_fork()
 
@@ -499,12 +451,12 @@ class Engine:
     def doubt(self) -> None:
         """Ask at once for every lease: another server stands in for the one that granted them."""
         now = self.runtime.now()
-        for server_lease in self.schedule.all():
+        for server_lease in self.leases.schedule.all():
             with self.guard:
                 if server_lease.state is not LeaseState.HELD and server_lease.state is not LeaseState.SUSPECT:
                     continue
                 server_lease.state = LeaseState.SUSPECT
-            self.schedule.discard(server_lease)
-            self.schedule.add_once(server_lease, now)
+            self.leases.schedule.discard(server_lease)
+            self.leases.schedule.add_once(server_lease, now)
             self.count("doubted")
         self.wake_maintenance()

@@ -87,15 +87,15 @@ async def tell_again(engine: Engine, leaving: Sequence[object], most: float) -> 
             duty.attempt += 1
             pause = full_jitter(duty.attempt, runtime.random(), cap=_TOLD_AGAIN_WITHIN)
             # A hung node may owe answers to many: what is left of a CPU is for those who work.
-            duty.due = now + 0.01 + pause + len(engine.outbox) / _TOLD_PER_SECOND
+            duty.due = now + 0.01 + pause + len(engine.outbox.entries) / _TOLD_PER_SECOND
             continue
         engine.count("departed" if duty.done else "departure_given_up")
-        engine.outbox.pop(duty, None)
+        engine.outbox.entries.pop(duty, None)
         # In this order: a node that is added from now on is posted again, and one added before is seen here.
         duty.posted = False
         if not duty.done and now < duty.until:
             duty.posted = True
-            engine.outbox[duty] = None
+            engine.outbox.entries[duty] = None
 
 
 async def renew_votes(

@@ -56,8 +56,8 @@ def _owe(engine: ClientState, duty: Duty) -> None:
     now = engine.runtime.now()
     most = 0.0 if engine.quorum is None else engine.quorum.max_ttl
     duty.until, duty.due, duty.attempt = now + max(OUTBOX_FOR, most), now, 0
-    engine.outbox[duty] = None
-    if not engine.closed or engine.maintenance_runs:
+    engine.outbox.entries[duty] = None
+    if not engine.activity.closed or engine.activity.maintenance_runs:
         engine.wake_maintenance()
 
 

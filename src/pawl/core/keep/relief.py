@@ -69,7 +69,7 @@ def look_for_late(engine: Engine, *, blocked: bool) -> Late:
         blocked: Whether the loop is known to be blocked: then nothing is left for it to do.
     """
     now = engine.runtime.now()
-    until, due = engine.schedule.overdue(now)
+    until, due = engine.leases.schedule.overdue(now)
     late: list[ServerLease] = []
     since = inf
     for server_lease, planned in due:
@@ -159,7 +159,7 @@ async def _ask(
 
 async def _taken(engine: Engine, runtime: Runtime) -> list[str]:
     """Which grants an operator took away: to a renewal they look like any that the server does not know."""
-    if engine.publisher is None:
+    if engine.reports.publisher is None:
         return []
-    (outcome,) = await runtime.call_many([engine.publisher.setup.calls.taken()], _ASKED_WITHIN)
+    (outcome,) = await runtime.call_many([engine.reports.publisher.setup.calls.taken()], _ASKED_WITHIN)
     return [] if isinstance(outcome, Fault) else [bytes(tag).decode() for tag in outcome[3]]

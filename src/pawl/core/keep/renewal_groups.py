@@ -33,7 +33,7 @@ _OF_ALL = frozenset(
 
 def may_share(engine: Engine) -> bool:
     """Whether several names may be keys of one script here."""
-    return engine.quorum is None and engine.observer is None and engine.runtime.line() is not None
+    return engine.quorum is None and engine.reports.observer is None and engine.runtime.line() is not None
 
 
 def share(batch: Sequence[ServerLease]) -> tuple[list[list[ServerLease]], list[ServerLease]]:

@@ -24,7 +24,7 @@ log: logging.Logger = logging.getLogger("pawl.preflight")
 
 async def _broken(engine: Engine, most: float) -> list[Finding] | None:
     """What the server itself says that breaks a promise; None if it did not answer."""
-    probe = engine.probe
+    probe = engine.health.probe
     if probe is None:
         return []
     outcome = (await engine.runtime.call_many([probe], min(most, _PATIENCE)))[0]
@@ -56,7 +56,7 @@ async def must_hold(engine: Engine, name: str) -> None:
     for finding in findings:
         text = f"acquire {name!r}: strict=True, and this server does not guarantee {finding.promise}: {finding.text}"
         raise NotSupported(f"{text}; {finding.fix}", name=name)
-    engine.strict = False
+    engine.health.strict = False
 
 
 async def must_remember(engine: Engine, primitive: Primitive, since: float) -> None:
@@ -70,11 +70,11 @@ async def must_remember(engine: Engine, primitive: Primitive, since: float) -> N
     Raises:
         BackendUnavailable: It may have.
     """
-    if engine.probe is None or engine.quorum is not None:
+    if engine.health.probe is None or engine.quorum is not None:
         # Nothing to ask, or masters of which a majority votes: see ``QuorumRuntime.remembers``.
         return
     # Of a cluster it is the node of this key that counts.
-    call = engine.probe._replace(body=pack_words(primitive.key.encode()))
+    call = engine.health.probe._replace(body=pack_words(primitive.key.encode()))
     (outcome,) = await engine.runtime.call_many([call], _PATIENCE)
     info = "" if isinstance(outcome, Fault) else outcome[2].decode(errors="replace")
     # It counts whole seconds, from the whole second in which it started.

@@ -36,14 +36,14 @@ async def counted(
 ) -> HeldLease:
     """Go on in the general way with what the straight way began, as an acquisition that is under way."""
     running = id(mark)
-    engine.in_progress[running] = who
+    engine.activity.in_progress[running] = who
     try:
         lease = await taking
     finally:
-        engine.in_progress.pop(running, None)
+        engine.activity.in_progress.pop(running, None)
     if lease is None:
         raise AssertionError("a wait ends with a lease or an error")
-    if engine.closed:
+    if engine.activity.closed:
         refuse(engine, lease)
     return lease
 

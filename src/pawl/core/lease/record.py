@@ -239,12 +239,12 @@ class HeldLease(LeaseRecord):
             server_lease, engine = self.server_lease, self.engine
         except AttributeError:
             return
-        if server_lease.epoch != engine.epoch or engine.closed:
+        if server_lease.epoch != engine.epoch or engine.activity.closed:
             return
         if self.given:
-            engine.abandoned.append(server_lease)
+            engine.outbox.abandoned.append(server_lease)
         else:
-            engine.undelivered.append((server_lease, self.number))
+            engine.outbox.undelivered.append((server_lease, self.number))
         engine.runtime.nudge()
         if not server_lease.live or not self.given:
             return

@@ -57,7 +57,7 @@ async def look_for_cycles(engine: Engine, book: SessionPublisher, patience: floa
     """Look whether waiters that are due for it are in a deadlock, and report it to its youngest."""
     after = book.setup.deadlock_after
     now = engine.runtime.now()
-    if not after or not book.published or engine.closed or now < book.check_from:
+    if not after or not book.published or engine.activity.closed or now < book.check_from:
         return
     due = [wait for wait in book.waits.values() if wait.holds and wait.check_at <= now][:_MOST_CHECKS]
     if due:

@@ -64,11 +64,11 @@ def setup_of(engine: Engine, what: str) -> Setup:
         NotSupported: Independent masters, which keep no common record.
     """
     engine.check_open()
-    if engine.publisher is None:
+    if engine.reports.publisher is None:
         raise NotSupported(
             f"{what}: independent masters (Redlock) have no common record: use inspect() for a single lock"
         )
-    return engine.publisher.setup
+    return engine.reports.publisher.setup
 
 
 # All held names -----------------------------------------------------------------------------------------------------
@@ -137,8 +137,8 @@ async def states(engine: Engine, primitive: Primitive, options: LockOptions, wai
     check_count(waiters, "waiters", 0, _MOST_WAITERS)
     engine.check_open(primitive.name)
     looks = [primitive]
-    if engine.publisher is not None:
-        look = engine.publisher.setup.look
+    if engine.reports.publisher is not None:
+        look = engine.reports.publisher.setup.look
         looks += [found for kind in _OTHER_KINDS if (found := look(kind, primitive.name)) is not None]
     calls = [one.inspect(waiters) for one in looks]
     replies = await _ask(engine, calls, options, primitive.name)
@@ -154,9 +154,9 @@ async def inspect(engine: Engine, primitive: Primitive, options: LockOptions, wa
 
 async def _held_as(engine: Engine, primitive: Primitive, options: LockOptions) -> str:
     """The kind of a semaphore, rwlock, election or once that holds the name; ``""`` if there is none."""
-    if engine.publisher is None:
+    if engine.reports.publisher is None:
         return ""
-    look = engine.publisher.setup.look
+    look = engine.reports.publisher.setup.look
     looks = [(kind, found) for kind in _OTHER_KINDS if (found := look(kind, primitive.name)) is not None]
     outcomes = await engine.runtime.call_many([one.inspect(0) for _, one in looks], options.request_timeout)
     for (kind, one), outcome in zip(looks, outcomes, strict=True):
@@ -190,9 +190,9 @@ async def announce(
     Returns:
         False with independent masters, which keep no common record.
     """
-    if engine.publisher is None:
+    if engine.reports.publisher is None:
         return False
-    calls, name = engine.publisher.setup.calls, primitive.name
+    calls, name = engine.reports.publisher.setup.calls, primitive.name
     # The same for whoever has the ticket, and it gives nothing of the token away.
     digest = hashlib.sha256(f"pawl announce\0{token}".encode()).hexdigest()
     session = f"{token.partition('@')[2].rpartition('/')[0]}/{digest[:12]}"

@@ -62,9 +62,9 @@ class _Timed:
 
 def observe(engine: Engine, observer: Observer) -> None:
     """Notify an observer of what an engine does from here on; one that is registered already stays so."""
-    if engine.observer is None:
+    if engine.reports.observer is None:
         runtime = engine.runtime
-        engine.observer = Observers(runtime.now)
-        engine.runtime = cast("Runtime", _Timed(runtime, engine.observer))
-    if observer not in engine.observer.members:
-        engine.observer.members.append(observer)
+        engine.reports.observer = Observers(runtime.now)
+        engine.runtime = cast("Runtime", _Timed(runtime, engine.reports.observer))
+    if observer not in engine.reports.observer.members:
+        engine.reports.observer.members.append(observer)

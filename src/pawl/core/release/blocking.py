@@ -28,7 +28,7 @@ def release(engine: Engine, lease: HeldLease) -> Release:
     line = runtime.line() if lease.levels == 1 else None
     if line is None:
         return run(release_anyhow(engine, lease))
-    engine.in_progress[mark := Ending(lease)] = runtime.who()
+    engine.activity.in_progress[mark := Ending(lease)] = runtime.who()
     try:
         call = end(engine, lease)
         if call is None:
@@ -50,7 +50,7 @@ def release(engine: Engine, lease: HeldLease) -> Release:
             engine.finish_release(lease)
         raise
     finally:
-        engine.in_progress.pop(mark, None)
+        engine.activity.in_progress.pop(mark, None)
 
 
 def end_block(engine: Engine, lease: HeldLease, error: BaseException | None) -> None:

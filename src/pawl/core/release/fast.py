@@ -34,7 +34,7 @@ def hand_on(engine: Engine, lease: HeldLease) -> bool:
     if not (server_lease.behind if local_queue is None else local_queue.local_waiters):
         return False
     # A history notes who had it before anybody else has.
-    if lease.parked or engine.history is not None or server_lease.epoch != engine.epoch:
+    if lease.parked or engine.reports.history is not None or server_lease.epoch != engine.epoch:
         return False
     granted_at = server_lease.granted_at
     now = engine.runtime.now()
@@ -47,8 +47,8 @@ def hand_on(engine: Engine, lease: HeldLease) -> bool:
         elif not server_lease.lone and local_queue.streak >= local_queue.most:
             local_queue.part(server_lease, Waiter(engine.runtime.new_token()))
         engine.forget_holder(server_lease, lease.who)
-        if engine.observer is not None:
-            engine.observer.released(server_lease.primitive, granted_at, "released")
+        if engine.reports.observer is not None:
+            engine.reports.observer.released(server_lease.primitive, granted_at, "released")
     except BaseException:
         if lease.released:
             engine.forget_holder(server_lease, lease.who)
@@ -110,10 +110,10 @@ def end(engine: Engine, lease: HeldLease) -> Call | None:
     # The server lease may still be seen by the maintenance: its loss is none of this lease's business any more.
     server_lease.watchers = None
     engine.forget_holder(server_lease, lease.who)
-    if engine.rows:
+    if engine.queues.rows:
         disperse(engine, server_lease)
-    if server_lease.follow_key and (engine.followers or server_lease.spent):
-        call = server_lease.leave(0, 0, server_lease.options.block if engine.followers else 0)
+    if server_lease.follow_key and (engine.queues.followers or server_lease.spent):
+        call = server_lease.leave(0, 0, server_lease.options.block if engine.queues.followers else 0)
     else:
         call = server_lease.primitive.leave(server_lease.token, 0, 0)
     # One request more, so only for a run of several owners: a strict hand-off stays at two requests.

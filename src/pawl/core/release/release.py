@@ -29,7 +29,7 @@ log: logging.Logger = logging.getLogger("pawl.lease")
 async def release(engine: Engine, lease: HeldLease) -> Release:
     """End a lease, or one level of a re-entered one; see ``_release``."""
     runtime = engine.runtime
-    engine.in_progress[mark := Ending(lease)] = runtime.who()
+    engine.activity.in_progress[mark := Ending(lease)] = runtime.who()
     try:
         server_lease, local_queue = lease.server_lease, lease.server_lease.local_queue
         if (server_lease.behind if local_queue is None else local_queue.local_waiters) and hand_on(
@@ -59,7 +59,7 @@ async def release(engine: Engine, lease: HeldLease) -> Release:
             engine.finish_release(lease)
         raise
     finally:
-        engine.in_progress.pop(mark, None)
+        engine.activity.in_progress.pop(mark, None)
 
 
 async def _release(engine: Engine, lease: HeldLease) -> Release:
@@ -84,9 +84,9 @@ async def _release(engine: Engine, lease: HeldLease) -> Release:
     # The server lease may go on under another owner: its loss is none of this lease's business then.
     server_lease.watchers = None
     engine.forget_holder(server_lease, lease.who)
-    if engine.observer is None:
+    if engine.reports.observer is None:
         return await _give_back(engine, server_lease)
-    return await engine.observer.ending(server_lease, _give_back(engine, server_lease))
+    return await engine.reports.observer.ending(server_lease, _give_back(engine, server_lease))
 
 
 async def _give_back(engine: Engine, server_lease: ServerLease) -> Release:

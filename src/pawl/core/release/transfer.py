@@ -106,11 +106,11 @@ async def adopt(engine: Engine, plan: Plan, ticket: Ticket) -> HeldLease:
         NotHeld: It ran out, or somebody else has it.
         BackendError: The server could not be asked.
     """
-    engine.in_progress[id(ticket)] = engine.runtime.who()
+    engine.activity.in_progress[id(ticket)] = engine.runtime.who()
     try:
         return await _adopt(engine, plan, ticket)
     finally:
-        engine.in_progress.pop(id(ticket), None)
+        engine.activity.in_progress.pop(id(ticket), None)
 
 
 async def _adopt(engine: Engine, plan: Plan, ticket: Ticket) -> HeldLease:
@@ -120,7 +120,7 @@ async def _adopt(engine: Engine, plan: Plan, ticket: Ticket) -> HeldLease:
     token = runtime.new_token()
     call = plan.primitive.adopt(ticket.token, token, plan.options.life_ms)
     waiter = Waiter(token)
-    engine.asking[waiter] = plan.primitive, runtime.who()
+    engine.activity.asking[waiter] = plan.primitive, runtime.who()
     try:
         reply, sent_at = await query(engine, call, plan.options, ticket.name, "adopt")
         await _confirm(engine, plan, reply)
@@ -132,8 +132,8 @@ async def _adopt(engine: Engine, plan: Plan, ticket: Ticket) -> HeldLease:
         engine.leave_token_in_background(plan.primitive, token, TOMB_MS)
         raise
     finally:
-        if waiter in engine.asking:
-            del engine.asking[waiter]
+        if waiter in engine.activity.asking:
+            del engine.activity.asking[waiter]
 
 
 def _own_adopted(
@@ -162,11 +162,11 @@ def _own_adopted(
     server_lease.who = who
     lease = HeldLease(engine, server_lease, ticket.fence, who, 1)
     if not plan.counted:
-        engine.held[who, plan.primitive.key] = server_lease
+        engine.leases.held[who, plan.primitive.key] = server_lease
     engine.keep(server_lease, confirmed=True)
-    if engine.observer is not None:
-        engine.observer.acquired(server_lease, began, contended=False)
-    if engine.closed:
+    if engine.reports.observer is not None:
+        engine.reports.observer.acquired(server_lease, began, contended=False)
+    if engine.activity.closed:
         refuse(engine, lease)
     return lease
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
 from pawl.core.protocol.runtime import Call
@@ -13,11 +14,12 @@ if TYPE_CHECKING:
     from pawl.core.protocol.redlock_options import RedlockOptions
     from pawl.core.protocol.runtime import Runtime
     from pawl.core.quorum.votes import Duty
-    from pawl.core.state.local_queue import LocalWaiter
+    from pawl.core.state.local_queue import LocalQueues, LocalWaiter
     from pawl.core.state.records import ServerLease, Waiter
     from pawl.core.state.schedule import Schedule
+    from pawl.model import LossReason
 
-__all__ = ["ClientState", "OutboxEntry"]
+__all__ = ["Activity", "ClientState", "HasHistory", "Leases", "Outbox", "OutboxEntry", "Queues"]
 
 
 class OutboxEntry:
@@ -32,23 +34,96 @@ class OutboxEntry:
         self.attempt: int = 0
 
 
+class Leases:
+    """The leases of a client. Changed by ``acquire``, ``release`` and ``keep``.
+
+    Attributes:
+        schedule: When each is due.
+        held: Which server lease a thread or task holds under a key, for re-entry and self-deadlock.
+        losing: Those that are lost, and not left yet.
+    """
+
+    def __init__(self, schedule: Schedule) -> None:
+        self.schedule: Schedule = schedule
+        self.held: dict[tuple[object, str], ServerLease] = {}
+        self.losing: dict[ServerLease, LossReason] = {}
+
+
+class Queues:
+    """Who waits. Changed by ``acquire``, and by the steps of ``state``.
+
+    Attributes:
+        local: The local queues.
+        followers: The waiters that may be served now in strict order (see ``strict_handover``), by their tokens.
+        rows: The server leases behind which a waiter may leave its answer unread (see ``strict_handover``), by their
+            keys.
+        waits: What each local waiter, or each waiter on the server, waits for; the thread or task, and since when.
+    """
+
+    def __init__(self, local: LocalQueues) -> None:
+        self.local: LocalQueues = local
+        self.followers: dict[str, Waiter] = {}
+        self.rows: dict[str, ServerLease] = {}
+        self.waits: dict[Waiter | LocalWaiter, tuple[Primitive, object, float]] = {}
+
+
+class Outbox:
+    """What is to be given back in the background. Filled by everybody, emptied by the maintenance.
+
+    Attributes:
+        entries: Tokens to be left, in the order in which they came; each stays until it is left or given up, so that
+            the end of the client sees it at every moment.
+        abandoned: Server leases whose lease object was garbage-collected; appended by finalisers, which may do no more.
+        undelivered: The same of leases that nobody got: a signal interrupted acquire after the grant. With each, which
+            of the server lease's owners it was to be.
+    """
+
+    def __init__(self) -> None:
+        self.entries: dict[OutboxEntry | Duty, None] = {}
+        self.abandoned: deque[ServerLease] = deque()
+        self.undelivered: deque[tuple[ServerLease, int]] = deque()
+
+
+class Activity:
+    """What goes on now. Changed by each operation at its beginning and end, and by the end of the client.
+
+    Attributes:
+        in_progress: The threads or tasks of acquisitions and releases by what they are at, which is in no schedule.
+        asking: Waiters that the server may know, and who asks.
+        closed: Whether the client was closed.
+        maintenance_runs: Whether the maintenance was started.
+    """
+
+    def __init__(self) -> None:
+        self.in_progress: dict[object, object] = {}
+        self.asking: dict[Waiter, tuple[Primitive, object]] = {}
+        self.closed: bool = False
+        self.maintenance_runs: bool = False
+
+
+class HasHistory(Protocol):
+    """What ``reports.Reports`` is to those below it."""
+
+    @property
+    def history(self) -> object | None:
+        """What is to be written of the grants that ended, if the client keeps histories."""
+        ...
+
+
 class ClientState(Protocol):
     """What ``Engine`` keeps, and what it does when it is asked to; its attributes are described there."""
 
     runtime: Runtime
     guard: AbstractContextManager[object]
-    schedule: Schedule
-    waits: dict[Waiter | LocalWaiter, tuple[Primitive, object, float]]
-    followers: dict[str, Waiter]
-    rows: dict[str, ServerLease]
     quorum: RedlockOptions | None
-    outbox: dict[OutboxEntry | Duty, None]
-    closed: bool
-    maintenance_runs: bool
+    leases: Leases
+    queues: Queues
+    outbox: Outbox
+    activity: Activity
 
     @property
-    def history(self) -> object | None:
-        """What is to be written of the grants that ended, if the client keeps histories."""
+    def reports(self) -> HasHistory:
+        """Who hears of what happens."""
         ...
 
     def wake_maintenance(self) -> None:

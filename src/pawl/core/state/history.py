@@ -105,7 +105,7 @@ class History:
             return
         note = _note_of(server_lease, engine.runtime.now(), how)
         self._fresh.append((server_lease.primitive, note))
-        if not self.armed and engine.maintenance_runs:
+        if not self.armed and engine.activity.maintenance_runs:
             self.armed = True
             engine.runtime.nudge()
 
@@ -113,7 +113,7 @@ class History:
         """When the maintenance must look in again; infinity if there is nothing to note."""
         # In this order: who notes something after this line rings, and what was noted before is seen.
         self.armed = False
-        if not (self._fresh or self._pending or engine.schedule.busy()):
+        if not (self._fresh or self._pending or engine.leases.schedule.busy()):
             return inf
         self.armed = True
         return max(now, self._look_at)
@@ -165,7 +165,7 @@ class History:
 
     def _take_lasting(self, engine: ClientState, now: float) -> None:
         lasting: set[tuple[str, int, str]] = set()
-        for server_lease in engine.schedule.all():
+        for server_lease in engine.leases.schedule.all():
             # A hand-over changes the fence and the owner together: neither of two of them is half noted.
             number, note = server_lease.used, _note_of(server_lease, None, "held")
             if (

@@ -332,7 +332,9 @@ class SessionPublisher:
         engine = self._engine
         # In this order: who begins to wait after this line rings, and who began before is seen.
         self.armed = False
-        if engine.closed or not (engine.waits or self.published or engine.schedule.busy()):
+        if engine.activity.closed or not (
+            engine.queues.waits or self.published or engine.leases.schedule.busy()
+        ):
             return inf
         self.armed = True
         return max(now, self._look_at)
@@ -345,7 +347,7 @@ class SessionPublisher:
     def due(self, now: float) -> Call | None:
         """What to send now, if anything; its outcome goes to ``answered``."""
         engine, calls = self._engine, self.setup.calls
-        if engine.closed or now < self._look_at:
+        if engine.activity.closed or now < self._look_at:
             return None
         if not self.id:
             public = engine.runtime.new_token().partition("@")
@@ -433,7 +435,7 @@ class SessionPublisher:
 
     def _ripe(self, now: float) -> dict[Waiter | LocalWaiter, tuple[Primitive, object, float]]:
         # A copy, made in one step: other threads come and go meanwhile.
-        waits = self._engine.waits.copy()
+        waits = self._engine.queues.waits.copy()
         if not waits:
             return waits
         ripe: dict[Waiter | LocalWaiter, tuple[Primitive, object, float]] = {}
@@ -475,7 +477,7 @@ class SessionPublisher:
         self.waits = told
 
     def _holds(self, now: float, waiting: set[object], holding: set[object]) -> list[HoldRow]:
-        schedule = self._engine.schedule
+        schedule = self._engine.leases.schedule
         server_leases: Iterable[ServerLease] = schedule.all() if waiting else schedule.some(_MOST_ROWS)
         first: list[HoldRow] = []
         rest: list[HoldRow] = []

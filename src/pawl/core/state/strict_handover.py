@@ -52,21 +52,23 @@ def begin(engine: ClientState, server_lease: ServerLease, waiter: Waiter) -> Non
     if waiter.strict.behind:
         server_lease.behind = deque(waiter.strict.behind)
         line = engine.runtime.line()
-        unasked = engine.history is None and engine.quorum is None and line is not None and line.defers
+        unasked = (
+            engine.reports.history is None and engine.quorum is None and line is not None and line.defers
+        )
         if unasked and len(waiter.strict.behind) >= server_lease.options.block:
-            engine.rows[server_lease.primitive.key] = server_lease
+            engine.queues.rows[server_lease.primitive.key] = server_lease
 
 
 def disperse(engine: ClientState, server_lease: ServerLease) -> None:
     """A run ends: have the next in strict order listen, or all who might be, since nobody here is before them now."""
     key = server_lease.primitive.key
-    if key not in engine.rows:
+    if key not in engine.queues.rows:
         return
     # A list first, in one step: other threads come meanwhile.
-    asleep = [waiter for waiter in list(engine.followers.values()) if waiter.strict.asleep == key]
+    asleep = [waiter for waiter in list(engine.queues.followers.values()) if waiter.strict.asleep == key]
     if not asleep:
-        engine.rows.pop(key, None)
-    first = engine.followers.get(server_lease.behind[0]) if server_lease.behind else None
+        engine.queues.rows.pop(key, None)
+    first = engine.queues.followers.get(server_lease.behind[0]) if server_lease.behind else None
     for waiter in asleep if first is None else (first,):
         if waiter.strict.asleep:
             waiter.strict.ring()
@@ -75,13 +77,13 @@ def disperse(engine: ClientState, server_lease: ServerLease) -> None:
 def enlist(engine: ClientState, waiter: Waiter) -> bool:
     """Let a run serve a waiter that is about to sleep, and others speak for it; False if neither could be noticed."""
     # Who waits alone has nobody before it in this client.
-    if not waiter.batch.kin or waiter.unanswered or len(engine.waits) <= 1:
+    if not waiter.batch.kin or waiter.unanswered or len(engine.queues.waits) <= 1:
         return False
     ring = engine.runtime.bell(waiter.token)
     if ring is None:
         return False
     waiter.strict.ring = ring
-    engine.followers[waiter.token] = waiter
+    engine.queues.followers[waiter.token] = waiter
     return True
 
 
@@ -89,8 +91,8 @@ def resign(engine: ClientState, waiter: Waiter) -> None:
     """The waiter sleeps no more: from here on it is either served by a run or never will be."""
     # Guarded: a thread that found it there serves it in the same step.
     with engine.guard:
-        if waiter.token in engine.followers:
-            del engine.followers[waiter.token]
+        if waiter.token in engine.queues.followers:
+            del engine.queues.followers[waiter.token]
 
 
 def pass_on(
@@ -106,7 +108,7 @@ def pass_on(
         number: Which of its owners passes it on; None if that is sure.
         lease: What ends in the same step; then nothing at all is done unless it is passed on.
     """
-    followers, used, behind = engine.followers, server_lease.used, server_lease.behind
+    followers, used, behind = engine.queues.followers, server_lease.used, server_lease.behind
     token = behind[0] if behind else ""
     may, served = token and _may_follow(server_lease, now), [token]
     waiter: Waiter | None = None

@@ -86,7 +86,7 @@ class SimClient(AsyncClient):
         self.runtime: SimRuntime = runtime
         setup = self._settings.setup if sessions else None
         self.engine: Engine = Engine(runtime, self, upkeep, setup and setup._replace(deadlock_after=sessions))
-        self.engine.show = shown_any
+        self.engine.reports.show = shown_any
         self.engine.quorum = redlock
 
     def _engine(self) -> Engine:
