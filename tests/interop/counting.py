@@ -12,9 +12,10 @@ from typing import Any
 
 import redis
 
+from pawl.testing.groups import ClusterGroup
 from pawl.testing.servers import Server, available
 from tests.interop.judge import Part, Verdict, judge
-from tests.interop.kinds import KINDS, Kind, common_key, missing, register
+from tests.interop.kinds import KINDS, Kind, common_key, missing, register, wire_of
 from tests.interop.line import drivers
 
 __all__ = ["COUNTER", "arguments", "begin", "chosen", "count", "name_of", "on_server", "show", "value_of"]
@@ -25,7 +26,13 @@ SPARE = 60.0
 
 
 def count(
-    url: str, kinds: Sequence[Kind], seconds: float, *, ttl: float = 5.0, hold: float = 0.002
+    url: str,
+    kinds: Sequence[Kind],
+    seconds: float,
+    *,
+    ttl: float = 5.0,
+    hold: float = 0.002,
+    counter_at: str = "",
 ) -> Verdict:
     """Have one process of each kind count for some seconds, and judge it.
 
@@ -35,11 +42,13 @@ def count(
         seconds: For how long.
         ttl: Seconds that each lock is asked for.
         hold: Seconds between reading the counter and writing it.
+        counter_at: The server of the counter; default: that of the lock.
     """
+    counter_at = counter_at or url
     key = common_key(kinds, "mixed")
     names = [name_of(kinds, index) for index in range(len(kinds))]
-    begin(url)
-    with drivers(kinds, url) as running:
+    begin(counter_at)
+    with drivers(kinds, url, COUNTER_URL=counter_at, **wire_of(kinds)) as running:
         start = time.monotonic()
         for driver in running:
             driver.send("count", key, round(ttl * 1000), seconds, COUNTER, round(hold * 1000))
@@ -49,7 +58,7 @@ def count(
             Part(name, one.kind.name, one.pid, one.events, start, start + seconds, least=one.kind.least)
             for name, one in zip(names, running, strict=True)
         ]
-        return judge(parts, key, ttl, value_of(url))
+        return judge(parts, key, ttl, value_of(counter_at))
 
 
 def name_of(kinds: Sequence[Kind], index: int) -> str:
@@ -82,6 +91,9 @@ def arguments(text: str, mix: str = "pawl,pawl,redis-py,redis-py") -> argparse.A
     parser.add_argument(
         "--flavour", default="valkey", choices=("valkey", "redis"), help="which one is started"
     )
+    parser.add_argument(
+        "--cluster", action="store_true", help="start a cluster of three nodes, and a server for the counter"
+    )
     return parser
 
 
@@ -104,15 +116,19 @@ def chosen(mix: str, more: Sequence[str] = ()) -> list[Kind]:
 
 
 @contextmanager
-def on_server(options: argparse.Namespace) -> Iterator[str]:
-    """The URL of the server that was given, or of one that runs as long as the block."""
+def on_server(options: argparse.Namespace) -> Iterator[tuple[str, str]]:
+    """The URL of the locks and of the counter: what was given, or servers that run as long as the block."""
     if options.url:
-        yield options.url
+        yield options.url, options.url
         return
     if reason := available(options.flavour):
         raise SystemExit(reason)
     with Server(options.flavour) as server:
-        yield server.url
+        if options.cluster:
+            with ClusterGroup(options.flavour) as cluster:
+                yield cluster.url, server.url
+        else:
+            yield server.url, server.url
 
 
 def show(result: dict[str, Any]) -> None:

@@ -11,7 +11,7 @@ import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tests.interop.counting import (
@@ -26,7 +26,7 @@ from tests.interop.counting import (
     value_of,
 )
 from tests.interop.judge import Part, Verdict, judge
-from tests.interop.kinds import Kind, common_key
+from tests.interop.kinds import Kind, common_key, wire_of
 from tests.interop.line import Driver
 
 SLACK = 2.0
@@ -58,6 +58,7 @@ class Round:
     ttl: float
     hold: float
     until: float
+    environ: Mapping[str, str]
     running: list[Running] = field(default_factory=list[Running])
     parts: list[Part] = field(default_factory=list[Part])
     killed: Counter[str] = field(default_factory=Counter[str])
@@ -67,11 +68,9 @@ class Round:
         """Start the next process in a place."""
         number = sum(part.name.startswith(name_of(self.kinds, index) + "/") for part in self.parts)
         # A registry of Spring has one TTL for all of its locks; the note that the JVM prints goes to stderr.
-        environ = (
-            {"JAVA_TOOL_OPTIONS": f"-Dttl={round(self.ttl * 1000)}"}
-            if self.kinds[index].part == "java"
-            else {}
-        )
+        environ = dict(self.environ)
+        if self.kinds[index].part == "java":
+            environ["JAVA_TOOL_OPTIONS"] = f"-Dttl={round(self.ttl * 1000)}"
         driver = Driver(self.kinds[index], self.url, **environ)
         try:
             driver.ready()
@@ -100,12 +99,21 @@ class Round:
 
 
 def run(
-    url: str, kinds: Sequence[Kind], seconds: float, ttl: float, hold: float, seed: str
+    url: str,
+    kinds: Sequence[Kind],
+    seconds: float,
+    ttl: float,
+    hold: float,
+    seed: str,
+    *,
+    counter_at: str = "",
 ) -> tuple[Verdict, Round]:
     """Count for some seconds, and kill one of them each second or so."""
     chance = random.Random(seed)
-    begin(url)
-    round_ = Round(url, kinds, common_key(kinds, "kills"), ttl, hold, time.monotonic() + seconds)
+    counter_at = counter_at or url
+    begin(counter_at)
+    environ = {"COUNTER_URL": counter_at, **wire_of(kinds)}
+    round_ = Round(url, kinds, common_key(kinds, "kills"), ttl, hold, time.monotonic() + seconds, environ)
     try:
         round_.running = [round_.begin(index) for index in range(len(kinds))]
         # In turn, so that each kind has its share of them; the moment is by chance.
@@ -124,7 +132,7 @@ def run(
                 one.driver.kill()
     longest = max([ttl, *(kind.ttl for kind in kinds)])
     # Behind a dead holder may stand one that died as a waiter: what it was granted, and never told of, lasts a TTL too.
-    return judge(round_.parts, round_.key, longest, value_of(url), slack=SLACK + longest), round_
+    return judge(round_.parts, round_.key, longest, value_of(counter_at), slack=SLACK + longest), round_
 
 
 def main() -> int:
@@ -137,8 +145,10 @@ def main() -> int:
     parser.add_argument("--seed", default=os.environ.get("PAWL_SEED", str(time.time_ns())))
     options = parser.parse_args()
     kinds = chosen(options.mix, options.driver)
-    with on_server(options) as url:
-        verdict, done = run(url, kinds, options.seconds, options.ttl, options.hold, options.seed)
+    with on_server(options) as (url, counter_at):
+        verdict, done = run(
+            url, kinds, options.seconds, options.ttl, options.hold, options.seed, counter_at=counter_at
+        )
     result = verdict.as_json()
     # Of one that lived for a second, no share can be told.
     del result["starved"]

@@ -10,7 +10,18 @@ from dataclasses import dataclass
 from math import isinf
 from pathlib import Path
 
-__all__ = ["HOME", "KINDS", "NEEDS", "REQUIRED", "ROOT", "Kind", "common_key", "missing", "register"]
+__all__ = [
+    "HOME",
+    "KINDS",
+    "NEEDS",
+    "REQUIRED",
+    "ROOT",
+    "Kind",
+    "common_key",
+    "missing",
+    "register",
+    "wire_of",
+]
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 HOME = ROOT / ".interop"
@@ -187,3 +198,11 @@ def common_key(kinds: Sequence[Kind], name: str) -> str:
     if len(prefixes) > 1:
         raise SystemExit(f"these have no key in common: their keys begin with {' and with '.join(prefixes)}")
     return "".join(prefixes) + name
+
+
+def wire_of(kinds: Sequence[Kind]) -> dict[str, str]:
+    """What the drivers are told of a mix, so that pawl's store what the others store."""
+    hashed = [kind.name for kind in kinds if kind.hashed]
+    if not hashed:
+        return {}
+    return {"PAWL_WIRE": "redisson-fenced" if any("fenced" in name for name in hashed) else "redisson"}

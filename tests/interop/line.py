@@ -14,9 +14,11 @@ from typing import Any, Self
 
 from tests.interop.kinds import Kind
 
-__all__ = ["Driver", "DriverFailed", "Reply", "drivers"]
+__all__ = ["CLUSTER", "Driver", "DriverFailed", "Reply", "drivers"]
 
 Reply = dict[str, Any]
+
+CLUSTER = "redis+cluster://"
 
 START = 60.0
 """Seconds that a driver may take to be ready: a JVM on a busy machine."""
@@ -37,6 +39,10 @@ class Driver:
 
     def __init__(self, kind: Kind, url: str, **environ: str) -> None:
         self.kind = kind
+        if kind.part == "java" and url.startswith(CLUSTER):
+            url = f"redis://{url.removeprefix(CLUSTER).partition(',')[0]}"
+            options = environ.get("JAVA_TOOL_OPTIONS", "")
+            environ = {**environ, "JAVA_TOOL_OPTIONS": f"{options} -Dcluster=true"}
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed with the driver
         self._process = subprocess.Popen(
             [*kind.command, url],

@@ -24,8 +24,10 @@ def main() -> int:
     parser.add_argument("--fair", action="store_true", help="fail also if somebody starves")
     options = parser.parse_args()
     kinds = chosen(options.mix, options.driver)
-    with on_server(options) as url:
-        verdict = count(url, kinds, options.seconds, ttl=options.ttl, hold=options.hold)
+    with on_server(options) as (url, counter_at):
+        verdict = count(
+            url, kinds, options.seconds, ttl=options.ttl, hold=options.hold, counter_at=counter_at
+        )
     result = verdict.as_json()
     show({"mix": options.mix, "seconds": options.seconds, **result})
     fair = not result["starved"] and result["longest_wait_s"] <= LONGEST

@@ -17,8 +17,8 @@ from math import isinf
 import redis
 
 from tests.interop.counting import arguments, chosen, on_server, show
-from tests.interop.kinds import KINDS, Kind, missing
-from tests.interop.line import Driver, DriverFailed, drivers
+from tests.interop.kinds import KINDS, Kind, missing, wire_of
+from tests.interop.line import CLUSTER, Driver, DriverFailed, drivers
 
 TO_PAWL = "their_release_to_pawl"
 TO_THEM = "pawls_release_to_them"
@@ -53,7 +53,7 @@ def measure(url: str, holder: Kind, waiter: Kind, n: int, limit: float = 10.0) -
     ttl_ms = 0 if "pyredislock" in (holder.name, waiter.name) else 20_000
     chance = random.Random(f"{holder.name} {waiter.name}")
     found: list[float | None] = []
-    with drivers([holder, waiter], url) as (one, other):
+    with drivers([holder, waiter], url, **wire_of([holder, waiter])) as (one, other):
         while len(found) < n and None not in found:
             found.append(once(one, other, key, ttl_ms, limit, chance))
     return found
@@ -82,9 +82,7 @@ def too_slow(kind: Kind, pair: Mapping[str, Mapping[str, float | int | None]]) -
 
 def main() -> int:
     able = [
-        k.name
-        for k in KINDS.values()
-        if not (k.hashed or missing(k) or k.name in UNSAFE or k.name.startswith("pawl"))
+        k.name for k in KINDS.values() if not (missing(k) or k.name in UNSAFE or k.name.startswith("pawl"))
     ]
     parser = arguments("How soon a waiter has the lock.", ",".join(able))
     parser.add_argument("--n", type=int, default=30)
@@ -95,15 +93,16 @@ def main() -> int:
     options = parser.parse_args()
     results: dict[str, dict[str, dict[str, float | int | None]]] = {}
     late: list[str] = []
-    with on_server(options) as url:
+    with on_server(options) as (url, _):
         for kind in chosen(options.mix, options.driver):
             pair: dict[str, dict[str, float | int | None]] = {}
             for what, (holder, waiter) in {
                 TO_PAWL: (kind, KINDS["pawl"]),
                 TO_THEM: (KINDS["pawl"], kind),
             }.items():
-                with redis.Redis.from_url(url) as plain:
-                    plain.flushall()
+                if not url.startswith(CLUSTER):
+                    with redis.Redis.from_url(url) as plain:
+                        plain.flushall()
                 pair[what] = summary(measure(url, holder, waiter, options.n, options.limit))
             results[kind.name] = pair
             late += [kind.name] if too_slow(kind, pair) else []

@@ -30,7 +30,8 @@ class Client:
         # Several, separated by commas, are independent masters, where a library knows the Redlock algorithm.
         self.urls = url.split(",")
         # No limit: redis-py's default of 5 s would end the BLPOP in which python-redis-lock waits.
-        self.plain = redis.Redis.from_url(self.urls[0], decode_responses=True, socket_timeout=None)
+        counter = os.environ.get("COUNTER_URL") or self.urls[0]
+        self.plain = redis.Redis.from_url(counter, decode_responses=True, socket_timeout=None)
         self.held: dict[str, Any] = {}
 
     def name(self, key: str) -> str:
@@ -71,7 +72,7 @@ class Pawl(Client):
         self.client = self.pawl.connect(url, namespace="")
 
     def get(self, name: str, ttl_ms: int, wait_ms: int) -> Any:
-        lock = self.client.lock(name, **({"ttl": ttl_ms / 1000} if ttl_ms else {}))
+        lock = self.client.lock(name_of(self.pawl, name), **({"ttl": ttl_ms / 1000} if ttl_ms else {}))
         if wait_ms == 0:
             return lock.try_acquire()
         try:
@@ -88,6 +89,12 @@ class Pawl(Client):
     def about(self, key: str) -> dict[str, Any]:
         lease = self.held[key]
         return {"fence": lease.fence, "until": lease.valid_until}
+
+
+def name_of(pawl: Any, key: str) -> Any:
+    """What pawl is given for a key, as it is stored by those that share it."""
+    wire = os.environ.get("PAWL_WIRE", "")
+    return pawl.Key.redisson(key, fenced=wire.endswith("fenced")) if wire else key
 
 
 class PawlAsyncio(Client):
@@ -110,7 +117,7 @@ class PawlAsyncio(Client):
         return self.run(self._get(name, ttl_ms, wait_ms))
 
     async def _get(self, name: str, ttl_ms: int, wait_ms: int) -> Any:
-        lock = self.client.lock(name, **({"ttl": ttl_ms / 1000} if ttl_ms else {}))
+        lock = self.client.lock(name_of(self.pawl, name), **({"ttl": ttl_ms / 1000} if ttl_ms else {}))
         if wait_ms == 0:
             return await lock.try_acquire()
         try:
