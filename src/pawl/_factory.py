@@ -292,7 +292,7 @@ def plan_of_key(settings: Settings, key: Key, given: Mapping[str, Any]) -> Plan:
         ConfigurationError: An option that can never work.
         NotSupported: The client has several independent masters, whose keys no other program shares.
     """
-    options = settings.lock_options(given)
+    options = settings.lock_options(given).tracked()
     refuse_on_quorum(settings, "a key of another program")
     return _exclusive_plan(settings, Mutex("lock", key.name, key.key, options.fence_ms), options)
 

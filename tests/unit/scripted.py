@@ -227,11 +227,10 @@ class Scripted:
     def prolong(self, token: str, seconds: float) -> None:
         """Nobody speaks for another here."""
 
-    async def track(self, token: str, key: str, timeout: float) -> Tracking | None:
+    async def track(
+        self, token: str, key: str, timeout: float, notify: Callable[[Tracking], object] | None = None
+    ) -> Tracking | None:
         return None
-
-    def untrack(self, tracking: Tracking) -> None:
-        """Nothing is tracked here."""
 
     async def wait_wakeup(self, token: str, timeout: float) -> Wakeup | None:
         self.waits.append(timeout)

@@ -15,6 +15,7 @@ from pawl.core.keep.outbox import validity_of
 from pawl.core.keep.renewal_groups import each_of, may_share, renewal_call, share, shared_call
 from pawl.core.keep.replicas import check_renewals
 from pawl.core.keep.server_check import look
+from pawl.core.keep.tracking import heed_changes, track_held
 from pawl.core.observe.deadlock import look_for_cycles
 from pawl.core.protocol.backoff import full_jitter
 from pawl.core.protocol.faults import passes
@@ -69,6 +70,8 @@ async def _serve(engine: Engine) -> None:
     while True:
         _forget_abandoned(engine)
         now = runtime.now()
+        if engine.leases.changes:
+            heed_changes(engine, now)
         due = engine.leases.schedule.take_due(now, _BATCH)
         leaving = _leaving(engine, now)
         book = engine.reports.publisher
@@ -78,6 +81,7 @@ async def _serve(engine: Engine) -> None:
         try:
             if due or record or pages:
                 await _renew(engine, due, record, pages)
+                await track_held(engine, due, until_next_need(engine, runtime.now()))
             if leaving:
                 await (
                     _depart(engine, leaving)

@@ -229,13 +229,14 @@ class AsyncioRuntime:
 
     def _changed(self, keys: Sequence[bytes] | None) -> None:
         """The server notified of changes of keys; None: of all."""
-        for token, tracking in self._tracked.items():
+        for tracking in list(self._tracked.values()):
             if tracking.concerns(keys):
-                self._ring_for(token)
+                self._ring_for(tracking.token)
 
     def _ended(self, mux: Mux) -> None:
         if self._mux is mux:
             self._mux = None
+            self._changed(None)
             # Messages may have been missed: every waiter asks.
             for waiter in self._waiters.values():
                 waiter.end()
@@ -330,14 +331,18 @@ class AsyncioRuntime:
             raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
         return woken
 
-    async def track(self, token: str, key: str, timeout: float) -> Tracking | None:
+    async def track(
+        self, token: str, key: str, timeout: float, notify: Callable[[Tracking], object] | None = None
+    ) -> Tracking | None:
         """See ``Runtime``."""
         mux = self._mux
-        return None if mux is None else await self._track_on(mux, token, key, timeout)
+        return (
+            None if mux is None else await self._track_on(mux, Tracking(token, key.encode(), notify), timeout)
+        )
 
-    async def _track_on(self, mux: Mux, token: str, key: str, timeout: float) -> Tracking | None:
+    async def _track_on(self, mux: Mux, tracking: Tracking, timeout: float) -> Tracking | None:
         # Known from here on: the notice may come right behind the answer.
-        tracking = self._tracked[token] = Tracking(token, key.encode())
+        tracking.begin(self._tracked)
         left_ms = None
         try:
             left_ms = await mux.track(tracking.key, timeout)
@@ -345,17 +350,12 @@ class AsyncioRuntime:
             return None
         finally:
             if left_ms is None:
-                self.untrack(tracking)
+                tracking.end()
         if left_ms is None:
             self._untracked.note(mux.tracks, mux.refusal)
             return None
         tracking.left_ms = left_ms
         return tracking
-
-    def untrack(self, tracking: Tracking) -> None:
-        """See ``Runtime``."""
-        if self._tracked.get(tracking.token) is tracking:
-            del self._tracked[tracking.token]
 
     def _set_alarm(self, until: float) -> None:
         if self._alarm is not None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any
 from weakref import proxy
@@ -113,19 +113,21 @@ class ClusterThreads(ThreadRuntime):
         finally:
             spare.close()
 
-    async def track(self, token: str, key: str, timeout: float) -> Tracking | None:
-        """See ``Runtime``: only the node that has the key notifies, so the thread listens on its connection."""
+    async def track(
+        self, token: str, key: str, timeout: float, notify: Callable[[Tracking], object] | None = None
+    ) -> Tracking | None:
+        """See ``Runtime``: only the node that has the key notifies, so a waiter listens on its connection."""
         address = self._router.slots.owner(slot_of(key.encode()))
         link = None if address is None else self._nodes.by_node.get(address)
         if link is None or link.dead:
             return None
-        if link is not self._local.link:
+        if notify is None and link is not self._local.link:
             self._local.link = link
             # Its channel is another one: the waiter has to ask again, so that the server knows it.
             moved = Tracking(token, key.encode())
             moved.changed = True
             return moved
-        return self._track_on(link, token, key, timeout)
+        return self._track_on(link, Tracking(token, key.encode(), notify), timeout, heeded=notify is not None)
 
     def linked(self, address: Address) -> bool:
         """Whether this thread has a connection to a node."""
@@ -244,11 +246,15 @@ class ClusterAsyncio(AsyncioRuntime):
         """See ``DurableRuntime``."""
         return self._router.streams(calls)
 
-    async def track(self, token: str, key: str, timeout: float) -> Tracking | None:
+    async def track(
+        self, token: str, key: str, timeout: float, notify: Callable[[Tracking], object] | None = None
+    ) -> Tracking | None:
         """See ``Runtime``: by the node that has the key."""
         address = self._router.slots.owner(slot_of(key.encode()))
         mux = None if address is None else self._muxes.get(address)
-        return None if mux is None else await self._track_on(mux, token, key, timeout)
+        if mux is None:
+            return None
+        return await self._track_on(mux, Tracking(token, key.encode(), notify), timeout)
 
     def cast(self, call: Call) -> None:
         """See ``Runtime``."""

@@ -183,12 +183,12 @@ class HttpThreads(ThreadRuntime):
     def prolong(self, token: str, seconds: float) -> None:
         """See ``Runtime``: the service looks after the ticket."""
 
-    async def track(self, token: str, key: str, timeout: float) -> Tracking | None:  # noqa: ARG002
+    async def track(
+        self, token: str, key: str, timeout: float, notify: Callable[[Tracking], object] | None = None
+    ) -> Tracking | None:
         """See ``Runtime``: the service waits for strangers."""
+        del token, key, timeout, notify
         return None
-
-    def untrack(self, tracking: Tracking) -> None:
-        """See ``Runtime``."""
 
     async def wait_wakeup(self, token: str, timeout: float) -> Wakeup | None:
         """See ``Runtime``: a question that the service answers when there is something to report."""
@@ -297,12 +297,12 @@ class HttpAsyncio(AsyncioRuntime):
     def prolong(self, token: str, seconds: float) -> None:
         """See ``Runtime``: the service looks after the ticket."""
 
-    async def track(self, token: str, key: str, timeout: float) -> Tracking | None:  # noqa: ARG002
+    async def track(
+        self, token: str, key: str, timeout: float, notify: Callable[[Tracking], object] | None = None
+    ) -> Tracking | None:
         """See ``Runtime``: the service waits for strangers."""
+        del token, key, timeout, notify
         return None
-
-    def untrack(self, tracking: Tracking) -> None:
-        """See ``Runtime``."""
 
     async def wait_wakeup(self, token: str, timeout: float) -> Wakeup | None:
         """See ``Runtime``: a question that the service answers when there is something to report."""

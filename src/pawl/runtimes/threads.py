@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import random
+import select
 import threading
 import time
 from collections.abc import Awaitable, Callable, Hashable, Sequence
@@ -19,6 +20,7 @@ from pawl.core.protocol.options import Durable
 from pawl.core.protocol.runtime import Call, Fault, FaultKind, Parker, Reply, Tracking, Wakeup, run
 from pawl.runtimes.shared import Identity, Known, Untracked, leave_signals_to_main, locate, now, secret, stock
 from pawl.topology.endpoint import Endpoint
+from pawl.transport.bell import Bell
 from pawl.transport.durable import call_on
 from pawl.transport.link import FREE, Link
 
@@ -156,6 +158,9 @@ class ThreadRuntime:
         self._maintenance: threading.Thread | None = None
         self._unstarted: Callable[[], Awaitable[None]] | None = None
         self._untracked = Untracked()
+        # The connections on which the maintenance is notified of changes of keys, and what wakes it from them.
+        self._heeded: list[Link] = []
+        self._alarm: Bell | None = None
         self.look_after: float | None = 1.0
         self.on_move: Callable[[], object] | None = None
         self.now = now
@@ -344,26 +349,25 @@ class ThreadRuntime:
             raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
         return wakeup
 
-    async def track(self, token: str, key: str, timeout: float) -> Tracking | None:
+    async def track(
+        self, token: str, key: str, timeout: float, notify: Callable[[Tracking], object] | None = None
+    ) -> Tracking | None:
         """See ``Runtime``: on the connection on which the thread sleeps."""
         link = self._local.link
-        return None if link is None or link.dead else self._track_on(link, token, key, timeout)
+        if link is None or link.dead:
+            return None
+        return self._track_on(link, Tracking(token, key.encode(), notify), timeout, heeded=notify is not None)
 
-    def _track_on(self, link: Link, token: str, key: str, timeout: float) -> Tracking | None:
-        tracking = Tracking(token, key.encode())
+    def _track_on(self, link: Link, tracking: Tracking, timeout: float, *, heeded: bool) -> Tracking | None:
         try:
             if link.track(tracking, timeout):
+                if heeded and link not in self._heeded:
+                    self._heeded = [*(one for one in self._heeded if not one.dead), link]
                 return tracking
         except Fault:
             return None
         self._untracked.note(link.tracks, link.refusal)
         return None
-
-    def untrack(self, tracking: Tracking) -> None:
-        """See ``Runtime``."""
-        link = self._local.link
-        if link is not None:
-            link.untrack(tracking)
 
     async def sleep(self, seconds: float) -> None:
         """See ``Runtime``."""
@@ -416,8 +420,37 @@ class ThreadRuntime:
     async def idle(self, until: float | None) -> bool:
         """See ``Runtime``."""
         if not self._ending:
-            self._bell.acquire(timeout=-1 if until is None else max(0.0, until - self.now()))
+            links = [link for link in self._heeded if link.tracked and not link.dead]
+            if links:
+                self._heed_changes(links, until)
+            else:
+                self._bell.acquire(timeout=-1 if until is None else max(0.0, until - self.now()))
         return not self._ending
+
+    def _heed_changes(self, links: list[Link], until: float | None) -> None:
+        """Sleep until ``nudge``, or until the server notifies of a change."""
+        alarm = self._alarm = self._alarm or Bell()
+        # From here on a nudge rings it too.
+        if not (self._bell.acquire(blocking=False) or any(link.speaks for link in links)):
+            poll = select.poll()
+            numbers = [link.fileno() for link in links]
+            # One that another thread closed just now has none: its trackings are over, and the maintenance knows.
+            for number in {alarm.fileno(), *numbers} - {-1}:
+                poll.register(number, select.POLLIN)
+            if -1 not in numbers:
+                poll.poll(None if until is None else max(0, int((until - self.now()) * 1000) + 1))
+            self._bell.acquire(blocking=False)
+        alarm.hush()
+        for link in links:
+            free = link.free
+            try:
+                del free[0]
+            except IndexError:
+                continue
+            try:
+                link.listen()
+            finally:
+                free += FREE
 
     def notices(self) -> list[str]:
         """See ``Runtime``: what came on the maintenance's own connection."""
@@ -440,6 +473,9 @@ class ThreadRuntime:
             self._bell.release()
         except RuntimeError:
             pass
+        alarm = self._alarm
+        if alarm is not None:
+            alarm.ring()
 
     def at_home(self, callback: Callable[[], object]) -> None:
         """See ``Runtime``: every thread is at home here."""
@@ -493,6 +529,7 @@ class ThreadRuntime:
         self._bell.acquire()
         self._closing = _Closing()
         self._maintenance = self._unstarted = None
+        self._heeded, self._alarm = [], None
         self._identity = Identity()
         for link in links:
             link.close()

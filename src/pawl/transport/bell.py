@@ -37,8 +37,10 @@ class Bell:
     def ring(self) -> None:
         """Wake who sleeps, or will."""
         # A pipe that is full rings already. An eventfd takes a number of eight bytes.
-        with contextlib.suppress(BlockingIOError):
-            os.write(self._write, _ONCE)
+        # Once it is collected, together with what might ring it, there is nobody left to wake.
+        if self._write >= 0:
+            with contextlib.suppress(BlockingIOError):
+                os.write(self._write, _ONCE)
 
     def hush(self) -> None:
         """End the ringing."""
@@ -46,6 +48,8 @@ class Bell:
             os.read(self._read, _DRAIN)
 
     def __del__(self) -> None:
-        for number in {self._read, self._write}:
+        numbers = {self._read, self._write}
+        self._read = self._write = -1
+        for number in numbers:
             if number >= 0:
                 os.close(number)

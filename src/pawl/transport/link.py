@@ -70,7 +70,6 @@ class Link:
     """Whether the server notifies of changes of keys; None: it was not asked to."""
     refusal: str = "the server does not speak RESP3"
     """Why it does not."""
-    _tracking: Tracking | None = None
     """Of a batch: up to where it is certain which answer is whose."""
 
     def __init__(self, endpoint: Endpoint, channel: str, timeout: float, *, first: bool) -> None:
@@ -83,6 +82,8 @@ class Link:
         self.rid: int = FIRST_RID
         self._reader = new_reader()
         self._early: dict[str, Wakeup] = {}
+        # What the server is to notify of, by the token of the waiter or holder.
+        self.tracked: dict[str, Tracking] = {}
         self._bell: Bell | None = None
         self._listens = False
         self._owed: tuple[int, Call] | None = None
@@ -353,16 +354,17 @@ class Link:
             self._drop_owed(end)
             words, count = track_words(tracking.key, first=self.tracks is None)
             # From here on: the notice may come in the same packet as the answers.
-            self._tracking = tracking
+            tracking.begin(self.tracked)
             self.put(words, end)
             found = tracked([self._plain_reply(end) for _ in range(count)])
             if isinstance(found, str):
                 self.tracks, self.refusal = False, found
             if not isinstance(found, int):
-                self._tracking = None
+                tracking.end()
                 return False
             self.tracks, tracking.left_ms = True, found
         except BaseException as error:
+            tracking.end()
             self._give_up(error, timeout)
             raise
         else:
@@ -370,10 +372,10 @@ class Link:
         finally:
             free += FREE
 
-    def untrack(self, tracking: Tracking) -> None:
-        """Let changes of the key end no wait any more."""
-        if self._tracking is tracking:
-            self._tracking = None
+    def _changed(self, keys: Sequence[bytes] | None) -> None:
+        # A list first, in one step: other threads end what they have done with.
+        for tracking in list(self.tracked.values()):
+            tracking.concerns(keys)
 
     def _plain_reply(self, end: float) -> Any:
         """The next answer that is not a script's: a late one of a script is nobody's."""
@@ -386,8 +388,8 @@ class Link:
     def _keep(self, push: Any) -> None:
         found = read_push(push)
         if found is None:
-            if self._tracking is not None and push[0] == b"invalidate":
-                self._tracking.concerns(push[1])
+            if push[0] == b"invalidate":
+                self._changed(push[1])
         else:
             if len(self._early) >= _KEPT_MESSAGES:
                 # Messages for tokens that gave up; a lost message is only a lost hint.
@@ -419,8 +421,10 @@ class Link:
             self._sort()
             while True:
                 found = self._early.pop(token, None)
-                if found is not None or self.dead or (self._tracking is not None and self._tracking.changed):
+                if found is not None or self.dead:
                     return found
+                if self.tracked and (tracking := self.tracked.get(token)) is not None and tracking.changed:
+                    return None
                 left = end - monotonic()
                 if left <= 0:
                     return None
@@ -456,13 +460,26 @@ class Link:
             return False
         return bool(ready)
 
-    def heard(self) -> list[str]:
-        """Tokens that are over by the messages that came so far; waits for nothing."""
+    def listen(self) -> None:
+        """Read what came so far; waits for nothing."""
         try:
             while self._readable(0.0):
                 self._pull()
         except (OSError, ValueError):
             self.close()
+
+    @property
+    def speaks(self) -> bool:
+        """Whether there is something to read that no poll of the socket shows."""
+        return isinstance(self._sock, ssl.SSLSocket) and bool(self._sock.pending())
+
+    def fileno(self) -> int:
+        """The socket's number, for a poll."""
+        return self._sock.fileno()
+
+    def heard(self) -> list[str]:
+        """Tokens that are over by the messages that came so far; waits for nothing."""
+        self.listen()
         over = [token for token, wakeup in self._early.items() if wakeup.is_notice]
         for token in over:
             del self._early[token]
@@ -507,6 +524,8 @@ class Link:
         """Close the socket; safe to repeat, also after a fork (the parent's connection stays open)."""
         self.dead = True
         self._sock.close()
+        # Notices may have been missed.
+        self._changed(None)
 
     def __del__(self) -> None:
         sock = getattr(self, "_sock", None)

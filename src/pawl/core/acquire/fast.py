@@ -118,6 +118,8 @@ def settle(engine: Engine, server_lease: ServerLease, reply: Reply, sent_at: flo
         or not engine.activity.maintenance_runs
     ):
         engine.wake_for(server_lease)
+    if options.tracks:
+        engine.track_soon(server_lease)
     return lease
 
 

@@ -284,7 +284,7 @@ async def _listen(
         grant = await _hear(engine, options, waiter, until, primitive.name, tracking, followers=followers)
     finally:
         if tracking is not None:
-            engine.runtime.untrack(tracking)
+            tracking.end()
         if followers:
             resign(engine, waiter)
     server_lease = waiter.strict.server_lease

@@ -12,7 +12,7 @@ from weakref import ref
 
 from pawl.core.keep.outbox import OUTBOX_FOR, barred, leave_call, post_to_all, validity_of
 from pawl.core.protocol.primitive import TOMB_MS
-from pawl.core.protocol.runtime import Call, Relief, Runtime
+from pawl.core.protocol.runtime import Call, Relief, Runtime, Tracking
 from pawl.core.state.circuit_breaker import CircuitBreaker
 from pawl.core.state.client import Activity, Leases, Outbox, OutboxEntry, Queues
 from pawl.core.state.local_queue import LocalQueues
@@ -35,7 +35,7 @@ __all__ = ["Engine"]
 
 log: logging.Logger = logging.getLogger("pawl.lease")
 
-_CONFIRM_AFTER, _LOOK_AFTER = 0.02, 1.0
+_CONFIRM_AFTER, _LOOK_AFTER, _TRACK_AFTER = 0.02, 1.0, 0.1
 
 
 class Engine:
@@ -146,6 +146,27 @@ class Engine:
             late = self._plan(server_lease, server_lease.granted_at, confirmed=confirmed)
         if late or not self.activity.maintenance_runs:
             self.wake_for(server_lease)
+        if server_lease.options.tracks:
+            self.track_soon(server_lease)
+
+    def track_soon(self, server_lease: ServerLease) -> None:
+        """Have a fresh server lease renewed soon, and its key tracked then; a short hold is over before that."""
+        if self.quorum is None and server_lease.options.tracks:
+            self.leases.schedule.discard(server_lease)
+            after = min(_TRACK_AFTER, server_lease.every)
+            if self.leases.schedule.add(server_lease, after, self.runtime.now() + after):
+                self.runtime.nudge()
+
+    def untrack(self, server_lease: ServerLease) -> None:
+        """Let the server's notices of a lease that ended be of no interest."""
+        found = self.leases.tracked.pop(server_lease.token, None)
+        if found is not None:
+            found[1].end()
+
+    def changed(self, tracking: Tracking) -> None:
+        """The server notified that a key changed whose lease is held; for ``Tracking``."""
+        self.leases.changes.append(tracking)
+        self.runtime.nudge()
 
     def wake_for(self, server_lease: ServerLease) -> None:
         """Start the background service, or wake it for a server lease that it does not know of in time."""
@@ -186,6 +207,8 @@ class Engine:
             if server_lease.state is LeaseState.HELD or server_lease.state is LeaseState.SUSPECT:
                 server_lease.state = LeaseState.RELEASED
         self.leases.schedule.discard(server_lease)
+        if self.leases.tracked:
+            self.untrack(server_lease)
         if self.queues.rows:
             disperse(self, server_lease)
 
@@ -241,6 +264,8 @@ class Engine:
                 return
             server_lease.state, server_lease.reason = LeaseState.LOST, reason
             self.leases.losing[server_lease] = reason
+        if self.leases.tracked:
+            self.untrack(server_lease)
         self._follow_loss(server_lease, reason)
 
     def lose_from_afar(self, server_lease: ServerLease, reason: LossReason) -> None:

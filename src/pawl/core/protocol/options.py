@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -268,6 +269,7 @@ class LockOptions:
     confirms: bool = field(init=False, repr=False, compare=False)
     request_timeout: float = field(init=False, repr=False, compare=False)
     runs: bool = field(init=False, repr=False, compare=False)
+    tracks: bool = field(init=False, repr=False, compare=False, default=False)
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -371,6 +373,12 @@ class LockOptions:
 
     hand_over_for: ClassVar[float] = 0.02
     """Seconds that a run of local grants may last, so that other clients wait no longer than that."""
+
+    def tracked(self) -> LockOptions:
+        """These options for a key that others may delete: its holder is notified of changes."""
+        found = copy(self)
+        object.__setattr__(found, "tracks", self.hear and bool(self.renew))
+        return found
 
     def but(self, **changes: Any) -> LockOptions:
         """These options with some changed, checked again; a changed ttl brings its own renewal and ticket defaults."""

@@ -110,6 +110,8 @@ def end(engine: Engine, lease: HeldLease) -> Call | None:
     # The server lease may still be seen by the maintenance: its loss is none of this lease's business any more.
     server_lease.watchers = None
     engine.forget_holder(server_lease, lease.who)
+    if engine.leases.tracked:
+        engine.untrack(server_lease)
     if engine.queues.rows:
         disperse(engine, server_lease)
     if server_lease.follow_key and (engine.queues.followers or server_lease.spent):

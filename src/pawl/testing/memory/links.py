@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from pawl.core.protocol.runtime import FIRST_RID, Call, Fault, FaultKind, Reply, Wakeup
+from pawl.core.protocol.runtime import FIRST_RID, Call, Fault, FaultKind, Reply, Tracking, Wakeup
 from pawl.testing._clock import Clock
 from pawl.testing.memory.node import MemoryNode, Outcome
 from pawl.transport.answer import Answer
@@ -57,6 +57,7 @@ class MemoryLink(Link):
         self._rid = FIRST_RID
         self.tracks: bool | None = False
         self.refusal: str = "a server in memory"
+        self.tracked: dict[str, Tracking] = {}
         self._heard: dict[str, Wakeup] = {}
         self._nap = clock.nap()
         node.connect(self)

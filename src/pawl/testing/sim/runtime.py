@@ -407,12 +407,12 @@ class SimRuntime:
     def prolong(self, token: str, seconds: float) -> None:
         """See ``Runtime``: each task sets the end of its own sleep."""
 
-    async def track(self, token: str, key: str, timeout: float) -> Tracking | None:  # noqa: ARG002
+    async def track(
+        self, token: str, key: str, timeout: float, notify: Callable[[Tracking], object] | None = None
+    ) -> Tracking | None:
         """See ``Runtime``: the notices are hints, and all of them are lost here."""
+        del token, key, timeout, notify
         return None
-
-    def untrack(self, tracking: Tracking) -> None:
-        """See ``Runtime``."""
 
     async def wait_wakeup(self, token: str, timeout: float) -> Wakeup | None:
         """See ``Runtime``."""

@@ -1,0 +1,57 @@
+"""Keys that others may delete: the server notifies their holder of each change, and the lease is then renewed at once.
+
+A notice ends no lease: it says that the key is to be looked at. What the renewal finds decides, as always.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pawl.core.protocol.runtime import Tracking
+
+if TYPE_CHECKING:
+    from pawl.core.keep.engine import Engine
+    from pawl.core.state.records import ServerLease
+
+__all__ = ["heed_changes", "track_held"]
+
+_LEAST_BETWEEN = 0.02
+"""Seconds between two renewals for the sake of notices: another program may write the key all the time."""
+
+_ABSENT = -2
+
+
+async def track_held(engine: Engine, renewed: Sequence[ServerLease], patience: float) -> None:
+    """Track the keys of leases that were renewed just now: their own renewal ended the tracking of before."""
+    for server_lease in renewed:
+        if not server_lease.options.tracks or not server_lease.live or engine.quorum is not None:
+            continue
+        token = server_lease.token
+        tracking = await engine.runtime.track(token, server_lease.primitive.key, patience, engine.changed)
+        if tracking is None:
+            engine.leases.tracked.pop(token, None)
+            continue
+        engine.leases.tracked[token] = server_lease, tracking
+        if _is_over(server_lease):
+            # Released meanwhile, by another thread, which did not find it there.
+            engine.leases.tracked.pop(token, None)
+            tracking.end()
+        elif tracking.left_ms == _ABSENT and not tracking.changed:
+            tracking.concerns(None)
+
+
+def _is_over(server_lease: ServerLease) -> bool:
+    return not server_lease.live
+
+
+def heed_changes(engine: Engine, now: float) -> None:
+    """Have the leases renewed at once whose keys changed."""
+    while engine.leases.changes:
+        tracking: Tracking = engine.leases.changes.popleft()
+        server_lease, _ = engine.leases.tracked.pop(tracking.token, (None, None))
+        tracking.end()
+        if server_lease is not None and server_lease.live:
+            engine.count("key_changed")
+            engine.leases.schedule.discard(server_lease)
+            engine.leases.schedule.add_once(server_lease, max(now, server_lease.heard_at + _LEAST_BETWEEN))

@@ -1,0 +1,183 @@
+"""The holder of a key that others may delete is notified of that; a notice alone ends no lease."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+
+import pawl
+from pawl.testing.groups import ClusterGroup
+from pawl.testing.servers import Server, available
+from tests.faults.rig import COLOURS, Client, Colour, until
+from tests.redlock.test_hints import count
+
+TTL = 180.0
+"""A renewal comes after a minute, where nothing asks for one."""
+
+KEY = "job-lock:default:report"
+
+
+@pytest.fixture(params=COLOURS)
+def colour(request: pytest.FixtureRequest) -> Iterator[Colour]:
+    """Threads, then asyncio."""
+    with Colour(request.param) as colour:
+        yield colour
+
+
+def engine(colour: Colour, client: Client) -> Any:  # noqa: ANN401 - an engine
+    """What is behind a client; of asyncio there is one for each loop."""
+    return colour.run(lambda: colour.engine(client.raw))
+
+
+class Held:
+    """A lease of a key, which the server tracks by now."""
+
+    def __init__(self, colour: Colour, url: str, node: Server, key: str = KEY, **options: Any) -> None:  # noqa: ANN401 - as the factory method takes them
+        self.colour = colour
+        self.client: Client = colour.connect(url, ttl=TTL)
+        self.lost: list[Any] = []
+        before = tracked(node)
+        raw = self.client.raw.multi_lock([pawl.Key(key)], on_lost=self.lost.append, **options)
+        self.lease = colour.run(raw.acquire)
+        until(lambda: tracked(node) > before, what="the key is tracked")
+
+    @property
+    def counters(self) -> Any:  # noqa: ANN401 - a Counter
+        return engine(self.colour, self.client).reports.counters
+
+    def reason(self) -> str:
+        """Wait until the loss is reported, far sooner than the next renewal is due."""
+        until(lambda: self.lost, timeout=10, what="the loss is reported")
+        with pytest.raises(pawl.LeaseLost) as caught:
+            self.colour.run(self.lease.check)
+        return str(caught.value.reason)
+
+
+def tracked(server: Server) -> int:
+    """How many keys a server tracks for its clients."""
+    info = server.command("INFO", "stats")
+    assert isinstance(info, bytes)
+    (line,) = [line for line in info.split(b"\r\n") if line.startswith(b"tracking_total_keys:")]
+    return int(line.partition(b":")[2])
+
+
+def tracked_since(server: Server, before: int) -> bool:
+    """Whether a key was tracked since then."""
+    return count(server, "client|caching") > before
+
+
+TAKES: dict[str, tuple[Callable[[Server], object], str]] = {
+    "DEL": (lambda server: server.command("DEL", KEY), "expired"),
+    "SET": (lambda server: server.command("SET", KEY, "ADDED:now@host:uuid", "XX", "PX", 60_000), "taken"),
+    "DEL and SET NX": (
+        lambda server: server.command("EVAL", "redis.call('DEL',KEYS[1]) redis.call('SET',KEYS[1],'x')", 1, KEY),
+        "taken",
+    ),
+    "FLUSHALL": (lambda server: server.command("FLUSHALL"), "expired"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("how", TAKES)
+def test_a_loss_is_reported_at_once(server: Server, colour: Colour, how: str) -> None:
+    take, reason = TAKES[how]
+    held = Held(colour, server.url, server)
+    take(server)
+    assert held.reason() == reason
+
+
+def test_a_change_that_leaves_the_lease_is_no_loss(server: Server, colour: Colour) -> None:
+    held = Held(colour, server.url, server)
+    for number in (1, 2, 3):
+        before = count(server, "client|caching")
+        server.command("PEXPIRE", KEY, round(TTL * 1000) - number)
+        until(partial(tracked_since, server, before), what="it looked, and tracks again")
+    colour.run(held.lease.check)
+    assert not held.lost
+    server.command("DEL", KEY)
+    assert held.reason() == "expired"
+
+
+def test_its_own_writes_are_no_notices(server: Server, colour: Colour) -> None:
+    """Neither a renewal nor what it does with other names."""
+    client = colour.connect(server.url, ttl=TTL)
+    raw = client.raw.multi_lock([pawl.Key(KEY)], renew_every=0.3)
+    lease = colour.run(raw.acquire)
+    until(lambda: count(server, "client|caching") >= 1, what="it is tracked")
+    colour.run(Held(colour, server.url, server, "another").lease.release)
+    counters = engine(colour, client).reports.counters
+    before = counters["renewed"]
+    until(lambda: counters["renewed"] >= before + 3, what="it renews")
+    assert counters["key_changed"] == 0
+    colour.run(lease.release)
+
+
+def test_a_short_hold_sends_nothing_more(server: Server, colour: Colour) -> None:
+    client = colour.connect(server.url, ttl=TTL)
+    before = count(server, "client|tracking")
+    for _ in range(20):
+        colour.run(colour.run(client.raw.multi_lock([pawl.Key(KEY)]).acquire).release)
+    assert count(server, "client|tracking") == before
+    assert not engine(colour, client).leases.tracked
+
+
+@pytest.mark.parametrize("options", [{"hear": False}, {"renew": False}])
+def test_only_where_it_is_wanted(server: Server, colour: Colour, options: dict[str, Any]) -> None:
+    client = colour.connect(server.url, ttl=TTL)
+    before = count(server, "client|tracking")
+    lease = colour.run(client.raw.multi_lock([pawl.Key(KEY)], **options).acquire)
+    name = client.lock("a name", ttl=0.9).acquire()
+    counters = engine(colour, client).reports.counters
+    until(lambda: counters["renewed"] >= 2, what="the maintenance is at work")
+    assert count(server, "client|tracking") == before
+    name.release()
+    colour.run(lease.release)
+
+
+def test_a_release_ends_the_tracking(server: Server, colour: Colour) -> None:
+    held = Held(colour, server.url, server)
+    colour.run(held.lease.release)
+    server.command("SET", KEY, "they", "PX", 1000)
+    server.command("DEL", KEY)
+    assert not engine(colour, held.client).leases.tracked
+    assert held.counters["key_changed"] == 0
+    assert not held.lost
+
+
+def test_a_connection_that_breaks_is_replaced(server: Server, colour: Colour) -> None:
+    held = Held(colour, server.url, server)
+    server.command("CLIENT", "KILL", "TYPE", "pubsub")
+    until(lambda: tracked(server) == 1, what="it is tracked on the next connection")
+    colour.run(held.lease.check)
+    server.command("DEL", KEY)
+    assert held.reason() == "expired"
+
+
+def test_where_the_acl_refuses_the_next_renewal_finds_it(own_server: Server, colour: Colour) -> None:
+    own_server.command("ACL", "SETUSER", "default", "-client|tracking")
+    client = colour.connect(own_server.url, ttl=1.5)
+    lease = colour.run(client.raw.multi_lock([pawl.Key(KEY)]).acquire)
+    counters = engine(colour, client).reports.counters
+    until(lambda: counters["renewed"] >= 3, what="it renews")
+    own_server.command("DEL", KEY)
+    until(lambda: colour.run(lambda: lease.state) != "held", what="the loss is noticed")
+
+
+@pytest.mark.skipif(bool(available("valkey")), reason=str(available("valkey")))
+def test_each_node_of_a_cluster_notifies(colour: Colour) -> None:
+    with ClusterGroup() as group:
+        held = {}
+        for number in range(50):
+            node = group.owner(group.slot_of(f"n{number}"))
+            if node.port not in held:
+                held[node.port] = node, f"n{number}", Held(colour, group.url, node, f"n{number}")
+        assert len(held) == 3
+        client = colour.connect(group.url, ttl=TTL)
+        both = client.raw.multi_lock([pawl.Key("a"), pawl.Key("b")])
+        lease = colour.run(both.acquire)
+        for node, key, one in held.values():
+            node.command("DEL", key)
+            assert one.reason() == "expired"
+        colour.run(lease.release)
