@@ -31,7 +31,7 @@ if TYPE_CHECKING:
         AsyncWriteLease,
         AsyncWriteLock,
     )
-    from pawl.core.protocol.names import Key
+    from pawl.core.protocol.key import Key
     from pawl.core.protocol.options import LockOptions
     from pawl.core.protocol.redlock_options import RedlockOptions
     from pawl.errors import (
@@ -204,7 +204,7 @@ _HOMES = {
         "AsyncWriteLease",
         "AsyncWriteLock",
     ),
-    "pawl.core.protocol.names": ("Key",),
+    "pawl.core.protocol.key": ("Key",),
     "pawl.core.protocol.options": ("LockOptions",),
     "pawl.topology.credentials": ("CredentialProvider",),
     "pawl._service": ("ServiceOptions",),

@@ -16,7 +16,8 @@ from pawl._inside import after_fork, is_closed
 from pawl._service import disguise
 from pawl._template import Template, Unfilled, escape, make, plain
 from pawl.core.acquire import degraded
-from pawl.core.protocol.names import Key, check_namespace, key_of, wake_prefix
+from pawl.core.protocol.key import Key
+from pawl.core.protocol.names import check_namespace, key_of, wake_prefix
 from pawl.core.protocol.options import (
     LockOptions,
     Renew,
@@ -31,6 +32,7 @@ from pawl.core.state.plan import Plan
 from pawl.core.state.session import Setup
 from pawl.errors import ConfigurationError, NotSupported
 from pawl.primitives.election import Ballot, ballot_key
+from pawl.primitives.key import KeyMutex, KeySharedMutex, shared_word, wake_word
 from pawl.primitives.mutex import Mutex, SharedMutex
 from pawl.primitives.once import OnceMutex, once_key
 from pawl.primitives.permits import ANY_LIMIT, SHARED, Permits
@@ -81,6 +83,8 @@ class SkipKwargs(TypedDict, total=False):
     fence_ttl: Seconds
     replicas: int
     replicas_sync: str
+    yield_after: Seconds | None
+    yield_for: Seconds | None
     on_lost: Callable[[Any], object] | None
     on_exit: str
     on_unavailable: str
@@ -224,7 +228,9 @@ class Settings:
         options = plan.options.but(ttl=ttl)
         if self.redlock is not None:
             self.redlock.check_ttl(options.ttl, options.lock_delay)
-        queue_key = queue_key_of(plan.primitive.key, options)
+        if plan.options.tracks:
+            options = options.tracked()
+        queue_key = _queue_key(plan.primitive, options)
         return replace(plan, options=options, queue_key=queue_key, kin=queue_key if plan.kin else "")
 
     def plan_of_ticket(self, text: object, given: Mapping[str, Any]) -> tuple[Ticket, Plan]:
@@ -249,15 +255,19 @@ def _check_strict(value: object) -> bool:
 
 
 def plan_of(
-    settings: Settings, kind: str, name: str, given: Mapping[str, Any], owner: str | None = None
+    settings: Settings, kind: str, name: str | Key, given: Mapping[str, Any], owner: str | None = None
 ) -> Plan:
     """The plan of a ``lock``, ``rlock`` or ``fair_lock``.
 
     Raises:
         ConfigurationError: A name, owner or option that can never work.
+        NotSupported: A key that cannot be shared in this way.
     """
+    if isinstance(name, Key):
+        return plan_of_key(settings, kind, name, given, owner)
     if kind == "fair_lock":
         given = strict_order(given)
+    _refuse_yield(given)
     options = settings.lock_options(given)
     if owner is not None:
         owner = _check_owner(owner)
@@ -285,21 +295,62 @@ def plan_of_service(settings: Settings, name: str, given: Mapping[str, Any], ide
     return plan
 
 
-def plan_of_key(settings: Settings, key: Key, given: Mapping[str, Any]) -> Plan:
+_YIELD = ("yield_after", "yield_for")
+
+
+def _refuse_yield(given: Mapping[str, Any]) -> None:
+    for option in _YIELD:
+        if option in given:
+            raise ConfigurationError(
+                f"{option} is for keys that are shared with other programs: use pawl.Key as the name, or remove it"
+            )
+
+
+def plan_of_key(
+    settings: Settings, kind: str, key: Key, given: Mapping[str, Any], owner: str | None = None
+) -> Plan:
     """The plan of a lock whose key is given, whatever the namespace.
 
     Raises:
-        ConfigurationError: An option that can never work.
-        NotSupported: The client has several independent masters, whose keys no other program shares.
+        ConfigurationError: An owner or option that can never work.
+        NotSupported: What cannot be shared with other programs.
     """
+    if kind == "fair_lock":
+        raise NotSupported(
+            f"fair_lock cannot be used with {key.name!r}: programs of other libraries keep no order; use lock"
+        )
     options = settings.lock_options(given).tracked()
-    refuse_on_quorum(settings, "a key of another program")
-    return _exclusive_plan(settings, Mutex("lock", key.name, key.key, options.fence_ms), options)
+    if owner is not None:
+        owner = _check_owner(owner)
+    if settings.remote:
+        raise NotSupported(
+            f"{key.name!r} cannot be used through the HTTP service: connect to the Redis server itself"
+        )
+    if settings.redlock is not None:
+        if key.wire != "plain":
+            raise NotSupported(
+                f"{key.name!r} cannot be used on independent masters (Redlock): "
+                f"wire={key.wire!r} is not supported there; use a single server, Sentinel or Cluster"
+            )
+        refuse_on_quorum(settings, kind if owner is None else f"{kind}(owner=)")
+        return _quorum_plan(settings, settings.redlock, kind, key.name, key.key, options)
+    shared, fence_ms = _shared_of(key, options), options.fence_ms
+    if owner is not None:
+        counted = KeySharedMutex(kind, key.name, key.key, owner, fence_ms, wire=key.wire, shared=shared)
+        return Plan(counted, options, False, True, True, "")
+    mutex = KeyMutex(kind, key.name, key.key, fence_ms, wire=key.wire, shared=shared)
+    return _exclusive_plan(settings, mutex, options)
+
+
+def _shared_of(key: Key, options: LockOptions) -> str:
+    if key.wire != "plain":
+        raise NotSupported(f"{key.name!r} has wire={key.wire!r}, which is not supported yet")
+    return shared_word(options.yield_after_ms, options.yield_for_ms, wake_word(key.wake))
 
 
 def _exclusive_plan(settings: Settings, primitive: Primitive, options: LockOptions) -> Plan:
     plain = _plain(options) and not settings.strict
-    queue_key, alone = queue_key_of(primitive.key, options), not options.hands_over
+    queue_key, alone = _queue_key(primitive, options), not options.hands_over
     kin = queue_key if alone and options.durable is None else ""
     return Plan(primitive, options, primitive.kind == "rlock", False, alone, queue_key, plain, kin=kin)
 
@@ -379,6 +430,14 @@ def strict_order(given: Mapping[str, Any]) -> Mapping[str, Any]:
 def _plain(options: LockOptions) -> bool:
     usual = options.on_unavailable == "raise" and options.durable is None
     return usual and options.renew and options.max_hold is None
+
+
+def _queue_key(primitive: Primitive, options: LockOptions) -> str:
+    """The same of a lock: not that of a name with the same key, nor of this key with other words for its server."""
+    queue_key = queue_key_of(primitive.key, options)
+    return (
+        f"{queue_key} {primitive.wire} {primitive.shared}" if isinstance(primitive, KeyMutex) else queue_key
+    )
 
 
 def queue_key_of(key: str, options: LockOptions) -> str:

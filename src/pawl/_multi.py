@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from pawl._factory import Origin, Settings, description, plan_of, plan_of_key, shared_client
 from pawl.core.coordinate.multi_lease import MultiPlan, Together
-from pawl.core.protocol.names import Key
+from pawl.core.protocol.key import Key
 from pawl.core.state.plan import Plan
 from pawl.errors import ConfigurationError
 from pawl.primitives import mutex
@@ -56,7 +56,7 @@ def _plan_of_member(settings: Settings, client: object, member: object, given: M
     if isinstance(member, str):
         return plan_of(settings, "lock", member, given)
     if isinstance(member, Key):
-        return plan_of_key(settings, member, given)
+        return plan_of_key(settings, "lock", member, given)
     if isinstance(getattr(member, "_plan", None), MultiPlan):
         raise ConfigurationError("a multi_lock cannot contain another multi_lock: pass all names to one")
     plan = getattr(member, "_plan", None)

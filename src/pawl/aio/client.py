@@ -29,7 +29,7 @@ from pawl.core.keep.engine import Engine
 from pawl.core.observe import operator
 from pawl.core.observe.history import history
 from pawl.core.observe.timed_runtime import observe
-from pawl.core.protocol.names import Key
+from pawl.core.protocol.key import Key
 from pawl.core.protocol.options import Seconds, check_timeout
 from pawl.core.protocol.redlock_options import RedlockOptions
 from pawl.core.release import stateless, transfer
@@ -79,12 +79,12 @@ class AsyncClient(AsyncCoordination):
 
     @overload
     def lock(
-        self, name: str, *, on_contended: Literal["skip"], **options: Unpack[SkipKwargs]
+        self, name: str | Key, *, on_contended: Literal["skip"], **options: Unpack[SkipKwargs]
     ) -> SkippingAsyncLock: ...
     @overload
-    def lock(self, name: str, **options: Unpack[LockKwargs]) -> AsyncLock: ...
+    def lock(self, name: str | Key, **options: Unpack[LockKwargs]) -> AsyncLock: ...
 
-    def lock(self, name: str, **options: Unpack[LockKwargs]) -> AsyncLock:
+    def lock(self, name: str | Key, **options: Unpack[LockKwargs]) -> AsyncLock:
         """A lock that one owner holds at a time.
 
         Args:
@@ -100,16 +100,18 @@ class AsyncClient(AsyncCoordination):
     @overload
     def rlock(
         self,
-        name: str,
+        name: str | Key,
         *,
         owner: str | None = None,
         on_contended: Literal["skip"],
         **options: Unpack[SkipKwargs],
     ) -> SkippingAsyncLock: ...
     @overload
-    def rlock(self, name: str, *, owner: str | None = None, **options: Unpack[LockKwargs]) -> AsyncLock: ...
+    def rlock(
+        self, name: str | Key, *, owner: str | None = None, **options: Unpack[LockKwargs]
+    ) -> AsyncLock: ...
 
-    def rlock(self, name: str, *, owner: str | None = None, **options: Unpack[LockKwargs]) -> AsyncLock:
+    def rlock(self, name: str | Key, *, owner: str | None = None, **options: Unpack[LockKwargs]) -> AsyncLock:
         """A lock that its holder may acquire again: it is free after as many releases as acquisitions.
 
         Args:

@@ -26,7 +26,7 @@ from pawl.core.keep.engine import Engine
 from pawl.core.observe import operator
 from pawl.core.observe.history import history
 from pawl.core.observe.timed_runtime import observe
-from pawl.core.protocol.names import Key
+from pawl.core.protocol.key import Key
 from pawl.core.protocol.options import Seconds, check_timeout
 from pawl.core.release import stateless, transfer
 from pawl.core.state.observers import Observer
@@ -85,12 +85,12 @@ class Client(Coordination):
 
     @overload
     def lock(
-        self, name: str, *, on_contended: Literal["skip"], **options: Unpack[SkipKwargs]
+        self, name: str | Key, *, on_contended: Literal["skip"], **options: Unpack[SkipKwargs]
     ) -> SkippingLock: ...
     @overload
-    def lock(self, name: str, **options: Unpack[LockKwargs]) -> Lock: ...
+    def lock(self, name: str | Key, **options: Unpack[LockKwargs]) -> Lock: ...
 
-    def lock(self, name: str, **options: Unpack[LockKwargs]) -> Lock:
+    def lock(self, name: str | Key, **options: Unpack[LockKwargs]) -> Lock:
         """A lock that one owner holds at a time.
 
         Args:
@@ -106,16 +106,16 @@ class Client(Coordination):
     @overload
     def rlock(
         self,
-        name: str,
+        name: str | Key,
         *,
         owner: str | None = None,
         on_contended: Literal["skip"],
         **options: Unpack[SkipKwargs],
     ) -> SkippingLock: ...
     @overload
-    def rlock(self, name: str, *, owner: str | None = None, **options: Unpack[LockKwargs]) -> Lock: ...
+    def rlock(self, name: str | Key, *, owner: str | None = None, **options: Unpack[LockKwargs]) -> Lock: ...
 
-    def rlock(self, name: str, *, owner: str | None = None, **options: Unpack[LockKwargs]) -> Lock:
+    def rlock(self, name: str | Key, *, owner: str | None = None, **options: Unpack[LockKwargs]) -> Lock:
         """A lock that its holder may acquire again: it is free after as many releases as acquisitions.
 
         Args:

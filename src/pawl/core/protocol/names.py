@@ -11,7 +11,6 @@ do: its helper keys then carry the same pair.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 
 from pawl.errors import ConfigurationError
@@ -19,7 +18,6 @@ from pawl.errors import ConfigurationError
 __all__ = [
     "MAX_NAME_BYTES",
     "WIRE_VERSION",
-    "Key",
     "check_namespace",
     "helper_key",
     "key_of",
@@ -60,31 +58,6 @@ def _check_text(value: object, what: str) -> str:
     if size > MAX_NAME_BYTES:
         raise ConfigurationError(f"{what} must be at most {MAX_NAME_BYTES} bytes in UTF-8, got {size}")
     return value
-
-
-@dataclass(frozen=True, slots=True)
-class Key:
-    """A key of the server as it stands, for ``multi_lock``: what another program calls the same thing.
-
-    While programs move from a key of old to a name of pawl, those that have moved hold both. In ``fences``, errors and
-    logs its name is ``key:`` and the key.
-
-    Args:
-        key: 1 to 200 bytes of text, without control characters or ``%``; at most one pair of braces.
-
-    Raises:
-        ConfigurationError: It can never be a key of a lock.
-    """
-
-    key: str
-
-    def __post_init__(self) -> None:
-        key_of("", self.key)
-
-    @property
-    def name(self) -> str:
-        """What it is called in ``fences``, errors and logs."""
-        return f"key:{self.key}"
 
 
 def check_namespace(namespace: object, what: str = "namespace") -> str:

@@ -44,6 +44,8 @@ _LEAST_DEADLOCK_AFTER = 0.02
 _MOST_LOCAL_GRANTS = 1000
 _MOST_REPLICAS = 100
 _ROOM_FOR_RUNS = 1000
+_YIELD_FOR = 0.06
+_LONGEST_YIELD = 10.0
 
 
 RUN = 16
@@ -222,6 +224,11 @@ class LockOptions:
             acquire releases the grant and raises ``NotReplicated``.
         replicas_sync: Where the replicas must have it: ``"memory"`` (default), or ``"disk"``, which needs the command
             WAITAOF on the server (Redis 7.2, Valkey 8) and an append-only file on its replicas.
+        yield_after: Only for a ``pawl.Key``: how many seconds clients of pawl may pass the lock on among themselves
+            before they leave the key free for other programs; default 0.25, so that these wait no longer than that and
+            one hold. None or 0: never.
+        yield_for: Only for a ``pawl.Key``: how many seconds it is then left free; default 0.06, which most pollers hit
+            within a few turns, and at most 10. 0: never. None (default): what is best for the key.
         on_lost: Called with the lease once it is lost.
         on_exit: What a ``with`` block does at its end when the lease was lost: ``"raise"`` (default) or ``"warn"``.
         on_unavailable: What acquire does once the server could not be reached for ``unavailable_after`` (or until the
@@ -252,6 +259,8 @@ class LockOptions:
     fence_ttl: float = 86400.0
     replicas: int = 0
     replicas_sync: str = "memory"
+    yield_after: float | None = 0.25
+    yield_for: float | None = None
     on_lost: Callable[[Any], object] | None = None
     on_exit: str = "raise"
     on_unavailable: str = "raise"
@@ -268,6 +277,8 @@ class LockOptions:
     durable: Durable | None = field(init=False, repr=False, compare=False)
     confirms: bool = field(init=False, repr=False, compare=False)
     request_timeout: float = field(init=False, repr=False, compare=False)
+    yield_after_ms: int = field(init=False, repr=False, compare=False)
+    yield_for_ms: int = field(init=False, repr=False, compare=False)
     runs: bool = field(init=False, repr=False, compare=False)
     tracks: bool = field(init=False, repr=False, compare=False, default=False)
 
@@ -317,6 +328,7 @@ class LockOptions:
             )
         if self.replicas_sync == "disk" and not self.replicas:
             raise ConfigurationError("replicas_sync='disk' needs replicas of 1 or more, got 0")
+        self._check_yield()
         put(self, "delay_ms", to_ms(delay))
         put(self, "fence_ttl", check_fence_ttl(self.fence_ttl))
         put(self, "fence_ms", to_ms(self.fence_ttl))
@@ -324,6 +336,17 @@ class LockOptions:
         put(self, "durable", Durable(self.replicas, self.replicas_sync == "disk") if self.replicas else None)
         # A hand-off lives on its ticket's expiry, on one server: too little where more was asked for.
         put(self, "confirms", not self.renew or self.delay_ms > 0 or self.replicas > 0)
+
+    def _check_yield(self) -> None:
+        put = object.__setattr__
+        after = 0.0 if self.yield_after is None else _positive(self.yield_after, "yield_after", zero=True)
+        length = _YIELD_FOR if self.yield_for is None else _positive(self.yield_for, "yield_for", zero=True)
+        if after > MAX_TTL:
+            raise ConfigurationError(f"yield_after must be at most 366 days, got {after:g} s")
+        if length > _LONGEST_YIELD:
+            raise ConfigurationError(f"yield_for must be at most {_LONGEST_YIELD:g} s, got {length:g}")
+        put(self, "yield_after_ms", to_ms(after))
+        put(self, "yield_for_ms", to_ms(length))
 
     def _check_contended(self) -> None:
         if self.on_unavailable not in ("raise", "local", "open"):

@@ -3,6 +3,11 @@
 A script file is Lua with a header that states its keys, arguments, replies and the sentence its safety
 rests on. What it runs as is the common prelude followed by the file, with each include line replaced, also in what
 was included.
+
+A *variant* is the same file for a key that is shared with other programs. It has another prelude
+(``primitives/key/_<variant>.lua``), is without the parts between ``--@quick`` and ``--@slow`` (they take for granted
+that a holder is a string and that a free name may be granted at once), and has the lines that begin with ``--@shared``
+and the variant's own ``--@<variant>``. To the ordinary script all these are comments.
 """
 
 from __future__ import annotations
@@ -13,12 +18,15 @@ from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 
-__all__ = ["SIZES", "Script", "for_several", "header", "load", "pack_words", "with_source"]
+__all__ = ["SIZES", "Script", "for_several", "for_variant", "header", "load", "pack_words", "with_source"]
 
 _SHARED = "pawl.primitives"
+_KEY = "pawl.primitives.key"
 _PRELUDE = "_prelude"
 _REQUIRED = ("keys", "args", "returns", "invariant")
 _INCLUDE = re.compile(r"^--@include (?:(\w+)\.)?(\w+)$", re.MULTILINE)
+_QUICK = re.compile(r"^--@quick\n.*?^--@slow\n", re.MULTILINE | re.DOTALL)
+_BEFORE = "fence_ttl_ms"
 _FIELD = re.compile(r"^-- (keys|args|returns|invariant):[ \t]*(\S.*)$")
 
 
@@ -58,12 +66,14 @@ class Script:
 
 
 @cache
-def load(package: str, name: str) -> Script:
+def load(package: str, name: str, variant: str = "") -> Script:
     """Read one script of a package, once per process.
 
     Args:
         package: dotted name of the package that holds the file, for example ``"pawl.primitives.mutex"``.
         name: file name without ``.lua``.
+        variant: for a key that is shared with other programs: ``"plain"`` or ``"redisson"``, how its holder is stored.
+            Such a script takes one more argument, ``shared``, before ``fence_ttl_ms``, if it takes that.
 
     Returns:
         The script, ready to be sent.
@@ -74,9 +84,19 @@ def load(package: str, name: str) -> Script:
     """
     body = _read(package, name)
     fields = header(body, name)
-    source = f"{_read(_SHARED, _PRELUDE)}\n{_include(package, body)}"
+    if not variant:
+        source = f"{_read(_SHARED, _PRELUDE)}\n{_include(package, body)}"
+    else:
+        source = f"{_include(_KEY, _read(_KEY, f'_{variant}'), variant)}\n{_include(package, body, variant)}"
+    args = _listed(fields["args"])
+    more = 1 if variant and _BEFORE in [arg.strip() for arg in args] else 0
     data = _without_comments(source).encode("ascii")
-    return _packed(name, data, len(_listed(fields["keys"])), len(_listed(fields["args"])))
+    return _packed(name, data, len(_listed(fields["keys"])), len(args) + more)
+
+
+def for_variant(source: str, variant: str) -> str:
+    """The text of one file, its includes not yet done, as a variant has it; see the module."""
+    return re.sub(rf"^--@(?:shared|{variant}) ", "", _QUICK.sub("", source), flags=re.MULTILINE)
 
 
 def with_source(script: Script, source: bytes) -> Script:
@@ -116,16 +136,16 @@ def for_several(script: Script, times: int) -> Script:
     return replace(script, numkeys=numkeys, numargs=numargs, evalsha=evalsha, eval=by_text)
 
 
-def _include(package: str, text: str) -> str:
+def _include(package: str, text: str, variant: str = "") -> str:
     # What only the scripts of one package share lies beside them; `mutex.acquire` is a whole script of another one,
     # to be run by this.
     def found(line: re.Match[str]) -> str:
         home = f"{_SHARED}.{line[1]}" if line[1] else package
         if not files(home).joinpath(f"{line[2]}.lua").is_file():
             home = _SHARED
-        return _include(home, _read(home, line[2]))
+        return _include(home, _read(home, line[2]), variant)
 
-    return _INCLUDE.sub(found, text)
+    return _INCLUDE.sub(found, for_variant(text, variant) if variant else text)
 
 
 def _listed(field: str) -> list[str]:

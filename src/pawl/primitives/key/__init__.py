@@ -1,0 +1,184 @@
+"""The mutex of a key that is shared with other programs: the same scripts, in a variant that yields and wakes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+from pawl.core.protocol.key import Wake
+from pawl.core.protocol.options import DAY_MS
+from pawl.core.protocol.runtime import Call
+from pawl.core.protocol.scripts import Script, load, pack_words
+from pawl.primitives.mutex import Mutex, SharedMutex
+
+__all__ = ["SCRIPTS", "KeyMutex", "KeySharedMutex", "shared_word", "wake_word"]
+
+_MUTEX = "pawl.primitives.mutex"
+_NAMES = (
+    "acquire", "renew", "beat", "leave", "swap", "adopt", "inspect", "peek", "force",
+    "own_acquire", "own_renew", "own_leave",
+)  # fmt: skip
+
+SCRIPTS: dict[str, dict[str, Script]] = {
+    wire: {load(_MUTEX, name).sha: load(_MUTEX, name, wire) for name in _NAMES} for wire in ("plain",)
+}
+"""Of each wire: the variant of each script of a mutex, by the ordinary one's hash."""
+
+
+def shared_word(after_ms: int, for_ms: int, wake: str = "-") -> str:
+    """The argument ``shared`` of the scripts, as ``key/_plain.lua`` reads it.
+
+    Args:
+        after_ms: How long clients of pawl may pass the name on before they leave it free for others; 0: for ever.
+        for_ms: How long it is then left free; 0: never.
+        wake: What a release that leaves it free tells others: ``"-"`` nothing.
+    """
+    return f"{after_ms} {for_ms} {wake}"
+
+
+def wake_word(wake: Wake | None) -> str:
+    """The last part of ``shared``: what a release that leaves the name free tells waiters of others."""
+    if wake is None:
+        return "-"
+    if wake[0] == "push":
+        return f"push:{wake[2]}:{wake[1]}"
+    return f"publish:{len(wake[1].encode())}:{wake[1]}{wake[2]}"
+
+
+@lru_cache(maxsize=256)
+def _words(shared: str, fence_ms: int) -> tuple[bytes, int]:
+    last = pack_words(b"%d" % fence_ms)
+    return pack_words(shared.encode()) + last, len(last)
+
+
+class KeyMutex(Mutex):
+    """The calls of one key that is shared with other programs; otherwise as ``Mutex``.
+
+    Args:
+        kind: The factory method that made it.
+        name: What it is called in errors and logs.
+        key: The key as it stands on the server.
+        fence_ms: How long its fence is kept after the last use.
+        wire: How its holder is stored.
+        shared: What ``shared_word`` gave.
+    """
+
+    renews_together = False
+
+    __slots__ = ("shared", "wire")
+
+    def __init__(
+        self, kind: str, name: str, key: str, fence_ms: int = DAY_MS, *, wire: str, shared: str
+    ) -> None:
+        Mutex.__init__(self, kind, name, key, fence_ms)
+        self.wire: str = wire
+        self.shared: str = shared
+
+    def _variant(self, call: Call) -> Call:
+        """The call of the variant: with ``shared`` before its last argument, which is always ``fence_ttl_ms``."""
+        words, size = _words(self.shared, self.fence_ms)
+        return Call(SCRIPTS[self.wire][call.script.sha], call.body[:-size] + words)
+
+    def acquire(
+        self,
+        token: str,
+        ttl_ms: int,
+        ticket_ms: int,
+        *,
+        wait: bool,
+        block: int,
+        channel: str,
+        max_waiters: int,
+    ) -> Call:
+        """Take the name, or queue for it."""
+        return self._variant(
+            super().acquire(
+                token, ttl_ms, ticket_ms, wait=wait, block=block, channel=channel, max_waiters=max_waiters
+            )
+        )
+
+    def swap(
+        self,
+        old: str,
+        tomb_ms: int,
+        token: str,
+        ttl_ms: int,
+        ticket_ms: int,
+        *,
+        block: int,
+        channel: str,
+        max_waiters: int,
+    ) -> Call:
+        """Leave with ``old`` and queue with ``token``."""
+        return self._variant(
+            super().swap(
+                old, tomb_ms, token, ttl_ms, ticket_ms, block=block, channel=channel, max_waiters=max_waiters
+            )
+        )
+
+    def adopt(self, old: str, token: str, ttl_ms: int) -> Call:
+        """Replace the token of a holder that gave its lease away."""
+        return self._variant(super().adopt(old, token, ttl_ms))
+
+    def renew(self, token: str, ttl_ms: int, ticket_ms: int, channel: str) -> Call:
+        """Raise the life of a holder or a waiter."""
+        return self._variant(super().renew(token, ttl_ms, ticket_ms, channel))
+
+    def beat(self, token: str, ttl_ms: int, ticket_ms: int, channel: str, others: Sequence[str]) -> Call:
+        """Raise the life of a waiter, and the tickets of others of its client."""
+        return self._variant(super().beat(token, ttl_ms, ticket_ms, channel, others))
+
+    def leave(self, token: str, tomb_ms: int, close_ms: int) -> Call:
+        """Release, withdraw or undo."""
+        return self._variant(super().leave(token, tomb_ms, close_ms))
+
+    def leave_run(self, token: str, tomb_ms: int, close_ms: int, look: int, spent: Sequence[str]) -> Call:
+        """``leave``, with tickets that were served from the token."""
+        return self._variant(super().leave_run(token, tomb_ms, close_ms, look, spent))
+
+    def inspect(self, limit: int) -> Call:
+        """Read the state of the name."""
+        call = super().inspect(limit)
+        return Call(SCRIPTS[self.wire][call.script.sha], call.body)
+
+    def peek(self) -> Call:
+        """Read who holds the name, secret and all."""
+        call = super().peek()
+        return Call(SCRIPTS[self.wire][call.script.sha], call.body)
+
+    def force(self, value: bytes, tomb_ms: int, channel: str) -> Call:
+        """Take the name from ``value``, as ``peek`` read it."""
+        return self._variant(super().force(value, tomb_ms, channel))
+
+
+class KeySharedMutex(KeyMutex, SharedMutex):
+    """A mutex of a shared key whose value is an explicit owner; see ``SharedMutex``.
+
+    Args:
+        kind: The factory method that made it.
+        name: What it is called in errors and logs.
+        key: The key as it stands on the server.
+        owner: The owner, as the user gave it.
+        fence_ms: How long its fence is kept after the last use.
+        wire: How its holder is stored.
+        shared: What ``shared_word`` gave.
+    """
+
+    transferable = False
+    renews_together = False
+
+    __slots__ = ()
+
+    def __init__(
+        self, kind: str, name: str, key: str, owner: str, fence_ms: int = DAY_MS, *, wire: str, shared: str
+    ) -> None:
+        KeyMutex.__init__(self, kind, name, key, fence_ms, wire=wire, shared=shared)
+        self._owner = pack_words(f"owner={owner}@shared".encode())
+
+    def of_service(self, secret: str, shown: str) -> KeySharedMutex:
+        """The same for an owner that is a secret; see ``SharedMutex.of_service``."""
+        found = KeySharedMutex(
+            self.kind, self.name, self.key, secret, self.fence_ms, wire=self.wire, shared=self.shared
+        )
+        found._owner = pack_words(f"owner={secret}@{shown}".encode())
+        return found

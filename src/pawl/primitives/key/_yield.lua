@@ -1,0 +1,33 @@
+-- When the name is left free for other programs, and how they are told of it.
+
+-- Whether the present holder is to leave the name free. Without a record of the fences nothing is noted.
+local function is_due()
+  if AFTER_MS == 0 or FOR_MS == 0 or not holder or is_foreign(holder) == 1 then
+    return false
+  end
+  local noted = call('HMGET', FENCE, 'v', 'since')
+  local passed_ms = now_ms - (noted[2] or 0)
+  -- What is far ahead was noted before the clock was set back.
+  return noted[1] and (passed_ms > AFTER_MS or passed_ms < -MOST_MS)
+end
+
+-- The next waiter keeps its place, and is told to ask again.
+local function hold_back(found)
+  found.asks = {found.channel, found.token}
+  found.token, found.value, found.owned, found.stale = nil, nil, nil, nil
+  found.drop[#found.drop] = nil
+end
+
+-- Leaves the name free; whoever calls it has let DEL pass on a server without memory.
+local function open_window(found)
+  if window_ms then
+    return
+  end
+  local until_ms = digits(now_ms + FOR_MS)
+  call('HSET', FENCE, 'open', until_ms, 'since', until_ms)
+  call('DEL', NAME)
+  window_ms = FOR_MS
+  if found.asks and found.asks[1] ~= '-' then
+    outbox = {found.asks[1], found.asks[2] .. ' 0 0 ' .. digits(now_ms)}
+  end
+end

@@ -1,0 +1,387 @@
+"""A key that is shared with other programs: `pawl.Key` where a name may stand, yielding to them, and waking them."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, cast
+
+import pytest
+import redis
+
+import pawl
+from pawl.primitives.key import SCRIPTS
+from pawl.testing.servers import Server
+from tests.faults.rig import COLOURS, Client, Colour, Lease, until
+
+KEY = pawl.Key("order:42")
+PubSub = Any
+OFF: dict[str, Any] = {"yield_after": None}
+
+
+def lock(client: Client, key: pawl.Key = KEY, **options: Any) -> Any:  # noqa: ANN401 - of either colour
+    return client.lock(cast("str", key), **options)
+
+
+def rlock(client: Client, key: pawl.Key = KEY, **options: Any) -> Any:  # noqa: ANN401 - of either colour
+    return client.rlock(cast("str", key), **options)
+
+
+def at(server: Server, key: str = "order:42") -> str | None:
+    found = server.command("GET", key)
+    return found.decode() if isinstance(found, bytes) else None
+
+
+def noted(server: Server, field: str, key: str = "order:42") -> int:
+    found = server.command("HGET", f"{{{key}}}:fence", field)
+    return int(found) if isinstance(found, bytes) else 0
+
+
+def queue_length(server: Server, key: str = "order:42") -> int:
+    return int(str(server.command("ZCARD", f"{{{key}}}:1:queue")))
+
+
+@pytest.mark.parametrize("factory", [lock, rlock])
+def test_the_key_is_the_servers_own(
+    pair: list[Client], valkey: Server, factory: Callable[[Client], Any]
+) -> None:
+    one, two = pair
+    lease = factory(one).acquire()
+    assert lease.raw.name == "key:order:42"
+    assert at(valkey) == lease.token
+    assert factory(two).try_acquire() is None
+    assert two.lock("order:42").try_acquire() is not None, "a name of the namespace is another lock"
+    lease.release()
+    assert at(valkey) is None
+
+
+def test_others_are_excluded_and_waited_for(pair: list[Client], valkey: Server) -> None:
+    one, _ = pair
+    valkey.command("SET", "order:42", "theirs", "PX", "60000")
+    assert lock(one).try_acquire() is None
+    waiting = lock(one).start(20)
+    until(lambda: queue_length(valkey) == 1, what="a waiter")
+    valkey.command("DEL", "order:42")
+    lease = waiting.result(10)
+    assert not valkey.command("SET", "order:42", "theirs", "NX", "PX", "1000")
+    lease.release()
+
+
+def test_it_is_renewed_and_its_loss_is_reported(pair: list[Client], valkey: Server) -> None:
+    lease = lock(pair[0], ttl=0.6).acquire()
+    token = lease.token
+    until(lambda: lease.remaining() < 0.45, what="some time")
+    until(lambda: lease.remaining() > 0.5, what="a renewal")
+    assert at(valkey) == token
+    valkey.command("SET", "order:42", "theirs", "PX", "5000")
+    until(lambda: lease.state == "lost", what="the loss")
+    assert lease.reason == "taken"
+    assert at(valkey) == "theirs"
+
+
+def test_an_owner_is_counted_on_the_server(pair: list[Client], valkey: Server) -> None:
+    one, two = pair
+    first, second = rlock(one, owner="job").acquire(), rlock(two, owner="job").acquire()
+    assert at(valkey) == "owner=job@shared"
+    assert first.fence == second.fence
+    first.release()
+    assert at(valkey) == "owner=job@shared"
+    second.release()
+    assert at(valkey) is None
+
+
+def test_min_hold_keeps_the_key(pair: list[Client], valkey: Server) -> None:
+    lock(pair[0], min_hold=5).acquire().release()
+    assert at(valkey) == "closed@min_hold"
+    assert lock(pair[1]).try_acquire() is None
+
+
+def test_fences_rise_across_holds_of_others(pair: list[Client], valkey: Server) -> None:
+    fences = []
+    for _ in range(3):
+        lease = lock(pair[0]).acquire()
+        fences.append(lease.fence)
+        lease.release()
+        valkey.command("SET", "order:42", "theirs", "NX", "PX", "1000")
+        valkey.command("DEL", "order:42")
+    assert fences == sorted(set(fences))
+
+
+def contend(valkey: Server, holder: Lease, client: Client, **options: Any) -> Any:  # noqa: ANN401 - a future
+    """Somebody of pawl waits behind a holder that has had the key for longer than `yield_after`."""
+    waiting = lock(client, **options).start(20)
+    until(lambda: queue_length(valkey) == 1, what="a waiter")
+    until(
+        lambda: _now_ms(valkey) - noted(valkey, "since") > options.get("yield_after", 0.25) * 1000,
+        what="the time after which it yields",
+    )
+    assert not waiting.done()
+    return waiting
+
+
+def _now_ms(server: Server) -> int:
+    time_of = cast("list[bytes]", server.command("TIME"))
+    return int(time_of[0]) * 1000 + int(time_of[1]) // 1000
+
+
+SLOW: dict[str, Any] = {"yield_after": 0.1, "yield_for": 3.0}
+
+
+def test_the_key_is_left_free_for_others(pair: list[Client], valkey: Server) -> None:
+    one, two = pair
+    holder = lock(one, **SLOW).acquire()
+    waiting = contend(valkey, holder, two, **SLOW)
+    holder.release()
+    assert at(valkey) is None
+    assert noted(valkey, "open") > _now_ms(valkey)
+    assert noted(valkey, "since") == noted(valkey, "open")
+    # Nobody of pawl takes it meanwhile, and all are told until when.
+    assert lock(one).try_acquire() is None
+    assert rlock(one, owner="job").try_acquire() is None
+    assert queue_length(valkey) == 1
+    assert valkey.command("SET", "order:42", "theirs", "NX", "PX", "60000")
+    assert not waiting.done()
+    # A holder of another program is waited for longer than the window.
+    valkey.command("DEL", "order:42")
+    lease = waiting.result(20)
+    assert lease.fence > holder.fence
+    assert _now_ms(valkey) >= noted(valkey, "open")
+    lease.release()
+
+
+def test_after_the_window_the_first_waiter_has_it(pair: list[Client], valkey: Server) -> None:
+    one, two = pair
+    options: dict[str, Any] = {"yield_after": 0.05, "yield_for": 0.2}
+    holder = lock(one, **options).acquire()
+    waiting = contend(valkey, holder, two, **options)
+    holder.release()
+    lease = waiting.result(20)
+    assert noted(valkey, "since") >= noted(valkey, "open") > 0, "a grant of a free name counts anew"
+    lease.release()
+
+
+@pytest.mark.parametrize(
+    "options", [{"yield_after": None}, {"yield_after": 0}, {"yield_after": 0.05, "yield_for": 0}]
+)
+def test_without_yielding_it_is_handed_off(
+    pair: list[Client], valkey: Server, options: dict[str, Any]
+) -> None:
+    one, two = pair
+    holder = lock(one, **options).acquire()
+    waiting = lock(two, **options).start(20)
+    until(lambda: queue_length(valkey) == 1, what="a waiter")
+    until(lambda: _now_ms(valkey) - noted(valkey, "since") > 100, what="some time")
+    holder.release()
+    assert at(valkey) is not None
+    waiting.result(10).release()
+    assert noted(valkey, "open") == 0
+
+
+def test_a_short_tenure_is_handed_off(pair: list[Client], valkey: Server) -> None:
+    one, two = pair
+    options: dict[str, Any] = {"yield_after": 60.0, "yield_for": 3.0}
+    holder = lock(one, **options).acquire()
+    waiting = lock(two, **options).start(20)
+    until(lambda: queue_length(valkey) == 1, what="a waiter")
+    holder.release()
+    assert at(valkey) is not None
+    waiting.result(10).release()
+
+
+def test_a_shared_owner_yields_too(pair: list[Client], valkey: Server) -> None:
+    one, two = pair
+    holder = rlock(one, owner="job", **SLOW).acquire()
+    waiting = contend(valkey, holder, two, **SLOW)
+    holder.release()
+    assert at(valkey) is None
+    assert noted(valkey, "open") > _now_ms(valkey)
+    assert queue_length(valkey) == 1
+    waiting.result(20).release()
+
+
+def test_the_waiters_of_one_client_yield_too(colour: Colour, valkey: Server) -> None:
+    """Local hand-overs need no server: they must come to an end as well."""
+    valkey.command("FLUSHALL")
+    client = colour.connect(valkey.url)
+    options: dict[str, Any] = {"yield_after": 0.1, "yield_for": 0.3}
+    stop, grants = threading.Event(), [0] * 3
+
+    def work(number: int) -> None:
+        while not stop.is_set():
+            lease = lock(client, **options).acquire(20)
+            time.sleep(0.002)
+            grants[number] += 1
+            lease.release()
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    try:
+        until(lambda: noted(valkey, "open") > 0, what="a window")
+        taken: list[bool] = []
+
+        def take() -> bool:
+            taken.append(bool(valkey.command("SET", "order:42", "theirs", "NX", "PX", "60000")))
+            return taken[-1]
+
+        until(take, what="a stranger's turn")
+    finally:
+        stop.set()
+        valkey.command("DEL", "order:42")
+        for thread in threads:
+            thread.join(30)
+    assert min(grants) > 0
+
+
+@pytest.fixture
+def ears(valkey: Server) -> Iterator[PubSub]:
+    with redis.Redis(unix_socket_path=valkey.socket_path, decode_responses=True) as client:
+        subscription = client.pubsub(ignore_subscribe_messages=True)
+        subscription.subscribe("locks-channel:locks:n")
+        subscription.get_message(timeout=1)
+        yield subscription
+        subscription.close()
+
+
+def heard(ears: PubSub, timeout: float = 5.0) -> str | None:
+    end = time.monotonic() + timeout
+    while time.monotonic() < end:
+        found = ears.get_message(timeout=0.05)
+        if found is not None:
+            return str(found["data"])
+    return None
+
+
+def test_a_release_is_published(pair: list[Client], valkey: Server, ears: PubSub) -> None:
+    key = pawl.Key.spring("locks", "n")
+    holder = lock(pair[0], key).acquire()
+    waiting = lock(pair[1], key, **OFF).start(20)
+    until(lambda: queue_length(valkey, "locks:n") == 1, what="a waiter")
+    holder.release()
+    lease = waiting.result(10)
+    assert heard(ears, 0.2) is None, "a hand-off leaves nothing free"
+    lease.release()
+    assert heard(ears) == "locks:n"
+
+
+def test_a_release_fills_the_list(pair: list[Client], valkey: Server) -> None:
+    key = pawl.Key.python_redis_lock("n")
+    valkey.command("RPUSH", "lock-signal:n", "old", "older")
+    lock(pair[0], key).acquire().release()
+    assert valkey.command("LRANGE", "lock-signal:n", "0", "-1") == [b"1"]
+    assert 0 < int(str(valkey.command("PTTL", "lock-signal:n"))) <= 1000
+
+
+def test_a_window_wakes_others(pair: list[Client], valkey: Server, ears: PubSub) -> None:
+    key = pawl.Key.spring("locks", "n")
+    holder = lock(pair[0], key, **SLOW).acquire()
+    waiting = lock(pair[1], key, **SLOW).start(20)
+    until(lambda: queue_length(valkey, "locks:n") == 1, what="a waiter")
+    until(lambda: _now_ms(valkey) - noted(valkey, "since", "locks:n") > 100, what="some time")
+    holder.release()
+    assert heard(ears) == "locks:n"
+    waiting.result(20).release()
+
+
+def test_a_release_passes_where_the_message_may_not_be_sent(pair: list[Client], valkey: Server) -> None:
+    valkey.command("SET", "lock-signal:n", "no list")
+    key = pawl.Key("lock:n", wake=("push", "lock-signal:n", 10))
+    lock(pair[0], key).acquire().release()
+    assert at(valkey, "lock:n") is None
+
+
+def test_ordinary_scripts_know_nothing_of_it() -> None:
+    for variants in SCRIPTS.values():
+        for script in variants.values():
+            assert b"read_window" in script.source or b"redisson" in script.source
+    from pawl.primitives import mutex
+
+    for name in vars(mutex):
+        script = getattr(mutex, name)
+        if type(script).__name__ == "Script":
+            assert b"since" not in script.source
+            assert b"--@" not in script.source
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "wake"),
+    [
+        (pawl.Key.spring("locks", "n"), "locks:n", ("publish", "locks-channel:locks:n", "locks:n")),
+        (pawl.Key.python_redis_lock("n"), "lock:n", ("push", "lock-signal:n", 1000)),
+        (pawl.Key.shedlock("n"), "job-lock:default:n", None),
+        (pawl.Key.shedlock("n", env="prod"), "job-lock:prod:n", None),
+        (pawl.Key.redlock_net("n"), "redlock:n", None),
+        (pawl.Key.redis_semaphore("n"), "mutex:n", None),
+        (pawl.Key.rueidislock("n", majority=1), "rueidislock:0:n", None),
+        (pawl.Key.redisson("n"), "n", None),
+    ],
+)
+def test_how_others_spell_it(key: pawl.Key, text: str, wake: object) -> None:
+    assert (key.key, key.wake, key.name) == (text, wake, f"key:{text}")
+    assert pickle.loads(pickle.dumps(key)) == key
+
+
+def test_rueidislock_has_three_keys(pair: list[Client], valkey: Server, colour: Colour) -> None:
+    keys = pawl.Key.rueidislock("n")
+    assert [key.key for key in keys] == [f"rueidislock:{i}:n" for i in range(3)]
+    raw = pair[0].raw.multi_lock([*keys, "n"])
+    lease = Lease(colour, colour.run(raw.acquire))
+    assert valkey.command("EXISTS", *[key.key for key in keys], "pawl:n") == 4
+    lease.release()
+    assert valkey.command("EXISTS", *[key.key for key in keys], "pawl:n") == 0
+
+
+BAD: list[Any] = [
+    lambda: pawl.Key(""),
+    lambda: pawl.Key("x" * 201),
+    lambda: pawl.Key("a%b"),
+    lambda: pawl.Key(cast("Any", b"bytes")),
+    lambda: pawl.Key(cast("Any", KEY)),
+    lambda: pawl.Key("n", wire=cast("Any", "java")),
+    lambda: pawl.Key("n", fence="redisson"),
+    lambda: pawl.Key("n", wake=cast("Any", "channel")),
+    lambda: pawl.Key("n", wake=cast("Any", ("publish", "", "x"))),
+    lambda: pawl.Key("n", wake=cast("Any", ("publish", "c", 1))),
+    lambda: pawl.Key("n", wake=("push", "l", 0)),
+    lambda: pawl.Key("n", wire="redisson", wake=("publish", "c", "m")),
+    lambda: pawl.Key.spring("", "n"),
+    lambda: pawl.Key.spring(cast("Any", None), "n"),
+    lambda: pawl.Key.rueidislock("n", majority=cast("Any", 0)),
+]
+
+
+@pytest.mark.parametrize("number", range(len(BAD)))
+def test_a_key_that_can_never_be_one(number: int) -> None:
+    with pytest.raises(pawl.ConfigurationError):
+        BAD[number]()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"yield_after": -1},
+        {"yield_after": "soon"},
+        {"yield_for": 11},
+        {"yield_for": float("nan")},
+        {"yield_for": True},
+    ],
+)
+def test_bad_options(pair: list[Client], options: dict[str, Any]) -> None:
+    with pytest.raises(pawl.ConfigurationError, match="yield_"):
+        lock(pair[0], **options)
+
+
+def test_what_is_for_keys_alone(pair: list[Client]) -> None:
+    for option in ("yield_after", "yield_for"):
+        with pytest.raises(pawl.ConfigurationError, match=r"use pawl\.Key"):
+            pair[0].lock("n", **{option: 1})
+
+
+@pytest.mark.parametrize("colour_name", COLOURS)
+def test_fair_lock_is_refused(colour_name: str) -> None:
+    connect: Any = pawl.connect if colour_name == "threads" else pawl.connect_async
+    client = connect("redis://127.0.0.1:1")
+    with pytest.raises(pawl.NotSupported, match="programs of other libraries keep no order"):
+        client.fair_lock(KEY)
