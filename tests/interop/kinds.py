@@ -134,6 +134,10 @@ def _spring(name: str, prefix: str, *, period: float = 0.2, asks: bool = True, e
 _ALL = (
     _pawl("pawl"),
     _pawl("pawl-asyncio"),
+    # Generations of a migration, see test_migration.py.
+    *map(_pawl, ("pawl-key", "pawl-both", "pawl-name", "pawl-redisson", "pawl-redisson-both")),
+    *map(_pawl, ("pawl-pyredislock", "pawl-pyredislock-both", "pawl-spring", "pawl-spring-both")),
+    *map(_pawl, ("pawl-rueidis", "pawl-rueidis-both")),
     _python("redis-py", period=0.1),
     # Its waiters sleep until one of its own releases, or for as long as its expiry.
     _python("pyredislock", "lock:", period=float("inf")),

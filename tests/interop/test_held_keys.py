@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -40,7 +41,7 @@ class Held:
         self.client: Client = colour.connect(url, ttl=TTL)
         self.lost: list[Any] = []
         before = tracked(node)
-        raw = self.client.raw.multi_lock([pawl.Key(key)], on_lost=self.lost.append, **options)
+        raw = self.client.raw.lock(pawl.Key(key), on_lost=self.lost.append, **options)
         self.lease = colour.run(raw.acquire)
         until(lambda: tracked(node) > before, what="the key is tracked")
 
@@ -103,7 +104,7 @@ def test_a_change_that_leaves_the_lease_is_no_loss(server: Server, colour: Colou
 def test_its_own_writes_are_no_notices(server: Server, colour: Colour) -> None:
     """Neither a renewal nor what it does with other names."""
     client = colour.connect(server.url, ttl=TTL)
-    raw = client.raw.multi_lock([pawl.Key(KEY)], renew_every=0.3)
+    raw = client.raw.lock(pawl.Key(KEY), renew_every=0.3)
     lease = colour.run(raw.acquire)
     until(lambda: count(server, "client|caching") >= 1, what="it is tracked")
     colour.run(Held(colour, server.url, server, "another").lease.release)
@@ -118,7 +119,7 @@ def test_a_short_hold_sends_nothing_more(server: Server, colour: Colour) -> None
     client = colour.connect(server.url, ttl=TTL)
     before = count(server, "client|tracking")
     for _ in range(20):
-        colour.run(colour.run(client.raw.multi_lock([pawl.Key(KEY)]).acquire).release)
+        colour.run(colour.run(client.raw.lock(pawl.Key(KEY)).acquire).release)
     assert count(server, "client|tracking") == before
     assert not engine(colour, client).leases.tracked
 
@@ -127,7 +128,7 @@ def test_a_short_hold_sends_nothing_more(server: Server, colour: Colour) -> None
 def test_only_where_it_is_wanted(server: Server, colour: Colour, options: dict[str, Any]) -> None:
     client = colour.connect(server.url, ttl=TTL)
     before = count(server, "client|tracking")
-    lease = colour.run(client.raw.multi_lock([pawl.Key(KEY)], **options).acquire)
+    lease = colour.run(client.raw.lock(pawl.Key(KEY), **options).acquire)
     name = client.lock("a name", ttl=0.9).acquire()
     counters = engine(colour, client).reports.counters
     until(lambda: counters["renewed"] >= 2, what="the maintenance is at work")
@@ -158,7 +159,7 @@ def test_a_connection_that_breaks_is_replaced(server: Server, colour: Colour) ->
 def test_where_the_acl_refuses_the_next_renewal_finds_it(own_server: Server, colour: Colour) -> None:
     own_server.command("ACL", "SETUSER", "default", "-client|tracking")
     client = colour.connect(own_server.url, ttl=1.5)
-    lease = colour.run(client.raw.multi_lock([pawl.Key(KEY)]).acquire)
+    lease = colour.run(client.raw.lock(pawl.Key(KEY)).acquire)
     counters = engine(colour, client).reports.counters
     until(lambda: counters["renewed"] >= 3, what="it renews")
     own_server.command("DEL", KEY)
@@ -181,3 +182,25 @@ def test_each_node_of_a_cluster_notifies(colour: Colour) -> None:
             node.command("DEL", key)
             assert one.reason() == "expired"
         colour.run(lease.release)
+
+
+@pytest.mark.parametrize("kind", ["rlock", "multi_lock"])
+def test_the_other_locks_of_a_key_are_notified_too(server: Server, colour: Colour, kind: str) -> None:
+    client = colour.connect(server.url, ttl=TTL)
+    lost: list[Any] = []
+    key = pawl.Key(KEY)
+    raw = (
+        client.raw.rlock(key, on_lost=lost.append)
+        if kind == "rlock"
+        else client.raw.multi_lock([key, "name"])
+    )
+    lease = colour.run(raw.acquire)
+    until(lambda: tracked(server) >= 1, what="the key is tracked")
+    server.command("DEL", KEY)
+    until(lambda: colour.run(lambda: lease.state) == "lost", what="the loss is reported")
+    if kind == "rlock":
+        until(lambda: lost, what="its callback ran")
+    else:
+        # The name, which it still has.
+        with suppress(pawl.NotHeld):
+            colour.run(lease.release)

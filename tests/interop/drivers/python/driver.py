@@ -71,8 +71,11 @@ class Pawl(Client):
         self.pawl = import_module("pawl")
         self.client = self.pawl.connect(url, namespace="")
 
+    def lock(self, name: str, **options: Any) -> Any:
+        return self.client.lock(name_of(self.pawl, name), **options)
+
     def get(self, name: str, ttl_ms: int, wait_ms: int) -> Any:
-        lock = self.client.lock(name_of(self.pawl, name), **({"ttl": ttl_ms / 1000} if ttl_ms else {}))
+        lock = self.lock(name, **({"ttl": ttl_ms / 1000} if ttl_ms else {}))
         if wait_ms == 0:
             return lock.try_acquire()
         try:
@@ -95,6 +98,96 @@ def name_of(pawl: Any, key: str) -> Any:
     """What pawl is given for a key, as it is stored by those that share it."""
     wire = os.environ.get("PAWL_WIRE", "")
     return pawl.Key.redisson(key, fenced=wire.endswith("fenced")) if wire else key
+
+
+class PawlKey(Pawl):
+    """One generation of a migration: a client with a namespace, and the key of the library that it is to replace."""
+
+    def __init__(self, url: str) -> None:
+        Client.__init__(self, url)
+        self.pawl = import_module("pawl")
+        self.client = self.pawl.connect(url)
+
+    def key(self, key: str) -> Any:
+        return self.pawl.Key(key)
+
+    def lock(self, name: str, **options: Any) -> Any:
+        return self.client.lock(self.key(name), **options)
+
+
+class PawlBoth(PawlKey):
+    """The next one: that key and a name of pawl's own, together."""
+
+    def lock(self, name: str, **options: Any) -> Any:
+        key = self.key(name)
+        keys = key if isinstance(key, tuple) else (key,)
+        return self.client.multi_lock([*keys, new_name(name)], **options)
+
+    def about(self, key: str) -> dict[str, Any]:
+        lease = self.held[key]
+        return {"fence": lease.fences[new_name(key)], "until": lease.valid_until}
+
+
+class PawlName(PawlKey):
+    """The last one: the name alone."""
+
+    def lock(self, name: str, **options: Any) -> Any:
+        return self.client.lock(new_name(name), **options)
+
+
+class PawlAllKeys(PawlKey):
+    """Several keys that are one lock of another library."""
+
+    def lock(self, name: str, **options: Any) -> Any:
+        return self.client.multi_lock(list(self.key(name)), **options)
+
+    def about(self, key: str) -> dict[str, Any]:
+        return {"until": self.held[key].valid_until}
+
+
+def new_name(key: str) -> str:
+    """What the lock of a key is to be called, without what another library put before it."""
+    return key.rpartition(":")[2]
+
+
+class OfRedisson(PawlKey):
+    def key(self, key: str) -> Any:
+        return self.pawl.Key.redisson(key)
+
+
+class OfPythonRedisLock(PawlKey):
+    def key(self, key: str) -> Any:
+        return self.pawl.Key.python_redis_lock(key.removeprefix("lock:"))
+
+
+class OfSpring(PawlKey):
+    def key(self, key: str) -> Any:
+        return self.pawl.Key.spring("locks", key.removeprefix("locks:"))
+
+
+class OfRueidislock(PawlKey):
+    def key(self, key: str) -> Any:
+        return self.pawl.Key.rueidislock(key.removeprefix("rueidislock:0:"))
+
+
+class RedissonBoth(PawlBoth, OfRedisson):
+    pass
+
+
+class PythonRedisLockBoth(PawlBoth, OfPythonRedisLock):
+    pass
+
+
+class SpringBoth(PawlBoth, OfSpring):
+    pass
+
+
+class RueidislockAll(PawlAllKeys, OfRueidislock):
+    pass
+
+
+class RueidislockBoth(PawlBoth, OfRueidislock):
+    pass
 
 
 class PawlAsyncio(Client):
@@ -233,6 +326,17 @@ class Aioredlock(Client):
 KINDS: dict[str, Callable[[str], Client]] = {
     "pawl": Pawl,
     "pawl-asyncio": PawlAsyncio,
+    "pawl-key": PawlKey,
+    "pawl-both": PawlBoth,
+    "pawl-name": PawlName,
+    "pawl-redisson": OfRedisson,
+    "pawl-redisson-both": RedissonBoth,
+    "pawl-pyredislock": OfPythonRedisLock,
+    "pawl-pyredislock-both": PythonRedisLockBoth,
+    "pawl-spring": OfSpring,
+    "pawl-spring-both": SpringBoth,
+    "pawl-rueidis": RueidislockAll,
+    "pawl-rueidis-both": RueidislockBoth,
     "redis-py": RedisPy,
     "pyredislock": PythonRedisLock,
     "pottery": Pottery,
