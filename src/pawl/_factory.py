@@ -32,7 +32,7 @@ from pawl.core.state.plan import Plan
 from pawl.core.state.session import Setup
 from pawl.errors import ConfigurationError, NotSupported
 from pawl.primitives.election import Ballot, ballot_key
-from pawl.primitives.key import KeyMutex, KeySharedMutex, shared_word, wake_word
+from pawl.primitives.key import KeyMutex, KeySharedMutex, redisson_word, shared_word, wake_word
 from pawl.primitives.mutex import Mutex, SharedMutex
 from pawl.primitives.once import OnceMutex, once_key
 from pawl.primitives.permits import ANY_LIMIT, SHARED, Permits
@@ -155,6 +155,7 @@ class Settings:
             self.namespace = check_namespace(namespace)
         self.service_namespace: str = namespace
         self.remote: bool = False
+        self.sharded: bool = False
         self.wake_prefix = wake_prefix(self.namespace)
         self.redlock: RedlockOptions | None = None
         self.lives: Lives | None = None
@@ -334,7 +335,7 @@ def plan_of_key(
             )
         refuse_on_quorum(settings, kind if owner is None else f"{kind}(owner=)")
         return _quorum_plan(settings, settings.redlock, kind, key.name, key.key, options)
-    shared, fence_ms = _shared_of(key, options), options.fence_ms
+    shared, fence_ms = _shared_of(settings, key, options), options.fence_ms
     if owner is not None:
         counted = KeySharedMutex(kind, key.name, key.key, owner, fence_ms, wire=key.wire, shared=shared)
         return Plan(counted, options, False, True, True, "")
@@ -342,10 +343,13 @@ def plan_of_key(
     return _exclusive_plan(settings, mutex, options)
 
 
-def _shared_of(key: Key, options: LockOptions) -> str:
-    if key.wire != "plain":
-        raise NotSupported(f"{key.name!r} has wire={key.wire!r}, which is not supported yet")
-    return shared_word(options.yield_after_ms, options.yield_for_ms, wake_word(key.wake))
+def _shared_of(settings: Settings, key: Key, options: LockOptions) -> str:
+    if key.wire == "plain":
+        return shared_word(options.yield_after_ms, options.yield_for_ms, wake_word(key.wake))
+    wake = redisson_word(
+        sharded=settings.sharded, fenced=key.fence == "redisson", unheard=options.yield_for is not None
+    )
+    return shared_word(options.yield_after_ms, options.yield_for_ms, wake)
 
 
 def _exclusive_plan(settings: Settings, primitive: Primitive, options: LockOptions) -> Plan:

@@ -14,7 +14,7 @@ from pawl.core.quorum.nodes import Lives, Roster
 from pawl.errors import ConfigurationError, NotSupported
 from pawl.primitives.probe import KIND, probe
 from pawl.runtimes.choice import asyncio_runtime, thread_runtime
-from pawl.topology.endpoint import Masters, Service, Target
+from pawl.topology.endpoint import ClusterNodes, Masters, Service, Target
 from pawl.topology.redlock import why_poor
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ def check_options(given: object, target: Target, settings: Settings) -> RedlockO
         if settings.options.fence_ms > DAY_MS:
             raise ConfigurationError("fence_ttl must be at most 86400 s (a day) for a pawl service")
         settings.remote = True
+    settings.sharded = isinstance(target, ClusterNodes)
     if not isinstance(target, Masters):
         if given is not None:
             raise ConfigurationError(

@@ -209,4 +209,5 @@ def wire_of(kinds: Sequence[Kind]) -> dict[str, str]:
     hashed = [kind.name for kind in kinds if kind.hashed]
     if not hashed:
         return {}
-    return {"PAWL_WIRE": "redisson-fenced" if any("fenced" in name for name in hashed) else "redisson"}
+    special = [what for what in ("fenced", "spin") if any(name.endswith(what) for name in hashed)]
+    return {"PAWL_WIRE": "-".join(["redisson", *special])}

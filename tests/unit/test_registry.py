@@ -41,8 +41,9 @@ def test_what_an_entry_points_at_exists(entry: Entry) -> None:
 
 def test_every_folder_of_primitives_is_named_by_an_entry() -> None:
     folders = {path.parent.name for path in (ROOT / "src/pawl/primitives").glob("*/*.lua")}
-    # What independent masters are sent for the mutex, and what clients tell of themselves, have folders of their own.
-    others = {"probe", "redlock", "session"}
+    # What independent masters are sent for the mutex, what keys that are shared with other programs need, and what
+    # clients tell of themselves, have folders of their own.
+    others = {"key", "probe", "redlock", "session"}
     assert folders - others == {entry.scripts.rpartition(".")[2] for entry in REGISTRY.values()}
 
 

@@ -204,7 +204,7 @@ class AsyncClient(AsyncCoordination):
         """
         return AsyncLockService(self, self._book)
 
-    async def inspect(self, name: str, *, waiters: int = 100) -> LockInfo:
+    async def inspect(self, name: str | Key, *, waiters: int = 100) -> LockInfo:
         """Return the holder and the queue of a lock. Changes nothing; for a free lock, ``held`` is False.
 
         ``held_as`` says whether the name is held as a semaphore, rwlock or election.
@@ -234,7 +234,7 @@ class AsyncClient(AsyncCoordination):
         """
         return await operator.locks(self._engine(), self._settings.options)
 
-    async def force_release(self, name: str, *, reason: str) -> Forced:
+    async def force_release(self, name: str | Key, *, reason: str) -> Forced:
         """End the lease of the holder of a lock, and grant the lock to the next waiter.
 
         The fencing token increases, so guarded writes refuse the old holder once the next one has written. The old

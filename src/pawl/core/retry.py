@@ -134,11 +134,13 @@ async def explained(engine: Engine, call: Call, fault: Fault) -> Fault:
     if fault.kind is not FaultKind.WRONG_KEY or engine.health.kind is None or engine.quorum is not None:
         return fault
     keys = call.words()[: call.script.numkeys]
+    redisson = any(key.startswith(b"redisson_lock_queue:") for key in keys)
     # Those of pawl alone begin with a brace.
-    for key in dict.fromkeys(key for key in keys if not key.startswith(b"{")):
+    asked = keys[:1] if redisson else [key for key in keys if not key.startswith(b"{")]
+    for key in dict.fromkeys(asked):
         look = engine.health.kind._replace(body=pack_words(key))
         (outcome,) = await engine.runtime.call_many([look], _LOOK_WITHIN)
-        text = "" if isinstance(outcome, Fault) else describe(key, outcome[2], outcome[3])
+        text = "" if isinstance(outcome, Fault) else describe(key, outcome[2], outcome[3], redisson=redisson)
         if text:
             return Fault(FaultKind.WRONG_KEY, text, final=fault.final)
     return fault

@@ -77,6 +77,9 @@ _ON_ITS_WAY = re.compile(
 
 _INNER = re.compile(r"\b(WRONGTYPE|OOM|NOPERM|READONLY|NOREPLICAS|MISCONF|PAWLWIRE)\b")
 
+_OTHER_WIRE = re.compile(r"(?<=pawl wire version )1r\b")
+"""What the record of a name says that is locked as Redisson locks it; see ``key/_redisson.lua``."""
+
 _LINE = re.compile(r"[ ,]*\bscript: (?:[0-9a-f]{40}, )?on @user_script:\d+\.?$")
 """Where in a script the server refused a command: of no use beside the reason."""
 
@@ -101,6 +104,7 @@ def classify(text: str) -> Fault:
     if kind is None and (inner := _INNER.search(text)):
         # Redis before 7 wraps the error of an inner command: "ERR Error running script ... WRONGTYPE ...".
         kind = _BY_PREFIX.get(inner.group(1))
+    text = _OTHER_WIRE.sub("1 with pawl.Key.redisson: two wires on one name", text)
     return Fault(FaultKind.SCRIPT, text) if kind is None else Fault(kind, _LINE.sub("", text))
 
 

@@ -27,6 +27,7 @@ _REQUIRED = ("keys", "args", "returns", "invariant")
 _INCLUDE = re.compile(r"^--@include (?:(\w+)\.)?(\w+)$", re.MULTILINE)
 _QUICK = re.compile(r"^--@quick\n.*?^--@slow\n", re.MULTILINE | re.DOTALL)
 _BEFORE = "fence_ttl_ms"
+_MORE_KEYS = {"redisson": 2}
 _FIELD = re.compile(r"^-- (keys|args|returns|invariant):[ \t]*(\S.*)$")
 
 
@@ -73,7 +74,8 @@ def load(package: str, name: str, variant: str = "") -> Script:
         package: dotted name of the package that holds the file, for example ``"pawl.primitives.mutex"``.
         name: file name without ``.lua``.
         variant: for a key that is shared with other programs: ``"plain"`` or ``"redisson"``, how its holder is stored.
-            Such a script takes one more argument, ``shared``, before ``fence_ttl_ms``, if it takes that.
+            Such a script takes one more argument, ``shared``, before ``fence_ttl_ms``, if it takes that; for
+            ``"redisson"`` also two more keys, before the last.
 
     Returns:
         The script, ready to be sent.
@@ -91,7 +93,8 @@ def load(package: str, name: str, variant: str = "") -> Script:
     args = _listed(fields["args"])
     more = 1 if variant and _BEFORE in [arg.strip() for arg in args] else 0
     data = _without_comments(source).encode("ascii")
-    return _packed(name, data, len(_listed(fields["keys"])), len(args) + more)
+    keys = len(_listed(fields["keys"])) + _MORE_KEYS.get(variant, 0)
+    return _packed(name, data, keys, len(args) + more)
 
 
 def for_variant(source: str, variant: str) -> str:

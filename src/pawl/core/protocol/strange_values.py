@@ -20,17 +20,22 @@ _KINDS = {
 }
 
 
-def describe(key: bytes, kind: bytes, fields: Sequence[bytes]) -> str:
+def describe(key: bytes, kind: bytes, fields: Sequence[bytes], *, redisson: bool = False) -> str:
     """What to say of a key; ``""`` if it has nothing strange.
 
     Args:
         key: The key, as it is on the server.
         kind: What it has; see ``kind.lua``.
         fields: The fields of a hash, if they are few.
+        redisson: Whether a lock of Redisson was wanted there.
     """
     shown = key.decode(errors="backslashreplace")
     if kind == b"hash" and b"mode" in fields and all(_HOLDER.fullmatch(f) for f in fields if f != b"mode"):
         return f"{shown!r} holds a Redisson read-write lock (a hash with the field mode): it cannot be shared"
+    if redisson and kind == b"string":
+        return f"{shown!r} holds a string, and a Redisson lock is a hash: use pawl.Key({shown!r})"
+    if redisson and kind == b"hash":
+        return "" if len(fields) == 1 else f"{shown!r} holds a hash that is not a Redisson lock (one field)"
     if kind == b"hash" and fields and all(_HOLDER.fullmatch(field) for field in fields):
         return (
             f"{shown!r} holds a Redisson lock (a hash with the field <uuid>:<thread>): use "

@@ -11,7 +11,15 @@ from pawl.core.protocol.runtime import Call
 from pawl.core.protocol.scripts import Script, load, pack_words
 from pawl.primitives.mutex import Mutex, SharedMutex
 
-__all__ = ["SCRIPTS", "KeyMutex", "KeySharedMutex", "shared_word", "wake_word"]
+__all__ = [
+    "SCRIPTS",
+    "KeyMutex",
+    "KeySharedMutex",
+    "redisson_keys",
+    "redisson_word",
+    "shared_word",
+    "wake_word",
+]
 
 _MUTEX = "pawl.primitives.mutex"
 _NAMES = (
@@ -20,7 +28,8 @@ _NAMES = (
 )  # fmt: skip
 
 SCRIPTS: dict[str, dict[str, Script]] = {
-    wire: {load(_MUTEX, name).sha: load(_MUTEX, name, wire) for name in _NAMES} for wire in ("plain",)
+    wire: {load(_MUTEX, name).sha: load(_MUTEX, name, wire) for name in _NAMES}
+    for wire in ("plain", "redisson")
 }
 """Of each wire: the variant of each script of a mutex, by the ordinary one's hash."""
 
@@ -43,6 +52,24 @@ def wake_word(wake: Wake | None) -> str:
     if wake[0] == "push":
         return f"push:{wake[2]}:{wake[1]}"
     return f"publish:{len(wake[1].encode())}:{wake[1]}{wake[2]}"
+
+
+def redisson_word(*, sharded: bool, fenced: bool, unheard: bool) -> str:
+    """The last part of ``shared`` for Redisson; see ``_redisson.lua``.
+
+    Args:
+        sharded: Whether the servers are a cluster, where Redisson subscribes in another way.
+        fenced: Whether the fences are of the counter of an RFencedLock.
+        unheard: Whether the name is left free also while nobody of Redisson listens: its RSpinLock does not.
+    """
+    return f"redisson:{sharded:d}:{fenced:d}:{unheard:d}"
+
+
+def redisson_keys(key: str) -> bytes:
+    """What its scripts take before ``holds``: the queue of an RFairLock, and the counter of an RFencedLock."""
+    # Redisson adds no braces to a name that has one.
+    tagged = key if "{" in key else "{" + key + "}"
+    return pack_words(f"redisson_lock_queue:{tagged}".encode(), f"redisson_lock_token:{tagged}".encode())
 
 
 @lru_cache(maxsize=256)
@@ -71,6 +98,8 @@ class KeyMutex(Mutex):
         self, kind: str, name: str, key: str, fence_ms: int = DAY_MS, *, wire: str, shared: str
     ) -> None:
         Mutex.__init__(self, kind, name, key, fence_ms)
+        if wire == "redisson":
+            self._holds = redisson_keys(key) + self._holds
         self.wire: str = wire
         self.shared: str = shared
 

@@ -7,6 +7,9 @@ local function is_due()
   end
   local noted = call('HMGET', FENCE, 'v', 'since')
   local passed_ms = now_ms - (noted[2] or 0)
+--@redisson   if not is_waited_for() then
+--@redisson     return false
+--@redisson   end
   -- What is far ahead was noted before the clock was set back.
   return noted[1] and (passed_ms > AFTER_MS or passed_ms < -MOST_MS)
 end
