@@ -23,6 +23,7 @@ A, B, C = token("a"), token("b"), token("c")
 class Redisson(Rig):
     """The rig for the scripts of that wire."""
 
+    variant = "redisson"
     keys: Mapping[str, tuple[str, ...]] = {
         **{name: KEYS[name] for name in KEYS if name not in ("multi", "renew_all")},
         "peek": KEYS["inspect"],
@@ -33,13 +34,14 @@ class Redisson(Rig):
         super().__init__(path, own_clock=False)
         self.shared = "0 0 redisson:0:0:0"
         self.sha = {
-            name: self.redis.script_load(load(self.package, name, "redisson").source.decode())
+            name: self.redis.script_load(load(self.package, name, self.variant).source.decode())
             for name in self.keys
         }
 
     def run(self, script: str, args: tuple[Any, ...], name: str = "n", **tokens: str) -> Reply:
         keys = [self.key(part, name, **tokens) for part in self.keys[script]]
-        keys[-1:] = [f"redisson_lock_queue:{{{name}}}", f"redisson_lock_token:{{{name}}}", keys[-1]]
+        if self.variant == "redisson":
+            keys[-1:] = [f"redisson_lock_queue:{{{name}}}", f"redisson_lock_token:{{{name}}}", keys[-1]]
         if script not in READS:
             args = (*args[:-1], self.shared, args[-1])
         return self.run_on(script, keys, args)
@@ -363,6 +365,47 @@ def test_a_waiter_behind_java_changes_the_wire(rig: Redisson, live: Rig) -> None
     rig.java()
     assert rig.acquire(B)[0] == "Q"
     assert rig.record()["v"] == "1r"
+
+
+class Plain(Redisson):
+    """The rig for the scripts of a shared key that is a string."""
+
+    variant = "plain"
+
+
+@pytest.fixture
+def plain(server: Server) -> Iterator[Plain]:
+    found = Plain(server.socket_path)
+    found.shared = "0 0 -"
+    yield found
+    found.close()
+
+
+def test_either_wire_of_a_shared_key_takes_over_from_the_other(
+    rig: Redisson, plain: Plain, live: Rig
+) -> None:
+    first = rig.acquire(A)[1]
+    rig.leave(A)
+    second = plain.acquire(B)[1]
+    assert (rig.redis.get("n"), rig.record()["v"]) == (B, "1")
+    plain.leave(B)
+    third = live.acquire(C)[1]
+    live.leave(C)
+    assert first < second < third
+    assert rig.acquire(A)[1] > third
+
+
+def test_neither_takes_over_while_one_waits(rig: Redisson, plain: Plain) -> None:
+    for one, other in ((rig, plain), (plain, rig)):
+        one.acquire(A, 60_000)
+        one.acquire(B, 60_000, 60_000)
+        one.redis.delete("n")
+        for attempt in (lambda: other.acquire(C), lambda: other.renew(C), lambda: other.swap(A, C)):  # noqa: B023
+            with pytest.raises(redis.ResponseError, match=r"PAWLWIRE.*two wires on one name"):
+                attempt()
+        assert one.redis.exists("n") == 0
+        one.leave(B)
+        one.leave(B)
 
 
 # Leaving it free ----------------------------------------------------------------------------------------------------

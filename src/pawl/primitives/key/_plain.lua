@@ -8,9 +8,13 @@
 -- `since` is when clients of pawl began to pass it on: the time of the last grant of a free name, or of the window's end.
 local NAME, FENCE, QUEUE, TICKETS, HOLDS = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[#KEYS]
 local RID = ARGV[#ARGV]
+local MARK, OTHER, CLASH = '1', '1r', '1 with pawl.Key.redisson: two wires on one name'
 local OPEN, MOST_MS = 'open', 10000
 local AFTER_MS, FOR_MS, WAKE = string.match(ARGV[#ARGV - 2] or '', '^(%d+) (%d+) (.+)$')
 AFTER_MS, FOR_MS = tonumber(AFTER_MS or '0'), tonumber(FOR_MS or '0')
+
+-- The time, once `_clock` is included.
+local now_us, now_ms
 
 -- What the name's key was when it was read; what is left of a window; whether this run has left the name free.
 local holder, window_ms, freed
@@ -26,8 +30,22 @@ local function read_window()
   end
 end
 
+--@include _mark
+
 local function call(...)
   local command, key = ...
+  if key == FENCE then
+    if command == 'HMGET' then
+      return read_record(select(3, ...))
+    end
+    if command == 'HSET' then
+      return write_record(select(3, ...))
+    end
+  elseif key == TICKETS and command == 'HSET' and not marked then
+    local reply = redis.call(...)
+    mark()
+    return reply
+  end
   if key ~= NAME then
     return redis.call(...)
   end
@@ -68,6 +86,3 @@ local function wake_others()
     redis.pcall('PEXPIRE', list, ttl_ms)
   end
 end
-
--- The time, once `_clock` is included.
-local now_us, now_ms

@@ -17,7 +17,7 @@ local NAME, FENCE, QUEUE, TICKETS, HOLDS = KEYS[1], KEYS[2], KEYS[3], KEYS[4], K
 local FAIR, COUNTER = KEYS[#KEYS - 2], KEYS[#KEYS - 1]
 local RID = ARGV[#ARGV]
 -- Of the record of a name whose holders are hashes.
-local MARK, CLASH = '1r', '1 with another pawl.Key than pawl.Key.redisson: two wires on one name'
+local MARK, OTHER, CLASH = '1r', '1', '1 without pawl.Key.redisson: two wires on one name'
 local OPEN, MOST_MS = 'open', 10000
 local AFTER_MS, FOR_MS, WAKE = string.match(ARGV[#ARGV - 2] or '', '^(%d+) (%d+) (redisson:%d:%d:%d)$')
 AFTER_MS, FOR_MS = tonumber(AFTER_MS or '0'), tonumber(FOR_MS or '0')
@@ -28,8 +28,8 @@ local CHANNEL = 'redisson_lock__channel' .. string.match(FAIR, '^redisson_lock_q
 -- The time, once `_clock` is included.
 local now_us, now_ms
 -- What the name's key was when it was read; what is left of a window; whether this run has left the name free, or has
--- set it to what ends sooner; whether the record has the mark.
-local holder, window_ms, freed, closed, marked
+-- set it to what ends sooner.
+local holder, window_ms, freed, closed
 
 -- Not `_clock`, which is to be read after the lives of keys.
 local function read_window()
@@ -70,59 +70,7 @@ local function take(value, expiry)
   return redis.call('PEXPIREAT', NAME, expiry)
 end
 
--- The record of the fences, as if it were of an ordinary name. One of strings goes on as one of hashes where nobody
--- waits; whoever holds the name holds a hash.
-local function read_record(...)
-  local found = redis.call('HMGET', FENCE, ...)
-  for at, field in ipairs({...}) do
-    if field == 'v' then
-      marked = found[at] == MARK
-      if marked then
-        found[at] = '1'
-      elseif found[at] == '1' and redis.call('ZCARD', QUEUE) > 0 then
-        found[at] = CLASH
-      end
-    elseif field == 'last' and FENCED then
-      local last = redis.call('GET', COUNTER)
-      if last and not (string.find(last, '^%d+$') and #last < 17) then
-        error('WRONGTYPE ' .. COUNTER .. ' is no counter of RFencedLock', 0)
-      end
-      if last and last - (found[at] or 0) > 0 then
-        found[at] = last
-      end
-    end
-  end
-  return found
-end
-
-local function write_record(...)
-  local words, names_mark = {...}, false
-  for at = 1, #words, 2 do
-    if words[at] == 'v' then
-      words[at + 1], names_mark = MARK, true
-    end
-  end
-  if words[1] == 'last' and not marked and not names_mark then
-    words[#words + 1], words[#words + 2] = 'v', MARK
-  end
-  local reply = redis.call('HSET', FENCE, unpack(words))
-  if words[1] == 'last' then
-    marked = true
-    if FENCED then
-      redis.call('SET', COUNTER, words[2], 'KEEPTTL')
-    end
-  end
-  return reply
-end
-
--- Who waits has the record marked, so that no client of strings is granted the name in between.
-local function mark()
-  marked = true
-  redis.call('HSET', FENCE, 'v', MARK)
-  if redis.call('PTTL', FENCE) < 0 then
-    redis.call('PEXPIREAT', FENCE, string.format('%.0f', now_ms + math.max(ARGV[#ARGV - 1], 3600000)))
-  end
-end
+--@include _mark
 
 local function call(...)
   local command, key = ...
@@ -133,9 +81,7 @@ local function call(...)
     if command == 'HSET' then
       return write_record(select(3, ...))
     end
-    return redis.call(...)
-  end
-  if key == TICKETS and command == 'HSET' and not marked then
+  elseif key == TICKETS and command == 'HSET' and not marked then
     local reply = redis.call(...)
     mark()
     return reply
