@@ -12,6 +12,7 @@ import pytest
 import pawl
 from pawl.testing.groups import ClusterGroup
 from pawl.testing.servers import Server, available
+from tests.edges.helpers import eventually, in_child
 from tests.faults.rig import COLOURS, Client, Colour, until
 from tests.redlock.test_hints import count
 
@@ -204,3 +205,21 @@ def test_the_other_locks_of_a_key_are_notified_too(server: Server, colour: Colou
         # The name, which it still has.
         with suppress(pawl.NotHeld):
             colour.run(lease.release)
+
+
+def test_a_child_does_not_look_after_the_keys_of_its_parent(server: Server) -> None:
+    with Colour("threads") as threads:
+        held = Held(threads, server.url, server)
+        client: pawl.Client = held.client.raw
+
+        def child() -> None:
+            with client.lock("another") as lease:
+                eventually(lambda: client._engine.activity.maintenance_runs, "it is at work")
+                leases = client._engine.leases
+                assert [one.token for one in leases.schedule.all()] == [lease.token]
+                assert not leases.tracked
+
+        in_child(child)
+        threads.run(held.lease.check)
+        server.command("DEL", KEY)
+        assert held.reason() == "expired"

@@ -439,6 +439,8 @@ class Engine:
         self.queues.local.clear(self.guard)
         self.leases.schedule = Schedule(self.guard)
         self.leases.held, self.queues.waits, self.queues.followers, self.queues.rows = {}, {}, {}, {}
+        # What the closing of the parent's connections reports is about its leases.
+        self.leases.tracked = {}
         if self.reports.publisher is not None:
             self.reports.publisher.forget()
         self.activity.in_progress, self.activity.asking, self.leases.losing = {}, {}, {}
