@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
+import pawl
 from pawl.core.acquire import queue
 from pawl.core.protocol.runtime import Tracking
 from pawl.testing.servers import Server
 from pawl.transport.wire import Greeting, ReplyError, tracked
-from tests.faults.rig import COLOURS, Client, Colour, Lease, until
+from tests.faults.rig import COLOURS, Client, Colour, Lease, Lock, until
 from tests.pace import pace
 from tests.redlock.test_hints import count
 
@@ -86,6 +87,20 @@ def test_a_renewal_of_the_stranger_is_followed(server: Server, colour: Colour) -
         until(lambda tracked=tracked: count(server, "client|caching") > tracked, what="it is tracked again")  # type: ignore[misc]
     assert not waiting.done()
     server.command("DEL", "stock")
+    end(waiting)
+
+
+@pytest.mark.usefixtures("never_polls")
+@pytest.mark.parametrize("release", ["DEL", "HDEL"])
+def test_behind_a_lock_of_redisson(server: Server, colour: Colour, release: str) -> None:
+    client = connect(colour, server.url)
+    field = "6f1e0a52-3f8c-4b3a-9a7d-0c2b1f6f2a11:45"
+    server.command("HSET", "stock", field, "1")
+    server.command("PEXPIRE", "stock", 600_000)
+    before = count(server, "client|caching")
+    waiting = Lock(colour, client.raw.lock(pawl.Key.redisson("stock"))).start(timeout=SLEEPS)
+    until(lambda: count(server, "client|caching") > before, what="it is tracked")
+    server.command(release, "stock", *([field] if release == "HDEL" else []))
     end(waiting)
 
 

@@ -192,7 +192,7 @@ def test_the_other_locks_of_a_key_are_notified_too(server: Server, colour: Colou
     key = pawl.Key(KEY)
     raw = (
         client.raw.rlock(key, on_lost=lost.append)
-        if kind == "rlock"
+        if kind != "multi_lock"
         else client.raw.multi_lock([key, "name"])
     )
     lease = colour.run(raw.acquire)
