@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from pawl.primitives.key import SCRIPTS
 from tests.scripts.write_order import HOME, assembled, examine, scripts
 
 FILES = dict(scripts())
+VARIANTS = [(wire, f"mutex/{script.name}") for wire, found in SCRIPTS.items() for script in found.values()]
 
 CALLERS = frozenset({"fencing/guard"})
 """Runs a command of the caller's, which may fail: the fence is noted first, and alone refuses only older holders."""
@@ -113,6 +115,25 @@ def test_a_server_without_memory_refuses_what_is_new_and_nothing_else(name: str)
         assert not found.fills
     else:
         assert not found.refused
+
+
+@pytest.mark.parametrize(("wire", "name"), VARIANTS)
+def test_a_variant_of_a_shared_key_keeps_the_same_order(wire: str, name: str) -> None:
+    found = examine(FILES[name], variant=wire)
+    assert not found.wrong
+    if name in REFUSED:
+        assert found.refused
+        assert not found.fills
+    elif name not in EITHER:
+        assert not found.refused
+
+
+@pytest.mark.parametrize("wire", sorted(SCRIPTS))
+def test_a_name_that_a_variant_deletes_too_early_is_found(wire: str) -> None:
+    pump = "function pump(found, fence, own)\n"
+    assert pump in assembled(FILES["mutex/leave"], variant=wire)
+    early = f"{pump}  call('DEL', NAME)\n"
+    assert examine(FILES["mutex/leave"], lambda source: source.replace(pump, early), wire).wrong
 
 
 def test_the_lists_name_scripts() -> None:

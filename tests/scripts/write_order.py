@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pawl
-from pawl.core.protocol.scripts import header
+from pawl.core.protocol.scripts import for_variant, header, load
 from tests.scripts.lua_syntax import Node, parse
 
 __all__ = ["HOME", "Findings", "assembled", "examine", "scripts"]
@@ -36,10 +36,10 @@ _TYPED = {
     "HMGET": "hash", "HEXISTS": "hash", "HLEN": "hash", "HKEYS": "hash", "HGETALL": "hash", "HRANDFIELD": "hash",
     "ZADD": "zset", "ZREM": "zset", "ZREMRANGEBYSCORE": "zset", "ZCARD": "zset", "ZCOUNT": "zset", "ZRANGE": "zset",
     "ZRANGEBYSCORE": "zset", "ZRANGEBYLEX": "zset", "ZRANK": "zset", "ZSCORE": "zset", "LPUSH": "list",
-    "LRANGE": "list", "LTRIM": "list",
+    "LINDEX": "list", "LRANGE": "list", "LTRIM": "list",
 }  # fmt: skip
-_ANY_TYPE = frozenset({"DEL", "EXISTS", "PTTL", "PEXPIREAT", "SET"})
-_KEYLESS = frozenset({"TIME", "INFO", "PUBLISH"})
+_ANY_TYPE = frozenset({"DEL", "EXISTS", "PTTL", "PEXPIRE", "PEXPIREAT", "SET"})
+_KEYLESS = frozenset({"TIME", "INFO", "PUBLISH", "SPUBLISH", "PUBSUB"})
 _FILLS = frozenset({"SET", "HSET", "HSETNX", "HINCRBY", "ZADD", "LPUSH"})
 _FREES = frozenset({"DEL", "HDEL", "ZREM", "ZREMRANGEBYSCORE", "LTRIM", "PEXPIREAT"})
 _TAKES = _FREES - {"PEXPIREAT"}
@@ -59,18 +59,18 @@ def scripts() -> Iterator[tuple[str, Path]]:
             yield f"{file.parent.name}/{file.stem}", file
 
 
-def assembled(file: Path, edit: Callable[[str], str] = lambda text: text) -> str:
-    """A script with all that it includes, comments and all."""
+def assembled(file: Path, edit: Callable[[str], str] = lambda text: text, variant: str = "") -> str:
+    """A script with all that it includes, comments and all; of a key that is shared with others, its variant."""
     shared = HOME / "primitives"
 
     def text_of(folder: Path, name: str) -> str:
         path = folder / f"{name}.lua"
         path = path if path.is_file() else shared / f"{name}.lua"
-        return _INCLUDE.sub(
-            lambda line: text_of(shared / line[1] if line[1] else path.parent, line[2]), path.read_text()
-        )
+        text = for_variant(path.read_text(), variant) if variant else path.read_text()
+        return _INCLUDE.sub(lambda line: text_of(shared / line[1] if line[1] else path.parent, line[2]), text)
 
-    return edit(text_of(shared, "_prelude") + "\n" + text_of(file.parent, file.stem))
+    prelude = text_of(shared / "key", f"_{variant}") if variant else text_of(shared, "_prelude")
+    return edit(prelude + "\n" + text_of(file.parent, file.stem))
 
 
 @dataclass
@@ -96,12 +96,13 @@ class _Scope:
     functions: dict[str, tuple[list[str], list[Node]]]
 
 
-def examine(file: Path, edit: Callable[[str], str] = lambda text: text) -> Findings:
-    """Follow every path of a script."""
+def examine(file: Path, edit: Callable[[str], str] = lambda text: text, variant: str = "") -> Findings:
+    """Follow every path of a script; to a variant, the name is as it is to an ordinary one."""
     listed = re.sub(r"\([^)]*\)", "", header(file.read_text(), file.stem)["keys"]).split(",")
     keys = [key.strip() for key in listed]
-    walk = _Walk(len(keys), f"KEYS[{keys.index('fence') + 1}]" if "fence" in keys else "")
-    walk.block(parse(assembled(file, edit)), {_START}, _Scope({}, {}))
+    count = load(f"pawl.primitives.{file.parent.name}", file.stem, variant).numkeys if variant else len(keys)
+    walk = _Walk(count, f"KEYS[{keys.index('fence') + 1}]" if "fence" in keys else "")
+    walk.block(parse(assembled(file, edit, variant)), {_START}, _Scope({}, {}))
     return walk.found
 
 

@@ -29,6 +29,8 @@ local function open_window(found)
   local until_ms = digits(now_ms + FOR_MS)
   call('HSET', FENCE, 'open', until_ms, 'since', until_ms)
   call('DEL', NAME)
+  -- For what names it from here on, the prelude answers by itself.
+  --@keeps NAME
   window_ms = FOR_MS
   if found.asks and found.asks[1] ~= '-' then
     outbox = {found.asks[1], found.asks[2] .. ' 0 0 ' .. digits(now_ms)}
