@@ -185,11 +185,11 @@ def test_each_node_of_a_cluster_notifies(colour: Colour) -> None:
         colour.run(lease.release)
 
 
-@pytest.mark.parametrize("kind", ["rlock", "multi_lock"])
+@pytest.mark.parametrize("kind", ["rlock", "redisson", "multi_lock"])
 def test_the_other_locks_of_a_key_are_notified_too(server: Server, colour: Colour, kind: str) -> None:
     client = colour.connect(server.url, ttl=TTL)
     lost: list[Any] = []
-    key = pawl.Key(KEY)
+    key = pawl.Key.redisson(KEY) if kind == "redisson" else pawl.Key(KEY)
     raw = (
         client.raw.rlock(key, on_lost=lost.append)
         if kind != "multi_lock"
@@ -199,7 +199,7 @@ def test_the_other_locks_of_a_key_are_notified_too(server: Server, colour: Colou
     until(lambda: tracked(server) >= 1, what="the key is tracked")
     server.command("DEL", KEY)
     until(lambda: colour.run(lambda: lease.state) == "lost", what="the loss is reported")
-    if kind == "rlock":
+    if kind != "multi_lock":
         until(lambda: lost, what="its callback ran")
     else:
         # The name, which it still has.

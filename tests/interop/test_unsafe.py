@@ -13,8 +13,10 @@ import pytest
 
 import pawl
 from pawl.testing.servers import Server
+from tests.faults.rig import until
 from tests.interop.line import Driver
 from tests.pace import pace
+from tests.redlock.test_hints import count
 
 pytestmark = pytest.mark.slow
 
@@ -41,6 +43,21 @@ def test_a_late_unlock_of_shedlock_deletes_pawls_key(
         lease.check()
     with pytest.raises(pawl.NotHeld):
         lease.release()
+
+
+def test_the_holder_of_a_key_learns_of_that_at_once(start: Start, server: Server) -> None:
+    """Far sooner than at its next renewal, a minute later: that is all that pawl can do about it."""
+    them = start("shedlock")
+    assert them.ask("try", JOB, 10_000)["ok"]
+    expire(server, JOB)
+    before = count(server, "client|caching")
+    with pawl.connect(server.url, ttl=180) as keyed:
+        lease = keyed.lock(pawl.Key.shedlock("x")).acquire(timeout=0)
+        until(lambda: count(server, "client|caching") > before, what="the key is tracked")
+        assert them.ask("unlock", JOB)["ok"]
+        assert lease.lost.wait(10 * pace())
+        with pytest.raises(pawl.LeaseLost):
+            lease.check()
 
 
 def test_with_safe_update_it_deletes_nothing_of_pawls(
