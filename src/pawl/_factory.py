@@ -38,6 +38,7 @@ from pawl.primitives.once import OnceMutex, once_key
 from pawl.primitives.permits import ANY_LIMIT, SHARED, Permits
 from pawl.primitives.redlock import QuorumMutex
 from pawl.primitives.session import SessionKeys
+from pawl.topology.cluster import slot_of
 
 if TYPE_CHECKING:
     from pawl.core.protocol.primitive import Primitive
@@ -171,7 +172,7 @@ class Settings:
         )
 
     def _shown(self, kind: str, name: str) -> Primitive | None:
-        if kind in _EXCLUSIVE:
+        if kind.partition("=")[0] in _EXCLUSIVE:
             return self._exclusive(kind, name)
         try:
             if kind == "semaphore":
@@ -189,11 +190,15 @@ class Settings:
 
     def _exclusive(self, kind: str, name: str) -> Primitive | None:
         # By the primitive's own name, which needs no escaping: a record shows what it was made with.
+        kind, _, wire = kind.partition("=")
         if kind not in _EXCLUSIVE:
             return None
         try:
+            if wire:
+                found = plan_of_key(self, kind, Key(name.removeprefix("key:"), cast("Any", wire)), {})
+                return found.primitive
             return Mutex(kind, name, key_of(self.namespace, name))
-        except ConfigurationError:
+        except (ConfigurationError, NotSupported):
             return None
 
     def lock_options(self, given: Mapping[str, Any]) -> LockOptions:
@@ -241,7 +246,8 @@ class Settings:
             ConfigurationError: It is no ticket, or of another namespace.
         """
         ticket = read_ticket(text)
-        plan = plan_of(self, "lock", escape(ticket.name), {"ttl": ticket.ttl, **given})
+        name = ticket.source or escape(ticket.name)
+        plan = plan_of(self, "lock", name, {"ttl": ticket.ttl, **given})
         if plan.primitive.key != ticket.key:
             raise ConfigurationError(
                 "the ticket belongs to another namespace: adopt it with a client of that namespace"
@@ -337,19 +343,33 @@ def plan_of_key(
         return _quorum_plan(settings, settings.redlock, kind, key.name, key.key, options)
     shared, fence_ms = _shared_of(settings, key, options), options.fence_ms
     if owner is not None:
-        counted = KeySharedMutex(kind, key.name, key.key, owner, fence_ms, wire=key.wire, shared=shared)
+        counted = KeySharedMutex(
+            kind, key.name, key.key, owner, fence_ms, wire=key.wire, shared=shared, source=key
+        )
         return Plan(counted, options, False, True, True, "")
-    mutex = KeyMutex(kind, key.name, key.key, fence_ms, wire=key.wire, shared=shared)
+    mutex = KeyMutex(kind, key.name, key.key, fence_ms, wire=key.wire, shared=shared, source=key)
     return _exclusive_plan(settings, mutex, options)
 
 
 def _shared_of(settings: Settings, key: Key, options: LockOptions) -> str:
     if key.wire == "plain":
+        _check_slots(settings, key)
         return shared_word(options.yield_after_ms, options.yield_for_ms, wake_word(key.wake))
     wake = redisson_word(
         sharded=settings.sharded, fenced=key.fence == "redisson", unheard=options.yield_for is not None
     )
     return shared_word(options.yield_after_ms, options.yield_for_ms, wake)
+
+
+def _check_slots(settings: Settings, key: Key) -> None:
+    """Refuse a list that the script of a release cannot reach: in a cluster it may lie on another node."""
+    if not settings.sharded or key.wake is None or key.wake[0] != "push":
+        return
+    if slot_of(key.wake[1].encode()) != slot_of(key.key.encode()):
+        raise NotSupported(
+            f"{key.name!r} wakes waiters by the list {key.wake[1]!r}, which has another hash slot in a cluster: "
+            "use a name with one pair of braces, or pawl.Key(key) without wake"
+        )
 
 
 def _exclusive_plan(settings: Settings, primitive: Primitive, options: LockOptions) -> Plan:
@@ -407,6 +427,11 @@ def name_and_key(settings: Settings, name: object) -> tuple[str, str] | None:
         ConfigurationError: It can never be a name.
     """
     literal = name
+    if isinstance(name, Key):
+        raise NotSupported(
+            f"{name.name!r} is a key that other programs share, and only locks have a form in common with them: "
+            "use lock, rlock or multi_lock for it"
+        )
     if isinstance(name, str):
         literal = plain(name)
         if literal is None:

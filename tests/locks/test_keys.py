@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import pickle
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,6 +15,7 @@ import pytest
 import redis
 
 import pawl
+from pawl._keys import read_key
 from pawl.primitives.key import SCRIPTS
 from pawl.testing.servers import Server
 from tests.faults.rig import COLOURS, Client, Colour, Lease, until
@@ -107,6 +111,156 @@ def test_fences_rise_across_holds_of_others(pair: list[Client], valkey: Server) 
         valkey.command("SET", "order:42", "theirs", "NX", "PX", "1000")
         valkey.command("DEL", "order:42")
     assert fences == sorted(set(fences))
+
+
+def as_name(key: pawl.Key = KEY) -> str:
+    """The key, where the rig says that a name stands."""
+    return cast("str", key)
+
+
+def test_it_is_inspected(pair: list[Client], valkey: Server) -> None:
+    one, two = pair
+    lease = lock(one).acquire()
+    info = two.inspect(as_name())
+    assert (info.name, info.held, info.foreign, info.fence) == ("key:order:42", True, False, lease.fence)
+    assert not two.inspect("key:order:42").held
+    lease.release()
+    valkey.command("SET", "order:42", "theirs", "PX", "60000")
+    info = two.inspect(as_name())
+    assert (info.held, info.foreign, info.held_as) == (True, True, "")
+
+
+@pytest.mark.parametrize("foreign", [False, True])
+def test_it_is_force_released(pair: list[Client], valkey: Server, colour: Colour, foreign: bool) -> None:  # noqa: FBT001
+    one, two = pair
+    lease = None if foreign else lock(one).acquire()
+    if foreign:
+        valkey.command("SET", "order:42", "theirs", "PX", "60000")
+    forced = colour.run(lambda: two.raw.force_release(KEY, reason="test"))
+    assert forced.released
+    assert at(valkey) is None
+    if lease is not None:
+        until(lambda: lease.state == "lost", what="the loss")
+        assert lease.reason == "taken"
+
+
+def test_it_is_released_and_extended_by_token(pair: list[Client], valkey: Server) -> None:
+    one, two = pair
+    lease = lock(one, ttl=20, renew=False).acquire()
+    assert two.extend(as_name(), lease.token, 40) > 39
+    two.release(as_name(), lease.token)
+    assert at(valkey) is None
+
+
+def test_a_lease_goes_on_elsewhere(pair: list[Client], valkey: Server, colour: Colour, ears: PubSub) -> None:
+    one, two = pair
+    ticket = lock(one, pawl.Key.spring("locks", "n")).acquire().detach()
+    lease = Lease(colour, colour.run(lambda: two.raw.adopt(ticket)))
+    assert at(valkey, "locks:n") == lease.token
+    assert heard(ears, 0.1) is None
+    lease.release()
+    assert heard(ears) == "locks:n"
+
+
+def test_it_is_listed(pair: list[Client], valkey: Server, colour: Colour) -> None:
+    one, two = pair
+    lease = lock(one).acquire()
+
+    def listed() -> list[Any]:
+        return cast("list[Any]", colour.run(two.raw.locks))
+
+    until(lambda: bool(listed()), what="the record of the hold")
+    (info,) = listed()
+    assert (info.kind, info.name, info.fence, info.foreign) == ("lock", "key:order:42", lease.fence, False)
+    lease.release()
+
+
+def test_waiting_for_oneself_is_noticed(pair: list[Client], valkey: Server) -> None:
+    lease = lock(pair[0]).acquire()
+    if pair[0].raw.__class__.__name__ == "Client":
+        with pytest.raises(pawl.DeadlockDetected):
+            lock(pair[0]).acquire(5)
+    lease.release()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda c: c.semaphore(KEY, permits=2),
+        lambda c: c.rwlock(KEY),
+        lambda c: c.latch(KEY, 1),
+        lambda c: c.barrier(KEY, 2),
+        lambda c: c.election(KEY),
+        lambda c: c.once(KEY),
+    ],
+)
+def test_what_no_other_program_shares(pair: list[Client], make: Callable[[Any], object]) -> None:
+    with pytest.raises(pawl.NotSupported, match="only locks have a form in common"):
+        make(pair[0].raw)
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("order:42", pawl.Key("order:42")),
+        ("plain:redisson:n", pawl.Key("redisson:n")),
+        ("redisson:order:42", pawl.Key.redisson("order:42")),
+        ("redisson-fenced:n", pawl.Key.redisson("n", fenced=True)),
+        ("spring:locks:a:b", pawl.Key.spring("locks", "a:b")),
+        ("python-redis-lock:n", pawl.Key.python_redis_lock("n")),
+        ("rueidislock:n", pawl.Key("rueidislock:0:n")),
+        ("shedlock:n", pawl.Key.shedlock("n")),
+        ("redlock-net:n", pawl.Key.redlock_net("n")),
+        ("redis-semaphore:n", pawl.Key.redis_semaphore("n")),
+    ],
+)
+def test_a_key_as_text(text: str, key: pawl.Key) -> None:
+    assert read_key(text) == key
+
+
+def test_on_independent_masters(colour: Colour) -> None:
+    with Server() as a, Server() as b, Server() as c:
+        fresh = pawl.RedlockOptions(fresh=True)
+        client = colour.connect([a.url, b.url, c.url], redlock=fresh)
+        lease = lock(client).acquire()
+        assert sum(at(server) is not None for server in (a, b, c)) >= 2
+        lease.release()
+        with pytest.raises(pawl.NotSupported, match=r"independent masters \(Redlock\)"):
+            lock(client, pawl.Key.redisson("n"))
+
+
+def test_a_list_in_another_slot_is_refused_in_a_cluster(colour: Colour) -> None:
+    client = colour.connect("redis+cluster://127.0.0.1:1")
+    with pytest.raises(pawl.NotSupported, match="another hash slot"):
+        lock(client, pawl.Key.python_redis_lock("n"))
+    lock(client, pawl.Key.python_redis_lock("{n}"))
+    lock(client, pawl.Key.spring("locks", "n"))
+
+
+def test_the_command_takes_keys(valkey: Server) -> None:
+    valkey.command("FLUSHALL")
+    valkey.command("SET", "order:42", "theirs", "PX", "60000")
+
+    def command(*words: str) -> subprocess.CompletedProcess[str]:
+        line = [sys.executable, "-m", "pawl", *words, "--url", valkey.url]
+        return subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
+
+    shown = command("show", "--json", "--key", "order:42")
+    (info,) = json.loads(shown.stdout)["locks"]
+    assert (info["name"], info["held"], info["foreign"]) == ("key:order:42", True, True)
+    forced = command("force-release", "--key", "order:42", "--yes", "--reason", "test")
+    assert forced.returncode == 0, forced.stderr
+    assert at(valkey) is None
+    taken = command("acquire", "--key", "--ticket", "--ttl", "20", "python-redis-lock:n")
+    assert taken.returncode == 0, taken.stderr
+    assert at(valkey, "lock:n") is not None
+    assert command("renew", taken.stdout.strip()).returncode == 0
+    assert command("release", taken.stdout.strip()).returncode == 0
+    assert at(valkey, "lock:n") is None
+    assert valkey.command("LLEN", "lock-signal:n") == 1
+    bad = command("show", "--key", "spring:locks")
+    assert bad.returncode == 64
+    assert "spring:locks:order:42" in bad.stderr
 
 
 def contend(valkey: Server, holder: Lease, client: Client, **options: Any) -> Any:  # noqa: ANN401 - a future

@@ -89,7 +89,7 @@ class AsyncClient(AsyncCoordination):
 
         Args:
             name: 1 to 200 bytes of text; ``{{`` stands for a brace, and a field as in ``"order:{id}"`` is for a
-                decorator to fill.
+                decorator to fill. Or a ``pawl.Key`` that programs of other libraries lock too.
             options: See ``pawl.LockOptions``: ttl, timeout, renew, max_hold, handover, …
 
         Raises:
@@ -115,7 +115,7 @@ class AsyncClient(AsyncCoordination):
         """A lock that its holder may acquire again: it is free after as many releases as acquisitions.
 
         Args:
-            name: 1 to 200 bytes of text.
+            name: 1 to 200 bytes of text, or a ``pawl.Key``.
             owner: Who may re-enter. None (default): the task, counted here without the network. Text: every caller
                 that passes the same owner, in any process, counted on the server.
             options: As for ``lock``.
@@ -271,7 +271,7 @@ class AsyncClient(AsyncCoordination):
         """
         return await operator.audit(self._engine(), self._settings.options, limit)
 
-    async def history(self, name: str, limit: int = 100) -> list[HistoryEntry]:
+    async def history(self, name: str | Key, limit: int = 100) -> list[HistoryEntry]:
         """Return the last grants of a lock, as recorded by clients with ``history=``; newest first.
 
         Leases of a killed client are listed as expired. An entry is written within half a second after a lease ends;
@@ -304,7 +304,7 @@ class AsyncClient(AsyncCoordination):
         content, plan = self._settings.plan_of_ticket(ticket, options)
         return given(await transfer.adopt(self._engine(), plan, content))
 
-    async def release(self, name: str, token: str) -> None:
+    async def release(self, name: str | Key, token: str) -> None:
         """End a lease by its token, from any process: what another one acquired, or what was detached.
 
         Args:
@@ -322,7 +322,7 @@ class AsyncClient(AsyncCoordination):
         plan = plan_of(self._settings, "lock", name, {})
         await stateless.release_by_token(self._engine(), plan, token)
 
-    async def extend(self, name: str, token: str, ttl: Seconds) -> float:
+    async def extend(self, name: str | Key, token: str, ttl: Seconds) -> float:
         """Extend a lease by its token, from any process; its own client goes on renewing it.
 
         Args:

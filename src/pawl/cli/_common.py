@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
+import functools
 import json
 import math
 import os
@@ -14,7 +15,7 @@ import time
 from collections.abc import Callable, Generator, Mapping
 from fnmatch import fnmatchcase
 from types import FrameType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
@@ -23,15 +24,18 @@ if TYPE_CHECKING:
 
 __all__ = [
     "SETTINGS",
+    "KeyName",
     "Signalled",
     "age_of",
     "chosen",
     "client_of",
     "duration",
+    "given_name",
     "hear",
     "holder_of",
     "json_option",
     "moment",
+    "name_argument",
     "positive",
     "print_json",
     "readable",
@@ -81,6 +85,51 @@ def server_options(function: F) -> F:
     return click.option(
         "--url", metavar="URL", help="Server URL (default: PAWL_URL, else the embedded server)."
     )(function)
+
+
+class KeyName(str):
+    """The NAME of a command with ``--key``: reads as the name of the lock, and stands for its key."""
+
+    __slots__ = ("key",)
+
+    key: Any
+
+
+def name_argument(function: F) -> F:
+    """Add NAME and ``--key``; with that, ``given["name"]`` is a ``KeyName``."""
+
+    @functools.wraps(function)
+    def named(*args: Any, key: bool, **given: Any) -> Any:
+        if key:
+            given["name"] = _key_name(given["name"])
+        return function(*args, **given)
+
+    option = click.option(
+        "--key",
+        is_flag=True,
+        help="NAME is a key that other programs lock too: KEY, redisson:N, spring:REGISTRY:N, python-redis-lock:N, …",
+    )
+    return cast("F", click.argument("name", metavar="NAME")(option(named)))
+
+
+def _key_name(text: str) -> KeyName:
+    import pawl
+    from pawl._keys import read_key
+
+    try:
+        key = read_key(text)
+    except pawl.ConfigurationError as error:
+        raise click.UsageError(f"--key: {error}") from error
+    named = KeyName(key.name)
+    named.key = key
+    return named
+
+
+def given_name(name: str) -> Any:
+    """What a client takes for a NAME: the key of a ``KeyName``, else a name that stands for exactly this text."""
+    from pawl._template import escape
+
+    return name.key if isinstance(name, KeyName) else escape(name)
 
 
 def json_option(text: str) -> Callable[[F], F]:

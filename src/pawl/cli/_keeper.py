@@ -171,19 +171,19 @@ class Keeper:
 
     def _take(self, client: pawl.Client) -> pawl.Lease | None:
         from pawl._inside import plan_behind
-        from pawl._template import escape
+        from pawl.cli._common import given_name
 
         wish = self._wish
         options: dict[str, Any] = {**wish.options, "on_lost": self._tell_loss}
         make: Any = {"election": client.election, "once": client.once}.get(wish.kind, client.lock)
-        settled = plan_behind(make(escape(wish.name), **options)).options
+        settled = plan_behind(make(given_name(wish.name), **options)).options
         self._judge(settled.ttl)
         # The command is ended then, and the lease is renewed until it is gone; the library would stop renewing.
         self.max_hold = settled.max_hold
         if wish.timeout != 0:
             refuse_nested(client, wish.kind, wish.name)
         options["max_hold"] = None
-        made = make(escape(wish.name), **options)
+        made = make(given_name(wish.name), **options)
         limit = {} if wish.timeout is None else {"timeout": wish.timeout}
         if wish.kind == "once":
             return self._begin(made, limit)
@@ -217,9 +217,9 @@ class Keeper:
 
     def _learn_holder(self, client: pawl.Client) -> None:
         from pawl import PawlError
-        from pawl._template import escape
+        from pawl.cli._common import given_name
 
-        name = escape(self._wish.name)
+        name = given_name(self._wish.name)
         try:
             if self._wish.kind == "once":
                 self.holder = state_of_once(client, self._wish.name).holder

@@ -64,6 +64,7 @@ def refuse_nested(client: pawl.Client, kind: str, name: str) -> None:
     if not fences:
         return
     from pawl._template import escape
+    from pawl.cli._common import given_name
     from pawl.errors import ConfigurationError, NotSupported
 
     try:
@@ -71,7 +72,9 @@ def refuse_nested(client: pawl.Client, kind: str, name: str) -> None:
             leader = client.election(escape(name)).leader()
             now = leader.fence if leader else None
         else:
-            info = state_of_once(client, name) if kind == "once" else client.inspect(escape(name), waiters=0)
+            info = (
+                state_of_once(client, name) if kind == "once" else client.inspect(given_name(name), waiters=0)
+            )
             now = info.fence if info.held else None
     except NotSupported:  # such a server cannot say who holds a name
         return

@@ -7,7 +7,17 @@ from typing import Any
 
 import click
 
-from pawl.cli._common import SETTINGS, client_of, json_option, print_json, seconds, server_options, write
+from pawl.cli._common import (
+    SETTINGS,
+    client_of,
+    given_name,
+    json_option,
+    name_argument,
+    print_json,
+    seconds,
+    server_options,
+    write,
+)
 from pawl.cli._nested import refuse_nested
 from pawl.cli._ticket import announce
 from pawl.cli.exits import Exit
@@ -38,7 +48,7 @@ password.
 
 
 @click.command(epilog=_EXAMPLES, context_settings=SETTINGS)
-@click.argument("name", metavar="NAME")
+@name_argument
 @click.option("-n", "--nonblock", is_flag=True, help="Do not wait: exit 75 if the lock is held.")
 @click.option("-w", "--wait", type=float, metavar="S", callback=seconds, help="Wait at most S seconds.")
 @click.option("--ttl", type=float, metavar="S", callback=seconds, help="Lock TTL in seconds (default: 30).")
@@ -54,13 +64,12 @@ def acquire(**given: Any) -> int:
         raise click.UsageError("-n and -w cannot be used together")
     if given["bare"] and given["as_json"]:
         raise click.UsageError("-t and --json cannot be used together")
-    from pawl._template import escape
     from pawl.core.lease.base import record_of
 
     timeout = 0.0 if given["nonblock"] else given["wait"]
     options = {} if given["ttl"] is None else {"ttl": given["ttl"]}
     with client_of(given) as client:
-        lock = client.lock(escape(given["name"]), **options)
+        lock = client.lock(given_name(given["name"]), **options)
         if timeout != 0:
             refuse_nested(client, "lock", given["name"])
         lease = lock.acquire() if timeout is None else lock.acquire(timeout=timeout)

@@ -16,7 +16,9 @@ from pawl.cli._common import (
     age_of,
     client_of,
     duration,
+    given_name,
     json_option,
+    name_argument,
     print_json,
     readable,
     server_options,
@@ -47,7 +49,7 @@ it. Writes it already made are not undone. The audit log records who did it, whe
 
 
 @click.command("force-release", epilog=_EXAMPLES, context_settings=SETTINGS)
-@click.argument("name", metavar="NAME")
+@name_argument
 @click.option("--reason", metavar="TEXT", help="Reason for the audit log; prompted for on a terminal.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @json_option("Print one JSON object.")
@@ -60,9 +62,8 @@ def force_release(**given: Any) -> int:
     if not asks and not given["reason"]:
         raise click.UsageError("not a terminal: pass --reason, which is recorded in the audit log")
     from pawl import Forced
-    from pawl._template import escape
 
-    name = escape(given["name"])
+    name = given_name(given["name"])
     with client_of(given) as client:
         if not given["yes"]:
             info = client.inspect(name, waiters=0)

@@ -50,11 +50,12 @@ def renew(**given: Any) -> int:
     text = ticket_of(given)
     ticket = read_ticket(text)
     ttl = ticket.ttl if given["ttl"] is None else given["ttl"]
+    name = ticket.source or escape(ticket.name)
     with client_of(given) as client:
-        left = client.extend(ticket.name, text, ttl)
+        left = client.extend(name, text, ttl)
         # It may live longer than this renewal asked for.
-        lives = max(ttl, client.inspect(ticket.name, waiters=0).ttl_left or 0.0)
-        plan = plan_behind(client.lock(escape(ticket.name), ttl=lives))
+        lives = max(ttl, client.inspect(name, waiters=0).ttl_left or 0.0)
+        plan = plan_behind(client.lock(name, ttl=lives))
         announce(client, plan.primitive, plan.options, ticket.token, ticket.fence)
     if given["as_json"]:
         print_json({"name": ticket.name, "fence": ticket.fence, "remaining": round(left, 3)})

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from pawl.cli._common import name_argument
 from pawl.cli.exits import Exit, say, speak_json
 
 __all__ = ["run", "tell_end"]
@@ -78,7 +79,7 @@ def _seconds(ctx: click.Context, parameter: click.Parameter, value: float | None
     options_metavar="[OPTIONS]",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
-@click.argument("name", metavar="NAME")
+@name_argument
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND [ARG]...")
 @click.option("-n", "--nonblock", is_flag=True, help="Do not wait: exit 75 if the lock is held.")
 @click.option("-w", "--wait", type=float, metavar="S", callback=_seconds, help="Wait at most S seconds.")

@@ -13,8 +13,10 @@ from pawl.cli._common import (
     age_of,
     client_of,
     duration,
+    given_name,
     json_option,
     moment,
+    name_argument,
     print_json,
     readable,
     record,
@@ -49,16 +51,15 @@ shown, or the lock if none is in use. Of what was done once, the value is not sh
 def find(client: Client, name: str, waiters: int) -> list[LockInfo]:
     """What is in use under a name; the record of the lock if nothing is. The name is taken as it stands."""
     from pawl._factory import plan_of
-    from pawl._template import escape
     from pawl.core.observe import operator
     from pawl.runtimes.threads import run
 
-    plan = plan_of(settings_of(client), "lock", escape(name), {})
+    plan = plan_of(settings_of(client), "lock", given_name(name), {})
     return run(operator.states(engine_of(client), plan.primitive, plan.options, waiters))
 
 
 @click.command(epilog=_EXAMPLES, context_settings=SETTINGS)
-@click.argument("name", metavar="NAME")
+@name_argument
 @click.option(
     "--waiters",
     type=click.IntRange(0, 100_000),
@@ -122,10 +123,9 @@ def _audited(client: Client, name: str) -> list[AuditEntry]:
 
 def _grants(client: Client, name: str, limit: int) -> list[HistoryEntry]:
     from pawl import NotSupported
-    from pawl._template import escape
 
     try:
-        return client.history(escape(name), limit) if limit else []
+        return client.history(given_name(name), limit) if limit else []
     except NotSupported:
         # Independent masters keep no common record.
         return []
@@ -134,12 +134,11 @@ def _grants(client: Client, name: str, limit: int) -> list[HistoryEntry]:
 def _done(client: Client, name: str) -> Recorded | None:
     """What is recorded of a `once` with this name; None if it is not done, or where the server has no `once`."""
     from pawl import BackendDenied, NotSupported
-    from pawl._template import escape
     from pawl.core.coordinate.once import look
     from pawl.runtimes.threads import run
 
     try:
-        return run(look(engine_of(client), plan_behind(client.once(escape(name)))))
+        return run(look(engine_of(client), plan_behind(client.once(given_name(name)))))
     except (NotSupported, BackendDenied):
         # What this user must not read is none of its business.
         return None

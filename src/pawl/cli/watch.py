@@ -12,6 +12,7 @@ from pawl.cli._common import (
     client_of,
     duration,
     json_option,
+    name_argument,
     positive,
     print_json,
     readable,
@@ -50,7 +51,7 @@ higher fencing token shows that there was one.
 
 
 @click.command(epilog=_EXAMPLES, context_settings=SETTINGS)
-@click.argument("name", metavar="NAME")
+@name_argument
 @click.option(
     "--interval",
     type=float,

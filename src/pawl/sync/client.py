@@ -95,7 +95,7 @@ class Client(Coordination):
 
         Args:
             name: 1 to 200 bytes of text; ``{{`` stands for a brace, and a field as in ``"order:{id}"`` is for a
-                decorator to fill.
+                decorator to fill. Or a ``pawl.Key`` that programs of other libraries lock too.
             options: See ``pawl.LockOptions``: ttl, timeout, renew, max_hold, handover, …
 
         Raises:
@@ -119,7 +119,7 @@ class Client(Coordination):
         """A lock that its holder may acquire again: it is free after as many releases as acquisitions.
 
         Args:
-            name: 1 to 200 bytes of text.
+            name: 1 to 200 bytes of text, or a ``pawl.Key``.
             owner: Who may re-enter. None (default): the thread, counted here without the network. Text: every caller
                 that passes the same owner, in any process, counted on the server.
             options: As for ``lock``.
@@ -273,7 +273,7 @@ class Client(Coordination):
         """
         return run(operator.audit(self._engine, self._settings.options, limit))
 
-    def history(self, name: str, limit: int = 100) -> list[HistoryEntry]:
+    def history(self, name: str | Key, limit: int = 100) -> list[HistoryEntry]:
         """Return the last grants of a lock, as recorded by clients with ``history=``; newest first.
 
         Leases of a killed client are listed as expired. An entry is written within half a second after a lease ends;
@@ -306,7 +306,7 @@ class Client(Coordination):
         content, plan = self._settings.plan_of_ticket(ticket, options)
         return given(run(transfer.adopt(self._engine, plan, content)))
 
-    def release(self, name: str, token: str) -> None:
+    def release(self, name: str | Key, token: str) -> None:
         """End a lease by its token, from any process: what another one acquired, or what was detached.
 
         Args:
@@ -324,7 +324,7 @@ class Client(Coordination):
         plan = plan_of(self._settings, "lock", name, {})
         run(stateless.release_by_token(self._engine, plan, token))
 
-    def extend(self, name: str, token: str, ttl: Seconds) -> float:
+    def extend(self, name: str | Key, token: str, ttl: Seconds) -> float:
         """Extend a lease by its token, from any process; its own client goes on renewing it.
 
         Args:

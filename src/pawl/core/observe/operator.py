@@ -12,7 +12,7 @@ from pawl.core.observe.inspect import inspect as info_of
 from pawl.core.observe.inspect import read_info, text_of
 from pawl.core.observe.remote import office_of
 from pawl.core.protocol.options import check_count
-from pawl.core.protocol.primitive import TOMB_MS
+from pawl.core.protocol.primitive import TOMB_MS, listed_as
 from pawl.core.protocol.runtime import Fault
 from pawl.core.retry import query
 from pawl.core.state.session import grant_tag, read_record
@@ -92,7 +92,9 @@ async def locks(engine: Engine, options: LockOptions) -> list[LockInfo]:
         info = read_info(primitive, reply)
         row = next((row for row in held if row.fence == info.fence), held[0])
         if info.held:
-            infos.append(replace(info, kind=row.kind, owner=row.label, since=row.since_ms / 1000))
+            infos.append(
+                replace(info, kind=row.kind.partition("=")[0], owner=row.label, since=row.since_ms / 1000)
+            )
     return sorted(infos, key=lambda info: (info.name, info.kind))
 
 
@@ -137,7 +139,7 @@ async def states(engine: Engine, primitive: Primitive, options: LockOptions, wai
     check_count(waiters, "waiters", 0, _MOST_WAITERS)
     engine.check_open(primitive.name)
     looks = [primitive]
-    if engine.reports.publisher is not None:
+    if engine.reports.publisher is not None and listed_as(primitive) == primitive.kind:
         look = engine.reports.publisher.setup.look
         looks += [found for kind in _OTHER_KINDS if (found := look(kind, primitive.name)) is not None]
     calls = [one.inspect(waiters) for one in looks]
@@ -154,7 +156,7 @@ async def inspect(engine: Engine, primitive: Primitive, options: LockOptions, wa
 
 async def _held_as(engine: Engine, primitive: Primitive, options: LockOptions) -> str:
     """The kind of a semaphore, rwlock, election or once that holds the name; ``""`` if there is none."""
-    if engine.reports.publisher is None:
+    if engine.reports.publisher is None or listed_as(primitive) != primitive.kind:
         return ""
     look = engine.reports.publisher.setup.look
     looks = [(kind, found) for kind in _OTHER_KINDS if (found := look(kind, primitive.name)) is not None]
@@ -201,7 +203,7 @@ async def announce(
     since_ms = now_ms
     if before is not None and before.holds:
         since_ms, label = before.holds[0].since_ms, before.holds[0].label
-    row = [primitive.kind, name, fence, 0, "-", label[:40], since_ms]
+    row = [listed_as(primitive), name, fence, 0, "-", label[:40], since_ms]
     data = json.dumps({"b": since_ms, "c": "", "h": [row], "w": [], "o": 0}, separators=(",", ":"))
     # The server's time numbers the records: a late copy replaces no newer one.
     call = calls.publish(session, now_ms, options.life_ms, data)

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from pawl.core.protocol.runtime import Call, Reply
 from pawl.errors import PawlError
 
-__all__ = ["TOMB_MS", "BeatingPrimitive", "OrderedPrimitive", "Primitive", "TogetherPrimitive"]
+__all__ = ["TOMB_MS", "BeatingPrimitive", "OrderedPrimitive", "Primitive", "TogetherPrimitive", "listed_as"]
 
 
 class Primitive(Protocol):
@@ -99,6 +99,11 @@ class Primitive(Protocol):
     def refusal(self, reply: Reply) -> PawlError | None:
         """The error that a reply of its own stands for; None if it is no reply of this primitive."""
         ...
+
+
+def listed_as(primitive: Primitive) -> str:
+    """The kind of a primitive in the records of clients: of a key that is shared with others, with its wire."""
+    return getattr(primitive, "listed_as", primitive.kind)
 
 
 class OrderedPrimitive(Primitive, Protocol):

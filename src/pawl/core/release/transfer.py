@@ -5,12 +5,14 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import astuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pawl.core.keep.replicas import confirm
 from pawl.core.lease.in_progress import refuse
 from pawl.core.lease.record import HeldLease
 from pawl.core.protocol.faults import to_error
+from pawl.core.protocol.key import Key
 from pawl.core.protocol.names import WIRE_VERSION
 from pawl.core.protocol.primitive import TOMB_MS
 from pawl.core.protocol.runtime import Fault, Reply
@@ -34,6 +36,8 @@ class Ticket(NamedTuple):
     token: str
     fence: int
     ttl: float
+    source: Key | None = None
+    """What was given in place of a name, if that is shared with other programs."""
 
 
 _TICKET_PREFIX = f"pawl{WIRE_VERSION}."
@@ -70,8 +74,12 @@ def detach(engine: Engine, lease: HeldLease) -> str:
     engine.end(server_lease)
     disband(engine, server_lease)
     engine.count_end(server_lease, "detached")
-    ticket = Ticket(server_lease.primitive.key, lease.name, server_lease.token, lease.fence, server_lease.ttl)
-    return _TICKET_PREFIX + base64.urlsafe_b64encode(json.dumps(ticket).encode()).decode().rstrip("=")
+    primitive = server_lease.primitive
+    source: Key | None = getattr(primitive, "source", None)
+    words: list[object] = [primitive.key, lease.name, server_lease.token, lease.fence, server_lease.ttl]
+    if source is not None:
+        words.append(astuple(source))
+    return _TICKET_PREFIX + base64.urlsafe_b64encode(json.dumps(words).encode()).decode().rstrip("=")
 
 
 def is_ticket(text: object) -> bool:
@@ -91,12 +99,18 @@ def read_ticket(text: object) -> Ticket:
         )
     body = text[len(_TICKET_PREFIX) :]
     try:
-        ticket = Ticket(*json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4))))
+        words = json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
+        ticket = Ticket(*words[:5], *[_source(word) for word in words[5:]])
     except (ValueError, TypeError, binascii.Error) as error:
         raise ConfigurationError("the ticket is damaged: pass the text of detach() unchanged") from error
     if type(ticket.name) is not str:
         raise ConfigurationError("the ticket is damaged: pass the text of detach() unchanged")
     return ticket
+
+
+def _source(word: Any) -> Key:
+    key, wire, wake, fence = word
+    return Key(key, wire, None if wake is None else tuple(wake), fence)
 
 
 async def adopt(engine: Engine, plan: Plan, ticket: Ticket) -> HeldLease:

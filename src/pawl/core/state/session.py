@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from weakref import ref
 
 from pawl.core.protocol.names import part_of_holder
+from pawl.core.protocol.primitive import listed_as
 from pawl.core.protocol.runtime import Fault, FaultKind
 from pawl.core.state.local_queue import LocalWaiter
 from pawl.core.state.records import Waiter
@@ -466,7 +467,7 @@ class SessionPublisher:
             if wait is None or wait.who is not who:
                 self._waits_told += 1
                 row = WaitRow(
-                    primitive.kind, primitive.name, self._waits_told, _key(who), label_of(who),
+                    listed_as(primitive), primitive.name, self._waits_told, _key(who), label_of(who),
                     self._server_ms(since), rank, mode, tag,
                 )  # fmt: skip
                 wait = Wait(target, primitive, who, row, now)
@@ -498,6 +499,7 @@ class SessionPublisher:
         primitive = server_lease.primitive
         since_ms = self._server_ms(server_lease.granted_at) // 100 * 100
         return HoldRow(
-            primitive.kind, primitive.name, server_lease.fence, server_lease.used, _key(who), label_of(who), since_ms,
+            listed_as(primitive), primitive.name, server_lease.fence, server_lease.used, _key(who), label_of(who),
+            since_ms,
             int(server_lease.user is not None and not primitive.transferable),
         )  # fmt: skip

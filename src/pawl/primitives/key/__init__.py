@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-from pawl.core.protocol.key import Wake
+from pawl.core.protocol.key import Key, Wake
 from pawl.core.protocol.options import DAY_MS
 from pawl.core.protocol.runtime import Call
 from pawl.core.protocol.scripts import Script, load, pack_words
@@ -88,20 +88,32 @@ class KeyMutex(Mutex):
         fence_ms: How long its fence is kept after the last use.
         wire: How its holder is stored.
         shared: What ``shared_word`` gave.
+        source: The key as the user gave it, for who goes on with a lease elsewhere.
     """
 
     renews_together = False
 
-    __slots__ = ("shared", "wire")
+    __slots__ = ("listed_as", "shared", "source", "wire")
 
     def __init__(
-        self, kind: str, name: str, key: str, fence_ms: int = DAY_MS, *, wire: str, shared: str
+        self,
+        kind: str,
+        name: str,
+        key: str,
+        fence_ms: int = DAY_MS,
+        *,
+        wire: str,
+        shared: str,
+        source: Key | None = None,
     ) -> None:
         Mutex.__init__(self, kind, name, key, fence_ms)
         if wire == "redisson":
             self._holds = redisson_keys(key) + self._holds
         self.wire: str = wire
         self.shared: str = shared
+        self.source: Key | None = source
+        # In the records of clients, so that nobody takes it for a name of the namespace.
+        self.listed_as: str = f"{kind}={wire}"
 
     def _variant(self, call: Call) -> Call:
         """The call of the variant: with ``shared`` before its last argument, which is always ``fence_ttl_ms``."""
@@ -191,6 +203,7 @@ class KeySharedMutex(KeyMutex, SharedMutex):
         fence_ms: How long its fence is kept after the last use.
         wire: How its holder is stored.
         shared: What ``shared_word`` gave.
+        source: The key as the user gave it, for who goes on with a lease elsewhere.
     """
 
     transferable = False
@@ -199,15 +212,31 @@ class KeySharedMutex(KeyMutex, SharedMutex):
     __slots__ = ()
 
     def __init__(
-        self, kind: str, name: str, key: str, owner: str, fence_ms: int = DAY_MS, *, wire: str, shared: str
+        self,
+        kind: str,
+        name: str,
+        key: str,
+        owner: str,
+        fence_ms: int = DAY_MS,
+        *,
+        wire: str,
+        shared: str,
+        source: Key | None = None,
     ) -> None:
-        KeyMutex.__init__(self, kind, name, key, fence_ms, wire=wire, shared=shared)
+        KeyMutex.__init__(self, kind, name, key, fence_ms, wire=wire, shared=shared, source=source)
         self._owner = pack_words(f"owner={owner}@shared".encode())
 
     def of_service(self, secret: str, shown: str) -> KeySharedMutex:
         """The same for an owner that is a secret; see ``SharedMutex.of_service``."""
         found = KeySharedMutex(
-            self.kind, self.name, self.key, secret, self.fence_ms, wire=self.wire, shared=self.shared
+            self.kind,
+            self.name,
+            self.key,
+            secret,
+            self.fence_ms,
+            wire=self.wire,
+            shared=self.shared,
+            source=self.source,
         )
         found._owner = pack_words(f"owner={secret}@{shown}".encode())
         return found

@@ -69,7 +69,7 @@ class Pawl(Client):
     def __init__(self, url: str) -> None:
         super().__init__(url)
         self.pawl = import_module("pawl")
-        self.client = self.pawl.connect(url, namespace="")
+        self.client = self.pawl.connect(url)
 
     def lock(self, name: str, **options: Any) -> Any:
         return self.client.lock(name_of(self.pawl, name), **options)
@@ -97,7 +97,12 @@ class Pawl(Client):
 def name_of(pawl: Any, key: str) -> Any:
     """What pawl is given for a key, as it is stored by those that share it."""
     wire = os.environ.get("PAWL_WIRE", "")
-    return pawl.Key.redisson(key, fenced="fenced" in wire) if wire else key
+    if wire:
+        return pawl.Key.redisson(key, fenced="fenced" in wire)
+    prefix, _, name = key.partition(":")
+    if name and prefix == "locks":
+        return pawl.Key.spring(prefix, name)
+    return pawl.Key.python_redis_lock(name) if name and prefix == "lock" else pawl.Key(key)
 
 
 def options_of(ttl_ms: int) -> dict[str, float]:
@@ -208,7 +213,7 @@ class PawlAsyncio(Client):
         self.client = self.run(self.connect(url))
 
     async def connect(self, url: str) -> Any:
-        return self.pawl.connect_async(url, namespace="")
+        return self.pawl.connect_async(url)
 
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:
         return asyncio.run_coroutine_threadsafe(work, self.loop).result()
