@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import json
+import os
+import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
+import redis
 
 import pawl
+from pawl._doctor import acl_rules
 from pawl.testing.groups import ClusterGroup, SentinelGroup
 from pawl.testing.servers import Server
+from tests.edges.helpers import eventually
 from tests.faults.rig import COLOURS, Colour
 
+ROOT = Path(pawl.__file__).parent.parent.parent
 JAVA = "6f1c1f06-9d6e-4a3f-8f0b-0d5f5a1c2b3d:31"
 KEY = pawl.Key.redisson("order:42")
 FENCED = pawl.Key.redisson("order:42", fenced=True)
@@ -145,6 +155,62 @@ def test_it_is_refused_on_independent_masters(server: Server, colour: Colour) ->
     raw = colour.connect([server.url, "redis://127.0.0.1:1", "redis://127.0.0.1:2"]).raw
     with pytest.raises(pawl.NotSupported, match="independent masters"):
         raw.lock(KEY)
+
+
+def test_a_user_with_the_rules_that_the_page_names(own_server: Server) -> None:
+    page = (ROOT / "docs/how-to/share-names.md").read_text()
+    (more,) = re.findall(r"`(\+lindex [^`]+)`", page)
+    words = acl_rules().replace("CHANGE-THIS-PASSWORD", "secret").split()[1:]
+    own_server.command("ACL", "SETUSER", *words)
+    own_server.command("ACL", "SETUSER", "pawl", *more.split())
+    with redis.Redis.from_url(own_server.url) as plain, plain.pubsub() as ear:
+        ear.subscribe("redisson_lock__channel:{order:42}")
+        ear.get_message(timeout=5)
+        with pawl.connect(own_server.url.replace("redis://", "redis://pawl:secret@")) as client:
+            client.lock(FENCED).acquire().release()
+        told = ear.get_message(timeout=5)
+        assert told is not None
+        assert told["data"] == b"0"
+
+
+def test_a_ticket_goes_on(server: Server, colour: Colour) -> None:
+    raw = colour.connect(server.url).raw
+    ticket = colour.run(colour.run(raw.lock(FENCED, ttl=60).acquire).detach)
+    lease = colour.run(lambda: raw.adopt(ticket))
+    assert fields(server) == [lease.token.encode(), b"1"]
+    colour.run(lease.release)
+    assert fields(server) == []
+
+
+def test_it_is_listed_as_held(server: Server, colour: Colour) -> None:
+    raw = colour.connect(server.url).raw
+    lease = colour.run(raw.lock(KEY, ttl=60).acquire)
+
+    def listed() -> list[str]:
+        return [info.name for info in colour.run(raw.locks)]
+
+    eventually(lambda: listed() == ["key:order:42"], "the record of the client lists the key")
+    colour.run(lease.release)
+    assert listed() == []
+
+
+def test_the_command_shows_a_lock_of_java_and_takes_it(server: Server) -> None:
+    server.command("HSET", "order:42", JAVA, "1")
+    server.command("PEXPIRE", "order:42", "60000")
+    environ = {**os.environ, "PAWL_URL": server.url}
+
+    def pawl_(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "pawl", *words], env=environ, capture_output=True, text=True, check=False
+        )
+
+    shown = pawl_("show", "--json", "--key", "redisson:order:42")
+    assert (shown.returncode, shown.stderr) == (0, "")
+    (info,) = json.loads(shown.stdout)["locks"]
+    assert (info["name"], info["held"], info["foreign"]) == ("key:order:42", True, True)
+    taken = pawl_("force-release", "--yes", "--reason", "a test", "--key", "redisson:order:42")
+    assert taken.returncode == 0, taken.stderr
+    assert fields(server) == []
 
 
 @pytest.mark.slow
