@@ -32,13 +32,11 @@ from pawl.core.state.plan import Plan
 from pawl.core.state.session import Setup
 from pawl.errors import ConfigurationError, NotSupported
 from pawl.primitives.election import Ballot, ballot_key
-from pawl.primitives.key import KeyMutex, KeySharedMutex, redisson_word, shared_word, wake_word
 from pawl.primitives.mutex import Mutex, SharedMutex
 from pawl.primitives.once import OnceMutex, once_key
 from pawl.primitives.permits import ANY_LIMIT, SHARED, Permits
 from pawl.primitives.redlock import QuorumMutex
 from pawl.primitives.session import SessionKeys
-from pawl.topology.cluster import slot_of
 
 if TYPE_CHECKING:
     from pawl.core.protocol.primitive import Primitive
@@ -341,6 +339,9 @@ def plan_of_key(
             )
         refuse_on_quorum(settings, kind if owner is None else f"{kind}(owner=)")
         return _quorum_plan(settings, settings.redlock, kind, key.name, key.key, options)
+    # Its scripts are many: only who has such a key reads them.
+    from pawl.primitives.key import KeyMutex, KeySharedMutex
+
     shared, fence_ms = _shared_of(settings, key, options), options.fence_ms
     if owner is not None:
         counted = KeySharedMutex(
@@ -352,6 +353,8 @@ def plan_of_key(
 
 
 def _shared_of(settings: Settings, key: Key, options: LockOptions) -> str:
+    from pawl.primitives.key import redisson_word, shared_word, wake_word
+
     if key.wire == "plain":
         _check_slots(settings, key)
         return shared_word(options.yield_after_ms, options.yield_for_ms, wake_word(key.wake))
@@ -365,6 +368,8 @@ def _check_slots(settings: Settings, key: Key) -> None:
     """Refuse a list that the script of a release cannot reach: in a cluster it may lie on another node."""
     if not settings.sharded or key.wake is None or key.wake[0] != "push":
         return
+    from pawl.topology.cluster import slot_of
+
     if slot_of(key.wake[1].encode()) != slot_of(key.key.encode()):
         raise NotSupported(
             f"{key.name!r} wakes waiters by the list {key.wake[1]!r}, which has another hash slot in a cluster: "
@@ -464,9 +469,8 @@ def _plain(options: LockOptions) -> bool:
 def _queue_key(primitive: Primitive, options: LockOptions) -> str:
     """The same of a lock: not that of a name with the same key, nor of this key with other words for its server."""
     queue_key = queue_key_of(primitive.key, options)
-    return (
-        f"{queue_key} {primitive.wire} {primitive.shared}" if isinstance(primitive, KeyMutex) else queue_key
-    )
+    shared: str = getattr(primitive, "shared", "")
+    return f"{queue_key} {shared}" if shared else queue_key
 
 
 def queue_key_of(key: str, options: LockOptions) -> str:
