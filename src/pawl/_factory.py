@@ -235,7 +235,9 @@ class Settings:
         if plan.options.tracks:
             options = options.tracked()
         queue_key = _queue_key(plan.primitive, options)
-        return replace(plan, options=options, queue_key=queue_key, kin=queue_key if plan.kin else "")
+        return replace(
+            plan, options=options, queue_key=queue_key, batch_key=queue_key if plan.batch_key else ""
+        )
 
     def plan_of_ticket(self, text: object, given: Mapping[str, Any]) -> tuple[Ticket, Plan]:
         """The content of a ticket, and the plan that its lease goes on with.
@@ -380,8 +382,10 @@ def _check_slots(settings: Settings, key: Key) -> None:
 def _exclusive_plan(settings: Settings, primitive: Primitive, options: LockOptions) -> Plan:
     plain = _plain(options) and not settings.strict
     queue_key, alone = _queue_key(primitive, options), not options.hands_over
-    kin = queue_key if alone and options.durable is None else ""
-    return Plan(primitive, options, primitive.kind == "rlock", False, alone, queue_key, plain, kin=kin)
+    batch_key = queue_key if alone and options.durable is None else ""
+    return Plan(
+        primitive, options, primitive.kind == "rlock", False, alone, queue_key, plain, batch_key=batch_key
+    )
 
 
 _ON_QUORUM = frozenset({"lock", "rlock", "rwlock", "multi_lock"})

@@ -65,7 +65,7 @@ def plan_of_semaphore(settings: Settings, name: str, permits: int, given: Mappin
         return unfilled("semaphore", name, options)
     permit = Permits("semaphore", *found, "permits", SHARED, permits, fence_ms=options.fence_ms)
     # Each acquisition counts by itself, also of one thread: nothing is re-entered.
-    return Plan(permit, options, False, True, True, "", kin=_kin(permit.key, options))
+    return Plan(permit, options, False, True, True, "", batch_key=_kin(permit.key, options))
 
 
 def plans_of_rwlock(
@@ -86,10 +86,10 @@ def plans_of_rwlock(
         return unfilled("rwlock.read", name, options), unfilled("rwlock.write", name, options)
     reader = _reader(settings, *found, options, upgradable=upgradable)
     writer = reader.of("rwlock.write", EXCLUSIVE)
-    kin = "" if settings.redlock is not None else _kin(reader.key, options)
+    batch_key = "" if settings.redlock is not None else _kin(reader.key, options)
     return (
-        Plan(reader, options, True, False, True, "", kin=kin),
-        Plan(writer, options, True, False, True, "", kin=kin),
+        Plan(reader, options, True, False, True, "", batch_key=batch_key),
+        Plan(writer, options, True, False, True, "", batch_key=batch_key),
     )
 
 

@@ -335,7 +335,7 @@ def test_the_speaking_thread_times_out_and_the_others_go_on(
             assert gave_up.wait(PATIENCE)
             eventually(lambda: len(client._engine.queues.local), "the others wait")
             place = next(iter(client._engine.queues.local.by_key.values()))
-            eventually(lambda: place.keeper() is not None, "the next speaker does not count as gone")
+            eventually(lambda: place.turn_holder() is not None, "the next speaker does not count as gone")
             eventually(lambda: queue_length(valkey, "x") == 1, "the ticket is kept")
             lease.release()
 

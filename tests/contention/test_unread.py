@@ -55,7 +55,7 @@ class _Row:
         held.release()
         until(lambda: len(self.grants) == 2)
         del self.grants[0]
-        assert client._engine.queues.rows
+        assert client._engine.queues.unread_behind
 
     def come(
         self, who: str, hold: Callable[[], object] = lambda: None, timeout: float = 100.0
@@ -75,7 +75,7 @@ class _Row:
 
     def asleep(self) -> int:
         return sum(
-            bool(waiter.strict.asleep) for waiter in tuple(self.client._engine.queues.followers.values())
+            bool(waiter.strict.unread_key) for waiter in tuple(self.client._engine.queues.followers.values())
         )
 
     def end(self) -> list[str]:

@@ -265,7 +265,7 @@ def test_row_12_interrupt_at_every_step_of_a_release_to_the_last_of_a_run(
         until(lambda: waiters(server, "n") == 1)
         held.release()
         lease = first.result(5)
-        assert not lease._record.server_lease.lone
+        assert not lease._record.server_lease.uncontended
         behind: list[Future[None]] = []
         for count in range(1, heirs + 2):
             behind.append(in_thread(lambda: lock.acquire(5).release()))
@@ -297,7 +297,7 @@ def row_of(client: pawl.Client, server: Server) -> Iterator[pawl.Lease]:
         until(lambda at=place: waiters(server, "n") == at + 1 and len(client._engine.queues.followers) >= at)  # type: ignore[misc]
     holder.release()
     lease = first.result(5)
-    assert client._engine.queues.rows, "nobody leaves an answer unread"
+    assert client._engine.queues.unread_behind, "nobody leaves an answer unread"
     yield lease
     for waiter in behind:
         waiter.result(5)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pawl.core.acquire.ticket_batch import TOGETHER, _company, learn, lie_down
+from pawl.core.acquire.ticket_batch import TOGETHER, _take_along, learn, lie_down
 from pawl.core.state.records import Ticket, Waiter
 from tests.unit.scripted import NOW_MS, START, Rig
 
@@ -59,13 +59,13 @@ def test_a_sleeper_says_until_when_it_waits(until: float | None, latest: float) 
 def test_no_more_are_taken_along_than_fit_into_one_question() -> None:
     rig = Rig()
     waiters = line(rig, TOGETHER + 5)
-    found = _company(rig.engine, speaker(rig), 0.5)
+    found = _take_along(rig.engine, speaker(rig), 0.5)
     assert [token for token, _ in found] == [waiter.token for waiter in waiters[:TOGETHER]]
     assert all(waiter.batch.unsettled for waiter in waiters[:TOGETHER])
     assert next(iter(rig.engine.queues.followers)) == waiters[TOGETHER].token, (
         "who was taken along is due after all others"
     )
-    assert [token for token, _ in _company(rig.engine, speaker(rig), 0.5)] == [
+    assert [token for token, _ in _take_along(rig.engine, speaker(rig), 0.5)] == [
         c.token for c in waiters[TOGETHER:]
     ]
 
@@ -83,7 +83,7 @@ def test_who_comes_in_the_middle_of_a_garbage_collection_does_no_harm() -> None:
     gc.callbacks.append(another_comes)
     try:
         gc.set_threshold(1)
-        found = _company(rig.engine, me, 0.5)
+        found = _take_along(rig.engine, me, 0.5)
     finally:
         gc.set_threshold(*usual)
         gc.callbacks.remove(another_comes)
@@ -94,7 +94,7 @@ def test_the_answer_tells_each_its_place_and_keeps_it_asleep() -> None:
     rig = Rig()
     first, gone, third = line(rig, 3)
     me = speaker(rig)
-    me.batch.company = _company(rig.engine, me, 0.5)
+    me.batch.taken_along = _take_along(rig.engine, me, 0.5)
     before = ticket_of(gone).valid_until
     del rig.engine.queues.followers[gone.token]
     learn(rig.engine, me, rig.options, queued_with(4, 5, 6), START)
@@ -111,6 +111,6 @@ def test_an_answer_without_places_settles_and_tells_nothing() -> None:
     rig = Rig()
     [first] = line(rig, 1)
     me = speaker(rig)
-    me.batch.company = _company(rig.engine, me, 0.5)
+    me.batch.taken_along = _take_along(rig.engine, me, 0.5)
     learn(rig.engine, me, rig.options, queued_with()[:7], START)
     assert (first.rank, first.batch.unsettled) == (1, False)

@@ -189,7 +189,7 @@ def test_who_comes_back_in_a_run_waits_for_those_elsewhere(*, lone: bool, more: 
     rig = Rig(held())
     rig.acquire()
     server_lease = owner(rig)
-    server_lease.lone = lone
+    server_lease.uncontended = lone
     place, [first, second] = local_waiters(rig, 2)
     assert place.hand_over(server_lease, START) is Turn.HANDED
     local_waiters(rig, 1)
@@ -204,7 +204,7 @@ def test_the_next_one_queues_while_the_last_of_a_run_holds(*, elsewhere: bool) -
     rig = Rig(held(), RELEASED, handover=1)
     lease = rig.acquire()
     server_lease = owner(rig)
-    server_lease.lone = not elsewhere
+    server_lease.uncontended = not elsewhere
     place, [last, heir, third] = local_waiters(rig, 3)
     assert rig.release(lease) is Release.RELEASED
     assert last.server_lease is server_lease
@@ -213,7 +213,7 @@ def test_the_next_one_queues_while_the_last_of_a_run_holds(*, elsewhere: bool) -
     if heir.waiter is None:
         return
     assert heir.waiter.old is None, "the last owner gives it back by itself"
-    assert place.keeper() is heir
+    assert place.turn_holder() is heir
     assert (server_lease.local_queue, place.streak) == (None, 0)
     later = HeldLease(rig.engine, server_lease, last.fence, "me", 1)
     assert rig.release(later) is Release.RELEASED
@@ -225,7 +225,7 @@ def test_who_comes_while_the_last_of_a_run_holds_queues_by_itself() -> None:
     rig = Rig(held())
     lease = rig.acquire()
     server_lease = owner(rig)
-    server_lease.lone = False
+    server_lease.uncontended = False
     place, [last] = local_waiters(rig, 1)
     rig.release(lease)
     assert last.server_lease is server_lease
@@ -306,7 +306,7 @@ def test_whoever_comes_first_takes_the_turn_of_one_that_is_gone() -> None:
     del gone
     assert rig.engine.queues.local.join("spot", heir) is place
     assert not heir.waits
-    assert place.keeper() is heir
+    assert place.turn_holder() is heir
     assert heir.local_queue is place
     assert rig.engine.queues.local.join("spot", third) is place
     assert third.waits
@@ -326,4 +326,4 @@ def test_who_waits_notices_by_itself_that_the_one_before_is_gone() -> None:
     del gone
     run(await_turn(rig.engine, rig.plan, first, (START, START + 1.0), None))
     assert first.waiter is not None
-    assert place.keeper() is first
+    assert place.turn_holder() is first

@@ -33,7 +33,7 @@ class Line:
     def _waiter(self, token: str) -> Waiter:
         waiter = Waiter(token)
         waiter.sit("follow_key", "")
-        waiter.strict.ring = lambda: self.rung.append(token)
+        waiter.strict.wake = lambda: self.rung.append(token)
         return waiter
 
     def pass_on(self, number: int | None = None) -> bool:
@@ -116,7 +116,7 @@ def test_an_interrupt_after_the_choice_still_wakes_who_was_chosen() -> None:
             if len(rings) == 1:
                 raise KeyboardInterrupt
 
-        line.waiters[0].strict.ring = ring
+        line.waiters[0].strict.wake = ring
         with pytest.raises(KeyboardInterrupt):
             pass_it(line)
         assert line.waiters[0].strict.server_lease is line.server_lease
@@ -133,15 +133,15 @@ def test_who_was_served_leaves_by_itself_when_the_tenure_goes_elsewhere() -> Non
 def test_who_waits_alone_is_in_no_run() -> None:
     rig = Rig(handover=0)
     waiter, other = Waiter("w0"), Waiter("w1")
-    waiter.sit("", "kin")
+    waiter.sit("", "batch_key")
     rig.runtime.bell = lambda _token: lambda: None  # type: ignore[method-assign,assignment]
     rig.engine.queues.waits[waiter] = rig.plan.primitive, "me", 0.0
     assert not enlist(rig.engine, waiter)
     rig.engine.queues.waits[other] = rig.plan.primitive, "you", 0.0
     assert enlist(rig.engine, waiter)
     assert rig.engine.queues.followers == {"w0": waiter}
-    assert waiter.strict.ring is not None
+    assert waiter.strict.wake is not None
     waiter.unanswered = True
     assert not enlist(rig.engine, waiter)
-    waiter.unanswered, waiter.batch.kin = False, ""
+    waiter.unanswered, waiter.batch.batch_key = False, ""
     assert not enlist(rig.engine, waiter)

@@ -363,7 +363,7 @@ def test_a_claim_that_wakes_up_is_in_no_run() -> None:
     for one in (waiter, other):
         rig.engine.queues.waits[one] = rig.plan.primitive, "me", START
     assert run(_listen(rig.engine, rig.plan.primitive, rig.options, waiter, None)) is None
-    assert waiter.strict.ring is not None, "it was in one while it slept"
+    assert waiter.strict.wake is not None, "it was in one while it slept"
     assert rig.engine.queues.followers == {}
 
 

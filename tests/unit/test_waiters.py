@@ -427,10 +427,10 @@ def test_a_waiter_that_did_not_sit_down_has_no_part_to_write_to() -> None:
     with pytest.raises(AttributeError, match="did not sit down"):
         waiter.strict.behind = ("x",)
     with pytest.raises(AttributeError, match="did not sit down"):
-        waiter.batch.kin = "x"
+        waiter.batch.batch_key = "x"
     waiter.sit("f", "k")
     waiter.strict.behind = ("x",)
-    assert (other.strict.behind, other.strict.follow_key, other.batch.kin) == ((), "", "")
+    assert (other.strict.behind, other.strict.follow_key, other.batch.batch_key) == ((), "", "")
 
 
 def test_the_next_speaker_has_parts_of_its_own() -> None:
@@ -441,7 +441,11 @@ def test_the_next_speaker_has_parts_of_its_own() -> None:
     waiter.state = WaiterState.QUEUED
     successor = waiter.successor()
     assert (successor.rank, successor.queued, successor.old) == (3, True, Former("o"))
-    assert (successor.strict.follow_key, successor.batch.kin, successor.failing().attempt) == ("f", "k", 2)
+    assert (successor.strict.follow_key, successor.batch.batch_key, successor.failing().attempt) == (
+        "f",
+        "k",
+        2,
+    )
     successor.ticket = None
     successor.failing().attempt = 0
     successor.strict.behind = ("x",)

@@ -60,7 +60,12 @@ def acquire(
         # Nothing is prepared for a wait that who holds it already will not have.
         mine = plan.reentrant and (engine.runtime.who(), plan.primitive.key) in engine.leases.held
         way = _acquire if mine else _acquire_here
-    elif engine.queues.rows and may_defer(engine, plan) and stop is None and engine.reports.observer is None:
+    elif (
+        engine.queues.unread_behind
+        and may_defer(engine, plan)
+        and stop is None
+        and engine.reports.observer is None
+    ):
         way = _acquire_behind
     else:
         way = _acquire_free
@@ -71,7 +76,7 @@ def acquire(
 async def _acquire_here(
     engine: Engine, plan: Plan, timeout: float | None, stop: StopSignal | None
 ) -> HeldLease:
-    """The straight way to a name that somebody of this client has: wait until it is handed over."""
+    """The fast path to a name that somebody of this client has: wait until it is handed over."""
     runtime = engine.runtime
     who = runtime.who()
     held_key = who, plan.primitive.key
@@ -105,7 +110,7 @@ async def _acquire_here(
 async def _acquire_free(
     engine: Engine, plan: Plan, timeout: float | None, stop: StopSignal | None
 ) -> HeldLease:
-    """The straight way to a name that is free: ask once."""
+    """The fast path to a name that is free: ask once."""
     server_lease = begin(engine, plan)
     if server_lease is None:
         return await _acquire(engine, plan, timeout, stop)
@@ -144,7 +149,7 @@ async def _acquire_free(
 async def go_on(
     engine: Engine, plan: Plan, server_lease: ServerLease, waiter: Waiter, window: Window
 ) -> HeldLease:
-    """Go on in the general way with a server lease for which the straight one brought no plain yes."""
+    """Go on in the general path with a server lease for which the fast one brought no plain yes."""
     taking = _speak(engine, plan, server_lease.local_queue, waiter, window, wait=True, who=server_lease.who)
     taken = await told(engine, plan, window[0], taking)
     if taken is None:
@@ -155,7 +160,7 @@ async def go_on(
 async def _acquire_behind(
     engine: Engine, plan: Plan, timeout: float | None, stop: StopSignal | None
 ) -> HeldLease:
-    """The straight way in strict order, behind others of this client: sleep, its answer unread."""
+    """The fast path in strict order, behind others of this client: sleep, its answer unread."""
     runtime, options = engine.runtime, plan.options
     who, token = runtime.comer()
     held_key = who, plan.primitive.key
@@ -163,7 +168,7 @@ async def _acquire_behind(
         return await _acquire(engine, plan, timeout, stop)
     lease = HeldLease(engine, None, 0, who, 1)
     waiter, parker, began = Waiter(token), runtime.parker(), runtime.now()
-    waiter.sit(plan.run, plan.kin)
+    waiter.sit(plan.run, plan.batch_key)
     waiter.strict.lease = ref(lease)
     try:
         engine.queues.waits[waiter] = plan.primitive, who, began
@@ -174,7 +179,7 @@ async def _acquire_behind(
             rest = parker.rest(pause if timeout is None or pause < timeout else timeout)
             if rest is not True and rest is not False:
                 await rest
-        waiter.strict.asleep = ""
+        waiter.strict.unread_key = ""
         if waiter.strict.server_lease is None:
             resign(engine, waiter)
         if own(engine, plan, waiter.strict, lease, held_key):
@@ -201,7 +206,7 @@ async def _unserved(
     who: object,
     window: tuple[float, float | None],
 ) -> HeldLease | None:
-    """Read the answer of a waiter that no run served, and go on in the general way."""
+    """Read the answer of a waiter that no run served, and go on in the general path."""
     if waiter.strict.server_lease is not None:
         # Lost between the hand-over and now, with its ticket: stand in line again.
         engine.forget_holder(waiter.strict.server_lease, who)
@@ -213,7 +218,7 @@ async def _unserved(
 
 
 async def _acquire(engine: Engine, plan: Plan, timeout: float | None, stop: StopSignal | None) -> HeldLease:
-    """The general way."""
+    """The general path."""
     began = engine.runtime.now()
     note: list[Waiter] = []
     who = engine.activity.in_progress[id(note)] = engine.runtime.who()
@@ -260,7 +265,7 @@ async def take_or_none(
     note: list[Waiter],
     stop: StopSignal | None = None,
 ) -> HeldLease | None:
-    """Take it in the general way; None if somebody else holds it and the time is up."""
+    """Take it in the general path; None if somebody else holds it and the time is up."""
     runtime = engine.runtime
     engine.check_open(plan.primitive.name)
     if engine.health.strict:
@@ -384,7 +389,7 @@ async def _speak(
         waiter.become(WaiterState.ASKED)
     waiter.spoken = True
     if plan.run:
-        waiter.sit(plan.run, plan.kin)
+        waiter.sit(plan.run, plan.batch_key)
     try:
         try:
             grant = await _strive(engine, plan, waiter, window, wait=wait, who=who)
@@ -456,7 +461,7 @@ async def _win(
 ) -> Grant | None:
     """Wait where others see it: a long wait is published with the client's session."""
     waiter.alarm = None
-    waiter.sit(plan.run, plan.kin)
+    waiter.sit(plan.run, plan.batch_key)
     waiter.batch.channel = engine.runtime.channel()
     try:
         engine.queues.waits[waiter] = plan.primitive, who, window[0]

@@ -1,7 +1,7 @@
-"""The straight way in where a call blocks its thread: no coroutine is made for it, and nothing else differs.
+"""The fast path in where a call blocks its thread: no coroutine is made for it, and nothing else differs.
 
 The steps are those of ``fast``, in the order of ``acquire.acquire``, which has them for tasks (and the simulator).
-Whatever is no plain yes goes on in the general way.
+Whatever is no plain yes goes on in the general path.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def take(
         plan.plain
         and timeout != 0
         and plan.queue_key not in engine.queues.local.by_key
-        and not engine.queues.rows
+        and not engine.queues.unread_behind
     )
     server_lease = begin(engine, plan) if plain else None
     if server_lease is None:

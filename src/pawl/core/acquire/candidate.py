@@ -209,7 +209,7 @@ class _Attempt:
         return await self._judge(sent_at)
 
     async def resume(self, reply: Reply, sent_at: float) -> Grant | None:
-        """The rest of a try whose question was asked already, by the straight way."""
+        """The rest of a try whose question was asked already, by the fast path."""
         self.votes = reply[-1]
         self.waiter.asks()
         self.began = min(self.began, sent_at)

@@ -1,8 +1,8 @@
-"""The straight way in: a free name is taken in one question. ``release.fast`` is the way back.
+"""The fast path in: a free name is taken in one question. ``release.fast`` is the way back.
 
-Nothing is decided here that the general way (``acquire.acquire``) would decide otherwise; it is the same steps in one
+Nothing is decided here that the general path (``acquire.acquire``) would decide otherwise; it is the same steps in one
 piece. Most of this code runs once per acquisition and is cold when it does, so the number of functions that it passes
-through is what an uncontended lock costs. Whatever is not plain is left to the general way, with all that is known by
+through is what an uncontended lock costs. Whatever is not plain is left to the general path, with all that is known by
 then.
 """
 
@@ -133,7 +133,7 @@ def void(engine: Engine, server_lease: ServerLease) -> None:
 
 
 def waiter_of(server_lease: ServerLease, answer: Reply | Fault | None, sent_at: float) -> Waiter:
-    """What the general way goes on with: the token, and what became of its first question.
+    """What the general path goes on with: the token, and what became of its first question.
 
     Args:
         server_lease: What was asked for.

@@ -1,4 +1,4 @@
-"""A lease made of what was granted by the server, or handed over inside the client; the straight way has its own."""
+"""A lease made of what was granted by the server, or handed over inside the client; the fast path has its own."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def own_grant(
     server_lease.local_queue = local_queue
     server_lease.unanswered = waiter.unanswered
     server_lease.quorum = grant.quorum
-    server_lease.lone = waiter.ticket is None
+    server_lease.uncontended = waiter.ticket is None
     if local_queue is not None:
-        local_queue.keeper = ref(server_lease)
+        local_queue.turn_holder = ref(server_lease)
         local_queue.streak = 0
         server_lease.turn = waiter.turn
     elif waiter.strict.follow_key:
@@ -81,7 +81,7 @@ def take_over(
     if plan.options.max_hold is not None:
         engine.limit_hold(server_lease, now + plan.options.max_hold)
     if server_lease.local_queue is not None:
-        server_lease.local_queue.keeper = ref(server_lease)
+        server_lease.local_queue.turn_holder = ref(server_lease)
     engine.leases.held[who, plan.primitive.key] = server_lease
     engine.reports.counters["handed_over"] += 1
     if engine.reports.observer is not None:

@@ -96,7 +96,7 @@ def _next_call(
 ) -> Call:
     channel = engine.runtime.channel()
     if waiter.queued or waiter.drifted:
-        if waiter.batch.kin and not waiter.drifted:
+        if waiter.batch.batch_key and not waiter.drifted:
             call = beat_call(engine, primitive, options, waiter, channel)
             if call is not None:
                 return call
@@ -195,7 +195,7 @@ async def _ask(
             pause = bear(engine, why, retry, options, until, f"acquire {primitive.kind}", primitive.name)
         else:
             retry.over()
-            if waiter.batch.company:
+            if waiter.batch.taken_along:
                 learn(engine, waiter, options, reply, sent_at)
             return reply, sent_at
         await rest(engine, pause, primitive.name, "acquire")

@@ -81,18 +81,18 @@ def beat_call(
     engine: Engine, primitive: Primitive, options: LockOptions, waiter: Waiter, channel: str
 ) -> Call | None:
     """The question of a waiter that takes others along; None if there is nobody."""
-    company = _company(engine, waiter, (options.ticket_ttl or options.ttl) / 6)
+    taken = _take_along(engine, waiter, (options.ticket_ttl or options.ttl) / 6)
     # Also of nobody: the question before this one may have been given up.
-    waiter.batch.company = company
-    if not company:
+    waiter.batch.taken_along = taken
+    if not taken:
         return None
-    beating, others = cast("BeatingPrimitive", primitive), [token for token, _ in company]
+    beating, others = cast("BeatingPrimitive", primitive), [token for token, _ in taken]
     return beating.beat(waiter.token, options.life_ms, options.ticket_ms, channel, others)
 
 
-def _company(engine: Engine, waiter: Waiter, half: float) -> list[tuple[str, Waiter]]:
-    kin, followers, runtime = waiter.batch.kin, engine.queues.followers, engine.runtime
-    if not kin or not followers:
+def _take_along(engine: Engine, waiter: Waiter, half: float) -> list[tuple[str, Waiter]]:
+    batch_key, followers, runtime = waiter.batch.batch_key, engine.queues.followers, engine.runtime
+    if not batch_key or not followers:
         return []
     found: list[tuple[str, Waiter]] = []
     due = runtime.now() + half
@@ -101,7 +101,12 @@ def _company(engine: Engine, waiter: Waiter, half: float) -> list[tuple[str, Wai
     near = list(followers)[:_SEARCHED]
     for token in near:
         other = followers.get(token)
-        if other is None or other.batch.kin != kin or not other.batch.beat_at or other.batch.unsettled:
+        if (
+            other is None
+            or other.batch.batch_key != batch_key
+            or not other.batch.beat_at
+            or other.batch.unsettled
+        ):
             continue
         apart = other.batch.channel != waiter.batch.channel
         if apart and other.batch.in_a_row >= _IN_A_ROW:
@@ -124,14 +129,14 @@ def _company(engine: Engine, waiter: Waiter, half: float) -> list[tuple[str, Wai
 
 def learn(engine: Engine, waiter: Waiter, options: LockOptions, reply: Reply, sent_at: float) -> None:
     """Take into account what the answer to a waiter's question says of those that it took along."""
-    company, waiter.batch.company = waiter.batch.company, ()
+    taken, waiter.batch.taken_along = waiter.batch.taken_along, ()
     ranks: list[int] = reply[_PLAIN] if reply[0] == b"Q" and len(reply) > _PLAIN else []
     runtime, ticket_ms = engine.runtime, options.ticket_ms
     beat_at = sent_at + _MORE * ticket_ms / 3000
     pause = beat_at - runtime.now()
     until = valid_until(sent_at, ticket_ms, ticket_ms)
     followers = engine.queues.followers
-    for index, (token, other) in enumerate(company):
+    for index, (token, other) in enumerate(taken):
         rank = ranks[index] if ranks else None
         expires_ms = reply[5] + ticket_ms if ranks else 0
         with engine.guard:
@@ -153,6 +158,6 @@ def learn(engine: Engine, waiter: Waiter, options: LockOptions, reply: Reply, se
                 if batch.beat_at < beat_at:  # noqa: PLR1730 - max() is a call
                     batch.beat_at = beat_at
         if rank <= 0:
-            other.strict.ring()
+            other.strict.wake()
         elif beat_at <= batch.latest:
             runtime.prolong(token, pause)

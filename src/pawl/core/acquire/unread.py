@@ -22,7 +22,7 @@ UNREAD_FOR = 0.02
 
 def may_defer(engine: Engine, plan: Plan) -> bool:
     """Whether who comes now may leave its answer unread: whether a run goes on, and somebody is known to be next."""
-    row = engine.queues.rows.get(plan.primitive.key)
+    row = engine.queues.unread_behind.get(plan.primitive.key)
     return (
         row is not None
         and row.follow_key == plan.run
@@ -39,7 +39,7 @@ def line_up(engine: Engine, plan: Plan, waiter: Waiter, parker: Parker) -> Fetch
         return None
     strict = waiter.strict
     strict.follow_key, waiter.batch.channel = plan.run, line.channel
-    strict.ring, strict.asleep = parker.unpark, plan.primitive.key
+    strict.wake, strict.unread_key = parker.unpark, plan.primitive.key
     # Before it is sent: a hand-off message may name it at once, and a run that does not find it ends.
     engine.queues.followers[waiter.token] = waiter
     call = plan.primitive.acquire(

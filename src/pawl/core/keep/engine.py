@@ -209,7 +209,7 @@ class Engine:
         self.leases.schedule.discard(server_lease)
         if self.leases.tracked:
             self.untrack(server_lease)
-        if self.queues.rows:
+        if self.queues.unread_behind:
             disperse(self, server_lease)
 
     def end_turn(self, server_lease: ServerLease, now: float, number: int | None = None) -> bool:
@@ -279,7 +279,7 @@ class Engine:
 
     def _follow_loss(self, server_lease: ServerLease, reason: LossReason) -> None:
         self.leases.schedule.discard(server_lease)
-        if self.queues.rows:
+        if self.queues.unread_behind:
             disperse(self, server_lease)
         self.count_loss(server_lease)
         name = server_lease.primitive.name
@@ -438,7 +438,7 @@ class Engine:
         self.guard = self.runtime.mutex()
         self.queues.local.clear(self.guard)
         self.leases.schedule = Schedule(self.guard)
-        self.leases.held, self.queues.waits, self.queues.followers, self.queues.rows = {}, {}, {}, {}
+        self.leases.held, self.queues.waits, self.queues.followers, self.queues.unread_behind = {}, {}, {}, {}
         # What the closing of the parent's connections reports is about its leases.
         self.leases.tracked = {}
         if self.reports.publisher is not None:

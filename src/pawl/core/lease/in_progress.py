@@ -34,7 +34,7 @@ class Ending:
 async def counted(
     engine: Engine, mark: object, who: object, taking: Awaitable[HeldLease | None]
 ) -> HeldLease:
-    """Go on in the general way with what the straight way began, as an acquisition that is under way."""
+    """Go on in the general path with what the fast path began, as an acquisition that is under way."""
     running = id(mark)
     engine.activity.in_progress[running] = who
     try:

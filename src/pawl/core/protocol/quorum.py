@@ -158,7 +158,7 @@ class Watcher(Ballot, Protocol):
 
 
 class QuorumLine(Protocol):
-    """The connections to all masters, as the straight way uses them; beside ``Line``."""
+    """The connections to all masters, as the fast path uses them; beside ``Line``."""
 
     def vote(self, call: Call, ballot: Ballot, timeout: float) -> Reply | Awaitable[Reply]:
         """Send one call to all, and have the answers counted: what the ballot's ``reply`` says, or what brings it."""

@@ -217,7 +217,7 @@ class Parker(Protocol):
         ...
 
     def rest(self, timeout: float | None) -> bool | Awaitable[object]:
-        """``park`` for the straight way: done where a call blocks its thread, else what is to be awaited."""
+        """``park`` for the fast path: done where a call blocks its thread, else what is to be awaited."""
         ...
 
     def unpark(self) -> None:
@@ -226,7 +226,7 @@ class Parker(Protocol):
 
 
 class Line(Protocol):
-    """A connection, as the straight way uses it: with no coroutine between the question and the socket."""
+    """A connection, as the fast path uses it: with no coroutine between the question and the socket."""
 
     channel: str
     """The channel on which its user hears hand-offs, or ``DEAF``."""

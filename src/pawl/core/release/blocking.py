@@ -1,4 +1,4 @@
-"""The straight way back where a call blocks its thread: no coroutine is made for it, and nothing else differs.
+"""The fast path back where a call blocks its thread: no coroutine is made for it, and nothing else differs.
 
 The steps are those of ``fast``, in the order of ``release.release``, which has them for tasks (and the simulator).
 """

@@ -1,6 +1,6 @@
-"""The straight way back: a lease is passed on, or given back in one question where nobody of the client waits.
+"""The fast path back: a lease is passed on, or given back in one question where nobody of the client waits.
 
-As in ``acquire.fast``, the steps are those of the general way (``release.release``) in one piece, and whatever is not
+As in ``acquire.fast``, the steps are those of the general path (``release.release``) in one piece, and whatever is not
 plain is left to it.
 """
 
@@ -28,7 +28,7 @@ __all__ = ["cut_short", "end", "give_back", "hand_on"]
 
 
 def hand_on(engine: Engine, lease: HeldLease) -> bool:
-    """Pass a lease to the next who waits here; False if this is not the straight way, and nothing was done."""
+    """Pass a lease to the next who waits here; False if this is not the fast path, and nothing was done."""
     server_lease = lease.server_lease
     local_queue = server_lease.local_queue
     if not (server_lease.behind if local_queue is None else local_queue.local_waiters):
@@ -44,7 +44,7 @@ def hand_on(engine: Engine, lease: HeldLease) -> bool:
                 return False
         elif local_queue.hand_over(server_lease, now, lease=lease) is not Turn.HANDED:
             return False
-        elif not server_lease.lone and local_queue.streak >= local_queue.most:
+        elif not server_lease.uncontended and local_queue.streak >= local_queue.most:
             local_queue.part(server_lease, Waiter(engine.runtime.new_token()))
         engine.forget_holder(server_lease, lease.who)
         if engine.reports.observer is not None:
@@ -75,7 +75,7 @@ def give_back(engine: Engine, server_lease: ServerLease, line: Line, call: Call)
 
 
 def end(engine: Engine, lease: HeldLease) -> Call | None:
-    """End a lease that nobody of this client waits for; None if this is not the straight way, and nothing was done."""
+    """End a lease that nobody of this client waits for; None if this is not the fast path, and nothing was done."""
     server_lease = lease.server_lease
     local_queue, row, votes = server_lease.local_queue, server_lease.row, server_lease.quorum
     if row is None or server_lease.unanswered or server_lease.options.min_hold > 0 or lease.parked:
@@ -112,7 +112,7 @@ def end(engine: Engine, lease: HeldLease) -> Call | None:
     engine.forget_holder(server_lease, lease.who)
     if engine.leases.tracked:
         engine.untrack(server_lease)
-    if engine.queues.rows:
+    if engine.queues.unread_behind:
         disperse(engine, server_lease)
     if server_lease.follow_key and (engine.queues.followers or server_lease.spent):
         call = server_lease.leave(0, 0, server_lease.options.block if engine.queues.followers else 0)
@@ -121,7 +121,7 @@ def end(engine: Engine, lease: HeldLease) -> Call | None:
     # One request more, so only for a run of several owners: a strict hand-off stays at two requests.
     return (
         behind_subscribe(call, engine.runtime.channel())
-        if server_lease.used and not server_lease.lone
+        if server_lease.used and not server_lease.uncontended
         else call
     )
 

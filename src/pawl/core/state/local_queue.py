@@ -1,6 +1,6 @@
 """The local queue of one name in one client: waiters of a client stand behind one ticket on the server.
 
-At any time a place has one *speaker* (who talks to the server for all) or one *owner* (who holds), and the others
+At any time a local queue has one *speaker* (who talks to the server for all) or one *owner* (who holds), and the others
 sleep in a queue. A turn passes in one of three ways:
 
 - the owner's server lease passes to the first local waiter, without the network: the next fence of the block, at most
@@ -9,14 +9,14 @@ sleep in a queue. A turn passes in one of three ways:
   and nobody twice before the others have their turn;
 - the first local waiter becomes the speaker, with the ticket of the one before (its place in the server's queue is
   kept), or with the token that holds, to give the name back and queue again in one script;
-- with the last owner of a run, while others wait elsewhere, the place and the server lease part: the first local waiter
-  speaks with a token of its own and queues on the server, while that owner still holds and then gives the name back by
-  itself.
+- with the last owner of a run, while others wait elsewhere, the local queue and the server lease part: the first local
+  waiter speaks with a token of its own and queues on the server, while that owner still holds and then gives the name
+  back by itself.
 
-A place whose queue is empty is closed and forgotten; who comes later opens a new one.
+A local queue that is empty is closed and forgotten; who comes later opens a new one.
 
 Every change of a turn is one guarded step, see ``Engine.guard``: it decides and acts without a call, so neither Ctrl-C
-nor a signal handler that uses the client comes in between. Turns are numbered: its keeper may pass it on again
+nor a signal handler that uses the client comes in between. Turns are numbered: its turn_holder may pass it on again
 and again, and only the first time counts.
 """
 
@@ -44,7 +44,7 @@ class LocalWaiter(Handed):
 
     Attributes:
         parker: Where it sleeps, once it waits.
-        place: The place it came to.
+        local_queue: The one it came to.
         waits: True once it was put into the queue; False for who found nobody and has the turn.
         turn: The number of its turn as the speaker.
         waiter: What it is to speak for, or None.
@@ -66,7 +66,7 @@ class LocalWaiter(Handed):
         return self.server_lease is not None or self.waiter is not None
 
 
-# Shared by all places where nobody ever waited; never added to.
+# Shared by all local queues where nobody ever waited; never added to.
 _NOBODY: deque[LocalWaiter] = deque()
 
 
@@ -77,12 +77,11 @@ class LocalQueue:
         streak: How many grants of the present run were handed over.
         most: How many there may be.
         turn: Counts the speakers; an owner has the turn of the speaker that it was.
-        keeper: Who has the turn: a caller, or the owner's server lease. A keeper that is gone without passing the turn
-            on
-            was interrupted more than once; the first local waiter that notices takes the turn.
+        turn_holder: Who has the turn: a caller, or the owner's server lease. One that is gone without passing the turn
+            on was interrupted more than once; the first local waiter that notices takes the turn.
     """
 
-    # As attributes of the class, so that a place where nobody waits sets only what differs.
+    # As attributes of the class, so that a local queue where nobody waits sets only what differs.
     local_waiters: deque[LocalWaiter] = _NOBODY
     closed: bool = False
     streak: int = 0
@@ -95,15 +94,15 @@ class LocalQueue:
         key: Hashable,
         guard: AbstractContextManager[object],
         home: dict[Hashable, LocalQueue],
-        keeper: LocalWaiter | ServerLease,
+        turn_holder: LocalWaiter | ServerLease,
     ) -> None:
-        self.keeper: ref[LocalWaiter | ServerLease] = ref(keeper)
+        self.turn_holder: ref[LocalWaiter | ServerLease] = ref(turn_holder)
         self.key: Hashable = key
         self.guard: AbstractContextManager[object] = guard
         self.home: dict[Hashable, LocalQueue] = home
 
     def promote(self, waiter: Waiter, turn: int) -> bool:
-        """Make the first local waiter the speaker; False if nobody sleeps, and then the place is closed.
+        """Make the first local waiter the speaker; False if nobody sleeps, and then the local queue is closed.
 
         Args:
             waiter: What to speak for; the local waiter's from here on.
@@ -122,7 +121,7 @@ class LocalQueue:
                             del self.home[self.key]
                         return False
                     if found is not None and self.local_waiters[0] is found[0]:
-                        local_waiter, self.keeper = found
+                        local_waiter, self.turn_holder = found
                         self.turn += 1
                         local_waiter.turn = waiter.turn = self.turn
                         local_waiter.waiter = waiter
@@ -193,7 +192,7 @@ class LocalQueue:
                     server_lease.fence + server_lease.used,
                     server_lease,
                 )
-                # Nobody's, until the one that was woken takes it: its last keeper may wait for something else by then.
+                # Nobody's, until the one that was woken takes it: the last holder may wait for something else by then.
                 server_lease.granted_at, server_lease.who = now, None
                 del self.local_waiters[0]
             local_waiter.parker.unpark()
@@ -207,7 +206,7 @@ class LocalQueue:
         """How many grants a run may have that begins now."""
         # Who comes back meanwhile waits for the next run, as those do who wait elsewhere.
         most = server_lease.options.handover
-        return most if server_lease.lone else min(most, len(self.local_waiters))
+        return most if server_lease.uncontended else min(most, len(self.local_waiters))
 
     def _may_hand_over(self, server_lease: ServerLease, now: float) -> bool:
         """Whether the rules allow a hand-over by the present owner; only its state can change while it is the owner."""
@@ -245,7 +244,7 @@ class LocalQueue:
                         return
                     if found is not None and self.local_waiters[0] is found[0]:
                         server_lease.local_queue = None
-                        heir, self.keeper = found
+                        heir, self.turn_holder = found
                         self.streak = 0
                         self.turn += 1
                         heir.turn = waiter.turn = self.turn
@@ -258,16 +257,20 @@ class LocalQueue:
             raise
 
     def take_orphan(self, local_waiter: LocalWaiter, token: str) -> bool:
-        """Become the speaker, with a fresh token, if the keeper is gone and ``local_waiter`` is first."""
-        gone = self.keeper
+        """Become the speaker, with a fresh token, if the turn_holder is gone and ``local_waiter`` is first."""
+        gone = self.turn_holder
         if gone() is not None:
             return False
         waiter = Waiter(token)
-        keeper: ref[LocalWaiter | ServerLease] = ref(local_waiter)
+        turn_holder: ref[LocalWaiter | ServerLease] = ref(local_waiter)
         with self.guard:
-            if self.keeper is not gone or not self.local_waiters or self.local_waiters[0] is not local_waiter:
+            if (
+                self.turn_holder is not gone
+                or not self.local_waiters
+                or self.local_waiters[0] is not local_waiter
+            ):
                 return False
-            self.keeper = keeper
+            self.turn_holder = turn_holder
             self.turn += 1
             local_waiter.turn = waiter.turn = self.turn
             local_waiter.waiter = waiter
@@ -309,11 +312,11 @@ class LocalQueue:
 
 
 class LocalQueues:
-    """All places of one client.
+    """All local queues of one client.
 
     Args:
         runtime: The runtime of the API.
-        guard: Held for each step in any of the places.
+        guard: Held for each step in any of the local queues.
     """
 
     __slots__ = ("_guard", "_runtime", "by_key")
@@ -323,13 +326,13 @@ class LocalQueues:
         self._guard = guard
         self.by_key: dict[Hashable, LocalQueue] = {}
 
-    def open(self, key: Hashable, keeper: LocalWaiter | ServerLease) -> LocalQueue | None:
-        """A new place at a name where nobody of the client is; None if somebody is."""
+    def open(self, key: Hashable, turn_holder: LocalWaiter | ServerLease) -> LocalQueue | None:
+        """A new local queue at a name where nobody of the client is; None if somebody is."""
         local_queues = self.by_key
         if key in local_queues:
             return None
-        fresh = LocalQueue(key, self._guard, local_queues, keeper)
-        # setdefault is one step under the interpreter's lock: two callers cannot both open the place.
+        fresh = LocalQueue(key, self._guard, local_queues, turn_holder)
+        # setdefault is one step under the interpreter's lock: two callers cannot both open the local queue.
         return fresh if local_queues.setdefault(key, fresh) is fresh else None
 
     def join(self, key: Hashable, local_waiter: LocalWaiter) -> LocalQueue:
@@ -349,14 +352,14 @@ class LocalQueues:
     @staticmethod
     def _inherit(local_queue: LocalQueue, local_waiter: LocalWaiter) -> bool:
         """Take the turn of a caller that was interrupted where nothing could be cleaned up."""
-        gone = local_queue.keeper
+        gone = local_queue.turn_holder
         if gone() is not None:
             return False
-        keeper: ref[LocalWaiter | ServerLease] = ref(local_waiter)
+        turn_holder: ref[LocalWaiter | ServerLease] = ref(local_waiter)
         with local_queue.guard:
-            if local_queue.closed or local_queue.local_waiters or local_queue.keeper is not gone:
+            if local_queue.closed or local_queue.local_waiters or local_queue.turn_holder is not gone:
                 return False
-            local_queue.keeper = keeper
+            local_queue.turn_holder = turn_holder
             local_queue.turn += 1
             local_waiter.turn = local_queue.turn
             local_waiter.local_queue = local_queue
@@ -364,14 +367,14 @@ class LocalQueues:
 
     @staticmethod
     def sit_down(local_queue: LocalQueue, local_waiter: LocalWaiter, parker: Parker) -> bool:
-        """Put a caller at the end of a queue; False if the place is closed, or nobody has its turn."""
-        keeper = local_queue.keeper
-        kept = keeper() is not None
+        """Put a caller at the end of a queue; False if the local queue is closed, or nobody has its turn."""
+        turn_holder = local_queue.turn_holder
+        kept = turn_holder() is not None
         seat = (local_waiter,)
         fresh: deque[LocalWaiter] = deque() if local_queue.local_waiters is _NOBODY else _NOBODY
         with local_queue.guard:
             if local_queue.closed or not (
-                local_queue.local_waiters or (kept and local_queue.keeper is keeper)
+                local_queue.local_waiters or (kept and local_queue.turn_holder is turn_holder)
             ):
                 return False
             if local_queue.local_waiters is _NOBODY:
@@ -383,7 +386,7 @@ class LocalQueues:
         return True
 
     def dismiss(self) -> None:
-        """Wake all local waiters of all places because the client closes."""
+        """Wake all local waiters of all local queues because the client closes."""
         for local_queue in list(self.by_key.values()):
             local_queue.dismiss()
 

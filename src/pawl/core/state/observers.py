@@ -1,7 +1,7 @@
 """What an operator sees: grants, waits, ends, renewals, answers. Costs nothing until asked for.
 
 An engine that is observed works through another runtime (``observe.timed_runtime``), which times each request. That
-runtime offers no ``line``, so what happens goes the general way, where events are reported; ``acquire.fast`` and
+runtime offers no ``line``, so what happens goes the general path, where events are reported; ``acquire.fast`` and
 ``release.fast`` know nothing of it.
 """
 

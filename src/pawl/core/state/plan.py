@@ -24,9 +24,9 @@ class Plan:
         counted: Whether holds are counted on the server, for an explicit ``owner=``.
         alone: Whether each acquisition stands in the server's queue by itself (``owner=`` and strict order).
         queue_key, plain: The key of the local queue, which locks share that may hand over to each other; and whether an
-            acquisition may go the straight way of ``fast``.
+            acquisition may go the fast path of ``fast``.
         identity: What is shown of its tokens instead of host, process and thread; ``""``: those.
-        kin: Whose waiters may say together that they still wait (see ``ticket_batch``); ``""``: each by itself.
+        batch_key: Whose waiters may say together that they still wait (see ``ticket_batch``); ``""``: each by itself.
     """
 
     primitive: Primitive
@@ -37,7 +37,7 @@ class Plan:
     queue_key: str
     plain: bool = False
     identity: str = ""
-    kin: str = ""
+    batch_key: str = ""
 
     @property
     def run(self) -> str:

@@ -103,7 +103,7 @@ class LeaseRecord:
 class AnyLocalQueue(Protocol):
     """The local queue of a name, as leases and waiters know it; see ``local_queue.LocalQueue``."""
 
-    keeper: ref[Any]
+    turn_holder: ref[Any]
     key: Hashable
     home: dict[Hashable, Any]
     closed: bool
@@ -144,7 +144,7 @@ class ServerLease:
         token: The server token.
         fence: The first fence of its block.
         used: How many fences of the block are in use.
-        lone: True if nobody was queued on the server when it was granted.
+        uncontended: True if nobody was queued on the server when it was granted.
         ttl: Seconds asked for at each renewal.
         every: Seconds between renewals.
         valid_until: End of validity on the runtime's clock.
@@ -172,7 +172,7 @@ class ServerLease:
 
     # As attributes of the class, so that a short hold sets only what differs.
     used: int = 0
-    lone: bool = True
+    uncontended: bool = True
     hold_limit: float | None = None
     state: LeaseState = LeaseState.HELD
     reason: LossReason | None = None
@@ -395,36 +395,36 @@ class StrictSeat(Handed):
     Attributes:
         follow_key: Which waiters may serve each other; ``""``: none.
         behind: Who stands directly behind it, once it was served.
-        asleep: The key that it wants, while it sleeps with its answer unread; else ``""``.
-        ring: Ends its sleep, while it may be served.
+        unread_key: The key that it wants, while it sleeps with its answer unread; else ``""``.
+        wake: Ends its sleep, while it may be served.
     """
 
     follow_key: str = ""
     behind: tuple[str, ...] = ()
-    asleep: str = ""
-    ring: Callable[[], object]
+    unread_key: str = ""
+    wake: Callable[[], object]
 
 
 class BatchSeat:
     """A waiter's part in the renewal of many tickets at once (see ``ticket_batch``).
 
     Attributes:
-        kin: Which waiters may be renewed together; ``""``: none.
+        batch_key: Which waiters may be renewed together; ``""``: none.
         channel: On which the one that waits with it hears hand-offs.
         beat_at: Until when it need not ask by itself, while it sleeps; 0: nobody may ask for it.
         latest: Until when it may sleep on without looking around.
         unsettled: True while a question that took it along is not answered.
         in_a_row: How often others asked for it since it asked by itself.
-        company: Whom its present question takes along.
+        taken_along: Whom its present question takes along.
     """
 
-    kin: str = ""
+    batch_key: str = ""
     channel: str = ""
     beat_at: float = 0.0
     latest: float = 0.0
     unsettled: bool = False
     in_a_row: int = 0
-    company: Sequence[tuple[str, Waiter]] = ()
+    taken_along: Sequence[tuple[str, Waiter]] = ()
 
 
 class _Shared:
@@ -536,11 +536,11 @@ class Waiter:
         if self.state is not WaiterState.QUEUED:
             self.state = WaiterState.ASKED
 
-    def sit(self, follow_key: str, kin: str) -> None:
+    def sit(self, follow_key: str, batch_key: str) -> None:
         """Have parts of its own in strict order and in the renewal of tickets, with these keys."""
         if "strict" not in self.__dict__:
             self.strict, self.batch = StrictSeat(), BatchSeat()
-        self.strict.follow_key, self.batch.kin = follow_key, kin
+        self.strict.follow_key, self.batch.batch_key = follow_key, batch_key
 
     def failing(self) -> Retry:
         """Since when and how often its questions have failed."""
@@ -561,10 +561,10 @@ class Waiter:
         if at:
             token = f"{secret}@{shown}"
         kept = {name: getattr(self, name) for name in _KEPT}
-        follow_key, kin = self.strict.follow_key, self.batch.kin
+        follow_key, batch_key = self.strict.follow_key, self.batch.batch_key
         self.__dict__.clear()
         self.__dict__.update(kept, token=token)
-        self.sit(follow_key, kin)
+        self.sit(follow_key, batch_key)
 
     def successor(self) -> Waiter:
         """The same waiter for the next speaker; what the speaker of before has of it stays as it is."""

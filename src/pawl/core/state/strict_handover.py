@@ -20,11 +20,11 @@ and leaves the answer unread (``line_up``): it sleeps on a bell alone, and liste
 - Nothing follows from the answer for who is served by a run: that its ticket is queued is known from the message that
   named it. What comes with the answer is for who listens: its rank, and the least expiry of a message that counts,
   which for a ticket that was never renewed is that of any message.
-- No message is for it while it sleeps so: the keeper of the run on which it relies is before it. When that run ends
+- No message is for it while it sleeps so: the owner of the run on which it relies is before it. When that run ends
   (``disperse``) the ticket that comes next is known, and its waiter is woken to listen; it is woken before that where
   the block is used up, with the last grant, so that nobody waits for it. Where the next one is not known, all are.
-- One that is woken unserved, or slept for ``UNREAD_FOR``, reads its answer and goes on in the general way, in which the
-  answer may be any: a grant, since all others left or died; a refusal; none, as the connection broke. So whatever
+- One that is woken unserved, or slept for ``UNREAD_FOR``, reads its answer and goes on in the general path, in which
+  the answer may be any: a grant, since all others left or died; a refusal; none, as the connection broke. So whatever
   happens to those before it, it is noticed within that time; and its ticket lives at least as long.
 - An interrupted request may have queued, so its token is left with a tombstone, as any other. The answer is dropped by
   the next request of that connection, and cannot be taken for another: it has an id, or is read in its order.
@@ -56,33 +56,33 @@ def begin(engine: ClientState, server_lease: ServerLease, waiter: Waiter) -> Non
             engine.reports.history is None and engine.quorum is None and line is not None and line.defers
         )
         if unasked and len(waiter.strict.behind) >= server_lease.options.block:
-            engine.queues.rows[server_lease.primitive.key] = server_lease
+            engine.queues.unread_behind[server_lease.primitive.key] = server_lease
 
 
 def disperse(engine: ClientState, server_lease: ServerLease) -> None:
     """A run ends: have the next in strict order listen, or all who might be, since nobody here is before them now."""
     key = server_lease.primitive.key
-    if key not in engine.queues.rows:
+    if key not in engine.queues.unread_behind:
         return
     # A list first, in one step: other threads come meanwhile.
-    asleep = [waiter for waiter in list(engine.queues.followers.values()) if waiter.strict.asleep == key]
+    asleep = [waiter for waiter in list(engine.queues.followers.values()) if waiter.strict.unread_key == key]
     if not asleep:
-        engine.queues.rows.pop(key, None)
+        engine.queues.unread_behind.pop(key, None)
     first = engine.queues.followers.get(server_lease.behind[0]) if server_lease.behind else None
     for waiter in asleep if first is None else (first,):
-        if waiter.strict.asleep:
-            waiter.strict.ring()
+        if waiter.strict.unread_key:
+            waiter.strict.wake()
 
 
 def enlist(engine: ClientState, waiter: Waiter) -> bool:
     """Let a run serve a waiter that is about to sleep, and others speak for it; False if neither could be noticed."""
     # Who waits alone has nobody before it in this client.
-    if not waiter.batch.kin or waiter.unanswered or len(engine.queues.waits) <= 1:
+    if not waiter.batch.batch_key or waiter.unanswered or len(engine.queues.waits) <= 1:
         return False
     ring = engine.runtime.bell(waiter.token)
     if ring is None:
         return False
-    waiter.strict.ring = ring
+    waiter.strict.wake = ring
     engine.queues.followers[waiter.token] = waiter
     return True
 
@@ -136,16 +136,16 @@ def pass_on(
             del behind[0]
             del followers[token]
             server_lease.used = waiter.strict.number = used + 1
-            # Nobody's, until the one that is woken takes it: its last keeper may wait for something else by then.
+            # Nobody's, until the one that is woken takes it: the last holder may wait for something else by then.
             server_lease.granted_at, server_lease.who = now, None
             waiter.strict.fence = server_lease.fence + server_lease.used
             waiter.strict.server_lease = server_lease
-        waiter.strict.ring()
+        waiter.strict.wake()
         if used + 2 >= server_lease.options.block:
             disperse(engine, server_lease)
     except BaseException:
         if waiter is not None:
-            waiter.strict.ring()
+            waiter.strict.wake()
         raise
     return True
 

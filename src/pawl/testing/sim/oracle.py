@@ -66,7 +66,7 @@ class Oracle:
         self.counts: Counter[str] = Counter()
         self.lost: dict[str, Owner] = {}
         self.muddled: set[str] = set()
-        self.lone = lone
+        self.uncontended = lone
         self.taken: set[str] = set()
         self._longest = longest
         self.crossing: dict[tuple[Process, Any], tuple[HeldLease, int, int, float]] = {}
@@ -184,7 +184,7 @@ class Oracle:
 
     def told(self, key: str, lease: HeldLease, process: Process) -> None:
         """Judge a loss at the moment in which its owner is told."""
-        if self.lone and lease.server_lease.token not in self.taken:
+        if self.uncontended and lease.server_lease.token not in self.taken:
             self.world.fail(f"lone: {_told_lease(lease)} of {key!r} was lost, and one reply at a time was")
         self.lost[key] = _owner(lease, process)
         self.counts["lost"] += 1
@@ -210,7 +210,7 @@ class Oracle:
         """An operator took a name from a token: whoever relies on it for a second from here on hears of it."""
         self.counts["taken by an operator"] += 1
         self.taken.add(token)
-        within = _TAKEN_WITHIN + (_ASKED_AGAIN if self.lone else 0.0)
+        within = _TAKEN_WITHIN + (_ASKED_AGAIN if self.uncontended else 0.0)
         for times in (1, 2, 4):
             self.world.at(self.world.now + times * within, self._still_relied_on, (token, within))
 
