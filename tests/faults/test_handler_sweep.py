@@ -444,6 +444,11 @@ def test_row_12_a_release_at_every_step_of_an_extend(server: Server) -> None:
     sweep(server, "lock", "extend", "same name")
 
 
+def test_row_12_a_close_at_every_step_of_an_acquire(server: Server) -> None:
+    """Up to the last step before the caller has the lease: of a client that is closed by then, nobody gets one."""
+    sweep(server, "lock", "acquire, free", "close")
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("handler", HANDLERS)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Self
 from pawl._cancel import CancelScope
 from pawl.core.acquire import acquire
 from pawl.core.lease.base import BaseLease, LossSignal
+from pawl.core.lease.in_progress import refuse
 from pawl.core.lease.record import HeldLease
 from pawl.core.protocol.options import Seconds, check_ttl
 from pawl.core.release import extend, release, transfer
@@ -174,6 +175,9 @@ def given(record: HeldLease) -> AsyncLease:
     lease: AsyncLease | None = AsyncLease(record) if known is None else known()
     if lease is None:
         lease = shown(record)
+    # After the last call: a signal handler may have closed the client meanwhile.
+    if record.engine.activity.closed:
+        refuse(record.engine, record)
     # No call from here to the caller: no signal handler comes between, and what was not given is taken back.
     record.given = True
     return lease
@@ -183,6 +187,8 @@ def given_to_write(record: HeldLease) -> AsyncWriteLease:
     """The same for a writer."""
     known: AsyncWriteLease | None = None if record.shown_as is None else record.shown_as()
     lease = AsyncWriteLease(record) if known is None else known
+    if record.engine.activity.closed:
+        refuse(record.engine, record)
     record.given = True
     return lease
 

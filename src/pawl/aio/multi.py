@@ -21,6 +21,7 @@ from pawl.core.lease.record import HeldLease
 from pawl.core.observe.inspect import inspect
 from pawl.core.protocol.options import Seconds, check_timeout, check_ttl
 from pawl.core.protocol.runtime import StopSignal
+from pawl.errors import ClientClosed
 
 if TYPE_CHECKING:
     from pawl.aio.context import AsyncContext
@@ -85,6 +86,9 @@ def shown_all(record: HeldMultiLease) -> AsyncMultiLease:
 def given_all(record: HeldMultiLease) -> AsyncMultiLease:
     """The same, for the caller that acquired it."""
     lease = shown_all(record)
+    # After the last call: a signal handler may have closed the client meanwhile.
+    if record.engine.activity.closed:
+        raise ClientClosed("the client was closed during the call", name=record.name)
     # No call from here to the caller: no signal handler comes between, and what was not given is taken back.
     record.given += (True,)
     return lease

@@ -15,6 +15,7 @@ from pawl._unset import UNSET, Unset
 from pawl.aio.lease import AsyncLease, enter_block, shown
 from pawl.core.coordinate import once
 from pawl.core.lease.base import take_entered
+from pawl.core.lease.in_progress import refuse
 from pawl.core.lease.record import HeldLease
 from pawl.core.protocol.options import Seconds, check_timeout, check_ttl
 from pawl.core.protocol.runtime import StopSignal
@@ -133,6 +134,8 @@ class AsyncOnce(Described):
         if not isinstance(found, once.Start):
             return found
         started = AsyncStarted(found)
+        if found.lease.engine.activity.closed:
+            refuse(found.lease.engine, found.lease)
         found.lease.given = True
         return started
 
@@ -163,6 +166,8 @@ class AsyncOnce(Described):
         if start is None:
             return cast("Running | Done", found)
         enter_block(start.lease)
+        if start.lease.engine.activity.closed:
+            refuse(start.lease.engine, start.lease)
         start.lease.given = True
         return AsyncStarted(start)
 

@@ -6,6 +6,7 @@ from types import TracebackType
 from typing import Self
 
 from pawl.core.lease.base import BaseLease, LossSignal
+from pawl.core.lease.in_progress import refuse
 from pawl.core.lease.record import HeldLease
 from pawl.core.protocol.options import Seconds, check_ttl
 from pawl.core.release import blocking, extend, release, transfer
@@ -142,6 +143,9 @@ def given(record: HeldLease) -> Lease:
     lease: Lease | None = Lease(record) if known is None else known()
     if lease is None:
         lease = shown(record)
+    # After the last call: a signal handler may have closed the client meanwhile.
+    if record.engine.activity.closed:
+        refuse(record.engine, record)
     # No call from here to the caller: no signal handler comes between, and what was not given is taken back.
     record.given = True
     return lease
@@ -151,5 +155,7 @@ def given_to_write(record: HeldLease) -> WriteLease:
     """The same for a writer."""
     known: WriteLease | None = None if record.shown_as is None else record.shown_as()
     lease = WriteLease(record) if known is None else known
+    if record.engine.activity.closed:
+        refuse(record.engine, record)
     record.given = True
     return lease

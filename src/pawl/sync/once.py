@@ -12,6 +12,7 @@ from pawl._inside import engine_of
 from pawl._unset import UNSET, Unset
 from pawl.core.coordinate import once
 from pawl.core.lease.base import take_entered
+from pawl.core.lease.in_progress import refuse
 from pawl.core.lease.record import HeldLease
 from pawl.core.protocol.options import Seconds, check_timeout, check_ttl
 from pawl.core.protocol.runtime import StopSignal
@@ -132,6 +133,8 @@ class Once(Described):
         if not isinstance(found, once.Start):
             return found
         started = Started(found)
+        if found.lease.engine.activity.closed:
+            refuse(found.lease.engine, found.lease)
         found.lease.given = True
         return started
 
@@ -163,6 +166,8 @@ class Once(Described):
             return found
         started = Started(found)
         found.lease.server_lease.user = who
+        if found.lease.engine.activity.closed:
+            refuse(found.lease.engine, found.lease)
         found.lease.given = True
         # Not append: after a call a signal handler may run, and nobody would leave the block that was not begun.
         self._entered += [(who, found)]

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from pawl.core.acquire.acquire import acquire, go_on
 from pawl.core.acquire.fast import ask, begin, settle, void, waiter_of
-from pawl.core.lease.in_progress import refuse
 from pawl.core.lease.record import HeldLease
 from pawl.core.protocol.runtime import Fault, run
 from pawl.core.state.records import Waiter
@@ -67,6 +66,4 @@ def take(
         raise
     finally:
         engine.activity.in_progress.pop(server_lease, None)
-    if engine.activity.closed:
-        refuse(engine, lease)
     return lease  # type: ignore[no-any-return]
