@@ -40,6 +40,7 @@ def deliver(day: str) -> str | None:
 
 def main() -> None:
     """Deliver one message twice at the same time, then another one."""
+    app.finalize()  # as a worker does at its start; Celery's own set-up of a task is not safe in two threads
     with ThreadPoolExecutor(2) as workers:
         results = list(workers.map(deliver, ["monday", "monday"]))
     print(f"ran {len(ran)} time, {results.count(None)} skipped, {report.delay('tuesday').result}")
