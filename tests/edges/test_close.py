@@ -273,14 +273,14 @@ async def test_close_against_tasks_in_the_middle_of_it(valkey: Server) -> None:
         assert all(free(valkey, name) for name in names), "a name is not free after close()"
 
 
-async def test_a_close_that_is_cancelled_while_it_ends_the_upkeep_is_cancelled(valkey: Server) -> None:
-    """The upkeep is cancelled as well: its end is not taken for the caller's."""
+async def test_a_close_that_is_cancelled_while_it_ends_the_maintenance_is_cancelled(valkey: Server) -> None:
+    """The maintenance is cancelled as well: its end is not taken for the caller's."""
     client = pawl.connect_async(valkey.url)
     await (await client.lock("n").acquire()).release()
     runtime: Any = client._engine().runtime
     asked, may_end = asyncio.Event(), asyncio.Event()
 
-    async def slow_upkeep() -> None:
+    async def slow_maintenance() -> None:
         try:
             await asyncio.sleep(60)
         except asyncio.CancelledError:
@@ -288,7 +288,7 @@ async def test_a_close_that_is_cancelled_while_it_ends_the_upkeep_is_cancelled(v
             await may_end.wait()
 
     runtime._maintenance.cancel()
-    runtime._maintenance = asyncio.create_task(slow_upkeep())
+    runtime._maintenance = asyncio.create_task(slow_maintenance())
     await asyncio.sleep(0)
     closing = asyncio.create_task(runtime.shut_down())
     await asked.wait()

@@ -113,7 +113,7 @@ def test_the_parents_lease_outlives_the_child_and_is_renewed_by_the_parent_alone
     lease = client.lock("renewed", ttl=1.0).acquire()
 
     def child() -> int:
-        # Its own lease makes the child run an upkeep; that must not renew the parent's.
+        # Its own lease makes the child run a maintenance thread; that must not renew the parent's.
         with client.lock("other", ttl=1.0):
             time.sleep(1.2)
         engine = client._engine
@@ -180,7 +180,7 @@ def test_workers_of_a_prefork_server_share_the_client_of_their_parent(
 ) -> None:
     """Four children and a counter that is read and written in two steps."""
     with client.lock("warm"):
-        pass  # the parent has a connection and an upkeep already
+        pass  # the parent has a connection and a maintenance thread already
     children = []
     for _ in range(4):
         pid = os.fork()

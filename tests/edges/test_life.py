@@ -295,7 +295,7 @@ def test_a_block_in_a_generator_that_is_collected_frees_the_name(client: pawl.Cl
             try:
                 yield
             finally:
-                # The collector came to the lease first, and the upkeep has seen that it is gone.
+                # The collector came to the lease first, and the maintenance has seen that it is gone.
                 eventually(lambda: client._engine.reports.counters["abandoned"] == 1, "it is given up")
 
     circle = Circle()

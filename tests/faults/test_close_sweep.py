@@ -2,8 +2,8 @@
 
 The interpreter may stop a thread between any two of its steps, for longer than a whole close takes. So a thread stands
 still at its n-th step until the close waits for nothing more, and goes on before the connections are closed: what it
-sends then still arrives. The same for the upkeep. When `close` has returned and the thread has ended, nothing of the
-client is on the server. Tasks of one loop need no such sweep: they are not interrupted between two steps.
+sends then still arrives. The same for the maintenance. When `close` has returned and the thread has ended, nothing of
+the client is on the server. Tasks of one loop need no such sweep: they are not interrupted between two steps.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Scene:
         self.ready, self.closing, self.stands, self.done = (threading.Event() for _ in range(4))
         self.kept: list[pawl.Lease] = []
         self.striking = Paused(at, self._stand)
-        # Between the end of the upkeep and that of the connections.
+        # Between the end of the maintenance and that of the connections.
         self.runtime._hear_out = lambda: self.done.wait(2 * STANDS)
 
     def _stand(self) -> None:
@@ -120,7 +120,7 @@ def wait_for_another(scene: Scene, *, passes: bool) -> None:
     scene.stands.wait(STANDS)
 
 
-def upkeep(scene: Scene) -> None:
+def maintenance(scene: Scene) -> None:
     serve = scene.runtime._serve
     scene.runtime._serve = lambda work: scene.strike(lambda: serve(work))
     scene.kept.append(scene.take())
@@ -134,7 +134,7 @@ SITUATIONS: dict[str, Callable[[Scene], None]] = {
     "release that another leaves": lambda scene: release_to_another(scene, passes=False),
     "wait for another": lambda scene: wait_for_another(scene, passes=True),
     "wait for another and leave": lambda scene: wait_for_another(scene, passes=False),
-    "upkeep": upkeep,
+    "maintenance": maintenance,
 }
 
 

@@ -84,7 +84,7 @@ def processes() -> Iterator[list[Process]]:
 
 
 def starve(colour: Colour, client: Client) -> threading.Event:
-    """Hold the upkeep of a client where it would renew, until the event is set."""
+    """Hold the maintenance of a client where it would renew, until the event is set."""
     runtime = colour.run(lambda: colour.engine(client.raw).runtime)
     go = threading.Event()
     real = runtime.call_many

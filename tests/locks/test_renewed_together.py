@@ -21,7 +21,7 @@ def expires_at(server: Server, name: str) -> int:
 def test_one_script_renews_several_names(pair: list[Client], valkey: Server) -> None:
     leases = [pair[0].lock(name, ttl=TTL).acquire(5) for name in NAMES]
     valkey.command("SCRIPT", "FLUSH")
-    # The first time, in threads, each is asked for by itself: the upkeep has no connection yet.
+    # The first time, in threads, each is asked for by itself: the maintenance has no connection yet.
     until(lambda: valkey.command("SCRIPT", "EXISTS", _RENEW_ALL.sha) == [1])
     before = [expires_at(valkey, name) for name in NAMES]
     until(lambda: all(expires_at(valkey, name) > at + 100 for name, at in zip(NAMES, before, strict=True)))

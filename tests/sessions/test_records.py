@@ -50,7 +50,7 @@ def test_an_old_hold_is_told_and_its_end_too(clean: Server) -> None:
 
 
 def test_a_lease_is_listed_at_each_moment_of_its_renewals(pawl_sim: Sim) -> None:
-    """Each look of the upkeep meets a renewal: the rhythm of both is one second."""
+    """Each look of the maintenance meets a renewal: the rhythm of both is one second."""
     with pawl.connect() as client, pawl.connect() as other, client.lock("renewed", ttl=3):
         pawl_sim.sleep(2)
         for _ in range(200):

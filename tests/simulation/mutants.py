@@ -9,11 +9,11 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from pawl.core import maintenance
 from pawl.core.acquire import fast, queue
 from pawl.core.coordinate import multi
 from pawl.core.keep import engine, outbox
 from pawl.core.keep.engine import Engine
+from pawl.core.maintenance import renewals
 from pawl.core.protocol.runtime import Fault
 from pawl.core.protocol.validity import drift, valid_until
 from pawl.core.release import fast as release_fast
@@ -224,9 +224,7 @@ CLIENTS: dict[str, Callable[[], list[Any]]] = {
         patch.object(where, "pass_on", _one_fence_for_the_run) for where in (engine, release_fast)
     ],
     "O4 a resent release is called lost": lambda: [patch.object(release, "not_ours", _says_lost)],
-    "O5 any answer to a renewal is a yes": lambda: [
-        patch.object(maintenance, "_answered", _takes_any_answer)
-    ],
+    "O5 any answer to a renewal is a yes": lambda: [patch.object(renewals, "_answered", _takes_any_answer)],
     "validity from the reply": lambda: [watching_time(), *_everywhere(_from_reply)],
     "no drift": lambda: _everywhere(_without_drift),
     "validity in whole seconds": lambda: _everywhere(_whole_seconds),
@@ -234,7 +232,7 @@ CLIENTS: dict[str, Callable[[], list[Any]]] = {
     "the wall clock": lambda: [_clock_of("wall")],
     "a clock that stands in a suspend": lambda: [_clock_of("monotonic")],
     "the watchdog swallows a no": lambda: [
-        patch.object(maintenance, "_answered", _deaf_to_no(maintenance._answered))
+        patch.object(renewals, "_answered", _deaf_to_no(renewals._answered))
     ],
     "the loss is reported after the renewal returns": lambda: [
         patch.object(SimRuntime, "call_many", _patient_renewal)

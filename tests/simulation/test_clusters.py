@@ -142,7 +142,7 @@ def _finish(operation: Any) -> None:  # noqa: ANN401 - a coroutine
 
 @pytest.mark.parametrize("timeout", [0.05, 0.1, 0.5])
 def test_nodes_that_say_nothing_take_no_longer_than_who_asks_has(timeout: float) -> None:
-    """All of them together: behind them an upkeep has the end of a lease to tell."""
+    """All of them together: behind them a maintenance thread has the end of a lease to tell."""
     router = _Deaf(5)
     router.slots.load([Range(0, 16383, ("n0", 6379))], router.time)
     asked: set[str] = set()

@@ -28,7 +28,7 @@ def test_no_crowd_breaks_a_promise() -> None:
         pytest.fail(f"crowd {finding.seed}: {finding.result.violation}\n{finding.smallest.to_json()}")
     assert report.counts["taken by an operator"] >= SEEDS / 2
     assert report.counts["circle found"] >= SEEDS / 3
-    assert report.counts["one_reply", "upkeep"] >= SEEDS / 3
+    assert report.counts["one_reply", "maintenance"] >= SEEDS / 3
 
 
 def test_an_operators_word_arrives_where_a_connection_broke() -> None:
@@ -66,8 +66,8 @@ def test_a_lease_that_is_known_by_another_fence_after_many_owners_is_noticed(
 
 
 def test_a_wait_that_leaves_no_time_for_other_renewals_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pawl.core.maintenance._DEPARTURE_PATIENCE", 60.0)
-    monkeypatch.setattr("pawl.core.maintenance._RECORD_PATIENCE", 60.0)
+    monkeypatch.setattr("pawl.core.maintenance.outbox._PATIENCE", 60.0)
+    monkeypatch.setattr("pawl.core.maintenance.renewals._RECORD_PATIENCE", 60.0)
 
     def never(_: Schedule) -> float:
         return 1e9

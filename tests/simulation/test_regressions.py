@@ -7,9 +7,9 @@ from unittest.mock import patch
 
 import pytest
 
-from pawl.core import maintenance
 from pawl.core.acquire import queue
 from pawl.core.keep.engine import Engine
+from pawl.core.maintenance import loop
 from pawl.core.protocol.options import LockOptions
 from pawl.core.protocol.primitive import Primitive
 from pawl.core.protocol.runtime import Reply
@@ -45,7 +45,7 @@ def _after_a_suspend() -> Plan:
 def test_a_loss_is_told_in_time_after_a_suspend() -> None:
     """The timer for the end of the lease had stood still in the suspend, and rang as much too late."""
     with quiet():
-        with patch.object(maintenance, "_LOOK_AGAIN", 1e9):
+        with patch.object(loop, "_LOOK_AGAIN", 1e9):
             assert "was told" in run(_after_a_suspend()).violation
         assert not run(_after_a_suspend()).violation
 
@@ -63,7 +63,7 @@ def test_a_grant_that_a_repeated_question_finds_lives_as_long_as_it_was_asked_fo
 
 
 def test_the_map_of_a_cluster_is_asked_for_within_the_time_of_the_call() -> None:
-    """Each node was given the time of the whole, and behind them an upkeep had the end of a lease to tell."""
+    """Each node was given the time of the whole, and behind them the maintenance had the end of a lease to tell."""
     plan = Plan.from_json((KEPT_IN / "cluster-map-in-time.json").read_text())
     with quiet(), wrong(CLIENTS["every node may take its time to return the map"]()):
         assert "was told" in run(plan).violation

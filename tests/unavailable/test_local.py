@@ -248,7 +248,7 @@ def test_a_degraded_lease_that_a_signal_kept_from_its_caller_is_freed(own: Serve
         assert isinstance(engine, Engine)
         lease._record.given = False
         del lease
-        eventually(lambda: not degraded._lines, "the upkeep frees it")
+        eventually(lambda: not degraded._lines, "the maintenance frees it")
         again = client.lock("x", **LOCAL).acquire(timeout=5)
         assert again.degraded == "local"
         again.release()

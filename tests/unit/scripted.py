@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 from pawl.core.acquire.acquire import acquire
 from pawl.core.keep.engine import Engine
 from pawl.core.lease.record import HeldLease
-from pawl.core.maintenance import upkeep
+from pawl.core.maintenance.loop import maintain
 from pawl.core.protocol.options import LockOptions
 from pawl.core.protocol.runtime import Call, Fault, FaultKind, Line, Parker, Reply, Tracking, Wakeup
 from pawl.core.release.release import release
@@ -145,6 +145,7 @@ class Scripted:
         self.sleeps: list[float] = []
         self.while_parked: Callable[[], object] | None = None
         self.reported: list[Callable[[], object]] = []
+        self.slept_until: float | None = None
         self.me: Hashable = "main"
         self._tokens = 0
 
@@ -239,10 +240,11 @@ class Scripted:
         self.clock += timeout
         return None
 
-    def spawn_maintenance(self, upkeep: Callable[[], Awaitable[None]]) -> bool:
+    def spawn_maintenance(self, maintenance: Callable[[], Awaitable[None]]) -> bool:
         return True
 
     async def idle(self, until: float | None) -> bool:
+        self.slept_until = until
         return False
 
     def nudge(self) -> None:
@@ -260,7 +262,7 @@ class Rig:
 
     def __init__(self, *answers: Answer, **options: Any) -> None:  # noqa: ANN401 - options of a lock
         self.runtime = Scripted(*answers)
-        self.engine = Engine(self.runtime, self, upkeep)
+        self.engine = Engine(self.runtime, self, maintain)
         self.options = LockOptions(**options)
         plan_queue_key = "spot" if self.options.hands_over else ""
         mutex = Mutex("lock", "x", "pawl:x")
@@ -281,11 +283,9 @@ class Rig:
         return run(release(self.engine, lease))
 
     def maintenance(self, *answers: Answer) -> None:
-        """One round of the upkeep: what is due now, with these answers."""
-        from pawl.core.maintenance import upkeep
-
+        """One round of the maintenance: what is due now, with these answers."""
         self.runtime.answers.extend(answers)
-        run(upkeep(self.engine))
+        run(maintain(self.engine))
 
     def departed(self) -> list[list[str]]:
         """Token and tombstone of every leave in the background."""

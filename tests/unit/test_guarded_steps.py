@@ -25,7 +25,7 @@ MAINTENANCE = {
     ("core/state/schedule.py", "some"),
     # Run by the thread that renews for a blocked loop: the same.
     ("core/state/schedule.py", "overdue"),
-    ("core/maintenance.py", "_confirmed"),
+    ("core/maintenance/renewals.py", "_confirmed"),
 }
 OTHER = {
     # The line of a degraded lock is one of the process, and its steps wait for nothing.

@@ -16,8 +16,12 @@ from pawl.core.client import NotingEngine, doubter
 from pawl.core.coordinate.election import ENDED, Watch
 from pawl.core.coordinate.gate_wait import unexpected
 from pawl.core.coordinate.multi_lease import HeldMultiLease
+from pawl.core.keep.engine import Engine
 from pawl.core.lease.base import take_entered
-from pawl.core.maintenance import _leaving, _put_back, _told, until_next_need
+from pawl.core.maintenance import loop
+from pawl.core.maintenance.duty import DutyCall, MaintenanceDuty, until_next_need
+from pawl.core.maintenance.renewals import _put_back
+from pawl.core.maintenance.reports import Histories
 from pawl.core.observe.deadlock import _pause
 from pawl.core.observe.history import history
 from pawl.core.protocol.options import LockOptions
@@ -87,7 +91,6 @@ def test_what_was_in_hand_is_served_again_after_an_accident() -> None:
     departure = OutboxEntry(rig.plan.primitive.leave("t9", 0, 0), START + 5.0)
     rig.engine.leases.schedule.take_due(START + 15.0, 10)
     rig.engine.outbox.entries[departure] = None
-    _leaving(rig.engine, START + 15.0)
     _put_back(rig.engine, [server_lease])
     assert list(rig.engine.outbox.entries) == [departure]
     assert START < rig.engine.leases.schedule.sleep_until(START) < START + 1.0
@@ -328,12 +331,48 @@ def test_a_grant_is_noted_while_it_lasts_only_once_it_has_lasted() -> None:
 def test_outcomes_of_pages_go_to_the_history_alone() -> None:
     rig = Rig()
     answered: list[tuple[object, ...]] = []
-    rig.engine.reports.history = cast("Any", SimpleNamespace(answered=lambda *args: answered.append(args)))
-    _told(rig.engine, None, [], [held()])
-    assert answered == []
-    page: Any = object()
-    _told(rig.engine, None, [page], [held(), [b"N"]])
-    assert answered == [([page], [[b"N"]], START)]
+    call = rig.plan.primitive.leave("t9", 0, 0)
+    page = SimpleNamespace(call=call)
+    rig.engine.reports.history = cast(
+        "Any", SimpleNamespace(answered=lambda *args: answered.append(args), due=lambda *_: [page])
+    )
+    [sent] = Histories().due(rig.engine, START)
+    assert sent.call is call
+    sent.answered([b"N"])
+    assert answered == [((page,), ([b"N"],), START)]
+
+
+class Beat(MaintenanceDuty):
+    """A duty that sends something each second, and asks something of its own."""
+
+    def __init__(self, call: Call) -> None:
+        self.call = call
+        self.outcomes: list[Reply | Fault] = []
+        self.asked: list[float] = []
+
+    def due(self, _: Engine, now: float) -> Sequence[DutyCall]:
+        return [DutyCall(self.call, self.outcomes.append)] if not self.outcomes else ()
+
+    async def ask(self, _: Engine, now: float) -> bool:
+        self.asked.append(now)
+        return False
+
+    def sleep_until(self, _: Engine, now: float) -> float:
+        return now + 0.25
+
+
+def test_a_further_duty_is_one_entry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is served beside renewals, gets the answer to its own call, and is slept for."""
+    rig = Rig(held())
+    lease = rig.acquire()
+    beat = Beat(rig.plan.primitive.leave("t9", 0, 0))
+    monkeypatch.setattr(loop, "DUTIES", (*loop.DUTIES, beat))
+    rig.runtime.clock = START + 15.0
+    rig.maintenance(held(), [b"N"])
+    assert lease.valid_until > START + 40.0
+    assert beat.outcomes == [[b"N"]]
+    assert len(beat.asked) >= 1
+    assert rig.runtime.slept_until == pytest.approx(rig.runtime.clock + 0.25)
 
 
 def test_who_reads_a_history_waits_for_an_end_that_is_on_its_way() -> None:

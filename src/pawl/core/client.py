@@ -8,7 +8,7 @@ from weakref import WeakMethod
 
 from pawl.core.acquire.neighbours import enrol
 from pawl.core.keep.engine import Engine
-from pawl.core.maintenance import upkeep
+from pawl.core.maintenance.loop import maintain
 from pawl.core.state.history import History
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class NotingEngine(Engine):
     """An engine that keeps histories: it notes each end of a grant, wherever that comes about."""
 
     def __init__(self, runtime: Runtime, client: object, setup: Setup) -> None:
-        super().__init__(runtime, client, upkeep, setup)
+        super().__init__(runtime, client, maintain, setup)
         self._history: History = History(self, setup)
         self.reports.history = self._history
 
@@ -61,6 +61,6 @@ def make_engine(runtime: Runtime, client: object, setup: Setup | None) -> Engine
     if setup is not None and setup.history:
         engine: Engine = NotingEngine(runtime, client, setup)
     else:
-        engine = Engine(runtime, client, upkeep, setup)
+        engine = Engine(runtime, client, maintain, setup)
     enrol(engine)
     return engine

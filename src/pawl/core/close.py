@@ -15,7 +15,7 @@ from pawl.core.keep.outbox import barred, leave_call
 from pawl.core.lease.in_progress import Ending
 from pawl.core.protocol.primitive import TOMB_MS
 from pawl.core.protocol.runtime import Fault
-from pawl.core.quorum.votes import Duty
+from pawl.core.quorum.votes import Delivery
 from pawl.core.state.local_queue import LocalWaiter
 from pawl.core.state.records import ServerLease, Waiter
 from pawl.model import LeaseState, LossReason
@@ -72,7 +72,7 @@ async def close(engine: Engine, interrupt: Callable[[], object], timeout: float)
         _end_leases(engine, ended)
         if engine.reports.history is not None:
             engine.reports.history.leave(engine)
-        waits = [not isinstance(d, Duty) or d.attempt < _LAST_WORDS for d in tuple(engine.outbox.entries)]
+        waits = [not isinstance(d, Delivery) or d.attempt < _LAST_WORDS for d in tuple(engine.outbox.entries)]
         left_over = bool(engine.outbox.undelivered) or any(waits)
         if left_over and not engine.activity.maintenance_runs:
             # A loop that is ended from outside has cancelled the maintenance, and what is to be left came up only then.

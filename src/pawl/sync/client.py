@@ -412,7 +412,7 @@ class Client(Coordination):
 
 
 _owing: deque[tuple[Engine, ThreadRuntime]] = deque()
-"""Of clients that are gone and have something to leave on the server: their upkeep does it, or the process's end."""
+"""Of clients that are gone and have something to leave on the server: the maintenance does it, or the process's end."""
 
 
 def _owes(engine: Engine) -> bool:
@@ -420,7 +420,7 @@ def _owes(engine: Engine) -> bool:
 
 
 def _dismiss_settled() -> None:
-    """End the upkeep of clients that are gone and have left everything since."""
+    """End the maintenance of clients that are gone and have left everything since."""
     for _ in range(len(_owing)):
         with contextlib.suppress(IndexError):
             engine, runtime = _owing.popleft()

@@ -24,7 +24,7 @@ GONE = Fault(FaultKind.UNREACHABLE, "there is no connection")
 _WRITABLE = select.POLLOUT
 
 READING = 0.05
-"""Seconds for which the upkeep may be reading on a thread's connections; longer, it is the thread itself below."""
+"""Seconds for which the maintenance may be reading on a thread's connections; longer, it is the thread itself below."""
 
 
 class Fan(ABC):

@@ -4,8 +4,8 @@ Rules:
 
 1. Every attempt has a token of its own. A vote of an attempt that failed is taken back on the connection that asked
    for it, behind the question: there it cannot come too late. A token that was taken back is never used again.
-2. To take a vote back is a duty (``votes.Duty``): it is repeated for each node, with a tombstone, until that node has
-   answered or the token is over by itself. Nobody waits for it but the maintenance.
+2. To take a vote back is a delivery (``votes.Delivery``): it is repeated for each node, with a tombstone, until that
+   node has answered or the token is over by itself. Nobody waits for it but the maintenance.
 3. Validity is counted from before the first question was sent, and checked again when the fence is known to a
    majority.
 4. A grant counts once a majority that holds the token knows its fence (see ``votes``).
@@ -21,7 +21,7 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
-from pawl.core.keep.outbox import barred, duty_of, granted
+from pawl.core.keep.outbox import barred, delivery_of, granted
 from pawl.core.protocol.backoff import full_jitter
 from pawl.core.protocol.faults import passes, to_error
 from pawl.core.protocol.primitive import TOMB_MS
@@ -30,7 +30,7 @@ from pawl.core.protocol.redlock_options import RedlockOptions
 from pawl.core.protocol.runtime import Fault, FaultKind, Reply
 from pawl.core.quorum.ballot import learn_clock, patience_until, question_of, word_of
 from pawl.core.quorum.hints import Hints
-from pawl.core.quorum.votes import Duty, GrantVotes, LeaveVotes, RatifyVotes, may_hold
+from pawl.core.quorum.votes import Delivery, GrantVotes, LeaveVotes, RatifyVotes, may_hold
 from pawl.core.retry import check_stop, rest
 from pawl.core.state.records import WaiterState
 from pawl.errors import ClockDrift, QuorumNotReached
@@ -154,13 +154,13 @@ async def _leave_old(engine: Engine, primitive: QuorumPrimitive, old: Former) ->
         call = barred(engine, kept, call, primitive, old.token)
     count = len(nodes.nodes)
     voted = None if kept is None else kept.votes.outcomes
-    votes = LeaveVotes(count, partial(duty_of, engine, primitive, old.token), voted)
+    votes = LeaveVotes(count, partial(delivery_of, engine, primitive, old.token), voted)
     await nodes.ask([(spread(call, count), votes)], nodes.node_timeout)
 
 
-def _open_at(duty: Duty) -> list[int]:
+def _open_at(delivery: Delivery) -> list[int]:
     """The nodes on which it is still to be done."""
-    return [index for index, call in enumerate(duty.calls) if call is not None]
+    return [index for index, call in enumerate(delivery.calls) if call is not None]
 
 
 class _Attempt:
@@ -186,8 +186,8 @@ class _Attempt:
         self.began = engine.runtime.now()
         self.settings: RedlockOptions = engine.quorum or RedlockOptions()
         self.votes = self.asked = GrantVotes(len(self.nodes.nodes))
-        self.undo: Duty | None = None
-        self.undone: list[Duty] = []
+        self.undo: Delivery | None = None
+        self.undone: list[Delivery] = []
         self.owed: dict[int, bool] = {}
         self.drifted = 0
         self.splits = 0
@@ -242,11 +242,11 @@ class _Attempt:
 
     def _owed(self) -> dict[int, bool]:
         """The nodes that may still have a token of this client that is given up; True: only of this acquisition."""
-        self.undone = [duty for duty in self.undone if not duty.done]
-        outbox = [duty for duty in list(self.engine.outbox.entries) if isinstance(duty, Duty)]
-        before = (duty for duty in outbox if duty not in self.undone)
-        owed = dict.fromkeys((index for duty in self.undone for index in _open_at(duty)), True)
-        owed.update((index, False) for duty in before for index in _open_at(duty))
+        self.undone = [delivery for delivery in self.undone if not delivery.done]
+        outbox = [delivery for delivery in list(self.engine.outbox.entries) if isinstance(delivery, Delivery)]
+        before = (delivery for delivery in outbox if delivery not in self.undone)
+        owed = dict.fromkeys((index for delivery in self.undone for index in _open_at(delivery)), True)
+        owed.update((index, False) for delivery in before for index in _open_at(delivery))
         return owed
 
     def _disown(self, votes: GrantVotes) -> None:
@@ -281,7 +281,7 @@ class _Attempt:
             (barring if isinstance(outcome, Fault) else leave) if may_hold(outcome) else None
             for outcome in self.votes.outcomes
         ]
-        self.undo = duty_of(self.engine, self.primitive, self.waiter.token, calls)
+        self.undo = delivery_of(self.engine, self.primitive, self.waiter.token, calls)
         self.undone.append(self.undo)
         self.nodes.send(calls, self.undo)
         self._use_no_more()

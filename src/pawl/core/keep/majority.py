@@ -12,7 +12,7 @@ from pawl.core.protocol.backoff import full_jitter
 from pawl.core.protocol.quorum import spread
 from pawl.core.protocol.runtime import Call, Fault, Reply
 from pawl.core.protocol.validity import to_ms
-from pawl.core.quorum.votes import Duty, EachVote
+from pawl.core.quorum.votes import Delivery, EachVote
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,7 +27,7 @@ __all__ = ["ask_to_leave", "renew_one", "renew_votes", "renewal_patience", "tell
 log: logging.Logger = logging.getLogger("pawl.redlock")
 
 _TOLD_PER_SECOND = 1000
-"""How many duties are sent again in a second, at most about: each costs some 30 us of a client's CPU."""
+"""How many deliveries are sent again in a second, at most about: each costs some 30 us of a client's CPU."""
 
 _TOLD_AGAIN_WITHIN = 0.5
 """Seconds after which, at most, a request that one of several masters did not answer is sent again."""
@@ -73,29 +73,29 @@ async def renew_one(engine: Engine, server_lease: ServerLease, call: Call) -> Re
 
 async def tell_again(engine: Engine, leaving: Sequence[object], most: float) -> None:
     """Send each of several masters what it has not answered yet, within ``most`` seconds."""
-    duties = [duty for duty in leaving if isinstance(duty, Duty)]
+    deliveries = [delivery for delivery in leaving if isinstance(delivery, Delivery)]
     runtime = engine.runtime
     nodes = cast("QuorumRuntime", runtime)
     try:
-        questions = [(list(duty.calls), duty) for duty in duties if not duty.done]
+        questions = [(list(delivery.calls), delivery) for delivery in deliveries if not delivery.done]
         await nodes.ask(questions, min(nodes.node_timeout, most, _HEARD_WITHIN))
     except Fault as fault:
         log.debug("masters could not be reached: %s", fault.text)
     now = runtime.now()
-    for duty in duties:
-        if not duty.done and now < duty.until:
-            duty.attempt += 1
-            pause = full_jitter(duty.attempt, runtime.random(), cap=_TOLD_AGAIN_WITHIN)
+    for delivery in deliveries:
+        if not delivery.done and now < delivery.until:
+            delivery.attempt += 1
+            pause = full_jitter(delivery.attempt, runtime.random(), cap=_TOLD_AGAIN_WITHIN)
             # A hung node may owe answers to many: what is left of a CPU is for those who work.
-            duty.due = now + 0.01 + pause + len(engine.outbox.entries) / _TOLD_PER_SECOND
+            delivery.due = now + 0.01 + pause + len(engine.outbox.entries) / _TOLD_PER_SECOND
             continue
-        engine.count("departed" if duty.done else "departure_given_up")
-        engine.outbox.entries.pop(duty, None)
+        engine.count("departed" if delivery.done else "departure_given_up")
+        engine.outbox.entries.pop(delivery, None)
         # In this order: a node that is added from now on is posted again, and one added before is seen here.
-        duty.posted = False
-        if not duty.done and now < duty.until:
-            duty.posted = True
-            engine.outbox.entries[duty] = None
+        delivery.posted = False
+        if not delivery.done and now < delivery.until:
+            delivery.posted = True
+            engine.outbox.entries[delivery] = None
 
 
 async def renew_votes(

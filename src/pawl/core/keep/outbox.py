@@ -10,7 +10,7 @@ from pawl.core.protocol.quorum import QuorumRuntime, SpreadCall, spread
 from pawl.core.protocol.runtime import Call, Fault
 from pawl.core.protocol.validity import valid_until
 from pawl.core.quorum.ballot import Granted, is_open
-from pawl.core.quorum.votes import Duty, GrantVotes, LeaveVotes
+from pawl.core.quorum.votes import Delivery, GrantVotes, LeaveVotes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = [
     "OUTBOX_FOR",
     "barred",
-    "duty_of",
+    "delivery_of",
     "granted",
     "leave_call",
     "leave_votes",
@@ -34,7 +34,9 @@ OUTBOX_FOR = 60.0
 """Seconds for which a token is tried to be left, at least."""
 
 
-def duty_of(engine: ClientState, primitive: Primitive, token: str, calls: Sequence[Call | None] = ()) -> Duty:
+def delivery_of(
+    engine: ClientState, primitive: Primitive, token: str, calls: Sequence[Call | None] = ()
+) -> Delivery:
     """What must be sent to several masters about a token, until each has answered.
 
     Args:
@@ -45,18 +47,18 @@ def duty_of(engine: ClientState, primitive: Primitive, token: str, calls: Sequen
     """
     nodes = cast("QuorumRuntime", engine.runtime).nodes
     again = partial(primitive.leave, token, TOMB_MS, 0)
-    return Duty(calls or [None] * len(nodes), again, partial(_owe, engine))
+    return Delivery(calls or [None] * len(nodes), again, partial(_owe, engine))
 
 
-def _owe(engine: ClientState, duty: Duty) -> None:
+def _owe(engine: ClientState, delivery: Delivery) -> None:
     """A master did not answer: ask it again in the background."""
-    if duty.posted:
+    if delivery.posted:
         return
-    duty.posted = True
+    delivery.posted = True
     now = engine.runtime.now()
     most = 0.0 if engine.quorum is None else engine.quorum.max_ttl
-    duty.until, duty.due, duty.attempt = now + max(OUTBOX_FOR, most), now, 0
-    engine.outbox.entries[duty] = None
+    delivery.until, delivery.due, delivery.attempt = now + max(OUTBOX_FOR, most), now, 0
+    engine.outbox.entries[delivery] = None
     if not engine.activity.closed or engine.activity.maintenance_runs:
         engine.wake_maintenance()
 
@@ -65,9 +67,9 @@ def post_to_all(engine: ClientState, call: Call) -> None:
     """Send to all masters: at once where a connection lives, and again until each has answered."""
     nodes = cast("QuorumRuntime", engine.runtime)
     calls = spread(call, len(nodes.nodes))
-    duty = Duty(calls, lambda: call, partial(_owe, engine))
-    _owe(engine, duty)
-    nodes.send(calls, duty)
+    delivery = Delivery(calls, lambda: call, partial(_owe, engine))
+    _owe(engine, delivery)
+    nodes.send(calls, delivery)
 
 
 def granted(engine: ClientState, votes: GrantVotes, valid: float, ttl_ms: int) -> Granted:
@@ -84,7 +86,7 @@ def leave_votes(engine: ClientState, server_lease: ServerLease) -> LeaveVotes:
     nodes = cast("QuorumRuntime", engine.runtime)
     voted = None if server_lease.quorum is None else server_lease.quorum.votes.outcomes
     return LeaveVotes(
-        len(nodes.nodes), partial(duty_of, engine, server_lease.primitive, server_lease.token), voted
+        len(nodes.nodes), partial(delivery_of, engine, server_lease.primitive, server_lease.token), voted
     )
 
 

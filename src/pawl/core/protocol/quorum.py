@@ -233,6 +233,6 @@ class QuorumRuntime(Protocol):
         While both are the same, what is sent to a node goes behind all that was sent to it before.
 
         Args:
-            background: True to ask those over which the upkeep sends what the caller leaves to it.
+            background: True to ask those over which the maintenance sends what the caller leaves to it.
         """
         ...

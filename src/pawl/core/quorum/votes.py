@@ -14,7 +14,7 @@ What one node means to one token, as ``outcomes`` state it::
 
     not asked (a Fault that was surely not applied: not reachable, or barred after a restart)
     None (asked) --> H (granted) | B, X (refused) | Fault that may be applied (its outcome is not known)
-    H, asked, not known --> to be undone (a Duty) --> answered, or over by itself
+    H, asked, not known --> to be undone (a Delivery) --> answered, or over by itself
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pawl.core.protocol.quorum import NOT_ASKED, majority
 from pawl.core.protocol.runtime import Call, Fault, FaultKind, Reply
 
 __all__ = [
-    "Duty",
+    "Delivery",
     "EachVote",
     "GrantVotes",
     "LeaveVotes",
@@ -203,7 +203,7 @@ class RatifyVotes:
         return [b"N", b"", self.held]
 
 
-class Duty:
+class Delivery:
     """What must still be sent to nodes, each until it answered: undo or release of a token. A ballot of the answers.
 
     Args:
@@ -221,7 +221,7 @@ class Duty:
     __slots__ = ("_again", "_owed", "attempt", "calls", "due", "posted", "until")
 
     def __init__(
-        self, calls: Sequence[Call | None], again: Callable[[], Call], owed: Callable[[Duty], object]
+        self, calls: Sequence[Call | None], again: Callable[[], Call], owed: Callable[[Delivery], object]
     ) -> None:
         self.calls: list[Call | None] = list(calls)
         self.until: float = 0.0
@@ -357,22 +357,22 @@ class MergedVotes:
 
 
 class LeaveVotes(MergedVotes):
-    """The answers to a release: what a node did not answer is its duty from then on.
+    """The answers to a release: what a node did not answer is its delivery from then on.
 
     Args:
         nodes: How many nodes there are.
-        make: Makes the duty, for nodes that have to be asked again.
+        make: Makes the delivery, for nodes that have to be asked again.
         votes: How each node voted for the token: only one that may hold it has to be asked again; None: each.
     """
 
-    __slots__ = ("_duty", "_make", "_votes")
+    __slots__ = ("_delivery", "_make", "_votes")
 
     def __init__(
-        self, nodes: int, make: Callable[[], Duty], votes: Sequence[Reply | Fault | None] | None = None
+        self, nodes: int, make: Callable[[], Delivery], votes: Sequence[Reply | Fault | None] | None = None
     ) -> None:
         super().__init__(nodes)
         self._make = make
-        self._duty: Duty | None = None
+        self._delivery: Delivery | None = None
         self._votes = votes
 
     def add(self, index: int, outcome: Reply | Fault) -> bool:
@@ -384,9 +384,9 @@ class LeaveVotes(MergedVotes):
     def late(self, index: int, outcome: Reply | Fault) -> None:
         """A node that will not answer after all has to be asked again."""
         if isinstance(outcome, Fault) and (self._votes is None or may_hold(self._votes[index])):
-            if self._duty is None:
-                self._duty = self._make()
-            self._duty.owe(index)
+            if self._delivery is None:
+                self._delivery = self._make()
+            self._delivery.owe(index)
 
 
 class EachVote(MergedVotes):

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pawl.core.protocol.primitive import Primitive
     from pawl.core.protocol.redlock_options import RedlockOptions
     from pawl.core.protocol.runtime import Runtime, Tracking
-    from pawl.core.quorum.votes import Duty
+    from pawl.core.quorum.votes import Delivery
     from pawl.core.state.local_queue import LocalQueues, LocalWaiter
     from pawl.core.state.records import ServerLease, Waiter
     from pawl.core.state.schedule import Schedule
@@ -83,7 +83,7 @@ class Outbox:
     """
 
     def __init__(self) -> None:
-        self.entries: dict[OutboxEntry | Duty, None] = {}
+        self.entries: dict[OutboxEntry | Delivery, None] = {}
         self.abandoned: deque[ServerLease] = deque()
         self.undelivered: deque[tuple[ServerLease, int]] = deque()
 

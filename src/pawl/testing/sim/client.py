@@ -14,7 +14,7 @@ from pawl.core import close
 from pawl.core.coordinate.multi_lease import BaseMultiLease, members_of
 from pawl.core.keep.engine import Engine
 from pawl.core.lease.base import BaseLease
-from pawl.core.maintenance import upkeep
+from pawl.core.maintenance.loop import maintain
 from pawl.core.protocol.options import LockOptions
 from pawl.core.protocol.redlock_options import RedlockOptions
 from pawl.testing.sim.runtime import SimRuntime
@@ -85,7 +85,9 @@ class SimClient(AsyncClient):
         self.on_lost: Told = on_lost
         self.runtime: SimRuntime = runtime
         setup = self._settings.setup if sessions else None
-        self.engine: Engine = Engine(runtime, self, upkeep, setup and setup._replace(deadlock_after=sessions))
+        self.engine: Engine = Engine(
+            runtime, self, maintain, setup and setup._replace(deadlock_after=sessions)
+        )
         self.engine.reports.show = shown_any
         self.engine.quorum = redlock
 

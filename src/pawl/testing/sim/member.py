@@ -68,7 +68,7 @@ class _Unit:
         # Tokens are random: those of two loops are never the same.
         self.runtime._tokens = 1_000_000 * number
         self.runtime._channels = 1_000_000 * number
-        self.runtime.failed = member._upkeep_failed
+        self.runtime.failed = member._maintenance_failed
         self.client: SimClient = SimClient(self.runtime, redlock, member._lost, sim.plan.sessions)
         self.runtime.on_move = doubter(self.client.engine)
         self.writers: dict[int, Any] = {}
@@ -160,8 +160,8 @@ class Member:
         for unit in self.units:
             await unit.client.end(timeout / len(self.units))
 
-    def _upkeep_failed(self, error: BaseException) -> None:
-        self.sim.world.fail(f"the upkeep of {self.process.name} failed: {error!r}")
+    def _maintenance_failed(self, error: BaseException) -> None:
+        self.sim.world.fail(f"the maintenance of {self.process.name} failed: {error!r}")
 
     def _lost(self, lease: BaseLease | BaseMultiLease) -> None:
         sim = self.sim
@@ -200,8 +200,8 @@ class Member:
                 self.sim.working -= 1
                 task.kill()
         for runtime in self.runtimes:
-            if runtime._upkeep is not None:
-                runtime._upkeep.kill()
+            if runtime._maintenance is not None:
+                runtime._maintenance.kill()
         for node in self.sim.fleet.nodes:
             for link in list(node.links.values()):
                 if link.process is self.process:

@@ -68,7 +68,7 @@ BY_MESSAGE = frozenset(
 
 OPERATIONS = (
     "acquire", "try", "hold", "extend", "release", "inspect", "pass_on", "downgrade", "upgrade", "observe", "count",
-    "wait", "reset", "upkeep",
+    "wait", "reset", "maintenance",
 )  # fmt: skip
 """What a fault may strike."""
 

@@ -84,7 +84,7 @@ class SimRuntime:
         self._notices: list[str] = []
         self._sleepers: dict[Sleep, None] = {}
         self._bell = Sleep(process)
-        self._upkeep: Task | None = None
+        self._maintenance: Task | None = None
         self._tokens = 0
         self._channels = 0
         self._served = False
@@ -436,15 +436,15 @@ class SimRuntime:
 
     def spawn_maintenance(self, maintenance: Callable[[], Awaitable[None]]) -> bool:
         """See ``Runtime``."""
-        if self._process.alive and not self.ending and (self._upkeep is None or self._upkeep.done):
-            self._upkeep = Task(self._process, "upkeep", self._serve(maintenance), _ended)
-            self._upkeep.doing = "upkeep"
+        if self._process.alive and not self.ending and (self._maintenance is None or self._maintenance.done):
+            self._maintenance = Task(self._process, "maintenance", self._serve(maintenance), _ended)
+            self._maintenance.doing = "maintenance"
         return not self.ending
 
-    async def _serve(self, upkeep: Callable[[], Awaitable[None]]) -> None:
+    async def _serve(self, maintenance: Callable[[], Awaitable[None]]) -> None:
         while not self.ending:
             try:
-                await upkeep()
+                await maintenance()
             except Exception as error:  # noqa: BLE001 - told as a violation
                 self.failed(error)
                 await self.pause(_TOLD_AGAIN)
@@ -484,7 +484,7 @@ class SimRuntime:
             local_waiter.unpark(False)
 
     def shut_down(self) -> None:
-        """End the upkeep and close all connections."""
+        """End the maintenance and close all connections."""
         self.ending = True
         self.nudge()
         fault = Fault(FaultKind.CLOSED, "the client is closed", final=True)

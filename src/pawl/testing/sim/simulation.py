@@ -125,8 +125,8 @@ class Simulation:
                 for task in member.tasks:
                     if counted and task.doing:
                         self._struck(fault.kind, task.doing)
-                if counted and any(runtime._upkeep is not None for runtime in member.runtimes):
-                    self._struck(fault.kind, "upkeep")
+                if counted and any(runtime._maintenance is not None for runtime in member.runtimes):
+                    self._struck(fault.kind, "maintenance")
         if counted and fault.last:
             self._windows.append((self.world.now + fault.last, fault.kind, whom))
         self.settle()

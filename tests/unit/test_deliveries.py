@@ -9,7 +9,7 @@ import pytest
 
 from pawl.core.keep.majority import tell_again
 from pawl.core.protocol.runtime import Fault, FaultKind, run
-from pawl.core.quorum.votes import Duty
+from pawl.core.quorum.votes import Delivery
 
 
 class Nodes:
@@ -28,14 +28,14 @@ class Nodes:
 
 
 def owed(others: int) -> float:
-    """How long a duty rests after it was sent without an answer, beside so many others."""
-    duty = Duty([cast("Any", "call")], lambda: cast("Any", "call"), lambda _: None)
-    duty.until, duty.posted = 160.0, True
-    outbox: dict[object, None] = {duty: None, **dict.fromkeys(range(others))}
+    """How long a delivery rests after it was sent without an answer, beside so many others."""
+    delivery = Delivery([cast("Any", "call")], lambda: cast("Any", "call"), lambda _: None)
+    delivery.until, delivery.posted = 160.0, True
+    outbox: dict[object, None] = {delivery: None, **dict.fromkeys(range(others))}
     engine = SimpleNamespace(runtime=Nodes(), outbox=SimpleNamespace(entries=outbox), count=lambda _: None)
-    run(tell_again(cast("Any", engine), [duty], 1.0))
-    assert duty in outbox
-    return duty.due - 100.0
+    run(tell_again(cast("Any", engine), [delivery], 1.0))
+    assert delivery in outbox
+    return delivery.due - 100.0
 
 
 def test_one_is_sent_again_soon() -> None:

@@ -1,0 +1,62 @@
+"""The background loop of a client, in a thread or a task of its own: it renews leases, and serves each duty in turn."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING
+
+from pawl.core.maintenance.abandoned import Abandoned
+from pawl.core.maintenance.outbox import GivenUpTokens
+from pawl.core.maintenance.renewals import KeyChanges, renew_due
+from pawl.core.maintenance.reports import Deadlocks, Histories, SessionRecord
+from pawl.core.maintenance.server import OpenBreaker, ServerSettings
+
+if TYPE_CHECKING:
+    from pawl.core.keep.engine import Engine
+    from pawl.core.maintenance.duty import MaintenanceDuty
+
+__all__ = ["DUTIES", "maintain"]
+
+_LOOK_AGAIN = 1.0
+"""Seconds that the loop sleeps at most while anything is to come. The timers of a runtime stop while the machine is
+suspended, and validity does not: an expiry during the suspension is reported within this time after the resume."""
+
+DUTIES: tuple[MaintenanceDuty, ...] = (
+    Abandoned(),
+    KeyChanges(),
+    SessionRecord(),
+    Histories(),
+    GivenUpTokens(),
+    ServerSettings(),
+    OpenBreaker(),
+    Deadlocks(),
+)
+"""What is done besides renewals, in this order. What is sent for the first ones goes along with the renewals."""
+
+
+async def maintain(engine: Engine) -> None:
+    """Serve until the client closes."""
+    engine.activity.maintenance_runs = True
+    try:
+        await _serve(engine)
+    finally:
+        # Somebody may cancel all tasks of a loop and go on: the next lease starts it anew.
+        engine.activity.maintenance_runs = False
+
+
+async def _serve(engine: Engine) -> None:
+    runtime = engine.runtime
+    while True:
+        now = runtime.now()
+        for duty in DUTIES:
+            duty.begin(engine, now)
+        more = await renew_due(engine, now, [call for duty in DUTIES for call in duty.due(engine, now)])
+        for duty in DUTIES:
+            more |= await duty.ask(engine, now)
+        if more:
+            continue
+        now = runtime.now()
+        until = min(duty.sleep_until(engine, now) for duty in DUTIES)
+        until = min(until, engine.leases.schedule.sleep_until(now))
+        if not await runtime.idle(None if until == inf else min(until, runtime.now() + _LOOK_AGAIN)):
+            return
