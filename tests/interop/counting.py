@@ -55,7 +55,16 @@ def count(
         for driver in running:
             driver.reply(seconds + SPARE)
         parts = [
-            Part(name, one.kind.name, one.pid, one.events, start, start + seconds, least=one.kind.least)
+            Part(
+                name,
+                one.kind.name,
+                one.pid,
+                one.events,
+                start,
+                start + seconds,
+                least=one.kind.least,
+                queues=one.kind.queues,
+            )
             for name, one in zip(names, running, strict=True)
         ]
         return judge(parts, key, ttl, value_of(counter_at))

@@ -25,7 +25,7 @@ LIMIT = 900.0
 INSTALLED = {
     "python": ("requirements.txt",),
     "node": ("package*.json",),
-    "go": ("*",),
+    "go": ("*", "../../../../examples/wire/go/*"),
     "java": ("**/*.xml", "**/*.java"),
 }
 """What each part is made of: a driver that is run from its source needs nothing new when it changes."""

@@ -27,6 +27,7 @@ class Part:
         end: When it ended, or was killed.
         killed: Whether it was killed.
         least: The share of all grants that is to be its own.
+        queues: Whether its fences are pawl's: they rise across all grants of such parts.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Part:
     end: float = inf
     killed: bool = False
     least: float = 0.01
+    queues: bool = False
 
     @property
     def grants(self) -> list[Reply]:
@@ -170,8 +172,8 @@ def _history(parts: Sequence[Part], key: str, ttl: float) -> History:
                 since = event["t"]
                 open_ = history.invoke(event["t0"], part.name, "acquire", key)
                 until = event.get("until", event["t0"] + ttl if ttl else inf)
-                # The fences of a library are its own numbers: only pawl's rise across all grants of pawl.
-                fence = event.get("fence") if part.kind.startswith("pawl") else None
+                # The fences of a library are its own numbers.
+                fence = event.get("fence") if part.queues else None
                 history.ok(event["t"], open_, fence=fence, deadline=until)
             elif event["event"] == "left" and open_:
                 history.renewed(event["t0"], open_, event.get("until", history.operations[open_].deadline))

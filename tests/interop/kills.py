@@ -89,9 +89,10 @@ class Round:
             one.driver.reply(self.until - time.monotonic() + SPARE)
         one.driver.kill()
         now = time.monotonic()
-        kind = one.driver.kind.name
+        kind, driver = one.driver.kind.name, one.driver
+        queues = driver.kind.queues
         self.parts.append(
-            Part(one.name, kind, one.driver.pid, one.driver.events, one.start, now, killed=kill)
+            Part(one.name, kind, driver.pid, driver.events, one.start, now, killed=kill, queues=queues)
         )
         if kill:
             self.killed[kind] += 1

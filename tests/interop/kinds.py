@@ -31,6 +31,9 @@ DRIVERS = Path(__file__).resolve().parent / "drivers"
 REQUIRED = os.environ.get("PAWL_INTEROP") == "require"
 """Whether what cannot run is a failure."""
 
+OWN = "pawl:"
+"""What the keys of pawl's own protocol begin with in these tests."""
+
 NEEDS: Mapping[str, Sequence[str]] = {
     "python": (),
     "node": ("node", "npm"),
@@ -57,6 +60,7 @@ class Kind:
         settable: Whether a TTL can be given for each lock.
         ttl: Seconds of the TTL of a library that takes none, as it is by default; 0: it takes one.
         extends: Whether it has a call that extends.
+        queues: Whether it speaks pawl's own protocol, so that it queues with pawl and its fences are pawl's.
         environ: More environment variables.
     """
 
@@ -71,6 +75,7 @@ class Kind:
     settable: bool = True
     ttl: float = 0.0
     extends: bool = True
+    queues: bool = False
     environ: tuple[tuple[str, str], ...] = ()
 
     @property
@@ -80,7 +85,8 @@ class Kind:
 
 
 def _pawl(name: str) -> Kind:
-    return Kind(name, "", (sys.executable, str(DRIVERS / "python" / "driver.py"), name), period=0.1)
+    command = (sys.executable, str(DRIVERS / "python" / "driver.py"), name)
+    return Kind(name, "", command, period=0.1, queues=True)
 
 
 def _python(name: str, prefix: str = "", *, period: float = 0.3, extends: bool = True) -> Kind:
@@ -96,6 +102,11 @@ def _node(name: str, prefix: str = "", *, period: float = 0.3, extends: bool = T
 
 def _go(name: str, *, period: float = 0.3) -> Kind:
     return Kind(name, "go", (str(HOME / "go" / "driver"), name), period=period)
+
+
+def _wire(name: str, part: str, *command: str) -> Kind:
+    """A reference client of pawl's own protocol (examples/wire), with the namespace that pawl has by default."""
+    return Kind(name, part, (*command, name), OWN, subscribes=True, extends=False, queues=True)
 
 
 def _rueidis(name: str) -> Kind:
@@ -154,6 +165,7 @@ _ALL = (
     _rueidis("rueidis1"),
     _rueidis("rueidis"),
     _go("sample-go", period=0.05),
+    _wire("gowire", "go", str(HOME / "go" / "driver")),
     _spring("spring", "locks:", period=0.1),
     _spring("springpub", "locks:", period=float("inf")),
     _spring("shedlock", "job-lock:default:", asks=False, extends=False),
@@ -208,6 +220,7 @@ def wire_of(kinds: Sequence[Kind]) -> dict[str, str]:
     """What the drivers are told of a mix, so that pawl's store what the others store."""
     hashed = [kind.name for kind in kinds if kind.hashed]
     if not hashed:
-        return {}
+        own = any(kind.queues and kind.prefix for kind in kinds)
+        return {"PAWL_WIRE": "own"} if own else {}
     special = [what for what in ("fenced", "spin") if any(name.endswith(what) for name in hashed)]
     return {"PAWL_WIRE": "-".join(["redisson", *special])}

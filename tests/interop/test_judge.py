@@ -27,7 +27,8 @@ def left(at: float) -> dict[str, Any]:
 
 def part(name: str, *events: dict[str, Any], kind: str = "redsync", **more: float) -> Part:
     end, killed = more.get("end", 10.0), bool(more.get("killed"))
-    return Part(name, kind, sum(map(ord, name)), events, 0.0, end, killed=killed)
+    pid, queues = sum(map(ord, name)), kind == "pawl"
+    return Part(name, kind, pid, events, 0.0, end, killed=killed, queues=queues)
 
 
 def test_turns_are_fine() -> None:

@@ -21,7 +21,9 @@ from tests.pace import pace
 pytestmark = pytest.mark.slow
 
 SHARING = [
-    k for k in KINDS.values() if k.part and not k.hashed and k.name not in ("rueidis", "redsync-setnx")
+    k
+    for k in KINDS.values()
+    if k.part and not k.hashed and not k.queues and k.name not in ("rueidis", "redsync-setnx")
 ]
 """Those that lock one key with a string; the others have tests of their own."""
 

@@ -174,7 +174,7 @@ func main() {
 	me := &client{conn: dial(socket), root: root, name: key("pawl", name), token: random() + "@elsewhere:1/go"}
 
 	// 1. Listen first.
-	ear, channel := dial(socket), "pawl:"+random()
+	ear, channel := dial(socket), "pawl:wake:"+random()
 	ear.send("SUBSCRIBE", channel)
 	_, err := ear.read()
 	check(err)

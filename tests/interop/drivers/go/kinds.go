@@ -22,6 +22,11 @@ type lock interface {
 	owned() bool
 }
 
+// One that tells its fencing token and until when it may be relied on.
+type telling interface {
+	about() (fence int64, until time.Time)
+}
+
 // A library: nil without an error is a lock that somebody else has. A wait of 0 is one try.
 type library interface {
 	get(ctx context.Context, key string, ttl time.Duration, wait bool) (lock, error)

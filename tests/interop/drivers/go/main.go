@@ -14,12 +14,13 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sys/unix"
+	"pawl.example/wire"
 )
 
 type values map[string]any
 
 var (
-	plain *redis.Client
+	plain *redis.Client // of the counter
 	locks library
 	held  = map[string]lock{}
 )
@@ -55,6 +56,15 @@ func acquire(key string, ttlMs, waitMs int) (bool, error) {
 	return got != nil, err
 }
 
+// about adds what the library tells of the lock that it holds.
+func about(key string, to values) values {
+	if got, ok := held[key].(telling); ok {
+		fence, until := got.about()
+		to["fence"], to["until"] = fence, now()+time.Until(until).Seconds()
+	}
+	return to
+}
+
 func release(key string) error {
 	got := held[key]
 	if got == nil {
@@ -79,7 +89,7 @@ func step(key string, ttlMs int, counter string, holdMs int) error {
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return err
 	}
-	say(values{"event": "held", "t0": asked, "t": got, "found": found, "value": value})
+	say(about(key, values{"event": "held", "t0": asked, "t": got, "found": found, "value": value}))
 	time.Sleep(time.Duration(holdMs) * time.Millisecond)
 	if err := plain.Set(background, counter, value+1, 0).Err(); err != nil {
 		return err
@@ -88,11 +98,13 @@ func step(key string, ttlMs int, counter string, holdMs int) error {
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return err
 	}
-	left := now()
+	last := about(key, values{"event": "left", "found": found, "me": me})
+	last["t0"] = now()
 	if err := release(key); err != nil {
 		return err
 	}
-	say(values{"event": "left", "t0": left, "t": now(), "found": found, "me": me})
+	last["t"] = now()
+	say(last)
 	return nil
 }
 
@@ -113,10 +125,10 @@ func answer(words []string) (values, error) {
 	switch words[0] {
 	case "try":
 		ok, err := acquire(key, number(rest[0]), 0)
-		return values{"ok": ok}, err
+		return about(key, values{"ok": ok}), err
 	case "lock":
 		ok, err := acquire(key, number(rest[0]), number(rest[1]))
-		return values{"ok": ok}, err
+		return about(key, values{"ok": ok}), err
 	case "unlock":
 		err := release(key)
 		return values{"ok": err == nil}, err
@@ -136,12 +148,39 @@ func answer(words []string) (values, error) {
 	return values{"ok": false}, errors.New("unsupported")
 }
 
-func main() {
-	options, err := redis.ParseURL(os.Args[2])
-	if err == nil {
+func connect(kind, url string) error {
+	if at := os.Getenv("COUNTER_URL"); at != "" {
+		options, err := redis.ParseURL(at)
+		if err != nil {
+			return err
+		}
 		plain = redis.NewClient(options)
-		locks, err = newLibrary(os.Args[1], plain)
 	}
+	if kind == "gowire" {
+		rdb, err := anyClient(url)
+		if err != nil {
+			return err
+		}
+		if server, found := rdb.(*redis.Client); found && plain == nil {
+			plain = server
+		}
+		locks = wireLibrary{wire.New(rdb)}
+		return nil
+	}
+	options, err := redis.ParseURL(url)
+	if err != nil {
+		return err
+	}
+	server := redis.NewClient(options)
+	if plain == nil {
+		plain = server
+	}
+	locks, err = newLibrary(kind, server)
+	return err
+}
+
+func main() {
+	err := connect(os.Args[1], os.Args[2])
 	if err != nil {
 		panic(err)
 	}

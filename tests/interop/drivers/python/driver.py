@@ -97,6 +97,9 @@ class Pawl(Client):
 def name_of(pawl: Any, key: str) -> Any:
     """What pawl is given for a key, as it is stored by those that share it."""
     wire = os.environ.get("PAWL_WIRE", "")
+    if wire == "own":
+        # The name of which it is the key, in pawl's own protocol.
+        return key.removeprefix("pawl:")
     if wire:
         return pawl.Key.redisson(key, fenced="fenced" in wire)
     prefix, _, name = key.partition(":")

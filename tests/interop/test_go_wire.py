@@ -1,0 +1,414 @@
+"""The reference client for Go and pawl in one queue: order, fences, hand-offs, loss, and what it leaves behind."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import pawl
+from pawl.testing import Proxy, Rule
+from pawl.testing.groups import SentinelGroup
+from pawl.testing.servers import Server
+from tests.faults.rig import in_thread, script, teach, until
+from tests.interop import go_scripts, kills
+from tests.interop.conftest import wanted
+from tests.interop.counting import chosen, count
+from tests.interop.judge import Verdict
+from tests.interop.kinds import HOME, KINDS, ROOT
+from tests.interop.line import Driver
+from tests.pace import pace
+
+KEY = "pawl:x"
+CLIENT = ROOT / "examples" / "wire" / "go"
+
+Start = Callable[..., Driver]
+slow = pytest.mark.slow
+
+
+@pytest.fixture
+def own(server: Server) -> Iterator[pawl.Client]:
+    """A client with the namespace that both have by default."""
+    with pawl.connect(server.url) as client:
+        yield client
+
+
+@pytest.fixture
+def proxied(server: Server) -> Iterator[tuple[Driver, Proxy]]:
+    """The client behind a proxy; the server knows the scripts, so that the n-th request is the n-th of the protocol."""
+    wanted("gowire")
+    teach(server)
+    with Proxy(server) as proxy, Driver(KINDS["gowire"], proxy.url) as them:
+        yield them.ready(), proxy
+
+
+def keys(server: Server) -> set[bytes]:
+    """All keys of the name but the record of its fencing tokens."""
+    found = server.command("KEYS", "*pawl:x*")
+    assert isinstance(found, list)
+    return {key for key in found if isinstance(key, bytes)} - {b"{pawl:x}:fence"}
+
+
+def scripts_run(server: Server) -> int:
+    """How many the server has run by their hash."""
+    told = server.command("INFO", "commandstats")
+    assert isinstance(told, bytes)
+    return int(re.findall(rb"cmdstat_evalsha:calls=(\d+)", told)[0])
+
+
+def deliver(server: Server, late: Rule) -> None:
+    """Let a request go on that was held back, and wait until the server has carried it out."""
+    before = scripts_run(server)
+    late.release()
+    until(lambda: scripts_run(server) > before, what="the late request")
+
+
+def test_its_scripts_are_pawls() -> None:
+    text = go_scripts.PATH.read_text(encoding="ascii")
+    assert text == go_scripts.text(), "run python -m tests.interop.go_scripts"
+
+
+@slow
+def test_its_code_is_formatted_and_vetted() -> None:
+    wanted("gowire")
+    caches = {"GOMODCACHE": str(HOME / "go" / "modules"), "GOCACHE": str(HOME / "go" / "cache")}
+    environ = {**os.environ, **caches, "GOFLAGS": "-modcacherw"}
+    for folder in (CLIENT, ROOT / "tests" / "interop" / "drivers" / "go"):
+        subprocess.run(["go", "vet", "./..."], cwd=folder, env=environ, check=True, timeout=300)
+        # It comes with Go, not always on PATH.
+        root = subprocess.check_output(["go", "env", "GOROOT"], cwd=folder, text=True).strip()
+        gofmt = shutil.which("gofmt") or str(Path(root) / "bin" / "gofmt")
+        assert subprocess.check_output([gofmt, "-l", "."], cwd=folder, text=True) == ""
+
+
+# ---- Order, fences and hand-offs
+
+
+@slow
+def test_each_waits_for_the_other_and_is_told(start: Start, own: pawl.Client) -> None:
+    them = start("gowire")
+    lease = own.lock("x").acquire()
+    assert them.ask("try", KEY, 30_000) | {"t": 0, "t0": 0} == {"ok": False, "t": 0, "t0": 0}
+    them.send("lock", KEY, 30_000, -1)
+    until(lambda: own.inspect("x").queue_length == 1, what="it queues")
+    begin = time.monotonic()
+    lease.release()
+    got = them.reply()
+    # Well below a third of a ticket, when it would have asked by itself.
+    assert got["t"] - begin < pace() * 0.5
+    assert got["ok"]
+    assert got["fence"] > lease.fence
+    info = own.inspect("x")
+    assert (info.held, info.foreign, info.fence) == (True, False, got["fence"])
+    assert str(info.holder).endswith(f":{them.pid}/go")
+    waiting = in_thread(lambda: own.lock("x").acquire(timeout=20))
+    until(lambda: own.inspect("x").queue_length == 1, what="pawl queues")
+    begin = time.monotonic()
+    assert them.ask("unlock", KEY)["ok"]
+    second = waiting.result(20)
+    assert time.monotonic() - begin < pace() * 0.5
+    assert second.fence > got["fence"]
+    second.release()
+
+
+@slow
+def test_who_came_first_is_first(start: Start, own: pawl.Client) -> None:
+    them = [start("gowire") for _ in range(3)]
+    lease = own.fair_lock("x").acquire()
+    fences = [lease.fence]
+    for index, one in enumerate(them):
+        one.send("lock", KEY, 30_000, -1)
+        until(lambda index=index: own.inspect("x").queue_length == index + 1, what="it queues")  # type: ignore[misc]
+    lease.release()
+    for one in them:
+        fences.append(one.reply()["fence"])
+        assert one.ask("unlock", KEY)["ok"]
+    assert fences == sorted(set(fences))
+
+
+@slow
+def test_without_a_message_it_finds_the_grant_by_asking(
+    proxied: tuple[Driver, Proxy], own: pawl.Client
+) -> None:
+    them, proxy = proxied
+    lease = own.lock("x").acquire()
+    lost = proxy.cut_push("message")
+    them.send("lock", KEY, 30_000, -1)
+    until(lambda: own.inspect("x").queue_length == 1, what="it queues")
+    lease.release()
+    assert them.reply()["ok"]
+    assert lost.hits == 1
+
+
+def alike(verdict: Verdict) -> None:
+    """Nobody was inside with another, and nobody has a tenth more grants than another."""
+    assert verdict.safe, verdict.as_json()
+    grants = [len(part.grants) for part in verdict.parts]
+    assert min(grants) > 50, verdict.as_json()
+    assert max(grants) <= min(grants) * 1.1, verdict.as_json()
+    assert [part.errors for part in verdict.parts] == [[]] * len(grants)
+    assert all("fence" in grant for part in verdict.parts for grant in part.grants)
+
+
+@slow
+def test_a_counter_of_two_pawl_and_two_go(valkey: Server) -> None:
+    """The history checker looks at the fences of all four: they rise."""
+    wanted("gowire")
+    valkey.command("FLUSHALL")
+    alike(count(valkey.url, chosen("pawl,pawl-asyncio,gowire,gowire"), 4.0, ttl=10.0))
+
+
+# ---- Processes that die or stand still
+
+
+@slow
+def test_processes_that_are_killed(valkey: Server) -> None:
+    wanted("gowire")
+    valkey.command("FLUSHALL")
+    verdict, done = kills.run(valkey.url, chosen("pawl,gowire,gowire"), 8.0, 1.0, 0.02, "7")
+    assert verdict.safe, verdict.as_json()
+    assert done.killed["gowire"] > 1
+
+
+@slow
+@pytest.mark.parametrize("dead", ["gowire", "pawl"])
+@pytest.mark.parametrize("waits", ["gowire", "pawl"])
+def test_the_next_has_it_soon_after_a_kill(dead: str, waits: str, server: Server) -> None:
+    wanted("gowire")
+    ttl, environ = 2.0, {"PAWL_WIRE": "own"}
+    with (
+        Driver(KINDS[dead], server.url, **environ) as one,
+        Driver(KINDS[waits], server.url, **environ) as next_,
+    ):
+        first = one.ready().ask("lock", KEY, round(ttl * 1000), -1)
+        next_.ready().send("lock", KEY, 30_000, -1)
+        until(lambda: server.command("ZCARD", "{pawl:x}:1:queue") == 1, what="it queues")
+        one.kill()
+        killed = time.monotonic()
+        got = next_.reply()
+        assert got["ok"]
+        assert got["fence"] > first["fence"]
+        assert got["t"] - killed < ttl + pace() * 1.0
+
+
+@slow
+def test_a_waiter_that_is_killed_delays_nobody_for_longer_than_its_ticket(
+    start: Start, own: pawl.Client
+) -> None:
+    dead, them = start("gowire"), start("gowire")
+    lease = own.fair_lock("x").acquire()
+    for number, one in enumerate((dead, them), 1):
+        one.send("lock", KEY, 2000, -1)
+        until(lambda number=number: own.inspect("x").queue_length == number, what="it queues")  # type: ignore[misc]
+    dead.kill()
+    released = time.monotonic()
+    lease.release()
+    assert them.reply()["t"] - released < 2.0 + pace() * 1.0
+
+
+@slow
+def test_it_notices_that_its_key_is_gone(start: Start, server: Server, own: pawl.Client) -> None:
+    them = start("gowire")
+    assert them.ask("lock", KEY, 600, -1)["ok"]
+    assert them.ask("state", KEY)["state"] == "held"
+    server.command("DEL", KEY)
+    until(lambda: them.ask("state", KEY)["state"] == "lost", what="it is told")
+    with own.lock("x").acquire(timeout=5) as lease:
+        lost = them.ask("unlock", KEY)
+        assert not lost["ok"]
+        assert "lost" in lost["error"]
+        lease.check()
+    assert not keys(server)
+
+
+@slow
+def test_it_notices_that_an_operator_took_its_lock(start: Start, own: pawl.Client) -> None:
+    them = start("gowire")
+    assert them.ask("lock", KEY, 600, -1)["ok"]
+    own.force_release("x", reason="a test")
+    until(lambda: them.ask("state", KEY)["state"] == "lost", what="it is told")
+
+
+@slow
+def test_it_knows_that_it_was_stopped_for_longer_than_its_ttl(
+    start: Start, server: Server, own: pawl.Client
+) -> None:
+    them = start("gowire")
+    held = them.ask("lock", KEY, 500, -1)
+    time.sleep(0.8)
+    assert them.ask("state", KEY)["state"] == "held", "renewed"
+    os.kill(them.pid, signal.SIGSTOP)
+    try:
+        until(lambda: server.command("EXISTS", KEY) == 0, what="it expires")
+        lease = own.lock("x").acquire(timeout=5)
+        assert lease.fence > held["fence"]
+        # What it reads first when it goes on.
+        them.send("state", KEY)
+    finally:
+        os.kill(them.pid, signal.SIGCONT)
+    assert them.reply()["state"] == "lost"
+    assert not them.ask("unlock", KEY)["ok"]
+    lease.check()
+    assert server.command("GET", KEY) == lease.token.encode()
+    lease.release()
+
+
+# ---- What is lost on the way, and what is left behind
+
+
+@slow
+def test_a_wait_that_ends_leaves_nothing(start: Start, server: Server, own: pawl.Client) -> None:
+    them = start("gowire")
+    with own.lock("x", ttl=60.0):
+        before = keys(server)
+        assert not them.ask("lock", KEY, 30_000, 300)["ok"]
+        until(lambda: keys(server) == before, what="its ticket is gone")
+    until(lambda: not keys(server), what="nothing is left")
+
+
+@slow
+@pytest.mark.parametrize("free", [True, False])
+def test_a_wait_that_ends_before_its_answer_leaves_nothing(
+    proxied: tuple[Driver, Proxy], server: Server, own: pawl.Client, *, free: bool
+) -> None:
+    """The reply comes when nobody waits for it any more: what it gave is withdrawn, without a tombstone."""
+    them, proxy = proxied
+    lease = None if free else own.lock("x", ttl=60.0).acquire()
+    before = keys(server)
+    held = proxy.hold_reply(script("acquire"))
+    assert not them.ask("lock", KEY, 30_000, 300)["ok"]
+    assert keys(server) > before
+    held.release()
+    until(lambda: keys(server) == before, what="it is withdrawn")
+    if lease is not None:
+        lease.release()
+
+
+@slow
+@pytest.mark.parametrize("free", [True, False])
+def test_a_wait_that_ends_without_an_answer_leaves_nothing_but_a_tombstone(
+    proxied: tuple[Driver, Proxy], server: Server, own: pawl.Client, *, free: bool
+) -> None:
+    """Its request arrives after it was withdrawn: it gets nothing."""
+    them, proxy = proxied
+    lease = None if free else own.lock("x", ttl=60.0).acquire()
+    before = keys(server)
+    late = proxy.hold_request(script("acquire"))
+    assert not them.ask("lock", KEY, 30_000, 300)["ok"]
+    until(lambda: len(keys(server) - before) == 1, what="the tombstone")
+    deliver(server, late)
+    (tomb,) = keys(server) - before
+    assert tomb.startswith(b"{pawl:x}:1:dead:")
+    if lease is not None:
+        lease.release()
+
+
+@slow
+@pytest.mark.parametrize("how", ["swallow_reply", "kill_on_reply", "drop_request", "reset"])
+def test_a_lost_acquire_is_sent_again(
+    how: str, proxied: tuple[Driver, Proxy], server: Server, own: pawl.Client
+) -> None:
+    them, proxy = proxied
+    rule = getattr(proxy, how)(script("acquire"))
+    got = them.ask("lock", KEY, 30_000, 10_000)
+    assert got["ok"]
+    assert rule.hits == 1
+    assert own.inspect("x").fence == got["fence"], "granted once"
+    assert them.ask("unlock", KEY)["ok"]
+    # It cannot know that no earlier copy is on its way.
+    assert all(key.startswith(b"{pawl:x}:1:dead:") for key in keys(server))
+    own.lock("x").acquire(timeout=0).release()
+
+
+@slow
+def test_a_late_copy_of_an_acquire_gets_nothing(
+    proxied: tuple[Driver, Proxy], server: Server, own: pawl.Client
+) -> None:
+    them, proxy = proxied
+    late = proxy.hold_request(script("acquire"))
+    assert them.ask("lock", KEY, 30_000, 10_000)["ok"]
+    assert them.ask("unlock", KEY)["ok"]
+    deliver(server, late)
+    assert server.command("EXISTS", KEY) == 0
+    own.lock("x").acquire(timeout=0).release()
+
+
+@slow
+@pytest.mark.parametrize("how", ["swallow_reply", "kill_on_reply", "drop_request"])
+def test_a_lost_release_is_sent_again(
+    how: str, proxied: tuple[Driver, Proxy], server: Server, own: pawl.Client
+) -> None:
+    them, proxy = proxied
+    assert them.ask("lock", KEY, 30_000, -1)["ok"]
+    rule = getattr(proxy, how)(script("leave"))
+    assert them.ask("unlock", KEY)["ok"]
+    assert rule.hits == 1
+    assert not keys(server)
+    own.lock("x").acquire(timeout=0).release()
+
+
+@slow
+def test_a_lost_renewal_is_sent_again(proxied: tuple[Driver, Proxy], own: pawl.Client) -> None:
+    them, proxy = proxied
+    got = them.ask("lock", KEY, 3000, -1)
+    rule = proxy.swallow_reply(script("renew"))
+    proxy.wait_hit(rule, 10.0)
+    renewed = len(proxy.requests(script("renew")))
+    until(lambda: len(proxy.requests(script("renew"))) > renewed, what="it asks again")
+    time.sleep(3.0)
+    assert them.ask("state", KEY)["state"] == "held"
+    assert own.inspect("x").fence == got["fence"]
+
+
+@slow
+def test_connections_that_break_while_it_waits(proxied: tuple[Driver, Proxy], own: pawl.Client) -> None:
+    them, proxy = proxied
+    lease = own.lock("x").acquire()
+    them.send("lock", KEY, 30_000, -1)
+    until(lambda: own.inspect("x").queue_length == 1, what="it queues")
+    for _ in range(3):
+        proxy.reset_all()
+        time.sleep(0.3)
+    lease.release()
+    got = them.reply()
+    assert got["ok"]
+    assert got["fence"] > lease.fence
+
+
+# ---- Sentinel
+
+
+@slow
+def test_it_keeps_its_lease_and_its_place_through_a_failover() -> None:
+    wanted("gowire")
+    kind = KINDS["gowire"]
+    with SentinelGroup() as group, pawl.connect(group.url) as client:  # noqa: SIM117 - servers, then programs
+        with Driver(kind, group.url) as holder, Driver(kind, group.url) as waiter:
+            held = holder.ready().ask("lock", KEY, 20_000, -1)
+            waiter.ready().send("lock", KEY, 20_000, -1)
+            until(lambda: client.inspect("x").queue_length == 1, what="it queues")
+            until(
+                lambda: all(
+                    group.ask(replica, "ZCARD", "{pawl:x}:1:queue") == 1 for replica in group.replicas
+                ),
+                what="the replica has its ticket",
+            )
+            old = group.master
+            old.kill()
+            group.wait_for_failover(old)
+            until(lambda: client.inspect("x").fence == held["fence"], what="the new master knows it")
+            assert holder.ask("state", KEY)["state"] == "held"
+            assert holder.ask("unlock", KEY)["ok"]
+            got = waiter.reply()
+            assert got["ok"]
+            assert got["fence"] > held["fence"]
+            assert waiter.ask("unlock", KEY)["ok"]
+            with client.lock("x").acquire(timeout=10) as lease:
+                assert lease.fence > got["fence"]
