@@ -1,7 +1,7 @@
--- Records grants of one name, and how they ended, in its history.
+-- Records grants of one name, and how they ended, in its history. A row of fence 0 is about the grant that any client
+-- recorded with its tag, if there is one. The start of a grant is kept.
 -- keys: history
 -- args: limit, life_ms, rows (a line for each grant: fence granted_ago_ms ended_ago_ms or '-' how kind tag or '-' who), rid
--- fence 0: the grant that any client recorded with this tag, if there is one. Its start is kept.
 -- returns: {'N', rid, now_ms}
 -- invariant: there is one entry for each fence and tag (which distinguishes several holds of one grant), and only the
 --   newest `limit` are kept; an entry is only replaced by one that knows more: how it ended, or that it was lost after
