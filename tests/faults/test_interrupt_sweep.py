@@ -217,7 +217,9 @@ def strict_line(client: pawl.Client, server: Server) -> Iterator[pawl.Lease]:
         until(lambda at=place: waiters(server, "n") == at + 1 and len(client._engine.queues.followers) >= at)  # type: ignore[misc]
     holder.release()
     lease = first.result(5)
-    assert lease._record.server_lease.behind, "the next in line are not known, so there is no run to break"
+    run = lease._record.server_lease.run
+    assert run is not None
+    assert run.behind, "the next in line are not known, so there is no run to break"
     yield lease
     fences = [waiter.result(5) for waiter in behind]
     assert lease.fence < fences[0] < fences[1]

@@ -264,7 +264,7 @@ def test_the_rhythm_of_renewals(services: list[Service], word: str) -> None:
     mine, _ = services
     identifier = mine.acquire("job", {"ttl": 30, word: 2.5})
     (lease,) = mine.raw._book.holds("job", identifier)
-    assert lease._record.server_lease.every == 2.5
+    assert lease._record.server_lease.rhythm.every == 2.5
     mine.release("job", identifier)
     refused(lambda: mine.acquire("job", {"ttl": 3, word: 2}), "renew_every")
     refused(lambda: mine.acquire("job", {word: -1}), "renew_every")

@@ -197,7 +197,7 @@ async def test_blocks_inside_a_reentered_lease_leave_no_watcher_behind(valkey: S
             for _ in range(10):
                 async with lock:
                     pass
-            assert len(outer._record.server_lease.watchers or ()) == 1
+            assert len(outer._record.server_lease.owner.watchers or ()) == 1
 
 
 def test_a_release_after_max_hold_keeps_the_name_closed_for_min_hold(

@@ -118,7 +118,9 @@ def _deaf_to_no(original: Any) -> Any:
 
 
 def _takes_any_answer(engine: Any, server_lease: Any, reply: Any, sent_at: float) -> None:
-    if engine.applies(server_lease, round(server_lease.ttl * 1000), round(server_lease.ttl * 1000), sent_at):
+    if engine.applies(
+        server_lease, round(server_lease.rhythm.ttl * 1000), round(server_lease.rhythm.ttl * 1000), sent_at
+    ):
         engine.replan(server_lease)
 
 
@@ -183,12 +185,13 @@ _hand_over = LocalQueue.hand_over
 def _life_anew(self: LocalQueue, server_lease: Any, now: float, *args: Any, **more: Any) -> Turn:
     turn = _hand_over(self, server_lease, now, *args, **more)
     if turn is Turn.HANDED:
-        server_lease.valid_until = now + server_lease.ttl
+        server_lease.valid_until = now + server_lease.rhythm.ttl
     return turn
 
 
 def _one_fence_for_the_run(engine: Any, server_lease: Any, *args: Any, **more: Any) -> bool:
-    waiting = engine.queues.followers.get(server_lease.behind[0]) if server_lease.behind else None
+    run = server_lease.run
+    waiting = engine.queues.followers.get(run.behind[0]) if run is not None and run.behind else None
     passed: bool = _pass_on(engine, server_lease, *args, **more)
     if waiting is not None and waiting.server_lease is server_lease:
         waiting.fence = server_lease.fence

@@ -11,7 +11,7 @@ import pytest
 from pawl.core.lease.record import HeldLease
 from pawl.core.release.fast import hand_on
 from pawl.core.release.transfer import disband
-from pawl.core.state.records import ServerLease, Waiter
+from pawl.core.state.records import ServerLease, StrictRun, Waiter
 from pawl.core.state.strict_handover import enlist, pass_on
 from pawl.model import LeaseState
 from tests.unit.scripted import Rig, held
@@ -27,7 +27,7 @@ class Line:
         self.server_lease.follow_key = "follow_key"
         self.rung: list[str] = []
         self.waiters = [self._waiter(f"w{number}") for number in range(behind)]
-        self.server_lease.behind = deque(waiter.token for waiter in self.waiters)
+        self.run = self.server_lease.run = StrictRun(deque(waiter.token for waiter in self.waiters))
         self.rig.engine.queues.followers.update({waiter.token: waiter for waiter in self.waiters})
 
     def _waiter(self, token: str) -> Waiter:
@@ -46,18 +46,21 @@ def test_the_next_is_served_from_the_same_block() -> None:
     assert line.pass_on()
     assert first.strict.server_lease is line.server_lease
     assert (first.strict.fence, line.rung) == (501, ["w0"])
-    assert line.server_lease.who is None, "nobody's, until it is taken"
+    assert line.server_lease.owner.who is None, "nobody's, until it is taken"
     assert list(line.rig.engine.queues.followers) == ["w1"]
     assert line.pass_on(0), "who had it before has passed it on already"
     assert line.rung == ["w0"]
     assert line.pass_on(1)
     assert (second.strict.fence, line.rung) == (502, ["w0", "w1"])
-    assert line.server_lease.spent == ["w0", "w1"]
+    assert line.run.spent == ["w0", "w1"]
     assert not line.pass_on(), "nobody is left"
 
 
 SPOILS: list[tuple[str, Callable[[Line], object]]] = [
-    ("nobody is behind", lambda line: line.server_lease.behind.clear() if line.server_lease.behind else None),
+    (
+        "nobody is behind",
+        lambda line: line.run.behind.clear() if line.run.behind else None,
+    ),
     ("it is lost", lambda line: setattr(line.server_lease, "state", LeaseState.LOST)),
     (
         "its block is used up",

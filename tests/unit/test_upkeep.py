@@ -303,14 +303,14 @@ def noting() -> tuple[Rig, NotingEngine, list[tuple[str, str]]]:
 def test_the_end_of_a_grant_is_noted_once_by_whoever_has_it() -> None:
     rig, engine, noted = noting()
     server_lease = server_lease_of(rig)
-    who = server_lease.who
+    who = server_lease.owner.who
     assert who is not None
     engine.forget_holder(server_lease, "another")
     engine.forget_holder(server_lease, None)
     assert noted == []
     engine.forget_holder(server_lease, who)
     assert noted == [(server_lease.token, "released")]
-    server_lease.who = None
+    server_lease.owner.who = None
     engine.forget_holder(server_lease, None)
     assert len(noted) == 1
 

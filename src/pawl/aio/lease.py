@@ -107,10 +107,11 @@ class AsyncLease(BaseLease):
             NotSupported: This is another event loop than that which acquired it; nothing was touched.
         """
         _check_home(self._record, "release")
-        local_queue = self._record.server_lease.local_queue
-        if (
-            self._record.server_lease.behind if local_queue is None else local_queue.local_waiters
-        ) and hand_on(self._record.engine, self._record):
+        server_lease = self._record.server_lease
+        queue, run = server_lease.local_queue, server_lease.run
+        # A look first: nobody waits here, mostly, and a call costs as much.
+        waits = run is not None if queue is None else queue.local_waiters
+        if waits and hand_on(self._record.engine, self._record):
             return
         outcome = await release.release(self._record.engine, self._record)
         if outcome is not Release.RELEASED:

@@ -41,7 +41,7 @@ class NotingEngine(Engine):
 
     def forget_holder(self, server_lease: ServerLease, who: object) -> None:
         """See ``Engine``; its last user is done with it."""
-        if who is not None and server_lease.who is who:
+        if who is not None and server_lease.owner.who is who:
             self._history.note(self, server_lease, "released")
         super().forget_holder(server_lease, who)
 

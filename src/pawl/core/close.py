@@ -112,7 +112,7 @@ async def _end_below(engine: Engine, here: object) -> None:
         if isinstance(outcome, Fault):
             engine.post(call)
         elif server_lease is not None:
-            server_lease.left = True
+            engine.activity.left_at_close.add(server_lease)
 
 
 def _ends_of(  # noqa: C901 - one case for each kind of call
@@ -146,7 +146,7 @@ def _ends_of(  # noqa: C901 - one case for each kind of call
             ends.append((None, mark.primitive.leave(mark.token, TOMB_MS, 0)))
         elif isinstance(mark, Ending):
             server_lease = mark.lease.server_lease
-            if server_lease.state is LeaseState.RELEASED and server_lease.epoch == engine.epoch:
+            if server_lease.state is LeaseState.RELEASED and server_lease.owner.epoch == engine.epoch:
                 close_ms = server_lease.close_ms(engine.runtime.now())
                 ends.append(
                     (server_lease, leave_call(engine, server_lease, TOMB_MS, close_ms, background=True))

@@ -66,11 +66,11 @@ class Lease(BaseLease):
             BackendError: The server did not answer, or refused; the TTL frees the lock at the latest.
         """
         try:
-            local_queue = self._record.server_lease.local_queue
-            handed = (
-                self._record.server_lease.behind if local_queue is None else local_queue.local_waiters
-            ) and hand_on(self._record.engine, self._record)
-            if not handed:
+            server_lease = self._record.server_lease
+            queue, run = server_lease.local_queue, server_lease.run
+            # A look first: nobody waits here, mostly, and a call costs as much.
+            waits = run is not None if queue is None else queue.local_waiters
+            if not (waits and hand_on(self._record.engine, self._record)):
                 outcome = blocking.release(self._record.engine, self._record)
                 if outcome is not Release.RELEASED:
                     release.tell(self._record, outcome)
@@ -99,7 +99,11 @@ class Lease(BaseLease):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            if not hand_on(self._record.engine, self._record):
+            server_lease = self._record.server_lease
+            queue, run = server_lease.local_queue, server_lease.run
+            # A look first: nobody waits here, mostly, and a call costs as much.
+            waits = run is not None if queue is None else queue.local_waiters
+            if not (waits and hand_on(self._record.engine, self._record)):
                 blocking.end_block(self._record.engine, self._record, error)
         except BaseException as broken:
             cut_short(self._record.engine, self._record, broken)

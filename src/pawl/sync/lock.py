@@ -59,7 +59,7 @@ class BaseLock(Hinting, ABC):
     def __enter__(self) -> Lease:
         lease = self.acquire()
         record = record_of(lease)
-        record.server_lease.user = record.who
+        record.server_lease.owner.user = record.who
         # Not append: after a call a signal handler may run, and nobody would leave the block that was not begun.
         self._entered += [(record.who, record)]
         return lease

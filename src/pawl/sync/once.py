@@ -165,7 +165,7 @@ class Once(Described):
             self._entered += [(who, None)]
             return found
         started = Started(found)
-        found.lease.server_lease.user = who
+        found.lease.server_lease.owner.user = who
         if found.lease.engine.activity.closed:
             refuse(found.lease.engine, found.lease)
         found.lease.given = True

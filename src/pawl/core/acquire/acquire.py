@@ -118,7 +118,7 @@ async def _acquire_free(
     answer: Reply | Fault | None = None
     sent_at = engine.runtime.now()
     window = sent_at, None if timeout is None else sent_at + timeout
-    engine.activity.in_progress[server_lease] = server_lease.who
+    engine.activity.in_progress[server_lease] = server_lease.owner.who
     try:
         try:
             asked = ask(engine, server_lease, sent_at, window[1])
@@ -150,7 +150,9 @@ async def go_on(
     engine: Engine, plan: Plan, server_lease: ServerLease, waiter: Waiter, window: Window
 ) -> HeldLease:
     """Go on in the general path with a server lease for which the fast one brought no plain yes."""
-    taking = _speak(engine, plan, server_lease.local_queue, waiter, window, wait=True, who=server_lease.who)
+    taking = _speak(
+        engine, plan, server_lease.local_queue, waiter, window, wait=True, who=server_lease.owner.who
+    )
     taken = await told(engine, plan, window[0], taking)
     if taken is None:
         raise AssertionError("a wait ends with a lease or an error")

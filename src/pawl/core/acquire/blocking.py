@@ -38,7 +38,7 @@ def take(
     server_lease = begin(engine, plan) if plain else None
     if server_lease is None:
         return run(acquire(engine, plan, timeout, stop))
-    engine.activity.in_progress[server_lease] = server_lease.who
+    engine.activity.in_progress[server_lease] = server_lease.owner.who
     lease: Any = None
     waiter: Waiter | None = None
     answer: Any = None

@@ -338,6 +338,15 @@ async def _give_way(
     return True
 
 
+class DegradedLease(ServerLease):
+    """What is held without the server."""
+
+    @property
+    def degraded(self) -> str:
+        """What the lock's ``on_unavailable`` asked for."""
+        return self.options.on_unavailable
+
+
 def _degrade(
     engine: Engine,
     plan: Plan,
@@ -348,13 +357,12 @@ def _degrade(
 ) -> HeldLease:
     runtime, policy = engine.runtime, plan.options.on_unavailable
     now = runtime.now()
-    server_lease = ServerLease(plan.primitive, plan.options, runtime.new_token(), 0, inf, now)
+    server_lease = DegradedLease(plan.primitive, plan.options, runtime.new_token(), 0, inf, now)
     if slot.server_leases:
         # Its own, which it goes on with after this one.
-        server_lease.outer = engine.leases.held.get((who, plan.primitive.key))
-    server_lease.degraded = policy
-    server_lease.who = who
-    server_lease.epoch = engine.epoch
+        server_lease.owner.outer = engine.leases.held.get((who, plan.primitive.key))
+    server_lease.owner.who = who
+    server_lease.owner.epoch = engine.epoch
     try:
         server_lease.local_queue = Shelter(slot, server_lease)
         engine.leases.held[who, plan.primitive.key] = server_lease
@@ -363,8 +371,8 @@ def _degrade(
         engine.forget_holder(server_lease, who)
         slot.end(server_lease)
         raise
-    if server_lease.hold_limit is not None and engine.leases.schedule.add_once(
-        server_lease, server_lease.hold_limit
+    if server_lease.rhythm.hold_limit is not None and engine.leases.schedule.add_once(
+        server_lease, server_lease.rhythm.hold_limit
     ):
         engine.wake_maintenance()
     engine.count(f"degraded_{policy}")

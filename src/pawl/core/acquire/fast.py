@@ -43,7 +43,7 @@ def begin(engine: Engine, plan: Plan) -> ServerLease | None:
     if engine.activity.closed or (who, primitive.key) in engine.leases.held:
         return None
     server_lease = ServerLease(primitive, plan.options, token, 0, 0.0, 0.0)
-    server_lease.who = who
+    server_lease.owner.who = who
     if not plan.alone:
         # The server lease lives as long as this call of the caller, and so shows that somebody has the turn. As
         # ``LocalQueues.open`` does it: one step under the interpreter's lock, so two callers cannot both open the
@@ -109,12 +109,12 @@ def settle(engine: Engine, server_lease: ServerLease, reply: Reply, sent_at: flo
         return None
     server_lease.fence = reply[2]
     server_lease.valid_until = until
-    server_lease.granted_at = now
-    server_lease.epoch = engine.epoch
-    engine.leases.held[server_lease.who, server_lease.primitive.key] = server_lease
-    lease = HeldLease(engine, server_lease, server_lease.fence, server_lease.who, 1)
+    server_lease.owner.granted_at = now
+    server_lease.owner.epoch = engine.epoch
+    engine.leases.held[server_lease.owner.who, server_lease.primitive.key] = server_lease
+    lease = HeldLease(engine, server_lease, server_lease.fence, server_lease.owner.who, 1)
     if (
-        engine.leases.schedule.add(server_lease, server_lease.every, now + server_lease.every)
+        engine.leases.schedule.add(server_lease, server_lease.rhythm.every, now + server_lease.rhythm.every)
         or not engine.activity.maintenance_runs
     ):
         engine.wake_for(server_lease)
@@ -125,11 +125,11 @@ def settle(engine: Engine, server_lease: ServerLease, reply: Reply, sent_at: flo
 
 def void(engine: Engine, server_lease: ServerLease) -> None:
     """Undo a lease that was made of a server lease and that nobody got; its token is for the caller to give back."""
-    lease = server_lease.lease() if server_lease.lease is not None else None
+    lease = server_lease.owner.lease() if server_lease.owner.lease is not None else None
     if lease is not None:
         lease.released = True
     engine.end(server_lease)
-    engine.forget_holder(server_lease, server_lease.who)
+    engine.forget_holder(server_lease, server_lease.owner.who)
 
 
 def waiter_of(server_lease: ServerLease, answer: Reply | Fault | None, sent_at: float) -> Waiter:

@@ -42,11 +42,11 @@ def own_grant(
         server_lease.turn = waiter.turn
     elif waiter.strict.follow_key:
         begin(engine, server_lease, waiter)
-    server_lease.who = who
+    server_lease.owner.who = who
     if not plan.counted:
         held_key = who, plan.primitive.key
         outer = engine.leases.held.get(held_key)
-        server_lease.outer = outer if outer is not None and outer.live else None
+        server_lease.owner.outer = outer if outer is not None and outer.live else None
         engine.leases.held[held_key] = server_lease
     try:
         lease = HeldLease(engine, server_lease, grant.fence, who, grant.holds)
@@ -74,7 +74,7 @@ def take_over(
     # Nobody's until it is made: interrupted before that, it is passed on by what it came to.
     lease = HeldLease(engine, server_lease, fence, who, 1)
     # Who re-enters, and who is notified of a loss, is from here on for this plan to say.
-    server_lease.who, server_lease.primitive, server_lease.options = who, plan.primitive, plan.options
+    server_lease.owner.who, server_lease.primitive, server_lease.options = who, plan.primitive, plan.options
     if not server_lease.live or engine.expired(server_lease, now):
         lease.released = True
         return None

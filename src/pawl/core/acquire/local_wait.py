@@ -77,10 +77,14 @@ def own(
     lease.number = handed.number
     lease.fence = handed.fence
     # Who re-enters, and who is notified of a loss, is from here on for this plan to say.
-    server_lease.primitive, server_lease.options, server_lease.who = plan.primitive, plan.options, held_key[0]
+    server_lease.primitive, server_lease.options, server_lease.owner.who = (
+        plan.primitive,
+        plan.options,
+        held_key[0],
+    )
     engine.leases.held[held_key] = server_lease
     lease.released = False
-    server_lease.lease = handed.lease
+    server_lease.owner.lease = handed.lease
     # In this order: a loss from here on finds the lease.
     if server_lease.state is not LeaseState.HELD or now >= server_lease.valid_until or engine.activity.closed:
         lease.released = True
@@ -134,7 +138,7 @@ def pass_back(engine: Engine, plan: Plan, local_waiter: LocalWaiter, who: object
             waiter.turn = local_waiter.turn
             engine.drop_waiter(plan.primitive, local_queue, waiter)
         return
-    lease = server_lease.lease() if server_lease.lease is not None else None
+    lease = server_lease.owner.lease() if server_lease.owner.lease is not None else None
     if lease is not None and lease.number == local_waiter.number:
         # Made, and never given to anybody.
         lease.released = True

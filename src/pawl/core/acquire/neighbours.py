@@ -38,7 +38,7 @@ def is_held_beside(engine: Engine, key: str, who: object) -> bool:
             continue
         now = other.runtime.now()
         for server_lease in (*list(other.leases.held.values()), *other.leases.schedule.all()):
-            if server_lease.primitive.key != key or server_lease.degraded or server_lease.who is who:
+            if server_lease.primitive.key != key or server_lease.degraded or server_lease.owner.who is who:
                 continue
             if server_lease.live and now < server_lease.valid_until:
                 return True

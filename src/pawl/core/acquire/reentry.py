@@ -20,11 +20,11 @@ __all__ = ["holds", "taken_again"]
 def taken_again(engine: Engine, plan: Plan, mine: ServerLease, *, wait: bool) -> HeldLease | Plan | None:
     """What an owner that holds it already gets: its lease once more, a plan to get more than it has, or nothing."""
     name = plan.primitive.name
-    lease = cast("HeldLease | None", mine.lease() if mine.lease is not None else None)
+    lease = cast("HeldLease | None", mine.owner.lease() if mine.owner.lease is not None else None)
     if lease is None:
         # Dropped without release: nobody's. Its ttl or the maintenance ends it, and that may be waited for.
         return None
-    if not mine.live or mine.epoch != engine.epoch or engine.expired(mine, engine.runtime.now()):
+    if not mine.live or mine.owner.epoch != engine.epoch or engine.expired(mine, engine.runtime.now()):
         if plan.reentrant and not lease.released and mine.state is LeaseState.LOST:
             # The outer section lost its lease: counting on would hide it from the inner one.
             raise lease.lost_error()
@@ -52,13 +52,15 @@ def holds(engine: Engine, plan: Plan) -> bool:
     """Whether the present thread or task holds it by a lease that has not ended, as far as this client knows."""
     mine = engine.leases.held.get((engine.runtime.who(), plan.primitive.key))
     while mine is not None:
-        good = mine.live and mine.epoch == engine.epoch and not engine.expired(mine, engine.runtime.now())
+        good = (
+            mine.live and mine.owner.epoch == engine.epoch and not engine.expired(mine, engine.runtime.now())
+        )
         if (
             good
-            and mine.lease is not None
-            and mine.lease() is not None
+            and mine.owner.lease is not None
+            and mine.owner.lease() is not None
             and mine.primitive.covers(plan.primitive)
         ):
             return True
-        mine = mine.outer
+        mine = mine.owner.outer
     return False

@@ -26,7 +26,8 @@ def may_defer(engine: Engine, plan: Plan) -> bool:
     return (
         row is not None
         and row.follow_key == plan.run
-        and bool(row.behind)
+        and row.run is not None
+        and bool(row.run.behind)
         and row.state is LeaseState.HELD
         and not engine.activity.closed
     )

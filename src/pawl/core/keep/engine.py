@@ -137,13 +137,15 @@ class Engine:
 
     def keep(self, server_lease: ServerLease, *, confirmed: bool) -> None:
         """Take a fresh server lease into care: renew it, or watch its end."""
-        server_lease.epoch = self.epoch
-        if confirmed and server_lease.hold_limit is None and server_lease.options.renew:
+        server_lease.owner.epoch = self.epoch
+        if confirmed and server_lease.rhythm.hold_limit is None and server_lease.options.renew:
             late = self.leases.schedule.add(
-                server_lease, server_lease.every, server_lease.granted_at + server_lease.every
+                server_lease,
+                server_lease.rhythm.every,
+                server_lease.owner.granted_at + server_lease.rhythm.every,
             )
         else:
-            late = self._plan(server_lease, server_lease.granted_at, confirmed=confirmed)
+            late = self._plan(server_lease, server_lease.owner.granted_at, confirmed=confirmed)
         if late or not self.activity.maintenance_runs:
             self.wake_for(server_lease)
         if server_lease.options.tracks:
@@ -153,7 +155,7 @@ class Engine:
         """Have a fresh server lease renewed soon, and its key tracked then; a short hold is over before that."""
         if self.quorum is None and server_lease.options.tracks:
             self.leases.schedule.discard(server_lease)
-            after = min(_TRACK_AFTER, server_lease.every)
+            after = min(_TRACK_AFTER, server_lease.rhythm.every)
             if self.leases.schedule.add(server_lease, after, self.runtime.now() + after):
                 self.runtime.nudge()
 
@@ -185,12 +187,17 @@ class Engine:
     def _plan(self, server_lease: ServerLease, now: float, *, confirmed: bool) -> bool:
         if not server_lease.options.renew:
             return self.leases.schedule.add(
-                server_lease, server_lease.ttl, server_lease.valid_until, deadline=True
+                server_lease, server_lease.rhythm.ttl, server_lease.valid_until, deadline=True
             )
-        if server_lease.hold_limit is not None and server_lease.valid_until >= server_lease.hold_limit:
-            return self.leases.schedule.add_once(server_lease, server_lease.hold_limit)
+        if (
+            server_lease.rhythm.hold_limit is not None
+            and server_lease.valid_until >= server_lease.rhythm.hold_limit
+        ):
+            return self.leases.schedule.add_once(server_lease, server_lease.rhythm.hold_limit)
         if confirmed:
-            return self.leases.schedule.add(server_lease, server_lease.every, now + server_lease.every)
+            return self.leases.schedule.add(
+                server_lease, server_lease.rhythm.every, now + server_lease.rhythm.every
+            )
         # A hand-off lives on its ticket's expiry. Short sections end before this; longer ones get their ttl soon.
         after = _CONFIRM_AFTER if server_lease.valid_until - now > 4 * _CONFIRM_AFTER else 0.0
         return self.leases.schedule.add(server_lease, after, now + after)
@@ -224,7 +231,11 @@ class Engine:
             False if nobody of this client waits, or the server lease was lost meanwhile: the caller must leave it.
         """
         local_queue = server_lease.local_queue
-        if server_lease.behind and pass_on(self, server_lease, now, number):
+        if (
+            server_lease.run is not None
+            and server_lease.run.behind
+            and pass_on(self, server_lease, now, number)
+        ):
             return True
         turn = Turn.ALONE if local_queue is None else local_queue.hand_over(server_lease, now, number)
         if turn is Turn.HANDED or (turn is Turn.GONE and number not in (None, server_lease.used)):
@@ -242,7 +253,7 @@ class Engine:
         """Go on in the background with a release that was begun and cancelled or interrupted; safe to repeat."""
         server_lease = lease.server_lease
         self.forget_holder(server_lease, lease.who)
-        if server_lease.epoch == self.epoch and server_lease.used == lease.number:
+        if server_lease.owner.epoch == self.epoch and server_lease.used == lease.number:
             self.end(server_lease)
             self.detach_local_queue(server_lease)
             if not server_lease.degraded:
@@ -298,7 +309,7 @@ class Engine:
     def count_end(self, server_lease: ServerLease, outcome: str) -> None:
         """Notify observers that an owner has done with a server lease."""
         if self.reports.observer is not None:
-            self.reports.observer.released(server_lease.primitive, server_lease.granted_at, outcome)
+            self.reports.observer.released(server_lease.primitive, server_lease.owner.granted_at, outcome)
 
     def refused(self, primitive: Primitive, began: float, error: BaseException | None) -> None:
         """Notify observers that an acquisition came to nothing; see ``Observers.refused``."""
@@ -318,9 +329,10 @@ class Engine:
     def limit_hold(self, server_lease: ServerLease, limit: float) -> None:
         """Have ``max_hold`` end a server lease at ``limit`` from here on."""
         cut_short = (
-            server_lease.hold_limit is not None and server_lease.valid_until >= server_lease.hold_limit
+            server_lease.rhythm.hold_limit is not None
+            and server_lease.valid_until >= server_lease.rhythm.hold_limit
         )
-        server_lease.hold_limit = limit
+        server_lease.rhythm = server_lease.rhythm._replace(hold_limit=limit)
         if cut_short:
             # Its validity ends at the old limit, and nothing else would renew it.
             self.leases.schedule.discard(server_lease)
@@ -329,7 +341,8 @@ class Engine:
 
     def detach_local_queue(self, server_lease: ServerLease) -> None:
         """Let local waiters go on without this server lease: the first of them queues on the server by itself."""
-        server_lease.behind = None
+        if server_lease.run is not None:
+            server_lease.run.behind = None
         local_queue = server_lease.local_queue
         if local_queue is not None:
             try:
@@ -338,10 +351,12 @@ class Engine:
                 server_lease.local_queue = None
 
     def _tell(self, server_lease: ServerLease) -> None:
-        watchers, server_lease.watchers = server_lease.watchers, None
+        watchers, server_lease.owner.watchers = server_lease.owner.watchers, None
         for watcher in watchers or ():
             watcher()
-        lease: LeaseRecord | None = server_lease.lease() if server_lease.lease is not None else None
+        lease: LeaseRecord | None = (
+            server_lease.owner.lease() if server_lease.owner.lease is not None else None
+        )
         if lease is not None:
             lease.wake()
         callback = server_lease.options.on_lost
@@ -356,7 +371,7 @@ class Engine:
         """Pass a waiter to the next local waiter, or leave its token behind on the server."""
         if waiter.strict.server_lease is not None:
             # Served by a run, and not taken: an owner has its own way to end it.
-            if waiter.strict.server_lease.who is None and not self.end_turn(
+            if waiter.strict.server_lease.owner.who is None and not self.end_turn(
                 waiter.strict.server_lease, self.runtime.now()
             ):
                 self.leave_in_background(waiter.strict.server_lease)
@@ -422,7 +437,7 @@ class Engine:
 
     def forget_holder(self, server_lease: ServerLease, who: object) -> None:
         """The thread or task ``who`` has done with a server lease."""
-        held_key, held, outer = (who, server_lease.primitive.key), self.leases.held, server_lease.outer
+        held_key, held, outer = (who, server_lease.primitive.key), self.leases.held, server_lease.owner.outer
         around = outer if outer is not None and outer.live else None
         with self.guard:
             if held_key not in held or held[held_key] is not server_lease:
@@ -457,8 +472,8 @@ class Engine:
         with self.guard:
             state = server_lease.state
             if now < server_lease.valid_until and (state is LeaseState.HELD or state is LeaseState.SUSPECT):
-                if server_lease.hold_limit is not None and until > server_lease.hold_limit:
-                    until = server_lease.hold_limit
+                if server_lease.rhythm.hold_limit is not None and until > server_lease.rhythm.hold_limit:
+                    until = server_lease.rhythm.hold_limit
                 if server_lease.valid_until < until:  # noqa: PLR1730 - max() is a call
                     server_lease.valid_until = until
                 server_lease.state, server_lease.failures = LeaseState.HELD, 0
@@ -471,7 +486,10 @@ class Engine:
         with self.guard:
             if server_lease.state is not LeaseState.HELD and server_lease.state is not LeaseState.SUSPECT:
                 return False
-            server_lease.state, server_lease.failures = LeaseState.SUSPECT, server_lease.failures + 1
+            server_lease.state, server_lease.failures = (
+                LeaseState.SUSPECT,
+                server_lease.failures + 1,
+            )
         self.count("renewal_failed")
         return True
 

@@ -193,7 +193,7 @@ class _Regain(EachVote):
         """The vote, and behind it the fence, which counts only where the token has the vote."""
         server_lease, options = self._server_lease, self._server_lease.options
         primitive = cast("QuorumPrimitive", server_lease.primitive)
-        life_ms = to_ms(server_lease.ttl) + options.delay_ms
+        life_ms = to_ms(server_lease.rhythm.ttl) + options.delay_ms
         grant = primitive.grant(
             server_lease.token, life_ms, options.block, server_lease.fence, clock=True, wait=False
         )

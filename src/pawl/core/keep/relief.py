@@ -73,13 +73,15 @@ def look_for_late(engine: Engine, *, blocked: bool) -> Late:
     late: list[ServerLease] = []
     since = inf
     for server_lease, planned in due:
-        limit = server_lease.hold_limit
+        limit = server_lease.rhythm.hold_limit
         if server_lease.options.renew is not True or server_lease.degraded or now >= server_lease.valid_until:
             continue
-        if server_lease.epoch != engine.epoch or (limit is not None and server_lease.valid_until >= limit):
+        if server_lease.owner.epoch != engine.epoch or (
+            limit is not None and server_lease.valid_until >= limit
+        ):
             continue
         # What this thread renewed is not planned anew: that is the loop's.
-        first = max(planned, server_lease.heard_at + server_lease.every)
+        first = max(planned, server_lease.heard_at + server_lease.rhythm.every)
         late_at = first if blocked else first + (server_lease.valid_until - first) * _SHARE
         if late_at > now:
             until = min(until, late_at)
@@ -108,7 +110,7 @@ async def renew_late(engine: Engine, runtime: Runtime, late: list[ServerLease]) 
                 engine.suspect(server_lease)
         elif outcome[0] != b"H":
             refused.append((server_lease, outcome))
-        elif engine.applies(server_lease, outcome[3], to_ms(server_lease.ttl), sent_at):
+        elif engine.applies(server_lease, outcome[3], to_ms(server_lease.rhythm.ttl), sent_at):
             engine.count("renewed")
             engine.count("renewed_by_thread")
     if refused and engine.quorum is None:

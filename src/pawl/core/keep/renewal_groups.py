@@ -45,10 +45,10 @@ def share(batch: Sequence[ServerLease]) -> tuple[list[list[ServerLease]], list[S
         if (
             getattr(server_lease.primitive, "renews_together", False)
             and server_lease.state is LeaseState.HELD
-            and server_lease.hold_limit is None
+            and server_lease.rhythm.hold_limit is None
             and options.renew
             and options.durable is None
-            and server_lease.ttl == options.ttl
+            and server_lease.rhythm.ttl == options.ttl
         ):
             plain.append(server_lease)
         else:
@@ -78,17 +78,20 @@ def each_of(group: Sequence[ServerLease], outcome: Reply | Fault) -> list[Reply 
 def renewal_call(server_lease: ServerLease) -> Call:
     """The call that renews one lease."""
     options = server_lease.options
-    if options.renew and server_lease.hold_limit is None and server_lease.ttl == options.ttl:
+    if options.renew and server_lease.rhythm.hold_limit is None and server_lease.rhythm.ttl == options.ttl:
         return server_lease.primitive.renew(server_lease.token, options.life_ms, options.ticket_ms, "")
-    ticket_ttl = min(options.ticket_ttl or server_lease.ttl, server_lease.ttl)
+    ticket_ttl = min(options.ticket_ttl or server_lease.rhythm.ttl, server_lease.rhythm.ttl)
     return server_lease.primitive.renew(server_lease.token, _life_ms(server_lease), to_ms(ticket_ttl), "")
 
 
 def _life_ms(server_lease: ServerLease) -> int:
     """What to ask for: one millisecond, which raises nothing, where a lease is only to be confirmed."""
-    at_limit = server_lease.hold_limit is not None and server_lease.valid_until >= server_lease.hold_limit
+    at_limit = (
+        server_lease.rhythm.hold_limit is not None
+        and server_lease.valid_until >= server_lease.rhythm.hold_limit
+    )
     return (
         1
         if at_limit or not server_lease.options.renew
-        else to_ms(server_lease.ttl) + server_lease.options.delay_ms
+        else to_ms(server_lease.rhythm.ttl) + server_lease.options.delay_ms
     )

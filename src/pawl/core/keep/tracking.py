@@ -51,7 +51,7 @@ def heed_changes(engine: Engine, now: float) -> None:
         tracking: Tracking = engine.leases.changes.popleft()
         server_lease, _ = engine.leases.tracked.pop(tracking.token, (None, None))
         tracking.end()
-        if server_lease is not None and server_lease.live and server_lease.epoch == engine.epoch:
+        if server_lease is not None and server_lease.live and server_lease.owner.epoch == engine.epoch:
             engine.count("key_changed")
             engine.leases.schedule.discard(server_lease)
             engine.leases.schedule.add_once(server_lease, max(now, server_lease.heard_at + _LEAST_BETWEEN))

@@ -92,7 +92,7 @@ class HeldLease(LeaseRecord):
         if server_lease is not None:
             self.server_lease: ServerLease = server_lease
             self.number: int = server_lease.used
-            server_lease.lease = mine
+            server_lease.owner.lease = mine
 
     @property
     def name(self) -> str:
@@ -102,7 +102,7 @@ class HeldLease(LeaseRecord):
     @property
     def ttl(self) -> float:
         """The ttl in seconds, as last requested."""
-        return self.server_lease.ttl
+        return self.server_lease.rhythm.ttl
 
     @property
     def valid_until(self) -> float:
@@ -138,14 +138,14 @@ class HeldLease(LeaseRecord):
         with self.engine.guard:
             held = server_lease.state is LeaseState.HELD or server_lease.state is LeaseState.SUSPECT
             # Released, and its token held still: it is about to be handed on.
-            alone = server_lease.used == number and (server_lease.shown or not (self.released and held))
+            alone = server_lease.used == number and (server_lease.owner.shown or not (self.released and held))
             if alone:
-                server_lease.shown = True
+                server_lease.owner.shown = True
         return server_lease.token if alone else f"{server_lease.token}{UNSHOWN}{number}"
 
     def inert(self) -> bool:
         """Whether it belongs to the parent of this process."""
-        return self.server_lease.epoch != self.engine.epoch
+        return self.server_lease.owner.epoch != self.engine.epoch
 
     def mine(self) -> bool:
         """Whether its owner has it still, by the local clock."""
@@ -163,7 +163,7 @@ class HeldLease(LeaseRecord):
         if (
             server_lease.state is LeaseState.HELD
             and not self.released
-            and server_lease.epoch == self.engine.epoch
+            and server_lease.owner.epoch == self.engine.epoch
             and self.engine.runtime.now() < server_lease.valid_until
         ):
             return
@@ -180,7 +180,7 @@ class HeldLease(LeaseRecord):
 
     def bind(self) -> None:
         """Note that the present thread or task is in a block which ends the lease: no other one will."""
-        self.server_lease.user = self.engine.runtime.who()
+        self.server_lease.owner.user = self.engine.runtime.who()
 
     def take_end(self) -> bool:
         """Mark the lease as ended by its owner; False if somebody else was first: a thread, a signal handler."""
@@ -201,13 +201,13 @@ class HeldLease(LeaseRecord):
     def watch(self, watcher: Callable[[], object]) -> None:
         """Have a function called when it is lost."""
         server_lease = self.server_lease
-        if server_lease.watchers is None:
-            server_lease.watchers = []
-        server_lease.watchers.append(watcher)
+        if server_lease.owner.watchers is None:
+            server_lease.owner.watchers = []
+        server_lease.owner.watchers.append(watcher)
 
     def unwatch(self, watcher: Callable[[], object]) -> None:
         """Have it called no more."""
-        watchers = self.server_lease.watchers
+        watchers = self.server_lease.owner.watchers
         if watchers is not None and watcher in watchers:
             watchers.remove(watcher)
 
@@ -239,7 +239,7 @@ class HeldLease(LeaseRecord):
             server_lease, engine = self.server_lease, self.engine
         except AttributeError:
             return
-        if server_lease.epoch != engine.epoch or engine.activity.closed:
+        if server_lease.owner.epoch != engine.epoch or engine.activity.closed:
             return
         if self.given:
             engine.outbox.abandoned.append(server_lease)

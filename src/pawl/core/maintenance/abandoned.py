@@ -35,8 +35,8 @@ class Abandoned(MaintenanceDuty):
 
 
 def _take_back(engine: Engine, server_lease: ServerLease, number: int) -> None:
-    engine.forget_holder(server_lease, server_lease.who)
-    if server_lease.live and server_lease.epoch == engine.epoch and server_lease.used == number:
+    engine.forget_holder(server_lease, server_lease.owner.who)
+    if server_lease.live and server_lease.owner.epoch == engine.epoch and server_lease.used == number:
         engine.count_end(server_lease, "background")
         if server_lease.local_queue is not None and server_lease.local_queue.turn != server_lease.turn:
             # Another caller of this client went on with its token.
@@ -47,9 +47,9 @@ def _take_back(engine: Engine, server_lease: ServerLease, number: int) -> None:
 
 def _forget(engine: Engine, server_lease: ServerLease) -> None:
     # It goes on until it runs out, and is nobody's until then.
-    who, server_lease.who = server_lease.who, None
+    who, server_lease.owner.who = server_lease.owner.who, None
     engine.forget_holder(server_lease, who)
-    if server_lease.live and server_lease.epoch == engine.epoch:
+    if server_lease.live and server_lease.owner.epoch == engine.epoch:
         engine.end(server_lease)
         engine.count("abandoned")
         engine.count_end(server_lease, "abandoned")

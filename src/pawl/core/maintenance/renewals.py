@@ -195,9 +195,9 @@ def _confirmed(engine: Engine, answers: list[_Answer], sent_at: float) -> list[_
                 and outcome[0] == b"H"
                 and server_lease.state is LeaseState.HELD
                 and now < server_lease.valid_until
-                and server_lease.hold_limit is None
+                and server_lease.rhythm.hold_limit is None
                 and options.renew
-                and server_lease.ttl == options.ttl
+                and server_lease.rhythm.ttl == options.ttl
             ):
                 until = valid_until(sent_at, outcome[3] - options.delay_ms, options.ttl_ms)
                 server_lease.valid_until = max(server_lease.valid_until, until)
@@ -217,7 +217,7 @@ def _answered(engine: Engine, server_lease: ServerLease, reply: Reply, sent_at: 
     if not server_lease.live:
         return
     if reply[0] == b"H":
-        if engine.applies(server_lease, reply[3], to_ms(server_lease.ttl), sent_at):
+        if engine.applies(server_lease, reply[3], to_ms(server_lease.rhythm.ttl), sent_at):
             engine.count("renewed")
             engine.replan(server_lease)
         return
@@ -241,8 +241,8 @@ def _failed(engine: Engine, server_lease: ServerLease, fault: Fault) -> None:
     pause = full_jitter(
         server_lease.failures,
         engine.runtime.random(),
-        base=server_lease.every / 16,
-        cap=min(1.0, server_lease.every),
+        base=server_lease.rhythm.every / 16,
+        cap=min(1.0, server_lease.rhythm.every),
     )
     if engine.leases.schedule.add_once(server_lease, min(now + max(pause, 0.005), server_lease.valid_until)):
         engine.runtime.nudge()

@@ -21,6 +21,7 @@ __all__ = [
     "Durable",
     "LockOptions",
     "Renew",
+    "Rhythm",
     "Seconds",
     "check_callback",
     "check_count",
@@ -191,6 +192,17 @@ class Durable(NamedTuple):
     disk: bool
 
 
+class Rhythm(NamedTuple):
+    """When a lease is renewed, and for how long; of a lease that was extended it is another than its lock's."""
+
+    ttl: float
+    """Seconds asked for at each renewal."""
+    every: float
+    """Seconds between renewals."""
+    hold_limit: float | None = None
+    """When ``max_hold`` ends it, or None."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockOptions:
     """How a lock behaves. Durations in seconds; each value is checked when the object is made.
@@ -273,6 +285,7 @@ class LockOptions:
     fence_ms: int = field(init=False, repr=False, compare=False)
     delay_ms: int = field(init=False, repr=False, compare=False)
     life_ms: int = field(init=False, repr=False, compare=False)
+    rhythm: Rhythm = field(init=False, repr=False, compare=False)
     block: int = field(init=False, repr=False, compare=False)
     durable: Durable | None = field(init=False, repr=False, compare=False)
     confirms: bool = field(init=False, repr=False, compare=False)
@@ -302,6 +315,7 @@ class LockOptions:
             raise ConfigurationError(f"ticket_ttl must be at most ttl ({ttl:g} s), got {ticket_ttl:g}")
         put(self, "ticket_ttl", ticket_ttl)
         self._check_renewal(ttl)
+        put(self, "rhythm", Rhythm(ttl, self.renew_every or ttl / 3))
         check_callback(self.on_lost, may_be_async=True)
         put(self, "ttl_ms", to_ms(ttl))
         put(self, "lasts", valid_until(0.0, self.ttl_ms, self.ttl_ms))

@@ -41,11 +41,12 @@ async def extend(engine: Engine, lease: HeldLease, ttl: float) -> None:
     if not shorter:
         await _raise_life(engine, lease, ttl, "extend")
     every = min(server_lease.options.renew_every or ttl / 3, ttl / 3)
+    rhythm = server_lease.rhythm._replace(ttl=ttl, every=every)
     with engine.guard:
         mine = not lease.released
         # Released meanwhile, it may be another owner's by now.
         if mine:
-            server_lease.ttl, server_lease.every = ttl, every
+            server_lease.rhythm = rhythm
             if shorter and end < server_lease.valid_until:
                 server_lease.valid_until = end
     if not mine:
@@ -75,7 +76,7 @@ async def downgrade(engine: Engine, lease: HeldLease) -> None:
         )
     server_lease.primitive = lowered
     if not server_lease.degraded:
-        await _raise_life(engine, lease, server_lease.ttl, "downgrade")
+        await _raise_life(engine, lease, server_lease.rhythm.ttl, "downgrade")
 
 
 async def _raise_life(engine: Engine, lease: HeldLease, ttl: float, doing: str) -> None:

@@ -30,13 +30,13 @@ __all__ = ["cut_short", "end", "give_back", "hand_on"]
 def hand_on(engine: Engine, lease: HeldLease) -> bool:
     """Pass a lease to the next who waits here; False if this is not the fast path, and nothing was done."""
     server_lease = lease.server_lease
-    local_queue = server_lease.local_queue
-    if not (server_lease.behind if local_queue is None else local_queue.local_waiters):
+    local_queue, run = server_lease.local_queue, server_lease.run
+    if not (run is not None and run.behind if local_queue is None else local_queue.local_waiters):
         return False
     # A history notes who had it before anybody else has.
-    if lease.parked or engine.reports.history is not None or server_lease.epoch != engine.epoch:
+    if lease.parked or engine.reports.history is not None or server_lease.owner.epoch != engine.epoch:
         return False
-    granted_at = server_lease.granted_at
+    granted_at = server_lease.owner.granted_at
     now = engine.runtime.now()
     try:
         if local_queue is None:
@@ -88,7 +88,7 @@ def end(engine: Engine, lease: HeldLease) -> Call | None:
         if (
             lease.released
             or server_lease.state is not LeaseState.HELD
-            or server_lease.epoch != engine.epoch
+            or server_lease.owner.epoch != engine.epoch
             or now >= server_lease.valid_until
             or lease.levels != 1
             or (
@@ -108,13 +108,14 @@ def end(engine: Engine, lease: HeldLease) -> Call | None:
         if server_lease in row:
             del row[server_lease]
     # The server lease may still be seen by the maintenance: its loss is none of this lease's business any more.
-    server_lease.watchers = None
+    server_lease.owner.watchers = None
     engine.forget_holder(server_lease, lease.who)
     if engine.leases.tracked:
         engine.untrack(server_lease)
     if engine.queues.unread_behind:
         disperse(engine, server_lease)
-    if server_lease.follow_key and (engine.queues.followers or server_lease.spent):
+    run = server_lease.run
+    if server_lease.follow_key and (engine.queues.followers or (run is not None and run.spent)):
         call = server_lease.leave(0, 0, server_lease.options.block if engine.queues.followers else 0)
     else:
         call = server_lease.primitive.leave(server_lease.token, 0, 0)

@@ -31,10 +31,10 @@ async def release(engine: Engine, lease: HeldLease) -> Release:
     runtime = engine.runtime
     engine.activity.in_progress[mark := Ending(lease)] = runtime.who()
     try:
-        server_lease, local_queue = lease.server_lease, lease.server_lease.local_queue
-        if (server_lease.behind if local_queue is None else local_queue.local_waiters) and hand_on(
-            engine, lease
-        ):
+        server_lease = lease.server_lease
+        queue, run = server_lease.local_queue, server_lease.run
+        waits = run is not None if queue is None else queue.local_waiters
+        if waits and hand_on(engine, lease):
             return Release.RELEASED
         line = runtime.line()
         call = None if line is None else end(engine, lease)
@@ -82,7 +82,7 @@ async def _release(engine: Engine, lease: HeldLease) -> Release:
     if lease.parked:
         lease.wake()
     # The server lease may go on under another owner: its loss is none of this lease's business then.
-    server_lease.watchers = None
+    server_lease.owner.watchers = None
     engine.forget_holder(server_lease, lease.who)
     if engine.reports.observer is None:
         return await _give_back(engine, server_lease)
@@ -167,7 +167,7 @@ async def leave(engine: Engine, server_lease: ServerLease, answer: Reply | Fault
     unanswered, retry = False, Retry(holds=True)
     try:
         while True:
-            if server_lease.left:
+            if server_lease in engine.activity.left_at_close:
                 return Release.RELEASED
             try:
                 if isinstance(answer, Fault):

@@ -68,7 +68,7 @@ def detach(engine: Engine, lease: HeldLease) -> str:
         )
     lease.wake()
     # It goes on elsewhere, and is nobody's here.
-    server_lease.who = None
+    server_lease.owner.who = None
     engine.forget_holder(server_lease, lease.who)
     engine.detach_local_queue(server_lease)
     engine.end(server_lease)
@@ -76,7 +76,13 @@ def detach(engine: Engine, lease: HeldLease) -> str:
     engine.count_end(server_lease, "detached")
     primitive = server_lease.primitive
     source: Key | None = getattr(primitive, "source", None)
-    words: list[object] = [primitive.key, lease.name, server_lease.token, lease.fence, server_lease.ttl]
+    words: list[object] = [
+        primitive.key,
+        lease.name,
+        server_lease.token,
+        lease.fence,
+        server_lease.rhythm.ttl,
+    ]
     if source is not None:
         words.append(astuple(source))
     return _TICKET_PREFIX + base64.urlsafe_b64encode(json.dumps(words).encode()).decode().rstrip("=")
@@ -173,7 +179,7 @@ def _own_adopted(
         )
     who = runtime.who()
     server_lease = ServerLease(plan.primitive, plan.options, waiter.token, ticket.fence, until, runtime.now())
-    server_lease.who = who
+    server_lease.owner.who = who
     lease = HeldLease(engine, server_lease, ticket.fence, who, 1)
     if not plan.counted:
         engine.leases.held[who, plan.primitive.key] = server_lease
@@ -195,5 +201,5 @@ async def _confirm(engine: Engine, plan: Plan, reply: Reply) -> None:
 
 def disband(engine: Engine, server_lease: ServerLease) -> None:
     """A server lease goes on elsewhere: who followed it here leaves its ticket by itself."""
-    for token in server_lease.spent or ():
+    for token in (server_lease.run and server_lease.run.spent) or ():
         engine.leave_token_in_background(server_lease.primitive, token, 0)

@@ -96,6 +96,7 @@ class Activity:
         asking: Waiters that the server may know, and who asks.
         closed: Whether the client was closed.
         maintenance_runs: Whether the maintenance was started.
+        left_at_close: What the end of the client gave back, on top of a release of its own.
     """
 
     def __init__(self) -> None:
@@ -103,6 +104,7 @@ class Activity:
         self.asking: dict[Waiter, tuple[Primitive, object]] = {}
         self.closed: bool = False
         self.maintenance_runs: bool = False
+        self.left_at_close: set[ServerLease] = set()
 
 
 class HasHistory(Protocol):

@@ -170,7 +170,7 @@ class History:
             number, note = server_lease.used, _note_of(server_lease, None, "held")
             if (
                 not server_lease.live
-                or server_lease.who is None
+                or server_lease.owner.who is None
                 or server_lease.degraded
                 or server_lease.used != number
             ):
@@ -219,14 +219,14 @@ class Page(NamedTuple):
 
 def _note_of(server_lease: ServerLease, ended_at: float | None, how: str) -> _Note:
     public = server_lease.token.partition("@")[2]
-    label = label_of(server_lease.who)
+    label = label_of(server_lease.owner.who)
     who = f"{public.rpartition('/')[0]}/{label}" if label else public
     # Several holds of one owner have one fence. The digest distinguishes them, and shows nothing of the token.
     shared = not server_lease.primitive.transferable
     tag = blake2b(server_lease.token.encode(), digest_size=6).hexdigest() if shared else "-"
     return _Note(
         server_lease.fence + server_lease.used,
-        server_lease.granted_at,
+        server_lease.owner.granted_at,
         ended_at,
         how,
         server_lease.primitive.kind,

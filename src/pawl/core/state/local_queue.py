@@ -174,7 +174,7 @@ class LocalQueue:
                     return Turn.ALONE
                 if (
                     not may
-                    or server_lease.shown
+                    or server_lease.owner.shown
                     or server_lease.state is not LeaseState.HELD
                     or server_lease.used != used
                 ):
@@ -182,7 +182,7 @@ class LocalQueue:
                         self.streak = 0
                     return Turn.REFUSED
                 if lease is not None:
-                    lease.released, server_lease.watchers = True, None
+                    lease.released, server_lease.owner.watchers = True, None
                 if streak == 0:
                     self.since, self.most = now, most
                 local_waiter = self.local_waiters[0]
@@ -193,7 +193,7 @@ class LocalQueue:
                     server_lease,
                 )
                 # Nobody's, until the one that was woken takes it: the last holder may wait for something else by then.
-                server_lease.granted_at, server_lease.who = now, None
+                server_lease.owner.granted_at, server_lease.owner.who = now, None
                 del self.local_waiters[0]
             local_waiter.parker.unpark()
         except BaseException:

@@ -95,7 +95,7 @@ class Observers:
         """A server lease has a new owner, who asked for it at ``began``."""
         waited = self._now() - began
         p = server_lease.primitive
-        server_lease.seen = self._tell(
+        server_lease.owner.seen = self._tell(
             lambda o: o.acquired(
                 p.kind, p.name, waited=waited, contended=contended, degraded=server_lease.degraded
             )
@@ -118,7 +118,7 @@ class Observers:
 
     async def ending(self, server_lease: ServerLease, giving_back: Awaitable[Release]) -> Release:
         """Report how a release ends; one that is cancelled or interrupted goes on in the background."""
-        granted_at = server_lease.granted_at
+        granted_at = server_lease.owner.granted_at
         outcome = "background"
         try:
             release = await giving_back
@@ -129,8 +129,8 @@ class Observers:
 
     def lost(self, server_lease: ServerLease, reason: LossReason) -> None:
         """A server lease was lost."""
-        held = self._now() - server_lease.granted_at
-        p, seen = server_lease.primitive, server_lease.seen
+        held = self._now() - server_lease.owner.granted_at
+        p, seen = server_lease.primitive, server_lease.owner.seen
         for number, observer in enumerate(self.members):
             memo = seen[number] if number < len(seen) else None
             try:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Sized
     from weakref import ref
 
-    from pawl.core.protocol.options import LockOptions
+    from pawl.core.protocol.options import LockOptions, Rhythm
     from pawl.core.protocol.primitive import OrderedPrimitive, Primitive
     from pawl.core.protocol.runtime import Parker, StopSignal
     from pawl.core.quorum.ballot import Granted
@@ -42,8 +42,10 @@ __all__ = [
     "Former",
     "Handed",
     "LeaseRecord",
+    "Owner",
     "Retry",
     "ServerLease",
+    "StrictRun",
     "StrictSeat",
     "Ticket",
     "Turn",
@@ -135,6 +137,50 @@ class AnyLocalQueue(Protocol):
         ...
 
 
+class Owner:
+    """Who has a server lease now: handed over inside the client, it gets another one.
+
+    Attributes:
+        who: The thread or task; None: nobody, until one that was woken takes it.
+        granted_at: When it got it.
+        lease: What it holds.
+        user: The thread or task inside a ``with`` block that ends it; None if it is not known to be in one.
+        outer: What it holds around it and goes on with after it: the reader of an upgrade; or None.
+        watchers: Called once when it is lost.
+        shown: True once its token was read; it then passes to nobody else of this client.
+        seen: What the observers want back when it is lost.
+        epoch: The client's epoch in which it was granted: one of an older epoch is the parent's of a fork.
+    """
+
+    # As attributes of the class, so that a short hold sets only what differs.
+    who: object = None
+    lease: ref[LeaseRecord] | None = None
+    user: object = None
+    outer: ServerLease | None = None
+    watchers: list[Callable[[], object]] | None = None
+    shown: bool = False
+    seen: tuple[object, ...] = ()
+    epoch: int = 0
+
+    def __init__(self, granted_at: float) -> None:
+        self.granted_at: float = granted_at
+
+
+class StrictRun:
+    """Who follows a server lease in strict order without a request; see ``strict_handover``.
+
+    Attributes:
+        behind: Whose tickets stand directly behind it.
+        spent: Whose tickets were served from it, and are still queued on the server.
+    """
+
+    __slots__ = ("behind", "spent")
+
+    def __init__(self, behind: deque[str] | None) -> None:
+        self.behind: deque[str] | None = behind
+        self.spent: list[str] | None = None
+
+
 class ServerLease:
     """A token that holds a name on the server.
 
@@ -145,57 +191,28 @@ class ServerLease:
         fence: The first fence of its block.
         used: How many fences of the block are in use.
         uncontended: True if nobody was queued on the server when it was granted.
-        ttl: Seconds asked for at each renewal.
-        every: Seconds between renewals.
         valid_until: End of validity on the runtime's clock.
-        hold_limit: When ``max_hold`` ends it, or None.
-        granted_at: When the present owner got it.
         state: Where it stands.
         reason: Why it was lost.
-        watchers: Called once when it is lost.
-        user: The thread or task inside a ``with`` block that ends it; None if it is not known to be in one.
-        outer: What its owner holds around it and goes on with after it: the reader of an upgrade; or None.
+        owner: Who has it.
+        rhythm: When it is renewed, and for how long.
+        failures: How many renewals in a row got no answer.
         local_queue: The local queue it belongs to, or None.
         turn: The turn of that queue in which it was granted.
+        follow_key: Which waiters may follow it in strict order; ``""``: none.
+        run: Those who follow it; None: nobody yet.
         row: Where the renewal schedule keeps it.
         unanswered: True if a request of the token got no reply: a late copy may come, so its leave needs a tombstone.
         quorum: How several independent masters voted for it; None with one.
-        seen: What the observers want back when it is lost.
-        follow_key: Which waiters may follow it in strict order (see ``strict_handover``); ``""``: none.
-        behind: Whose tickets stand directly behind it in strict order.
-        spent: Whose tickets were served from it, and are still queued on the server.
         unsure: Why nobody knows whether its release came to the server: an error's class and words, if it had any.
-        left: True once the end of the client gave it back, on top of a release of its own.
-        shown: True once its owner's token was read; it then passes to nobody else of this client.
-        degraded: What it is instead of a lease of the server: ``"local"``, ``"open"``; ``""``: it is one.
     """
 
     # As attributes of the class, so that a short hold sets only what differs.
-    used: int = 0
     uncontended: bool = True
-    hold_limit: float | None = None
-    state: LeaseState = LeaseState.HELD
     reason: LossReason | None = None
-    watchers: list[Callable[[], object]] | None = None
-    outer: ServerLease | None = None
-    local_queue: AnyLocalQueue | None = None
-    turn: int = 0
     row: OrderedDict[ServerLease, float] | None = None
-    lease: ref[LeaseRecord] | None = None
-    who: object = None
-    user: object = None
-    unanswered: bool = False
-    quorum: Granted | None = None
-    seen: tuple[object, ...] = ()
     unsure: tuple[type[PawlError], str] = (BackendUnavailable, "")
-    degraded: str = ""
-    follow_key: str = ""
-    behind: deque[str] | None = None
-    spent: list[str] | None = None
     failures: int = 0
-    epoch: int = 0
-    left: bool = False
-    shown: bool = False
 
     def __init__(
         self,
@@ -210,21 +227,27 @@ class ServerLease:
         self.options: LockOptions = options
         self.token: str = token
         self.fence: int = fence
-        self.ttl: float = options.ttl
-        self.every: float = options.renew_every or options.ttl / 3
+        self.owner: Owner = Owner(now)
+        self.rhythm: Rhythm = options.rhythm
         if options.max_hold is not None:
-            self.hold_limit = now + options.max_hold
-            valid_until = min(valid_until, self.hold_limit)
+            limit = now + options.max_hold
+            self.rhythm = options.rhythm._replace(hold_limit=limit)
+            valid_until = min(valid_until, limit)
         self.valid_until: float = valid_until
-        self.granted_at: float = now
         # What each release reads: an attribute of the object is found at once, one of the class by a search.
-        self.state = LeaseState.HELD
-        self.local_queue = None
-        self.quorum = None
-        self.unanswered = False
-        self.turn = 0
-        self.used = 0
-        self.follow_key = ""
+        self.state: LeaseState = LeaseState.HELD
+        self.local_queue: AnyLocalQueue | None = None
+        self.quorum: Granted | None = None
+        self.unanswered: bool = False
+        self.turn: int = 0
+        self.used: int = 0
+        self.follow_key: str = ""
+        self.run: StrictRun | None = None
+
+    @property
+    def degraded(self) -> str:
+        """What it is instead of a lease of the server: ``"local"``, ``"open"``; ``""``: it is one."""
+        return ""
 
     @property
     def live(self) -> bool:
@@ -244,19 +267,20 @@ class ServerLease:
             close_ms: For how long the name stays closed.
             look: How many tickets behind the next one to name in its message.
         """
-        if self.spent or look:
+        spent = None if self.run is None else self.run.spent
+        if spent or look:
             queued = cast("OrderedPrimitive", self.primitive)
-            return queued.leave_run(self.token, tomb_ms, close_ms, look, self.spent or ())
+            return queued.leave_run(self.token, tomb_ms, close_ms, look, spent or ())
         return self.primitive.leave(self.token, tomb_ms, close_ms)
 
     @property
     def heard_at(self) -> float:
         """A time before the last request that the server answered with a yes, and not long before."""
-        return self.valid_until - max(self.ttl, self.options.ttl)
+        return self.valid_until - max(self.rhythm.ttl, self.options.ttl)
 
     def why_over(self) -> LossReason:
         """The reason, once the clock has passed ``valid_until``."""
-        if self.hold_limit is not None and self.valid_until >= self.hold_limit:
+        if self.rhythm.hold_limit is not None and self.valid_until >= self.rhythm.hold_limit:
             return LossReason.MAX_HOLD
         if self.state is not LeaseState.SUSPECT:
             return LossReason.EXPIRED
@@ -266,7 +290,7 @@ class ServerLease:
         """How long the name must stay closed after a release now, in ms: what is left of ``min_hold``."""
         if self.options.min_hold <= 0:
             return 0
-        return max(0, int((self.granted_at + self.options.min_hold - now) * 1000) + 1)
+        return max(0, int((self.owner.granted_at + self.options.min_hold - now) * 1000) + 1)
 
 
 def loss_from(reply: Reply) -> LossReason:

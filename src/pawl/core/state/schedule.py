@@ -96,7 +96,7 @@ class Schedule:
             for server_lease in server_leases:
                 # One that was released since then is nobody's any more.
                 if server_lease.live:
-                    every = server_lease.every
+                    every = server_lease.rhythm.every
                     row = self._rows.get((every, False))
                     if row is None:
                         row = self._rows[every, False] = _Row()

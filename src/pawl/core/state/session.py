@@ -240,9 +240,9 @@ def _key(who: object) -> str:
 def _holder_of(server_lease: ServerLease) -> object:
     # Of what is passed on inside the client, the present owner; of permits, the one that is in their block.
     return (
-        server_lease.who
-        if server_lease.user is None or server_lease.primitive.transferable
-        else server_lease.user
+        server_lease.owner.who
+        if server_lease.owner.user is None or server_lease.primitive.transferable
+        else server_lease.owner.user
     )
 
 
@@ -488,18 +488,18 @@ class SessionPublisher:
             if who in waiting:
                 holding.add(who)
                 first.append(self._hold(server_lease, who))
-            elif now - server_lease.granted_at >= _RIPE:
+            elif now - server_lease.owner.granted_at >= _RIPE:
                 rest.append(self._hold(server_lease, who))
             else:
-                ripe_at = min(ripe_at, server_lease.granted_at + _RIPE)
+                ripe_at = min(ripe_at, server_lease.owner.granted_at + _RIPE)
         self._look_at = min(self._look_at, max(ripe_at, now + _LEAST_STEP))
         return first + rest
 
     def _hold(self, server_lease: ServerLease, who: object) -> HoldRow:
         primitive = server_lease.primitive
-        since_ms = self._server_ms(server_lease.granted_at) // 100 * 100
+        since_ms = self._server_ms(server_lease.owner.granted_at) // 100 * 100
         return HoldRow(
             listed_as(primitive), primitive.name, server_lease.fence, server_lease.used, _key(who), label_of(who),
             since_ms,
-            int(server_lease.user is not None and not primitive.transferable),
+            int(server_lease.owner.user is not None and not primitive.transferable),
         )  # fmt: skip

@@ -37,6 +37,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+from pawl.core.state.records import StrictRun
 from pawl.model import LeaseState
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def begin(engine: ClientState, server_lease: ServerLease, waiter: Waiter) -> Non
     """Take note of who stands behind a waiter that was served."""
     server_lease.follow_key = waiter.strict.follow_key
     if waiter.strict.behind:
-        server_lease.behind = deque(waiter.strict.behind)
+        server_lease.run = StrictRun(deque(waiter.strict.behind))
         line = engine.runtime.line()
         unasked = (
             engine.reports.history is None and engine.quorum is None and line is not None and line.defers
@@ -68,7 +69,8 @@ def disperse(engine: ClientState, server_lease: ServerLease) -> None:
     asleep = [waiter for waiter in list(engine.queues.followers.values()) if waiter.strict.unread_key == key]
     if not asleep:
         engine.queues.unread_behind.pop(key, None)
-    first = engine.queues.followers.get(server_lease.behind[0]) if server_lease.behind else None
+    run = server_lease.run
+    first = engine.queues.followers.get(run.behind[0]) if run is not None and run.behind else None
     for waiter in asleep if first is None else (first,):
         if waiter.strict.unread_key:
             waiter.strict.wake()
@@ -108,7 +110,8 @@ def pass_on(
         number: Which of its owners passes it on; None if that is sure.
         lease: What ends in the same step; then nothing at all is done unless it is passed on.
     """
-    followers, used, behind = engine.queues.followers, server_lease.used, server_lease.behind
+    run, followers, used = server_lease.run, engine.queues.followers, server_lease.used
+    behind = None if run is None else run.behind
     token = behind[0] if behind else ""
     may, served = token and _may_follow(server_lease, now), [token]
     waiter: Waiter | None = None
@@ -118,8 +121,8 @@ def pass_on(
                 return lease is None
             ended = lease is not None and (lease.released or lease.levels != 1)
             # Only who passes it on takes one out, and then another number is in use.
-            mine = not ended and may and not server_lease.shown and server_lease.used == used
-            if not mine or not behind or behind is not server_lease.behind:
+            mine = not ended and may and not server_lease.owner.shown and server_lease.used == used
+            if not mine or run is None or not behind or behind is not run.behind:
                 return False
             if (
                 server_lease.state is not LeaseState.HELD
@@ -127,17 +130,17 @@ def pass_on(
                 or followers[token].strict.follow_key != server_lease.follow_key
             ):
                 # Who is next asks right now, or gave up, or belongs to another client: the server knows.
-                server_lease.behind = None
+                run.behind = None
                 return False
             if lease is not None:
-                lease.released, server_lease.watchers = True, None
+                lease.released, server_lease.owner.watchers = True, None
             waiter = followers[token]
-            server_lease.spent = server_lease.spent + served if server_lease.spent else served
+            run.spent = run.spent + served if run.spent else served
             del behind[0]
             del followers[token]
             server_lease.used = waiter.strict.number = used + 1
             # Nobody's, until the one that is woken takes it: the last holder may wait for something else by then.
-            server_lease.granted_at, server_lease.who = now, None
+            server_lease.owner.granted_at, server_lease.owner.who = now, None
             waiter.strict.fence = server_lease.fence + server_lease.used
             waiter.strict.server_lease = server_lease
         waiter.strict.wake()

@@ -162,15 +162,15 @@ class Liveness:
         """
         server_lease = lease.server_lease
         key = server_lease.primitive.key
-        since = self._world.now - 1.5 * server_lease.ttl - 1.0
+        since = self._world.now - 1.5 * server_lease.rhythm.ttl - 1.0
         emptied = {node for when, node in self._emptied if when > since}
         votes = cast("Granted", server_lease.quorum).votes
         # Its votes outlive it by the drift, and until they are taken back.
         self._closed_until[key] = max(self._closed_until.get(key, 0.0), self._world.now + GRACE)
         if (
-            server_lease.hold_limit is None
+            server_lease.rhythm.hold_limit is None
             and self.patient
-            and server_lease.ttl >= self.least
+            and server_lease.rhythm.ttl >= self.least
             and server_lease.options.renew
             and votes.given - len(emptied) >= votes.needed
             and self.calm(since)

@@ -376,7 +376,8 @@ class Member:
             if step.end == "drop":
                 for one in members_of(lease):
                     # With it goes what was to leave with it: the tickets of those who followed in its run.
-                    self.sim.loose.update((one.server_lease.token, *(one.server_lease.spent or ())))
+                    run = one.server_lease.run
+                    self.sim.loose.update((one.server_lease.token, *((run and run.spent) or ())))
                     self.sim.oracle.dropped(one)
                     self.sim.recorder.ended(one)
                 return
