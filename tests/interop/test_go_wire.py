@@ -9,17 +9,18 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
 
 import pawl
 from pawl.testing import Proxy, Rule
-from pawl.testing.groups import SentinelGroup
+from pawl.testing.groups import ClusterGroup, SentinelGroup
 from pawl.testing.servers import Server
 from tests.faults.rig import in_thread, script, teach, until
 from tests.interop import go_scripts, kills
-from tests.interop.conftest import wanted
+from tests.interop.conftest import pttl, wanted
 from tests.interop.counting import chosen, count
 from tests.interop.judge import Verdict
 from tests.interop.kinds import HOME, KINDS, ROOT
@@ -75,13 +76,27 @@ def test_its_scripts_are_pawls() -> None:
     assert text == go_scripts.text(), "run python -m tests.interop.go_scripts"
 
 
+def environ_of_go(**more: str) -> dict[str, str]:
+    """With the libraries that are installed for the drivers."""
+    caches = {"GOMODCACHE": str(HOME / "go" / "modules"), "GOCACHE": str(HOME / "go" / "cache")}
+    return {**os.environ, **caches, "GOFLAGS": "-modcacherw", **more}
+
+
+@slow
+def test_its_own_tests(server: Server) -> None:
+    wanted("gowire")
+    environ = environ_of_go(WIRE_URL=server.url)
+    command = ["go", "test", "-count=1", "-timeout=100s", "./..."]
+    done = subprocess.run(command, cwd=CLIENT, env=environ, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "SKIP" not in done.stdout
+
+
 @slow
 def test_its_code_is_formatted_and_vetted() -> None:
     wanted("gowire")
-    caches = {"GOMODCACHE": str(HOME / "go" / "modules"), "GOCACHE": str(HOME / "go" / "cache")}
-    environ = {**os.environ, **caches, "GOFLAGS": "-modcacherw"}
     for folder in (CLIENT, ROOT / "tests" / "interop" / "drivers" / "go"):
-        subprocess.run(["go", "vet", "./..."], cwd=folder, env=environ, check=True, timeout=300)
+        subprocess.run(["go", "vet", "./..."], cwd=folder, env=environ_of_go(), check=True, timeout=300)
         # It comes with Go, not always on PATH.
         root = subprocess.check_output(["go", "env", "GOROOT"], cwd=folder, text=True).strip()
         gofmt = shutil.which("gofmt") or str(Path(root) / "bin" / "gofmt")
@@ -328,16 +343,37 @@ def test_a_lost_acquire_is_sent_again(
 
 
 @slow
+@pytest.mark.parametrize("broken", [False, True])
 def test_a_late_copy_of_an_acquire_gets_nothing(
-    proxied: tuple[Driver, Proxy], server: Server, own: pawl.Client
+    proxied: tuple[Driver, Proxy], server: Server, own: pawl.Client, *, broken: bool
 ) -> None:
+    """Where the connection breaks, the Redis library would send the request again by itself, and tell nobody."""
     them, proxy = proxied
     late = proxy.hold_request(script("acquire"))
-    assert them.ask("lock", KEY, 30_000, 10_000)["ok"]
+    them.send("lock", KEY, 30_000, 10_000)
+    proxy.wait_hit(late)
+    if broken:
+        proxy.reset_all()
+    assert them.reply()["ok"]
     assert them.ask("unlock", KEY)["ok"]
     deliver(server, late)
     assert server.command("EXISTS", KEY) == 0
     own.lock("x").acquire(timeout=0).release()
+
+
+@slow
+def test_a_grant_to_a_ticket_that_it_knew_nothing_of_is_raised(
+    proxied: tuple[Driver, Proxy], server: Server, own: pawl.Client
+) -> None:
+    """Its reply is lost, the lock handed to it: until it renews, it has the lock for as long as its ticket."""
+    them, proxy = proxied
+    lease = own.lock("x").acquire()
+    lost = proxy.swallow_reply(script("acquire"))
+    them.send("lock", KEY, 30_000, -1)
+    proxy.wait_hit(lost)
+    lease.release()
+    assert them.reply()["ok"]
+    assert pttl(server, KEY) > 20_000
 
 
 @slow
@@ -382,7 +418,33 @@ def test_connections_that_break_while_it_waits(proxied: tuple[Driver, Proxy], ow
     assert got["fence"] > lease.fence
 
 
-# ---- Sentinel
+# ---- Rights, Sentinel, cluster
+
+
+@slow
+def test_what_the_acl_of_the_package_allows_is_enough(own_server: Server) -> None:
+    wanted("gowire")
+    line = files("pawl").joinpath("pawl.acl").read_text(encoding="ascii").replace("CHANGE-THIS-PASSWORD", "s")
+    own_server.command("ACL", "SETUSER", *line.split()[1:])
+    url = own_server.url.replace("redis://", "redis://pawl:s@")
+    with pawl.connect(url) as client, Driver(KINDS["gowire"], url) as them:
+        lease = client.lock("x").acquire()
+        them.ready().send("lock", KEY, 30_000, -1)
+        until(lambda: client.inspect("x").queue_length == 1, what="it queues")
+        begin = time.monotonic()
+        lease.release()
+        got = them.reply()
+        assert got["ok"]
+        assert got["t"] - begin < pace() * 0.5, "told by a message"
+        assert them.ask("unlock", KEY)["ok"]
+
+
+@slow
+def test_in_a_cluster_it_stands_in_one_queue_with_pawl(valkey: Server) -> None:
+    wanted("gowire")
+    with ClusterGroup() as cluster:
+        mix = chosen("pawl,pawl,gowire,gowire")
+        alike(count(cluster.url, mix, 4.0, ttl=10.0, counter_at=valkey.url))
 
 
 @slow
