@@ -303,6 +303,7 @@ def plan_of_service(settings: Settings, name: str, given: Mapping[str, Any], ide
 
 
 _YIELD = ("yield_after", "yield_for")
+_SPRING_MS = 110
 
 
 def _refuse_yield(given: Mapping[str, Any]) -> None:
@@ -359,7 +360,11 @@ def _shared_of(settings: Settings, key: Key, options: LockOptions) -> str:
 
     if key.wire == "plain":
         _check_slots(settings, key)
-        return shared_word(options.yield_after_ms, options.yield_for_ms, wake_word(key.wake))
+        # A key that is published is one of Spring's, whose spin lock polls every 100 ms.
+        slow = options.yield_for is None and key.wake is not None and key.wake[0] == "publish"
+        return shared_word(
+            options.yield_after_ms, _SPRING_MS if slow else options.yield_for_ms, wake_word(key.wake)
+        )
     wake = redisson_word(
         sharded=settings.sharded, fenced=key.fence == "redisson", unheard=options.yield_for is not None
     )

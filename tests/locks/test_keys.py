@@ -15,6 +15,7 @@ import pytest
 import redis
 
 import pawl
+from pawl._inside import plan_behind
 from pawl._keys import read_key
 from pawl.primitives.key import SCRIPTS
 from pawl.testing.servers import Server
@@ -353,6 +354,24 @@ def test_a_shared_owner_yields_too(pair: list[Client], valkey: Server) -> None:
     assert noted(valkey, "open") > _now_ms(valkey)
     assert queue_length(valkey) == 1
     waiting.result(20).release()
+
+
+@pytest.mark.parametrize(
+    ("key", "options", "yield_ms"),
+    [
+        (pawl.Key("k"), {}, "60"),
+        (pawl.Key.spring("locks", "k"), {}, "110"),
+        (pawl.Key.spring("locks", "k"), {"yield_for": 0.02}, "20"),
+        (pawl.Key.python_redis_lock("k"), {}, "60"),
+    ],
+)
+def test_it_is_left_free_for_as_long_as_the_others_need(
+    key: pawl.Key, options: dict[str, Any], yield_ms: str, valkey: Server
+) -> None:
+    """Spring's spin lock polls every 100 ms, and would find a shorter time of 60 ms only now and then."""
+    with pawl.connect(valkey.url) as client:
+        plan = plan_behind(client.lock(key, **options))
+        assert cast("Any", plan.primitive).shared.split()[:2] == ["250", yield_ms]
 
 
 def test_the_waiters_of_one_client_yield_too(colour: Colour, valkey: Server) -> None:
