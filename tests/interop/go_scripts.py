@@ -1,25 +1,23 @@
-"""Write the scripts of the Go client anew: ``python -m tests.interop.go_scripts``."""
+"""Copy what the Go client sends out of docs/wire/scripts.json: ``python -m tests.interop.go_scripts``.
+
+It embeds its scripts, and Go embeds no file outside of a package's folder.
+"""
 
 from __future__ import annotations
 
 import json
 
-from pawl.core.protocol.names import WIRE_VERSION
-from pawl.core.protocol.scripts import load
 from tests.interop.kinds import ROOT
 
 PATH = ROOT / "examples" / "wire" / "go" / "scripts.json"
-USED = ("acquire", "renew", "leave")
+USED = ("mutex/acquire", "mutex/renew", "mutex/leave")
 
 
 def text() -> str:
-    """What the file is to contain."""
-    scripts = {name: load("pawl.primitives.mutex", name) for name in USED}
-    listed = {
-        f"mutex/{name}": {"sha1": one.sha, "source": one.source.decode("ascii")}
-        for name, one in scripts.items()
-    }
-    return json.dumps({"wire": WIRE_VERSION, "scripts": listed}, indent=1) + "\n"
+    """What the file is to contain: the same as the manifest, without the scripts that it does not send."""
+    manifest = json.loads((ROOT / "docs" / "wire" / "scripts.json").read_text(encoding="utf-8"))
+    manifest["scripts"] = {name: manifest["scripts"][name] for name in USED}
+    return json.dumps(manifest, indent=1) + "\n"
 
 
 if __name__ == "__main__":

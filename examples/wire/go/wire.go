@@ -14,7 +14,7 @@
 //	return charge(work, lease.Fence())
 //
 // It takes any client of go-redis: of one server, of Sentinels (redis.NewFailoverClient) or of a cluster. To use it, copy
-// this file and scripts.json.
+// this file and scripts.json, which is a part of docs/wire/scripts.json.
 package wire
 
 import (

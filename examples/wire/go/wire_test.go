@@ -247,6 +247,17 @@ func TestAQueueThatIsFull(t *testing.T) {
 	_ = (<-done).Unlock(background)
 }
 
+func TestTheFirstWaiterAsksWhenTheHoldersLeaseEnds(t *testing.T) {
+	client, rdb := connect(t)
+	rdb.Set(background, "pawl:x", randomText()+"@elsewhere:1/main", 400*time.Millisecond)
+	begin := time.Now()
+	lease := must(t, client, TicketTTL(30*time.Second)) // by itself it would ask after 10 s
+	if waited := time.Since(begin); waited > 5*time.Second {
+		t.Fatal(waited)
+	}
+	_ = lease.Unlock(background)
+}
+
 func TestATicketThatIsGoneIsReplaced(t *testing.T) {
 	client, rdb := connect(t)
 	lease := must(t, client)
