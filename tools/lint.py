@@ -48,6 +48,7 @@ CHECKS = (
     Check("pyright", (*PYRIGHT, "--warnings"), needs="pyright"),
     Check("mypy --strict", ("mypy", "--no-error-summary", *CODE)),
     Check("types are complete", ("python", "tools/check_types.py", sys.executable), needs="pyright"),
+    Check("sync from aio", ("python", "tools/make_sync.py", "--check")),
     Check("layers", ("lint-imports", "--no-cache")),
     Check("sizes and words", ("python", "tools/check_sizes.py")),
     Check("prose", ("python", "tools/check_prose.py")),

@@ -64,7 +64,8 @@ class AsyncWriteLock(AsyncLock):
         Raises:
             BackendError: The server could not be asked, or refused; the result is never None then.
         """
-        record = await acquire.try_acquire(engine_here(self._client), self._plan)
+        plan = self._prepare(self._plan, None)
+        record = await acquire.try_acquire(engine_here(self._client), plan)
         return None if record is None else given_to_write(record)
 
     async def __aenter__(self) -> AsyncWriteLease:

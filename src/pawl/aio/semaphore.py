@@ -25,8 +25,8 @@ __all__ = ["AsyncSemaphore"]
 class AsyncSemaphore(BaseAsyncLock):
     """The description of a semaphore: immutable, picklable, shared by any number of tasks. It holds nothing itself.
 
-    ``async with semaphore as lease:`` acquires one permit and releases it; made by
-    ``AsyncClient.semaphore``. Also a decorator.
+    ``async with semaphore as lease:`` acquires one permit and releases it; made by ``AsyncClient.semaphore``. Also a
+    decorator.
     """
 
     __slots__ = ()
@@ -65,8 +65,7 @@ class AsyncSemaphore(BaseAsyncLock):
         """
         if unknown:
             refuse_words("acquire", unknown)
-        plan = weighing(self._plan, n)
-        plan = self._prepare(plan, ttl)
+        plan = self._prepare(weighing(self._plan, n), ttl)
         wait = plan.options.timeout if isinstance(timeout, Unset) else check_timeout(timeout)
         return Acquiring(acquired(engine_here(self._client), plan, wait, stop))
 
@@ -81,7 +80,7 @@ class AsyncSemaphore(BaseAsyncLock):
             ConfigurationError: n is more than the limit can ever allow.
             BackendError: The server could not be asked, or refused; the result is never None then.
         """
-        plan = weighing(self._plan, n)
+        plan = self._prepare(weighing(self._plan, n), None)
         record = await acquire.try_acquire(engine_here(self._client), plan)
         return None if record is None else given(record)
 

@@ -1,3 +1,4 @@
+# Written by tools/make_sync.py from aio/coordination.py: change that, and run it.
 """The factory methods of the sync client for what coordinates clients without being a lock."""
 
 from __future__ import annotations

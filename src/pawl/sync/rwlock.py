@@ -1,3 +1,4 @@
+# Written by tools/make_sync.py from aio/rwlock.py: change that, and run it.
 """The read-write lock of threads. A thin shell: what happens is decided in ``pawl.core``."""
 
 from __future__ import annotations

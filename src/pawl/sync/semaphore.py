@@ -1,3 +1,4 @@
+# Written by tools/make_sync.py from aio/semaphore.py: change that, and run it.
 """The semaphore of threads. A thin shell: what happens is decided in ``pawl.core``."""
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ __all__ = ["Semaphore"]
 class Semaphore(BaseLock):
     """The description of a semaphore: immutable, picklable, shared by any number of threads. It holds nothing itself.
 
-    ``with semaphore as lease:`` acquires one permit and releases it; made by ``Client.semaphore``. Also a decorator.
+    ``with semaphore as lease:`` acquires one permit and releases it; made by ``Client.semaphore``. Also a
+    decorator.
     """
 
     __slots__ = ()

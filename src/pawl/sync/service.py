@@ -1,3 +1,4 @@
+# Written by tools/make_sync.py from aio/service.py: change that, and run it.
 """The lock service of threads. A thin shell over locks with an explicit owner."""
 
 from __future__ import annotations

@@ -1,0 +1,255 @@
+"""Write the shells of `src/pawl/sync/` from those of `src/pawl/aio/`, or check that they are what it would write.
+
+    python tools/make_sync.py           write them
+    python tools/make_sync.py --check   1 if one differs from what its shell of asyncio gives
+
+Change the module in `aio/`, run it, commit both. It rewrites the text by the positions in the syntax tree, so comments
+stay; ruff drops the imports that threads do not need, sorts and formats.
+
+What truly differs is written by hand, and is in no list of this tool:
+
+- `__init__.py`: the public names.
+- `context.py`: an engine for each event loop is asked for by a call; that of threads is an attribute.
+- `client.py`: asyncio has engines by event loop, and ends with them; threads have one, ended by the process, a fork, or
+  the garbage collector. And a client of threads warns where it blocks an event loop.
+- `lock.py`, `lease.py`, `multi.py`, `once.py`: a loss cancels the task in its block, and leaving it has to tell that
+  cancel from others; a thread is interrupted by signal handlers, at steps where asyncio has none.
+- `election.py`: asyncio runs the leader's function in a task of its own, to cancel it; threads call it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import difflib
+import io
+import re
+import subprocess
+import sys
+import textwrap
+import tokenize
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "src" / "pawl"
+BIN = Path(sys.executable).parent
+
+GENERATED = ("barrier", "coordination", "latch", "rwlock", "semaphore", "service")
+"""The modules of `sync/` that this writes."""
+
+HEADER = "# Written by tools/make_sync.py from aio/{name}.py: change that, and run it.\n"
+
+NAMES = (
+    (r"\b(Base|Skipping)?Async(?=[A-Z])", r"\1"),
+    (r"\b__a(enter|exit|iter|next)__\b", r"__\1__"),
+    (r"\bStopAsyncIteration\b", "StopIteration"),
+    (r"\bpawl\.aio\b", "pawl.sync"),
+    (r"\bengine_here\b", "engine_of"),
+    (r"\b(connect|decorated|decorated_once|guard)_async\b", r"\1"),
+)
+"""What a name becomes, in code and in text."""
+
+WORDS = (
+    (r"``await ", "``"),
+    (r"\basync with\b", "with"),
+    (r"\b([Aa])n async (context manager|iterator)\b", r"\1 \2"),
+    (r"\b[Aa]n async iterator\b", "an iterator"),
+    (r"\bthe async client\b", "the sync client"),
+    (r"\bDecorate a coroutine function\b", "Decorate a function"),
+    (r"\btask(s?)\b", r"thread\1"),
+    (r"\b(for|of) asyncio\b", r"\1 threads"),
+    (r"(?<=once), in asyncio\b", ", for threads"),
+)
+"""What a word becomes, in docstrings and comments."""
+
+SENTENCES = (
+    r"Await it, or enter it with ``async with``\.",
+    r"While a task is inside ``async with``, a loss [^.]*\.",
+    r"Used in several event loops, [^.]*\.",
+    r"A loss cancels a coroutine at its next await\.",
+    r"NotSupported: This is another event loop than that which acquired it[^.]*\.",
+)
+"""What only asyncio has to say in a docstring."""
+
+AT_ONCE = {
+    "acquired": ("given", "take"),
+    "acquired_to_write": ("given_to_write", "take"),
+}
+"""`Acquiring(x(…))`, an acquisition to await or to enter, is made at once by threads: `given(take(…))`."""
+
+CORE = ("self._wait", "self._watch.next")
+"""Coroutines of the core that are methods; those that are functions are known by their imports."""
+
+IMPORTS = (
+    "from pawl.core.acquire.blocking import take\n",
+    "from pawl.runtimes.threads import run\n",
+)
+"""What only threads need."""
+
+_Node = ast.expr | ast.stmt
+
+
+class Converter(ast.NodeVisitor):
+    """Collects what to replace in one module: from, to (bytes), and by what."""
+
+    def __init__(self, source: str) -> None:
+        self.text = source.encode()
+        self.edits: list[tuple[int, int, str]] = []
+        self._lines = [0]
+        for line in self.text.splitlines(keepends=True):
+            self._lines.append(self._lines[-1] + len(line))
+        self._core: set[str] = set()
+
+    def converted(self) -> str:
+        """The module for threads, before its words are."""
+        self.visit(ast.parse(self.text))
+        text = self.text
+        for start, end, new in sorted(self.edits, reverse=True):
+            text = text[:start] + new.encode() + text[end:]
+        return text.decode()
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        """Note what is no shell; what only threads need comes behind the first import."""
+        if not str(node.module).startswith("pawl.aio"):
+            self._core |= {name.asname or name.name for name in node.names}
+        if node.module == "__future__":
+            end = self._lines[node.lineno]
+            self.edits.append((end, end, "\n" + "".join(IMPORTS)))
+
+    def _drop_word(self, node: _Node) -> None:
+        start = self._start(node)
+        self.edits.append((start, start + len("async "), ""))
+        self.generic_visit(node)
+
+    visit_AsyncFunctionDef = visit_AsyncWith = visit_AsyncFor = _drop_word  # noqa: N815 - the same
+
+    def visit_Await(self, node: ast.Await) -> None:
+        """An operation of the core is run; a call of another shell just is no longer awaited."""
+        call = node.value
+        called = ast.unparse(call.func) if isinstance(call, ast.Call) else ast.unparse(call)
+        ours = called in CORE or called.split(".")[0] in self._core
+        start, end = self._start(node), self._end(node)
+        stop = end
+        if self.text[start - 1 : start] + self.text[end : end + 2] == b"().":
+            start, stop = start - 1, end + 1
+        self.edits.append((start, self._start(call), "run(" if ours else ""))
+        self.edits.append((end, stop, ")" if ours else ""))
+        self.generic_visit(node)
+
+    def visit_Call(self, node: ast.Call) -> None:
+        """What is made to be awaited or entered is made at once."""
+        if isinstance(node.func, ast.Name) and node.func.id == "Acquiring":
+            begun = node.args[0]
+            if not (isinstance(begun, ast.Call) and isinstance(begun.func, ast.Name)):
+                raise SystemExit(f"line {node.lineno}: an Acquiring of what is no call")
+            for name, new in zip((node.func, begun.func), AT_ONCE[begun.func.id], strict=True):
+                self.edits.append((self._start(name), self._end(name), new))
+            for argument in begun.args:
+                self.visit(argument)
+            return
+        self.generic_visit(node)
+
+    def visit_Subscript(self, node: ast.Subscript) -> None:
+        """`Acquiring[X]`, `Awaitable[X]` and `Coroutine[Any, Any, X]` are an X."""
+        if isinstance(node.value, ast.Name) and node.value.id in ("Acquiring", "Awaitable", "Coroutine"):
+            result = node.slice.elts[-1] if isinstance(node.slice, ast.Tuple) else node.slice
+            self.edits.append((self._start(node), self._start(result), ""))
+            self.edits.append((self._end(result), self._end(node), ""))
+            self.visit(result)
+            return
+        self.generic_visit(node)
+
+    def _start(self, node: _Node) -> int:
+        return self._lines[node.lineno - 1] + node.col_offset
+
+    def _end(self, node: _Node) -> int:
+        return self._lines[(node.end_lineno or 0) - 1] + (node.end_col_offset or 0)
+
+
+def in_words(text: str) -> str:
+    """The same with its docstrings and comments told of threads."""
+    lines = text.splitlines(keepends=True)
+    tokens = list(tokenize.generate_tokens(io.StringIO(text).readline))
+    for token in reversed(tokens):
+        docstring = token.type == tokenize.STRING and token.string.startswith('"""')
+        if not docstring and token.type != tokenize.COMMENT:
+            continue
+        (first, begins), (last, ends) = token.start, token.end
+        told = _told(token.string, " " * begins) if docstring else _replaced(WORDS, token.string)
+        lines[first - 1 : last] = [lines[first - 1][:begins] + told + lines[last - 1][ends:]]
+    return "".join(lines)
+
+
+def _told(docstring: str, indent: str) -> str:
+    parts = docstring.split("\n\n")
+    for index, part in enumerate(parts):
+        said = part
+        for sentence in SENTENCES:
+            said = re.sub(r"\s*" + re.sub(r" ", r"\\s+", sentence), "", said)
+        if said != part and said.strip() and not said.strip().startswith("Raises:"):
+            # A sentence is gone from its middle: its lines are filled again.
+            said = textwrap.fill(" ".join(said.split()), 120, initial_indent=indent, subsequent_indent=indent)
+            said = said[len(indent) :] if index == 0 else said
+        parts[index] = said
+    text = "\n\n".join(part for part in parts if part.strip())
+    text = text if text.endswith('"""') else f'{text}"""'
+    return _replaced(WORDS, text)
+
+
+def _replaced(table: tuple[tuple[str, str], ...], text: str) -> str:
+    for pattern, new in table:
+        text = re.sub(pattern, new, text)
+    return text
+
+
+def tidied(text: str, name: str) -> str:
+    """The same without unused imports, sorted and formatted."""
+    read = ("--quiet", "--config", "pyproject.toml", "--stdin-filename", f"src/pawl/sync/{name}.py", "-")
+    for command in (("check", "--fix", "--select", "F401,I001"), ("format",)):
+        done = subprocess.run(
+            [BIN / "ruff", *command, *read], input=text, capture_output=True, text=True, cwd=ROOT, check=False
+        )
+        if done.returncode or not done.stdout:
+            raise SystemExit(f"{name}: {done.stderr or done.stdout or text}")
+        text = done.stdout
+    return text
+
+
+def sync_of(source: str, name: str) -> str:
+    """What a module of `aio/` is in `sync/`."""
+    text = _replaced(NAMES, in_words(Converter(source).converted()))
+    text = tidied(HEADER.format(name=name) + text, name)
+    if re.search(r"^(import|from) asyncio\b", text, re.MULTILINE):
+        raise SystemExit(f"aio/{name}.py uses asyncio itself: leave that to a module that is written by hand")
+    return text
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Write, or check."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--check", action="store_true", help="write nothing; fail where a module differs")
+    check = parser.parse_args(argv).check
+    differing: list[str] = []
+    for name in GENERATED:
+        wanted = sync_of((PACKAGE / "aio" / f"{name}.py").read_text(encoding="utf-8"), name)
+        target = PACKAGE / "sync" / f"{name}.py"
+        found = target.read_text(encoding="utf-8") if target.exists() else ""
+        if found == wanted:
+            continue
+        differing.append(name)
+        if check:
+            lines = found.splitlines(), wanted.splitlines()
+            print(
+                "\n".join(difflib.unified_diff(*lines, f"sync/{name}.py", f"of aio/{name}.py", lineterm=""))
+            )
+        else:
+            target.write_text(wanted, encoding="utf-8")
+    if check and differing:
+        print(f"src/pawl/sync/ is not what src/pawl/aio/ gives: {', '.join(differing)}")
+        print("change the module in aio/, run `.venv/bin/python tools/make_sync.py`, commit both")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
