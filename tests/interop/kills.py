@@ -87,8 +87,9 @@ class Round:
         one = self.running[index]
         if not kill:
             one.driver.reply(self.until - time.monotonic() + SPARE)
-        one.driver.kill()
+        # Before the kill: what it gave back in its last moment, another may have by the time the process is gone.
         now = time.monotonic()
+        one.driver.kill()
         kind, driver = one.driver.kind.name, one.driver
         queues = driver.kind.queues
         self.parts.append(
