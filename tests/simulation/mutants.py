@@ -107,20 +107,13 @@ def _trusting_check(_engine: Any, options: Any, waiting: Any, wakeup: Any) -> Gr
     return Grant(wakeup.fence, until, False) if options.renew else None
 
 
-def _deaf_to_no(original: Any) -> Any:
-    def answered(engine: Any, server_lease: Any, reply: Any, sent_at: float) -> None:
-        if reply[0] == b"H":
-            original(engine, server_lease, reply, sent_at)
-        else:
-            engine.replan(server_lease)
-
-    return answered
+def _deaf_to_no(engine: Any, server_lease: Any, _: Any) -> None:
+    engine.replan(server_lease)
 
 
-def _takes_any_answer(engine: Any, server_lease: Any, reply: Any, sent_at: float) -> None:
-    if engine.applies(
-        server_lease, round(server_lease.rhythm.ttl * 1000), round(server_lease.rhythm.ttl * 1000), sent_at
-    ):
+def _takes_any_answer(engine: Any, server_lease: Any, _: Any) -> None:
+    ttl_ms = server_lease.rhythm.ttl_ms
+    if not engine.take_yeses([(server_lease, ttl_ms, ttl_ms)], engine.runtime.now()):
         engine.replan(server_lease)
 
 
@@ -227,16 +220,14 @@ CLIENTS: dict[str, Callable[[], list[Any]]] = {
         patch.object(where, "pass_on", _one_fence_for_the_run) for where in (engine, release_fast)
     ],
     "O4 a resent release is called lost": lambda: [patch.object(release, "not_ours", _says_lost)],
-    "O5 any answer to a renewal is a yes": lambda: [patch.object(renewals, "_answered", _takes_any_answer)],
+    "O5 any answer to a renewal is a yes": lambda: [patch.object(renewals, "_refused", _takes_any_answer)],
     "validity from the reply": lambda: [watching_time(), *_everywhere(_from_reply)],
     "no drift": lambda: _everywhere(_without_drift),
     "validity in whole seconds": lambda: _everywhere(_whole_seconds),
     "no look at the time after the reply": lambda: [patch.object(queue, "_held", _no_second_look)],
     "the wall clock": lambda: [_clock_of("wall")],
     "a clock that stands in a suspend": lambda: [_clock_of("monotonic")],
-    "the watchdog swallows a no": lambda: [
-        patch.object(renewals, "_answered", _deaf_to_no(renewals._answered))
-    ],
+    "the watchdog swallows a no": lambda: [patch.object(renewals, "_refused", _deaf_to_no)],
     "the loss is reported after the renewal returns": lambda: [
         patch.object(SimRuntime, "call_many", _patient_renewal)
     ],

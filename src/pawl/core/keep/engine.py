@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from weakref import ref
 
 from pawl.core.keep.outbox import OUTBOX_FOR, barred, leave_call, post_to_all, validity_of
@@ -31,7 +31,10 @@ if TYPE_CHECKING:
     from pawl.core.state.records import AnyLocalQueue
     from pawl.core.state.session import Setup
 
-__all__ = ["Engine"]
+__all__ = ["Engine", "Yes"]
+
+Yes: TypeAlias = "tuple[ServerLease, int, int]"
+"""A lease that the server renewed, what is left of its life there, and what was asked for, in ms."""
 
 log: logging.Logger = logging.getLogger("pawl.lease")
 
@@ -138,7 +141,7 @@ class Engine:
     def keep(self, server_lease: ServerLease, *, confirmed: bool) -> None:
         """Take a fresh server lease into care: renew it, or watch its end."""
         server_lease.owner.epoch = self.epoch
-        if confirmed and server_lease.rhythm.hold_limit is None and server_lease.options.renew:
+        if confirmed and server_lease.rhythm is server_lease.options.renewed:
             late = self.leases.schedule.add(
                 server_lease,
                 server_lease.rhythm.every,
@@ -465,21 +468,39 @@ class Engine:
         if self.relief is not None:
             self.relief.after_fork()
 
-    def applies(self, server_lease: ServerLease, left_ms: int, asked_ms: int, sent_at: float) -> bool:
-        """Take a renewal's yes into account; False if it came after the end, which it cannot undo."""
-        until = validity_of(self)(sent_at, left_ms - server_lease.options.delay_ms, asked_ms)
+    def take_yeses(self, yeses: Sequence[Yes], sent_at: float) -> list[ServerLease]:
+        """Take the server's yeses to renewals into account: all in one step, for a hundred thousand are renewed here.
+
+        Args:
+            yeses: Of each lease what is left of its life on the server, and what was asked for, in ms.
+            sent_at: When the question was sent.
+
+        Returns:
+            The leases whose yes came after their end, which it cannot undo.
+        """
+        late: list[ServerLease] = []
+        validity = validity_of(self)
+        ends = [
+            (server_lease, validity(sent_at, left_ms - server_lease.options.delay_ms, asked_ms))
+            for server_lease, left_ms, asked_ms in yeses
+        ]
         now = self.runtime.now()
         with self.guard:
-            state = server_lease.state
-            if now < server_lease.valid_until and (state is LeaseState.HELD or state is LeaseState.SUSPECT):
-                if server_lease.rhythm.hold_limit is not None and until > server_lease.rhythm.hold_limit:
-                    until = server_lease.rhythm.hold_limit
-                if server_lease.valid_until < until:  # noqa: PLR1730 - max() is a call
-                    server_lease.valid_until = until
+            for server_lease, until in ends:
+                state = server_lease.state
+                if now >= server_lease.valid_until or not (
+                    state is LeaseState.HELD or state is LeaseState.SUSPECT
+                ):
+                    late += (server_lease,)
+                    continue
+                limit = server_lease.rhythm.hold_limit
+                end = until if limit is None or until <= limit else limit
+                if server_lease.valid_until < end:  # noqa: PLR1730 - max() is a call
+                    server_lease.valid_until = end
                 server_lease.state, server_lease.failures = LeaseState.HELD, 0
-                return True
-        self.expired(server_lease, now)
-        return False
+        for server_lease in late:
+            self.expired(server_lease, now)
+        return late
 
     def suspect(self, server_lease: ServerLease) -> bool:
         """Take a renewal without an answer into account; False if the server lease ended meanwhile."""

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, cast
 from pawl.core.keep.renewal_groups import renewal_call
 from pawl.core.protocol.quorum import spread
 from pawl.core.protocol.runtime import Fault, FaultKind, Reply
-from pawl.core.protocol.validity import to_ms
 from pawl.core.quorum.votes import EachVote
 from pawl.core.state.records import loss_from
 from pawl.core.state.session import grant_tag
@@ -110,7 +109,7 @@ async def renew_late(engine: Engine, runtime: Runtime, late: list[ServerLease]) 
                 engine.suspect(server_lease)
         elif outcome[0] != b"H":
             refused.append((server_lease, outcome))
-        elif engine.applies(server_lease, outcome[3], to_ms(server_lease.rhythm.ttl), sent_at):
+        elif not engine.take_yeses([(server_lease, outcome[3], server_lease.rhythm.ttl_ms)], sent_at):
             engine.count("renewed")
             engine.count("renewed_by_thread")
     if refused and engine.quorum is None:

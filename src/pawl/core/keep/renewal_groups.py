@@ -45,10 +45,8 @@ def share(batch: Sequence[ServerLease]) -> tuple[list[list[ServerLease]], list[S
         if (
             getattr(server_lease.primitive, "renews_together", False)
             and server_lease.state is LeaseState.HELD
-            and server_lease.rhythm.hold_limit is None
-            and options.renew
+            and server_lease.rhythm is options.renewed
             and options.durable is None
-            and server_lease.rhythm.ttl == options.ttl
         ):
             plain.append(server_lease)
         else:
@@ -78,7 +76,7 @@ def each_of(group: Sequence[ServerLease], outcome: Reply | Fault) -> list[Reply 
 def renewal_call(server_lease: ServerLease) -> Call:
     """The call that renews one lease."""
     options = server_lease.options
-    if options.renew and server_lease.rhythm.hold_limit is None and server_lease.rhythm.ttl == options.ttl:
+    if server_lease.rhythm is options.renewed:
         return server_lease.primitive.renew(server_lease.token, options.life_ms, options.ticket_ms, "")
     ticket_ttl = min(options.ticket_ttl or server_lease.rhythm.ttl, server_lease.rhythm.ttl)
     return server_lease.primitive.renew(server_lease.token, _life_ms(server_lease), to_ms(ticket_ttl), "")

@@ -10,21 +10,19 @@ import logging
 from typing import TYPE_CHECKING, TypeAlias
 
 from pawl.core.keep.majority import renew_votes, renewal_patience
-from pawl.core.keep.outbox import validity_of
 from pawl.core.keep.renewal_groups import each_of, may_share, renewal_call, share, shared_call
 from pawl.core.keep.replicas import check_renewals
 from pawl.core.keep.tracking import heed_changes, track_held
 from pawl.core.maintenance.duty import MaintenanceDuty, until_next_need
 from pawl.core.protocol.backoff import full_jitter
 from pawl.core.protocol.runtime import Fault, Reply
-from pawl.core.protocol.validity import to_ms
 from pawl.core.state.records import loss_from
 from pawl.model import LeaseState
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pawl.core.keep.engine import Engine
+    from pawl.core.keep.engine import Engine, Yes
     from pawl.core.maintenance.duty import DutyCall
     from pawl.core.protocol.runtime import Call
     from pawl.core.state.records import ServerLease
@@ -148,7 +146,7 @@ async def _ask_further(
     if refused:
         await _ask_whether_taken(engine)
         for server_lease, reply in refused:
-            _answered(engine, server_lease, reply, sent_at)
+            _refused(engine, server_lease, reply)
 
 
 def _patience(engine: Engine, batch: list[ServerLease], now: float) -> float:
@@ -161,15 +159,34 @@ def _patience(engine: Engine, batch: list[ServerLease], now: float) -> float:
 
 def _take(engine: Engine, answers: list[_Answer], sent_at: float) -> list[tuple[ServerLease, Reply]]:
     """Take answers into account; give the leases that the server does not know, which need another question."""
+    yeses: list[Yes] = []
     refused: list[tuple[ServerLease, Reply]] = []
-    for server_lease, outcome in _confirmed(engine, answers, sent_at):
+    for server_lease, outcome in answers:
         if isinstance(outcome, Fault):
             _failed(engine, server_lease, outcome)
-        elif outcome[0] == b"U":
-            refused.append((server_lease, outcome))
+        elif outcome[0] == b"H":
+            options, rhythm = server_lease.options, server_lease.rhythm
+            asked_ms = options.ttl_ms if rhythm is options.renewed else rhythm.ttl_ms
+            yeses.append((server_lease, outcome[3], asked_ms))
         else:
-            _answered(engine, server_lease, outcome, sent_at)
+            refused.append((server_lease, outcome))
+    _renewed(engine, yeses, sent_at)
     return refused
+
+
+def _renewed(engine: Engine, yeses: list[Yes], sent_at: float) -> None:
+    """Have the leases renewed again in their rhythm, but for those that ended meanwhile."""
+    late = set(engine.take_yeses(yeses, sent_at))
+    on_time = [yes[0] for yes in yeses if yes[0] not in late] if late else [yes[0] for yes in yeses]
+    plain = [one for one in on_time if one.rhythm is one.options.renewed]
+    engine.leases.schedule.add_again(plain, engine.runtime.now())
+    for server_lease in on_time if len(plain) < len(on_time) else ():
+        if server_lease.rhythm is not server_lease.options.renewed:
+            engine.replan(server_lease)
+    engine.reports.counters["renewed"] += len(on_time)
+    if engine.reports.observer is not None:
+        for _ in on_time:
+            engine.reports.observer.counted("renewed")
 
 
 async def _ask_whether_taken(engine: Engine) -> None:
@@ -182,49 +199,10 @@ async def _ask_whether_taken(engine: Engine) -> None:
             engine.take_away([bytes(tag).decode() for tag in outcome[3]])
 
 
-def _confirmed(engine: Engine, answers: list[_Answer], sent_at: float) -> list[_Answer]:
-    """Take all plain yeses into account in one step, for a hundred thousand leases are renewed here; give the rest."""
-    plain: list[ServerLease] = []
-    rest: list[_Answer] = []
-    now, valid_until = engine.runtime.now(), validity_of(engine)
-    with engine.guard:
-        for server_lease, outcome in answers:
-            options = server_lease.options
-            if (
-                type(outcome) is list
-                and outcome[0] == b"H"
-                and server_lease.state is LeaseState.HELD
-                and now < server_lease.valid_until
-                and server_lease.rhythm.hold_limit is None
-                and options.renew
-                and server_lease.rhythm.ttl == options.ttl
-            ):
-                until = valid_until(sent_at, outcome[3] - options.delay_ms, options.ttl_ms)
-                server_lease.valid_until = max(server_lease.valid_until, until)
-                server_lease.failures = 0
-                plain.append(server_lease)
-            else:
-                rest.append((server_lease, outcome))
-    engine.leases.schedule.add_again(plain, now)
-    engine.reports.counters["renewed"] += len(plain)
-    if engine.reports.observer is not None:
-        for _ in plain:
-            engine.reports.observer.counted("renewed")
-    return rest
-
-
-def _answered(engine: Engine, server_lease: ServerLease, reply: Reply, sent_at: float) -> None:
-    if not server_lease.live:
-        return
-    if reply[0] == b"H":
-        if engine.applies(server_lease, reply[3], to_ms(server_lease.rhythm.ttl), sent_at):
-            engine.count("renewed")
-            engine.replan(server_lease)
-        return
-    if engine.expired(server_lease, engine.runtime.now()):
-        return
-    # The server does not know the holder (any more): somebody took it, or the server lost it.
-    engine.lose(server_lease, loss_from(reply))
+def _refused(engine: Engine, server_lease: ServerLease, reply: Reply) -> None:
+    """The server does not know the holder (any more): somebody took it, or the server lost it."""
+    if server_lease.live and not engine.expired(server_lease, engine.runtime.now()):
+        engine.lose(server_lease, loss_from(reply))
 
 
 def _failed(engine: Engine, server_lease: ServerLease, fault: Fault) -> None:

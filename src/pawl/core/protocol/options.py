@@ -202,6 +202,11 @@ class Rhythm(NamedTuple):
     hold_limit: float | None = None
     """When ``max_hold`` ends it, or None."""
 
+    @property
+    def ttl_ms(self) -> int:
+        """The ttl in whole milliseconds."""
+        return to_ms(self.ttl)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockOptions:
@@ -286,6 +291,8 @@ class LockOptions:
     delay_ms: int = field(init=False, repr=False, compare=False)
     life_ms: int = field(init=False, repr=False, compare=False)
     rhythm: Rhythm = field(init=False, repr=False, compare=False)
+    renewed: Rhythm | None = field(init=False, repr=False, compare=False)
+    """The rhythm of a lease whose renewals are plain: it is renewed, with the lock's own ttl, and without an end."""
     block: int = field(init=False, repr=False, compare=False)
     durable: Durable | None = field(init=False, repr=False, compare=False)
     confirms: bool = field(init=False, repr=False, compare=False)
@@ -316,6 +323,7 @@ class LockOptions:
         put(self, "ticket_ttl", ticket_ttl)
         self._check_renewal(ttl)
         put(self, "rhythm", Rhythm(ttl, self.renew_every or ttl / 3))
+        put(self, "renewed", self.rhythm if self.renew else None)
         check_callback(self.on_lost, may_be_async=True)
         put(self, "ttl_ms", to_ms(ttl))
         put(self, "lasts", valid_until(0.0, self.ttl_ms, self.ttl_ms))

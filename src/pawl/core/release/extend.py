@@ -95,7 +95,7 @@ async def _raise_life(engine: Engine, lease: HeldLease, ttl: float, doing: str) 
             await rest(engine, pause, lease.name, doing)
             continue
         if reply[0] == b"H":
-            if engine.applies(server_lease, reply[3], to_ms(ttl), sent_at):
+            if not engine.take_yeses([(server_lease, reply[3], to_ms(ttl))], sent_at):
                 return
         elif server_lease.live and not engine.expired(server_lease, runtime.now()):
             engine.lose(server_lease, loss_from(reply))
