@@ -48,7 +48,7 @@ class Engine:
         runtime: The runtime of the API.
         maintenance: What serves the client in the background.
         guard: Held for each step of a lease, a queue or the schedule from one state to another; the steps are ruled by
-            "guarded steps" in docs/concepts/architecture.md: **no call and no loop stands in one**.
+            "guarded steps" in docs/concepts/design.md: **no call and no loop stands in one**.
         leases, queues, outbox, activity, health, reports: What it keeps, by who changes it; see ``state.client`` and
             ``state.reports``.
         epoch: Raised by a fork, for leases of an older one are the parent's.
