@@ -83,8 +83,9 @@ from __future__ import annotations
 from typing import Any
 
 from pawl._inside import engine_here
-from pawl.aio.lease import AsyncLease, acquired
-from pawl.aio.lock import Acquiring
+from pawl.aio.acquiring import Acquiring, acquired
+from pawl.aio.block import check_home
+from pawl.aio.lease import AsyncLease, given
 from pawl.core.acquire import acquire
 
 __all__ = ["AsyncDoor"]
@@ -102,11 +103,13 @@ class AsyncDoor:
 
     async def opened(self, other: Any) -> bool:
         """Whether this task opened it; ``await door.opened()`` asks."""
+        check_home(self, "opened")
         async with other:
             await other.knock()
         if (await acquire.look(engine_here(self))).held:
             return True
-        return await acquire.try_acquire(await self.opened(other))
+        given(await acquire.try_acquire(await self.opened(other)))
+        return False
 '''
 
 MADE = '''# Written by tools/make_sync.py from aio/door.py: change that, and run it.
@@ -120,7 +123,7 @@ from pawl._inside import engine_of
 from pawl.core.acquire import acquire
 from pawl.core.acquire.blocking import take
 from pawl.runtimes.threads import run
-from pawl.sync.lease import Lease
+from pawl.sync.lease import Lease, given
 
 __all__ = ["Door"]
 
@@ -138,7 +141,8 @@ class Door:
             other.knock()
         if run(acquire.look(engine_of(self))).held:
             return True
-        return run(acquire.try_acquire(self.opened(other)))
+        given(run(acquire.try_acquire(self.opened(other))))
+        return False
 '''
 
 

@@ -12,8 +12,10 @@ What truly differs is written by hand, and is in no list of this tool:
 - `context.py`: an engine for each event loop is asked for by a call; that of threads is an attribute.
 - `client.py`: asyncio has engines by event loop, and ends with them; threads have one, ended by the process, a fork, or
   the garbage collector. And a client of threads warns where it blocks an event loop.
-- `lock.py`, `lease.py`, `multi.py`, `once.py`: a loss cancels the task in its block, and leaving it has to tell that
-  cancel from others; a thread is interrupted by signal handlers, at steps where asyncio has none.
+- `block.py`: a loss cancels the task in its block, and leaving it has to tell that cancel from others; a thread is
+  interrupted by signal handlers, at steps where asyncio has none, and takes ways without coroutines, which are faster.
+- `multi.py`, `once.py`: the same.
+- `aio/acquiring.py`: an acquisition can be awaited, entered, or made a task of; that of threads is there at once.
 - `election.py`: asyncio runs the leader's function in a task of its own, to cancel it; threads call it.
 """
 
@@ -34,7 +36,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "pawl"
 BIN = Path(sys.executable).parent
 
-GENERATED = ("barrier", "coordination", "latch", "rwlock", "semaphore", "service")
+GENERATED = ("barrier", "coordination", "latch", "lease", "lock", "rwlock", "semaphore", "service")
 """The modules of `sync/` that this writes."""
 
 HEADER = "# Written by tools/make_sync.py from aio/{name}.py: change that, and run it.\n"
@@ -52,8 +54,8 @@ NAMES = (
 WORDS = (
     (r"``await ", "``"),
     (r"\basync with\b", "with"),
-    (r"\b([Aa])n async (context manager|iterator)\b", r"\1 \2"),
-    (r"\b[Aa]n async iterator\b", "an iterator"),
+    (r"\b([Aa])n async context manager\b", r"\1 context manager"),
+    (r"\b([Aa])n async iterator\b", r"\1n iterator"),
     (r"\bthe async client\b", "the sync client"),
     (r"\bDecorate a coroutine function\b", "Decorate a function"),
     (r"\btask(s?)\b", r"thread\1"),
@@ -75,7 +77,14 @@ AT_ONCE = {
     "acquired": ("given", "take"),
     "acquired_to_write": ("given_to_write", "take"),
 }
-"""`Acquiring(x(…))`, an acquisition to await or to enter, is made at once by threads: `given(take(…))`."""
+"""`Acquiring(acquired(…))`, an acquisition to await or to enter, is made at once by threads: `given(take(…))`. So is
+that of any other call, under its own name."""
+
+LATER = ("Acquiring", "MultiAcquiring")
+LATER_TYPES = ("Acquiring", "Awaitable", "Coroutine")
+
+ONLY_ASYNCIO = ("MultiAcquiring", "check_home", "watch_loss")
+"""What threads have nothing like: the classes are left out, and so are calls that are statements."""
 
 CORE = ("self._wait", "self._watch.next")
 """Coroutines of the core that are methods; those that are functions are known by their imports."""
@@ -121,7 +130,7 @@ class Converter(ast.NodeVisitor):
         self.edits.append((start, start + len("async "), ""))
         self.generic_visit(node)
 
-    visit_AsyncFunctionDef = visit_AsyncWith = visit_AsyncFor = _drop_word  # noqa: N815 - the same
+    visit_AsyncFunctionDef = visit_AsyncWith = visit_AsyncFor = _drop_word  # noqa: N815 - as `ast` calls them
 
     def visit_Await(self, node: ast.Await) -> None:
         """An operation of the core is run; a call of another shell just is no longer awaited."""
@@ -138,26 +147,56 @@ class Converter(ast.NodeVisitor):
 
     def visit_Call(self, node: ast.Call) -> None:
         """What is made to be awaited or entered is made at once."""
-        if isinstance(node.func, ast.Name) and node.func.id == "Acquiring":
+        if isinstance(node.func, ast.Name) and node.func.id in LATER:
             begun = node.args[0]
-            if not (isinstance(begun, ast.Call) and isinstance(begun.func, ast.Name)):
-                raise SystemExit(f"line {node.lineno}: an Acquiring of what is no call")
-            for name, new in zip((node.func, begun.func), AT_ONCE[begun.func.id], strict=True):
-                self.edits.append((self._start(name), self._end(name), new))
-            for argument in begun.args:
-                self.visit(argument)
-            return
+            names = AT_ONCE.get(ast.unparse(begun.func)) if isinstance(begun, ast.Call) else None
+            if isinstance(begun, ast.Call) and names is not None:
+                self._replace(node.func, names[0])
+                self._replace(begun.func, names[1])
+            else:
+                self._keep(node, begun)
         self.generic_visit(node)
+
+    def visit_Expr(self, node: ast.Expr) -> None:
+        """Leave out a call that only asyncio needs."""
+        if isinstance(node.value, ast.Call) and ast.unparse(node.value.func) in ONLY_ASYNCIO:
+            self._drop(node)
+        else:
+            self.generic_visit(node)
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
+        """Leave out what only asyncio has."""
+        if node.name in ONLY_ASYNCIO:
+            self._drop(node)
+        else:
+            self.generic_visit(node)
+
+    def visit_List(self, node: ast.List) -> None:
+        """Leave its name out of `__all__`."""
+        for index, item in enumerate(node.elts):
+            if isinstance(item, ast.Constant) and item.value in ONLY_ASYNCIO:
+                end = self._start(node.elts[index + 1]) if index + 1 < len(node.elts) else self._end(node) - 1
+                self.edits.append((self._start(item), end, ""))
 
     def visit_Subscript(self, node: ast.Subscript) -> None:
         """`Acquiring[X]`, `Awaitable[X]` and `Coroutine[Any, Any, X]` are an X."""
-        if isinstance(node.value, ast.Name) and node.value.id in ("Acquiring", "Awaitable", "Coroutine"):
+        if isinstance(node.value, ast.Name) and node.value.id in LATER_TYPES:
             result = node.slice.elts[-1] if isinstance(node.slice, ast.Tuple) else node.slice
-            self.edits.append((self._start(node), self._start(result), ""))
-            self.edits.append((self._end(result), self._end(node), ""))
+            self._keep(node, result)
             self.visit(result)
-            return
-        self.generic_visit(node)
+        else:
+            self.generic_visit(node)
+
+    def _replace(self, node: _Node, text: str) -> None:
+        self.edits.append((self._start(node), self._end(node), text))
+
+    def _drop(self, node: ast.stmt) -> None:
+        self.edits.append((self._lines[node.lineno - 1], self._lines[node.end_lineno or 0], ""))
+
+    def _keep(self, node: _Node, part: _Node) -> None:
+        """Put a part of it in its place."""
+        self.edits.append((self._start(node), self._start(part), ""))
+        self.edits.append((self._end(part), self._end(node), ""))
 
     def _start(self, node: _Node) -> int:
         return self._lines[node.lineno - 1] + node.col_offset
@@ -205,7 +244,7 @@ def _replaced(table: tuple[tuple[str, str], ...], text: str) -> str:
 def tidied(text: str, name: str) -> str:
     """The same without unused imports, sorted and formatted."""
     read = ("--quiet", "--config", "pyproject.toml", "--stdin-filename", f"src/pawl/sync/{name}.py", "-")
-    for command in (("check", "--fix", "--select", "F401,I001"), ("format",)):
+    for command in (("check", "--fix", "--select", "F401,I001,RUF022"), ("format",)):
         done = subprocess.run(
             [BIN / "ruff", *command, *read], input=text, capture_output=True, text=True, cwd=ROOT, check=False
         )

@@ -11,8 +11,8 @@ from pawl._coordinate import Described, Guarding, Skipping, guard_async
 from pawl._inside import engine_here, is_closed
 from pawl._standing import POLL, Standing
 from pawl._unset import UNSET, Unset
+from pawl.aio.acquiring import Acquiring
 from pawl.aio.lease import AsyncLease, given
-from pawl.aio.lock import Acquiring
 from pawl.core.coordinate import election
 from pawl.core.protocol.options import Seconds, check_timeout
 from pawl.core.protocol.runtime import StopSignal

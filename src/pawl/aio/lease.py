@@ -2,37 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
-
-from pawl._cancel import CancelScope
-from pawl.core.acquire import acquire
-from pawl.core.lease.base import BaseLease, LossSignal
+from pawl.aio.block import LeaseBlock, check_home
+from pawl.core.lease.base import LossSignal
 from pawl.core.lease.in_progress import refuse
 from pawl.core.lease.record import HeldLease
 from pawl.core.protocol.options import Seconds, check_ttl
-from pawl.core.release import extend, release, transfer
-from pawl.core.release.fast import hand_on
-from pawl.errors import NotSupported
-from pawl.model import Release
+from pawl.core.release import extend, transfer
 
-if TYPE_CHECKING:
-    from pawl.core.keep.engine import Engine
-    from pawl.core.protocol.runtime import StopSignal
-    from pawl.core.state.plan import Plan
-
-__all__ = [
-    "AsyncLease",
-    "AsyncLost",
-    "AsyncWriteLease",
-    "acquired",
-    "acquired_to_write",
-    "enter_block",
-    "given",
-    "given_to_write",
-    "shown",
-]
+__all__ = ["AsyncLease", "AsyncLost", "AsyncWriteLease", "given", "given_to_write", "shown"]
 
 
 class AsyncLost(LossSignal):
@@ -52,24 +29,7 @@ class AsyncLost(LossSignal):
         return await self._wait(timeout)
 
 
-def _check_home(lease: HeldLease, doing: str) -> None:
-    """Raise ``NotSupported`` in another event loop than the lease's: what it would wait for belongs to that one."""
-    home = getattr(lease.engine.runtime, "loop", None)
-    if home is not None and home is not asyncio.get_running_loop():
-        text = (
-            "the lease was acquired in another event loop: call it there (asyncio.run_coroutine_threadsafe)"
-        )
-        raise NotSupported(f"{doing} {lease.name!r}: {text}", name=lease.name)
-
-
-def enter_block(lease: HeldLease) -> None:
-    """Enter a block that ends the lease: a loss cancels the present task."""
-    CancelScope.enter(lease)
-    if not lease.server_lease.primitive.transferable:
-        lease.bind()
-
-
-class AsyncLease(BaseLease):
+class AsyncLease(LeaseBlock):
     """A grant that its owner may rely on until ``valid_until``; an async context manager that releases at its end.
 
     While a task is inside ``async with``, a loss cancels it at its next await, and the block raises ``LeaseLost``.
@@ -95,27 +55,8 @@ class AsyncLease(BaseLease):
             BackendError: The server could not be asked.
             NotSupported: This is another event loop than that which acquired it.
         """
-        _check_home(self._record, "extend")
+        check_home(self._record, "extend")
         await extend.extend(self._record.engine, self._record, check_ttl(ttl))
-
-    async def release(self) -> None:
-        """Release the lock; the next waiter gets it immediately.
-
-        Raises:
-            NotHeld: It was already lost or released; nothing was changed.
-            BackendError: The server did not answer, or refused; the TTL frees the lock at the latest.
-            NotSupported: This is another event loop than that which acquired it; nothing was touched.
-        """
-        _check_home(self._record, "release")
-        server_lease = self._record.server_lease
-        queue, run = server_lease.local_queue, server_lease.run
-        # A look first: nobody waits here, mostly, and a call costs as much.
-        waits = run is not None if queue is None else queue.local_waiters
-        if waits and hand_on(self._record.engine, self._record):
-            return
-        outcome = await release.release(self._record.engine, self._record)
-        if outcome is not Release.RELEASED:
-            release.tell(self._record, outcome)
 
     def detach(self) -> str:
         """Stop renewing the lease without releasing it; another process may ``adopt`` the returned ticket.
@@ -128,15 +69,6 @@ class AsyncLease(BaseLease):
             NotSupported: It is held for an explicit ``owner=``.
         """
         return transfer.detach(self._record.engine, self._record)
-
-    async def __aenter__(self) -> Self:
-        enter_block(self._record)
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await CancelScope.leave(self._record, error)
 
 
 class AsyncWriteLease(AsyncLease):
@@ -192,15 +124,3 @@ def given_to_write(record: HeldLease) -> AsyncWriteLease:
         refuse(record.engine, record)
     record.given = True
     return lease
-
-
-async def acquired(engine: Engine, plan: Plan, wait: float | None, stop: StopSignal | None) -> AsyncLease:
-    """Acquire it for the caller; see ``acquire.acquire``."""
-    return given(await acquire.acquire(engine, plan, wait, stop))
-
-
-async def acquired_to_write(
-    engine: Engine, plan: Plan, wait: float | None, stop: StopSignal | None
-) -> AsyncWriteLease:
-    """The same for a writer."""
-    return given_to_write(await acquire.acquire(engine, plan, wait, stop))

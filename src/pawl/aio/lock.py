@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Generator
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Never, ParamSpec, Self, TypeVar, cast
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Never, ParamSpec, Self, TypeVar
 
 from pawl._decorate import decorated_async
 from pawl._factory import description, revive
 from pawl._hints import Hinting, refuse_words
 from pawl._inside import engine_here, origin_of, preparer_of
 from pawl._unset import UNSET, Unset
-from pawl.aio.lease import AsyncLease, acquired, given
+from pawl.aio.acquiring import Acquiring, acquired
+from pawl.aio.block import LockBlock
+from pawl.aio.lease import AsyncLease, given
 from pawl.core.acquire import acquire
 from pawl.core.acquire.reentry import holds
-from pawl.core.lease.base import record_of, take_entered
+from pawl.core.lease.record import HeldLease
 from pawl.core.observe.inspect import inspect
 from pawl.core.protocol.options import Seconds, check_timeout
 from pawl.core.protocol.runtime import StopSignal
@@ -25,50 +24,13 @@ if TYPE_CHECKING:
     from pawl.aio.context import AsyncContext
     from pawl.core.state.plan import Plan, Prepare
 
-__all__ = ["Acquiring", "AsyncLock", "BaseAsyncLock", "SkippingAsyncLock"]
+__all__ = ["AsyncLock", "BaseAsyncLock", "SkippingAsyncLock"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
-L_co = TypeVar("L_co", bound=AsyncLease, covariant=True)
 
 
-class Acquiring(Coroutine[Any, Any, L_co]):
-    """An acquisition that is awaited for its lease, entered with ``async with``, or made a task of."""
-
-    __slots__ = ("_lease", "_operation")
-
-    def __init__(self, operation: Any) -> None:
-        self._operation = operation
-        self._lease: L_co | None = None
-
-    def __await__(self) -> Generator[Any, None, L_co]:
-        operation: Generator[Any, None, L_co] = self._operation.__await__()
-        return operation
-
-    def send(self, value: Any, /) -> Any:
-        """Go on; for the event loop."""
-        return self._operation.send(value)
-
-    def throw(self, *args: Any) -> Any:
-        """Go on with an error; for the event loop."""
-        return self._operation.throw(*args)
-
-    def close(self) -> None:
-        """End without a result; for the event loop."""
-        self._operation.close()
-
-    async def __aenter__(self) -> L_co:
-        self._lease = lease = cast("L_co", await self._operation)
-        return await lease.__aenter__()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._lease is not None:
-            await self._lease.__aexit__(kind, error, trace)
-
-
-class BaseAsyncLock(Hinting, ABC):
+class BaseAsyncLock(Hinting, LockBlock[AsyncLease]):
     """A lock of any kind: immutable, picklable, shared by any number of tasks."""
 
     __slots__ = ("__weakref__", "_client", "_entered", "_plan", "_prepare", "_source")
@@ -78,27 +40,12 @@ class BaseAsyncLock(Hinting, ABC):
         self._prepare: Prepare = preparer_of(client)
         self._plan = plan
         self._source = source
-        self._entered: list[tuple[object, AsyncLease]] = []
+        self._entered: list[tuple[object, HeldLease]] = []
 
     @property
     def name(self) -> str:
         """The lock's name."""
         return self._plan.primitive.name
-
-    @abstractmethod
-    def acquire(self, *args: Any, **kwargs: Any) -> Acquiring[AsyncLease]:
-        """Acquire it; see the class for each kind."""
-
-    async def __aenter__(self) -> AsyncLease:
-        lease = await self.acquire()
-        self._entered.append((record_of(lease).who, lease))
-        return await lease.__aenter__()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        lease = take_entered(self._entered, asyncio.current_task())
-        await lease.__aexit__(kind, error, trace)
 
     def __call__(self, function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:
         """Decorate a coroutine function or method: each call runs under the lock, named by the call's arguments.
@@ -173,7 +120,8 @@ class AsyncLock(BaseAsyncLock):
         Raises:
             BackendError: The server could not be asked, or refused; the result is never None then.
         """
-        record = await acquire.try_acquire(engine_here(self._client), self._plan)
+        plan = self._prepare(self._plan, None)
+        record = await acquire.try_acquire(engine_here(self._client), plan)
         return None if record is None else given(record)
 
     def held_by_me(self) -> bool:

@@ -12,7 +12,8 @@ from pawl._coordinate import Described
 from pawl._decorate import decorated_once_async
 from pawl._inside import engine_here
 from pawl._unset import UNSET, Unset
-from pawl.aio.lease import AsyncLease, enter_block, shown
+from pawl.aio.block import enter_block
+from pawl.aio.lease import AsyncLease, shown
 from pawl.core.coordinate import once
 from pawl.core.lease.base import take_entered
 from pawl.core.lease.in_progress import refuse

@@ -8,8 +8,9 @@ from pawl._factory import description, revive
 from pawl._hints import refuse_words
 from pawl._inside import engine_here, origin_of, plan_behind
 from pawl._unset import UNSET, Unset
-from pawl.aio.lease import AsyncWriteLease, acquired_to_write, given_to_write
-from pawl.aio.lock import Acquiring, AsyncLock
+from pawl.aio.acquiring import Acquiring, acquired_to_write
+from pawl.aio.lease import AsyncWriteLease, given_to_write
+from pawl.aio.lock import AsyncLock
 from pawl.core.acquire import acquire
 from pawl.core.observe.inspect import inspect
 from pawl.core.protocol.options import Seconds, check_timeout

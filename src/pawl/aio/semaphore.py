@@ -8,8 +8,9 @@ from pawl._hints import refuse_words
 from pawl._inside import engine_here
 from pawl._permits import change_limit, weighing
 from pawl._unset import UNSET, Unset
-from pawl.aio.lease import AsyncLease, acquired, given
-from pawl.aio.lock import Acquiring, BaseAsyncLock
+from pawl.aio.acquiring import Acquiring, acquired
+from pawl.aio.lease import AsyncLease, given
+from pawl.aio.lock import BaseAsyncLock
 from pawl.core.acquire import acquire
 from pawl.core.observe.inspect import inspect
 from pawl.core.protocol.options import Seconds, check_timeout

@@ -1,18 +1,15 @@
+# Written by tools/make_sync.py from aio/lease.py: change that, and run it.
 """What a thread holds. A thin shell: what happens is decided in ``pawl.core``."""
 
 from __future__ import annotations
 
-from types import TracebackType
-from typing import Self
-
-from pawl.core.lease.base import BaseLease, LossSignal
+from pawl.core.lease.base import LossSignal
 from pawl.core.lease.in_progress import refuse
 from pawl.core.lease.record import HeldLease
 from pawl.core.protocol.options import Seconds, check_ttl
-from pawl.core.release import blocking, extend, release, transfer
-from pawl.core.release.fast import cut_short, hand_on
-from pawl.model import Release
+from pawl.core.release import extend, transfer
 from pawl.runtimes.threads import run
+from pawl.sync.block import LeaseBlock
 
 __all__ = ["Lease", "Lost", "WriteLease", "given", "given_to_write", "shown"]
 
@@ -34,7 +31,7 @@ class Lost(LossSignal):
         return run(self._wait(timeout))
 
 
-class Lease(BaseLease):
+class Lease(LeaseBlock):
     """A grant that its owner may rely on until ``valid_until``; a context manager that releases at its end."""
 
     __slots__ = ()
@@ -58,26 +55,6 @@ class Lease(BaseLease):
         """
         run(extend.extend(self._record.engine, self._record, check_ttl(ttl)))
 
-    def release(self) -> None:
-        """Release the lock; the next waiter gets it immediately.
-
-        Raises:
-            NotHeld: It was already lost or released; nothing was changed.
-            BackendError: The server did not answer, or refused; the TTL frees the lock at the latest.
-        """
-        try:
-            server_lease = self._record.server_lease
-            queue, run = server_lease.local_queue, server_lease.run
-            # A look first: nobody waits here, mostly, and a call costs as much.
-            waits = run is not None if queue is None else queue.local_waiters
-            if not (waits and hand_on(self._record.engine, self._record)):
-                outcome = blocking.release(self._record.engine, self._record)
-                if outcome is not Release.RELEASED:
-                    release.tell(self._record, outcome)
-        except BaseException as broken:
-            cut_short(self._record.engine, self._record, broken)
-            raise
-
     def detach(self) -> str:
         """Stop renewing the lease without releasing it; another process may ``adopt`` the returned ticket.
 
@@ -89,25 +66,6 @@ class Lease(BaseLease):
             NotSupported: It is held for an explicit ``owner=``.
         """
         return transfer.detach(self._record.engine, self._record)
-
-    def __enter__(self) -> Self:
-        if not self._record.server_lease.primitive.transferable:
-            self._record.bind()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            server_lease = self._record.server_lease
-            queue, run = server_lease.local_queue, server_lease.run
-            # A look first: nobody waits here, mostly, and a call costs as much.
-            waits = run is not None if queue is None else queue.local_waiters
-            if not (waits and hand_on(self._record.engine, self._record)):
-                blocking.end_block(self._record.engine, self._record, error)
-        except BaseException as broken:
-            cut_short(self._record.engine, self._record, broken)
-            raise
 
 
 class WriteLease(Lease):

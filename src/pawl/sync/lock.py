@@ -1,10 +1,9 @@
+# Written by tools/make_sync.py from aio/lock.py: change that, and run it.
 """The lock objects of threads. Thin shells: what happens is decided in ``pawl.core``."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Never, ParamSpec, Self, TypeVar
 
 from pawl._decorate import decorated
@@ -15,14 +14,12 @@ from pawl._unset import UNSET, Unset
 from pawl.core.acquire import acquire
 from pawl.core.acquire.blocking import take
 from pawl.core.acquire.reentry import holds
-from pawl.core.lease.base import record_of, take_entered
 from pawl.core.lease.record import HeldLease
 from pawl.core.observe.inspect import inspect
 from pawl.core.protocol.options import Seconds, check_timeout
 from pawl.core.protocol.runtime import StopSignal
-from pawl.core.release.blocking import end_block
-from pawl.core.release.fast import cut_short, hand_on
 from pawl.runtimes.threads import run
+from pawl.sync.block import LockBlock
 from pawl.sync.lease import Lease, given
 
 if TYPE_CHECKING:
@@ -35,7 +32,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class BaseLock(Hinting, ABC):
+class BaseLock(Hinting, LockBlock[Lease]):
     """A lock of any kind: immutable, picklable, shared by any number of threads."""
 
     __slots__ = ("__weakref__", "_client", "_entered", "_plan", "_prepare", "_source")
@@ -51,29 +48,6 @@ class BaseLock(Hinting, ABC):
     def name(self) -> str:
         """The lock's name."""
         return self._plan.primitive.name
-
-    @abstractmethod
-    def acquire(self, *args: Any, **kwargs: Any) -> Lease:
-        """Acquire it; see the class for each kind."""
-
-    def __enter__(self) -> Lease:
-        lease = self.acquire()
-        record = record_of(lease)
-        record.server_lease.owner.user = record.who
-        # Not append: after a call a signal handler may run, and nobody would leave the block that was not begun.
-        self._entered += [(record.who, record)]
-        return lease
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        record = take_entered(self._entered, self._entered[0][1].engine.runtime.who())
-        try:
-            if not hand_on(record.engine, record):
-                end_block(record.engine, record, error)
-        except BaseException as broken:
-            cut_short(record.engine, record, broken)
-            raise
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Decorate a function or method: each call runs under the lock, named by the call's arguments.

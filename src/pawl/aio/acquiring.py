@@ -1,0 +1,76 @@
+"""What asyncio can do with an acquisition that was not awaited yet. Threads have nothing like it."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Generator
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, cast
+
+from pawl.aio.lease import AsyncLease, AsyncWriteLease, given, given_to_write
+from pawl.core.acquire import acquire
+
+if TYPE_CHECKING:
+    from pawl.core.keep.engine import Engine
+    from pawl.core.protocol.runtime import StopSignal
+    from pawl.core.state.plan import Plan
+
+__all__ = ["Acquiring", "acquired", "acquired_to_write"]
+
+
+class _Entered(Protocol):
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None: ...
+
+
+L_co = TypeVar("L_co", bound=_Entered, covariant=True)
+
+
+class Acquiring(Coroutine[Any, Any, L_co]):
+    """An acquisition that is awaited for its lease, entered with ``async with``, or made a task of."""
+
+    __slots__ = ("_lease", "_operation")
+
+    def __init__(self, operation: Any) -> None:
+        self._operation = operation
+        self._lease: L_co | None = None
+
+    def __await__(self) -> Generator[Any, None, L_co]:
+        operation: Generator[Any, None, L_co] = self._operation.__await__()
+        return operation
+
+    def send(self, value: Any, /) -> Any:
+        """Go on; for the event loop."""
+        return self._operation.send(value)
+
+    def throw(self, *args: Any) -> Any:
+        """Go on with an error; for the event loop."""
+        return self._operation.throw(*args)
+
+    def close(self) -> None:
+        """End without a result; for the event loop."""
+        self._operation.close()
+
+    async def __aenter__(self) -> L_co:
+        self._lease = lease = cast("L_co", await self._operation)
+        return await lease.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._lease is not None:
+            await self._lease.__aexit__(kind, error, trace)
+
+
+async def acquired(engine: Engine, plan: Plan, wait: float | None, stop: StopSignal | None) -> AsyncLease:
+    """Acquire it for the caller; see ``acquire.acquire``."""
+    return given(await acquire.acquire(engine, plan, wait, stop))
+
+
+async def acquired_to_write(
+    engine: Engine, plan: Plan, wait: float | None, stop: StopSignal | None
+) -> AsyncWriteLease:
+    """The same for a writer."""
+    return given_to_write(await acquire.acquire(engine, plan, wait, stop))

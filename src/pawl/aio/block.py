@@ -1,0 +1,108 @@
+"""How a block of a task begins and ends. A loss cancels a task; signal handlers interrupt a thread."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
+
+from pawl._cancel import CancelScope
+from pawl.core.lease.base import BaseLease, record_of, take_entered
+from pawl.core.lease.record import HeldLease, Losable
+from pawl.core.release import release
+from pawl.core.release.fast import hand_on
+from pawl.errors import NotSupported
+from pawl.model import Release
+
+__all__ = ["LeaseBlock", "LockBlock", "check_home", "enter_block", "leave_block", "watch_loss"]
+
+L_co = TypeVar("L_co", bound=BaseLease, covariant=True)
+
+X = TypeVar("X", bound=Losable)
+_End = Callable[[X, BaseException | None], Awaitable[None]]
+
+
+def watch_loss(lease: Losable) -> None:
+    """Cancel the present task at a loss, until it leaves the block."""
+    CancelScope.enter(lease)
+
+
+def check_home(lease: HeldLease, doing: str) -> None:
+    """Raise ``NotSupported`` in another event loop than the lease's: what it would wait for belongs to that one."""
+    home = getattr(lease.engine.runtime, "loop", None)
+    if home is not None and home is not asyncio.get_running_loop():
+        text = (
+            "the lease was acquired in another event loop: call it there (asyncio.run_coroutine_threadsafe)"
+        )
+        raise NotSupported(f"{doing} {lease.name!r}: {text}", name=lease.name)
+
+
+def enter_block(lease: HeldLease) -> None:
+    """Enter a block that ends the lease: a loss cancels the present task."""
+    CancelScope.enter(lease)
+    if not lease.server_lease.primitive.transferable:
+        lease.bind()
+
+
+async def leave_block(lease: X, error: BaseException | None, end: _End[X]) -> None:
+    """End a block by ``end``, and report a loss."""
+    await CancelScope.leave(lease, error, end)
+
+
+class LeaseBlock(BaseLease):
+    """A lease that its block releases, or its owner."""
+
+    __slots__ = ()
+
+    async def release(self) -> None:
+        """Release the lock; the next waiter gets it immediately.
+
+        Raises:
+            NotHeld: It was already lost or released; nothing was changed.
+            BackendError: The server did not answer, or refused; the TTL frees the lock at the latest.
+            NotSupported: This is another event loop than that which acquired it; nothing was touched.
+        """
+        check_home(self._record, "release")
+        server_lease = self._record.server_lease
+        queue, run = server_lease.local_queue, server_lease.run
+        # A look first: nobody waits here, mostly, and a call costs as much.
+        waits = run is not None if queue is None else queue.local_waiters
+        if waits and hand_on(self._record.engine, self._record):
+            return
+        outcome = await release.release(self._record.engine, self._record)
+        if outcome is not Release.RELEASED:
+            release.tell(self._record, outcome)
+
+    async def __aenter__(self) -> Self:
+        enter_block(self._record)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await CancelScope.leave(self._record, error)
+
+
+class LockBlock(ABC, Generic[L_co]):
+    """A lock whose block acquires and releases it."""
+
+    __slots__ = ()
+    _entered: list[tuple[object, HeldLease]]
+
+    @abstractmethod
+    def acquire(self, *args: Any, **kwargs: Any) -> Awaitable[L_co]:
+        """Acquire it; see the class for each kind."""
+
+    async def __aenter__(self) -> L_co:
+        lease = await self.acquire()
+        record = record_of(lease)
+        self._entered.append((record.who, record))
+        enter_block(record)
+        return lease
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await CancelScope.leave(take_entered(self._entered, asyncio.current_task()), error)

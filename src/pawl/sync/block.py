@@ -1,0 +1,107 @@
+"""How a block of a thread begins and ends. Signal handlers interrupt a thread; a loss cancels a task."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
+
+from pawl.core.lease.base import BaseLease, record_of, take_entered
+from pawl.core.lease.record import HeldLease, Losable
+from pawl.core.release import blocking, release
+from pawl.core.release.fast import cut_short, hand_on
+from pawl.model import Release
+from pawl.runtimes.threads import run
+
+__all__ = ["LeaseBlock", "LockBlock", "enter_block", "leave_block"]
+
+L_co = TypeVar("L_co", bound=BaseLease, covariant=True)
+X = TypeVar("X", bound=Losable)
+_End = Callable[[X, BaseException | None], Coroutine[Any, Any, None]]
+
+
+def enter_block(lease: HeldLease) -> None:
+    """Enter a block that ends the lease."""
+    if not lease.server_lease.primitive.transferable:
+        lease.bind()
+
+
+def leave_block(lease: X, error: BaseException | None, end: _End[X]) -> None:
+    """End a block by ``end``."""
+    run(end(lease, error))
+
+
+class LeaseBlock(BaseLease):
+    """A lease that its block releases, or its owner."""
+
+    __slots__ = ()
+
+    def release(self) -> None:
+        """Release the lock; the next waiter gets it immediately.
+
+        Raises:
+            NotHeld: It was already lost or released; nothing was changed.
+            BackendError: The server did not answer, or refused; the TTL frees the lock at the latest.
+        """
+        try:
+            server_lease = self._record.server_lease
+            queue, run = server_lease.local_queue, server_lease.run
+            # A look first: nobody waits here, mostly, and a call costs as much.
+            waits = run is not None if queue is None else queue.local_waiters
+            if not (waits and hand_on(self._record.engine, self._record)):
+                outcome = blocking.release(self._record.engine, self._record)
+                if outcome is not Release.RELEASED:
+                    release.tell(self._record, outcome)
+        except BaseException as broken:
+            cut_short(self._record.engine, self._record, broken)
+            raise
+
+    def __enter__(self) -> Self:
+        if not self._record.server_lease.primitive.transferable:
+            self._record.bind()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            server_lease = self._record.server_lease
+            queue, run = server_lease.local_queue, server_lease.run
+            # A look first: nobody waits here, mostly, and a call costs as much.
+            waits = run is not None if queue is None else queue.local_waiters
+            if not (waits and hand_on(self._record.engine, self._record)):
+                blocking.end_block(self._record.engine, self._record, error)
+        except BaseException as broken:
+            cut_short(self._record.engine, self._record, broken)
+            raise
+
+
+class LockBlock(ABC, Generic[L_co]):
+    """A lock whose block acquires and releases it."""
+
+    __slots__ = ()
+    _entered: list[tuple[object, HeldLease]]
+
+    @abstractmethod
+    def acquire(self, *args: Any, **kwargs: Any) -> L_co:
+        """Acquire it; see the class for each kind."""
+
+    def __enter__(self) -> L_co:
+        lease = self.acquire()
+        record = record_of(lease)
+        record.server_lease.owner.user = record.who
+        # Not append: after a call a signal handler may run, and nobody would leave the block that was not begun.
+        self._entered += [(record.who, record)]
+        return lease
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        record = take_entered(self._entered, self._entered[0][1].engine.runtime.who())
+        try:
+            if not hand_on(record.engine, record):
+                blocking.end_block(record.engine, record, error)
+        except BaseException as broken:
+            cut_short(record.engine, record, broken)
+            raise
