@@ -27,6 +27,7 @@ class Part:
         end: When it ended, or was killed.
         killed: Whether it was killed.
         least: The share of all grants that is to be its own.
+        hold: Seconds for which it holds each time before it releases: one that is killed later may have released.
         queues: Whether its fences are pawl's: they rise across all grants of such parts.
     """
 
@@ -38,6 +39,7 @@ class Part:
     end: float = inf
     killed: bool = False
     least: float = 0.01
+    hold: float = inf
     queues: bool = False
 
     @property
@@ -184,6 +186,9 @@ def _history(parts: Sequence[Part], key: str, ttl: float) -> History:
                 # It failed somewhere between the two, so from its grant on nothing is claimed.
                 history.lost(since, open_)
                 open_ = ""
+        if open_ and part.killed and since + part.hold < part.end:
+            # It reports a release once that is done.
+            history.invoke(since + part.hold, part.name, "release", key, lease=open_)
         if part.killed:
             history.crash(part.end, part.name)
     return history

@@ -474,3 +474,23 @@ def test_it_keeps_its_lease_and_its_place_through_a_failover() -> None:
             assert waiter.ask("unlock", KEY)["ok"]
             with client.lock("x").acquire(timeout=10) as lease:
                 assert lease.fence > got["fence"]
+
+
+@slow
+def test_it_learns_what_a_failover_lost() -> None:
+    """Its lock never reached the replica: the new master gives it to another, with a larger fencing token."""
+    wanted("gowire")
+    with SentinelGroup() as group, pawl.connect(group.url) as client:
+        client.lock("x").acquire().release()
+        with Driver(KINDS["gowire"], group.url) as them:
+            them.ready()
+            group.freeze_replication()
+            held = them.ask("lock", KEY, 3000, -1)
+            old = group.master
+            old.kill()
+            group.wait_for_failover(old)
+            with client.lock("x").acquire(timeout=20) as lease:
+                assert lease.fence > held["fence"]
+                until(lambda: them.ask("state", KEY)["state"] == "lost", what="it is lost")
+                assert not them.ask("unlock", KEY)["ok"]
+                lease.check()

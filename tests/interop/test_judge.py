@@ -56,6 +56,16 @@ def test_a_fence_that_falls_is_found() -> None:
     assert judge([part("a", *events)], "x", 5, 2).safe
 
 
+def test_who_was_killed_after_its_hold_may_have_released() -> None:
+    killed = part("a", held(1, 0), end=3.0, killed=True)
+    after = part("b", held(2, 1), left(4))
+    assert len(judge([killed, after], "x", 5, 2).violations) == 1
+    killed.hold = 0.5
+    assert not judge([killed, after], "x", 5, 2).violations
+    killed.hold = 1.5
+    assert len(judge([killed, after], "x", 5, 2).violations) == 1
+
+
 def test_who_was_killed_leaves_its_mark_and_its_value() -> None:
     dead = part("a", held(1, 0), end=1.5, killed=True)
     after = part("b", held(3, 0, "97"), left(4))
