@@ -156,8 +156,10 @@ func keyOf(namespace, name string) (string, error) {
 	switch {
 	case name == "" || len(name) > maxText || !utf8.ValidString(name):
 		return "", fmt.Errorf("wire: a name must be 1 to %d bytes of UTF-8", maxText)
-	case len(namespace) > maxText || !utf8.ValidString(namespace) || unseen.MatchString(namespace):
-		return "", fmt.Errorf("wire: a namespace must be up to %d bytes of UTF-8 without control characters", maxText)
+	case len(namespace) > maxText || !utf8.ValidString(namespace):
+		return "", fmt.Errorf("wire: a namespace must be at most %d bytes of UTF-8", maxText)
+	case unseen.MatchString(namespace) || namespace != strings.TrimSpace(namespace):
+		return "", fmt.Errorf("wire: the namespace %q has control characters, or blanks at its ends", namespace)
 	case namespace != "":
 		return inSpace.ReplaceAllStringFunc(namespace, escape) + ":" + inName.ReplaceAllStringFunc(name, escape), nil
 	case reserved.MatchString(name):

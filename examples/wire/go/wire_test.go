@@ -4,7 +4,9 @@ package wire
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"io/fs"
 	"os"
 	"strings"
 	"sync"
@@ -323,6 +325,38 @@ func TestAServerThatIsNotThere(t *testing.T) {
 	defer cancel()
 	_, err = client.Lock(ctx, "x")
 	is(t, err, context.DeadlineExceeded)
+}
+
+// Of the names in docs/wire/vectors.json.
+func TestKeysOfNames(t *testing.T) {
+	text, err := os.ReadFile("../../../docs/wire/vectors.json")
+	if errors.Is(err, fs.ErrNotExist) {
+		t.Skip("no vectors.json of pawl beside it")
+	}
+	var vectors struct {
+		Token string
+		Names []struct {
+			Namespace, Name, Key string
+			Helpers              map[string]string
+		}
+	}
+	if err := json.Unmarshal(text, &vectors); err != nil || len(vectors.Names) == 0 {
+		t.Fatal(err)
+	}
+	for _, one := range vectors.Names {
+		key, err := keyOf(one.Namespace, one.Name)
+		if key != one.Key || (err == nil) != (one.Key != "") {
+			t.Errorf("the key of %q in %q is %q, not %q (%v)", one.Name, one.Namespace, key, one.Key, err)
+		}
+		if err != nil {
+			continue
+		}
+		for i, helper := range []string{"fence", "1:queue", "1:tickets", "1:dead:" + vectors.Token, "1:holds"} {
+			if got := keysOf(key, vectors.Token)[i+1]; got != one.Helpers[helper] {
+				t.Errorf("%s of %q is %q, not %q", helper, key, got, one.Helpers[helper])
+			}
+		}
+	}
 }
 
 func TestSettingsThatCanNeverWork(t *testing.T) {
