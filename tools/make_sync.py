@@ -14,9 +14,8 @@ What truly differs is written by hand, and is in no list of this tool:
   the garbage collector. And a client of threads warns where it blocks an event loop.
 - `block.py`: a loss cancels the task in its block, and leaving it has to tell that cancel from others; a thread is
   interrupted by signal handlers, at steps where asyncio has none, and takes ways without coroutines, which are faster.
-- `multi.py`, `once.py`: the same.
 - `aio/acquiring.py`: an acquisition can be awaited, entered, or made a task of; that of threads is there at once.
-- `election.py`: asyncio runs the leader's function in a task of its own, to cancel it; threads call it.
+- `leading.py`: asyncio runs the leader's function in a task of its own, to cancel it; threads call it.
 """
 
 from __future__ import annotations
@@ -36,7 +35,19 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "pawl"
 BIN = Path(sys.executable).parent
 
-GENERATED = ("barrier", "coordination", "latch", "lease", "lock", "rwlock", "semaphore", "service")
+GENERATED = (
+    "barrier",
+    "coordination",
+    "election",
+    "latch",
+    "lease",
+    "lock",
+    "multi",
+    "once",
+    "rwlock",
+    "semaphore",
+    "service",
+)
 """The modules of `sync/` that this writes."""
 
 HEADER = "# Written by tools/make_sync.py from aio/{name}.py: change that, and run it.\n"
@@ -45,6 +56,7 @@ NAMES = (
     (r"\b(Base|Skipping)?Async(?=[A-Z])", r"\1"),
     (r"\b__a(enter|exit|iter|next)__\b", r"__\1__"),
     (r"\bStopAsyncIteration\b", "StopIteration"),
+    (r"\bMultiAcquiring\b", "MultiLease"),
     (r"\bpawl\.aio\b", "pawl.sync"),
     (r"\bengine_here\b", "engine_of"),
     (r"\b(connect|decorated|decorated_once|guard)_async\b", r"\1"),
@@ -60,7 +72,6 @@ WORDS = (
     (r"\bDecorate a coroutine function\b", "Decorate a function"),
     (r"\btask(s?)\b", r"thread\1"),
     (r"\b(for|of) asyncio\b", r"\1 threads"),
-    (r"(?<=once), in asyncio\b", ", for threads"),
 )
 """What a word becomes, in docstrings and comments."""
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeVar, overload
 
 from pawl._coordinate import Described, Guarding, Skipping, guard_async
 from pawl._inside import engine_here, is_closed
-from pawl._standing import POLL, Standing
+from pawl._standing import Standing
 from pawl._unset import UNSET, Unset
 from pawl.aio.acquiring import Acquiring
+from pawl.aio.leading import clock, lead, rest
 from pawl.aio.lease import AsyncLease, given
 from pawl.core.coordinate import election
 from pawl.core.protocol.options import Seconds, check_timeout
@@ -105,8 +105,8 @@ class AsyncElection(Described):
             ClientClosed: The client was closed.
         """
         wait = self._plan.options.timeout if isinstance(timeout, Unset) else check_timeout(timeout)
-        engine = engine_here(self._client)
-        return Acquiring(_elected(engine, self._plan, self._seat, wait, stop))
+        plan = self._prepare(self._plan, None)
+        return Acquiring(_elected(engine_here(self._client), plan, self._seat, wait, stop))
 
     async def run(
         self,
@@ -141,7 +141,6 @@ class AsyncElection(Described):
             ConfigurationError: ``backoff`` can never work.
         """
         standing = Standing(self.name, stop, backoff)
-        clock = asyncio.get_running_loop().time
         while not standing.stopped() and not is_closed(self._client):
             try:
                 lease = await self.campaign(None, stop=stop)
@@ -151,59 +150,19 @@ class AsyncElection(Described):
                 raise
             except (BackendError, NotAcquired) as error:
                 if not standing.stopped():
-                    await self._rest(standing, standing.unavailable(error))
+                    await rest(self._client, standing, standing.unavailable(error))
                 continue
             began = clock()
             try:
                 async with lease:
-                    return await self._lead(standing, function, lease)
+                    return await lead(standing, function, lease)
             except Exception as error:  # noqa: BLE001 - whatever the function raises, it stands again
                 standing.led(clock() - began)
                 if isinstance(error, LeaseLost) and lease.lost:
                     standing.lost(error)
                 elif not standing.stopped():
-                    await self._rest(standing, standing.failed(error))
+                    await rest(self._client, standing, standing.failed(error))
         return None
-
-    async def _lead(
-        self, standing: Standing, function: Callable[[AsyncLease], Awaitable[R]], lease: AsyncLease
-    ) -> R | None:
-        """Run the function in a task of its own, so that ``stop`` can end it without ending the caller's task."""
-
-        async def work() -> R:
-            return await function(lease)
-
-        task = asyncio.create_task(work())
-        try:
-            while not task.done() and not standing.stopped():
-                await asyncio.wait([task], timeout=POLL if standing.stoppable else None)
-            return task.result() if task.done() else None
-        finally:
-            # Lost, stopped or cancelled: the function has ended before the name is released.
-            await self._end(standing, task)
-
-    async def _end(self, standing: Standing, task: asyncio.Task[R]) -> None:
-        """Cancel the function and wait until it has ended, also where this task is cancelled meanwhile."""
-        if task.done():
-            return
-        cancelled: asyncio.CancelledError | None = None
-        while not task.done():
-            task.cancel()
-            try:
-                await asyncio.wait([task])
-            except asyncio.CancelledError as again:
-                cancelled = again
-        if not task.cancelled() and (error := task.exception()) is not None:
-            standing.failed_at_end(error)
-        if cancelled is not None:
-            raise cancelled
-
-    async def _rest(self, standing: Standing, seconds: float) -> None:
-        """Pause, unless it is to end."""
-        clock = asyncio.get_running_loop().time
-        until = clock() + seconds
-        while (left := until - clock()) > 0 and not standing.stopped() and not is_closed(self._client):  # noqa: ASYNC110
-            await asyncio.sleep(min(POLL, left))
 
     async def resign(self) -> None:
         """Resign; the next candidate leads immediately.

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Coroutine, Generator
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Never, Self, cast
+from typing import TYPE_CHECKING, Any, Never, Self
 
-from pawl._cancel import CancelScope
 from pawl._hints import Hinting, refuse_words
 from pawl._inside import engine_here, origin_of, preparer_of
 from pawl._multi import describe_multi, revive_multi
 from pawl._unset import UNSET, Unset
+from pawl.aio.acquiring import Acquiring
+from pawl.aio.block import leave_block, watch_loss
 from pawl.aio.lease import AsyncLease, AsyncLost, shown
 from pawl.core.acquire.reentry import holds
 from pawl.core.coordinate import multi
@@ -68,13 +67,13 @@ class AsyncMultiLease(BaseMultiLease):
         await multi.release_all_or_raise(self._record.engine, self._record)
 
     async def __aenter__(self) -> Self:
-        CancelScope.enter(self._record)
+        watch_loss(self._record)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await CancelScope.leave(self._record, error, multi.end_all)
+        await leave_block(self._record, error, multi.end_all)
 
 
 def shown_all(record: HeldMultiLease) -> AsyncMultiLease:
@@ -108,39 +107,10 @@ def shown_any(record: HeldLease | HeldMultiLease) -> AsyncLease | AsyncMultiLeas
     return shown(record) if isinstance(record, HeldLease) else shown_all(record)
 
 
-class MultiAcquiring(Coroutine[Any, Any, AsyncMultiLease]):
-    """An acquisition that is awaited for its lease, entered with ``async with``, or made a task of."""
+class MultiAcquiring(Acquiring[AsyncMultiLease]):
+    """An acquisition of several names, as ``Acquiring`` is one of a single name."""
 
-    __slots__ = ("_lease", "_operation")
-
-    def __init__(self, operation: Any) -> None:
-        self._operation = operation
-        self._lease: AsyncMultiLease | None = None
-
-    def __await__(self) -> Generator[Any, None, AsyncMultiLease]:
-        return cast("Generator[Any, None, AsyncMultiLease]", self._operation.__await__())
-
-    def send(self, value: Any, /) -> Any:
-        """Go on; for the event loop."""
-        return self._operation.send(value)
-
-    def throw(self, *args: Any) -> Any:
-        """Go on with an error; for the event loop."""
-        return self._operation.throw(*args)
-
-    def close(self) -> None:
-        """End without a result; for the event loop."""
-        self._operation.close()
-
-    async def __aenter__(self) -> AsyncMultiLease:
-        self._lease = cast("AsyncMultiLease", await self._operation)
-        return await self._lease.__aenter__()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._lease is not None:
-            await self._lease.__aexit__(kind, error, trace)
+    __slots__ = ()
 
 
 class AsyncMultiLock(Hinting):
@@ -156,7 +126,7 @@ class AsyncMultiLock(Hinting):
         self._prepare: Prepare = preparer_of(client)
         self._plan = plan
         self._source = source
-        self._entered: list[tuple[object, AsyncMultiLease]] = []
+        self._entered: list[tuple[object, HeldMultiLease]] = []
 
     @property
     def name(self) -> str:
@@ -197,9 +167,7 @@ class AsyncMultiLock(Hinting):
         """
         if unknown:
             refuse_words("acquire", unknown)
-        plan = self._plan
-        if ttl is not None:
-            plan = plan.with_members(lambda member: self._prepare(member, ttl))
+        plan = self._plan.with_members(lambda member: self._prepare(member, ttl))
         wait = plan.options.timeout if isinstance(timeout, Unset) else check_timeout(timeout)
         return MultiAcquiring(_acquired_all(engine_here(self._client), plan, wait, stop))
 
@@ -209,8 +177,8 @@ class AsyncMultiLock(Hinting):
         Raises:
             BackendError: The server could not be asked, or refused; the result is never None then.
         """
-        engine = engine_here(self._client)
-        record = await multi.acquire_all(engine, self._plan, 0, raises=False)
+        plan = self._plan.with_members(lambda member: self._prepare(member, None))
+        record = await multi.acquire_all(engine_here(self._client), plan, 0, raises=False)
         return None if record is None else given_all(record)
 
     def held_by_me(self) -> bool:
@@ -221,20 +189,24 @@ class AsyncMultiLock(Hinting):
         """Whether any member is held now. It may change at any time."""
         engine = engine_here(self._client)
         for member in self._plan.members:
-            if (await inspect(engine, member.primitive, member.options, 0)).held:
+            found = await inspect(engine, member.primitive, member.options, 0)
+            if found.held:
                 return True
         return False
 
     async def __aenter__(self) -> AsyncMultiLease:
         lease = await self.acquire()
-        self._entered.append((record_of_all(lease).who, lease))
-        return await lease.__aenter__()
+        record = record_of_all(lease)
+        # Not append: after a call a signal handler may run, and nobody would leave the block that was not begun.
+        self._entered += [(record.who, record)]
+        watch_loss(record)
+        return lease
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        lease = take_entered(self._entered, asyncio.current_task())
-        await lease.__aexit__(kind, error, trace)
+        record = take_entered(self._entered, engine_here(self._client).runtime.who())
+        await leave_block(record, error, multi.end_all)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r:.200}>"

@@ -1,18 +1,16 @@
-"""What is done once, in asyncio. Thin shells: what happens is decided in ``pawl.core``."""
+"""What is done once, for asyncio. Thin shells: what happens is decided in ``pawl.core``."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Coroutine
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from pawl._cancel import CancelScope
 from pawl._coordinate import Described
 from pawl._decorate import decorated_once_async
 from pawl._inside import engine_here
 from pawl._unset import UNSET, Unset
-from pawl.aio.block import enter_block
+from pawl.aio.block import enter_block, leave_block
 from pawl.aio.lease import AsyncLease, shown
 from pawl.core.coordinate import once
 from pawl.core.lease.base import take_entered
@@ -143,7 +141,7 @@ class AsyncOnce(Described):
     async def _start(
         self, *, wait: bool | None, timeout: Seconds | Unset | None, stop: StopSignal | None
     ) -> once.Start | Running | Done:
-        plan = self._plan
+        plan = self._prepare(self._plan, None)
         limit = plan.options.timeout if isinstance(timeout, Unset) else check_timeout(timeout)
         waits = self._wait if wait is None else wait
         found = await once.begin(engine_here(self._client), plan, limit if waits else 0, stop)
@@ -158,31 +156,29 @@ class AsyncOnce(Described):
         Raises:
             BackendError: The server could not be asked, or refused.
         """
-        return await once.forget(engine_here(self._client), self._plan)
+        return await once.forget(engine_here(self._client), self._prepare(self._plan, None))
 
     async def __aenter__(self) -> AsyncStarted | Running | Done:
         found = await self._start(wait=None, timeout=UNSET, stop=None)
-        start = found if isinstance(found, once.Start) else None
-        self._entered.append((asyncio.current_task(), start))
-        if start is None:
-            return cast("Running | Done", found)
-        enter_block(start.lease)
-        if start.lease.engine.activity.closed:
-            refuse(start.lease.engine, start.lease)
-        start.lease.given = True
-        return AsyncStarted(start)
+        who = engine_here(self._client).runtime.who()
+        if not isinstance(found, once.Start):
+            self._entered += [(who, None)]
+            return found
+        started = AsyncStarted(found)
+        enter_block(found.lease)
+        if found.lease.engine.activity.closed:
+            refuse(found.lease.engine, found.lease)
+        found.lease.given = True
+        # Not append: after a call a signal handler may run, and nobody would leave the block that was not begun.
+        self._entered += [(who, found)]
+        return started
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        start = take_entered(self._entered, asyncio.current_task())
-        if start is None:
-            return
-
-        async def end(_lease: HeldLease, error: BaseException | None) -> None:
-            await once.end_block(start, error)
-
-        await CancelScope.leave(start.lease, error, end)
+        start = take_entered(self._entered, engine_here(self._client).runtime.who())
+        if start is not None:
+            await leave_block(start.lease, error, lambda _, error: once.end_block(start, error))
 
     def __call__(self, function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:
         """Decorate a coroutine function or method: it runs once, and each other call returns its result.

@@ -1,15 +1,15 @@
+# Written by tools/make_sync.py from aio/election.py: change that, and run it.
 """The election of threads. Thin shells: what happens is decided in ``pawl.core``."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeVar, overload
 
 from pawl._coordinate import Described, Guarding, Skipping, guard
 from pawl._inside import engine_of, is_closed
-from pawl._standing import POLL, Standing
+from pawl._standing import Standing
 from pawl._unset import UNSET, Unset
 from pawl.core.coordinate import election
 from pawl.core.protocol.options import Seconds, check_timeout
@@ -17,9 +17,11 @@ from pawl.core.protocol.runtime import StopSignal
 from pawl.errors import BackendError, ClientClosed, DeadlockDetected, LeaseLost, NotAcquired
 from pawl.model import Leader
 from pawl.runtimes.threads import run
+from pawl.sync.leading import clock, lead, rest
 from pawl.sync.lease import Lease, given
 
 if TYPE_CHECKING:
+    from pawl.core.keep.engine import Engine
     from pawl.core.state.plan import Plan
 
 __all__ = ["Election", "Leaders"]
@@ -62,6 +64,12 @@ class Leaders:
         self.close()
 
 
+def _elected(
+    engine: Engine, plan: Plan, seat: election.Seat, wait: float | None, stop: StopSignal | None
+) -> Lease:
+    return given(run(election.campaign(engine, plan, seat, wait, stop)))
+
+
 class Election(Described):
     """One of several candidates leads, and every client can see which one. Made by ``Client.election``.
 
@@ -95,7 +103,7 @@ class Election(Described):
         """
         wait = self._plan.options.timeout if isinstance(timeout, Unset) else check_timeout(timeout)
         plan = self._prepare(self._plan, None)
-        return given(run(election.campaign(engine_of(self._client), plan, self._seat, wait, stop)))
+        return _elected(engine_of(self._client), plan, self._seat, wait, stop)
 
     def run(
         self,
@@ -139,27 +147,19 @@ class Election(Described):
                 raise
             except (BackendError, NotAcquired) as error:
                 if not standing.stopped():
-                    self._rest(standing, standing.unavailable(error))
+                    rest(self._client, standing, standing.unavailable(error))
                 continue
-            began = time.monotonic()
+            began = clock()
             try:
                 with lease:
-                    return function(lease)
+                    return lead(standing, function, lease)
             except Exception as error:  # noqa: BLE001 - whatever the function raises, it stands again
-                standing.led(time.monotonic() - began)
+                standing.led(clock() - began)
                 if isinstance(error, LeaseLost) and lease.lost:
                     standing.lost(error)
                 elif not standing.stopped():
-                    self._rest(standing, standing.failed(error))
+                    rest(self._client, standing, standing.failed(error))
         return None
-
-    def _rest(self, standing: Standing, seconds: float) -> None:
-        """Pause, unless it is to end."""
-        until = time.monotonic() + seconds
-        while (
-            (left := until - time.monotonic()) > 0 and not standing.stopped() and not is_closed(self._client)
-        ):
-            time.sleep(min(POLL, left))
 
     def resign(self) -> None:
         """Resign; the next candidate leads immediately.

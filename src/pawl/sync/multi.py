@@ -1,3 +1,4 @@
+# Written by tools/make_sync.py from aio/multi.py: change that, and run it.
 """The multi-lock of threads. Thin shells: what happens is decided in ``pawl.core``."""
 
 from __future__ import annotations
@@ -19,9 +20,11 @@ from pawl.core.protocol.options import Seconds, check_timeout, check_ttl
 from pawl.core.protocol.runtime import StopSignal
 from pawl.errors import ClientClosed
 from pawl.runtimes.threads import run
+from pawl.sync.block import leave_block
 from pawl.sync.lease import Lease, Lost, shown
 
 if TYPE_CHECKING:
+    from pawl.core.keep.engine import Engine
     from pawl.core.state.plan import Prepare
     from pawl.sync.context import Context
 
@@ -66,7 +69,7 @@ class MultiLease(BaseMultiLease):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        run(multi.end_all(self._record, error))
+        leave_block(self._record, error, multi.end_all)
 
 
 def shown_all(record: HeldMultiLease) -> MultiLease:
@@ -84,6 +87,13 @@ def given_all(record: HeldMultiLease) -> MultiLease:
     # No call from here to the caller: no signal handler comes between, and what was not given is taken back.
     record.given += (True,)
     return lease
+
+
+def _acquired_all(engine: Engine, plan: MultiPlan, wait: float | None, stop: StopSignal | None) -> MultiLease:
+    record = run(multi.acquire_all(engine, plan, wait, stop))
+    if record is None:
+        raise AssertionError("a wait ends with a lease or an error")
+    return given_all(record)
 
 
 def shown_any(record: HeldLease | HeldMultiLease) -> Lease | MultiLease:
@@ -145,10 +155,7 @@ class MultiLock(Hinting):
             refuse_words("acquire", unknown)
         plan = self._plan.with_members(lambda member: self._prepare(member, ttl))
         wait = plan.options.timeout if isinstance(timeout, Unset) else check_timeout(timeout)
-        record = run(multi.acquire_all(engine_of(self._client), plan, wait, stop))
-        if record is None:
-            raise AssertionError("a wait ends with a lease or an error")
-        return given_all(record)
+        return _acquired_all(engine_of(self._client), plan, wait, stop)
 
     def try_acquire(self) -> MultiLease | None:
         """Acquire all members if all are free now; None if one is held, also by this thread itself.
@@ -166,10 +173,12 @@ class MultiLock(Hinting):
 
     def locked(self) -> bool:
         """Whether any member is held now. It may change at any time."""
-        return any(
-            run(inspect(engine_of(self._client), member.primitive, member.options, 0)).held
-            for member in self._plan.members
-        )
+        engine = engine_of(self._client)
+        for member in self._plan.members:
+            found = run(inspect(engine, member.primitive, member.options, 0))
+            if found.held:
+                return True
+        return False
 
     def __enter__(self) -> MultiLease:
         lease = self.acquire()
@@ -182,7 +191,7 @@ class MultiLock(Hinting):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         record = take_entered(self._entered, engine_of(self._client).runtime.who())
-        run(multi.end_all(record, error))
+        leave_block(record, error, multi.end_all)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r:.200}>"

@@ -1,3 +1,4 @@
+# Written by tools/make_sync.py from aio/once.py: change that, and run it.
 """What is done once, for threads. Thin shells: what happens is decided in ``pawl.core``."""
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pawl.core.protocol.options import Seconds, check_timeout, check_ttl
 from pawl.core.protocol.runtime import StopSignal
 from pawl.model import Done, Running
 from pawl.runtimes.threads import run
+from pawl.sync.block import enter_block, leave_block
 from pawl.sync.lease import Lease, shown
 
 if TYPE_CHECKING:
@@ -165,7 +167,7 @@ class Once(Described):
             self._entered += [(who, None)]
             return found
         started = Started(found)
-        found.lease.server_lease.owner.user = who
+        enter_block(found.lease)
         if found.lease.engine.activity.closed:
             refuse(found.lease.engine, found.lease)
         found.lease.given = True
@@ -178,7 +180,7 @@ class Once(Described):
     ) -> None:
         start = take_entered(self._entered, engine_of(self._client).runtime.who())
         if start is not None:
-            run(once.end_block(start, error))
+            leave_block(start.lease, error, lambda _, error: once.end_block(start, error))
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Decorate a function or method: it runs once, and each other call returns its result.

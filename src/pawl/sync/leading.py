@@ -1,0 +1,28 @@
+"""How a leader's function is run, and how a candidate rests. A task can be ended, a thread cannot."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from time import monotonic as clock
+from typing import Any, TypeVar
+
+from pawl._inside import is_closed
+from pawl._standing import POLL, Standing
+
+__all__ = ["clock", "lead", "rest"]
+
+L = TypeVar("L")
+R = TypeVar("R")
+
+
+def lead(_: Standing, function: Callable[[L], R], lease: L) -> R:
+    """Run the function; nothing ends it."""
+    return function(lease)
+
+
+def rest(client: Any, standing: Standing, seconds: float) -> None:
+    """Pause, unless it is to end."""
+    until = clock() + seconds
+    while (left := until - clock()) > 0 and not standing.stopped() and not is_closed(client):
+        time.sleep(min(POLL, left))
