@@ -10,8 +10,8 @@ What truly differs is written by hand, and is in no list of this tool:
 
 - `__init__.py`: the public names.
 - `context.py`: an engine for each event loop is asked for by a call; that of threads is an attribute.
-- `client.py`: asyncio has engines by event loop, and ends with them; threads have one, ended by the process, a fork, or
-  the garbage collector. And a client of threads warns where it blocks an event loop.
+- `lifecycle.py`: a client of asyncio has an engine for each event loop, and they end with it; one of threads has one
+  engine, ended by the process, a fork or the garbage collector, and it warns where it blocks an event loop.
 - `block.py`: a loss cancels the task in its block, and leaving it has to tell that cancel from others; a thread is
   interrupted by signal handlers, at steps where asyncio has none, and takes ways without coroutines, which are faster.
 - `aio/acquiring.py`: an acquisition can be awaited, entered, or made a task of; that of threads is there at once.
@@ -37,6 +37,7 @@ BIN = Path(sys.executable).parent
 
 GENERATED = (
     "barrier",
+    "client",
     "coordination",
     "election",
     "latch",
@@ -231,19 +232,18 @@ def in_words(text: str) -> str:
 
 
 def _told(docstring: str, indent: str) -> str:
-    parts = docstring.split("\n\n")
+    parts = docstring.removesuffix('"""').rstrip().split("\n\n")
     for index, part in enumerate(parts):
         said = part
         for sentence in SENTENCES:
-            said = re.sub(r"\s*" + re.sub(r" ", r"\\s+", sentence), "", said)
+            said = re.sub(r"\s*" + sentence.replace(" ", r"\s+"), "", said)
         if said != part and said.strip() and not said.strip().startswith("Raises:"):
             # A sentence is gone from its middle: its lines are filled again.
             said = textwrap.fill(" ".join(said.split()), 120, initial_indent=indent, subsequent_indent=indent)
             said = said[len(indent) :] if index == 0 else said
         parts[index] = said
     text = "\n\n".join(part for part in parts if part.strip())
-    text = text if text.endswith('"""') else f'{text}"""'
-    return _replaced(WORDS, text)
+    return _replaced(WORDS, text) + (f'\n{indent}"""' if "\n" in text else '"""')
 
 
 def _replaced(table: tuple[tuple[str, str], ...], text: str) -> str:

@@ -260,7 +260,7 @@ def test_asyncio_run_ends_blocks_before_the_loop(valkey: Server) -> None:
 def test_a_client_that_goes_with_its_module_says_nothing() -> None:
     """Its finalizer runs when the names that it would use are gone already."""
     connect = "client = pawl.connect('redis://localhost:1')"
-    program = f"import pawl.sync.client as at, pawl\n{connect}\ndel at._owes\ndel client"
+    program = f"import pawl.sync.lifecycle as at, pawl\n{connect}\ndel at._owes\ndel client"
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert done.stderr == ""

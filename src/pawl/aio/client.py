@@ -2,80 +2,37 @@
 
 from __future__ import annotations
 
-import asyncio
-import concurrent.futures
 from collections.abc import Iterable
-from functools import partial
-from types import TracebackType
-from typing import Any, Literal, NoReturn, Self, Unpack, cast, overload
+from typing import Literal, Unpack, overload
 
-from pawl._factory import LockKwargs, Settings, SkipKwargs, live_clients, plan_of
+from pawl._factory import LockKwargs, SkipKwargs, plan_of
+from pawl._inside import engine_here
 from pawl._multi import multi_plan
 from pawl._permits import PermitKwargs, plan_of_semaphore, plans_of_rwlock
-from pawl._quorum import check_options, for_loop, for_threads, kind_for, probe_for
-from pawl._service import Book
-from pawl._target import find_target, shown_of
-from pawl._warn import place_of_caller
 from pawl.aio.coordination import AsyncCoordination
 from pawl.aio.lease import AsyncLease, given
+from pawl.aio.lifecycle import AsyncClientLifecycle
 from pawl.aio.lock import AsyncLock, BaseAsyncLock, SkippingAsyncLock
-from pawl.aio.multi import AsyncMultiLock, shown_any
+from pawl.aio.multi import AsyncMultiLock
 from pawl.aio.rwlock import AsyncRWLock
 from pawl.aio.semaphore import AsyncSemaphore
 from pawl.aio.service import AsyncLockService
-from pawl.core.client import doubter, make_engine
-from pawl.core.close import close
-from pawl.core.keep.engine import Engine
 from pawl.core.observe import operator
 from pawl.core.observe.history import history
-from pawl.core.observe.timed_runtime import observe
 from pawl.core.protocol.key import Key
-from pawl.core.protocol.options import Seconds, check_timeout
-from pawl.core.protocol.redlock_options import RedlockOptions
+from pawl.core.protocol.options import Seconds
 from pawl.core.release import stateless, transfer
-from pawl.core.state.observers import Observer
-from pawl.core.state.plan import Plan
 from pawl.model import AuditEntry, Forced, HistoryEntry, LockInfo
-from pawl.runtimes.aio import AsyncioRuntime
-from pawl.runtimes.relief import LoopRelief
-from pawl.topology.credentials import Credentials
-from pawl.topology.endpoint import Place
 
 __all__ = ["AsyncClient"]
 
 
-_BEGUN_WITHIN = 0.5
-"""Seconds that a close gives the other loops of the client to begin theirs: one may be blocked."""
-
-
-class AsyncClient(AsyncCoordination):
+class AsyncClient(AsyncClientLifecycle, AsyncCoordination):
     """A client for the locks of one server, for asyncio; made by ``pawl.connect_async``. Shared by any number of tasks.
 
     It sends nothing before its first use. Used in several event loops, it keeps one connection for each. An async
     context manager that closes at its end.
     """
-
-    def __init__(
-        self,
-        target: object = None,
-        *,
-        namespace: str | None = None,
-        credentials: Credentials | None = None,
-        redlock: RedlockOptions | None = None,
-        **defaults: Any,
-    ) -> None:
-        self._settings = Settings(defaults, namespace, may_be_async=True)
-        made_with = {"namespace": namespace, "credentials": credentials, "redlock": redlock}
-        self._origin = (target, {**made_with, **defaults})
-        self._made_at = place_of_caller()
-        self._target = find_target(target, credentials)
-        self._settings.redlock = check_options(redlock, self._target, self._settings)
-        self._engines: dict[asyncio.AbstractEventLoop, Engine] = {}
-        self._observers: list[Observer] = []
-        self._last: tuple[asyncio.AbstractEventLoop, Engine] | None = None
-        self._closed = False
-        self._book: Book[AsyncLease] = Book()
-        live_clients.add(self)
 
     @overload
     def lock(
@@ -219,7 +176,7 @@ class AsyncClient(AsyncCoordination):
             ClientClosed: The client was closed.
         """
         plan = plan_of(self._settings, "lock", name, {})
-        return await operator.inspect(self._engine(), plan.primitive, plan.options, waiters)
+        return await operator.inspect(engine_here(self), plan.primitive, plan.options, waiters)
 
     async def locks(self) -> list[LockInfo]:
         """Return all locks of the namespace that have been held for a second or more, sorted by name.
@@ -232,7 +189,7 @@ class AsyncClient(AsyncCoordination):
             NotSupported: Independent masters (Redlock) keep no common record.
             ClientClosed: The client was closed.
         """
-        return await operator.locks(self._engine(), self._settings.options)
+        return await operator.locks(engine_here(self), self._settings.options)
 
     async def force_release(self, name: str | Key, *, reason: str) -> Forced:
         """End the lease of the holder of a lock, and grant the lock to the next waiter.
@@ -254,7 +211,7 @@ class AsyncClient(AsyncCoordination):
             ClientClosed: The client was closed.
         """
         plan = plan_of(self._settings, "lock", name, {})
-        return await operator.force_release(self._engine(), plan.primitive, plan.options, reason)
+        return await operator.force_release(engine_here(self), plan.primitive, plan.options, reason)
 
     async def audit(self, limit: int = 100) -> list[AuditEntry]:
         """Return the audit log of this namespace, newest first.
@@ -269,7 +226,7 @@ class AsyncClient(AsyncCoordination):
             NotSupported: Independent masters (Redlock) keep no common record.
             ClientClosed: The client was closed.
         """
-        return await operator.audit(self._engine(), self._settings.options, limit)
+        return await operator.audit(engine_here(self), self._settings.options, limit)
 
     async def history(self, name: str | Key, limit: int = 100) -> list[HistoryEntry]:
         """Return the last grants of a lock, as recorded by clients with ``history=``; newest first.
@@ -288,7 +245,7 @@ class AsyncClient(AsyncCoordination):
             ClientClosed: The client was closed.
         """
         plan = plan_of(self._settings, "lock", name, {})
-        return await history(self._engine(), plan.primitive, plan.options, limit)
+        return await history(engine_here(self), plan.primitive, plan.options, limit)
 
     async def adopt(self, ticket: str, **options: Unpack[LockKwargs]) -> AsyncLease:
         """Continue a lease that ``AsyncLease.detach`` detached, here or in another process.
@@ -302,7 +259,7 @@ class AsyncClient(AsyncCoordination):
             ConfigurationError: The ticket is invalid, or of another namespace.
         """
         content, plan = self._settings.plan_of_ticket(ticket, options)
-        return given(await transfer.adopt(self._engine(), plan, content))
+        return given(await transfer.adopt(engine_here(self), plan, content))
 
     async def release(self, name: str | Key, token: str) -> None:
         """End a lease by its token, from any process: what another one acquired, or what was detached.
@@ -320,7 +277,7 @@ class AsyncClient(AsyncCoordination):
             NotSupported: Independent masters (Redlock) count their votes where the lease was acquired.
         """
         plan = plan_of(self._settings, "lock", name, {})
-        await stateless.release_by_token(self._engine(), plan, token)
+        await stateless.release_by_token(engine_here(self), plan, token)
 
     async def extend(self, name: str | Key, token: str, ttl: Seconds) -> float:
         """Extend a lease by its token, from any process; its own client goes on renewing it.
@@ -340,140 +297,4 @@ class AsyncClient(AsyncCoordination):
             NotSupported: Independent masters (Redlock) count their votes where the lease was acquired.
         """
         plan = plan_of(self._settings, "lock", name, {"ttl": ttl})
-        return await stateless.extend_by_token(self._engine(), plan, token)
-
-    async def close(self, timeout: Seconds | None = 5.0) -> None:
-        """Release all leases, wake waiting tasks with ``ClientClosed``, close all connections. Safe to repeat.
-
-        Args:
-            timeout: Seconds that the releases may take in all; None: 5. After that, their TTL frees the locks.
-        """
-        checked = check_timeout(timeout)
-        patience = 5.0 if checked is None else checked
-        closing = asyncio.get_running_loop().create_task(self._close(patience), name="pawl-close")
-        try:
-            await asyncio.shield(closing)
-        except asyncio.CancelledError:
-            # The caller may stand in a block whose lease ends here: it is reported when the work is done.
-            await asyncio.wait({closing})
-            raise
-
-    async def _begun_elsewhere(self, here: asyncio.AbstractEventLoop) -> None:
-        """Return once every other loop has begun to close: what this one gives back must not go to a waiter there."""
-        begun: set[asyncio.Future[None]] = set()
-        for loop in list(self._engines):
-            if loop is not here and loop.is_running():
-                done: concurrent.futures.Future[None] = concurrent.futures.Future()
-                # Behind the close that was scheduled before, and behind the first step of its task.
-                loop.call_soon_threadsafe(loop.call_soon, done.set_result, None)
-                begun.add(asyncio.wrap_future(done))
-        if begun:
-            await asyncio.wait(begun, timeout=_BEGUN_WITHIN)
-
-    async def _close(self, patience: float) -> None:
-        self._closed = True
-        self._forget_ended_loops()
-        here = asyncio.get_running_loop()
-        for engine in self._known_engines():
-            # Also of a loop that is blocked, and closes only once it is back.
-            if engine.relief is not None:
-                engine.relief.stop()
-        elsewhere = [
-            asyncio.wrap_future(asyncio.run_coroutine_threadsafe(_close_engine(engine, patience), loop))
-            for loop, engine in list(self._engines.items())
-            if loop is not here and loop.is_running()
-        ]
-        await self._begun_elsewhere(here)
-        try:
-            if here in self._engines:
-                await _close_engine(self._engines[here], patience)
-        finally:
-            if elsewhere:
-                await asyncio.wait(elsewhere, timeout=patience + 1.0)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
-
-    def __repr__(self) -> str:
-        return f"<AsyncClient namespace={self._settings.namespace!r}{' closed' if self._closed else ''}>"
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("a client cannot be pickled: connect in the other process, or pass a lock")
-
-    def _engine(self) -> Engine:
-        loop = asyncio.get_running_loop()
-        last = self._last
-        if last is not None and last[0] is loop:
-            return last[1]
-        engine = self._engines.get(loop)
-        if engine is None:
-            self._forget_ended_loops()
-            runtime = for_loop(loop, self._target, self._settings)
-            engine = make_engine(runtime, self, self._settings.setup)
-            engine.reports.show = shown_any
-            engine.quorum = self._settings.redlock
-            engine.relief = self._relief(loop, engine)
-            health = engine.health
-            health.server, health.probe = shown_of(self._target), probe_for(self._settings)
-            health.strict, health.kind = self._settings.strict, kind_for(self._settings)
-            runtime.on_move = doubter(engine)
-            engine.activity.closed = self._closed
-            for observer in self._observers:
-                observe(engine, observer)
-            self._engines[loop] = engine
-        self._last = (loop, engine)
-        return engine
-
-    def _prepare(self, plan: Plan, ttl: Seconds | None) -> Plan:
-        """The plan of one call."""
-        return plan if ttl is None else self._settings.with_ttl(plan, ttl)
-
-    def _relief(self, loop: asyncio.AbstractEventLoop, engine: Engine) -> LoopRelief | None:
-        target = self._target
-        # Of a server in this process, the clock may be a test's.
-        return (
-            None
-            if isinstance(target, Place)
-            else LoopRelief(loop, engine, partial(for_threads, target, self._settings))
-        )
-
-    def _observe(self, observer: Observer) -> None:
-        if observer not in self._observers:
-            self._observers.append(observer)
-        for engine in self._known_engines():
-            observe(engine, observer)
-
-    def _known_engines(self) -> list[Engine]:
-        return list(self._engines.values())
-
-    def _forget_ended_loops(self) -> None:
-        # An engine refers to its loop, so nothing else would ever end the two.
-        for loop in list(self._engines):
-            if loop.is_closed():
-                ended = self._engines.pop(loop)
-                ended.activity.closed = True
-                if ended.relief is not None:
-                    ended.relief.stop()
-        if self._last is not None and self._last[0].is_closed():
-            self._last = None
-
-    def _after_fork(self) -> None:
-        for engine in self._engines.values():
-            cast("AsyncioRuntime", engine.runtime).after_fork()
-            engine.after_fork()
-        self._engines = {}
-        self._last = None
-
-
-async def _close_engine(engine: Engine, patience: float) -> None:
-    runtime = cast("AsyncioRuntime", engine.runtime)
-    try:
-        await close(engine, runtime.interrupt_waiters, patience)
-    finally:
-        # Also when the loop ends meanwhile and cancels this: its connection must not stay behind.
-        await runtime.shut_down()
+        return await stateless.extend_by_token(engine_here(self), plan, token)
