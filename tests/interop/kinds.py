@@ -94,19 +94,22 @@ def _python(name: str, prefix: str = "", *, period: float = 0.3, extends: bool =
     return Kind(name, "python", command, prefix, period=period, extends=extends)
 
 
+_NODE = ("node", str(DRIVERS / "node" / "driver.js"))
+_MODULES = (("MODULES", str(HOME / "node" / "modules")),)
+
+
 def _node(name: str, prefix: str = "", *, period: float = 0.3, extends: bool = True) -> Kind:
-    command = ("node", str(DRIVERS / "node" / "driver.js"), name)
-    environ = (("MODULES", str(HOME / "node" / "modules")),)
-    return Kind(name, "node", command, prefix, period=period, extends=extends, environ=environ)
+    return Kind(name, "node", (*_NODE, name), prefix, period=period, extends=extends, environ=_MODULES)
 
 
 def _go(name: str, *, period: float = 0.3) -> Kind:
     return Kind(name, "go", (str(HOME / "go" / "driver"), name), period=period)
 
 
-def _wire(name: str, part: str, *command: str) -> Kind:
+def _wire(name: str, part: str, *command: str, environ: tuple[tuple[str, str], ...] = ()) -> Kind:
     """A reference client of pawl's own protocol (examples/wire), with the namespace that pawl has by default."""
-    return Kind(name, part, (*command, name), OWN, subscribes=True, extends=False, queues=True)
+    own = (*command, name)
+    return Kind(name, part, own, OWN, subscribes=True, extends=False, queues=True, environ=environ)
 
 
 def _rueidis(name: str) -> Kind:
@@ -166,6 +169,7 @@ _ALL = (
     _rueidis("rueidis"),
     _go("sample-go", period=0.05),
     _wire("gowire", "go", str(HOME / "go" / "driver")),
+    _wire("nodewire", "node", *_NODE, environ=_MODULES),
     _spring("spring", "locks:", period=0.1),
     _spring("springpub", "locks:", period=float("inf")),
     _spring("shedlock", "job-lock:default:", asks=False, extends=False),

@@ -4,12 +4,14 @@ const { createRequire } = require('node:module');
 const path = require('node:path');
 const crypto = require('node:crypto');
 const { RedisLock } = require('./samples/redis-lock.js');
+const wire = require('./wire.js');
 
 const load = createRequire(path.join(process.env.MODULES, 'package.json'));
 const Redis = load('ioredis');
 // Several, separated by commas, are independent masters for redlock.
 const [, , kind, urls] = process.argv;
-const plain = new Redis(urls.split(',')[0]);
+// Of the counter, and of the libraries that take any client; the reference client makes its own.
+const plain = new Redis(process.env.COUNTER_URL || urls.split(',')[0], { lazyConnect: kind === 'nodewire' });
 const held = new Map();
 const FOREVER = 600000;
 
@@ -117,8 +119,12 @@ const KINDS = {
   redlock5: () => redlock(false),
   'redis-semaphore': redisSemaphore,
   'sample-js': sample,
+  nodewire: () => wire.library(Redis, urls),
 };
-const client = KINDS[kind]();
+let client;
+
+// What the library tells of the lock that it holds.
+const about = (key) => (client.about && held.has(key) ? client.about(held.get(key)) : {});
 
 async function acquire(key, ttl, wait) {
   const lock = await client.get(key, ttl, wait);
@@ -142,13 +148,13 @@ async function count(key, ttl, seconds, counter, holdMs) {
       const got = now();
       let found = (await plain.set(inside, me, 'GET')) || '';
       const value = Number((await plain.get(counter)) || 0);
-      say({ event: 'held', t0: asked, t: got, found, value });
+      say({ event: 'held', t0: asked, t: got, found, value, ...about(key) });
       await sleep(holdMs);
       await plain.set(counter, value + 1);
       found = (await plain.getdel(inside)) || '';
-      const left = now();
+      const left = now(), last = about(key);
       await release(key);
-      say({ event: 'left', t0: left, t: now(), found, me });
+      say({ event: 'left', t0: left, t: now(), found, me, ...last });
     } catch (error) {
       errors += 1;
       last = `${error.name}: ${error.message}`;
@@ -161,8 +167,8 @@ async function count(key, ttl, seconds, counter, holdMs) {
 
 async function answer([command, key, ...rest]) {
   switch (command) {
-    case 'try': return { ok: await acquire(key, Number(rest[0]), 0) };
-    case 'lock': return { ok: await acquire(key, Number(rest[0]), Number(rest[1])) };
+    case 'try': return { ok: await acquire(key, Number(rest[0]), 0), ...about(key) };
+    case 'lock': return { ok: await acquire(key, Number(rest[0]), Number(rest[1])), ...about(key) };
     case 'unlock': await release(key); return { ok: true };
     case 'extend': held.set(key, await client.extend(key, held.get(key), Number(rest[0]))); return { ok: true };
     case 'state':
@@ -180,7 +186,8 @@ async function causes(error) {
 }
 
 (async () => {
-  await plain.ping();
+  client = await KINDS[kind]();
+  if (kind !== 'nodewire') await plain.ping();
   say({ ready: true });
   for await (const line of require('node:readline').createInterface({ input: process.stdin })) {
     const begin = now();

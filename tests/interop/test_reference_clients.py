@@ -1,4 +1,4 @@
-"""The reference client for Go and pawl in one queue: order, fences, hand-offs, loss, and what it leaves behind."""
+"""The reference clients and pawl in one queue: order, fences, hand-offs, loss, and what they leave behind."""
 
 from __future__ import annotations
 
@@ -19,19 +19,27 @@ from pawl.testing import Proxy, Rule
 from pawl.testing.groups import ClusterGroup, SentinelGroup
 from pawl.testing.servers import Server
 from tests.faults.rig import in_thread, script, teach, until
-from tests.interop import go_scripts, kills
+from tests.interop import client_scripts, kills
 from tests.interop.conftest import pttl, wanted
 from tests.interop.counting import chosen, count
 from tests.interop.judge import Verdict
-from tests.interop.kinds import HOME, KINDS, ROOT
+from tests.interop.kinds import DRIVERS, HOME, KINDS, ROOT
 from tests.interop.line import Driver
 from tests.pace import pace
 
 KEY = "pawl:x"
-CLIENT = ROOT / "examples" / "wire" / "go"
+GO = ROOT / "examples" / "wire" / "go"
 
 Start = Callable[..., Driver]
 slow = pytest.mark.slow
+CLIENTS = ("gowire", "nodewire")
+
+
+@pytest.fixture(params=CLIENTS)
+def wire(request: pytest.FixtureRequest) -> str:
+    """Each of the reference clients."""
+    found: str = request.param
+    return found
 
 
 @pytest.fixture
@@ -42,11 +50,11 @@ def own(server: Server) -> Iterator[pawl.Client]:
 
 
 @pytest.fixture
-def proxied(server: Server) -> Iterator[tuple[Driver, Proxy]]:
+def proxied(wire: str, server: Server) -> Iterator[tuple[Driver, Proxy]]:
     """The client behind a proxy; the server knows the scripts, so that the n-th request is the n-th of the protocol."""
-    wanted("gowire")
+    wanted(wire)
     teach(server)
-    with Proxy(server) as proxy, Driver(KINDS["gowire"], proxy.url) as them:
+    with Proxy(server) as proxy, Driver(KINDS[wire], proxy.url) as them:
         yield them.ready(), proxy
 
 
@@ -71,9 +79,10 @@ def deliver(server: Server, late: Rule) -> None:
     until(lambda: scripts_run(server) > before, what="the late request")
 
 
-def test_its_scripts_are_pawls() -> None:
-    text = go_scripts.PATH.read_text(encoding="ascii")
-    assert text == go_scripts.text(), "run python -m tests.interop.go_scripts"
+@pytest.mark.parametrize("path", client_scripts.PATHS, ids=lambda path: path.parent.name)
+def test_its_scripts_are_pawls(path: Path) -> None:
+    text = path.read_text(encoding="ascii")
+    assert text == client_scripts.text(), "run python -m tests.interop.client_scripts"
 
 
 def environ_of_go(**more: str) -> dict[str, str]:
@@ -83,19 +92,19 @@ def environ_of_go(**more: str) -> dict[str, str]:
 
 
 @slow
-def test_its_own_tests(server: Server) -> None:
+def test_the_tests_of_the_go_client(server: Server) -> None:
     wanted("gowire")
     environ = environ_of_go(WIRE_URL=server.url)
     command = ["go", "test", "-count=1", "-timeout=100s", "./..."]
-    done = subprocess.run(command, cwd=CLIENT, env=environ, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=GO, env=environ, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "SKIP" not in done.stdout
 
 
 @slow
-def test_its_code_is_formatted_and_vetted() -> None:
+def test_the_code_of_the_go_client_is_formatted_and_vetted() -> None:
     wanted("gowire")
-    for folder in (CLIENT, ROOT / "tests" / "interop" / "drivers" / "go"):
+    for folder in (GO, ROOT / "tests" / "interop" / "drivers" / "go"):
         subprocess.run(["go", "vet", "./..."], cwd=folder, env=environ_of_go(), check=True, timeout=300)
         # It comes with Go, not always on PATH.
         root = subprocess.check_output(["go", "env", "GOROOT"], cwd=folder, text=True).strip()
@@ -103,12 +112,22 @@ def test_its_code_is_formatted_and_vetted() -> None:
         assert subprocess.check_output([gofmt, "-l", "."], cwd=folder, text=True) == ""
 
 
+@slow
+def test_the_names_of_the_node_client() -> None:
+    """Keys, and what is refused, by the examples of docs/wire/vectors.json."""
+    wanted("nodewire")
+    program = DRIVERS / "node" / "names.mjs"
+    vectors = ROOT / "docs" / "wire" / "vectors.json"
+    done = subprocess.run(["node", program, vectors], capture_output=True, text=True, check=False)
+    assert done.stdout == "26 names\n", done.stderr
+
+
 # ---- Order, fences and hand-offs
 
 
 @slow
-def test_each_waits_for_the_other_and_is_told(start: Start, own: pawl.Client) -> None:
-    them = start("gowire")
+def test_each_waits_for_the_other_and_is_told(wire: str, start: Start, own: pawl.Client) -> None:
+    them = start(wire)
     lease = own.lock("x").acquire()
     assert them.ask("try", KEY, 30_000) | {"t": 0, "t0": 0} == {"ok": False, "t": 0, "t0": 0}
     them.send("lock", KEY, 30_000, -1)
@@ -122,7 +141,7 @@ def test_each_waits_for_the_other_and_is_told(start: Start, own: pawl.Client) ->
     assert got["fence"] > lease.fence
     info = own.inspect("x")
     assert (info.held, info.foreign, info.fence) == (True, False, got["fence"])
-    assert str(info.holder).endswith(f":{them.pid}/go")
+    assert str(info.holder).endswith(f":{them.pid}/{wire.removesuffix('wire')}")
     waiting = in_thread(lambda: own.lock("x").acquire(timeout=20))
     until(lambda: own.inspect("x").queue_length == 1, what="pawl queues")
     begin = time.monotonic()
@@ -134,8 +153,8 @@ def test_each_waits_for_the_other_and_is_told(start: Start, own: pawl.Client) ->
 
 
 @slow
-def test_who_came_first_is_first(start: Start, own: pawl.Client) -> None:
-    them = [start("gowire") for _ in range(3)]
+def test_who_came_first_is_first(wire: str, start: Start, own: pawl.Client) -> None:
+    them = [start(wire) for _ in range(3)]
     lease = own.fair_lock("x").acquire()
     fences = [lease.fence]
     for index, one in enumerate(them):
@@ -173,30 +192,46 @@ def alike(verdict: Verdict) -> None:
 
 
 @slow
-def test_a_counter_of_two_pawl_and_two_go(valkey: Server) -> None:
+def test_a_counter_of_two_pawl_and_two_others(wire: str, valkey: Server) -> None:
     """The history checker looks at the fences of all four: they rise."""
-    wanted("gowire")
+    wanted(wire)
     valkey.command("FLUSHALL")
-    alike(count(valkey.url, chosen("pawl,pawl-asyncio,gowire,gowire"), 4.0, ttl=10.0))
+    alike(count(valkey.url, chosen(f"pawl,pawl-asyncio,{wire},{wire}"), 4.0, ttl=10.0))
+
+
+@slow
+def test_a_counter_of_two_python_two_node_and_two_go(valkey: Server) -> None:
+    """One queue: each has a sixth of the grants, whatever it is written in."""
+    wanted(*CLIENTS)
+    valkey.command("FLUSHALL")
+    mix = chosen("pawl,pawl-asyncio,nodewire,nodewire,gowire,gowire")
+    alike(count(valkey.url, mix, 6.0, ttl=10.0))
 
 
 # ---- Processes that die or stand still
 
 
 @slow
-def test_processes_that_are_killed(valkey: Server) -> None:
-    wanted("gowire")
+def test_processes_that_are_killed(wire: str, valkey: Server) -> None:
+    wanted(wire)
     valkey.command("FLUSHALL")
-    verdict, done = kills.run(valkey.url, chosen("pawl,gowire,gowire"), 8.0, 1.0, 0.02, "7")
+    verdict, done = kills.run(valkey.url, chosen(f"pawl,{wire},{wire}"), 8.0, 1.0, 0.02, "7")
     assert verdict.safe, verdict.as_json()
-    assert done.killed["gowire"] > 1
+    assert done.killed[wire] > 1
 
 
 @slow
-@pytest.mark.parametrize("dead", ["gowire", "pawl"])
-@pytest.mark.parametrize("waits", ["gowire", "pawl"])
+@pytest.mark.parametrize(
+    ("dead", "waits"),
+    [
+        (dead, waits)
+        for dead in (*CLIENTS, "pawl")
+        for waits in (*CLIENTS, "pawl")
+        if (dead, waits) != ("pawl", "pawl")
+    ],
+)
 def test_the_next_has_it_soon_after_a_kill(dead: str, waits: str, server: Server) -> None:
-    wanted("gowire")
+    wanted(dead, waits)
     ttl, environ = 2.0, {"PAWL_WIRE": "own"}
     with (
         Driver(KINDS[dead], server.url, **environ) as one,
@@ -215,9 +250,9 @@ def test_the_next_has_it_soon_after_a_kill(dead: str, waits: str, server: Server
 
 @slow
 def test_a_waiter_that_is_killed_delays_nobody_for_longer_than_its_ticket(
-    start: Start, own: pawl.Client
+    wire: str, start: Start, own: pawl.Client
 ) -> None:
-    dead, them = start("gowire"), start("gowire")
+    dead, them = start(wire), start(wire)
     lease = own.fair_lock("x").acquire()
     for number, one in enumerate((dead, them), 1):
         one.send("lock", KEY, 2000, -1)
@@ -229,8 +264,8 @@ def test_a_waiter_that_is_killed_delays_nobody_for_longer_than_its_ticket(
 
 
 @slow
-def test_it_notices_that_its_key_is_gone(start: Start, server: Server, own: pawl.Client) -> None:
-    them = start("gowire")
+def test_it_notices_that_its_key_is_gone(wire: str, start: Start, server: Server, own: pawl.Client) -> None:
+    them = start(wire)
     assert them.ask("lock", KEY, 600, -1)["ok"]
     assert them.ask("state", KEY)["state"] == "held"
     server.command("DEL", KEY)
@@ -244,8 +279,8 @@ def test_it_notices_that_its_key_is_gone(start: Start, server: Server, own: pawl
 
 
 @slow
-def test_it_notices_that_an_operator_took_its_lock(start: Start, own: pawl.Client) -> None:
-    them = start("gowire")
+def test_it_notices_that_an_operator_took_its_lock(wire: str, start: Start, own: pawl.Client) -> None:
+    them = start(wire)
     assert them.ask("lock", KEY, 600, -1)["ok"]
     own.force_release("x", reason="a test")
     until(lambda: them.ask("state", KEY)["state"] == "lost", what="it is told")
@@ -253,9 +288,9 @@ def test_it_notices_that_an_operator_took_its_lock(start: Start, own: pawl.Clien
 
 @slow
 def test_it_knows_that_it_was_stopped_for_longer_than_its_ttl(
-    start: Start, server: Server, own: pawl.Client
+    wire: str, start: Start, server: Server, own: pawl.Client
 ) -> None:
-    them = start("gowire")
+    them = start(wire)
     held = them.ask("lock", KEY, 500, -1)
     time.sleep(0.8)
     assert them.ask("state", KEY)["state"] == "held", "renewed"
@@ -279,8 +314,8 @@ def test_it_knows_that_it_was_stopped_for_longer_than_its_ttl(
 
 
 @slow
-def test_a_wait_that_ends_leaves_nothing(start: Start, server: Server, own: pawl.Client) -> None:
-    them = start("gowire")
+def test_a_wait_that_ends_leaves_nothing(wire: str, start: Start, server: Server, own: pawl.Client) -> None:
+    them = start(wire)
     with own.lock("x", ttl=60.0):
         before = keys(server)
         assert not them.ask("lock", KEY, 30_000, 300)["ok"]
@@ -422,12 +457,12 @@ def test_connections_that_break_while_it_waits(proxied: tuple[Driver, Proxy], ow
 
 
 @slow
-def test_what_the_acl_of_the_package_allows_is_enough(own_server: Server) -> None:
-    wanted("gowire")
+def test_what_the_acl_of_the_package_allows_is_enough(wire: str, own_server: Server) -> None:
+    wanted(wire)
     line = files("pawl").joinpath("pawl.acl").read_text(encoding="ascii").replace("CHANGE-THIS-PASSWORD", "s")
     own_server.command("ACL", "SETUSER", *line.split()[1:])
     url = own_server.url.replace("redis://", "redis://pawl:s@")
-    with pawl.connect(url) as client, Driver(KINDS["gowire"], url) as them:
+    with pawl.connect(url) as client, Driver(KINDS[wire], url) as them:
         lease = client.lock("x").acquire()
         them.ready().send("lock", KEY, 30_000, -1)
         until(lambda: client.inspect("x").queue_length == 1, what="it queues")
@@ -440,17 +475,17 @@ def test_what_the_acl_of_the_package_allows_is_enough(own_server: Server) -> Non
 
 
 @slow
-def test_in_a_cluster_it_stands_in_one_queue_with_pawl(valkey: Server) -> None:
-    wanted("gowire")
+def test_in_a_cluster_it_stands_in_one_queue_with_pawl(wire: str, valkey: Server) -> None:
+    wanted(wire)
     with ClusterGroup() as cluster:
-        mix = chosen("pawl,pawl,gowire,gowire")
+        mix = chosen(f"pawl,pawl,{wire},{wire}")
         alike(count(cluster.url, mix, 4.0, ttl=10.0, counter_at=valkey.url))
 
 
 @slow
-def test_it_keeps_its_lease_and_its_place_through_a_failover() -> None:
-    wanted("gowire")
-    kind = KINDS["gowire"]
+def test_it_keeps_its_lease_and_its_place_through_a_failover(wire: str) -> None:
+    wanted(wire)
+    kind = KINDS[wire]
     with SentinelGroup() as group, pawl.connect(group.url) as client:  # noqa: SIM117 - servers, then programs
         with Driver(kind, group.url) as holder, Driver(kind, group.url) as waiter:
             held = holder.ready().ask("lock", KEY, 20_000, -1)
@@ -477,12 +512,12 @@ def test_it_keeps_its_lease_and_its_place_through_a_failover() -> None:
 
 
 @slow
-def test_it_learns_what_a_failover_lost() -> None:
+def test_it_learns_what_a_failover_lost(wire: str) -> None:
     """Its lock never reached the replica: the new master gives it to another, with a larger fencing token."""
-    wanted("gowire")
+    wanted(wire)
     with SentinelGroup() as group, pawl.connect(group.url) as client:
         client.lock("x").acquire().release()
-        with Driver(KINDS["gowire"], group.url) as them:
+        with Driver(KINDS[wire], group.url) as them:
             them.ready()
             group.freeze_replication()
             held = them.ask("lock", KEY, 3000, -1)
