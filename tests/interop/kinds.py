@@ -145,9 +145,17 @@ def _spring(name: str, prefix: str, *, period: float = 0.2, asks: bool = True, e
     )
 
 
+def _former() -> Kind:
+    """pawl with the scripts of the last release, on its own protocol."""
+    command = (sys.executable, str(DRIVERS / "python" / "driver.py"), "pawl")
+    scripts = (("PAWL_SCRIPTS", str(ROOT / "tests" / "wire" / "former.json")),)
+    return Kind("pawl-former", "", command, OWN, period=0.1, queues=True, environ=scripts)
+
+
 _ALL = (
     _pawl("pawl"),
     _pawl("pawl-asyncio"),
+    _former(),
     # Generations of a migration, see test_migration.py.
     *map(_pawl, ("pawl-key", "pawl-both", "pawl-name", "pawl-redisson", "pawl-redisson-both")),
     *map(_pawl, ("pawl-pyredislock", "pawl-pyredislock-both", "pawl-spring", "pawl-spring-both")),
