@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 import shutil
 import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from importlib.resources import files
 from pathlib import Path
 
@@ -21,8 +23,8 @@ from pawl.testing.servers import Server
 from tests.faults.rig import in_thread, script, teach, until
 from tests.interop import client_scripts, kills
 from tests.interop.conftest import pttl, wanted
-from tests.interop.counting import chosen, count
-from tests.interop.judge import Verdict
+from tests.interop.counting import COUNTER, begin, chosen, count, value_of
+from tests.interop.judge import Part, Verdict, judge
 from tests.interop.kinds import DRIVERS, HOME, KINDS, ROOT
 from tests.interop.line import Driver
 from tests.pace import pace
@@ -132,11 +134,11 @@ def test_each_waits_for_the_other_and_is_told(wire: str, start: Start, own: pawl
     assert them.ask("try", KEY, 30_000) | {"t": 0, "t0": 0} == {"ok": False, "t": 0, "t0": 0}
     them.send("lock", KEY, 30_000, -1)
     until(lambda: own.inspect("x").queue_length == 1, what="it queues")
-    begin = time.monotonic()
+    asked = time.monotonic()
     lease.release()
     got = them.reply()
     # Well below a third of a ticket, when it would have asked by itself.
-    assert got["t"] - begin < pace() * 0.5
+    assert got["t"] - asked < pace() * 0.5
     assert got["ok"]
     assert got["fence"] > lease.fence
     info = own.inspect("x")
@@ -144,10 +146,10 @@ def test_each_waits_for_the_other_and_is_told(wire: str, start: Start, own: pawl
     assert str(info.holder).endswith(f":{them.pid}/{wire.removesuffix('wire')}")
     waiting = in_thread(lambda: own.lock("x").acquire(timeout=20))
     until(lambda: own.inspect("x").queue_length == 1, what="pawl queues")
-    begin = time.monotonic()
+    asked = time.monotonic()
     assert them.ask("unlock", KEY)["ok"]
     second = waiting.result(20)
-    assert time.monotonic() - begin < pace() * 0.5
+    assert time.monotonic() - asked < pace() * 0.5
     assert second.fence > got["fence"]
     second.release()
 
@@ -453,6 +455,57 @@ def test_connections_that_break_while_it_waits(proxied: tuple[Driver, Proxy], ow
     assert got["fence"] > lease.fence
 
 
+@slow
+def test_a_counter_while_their_network_breaks(wire: str, valkey: Server) -> None:
+    """Requests, replies, messages and connections are lost; pawl's own processes share the lock with a good network."""
+    wanted(wire)
+    valkey.command("FLUSHALL")
+    chance, seconds = random.Random(21), 8.0
+    begin(valkey.url)
+    kind, own_kind = KINDS[wire], KINDS["pawl"]
+    with Proxy(valkey) as proxy, ExitStack() as stack:
+        where = [(kind, proxy.url), (kind, proxy.url), (own_kind, valkey.url), (own_kind, valkey.url)]
+        environ = {"COUNTER_URL": valkey.url, "PAWL_WIRE": "own"}
+        running = [stack.enter_context(Driver(one, url, **environ)) for one, url in where]
+        faults = (
+            lambda: proxy.swallow_reply("EVALSHA"),
+            lambda: proxy.kill_on_reply("EVALSHA"),
+            lambda: proxy.drop_request("EVALSHA"),
+            lambda: proxy.reset("EVALSHA"),
+            lambda: proxy.duplicate_request_late("EVALSHA", seconds=0.3),
+            lambda: proxy.hold_request("EVALSHA", seconds=1.5),
+            lambda: proxy.hold_reply("EVALSHA", seconds=1.5),
+            lambda: proxy.cut_push("message", times=3),
+            proxy.reset_all,
+        )
+        for driver in running:
+            driver.ready()
+        start = time.monotonic()
+        for driver in running:
+            driver.send("count", KEY, 2000, seconds, COUNTER, 2)
+        while time.monotonic() < start + seconds - 1:
+            time.sleep(chance.uniform(0.1, 0.5))
+            chance.choice(faults)()
+        proxy.clear()
+        for driver in running:
+            driver.reply(60.0)
+        parts = [
+            Part(
+                f"{one.name}-{index}",
+                one.name,
+                driver.pid,
+                driver.events,
+                start,
+                start + seconds,
+                queues=True,
+            )
+            for index, ((one, _), driver) in enumerate(zip(where, running, strict=True))
+        ]
+        verdict = judge(parts, KEY, 2.0, value_of(valkey.url))
+    assert verdict.safe, verdict.as_json()
+    assert min(len(part.grants) for part in parts) > 3, verdict.as_json()
+
+
 # ---- Rights, Sentinel, cluster
 
 
@@ -466,11 +519,11 @@ def test_what_the_acl_of_the_package_allows_is_enough(wire: str, own_server: Ser
         lease = client.lock("x").acquire()
         them.ready().send("lock", KEY, 30_000, -1)
         until(lambda: client.inspect("x").queue_length == 1, what="it queues")
-        begin = time.monotonic()
+        asked = time.monotonic()
         lease.release()
         got = them.reply()
         assert got["ok"]
-        assert got["t"] - begin < pace() * 0.5, "told by a message"
+        assert got["t"] - asked < pace() * 0.5, "told by a message"
         assert them.ask("unlock", KEY)["ok"]
 
 
