@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -74,6 +75,35 @@ def test_what_uses_asyncio_itself_is_refused(copy: Path) -> None:
     change(copy / "aio/latch.py", "text = latch.check_part(part)", "text = asyncio.sleep(0)")
     with pytest.raises(SystemExit, match="uses asyncio itself"):
         MAKE.main(["--check"])
+
+
+ALLOWED = {
+    "election.py": (
+        "In asyncio it is a coroutine function, cancelled at its next",
+        "await when the lead is lost, when ``stop`` is set",
+        "and so does a coroutine function; a",
+        "Decorate a function or coroutine function that only the leader may run.",
+    )
+}
+"""Where threads speak of asyncio: a leader may guard functions of both."""
+
+
+def test_threads_do_not_speak_of_asyncio() -> None:
+    words = re.compile(r"\b(await|async|asyncio|tasks?|coroutines?)\b")
+    for name in MAKE.GENERATED:
+        text = (MAKE.PACKAGE / f"sync/{name}.py").read_text(encoding="utf-8")
+        for allowed in ALLOWED.get(f"{name}.py", ()):
+            assert allowed in text, "no longer said: allow it no more"
+            text = text.replace(allowed, "")
+        assert not words.findall(text), name
+
+
+def test_each_rule_is_needed() -> None:
+    texts = [(MAKE.PACKAGE / f"aio/{name}.py").read_text(encoding="utf-8") for name in MAKE.GENERATED]
+    told = re.sub(r"\s+", " ", "".join(texts))
+    rules = [pattern for pattern, _ in (*MAKE.NAMES, *MAKE.WORDS)]
+    rules += [*MAKE.SENTENCES, *map(re.escape, (*MAKE.AT_ONCE, *MAKE.ONLY_ASYNCIO, *MAKE.CORE))]
+    assert [rule for rule in rules if not re.search(rule, told)] == []
 
 
 SAMPLE = '''"""The door of asyncio."""

@@ -16,7 +16,7 @@ from pawl.core.release.fast import hand_on
 from pawl.errors import NotSupported
 from pawl.model import Release
 
-__all__ = ["LeaseBlock", "LockBlock", "check_home", "enter_block", "leave_block", "watch_loss"]
+__all__ = ["LeaseBlock", "LockBlock", "check_home", "leave_block", "watch_loss"]
 
 L_co = TypeVar("L_co", bound=BaseLease, covariant=True)
 
@@ -37,13 +37,6 @@ def check_home(lease: HeldLease, doing: str) -> None:
             "the lease was acquired in another event loop: call it there (asyncio.run_coroutine_threadsafe)"
         )
         raise NotSupported(f"{doing} {lease.name!r}: {text}", name=lease.name)
-
-
-def enter_block(lease: HeldLease) -> None:
-    """Enter a block that ends the lease: a loss cancels the present task."""
-    CancelScope.enter(lease)
-    if not lease.server_lease.primitive.transferable:
-        lease.bind()
 
 
 async def leave_block(lease: X, error: BaseException | None, end: _End[X]) -> None:
@@ -76,7 +69,9 @@ class LeaseBlock(BaseLease):
             release.tell(self._record, outcome)
 
     async def __aenter__(self) -> Self:
-        enter_block(self._record)
+        CancelScope.enter(self._record)
+        if not self._record.server_lease.primitive.transferable:
+            self._record.bind()
         return self
 
     async def __aexit__(
@@ -99,7 +94,9 @@ class LockBlock(ABC, Generic[L_co]):
         lease = await self.acquire()
         record = record_of(lease)
         self._entered.append((record.who, record))
-        enter_block(record)
+        CancelScope.enter(record)
+        if not record.server_lease.primitive.transferable:
+            record.bind()
         return lease
 
     async def __aexit__(

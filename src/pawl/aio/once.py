@@ -10,7 +10,7 @@ from pawl._coordinate import Described
 from pawl._decorate import decorated_once_async
 from pawl._inside import engine_here
 from pawl._unset import UNSET, Unset
-from pawl.aio.block import enter_block, leave_block
+from pawl.aio.block import leave_block, watch_loss
 from pawl.aio.lease import AsyncLease, shown
 from pawl.core.coordinate import once
 from pawl.core.lease.base import take_entered
@@ -165,7 +165,8 @@ class AsyncOnce(Described):
             self._entered += [(who, None)]
             return found
         started = AsyncStarted(found)
-        enter_block(found.lease)
+        watch_loss(found.lease)
+        found.lease.server_lease.owner.user = who
         if found.lease.engine.activity.closed:
             refuse(found.lease.engine, found.lease)
         found.lease.given = True

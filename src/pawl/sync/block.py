@@ -14,17 +14,11 @@ from pawl.core.release.fast import cut_short, hand_on
 from pawl.model import Release
 from pawl.runtimes.threads import run
 
-__all__ = ["LeaseBlock", "LockBlock", "enter_block", "leave_block"]
+__all__ = ["LeaseBlock", "LockBlock", "leave_block"]
 
 L_co = TypeVar("L_co", bound=BaseLease, covariant=True)
 X = TypeVar("X", bound=Losable)
 _End = Callable[[X, BaseException | None], Coroutine[Any, Any, None]]
-
-
-def enter_block(lease: HeldLease) -> None:
-    """Enter a block that ends the lease."""
-    if not lease.server_lease.primitive.transferable:
-        lease.bind()
 
 
 def leave_block(lease: X, error: BaseException | None, end: _End[X]) -> None:

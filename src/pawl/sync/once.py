@@ -19,7 +19,7 @@ from pawl.core.protocol.options import Seconds, check_timeout, check_ttl
 from pawl.core.protocol.runtime import StopSignal
 from pawl.model import Done, Running
 from pawl.runtimes.threads import run
-from pawl.sync.block import enter_block, leave_block
+from pawl.sync.block import leave_block
 from pawl.sync.lease import Lease, shown
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ class Once(Described):
             self._entered += [(who, None)]
             return found
         started = Started(found)
-        enter_block(found.lease)
+        found.lease.server_lease.owner.user = who
         if found.lease.engine.activity.closed:
             refuse(found.lease.engine, found.lease)
         found.lease.given = True

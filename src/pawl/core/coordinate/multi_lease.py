@@ -51,7 +51,8 @@ class MultiPlan:
 
     def with_members(self, change: Callable[[Plan], Plan]) -> MultiPlan:
         """The same with each member changed."""
-        return replace(self, members=tuple(change(member) for member in self.members))
+        members = tuple([change(member) for member in self.members])
+        return self if members == self.members else replace(self, members=members)
 
 
 class HeldMultiLease:
