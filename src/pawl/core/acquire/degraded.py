@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pawl.core.state.plan import Plan
     from pawl.core.state.records import LeaseRecord, Waiter
 
-__all__ = ["Shelter", "forget_shelters", "guard", "sheltered"]
+__all__ = ["DegradedLease", "Shelter", "forget_shelters", "guard", "sheltered"]
 
 log: logging.Logger = logging.getLogger("pawl.degraded")
 
