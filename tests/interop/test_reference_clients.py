@@ -124,6 +124,40 @@ def test_the_names_of_the_node_client() -> None:
     assert done.stdout == "26 names\n", done.stderr
 
 
+@slow
+def test_a_client_that_only_polls_stands_in_the_queue(server: Server, own: pawl.Client) -> None:
+    """Level 1 of the page: it gets the lock in its turn, with a fencing token, and hands it on."""
+    wanted("nodewire")
+    environ = {**os.environ, **dict(KINDS["nodewire"].environ)}
+    command = ["node", str(DRIVERS / "node" / "polite.mjs"), server.url, "x"]
+    lease = own.lock("x").acquire()
+    with (
+        pawl.connect(server.url) as other,
+        subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environ, text=True
+        ) as them,
+    ):
+        assert them.stdin is not None
+        assert them.stdout is not None
+        try:
+            until(lambda: own.inspect("x").queue_length == 1, what="it queues")
+            waiting = in_thread(lambda: other.lock("x").acquire(timeout=20))
+            until(lambda: own.inspect("x").queue_length == 2, what="pawl queues behind it")
+            lease.release()
+            fence = int(them.stdout.readline())
+            assert fence > lease.fence
+            assert pttl(server, KEY) > 20_000
+            them.stdin.write("\n")
+            them.stdin.flush()
+            last = waiting.result(20)
+            assert last.fence > fence
+            last.release()
+            assert them.wait(10) == 0
+        finally:
+            them.kill()
+    assert not keys(server)
+
+
 # ---- Order, fences and hand-offs
 
 
