@@ -80,15 +80,16 @@ class Entry:
             raise ConfigurationError(f"{self.kind}: an exclusive primitive must have a capacity of 1")
         object.__setattr__(self, "kwargs", MappingProxyType(dict(self.kwargs)))
 
-    def make(self, client: Any, name: str, **options: Any) -> Any:
+    def make(self, client: Any, name: str, *, named: Callable[[str], Any] = str, **options: Any) -> Any:
         """The primitive of this kind on a client of either API.
 
         Args:
             client: A ``Client`` or ``AsyncClient``.
             name: Its name; of several names (``names``), the one that the others are made from.
+            named: What stands for a name, such as ``pawl.Key``; default: the name itself.
             options: Options beside the sample ones, over which they win.
         """
-        target: Any = name if self.names == 1 else self.names_of(name)
+        target: Any = named(name) if self.names == 1 else [named(one) for one in self.names_of(name)]
         given = {**self.kwargs, **options}
         if callable(self.factory):
             made = self.factory(client, target, *self.args, **given)

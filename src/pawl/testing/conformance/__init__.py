@@ -85,6 +85,7 @@ def conduct(
     check: Check,
     nodes: Sequence[str] | None = None,
     options: Mapping[str, Any] | None = None,
+    keys: Callable[[str], Any] | None = None,
 ) -> None:
     """Carry one check out.
 
@@ -95,6 +96,7 @@ def conduct(
         check: The check.
         nodes: The servers behind the address, where it names several.
         options: What every client is connected with.
+        keys: What stands for a name, see ``run``.
 
     Raises:
         AssertionError: The promise is not kept.
@@ -102,7 +104,7 @@ def conduct(
     """
 
     async def whole() -> None:
-        world = World(url, entry, colour, nodes, options)
+        world = World(url, entry, colour, nodes, options, keys)
         try:
             await check.body(world)
         finally:
@@ -124,6 +126,7 @@ def run(
     nodes: Sequence[str] | None = None,
     options: Mapping[str, Any] | None = None,
     traits: Mapping[str, Any] | None = None,
+    keys: Callable[[str], Any] | None = None,
 ) -> list[Result]:
     """Carry out all checks of some primitives.
 
@@ -138,6 +141,7 @@ def run(
             Checks that put themselves between client and server are left out then.
         options: What every client is connected with, beside the address.
         traits: What is different of the entries there, such as ``{"fifo": False}``.
+        keys: What stands for a name, made of a text that is unique, such as ``pawl.Key``; None: the name itself.
 
     Returns:
         A result for each.
@@ -158,7 +162,7 @@ def run(
     for alone in (False, True):
         part = [item for item in work if item[2].alone is alone]
         with ThreadPoolExecutor(1 if alone else max(1, parallel)) as pool:
-            done = pool.map(partial(_result, url, nodes, options), part)
+            done = pool.map(partial(_result, url, nodes, options, keys), part)
             results += [result for result in done if not isinstance(result.error, NeedsOneServerError)]
     return results
 
@@ -175,11 +179,12 @@ def _result(
     url: str,
     nodes: Sequence[str] | None,
     options: Mapping[str, Any] | None,
+    keys: Callable[[str], Any] | None,
     item: tuple[Entry, Colour, Check],
 ) -> Result:
     entry, colour, check = item
     try:
-        conduct(url, entry, colour, check, nodes, options)
+        conduct(url, entry, colour, check, nodes, options, keys)
     except Exception as error:  # noqa: BLE001 - it is the result
         return Result(entry.kind, colour, check.name, error)
     return Result(entry.kind, colour, check.name, None)

@@ -343,7 +343,7 @@ async def another_client_goes_on_with_it(world: World) -> None:
     adopted = await settle(world.client().adopt(ticket, ttl=5))
     world.kept.append(adopted)
     if world.entry.inspects:
-        left = (await settle(world.client().inspect("n"))).ttl_left
+        left = (await settle(world.client().inspect(world.named("n")))).ttl_left
         expect(0 < (left or 0) <= 5, f"its life is what the adopter asked for, at most 5 s, not {left}")
     expect(adopted.fence == lease.fence, f"the fence stays {lease.fence}, not {adopted.fence}")
     await expect_error(NotHeld, lambda: settle(world.client().adopt(ticket)), "a second adopt")
@@ -358,11 +358,11 @@ async def another_client_goes_on_with_it(world: World) -> None:
 async def inspect_tells_the_truth(world: World) -> None:
     """``inspect`` shows who holds and who waits, and of a free name that it is free."""
     client = world.client()
-    free = await settle(client.inspect("n"))
+    free = await settle(client.inspect(world.named("n")))
     expect(not free.held, "a free name is shown as free")
     expect(free.queue_length == 0, "nobody waits for a free name")
     held = await fill(world, ttl=5)
-    info = await settle(client.inspect("n"))
+    info = await settle(client.inspect(world.named("n")))
     expect(info.held, "a held name is shown as held")
     expect(info.fence == held[-1].fence, f"its fence is {held[-1].fence}, not {info.fence}")
     expect(0 < info.ttl_left <= 5, f"its life is at most 5 s, not {info.ttl_left:g}")
@@ -370,8 +370,8 @@ async def inspect_tells_the_truth(world: World) -> None:
     if world.entry.capacity is not None:
         waiting = world.waiting(world.lock(ttl=5), 1.0)
         await world.quiet()
-        info = await settle(client.inspect("n"))
+        info = await settle(client.inspect(world.named("n")))
         expect(info.queue_length == 1, f"one waits, not {info.queue_length}")
         expect(isinstance(await waiting.error(), AcquireTimeout), "the wait ends at its time")
-        info = await settle(client.inspect("n"))
+        info = await settle(client.inspect(world.named("n")))
         expect(info.queue_length == 0, f"nobody waits any more, not {info.queue_length}")

@@ -98,6 +98,7 @@ class World:
         colour: ``"threads"`` or ``"asyncio"``.
         nodes: The servers behind the address, where it names several; None: it is one.
         options: What every client of the world is connected with.
+        keys: What stands for a name, made of a text that no other world has; None: the name itself.
     """
 
     def __init__(
@@ -107,8 +108,10 @@ class World:
         colour: Colour,
         nodes: Sequence[str] | None = None,
         options: Mapping[str, Any] | None = None,
+        keys: Callable[[str], Any] | None = None,
     ) -> None:
         self.url = url
+        self._keys = keys
         self._several = nodes is not None
         self._options = dict(options or {})
         self.entry = entry
@@ -142,7 +145,11 @@ class World:
         if entry.identity and entry.identity not in options:
             self._owners += 1
             options[entry.identity] = f"owner-{self._owners}"
-        return entry.make(self.client() if client is None else client, name, **options)
+        return entry.make(self.client() if client is None else client, name, named=self.named, **options)
+
+    def named(self, name: str) -> Any:
+        """What stands for a name in this world."""
+        return name if self._keys is None else self._keys(f"{self.namespace}:{name}")
 
     def proxy(self) -> Proxy:
         """A proxy in front of the server, ended with the world.
