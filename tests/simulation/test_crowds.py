@@ -66,7 +66,7 @@ def test_a_lease_that_is_known_by_another_fence_after_many_owners_is_noticed(
 
 
 def test_a_wait_that_leaves_no_time_for_other_renewals_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pawl.core.maintenance.outbox._PATIENCE", 60.0)
+    monkeypatch.setattr("pawl.core.maintenance.duties._PATIENCE", 60.0)
     monkeypatch.setattr("pawl.core.maintenance.renewals._RECORD_PATIENCE", 60.0)
 
     def never(_: Schedule) -> float:

@@ -19,9 +19,9 @@ from pawl.core.coordinate.multi_lease import HeldMultiLease
 from pawl.core.keep.engine import Engine
 from pawl.core.lease.base import take_entered
 from pawl.core.maintenance import loop
+from pawl.core.maintenance.duties import Histories
 from pawl.core.maintenance.duty import DutyCall, MaintenanceDuty, until_next_need
 from pawl.core.maintenance.renewals import _put_back
-from pawl.core.maintenance.reports import Histories
 from pawl.core.observe.deadlock import _pause
 from pawl.core.observe.history import history
 from pawl.core.protocol.options import LockOptions

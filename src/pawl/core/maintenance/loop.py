@@ -5,11 +5,16 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING
 
-from pawl.core.maintenance.abandoned import Abandoned
-from pawl.core.maintenance.outbox import GivenUpTokens
+from pawl.core.maintenance.duties import (
+    Abandoned,
+    Deadlocks,
+    GivenUpTokens,
+    Histories,
+    OpenBreaker,
+    ServerSettings,
+    SessionRecord,
+)
 from pawl.core.maintenance.renewals import KeyChanges, renew_due
-from pawl.core.maintenance.reports import Deadlocks, Histories, SessionRecord
-from pawl.core.maintenance.server import OpenBreaker, ServerSettings
 
 if TYPE_CHECKING:
     from pawl.core.keep.engine import Engine

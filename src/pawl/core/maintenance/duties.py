@@ -1,0 +1,195 @@
+"""What is done in the background besides renewals: each duty is a class, and has its place in ``loop.DUTIES``."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from math import inf
+from typing import TYPE_CHECKING
+
+from pawl.core.keep.majority import tell_again
+from pawl.core.keep.server_check import look
+from pawl.core.maintenance.duty import DutyCall, MaintenanceDuty, until_next_need
+from pawl.core.observe.deadlock import look_for_cycles
+from pawl.core.protocol.backoff import full_jitter
+from pawl.core.protocol.faults import passes
+from pawl.core.protocol.runtime import Fault, FaultKind
+from pawl.core.state.client import OutboxEntry
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pawl.core.keep.engine import Engine
+    from pawl.core.protocol.runtime import Reply
+    from pawl.core.state.history import History, Page
+    from pawl.core.state.records import ServerLease
+
+__all__ = [
+    "Abandoned",
+    "Deadlocks",
+    "GivenUpTokens",
+    "Histories",
+    "OpenBreaker",
+    "ServerSettings",
+    "SessionRecord",
+]
+
+log: logging.Logger = logging.getLogger("pawl.renewal")
+log_lease: logging.Logger = logging.getLogger("pawl.lease")
+
+_BATCH = 500
+_PATIENCE = 1.0
+
+
+class Abandoned(MaintenanceDuty):
+    """Stops renewing leases whose objects are gone; they run out. Released only if no body can still run."""
+
+    def begin(self, engine: Engine, now: float) -> None:
+        while engine.outbox.undelivered:
+            # It stays until it is done: the end of the client waits for it.
+            try:
+                _take_back(engine, *engine.outbox.undelivered[0])
+            finally:
+                engine.outbox.undelivered.popleft()
+        while engine.outbox.abandoned:
+            _forget(engine, engine.outbox.abandoned.popleft())
+
+    def sleep_until(self, engine: Engine, now: float) -> float:
+        return now if engine.outbox.abandoned or engine.outbox.undelivered else inf
+
+
+def _take_back(engine: Engine, server_lease: ServerLease, number: int) -> None:
+    engine.forget_holder(server_lease, server_lease.owner.who)
+    if server_lease.live and server_lease.owner.epoch == engine.epoch and server_lease.used == number:
+        engine.count_end(server_lease, "background")
+        if server_lease.local_queue is not None and server_lease.local_queue.turn != server_lease.turn:
+            # Another caller of this client went on with its token.
+            engine.end(server_lease)
+        elif not engine.end_turn(server_lease, engine.runtime.now(), number):
+            engine.leave_in_background(server_lease)
+
+
+def _forget(engine: Engine, server_lease: ServerLease) -> None:
+    # It goes on until it runs out, and is nobody's until then.
+    who, server_lease.owner.who = server_lease.owner.who, None
+    engine.forget_holder(server_lease, who)
+    if server_lease.live and server_lease.owner.epoch == engine.epoch:
+        engine.end(server_lease)
+        engine.count("abandoned")
+        engine.count_end(server_lease, "abandoned")
+        engine.detach_local_queue(server_lease)
+        name = server_lease.primitive.name
+        log_lease.warning(
+            "a lease of %r was garbage-collected without release; it expires by its TTL",
+            name, extra={"pawl_name": name},
+        )  # fmt: skip
+
+
+class SessionRecord(MaintenanceDuty):
+    """Publishes what this client holds and waits for, and learns what an operator took from it."""
+
+    def begin(self, engine: Engine, now: float) -> None:
+        publisher = engine.reports.publisher
+        if publisher is not None and publisher.published:
+            engine.take_away(engine.runtime.notices())
+
+    def due(self, engine: Engine, now: float) -> Sequence[DutyCall]:
+        publisher = engine.reports.publisher
+        call = None if publisher is None else publisher.due(now)
+        return () if publisher is None or call is None else (DutyCall(call, publisher.answered),)
+
+    def sleep_until(self, engine: Engine, now: float) -> float:
+        return inf if engine.reports.publisher is None else engine.reports.publisher.sleep_until(now)
+
+
+class Histories(MaintenanceDuty):
+    """Writes who held a name and how it ended, for clients that keep histories."""
+
+    def due(self, engine: Engine, now: float) -> Sequence[DutyCall]:
+        history = engine.reports.history
+        if history is None or engine.activity.closed:
+            return ()
+        return [
+            DutyCall(page.call, partial(_written, engine, history, page)) for page in history.due(engine, now)
+        ]
+
+    def sleep_until(self, engine: Engine, now: float) -> float:
+        history = engine.reports.history
+        return inf if history is None or engine.activity.closed else history.sleep_until(engine, now)
+
+
+def _written(engine: Engine, history: History, page: Page, outcome: Reply | Fault) -> None:
+    history.answered((page,), (outcome,), engine.runtime.now())
+
+
+class Deadlocks(MaintenanceDuty):
+    """Looks for waits that form a circle; when the session's record is published, it is looked again."""
+
+    async def ask(self, engine: Engine, now: float) -> bool:
+        publisher = engine.reports.publisher
+        if publisher is not None and publisher.waits:
+            await look_for_cycles(engine, publisher, until_next_need(engine, engine.runtime.now()))
+        return False
+
+
+class GivenUpTokens(MaintenanceDuty):
+    """Sends what lies in the outbox."""
+
+    async def ask(self, engine: Engine, now: float) -> bool:
+        # A copy, made in one step: other threads add and remove meanwhile.
+        due = [entry for entry in tuple(engine.outbox.entries) if entry.due <= now][:_BATCH]
+        if not due:
+            return False
+        most = until_next_need(engine, engine.runtime.now())
+        if engine.quorum is None:
+            await _send(engine, [entry for entry in due if isinstance(entry, OutboxEntry)], most)
+        else:
+            await tell_again(engine, due, most)
+        return True
+
+    def sleep_until(self, engine: Engine, now: float) -> float:
+        return min((entry.due for entry in tuple(engine.outbox.entries)), default=inf)
+
+
+async def _send(engine: Engine, entries: list[OutboxEntry], most: float) -> None:
+    outcomes = await engine.runtime.call_many([entry.call for entry in entries], min(_PATIENCE, most))
+    now = engine.runtime.now()
+    for entry, outcome in zip(entries, outcomes, strict=True):
+        if not isinstance(outcome, Fault):
+            engine.outbox.entries.pop(entry, None)
+            engine.count("departed")
+            continue
+        entry.attempt += 1
+        entry.due = now + full_jitter(entry.attempt, engine.runtime.random())
+        # A refusal that cannot pass is the same next time, and the end of the client would wait for it.
+        if now >= entry.until or not (passes(outcome.kind) or outcome.kind is FaultKind.OUT_OF_MEMORY):
+            engine.outbox.entries.pop(entry, None)
+            engine.count("departure_given_up")
+            log.warning("a lease could not be released (%s); it expires by its TTL", outcome.text)
+
+
+class ServerSettings(MaintenanceDuty):
+    """Looks once, some time after the first lease, whether the server's settings break a promise."""
+
+    async def ask(self, engine: Engine, now: float) -> bool:
+        if engine.health.look_at <= now:
+            engine.health.look_at, engine.health.looked = inf, True
+            await look(engine, until_next_need(engine, engine.runtime.now()))
+        return False
+
+    def sleep_until(self, engine: Engine, now: float) -> float:
+        return engine.health.look_at
+
+
+class OpenBreaker(MaintenanceDuty):
+    """Asks a server that was away whether it is back, while the circuit breaker is open."""
+
+    async def ask(self, engine: Engine, now: float) -> bool:
+        breaker = engine.health.circuit_breaker
+        if breaker is not None:
+            await breaker.look(engine, until_next_need(engine, engine.runtime.now()))
+        return False
+
+    def sleep_until(self, engine: Engine, now: float) -> float:
+        breaker = engine.health.circuit_breaker
+        return inf if breaker is None else breaker.due
