@@ -365,9 +365,9 @@ func (t *token) renewed(key string) {
 
 // another is a new token for the same name.
 func (t *token) another() *token {
-	other := *t
+	other := &token{client: t.client, settings: t.settings, name: t.name}
 	other.renewed(t.keys[0])
-	return &other
+	return other
 }
 
 // ask sends one request and waits for its reply, until ctx is done or the time for one request is over.
@@ -859,8 +859,8 @@ func (l *Lease) forget() {
 	c.work.Done()
 }
 
-// Unlock releases the lock. It returns ErrLost if the lease was lost before, and ErrReleased if it was released before. If
-// ctx is done first it returns the cause, and the release goes on in the background.
+// Unlock ends the lease, and then releases the lock. It returns ErrLost if the lease was lost before, and ErrReleased if it
+// was released before. If ctx is done first it returns the cause, and the release goes on in the background.
 func (l *Lease) Unlock(ctx context.Context) error {
 	l.renewing()
 	<-l.renewed // the token is free for this goroutine
@@ -879,6 +879,7 @@ func (l *Lease) Unlock(ctx context.Context) error {
 }
 
 func (l *Lease) release(ctx context.Context) error {
+	l.end(ErrReleased) // before another can have it
 	t, unanswered := l.token, false
 	var failed trouble
 	for {
@@ -886,7 +887,6 @@ func (l *Lease) release(ctx context.Context) error {
 		if err != nil {
 			unanswered = unanswered || mayHaveRun(err)
 			if err := failed.bear(ctx, t.settings.patience, err); err != nil {
-				l.end(ErrReleased)
 				t.withdraw()
 				return fmt.Errorf("unlock %q: %w", t.name, err)
 			}
@@ -895,10 +895,8 @@ func (l *Lease) release(ctx context.Context) error {
 		// An earlier copy has released it, unless an operator took it.
 		earlier := unanswered && reply[0] == "A" && reply[3] == int64(0) && time.Now().Before(l.ValidUntil())
 		if reply[0] != "R" && !earlier {
-			l.end(fmt.Errorf("%w: the server says %v", ErrLost, reply[2:]))
-			return l.Err()
+			return fmt.Errorf("%w: the server says %v", ErrLost, reply[2:])
 		}
-		l.end(ErrReleased)
 		return nil
 	}
 }

@@ -123,6 +123,40 @@ func TestReleaseCancelsWhatRunsUnderTheLease(t *testing.T) {
 	}
 }
 
+// Looks at each command before it is sent.
+type watching struct{ look func(cmd redis.Cmder) }
+
+func (w watching) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (w watching) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (w watching) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		w.look(cmd)
+		return next(ctx, cmd)
+	}
+}
+
+func TestALeaseHasEndedBeforeItsReleaseIsSent(t *testing.T) {
+	client, rdb := connect(t)
+	lease := must(t, client)
+	work, stop := lease.Context(background)
+	defer stop()
+	sent := false
+	rdb.AddHook(watching{func(cmd redis.Cmder) {
+		if args := cmd.Args(); len(args) > 1 && (args[1] == leaveScript.Sha1 || args[1] == leaveScript.Source) {
+			sent = true
+			is(t, lease.Err(), ErrReleased)
+			<-work.Done()
+		}
+	}})
+	if err := lease.Unlock(background); err != nil || !sent {
+		t.Fatal(err, sent)
+	}
+}
+
 func TestGoroutinesTakeTurns(t *testing.T) {
 	client, rdb := connect(t)
 	var group sync.WaitGroup
