@@ -317,6 +317,11 @@ export class Client {
     return made;
   }
 
+  /** Wait until the client is connected and subscribed; otherwise the first `acquire` does. */
+  async ready(signal = this.#closing.signal) {
+    if (!this.#subscribed) await this.#listens(signal, this.#defaults.patience);
+  }
+
   /** Take the lock of a name if it is free; null if another client holds or awaits it. */
   tryAcquire(name, options) {
     return this.#track(this.#take(name, options, null));

@@ -23,6 +23,7 @@ exports.library = async (Redis, url) => {
   const redis = connect(Redis, url);
   redis.on('error', () => {});
   const client = new Client(redis);
+  await client.ready(); // so that a wait is not over before its first request
   return {
     async get(key, ttl, wait) {
       if (!key.startsWith(PREFIX)) throw new Error(`the keys of this library begin with '${PREFIX}'`);
