@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 
 STRINGS = [kind for kind in KINDS.values() if not kind.hashed and kind.part]
 HASHES = [kind for kind in KINDS.values() if kind.hashed]
-RAISING = {"pyredislock", "bsm", "rueidis1", "spring", "springpub"}
+RAISING = {"pyredislock", "bsm", "rueidis1", "spring", "springpub", "gowire", "nodewire"}
 """They say WRONGTYPE; the others take a hash for a lock that somebody has."""
 
 Start = Callable[..., Driver]

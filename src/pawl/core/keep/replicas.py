@@ -9,6 +9,9 @@ Rules:
 3. A renewal counts only when it reached the replicas too: else a promoted one would free the name before its holder
    is told.
 4. Fewer acknowledgements than asked for: the grant is undone by its token, and said so.
+5. ``WAIT`` of another connection than the one that wrote says nothing if it leads to another server: after a failover
+   that one has replicas too, and may never have had the write. So where renewals and ``WAIT`` go apart, the small write
+   says until when its key lives, on the server that is waited for: not before the end that the renewal was told.
 """
 
 from __future__ import annotations
@@ -30,6 +33,8 @@ __all__ = ["DurableRuntime", "ask_durably", "check_renewals", "confirm", "renew_
 
 _TOUCH = load("pawl.primitives", "touch")
 _TOMB_MS = 60_000
+_ROUNDED_MS = 1
+_ELSEWHERE = "another server stands in, and its replicas say nothing of what the former one wrote"
 
 
 class DurableRuntime(Protocol):
@@ -145,14 +150,15 @@ async def check_renewals(
     for group in runtime.streams([calls[i] for i in wanted]):
         # One question a server: what the most demanding lease needs, counted for each.
         indices = [wanted[place] for place in group]
-        server_lease = max(
-            (batch[i] for i in indices), key=lambda server_lease: server_lease.options.durable or ()
-        )
-        durable = server_lease.options.durable
+        durable = max((batch[i].options.durable for i in indices), key=lambda wanted: wanted or ())
         if durable is None:
             continue
+        # The last that was written: whoever has it has all before it.
+        last = indices[-1]
         try:
-            _, count = await runtime.call_durable(touch(server_lease.primitive.key), durable, patience)
+            reply, count = await runtime.call_durable(touch(batch[last].primitive.key), durable, patience)
+            if reply is not None and reply[2] + _ROUNDED_MS < _end_of(outcomes[last]):
+                raise Fault(FaultKind.NOT_READY, _ELSEWHERE, maybe_applied=True)
         except Fault as fault:
             for i in indices:
                 outcomes[i] = fault
@@ -161,6 +167,14 @@ async def check_renewals(
             asked = batch[i].options.durable
             if asked is not None and count < asked.replicas:
                 outcomes[i] = _short(count, asked, applied=True)
+
+
+def _end_of(outcome: Reply | Fault) -> int:
+    """Until when the server keeps a lease that it renewed, by its own clock, in ms."""
+    if isinstance(outcome, Fault):
+        return 0
+    left_ms, now_ms = outcome[3:5]
+    return int(left_ms + now_ms)
 
 
 def _held(outcome: Reply | Fault) -> bool:

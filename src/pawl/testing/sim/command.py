@@ -15,6 +15,7 @@ from pawl.testing.sim.drawing import draw, draw_masters
 from pawl.testing.sim.jobs import add_to_file, simulate_in_parts
 from pawl.testing.sim.oracle import shown
 from pawl.testing.sim.plan import Plan
+from pawl.testing.sim.shared import draw_plain, draw_redisson
 from pawl.testing.sim.simulation import Result, quiet, run
 
 __all__ = ["main", "story"]
@@ -100,6 +101,11 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="seeds of another kind: locks of every kind in any order, and many deadlocks",
     )
+    kind.add_argument(
+        "--strangers",
+        choices=("plain", "redisson"),
+        help="seeds of another kind: keys that programs other than pawl use too, as a string or as Redisson does",
+    )
     parser.add_argument("--results", type=Path, help="add the numbers to this file, for a campaign in parts")
     return parser
 
@@ -151,6 +157,8 @@ def _drawn_by(given: argparse.Namespace) -> Callable[[int], Plan]:
         return draw_masters
     if given.crowds:
         return draw_crowd
+    if given.strangers:
+        return draw_plain if given.strangers == "plain" else draw_redisson
     return draw_tangle if given.tangles else draw
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, NamedTuple
 
-__all__ = ["CLOSED", "DAY_MS", "Snapshot", "Step", "Ticket", "broken", "reads_only"]
+__all__ = ["CLOSED", "DAY_MS", "STRANGER", "Snapshot", "Step", "Ticket", "broken", "reads_only"]
 
 CLOSED = "closed@min_hold"
 DAY_MS = 86_400_000
+STRANGER = "stranger:"
+"""How the values of programs begin that are not pawl."""
 
 
 class Ticket(NamedTuple):
@@ -32,10 +34,12 @@ class Snapshot:
         queue: Waiting tokens.
         holds: Holds of an explicit owner and when they end.
         key_expiry: When each key that is there ends, by part; below 0: never.
+        open: Until when it is left free for programs that are not pawl.
     """
 
     __slots__ = (
-        "cur", "expiry", "fence_expiry", "holds", "key_expiry", "last", "leases", "now", "queue", "shared", "value",
+        "cur", "expiry", "fence_expiry", "holds", "key_expiry", "last", "leases", "now", "open", "queue", "shared",
+        "value",
     )  # fmt: skip
 
     def __init__(
@@ -48,7 +52,9 @@ class Snapshot:
         queue: dict[str, Ticket] | None = None,
         holds: dict[str, int] | None = None,
         key_expiry: dict[str, int] | None = None,
+        open: int = 0,  # noqa: A002 - the field's own name
     ) -> None:
+        self.open: int = open
         self.now: int = now
         self.value: str | None = value
         self.expiry: int = expiry
@@ -173,6 +179,9 @@ def broken(
     _leases(before, after, step, gone, found)
     _fences(before, after, found)
     _grants(before, after, step, gone, found)
+    # A clock that was set back leaves a time in the future that is over.
+    if after.open and whole:
+        _windows(before, after, found)
     return [f"{what} after {step}" for what in found] if found else found
 
 
@@ -214,7 +223,10 @@ def _leases(before: Snapshot, after: Snapshot, step: Step, gone: frozenset[str],
         found += [
             f"O2: a lease of {token} came from nothing"
             for token in has
-            if token not in had and (token != step.token or step.script not in _CREATE)
+            if token not in had
+            and (token != step.token or step.script not in _CREATE)
+            # Who is not pawl may have been there before the first script of the name.
+            and not token.startswith(STRANGER)
         ]
     if before.queue and before.queue is not after.queue:
         found += [
@@ -255,12 +267,33 @@ def _grants(before: Snapshot, after: Snapshot, step: Step, gone: frozenset[str],
     counted = step.script.startswith("own_") and step.reply[0] == "H"
     if counted and step.reply[4] != len(after.holders()):
         found.append(f"count: {step.reply[4]} holds were reported, and there are {len(after.holders())}")
-    if value is None and after.queue and not reads_only(step) and after.live():
+    if value is None and after.queue and after.open <= after.now and not reads_only(step) and after.live():
         found.append("I5: the name is free and a live ticket waits")
     if after.cur != before.cur:
         _fresh(before, after, step, gone, found)
-    elif before.value != value and value is not None and value != CLOSED and step.script != "adopt":
+    elif before.value != value and not _needs_none(value) and step.script != "adopt":
         found.append("I4: a grant without a fence of its own")
+
+
+def _needs_none(value: str | None) -> bool:
+    """Whether what holds a name has no fence: nothing, the time after ``min_hold``, or a program that is not pawl."""
+    return value is None or value == CLOSED or value.startswith(STRANGER)
+
+
+_LONGEST_WINDOW_MS = 200
+
+
+def _windows(before: Snapshot, after: Snapshot, found: list[str]) -> None:
+    """A time in which the name is left free for other programs is theirs alone, and short."""
+    if after.open > before.open:
+        if after.value is not None:
+            found.append("Y1: the name is said to be free, and is not")
+        if after.open > after.now + _LONGEST_WINDOW_MS:
+            found.append("Y2: the name is left free for longer than anybody asked for")
+        if before.open > after.now:
+            found.append("Y2: the name is left free again before that is over")
+    if before.open > after.now and after.cur != before.cur:
+        found.append("Y1: pawl took the name while it was left free for others")
 
 
 def _fresh(before: Snapshot, after: Snapshot, step: Step, gone: frozenset[str], found: list[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pawl.core.client import doubter
@@ -34,6 +35,7 @@ from pawl.testing.sim.plan import Client, Operation
 from pawl.testing.sim.quorum import QuorumSimRuntime
 from pawl.testing.sim.routed import RoutedSimRuntime
 from pawl.testing.sim.runtime import SimRuntime
+from pawl.testing.sim.strangers import key_named
 from pawl.testing.sim.world import Cancelled, Clock, Process, Task, Violation
 
 if TYPE_CHECKING:
@@ -81,7 +83,11 @@ class _Unit:
             both = self.client.rwlock(name, **options)
             self.writers[number] = both.write
             return both.read
-        return REGISTRY[kind].make(self.client, name, **options)
+        wire = options.get("wire")
+        if wire is None:
+            return REGISTRY[kind].make(self.client, name, **options)
+        given = {option: value for option, value in options.items() if option != "wire"}
+        return REGISTRY[kind].make(self.client, name, named=partial(key_named, wire), **given)
 
 
 class Member:

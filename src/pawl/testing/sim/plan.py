@@ -26,6 +26,7 @@ __all__ = [
     "Fault",
     "Operation",
     "Plan",
+    "Visitor",
 ]
 
 NETWORK = (
@@ -158,6 +159,33 @@ class Fault:
 
 
 @dataclass(frozen=True)
+class Visitor:
+    """A program that is not pawl, and wants a key of the plan.
+
+    Attributes:
+        key: The key.
+        wire: How its holder is stored, as in ``pawl.Key``.
+        start: When it begins.
+        period: Seconds between two tries.
+        hold: Seconds of its section.
+        rest: Seconds before it wants the key again.
+        times: How often it takes it.
+        ttl: The life of its key.
+        dies: Whether it is killed in its last section, and leaves the key to its end.
+    """
+
+    key: str
+    wire: str
+    start: float
+    period: float
+    hold: float
+    rest: float
+    times: int
+    ttl: float
+    dies: bool = False
+
+
+@dataclass(frozen=True)
 class Plan:
     """One run.
 
@@ -176,6 +204,7 @@ class Plan:
         fresh: Whether masters that are young count when a client of several first sees them.
         node_timeout: Seconds that one of several masters may take; 0: as long as follows from their round trips.
         sessions: Seconds after which a waiter looks for a cycle; 0: clients publish no sessions.
+        visitors: Programs that are not pawl.
     """
 
     seed: int
@@ -192,6 +221,7 @@ class Plan:
     fresh: bool = False
     node_timeout: float = 0.0
     sessions: float = 0.0
+    visitors: tuple[Visitor, ...] = ()
 
     def to_json(self) -> str:
         """The plan as text."""
@@ -212,7 +242,8 @@ class Plan:
         faults = tuple(Fault(**one) for one in raw.pop("faults"))
         locks = tuple((kind, name, options) for kind, name, options in raw.pop("locks"))
         far = tuple(raw.pop("far", ()))
-        return Plan(clients=clients, faults=faults, locks=locks, far=far, **raw)
+        visitors = tuple(Visitor(**one) for one in raw.pop("visitors", ()))
+        return Plan(clients=clients, faults=faults, locks=locks, far=far, visitors=visitors, **raw)
 
     def with_seed(self, seed: int) -> Plan:
         """The same plan, with other luck in what it leaves open."""
@@ -236,6 +267,8 @@ class Plan:
         """Plans with one part less, the largest parts first."""
         for index in range(len(self.faults)):
             yield replace(self, faults=_without(self.faults, index))
+        for index in range(len(self.visitors)):
+            yield replace(self, visitors=_without(self.visitors, index))
         for number, client in enumerate(self.clients):
             for index in range(len(client.workers)):
                 yield self._with_workers(number, _without(client.workers, index))

@@ -14,12 +14,14 @@ from pawl.core.coordinate.multi_lease import MultiPlan
 from pawl.core.state.plan import Plan as LockPlan
 from pawl.testing.sim.faults import plant, strike
 from pawl.testing.sim.fleet import Fleet
+from pawl.testing.sim.invariants import STRANGER
 from pawl.testing.sim.liveness import GRACE, Liveness
 from pawl.testing.sim.member import Member
 from pawl.testing.sim.network import Network
 from pawl.testing.sim.oracle import Oracle
 from pawl.testing.sim.plan import BY_MESSAGE, MEMORY, MOVES, Fault, Plan
 from pawl.testing.sim.record import Recorder
+from pawl.testing.sim.strangers import Stranger
 from pawl.testing.sim.world import Process, Task, Violation, World
 
 __all__ = ["Result", "Simulation", "quiet", "run"]
@@ -92,6 +94,7 @@ class Simulation:
         self._aimed: list[Fault] = []
         self._healed_at = 0.0
         self.members: list[Member] = [Member(self, number) for number in range(len(plan.clients))]
+        self.visitors: list[Stranger] = [Stranger(self, one, n) for n, one in enumerate(plan.visitors)]
         self._pending = len(plan.faults)
         for fault in plan.faults:
             plant(self, fault)
@@ -283,7 +286,11 @@ class Simulation:
         elif self.fleet.masters:
             self._pass(_LATEST + 1.1 * self.plan.longest_ttl())
         for token, name in self.oracle.left(everything=everything).items():
-            if token in self.loose or any(mark in token for mark in self.killed):
+            if (
+                token in self.loose
+                or token.startswith(STRANGER)
+                or any(mark in token for mark in self.killed)
+            ):
                 continue
             self.world.fail(f"orphan: nobody knows of {token}, which holds or waits for {name}")
 

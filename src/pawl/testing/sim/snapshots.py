@@ -65,13 +65,14 @@ def take_mutex(store: Store, keys: tuple[bytes, ...]) -> Snapshot:
     cur, last = _fence(record)
     return Snapshot(
         store.now_ms,
-        value.decode() if isinstance(value, bytes) else None,
+        _holder(value),
         key_expiry.get("name", -2),
         cur,
         last,
         _tickets(queue, tickets),
         _holds(holds),
         key_expiry,
+        _open(record),
     )
 
 
@@ -82,17 +83,32 @@ def next_mutex(store: Store, keys: tuple[bytes, ...], known: Snapshot) -> Snapsh
         return take_mutex(store, keys)
     seen, key_expiry = found
     value, cur, last, queue, holds = known.value, known.cur, known.last, known.queue, known.holds
+    open_ = known.open
     if "name" in seen:
-        name = seen["name"]
-        value = name.decode() if isinstance(name, bytes) else None
+        value = _holder(seen["name"])
     if "fence" in seen:
         cur, last = _fence(seen["fence"])
+        open_ = _open(seen["fence"])
     if "queue" in seen or "tickets" in seen:
         data = store.data
         queue = _tickets(data.get(keys[2]), data.get(keys[3]))
     if "holds" in seen:
         holds = _holds(seen["holds"])
-    return Snapshot(store.now_ms, value, key_expiry.get("name", -2), cur, last, queue, holds, key_expiry)
+    return Snapshot(
+        store.now_ms, value, key_expiry.get("name", -2), cur, last, queue, holds, key_expiry, open_
+    )
+
+
+def _holder(value: Value | None) -> str | None:
+    """Who holds a name: its text, or the one field of a hash of Redisson's wire."""
+    if isinstance(value, dict) and len(value) == 1:
+        value = next(iter(value))
+    return value.decode() if isinstance(value, bytes) else None
+
+
+def _open(record: Value | None) -> int:
+    """Until when a shared key is left free for other programs."""
+    return int(_pairs(record).get(b"open", 0))
 
 
 def _fence(record: Value | None) -> tuple[int, int]:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from pawl.core.protocol.runtime import Call, Reply
 from pawl.core.protocol.scripts import load
-from pawl.testing.sim.invariants import Snapshot, Step, broken, reads_only
+from pawl.primitives.key import SCRIPTS
+from pawl.testing.sim.invariants import CLOSED, STRANGER, Snapshot, Step, broken, reads_only
 from pawl.testing.sim.masters import Vote, broken_vote, take_vote, vote_step
 from pawl.testing.sim.permit_rules import PermitState, broken_permits, broken_share
 from pawl.testing.sim.results import OnceRun, Results
@@ -60,6 +61,9 @@ _SCRIPTS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("share", "pawl.primitives.permits", ("renew", "leave")),
 )
 _OF_MASTERS = ("vote", "share")
+_OF_REDISSON = b"redisson_lock_queue"
+"""So begins a key of a script of a lock that is shared with Redisson."""
+_WAKES = b"redisson_lock__channel"
 _TOUCHED_MS = 500
 """What waits for replicas touches the name, and each touch may make it live a moment longer: so much in all."""
 _NEEDS_NO_MEMORY = frozenset({"renew", "renew_all", "beat", "leave", "own_renew", "own_leave"})
@@ -73,6 +77,16 @@ def _families(*, masters: bool) -> dict[str, str]:
         for family, package, names in _SCRIPTS
         for name in names
         if (family in _OF_MASTERS) == masters
+    }
+
+
+@cache
+def _variants() -> dict[str, str]:
+    """The scripts of keys that are shared with other programs: each is that of a mutex on another wire."""
+    return {
+        scripts[load("pawl.primitives.mutex", name).sha].sha: "mutex"
+        for scripts in SCRIPTS.values()
+        for name in _MUTEX
     }
 
 
@@ -110,10 +124,9 @@ class Watch:
         """Judge one script run."""
         script = call.script
         keys, args = tuple(words[: script.numkeys]), words[script.numkeys :]
-        family = self._families.get(script.sha, "")
+        family = self._families.get(script.sha) or _variants().get(script.sha, "")
         if family in ("mutex", "election"):
-            step = step_of(script.name, args, reply)
-            self._mutex((*keys[:4], keys[-1]), step, tomb_of(script.name, args), changed=changed)
+            self._one(script.name, keys, args, reply, changed=changed)
         elif family == "once":
             self._once(script.name, keys, args, reply, changed=changed)
         elif family == "permits":
@@ -145,6 +158,12 @@ class Watch:
         if script == "touch" and keys[0] in self._mutexes:
             parts = self._mutexes[keys[0]][0]
             self._mutexes[keys[0]] = parts, take_mutex(self._store_of(keys[0]), parts)
+
+    def written(self, name: bytes) -> None:
+        """Look at a name anew, which somebody wrote who is not pawl."""
+        if name in self._mutexes:
+            keys = self._mutexes[name][0]
+            self._mutexes[name] = keys, take_mutex(self._store_of(name), keys)
 
     def refused(self, script: str, text: str) -> None:
         """Judge a script that the server refused: what renews or ends a lease passes without memory."""
@@ -214,10 +233,18 @@ class Watch:
         if changed:
             for what in broken(before, after, step, whole=node.lost_memory_at < 0, longer_ms=self._longer_ms):
                 self.world.fail(what)
-        elif after.value is None and after.queue and after.live() and not reads_only(step):
+        elif (
+            after.value is None
+            and after.queue
+            and after.open <= now
+            and after.live()
+            and not reads_only(step)
+        ):
             self.world.fail(f"I5: the name is free and a live ticket waits after {step}")
         for _, message in node.messages:
-            self._announced(message.decode(), after, step)
+            # Others are told with fewer words.
+            if message.count(b" ") >= 3:
+                self._announced(message.decode(), after, step)
         leaving = step.leaving
         self._left(leaving, tomb_ms, after, step)
         if leaving and step.reply[0] == "R":
@@ -240,6 +267,30 @@ class Watch:
         if self.results is not None:
             run = OnceRun(node, script, name.decode(), done, args, reply, before, after)
             self.results.ran(run, whole=node.lost_memory_at < 0)
+
+    def _one(
+        self, script: str, keys: tuple[bytes, ...], args: list[bytes], reply: Reply, *, changed: bool
+    ) -> None:
+        """One run of a script of one mutex."""
+        step = step_of(script, args, reply)
+        known = self._mutexes.get(keys[0])
+        # What ran out is nobody's, and Redisson knows by itself when that is.
+        over = known is None or 0 <= known[1].expiry < self.node.store.now_ms
+        before = None if known is None or over else known[1].value
+        self._mutex((*keys[:4], keys[-1]), step, tomb_of(script, args), changed=changed)
+        if any(key.startswith(_OF_REDISSON) for key in keys):
+            self._woken(keys[0], before, step, changed=changed)
+
+    def _woken(self, name: bytes, before: str | None, step: Step, *, changed: bool) -> None:
+        """Redisson's waiters are told of a key that pawl left free, and of no other."""
+        after = self._mutexes[name][1].value
+        told = any(channel.startswith(_WAKES) for channel, _ in self.node.messages)
+        if changed and before and not before.startswith(STRANGER) and after is None and not told:
+            self.world.fail(f"wake: {name!r} is free without a message to Redisson after {step}")
+        if told and after is not None and after != CLOSED:
+            self.world.fail(
+                f"wake: a message to Redisson says that {name!r} is free, and {after} has it after {step}"
+            )
 
     def _announced(self, message: str, after: Snapshot, step: Step) -> None:
         """A hand-off message says what is so."""

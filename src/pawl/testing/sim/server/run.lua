@@ -29,6 +29,10 @@ function C.LPUSH(key, ...)
   return #items
 end
 
+function C.LINDEX(key, at)
+  return items_of(key)[integer(at) + 1] or false
+end
+
 function C.LRANGE(key, start, stop)
   return slice(items_of(key), integer(start), integer(stop))
 end
@@ -36,6 +40,11 @@ end
 function C.LTRIM(key, start, stop)
   put_list(text(key), slice(items_of(key), integer(start), integer(stop)))
   return OK
+end
+
+-- Of the listeners of other programs there are none.
+function C.PUBSUB(_, channel)
+  return {channel, 0}
 end
 
 -- Running ---------------------------------------------------------------------------------------------------------------
@@ -47,7 +56,7 @@ local WRITES = {
 }
 
 -- Commands that have no key, and those whose arguments all are keys; of the others the first one is.
-local KEYLESS, ALL_KEYS = {TIME = true, INFO = true, PUBLISH = true}, {DEL = true, EXISTS = true}
+local KEYLESS, ALL_KEYS = {TIME = true, INFO = true, PUBLISH = true, PUBSUB = true}, {DEL = true, EXISTS = true}
 
 -- The rule of a node of a cluster whose slot is on its way. From where it goes (1), a command may name only keys that are
 -- there, also to read them, and also if this very script deleted them: whoever asks for another is sent on. Where it goes
