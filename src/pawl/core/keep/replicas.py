@@ -97,18 +97,21 @@ async def renew_durably(engine: Engine, server_lease: ServerLease, call: Call, t
     return reply
 
 
-async def confirm(engine: Engine, primitive: Primitive, options: LockOptions) -> None:
-    """Wait until the replicas have what was just written for a name.
+async def confirm(engine: Engine, primitive: Primitive, options: LockOptions, token: str) -> None:
+    """Renew what a token adopted just now, and wait until the replicas have it: on whichever server that is by now.
 
     Raises:
         NotReplicated: Too few of them do.
-        Fault: The server could not be asked.
+        Fault: The server could not be asked, or does not know the token.
     """
     durable = options.durable
     if durable is None:
         return
     runtime = cast("DurableRuntime", engine.runtime)
-    reply, count = await runtime.call_durable(touch(primitive.key), durable, options.request_timeout)
+    call = primitive.renew(token, options.life_ms, options.ticket_ms, "")
+    reply, count = await runtime.call_durable(call, durable, options.request_timeout)
+    if reply is not None and reply[0] != b"H":
+        raise Fault(FaultKind.NOT_READY, _ELSEWHERE, maybe_applied=True)
     if reply is None or count < durable.replicas:
         text = f"adopt {primitive.name!r}: {count} of {durable.replicas} replicas acknowledged"
         raise NotReplicated(text, name=primitive.name, acknowledged=count, wanted=durable.replicas)

@@ -143,7 +143,7 @@ async def _adopt(engine: Engine, plan: Plan, ticket: Ticket) -> HeldLease:
     engine.activity.asking[waiter] = plan.primitive, runtime.who()
     try:
         reply, sent_at = await query(engine, call, plan.options, ticket.name, "adopt")
-        await _confirm(engine, plan, reply)
+        await _confirm(engine, plan, reply, token)
         return _own_adopted(engine, plan, ticket, waiter, reply, sent_at, began)
     except NotHeld:
         raise
@@ -191,10 +191,10 @@ def _own_adopted(
     return lease
 
 
-async def _confirm(engine: Engine, plan: Plan, reply: Reply) -> None:
+async def _confirm(engine: Engine, plan: Plan, reply: Reply, token: str) -> None:
     if reply[0] == b"H":
         try:
-            await confirm(engine, plan.primitive, plan.options)
+            await confirm(engine, plan.primitive, plan.options, token)
         except Fault as fault:
             raise to_error(fault, plan.primitive.name, "adopt") from fault
 

@@ -1,0 +1,47 @@
+"""A write that went to one server, and replicas of another: they say nothing of it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from pawl.core.keep.engine import Engine
+from pawl.core.keep.replicas import check_renewals, confirm
+from pawl.core.protocol.runtime import Call, Fault, Reply
+from pawl.errors import NotReplicated
+from tests.unit.scripted import NOW_MS, Rig, held, run
+
+
+def engine_of(reply: Reply | None, count: int, sent: list[Call]) -> Engine:
+    async def call_durable(call: Call, *_: object) -> tuple[Reply | None, int]:
+        sent.append(call)
+        return reply, count
+
+    runtime = SimpleNamespace(call_durable=call_durable, streams=lambda calls: [list(range(len(calls)))])
+    return cast("Engine", SimpleNamespace(runtime=runtime))
+
+
+@pytest.mark.parametrize(
+    ("expiry_ms", "counts"), [(NOW_MS + 30_000, True), (NOW_MS + 20_000, False), (0, False)]
+)
+def test_a_renewal_counts_on_the_server_that_has_it(expiry_ms: int, *, counts: bool) -> None:
+    rig = Rig(held(), replicas=1)
+    server_lease = SimpleNamespace(options=rig.options, primitive=rig.plan.primitive)
+    outcomes: list[Reply | Fault] = [[b"H", b"", 7, 30_000, NOW_MS]]
+    engine = engine_of([b"T", b"", expiry_ms], 1, [])
+    call = rig.plan.primitive.renew("t@h", 30_000, 3_000, "")
+    run(check_renewals(engine, [cast("Any", server_lease)], [call], outcomes, 1.0))
+    assert isinstance(outcomes[0], Fault) is not counts
+
+
+def test_what_was_adopted_is_asked_for_where_the_replicas_are_waited_for() -> None:
+    rig, sent = Rig(held(), replicas=1), list[Call]()
+    primitive = rig.plan.primitive
+    run(confirm(engine_of(held(), 1, sent), primitive, rig.options, "t@h"))
+    assert [call.script.name for call in sent] == ["renew"]
+    with pytest.raises(Fault, match="another server"):
+        run(confirm(engine_of([b"U", b"", b"none"], 1, []), primitive, rig.options, "t@h"))
+    with pytest.raises(NotReplicated):
+        run(confirm(engine_of(held(), 0, []), primitive, rig.options, "t@h"))
