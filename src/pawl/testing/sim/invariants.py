@@ -192,7 +192,9 @@ def _keys(after: Snapshot, found: list[str], *, whole: bool, fence_ms: int, long
     if queue:
         if after.holders() & queue.keys():
             found.append("I1: a token holds and waits")
-        longest = max([ticket.expiry for ticket in queue.values()])
+        # A script of a shared key asks for the time twice, and in memory both are the same, however far it moved.
+        moved_ms = _MOVED_MS if after.open else 0
+        longest = max([ticket.expiry for ticket in queue.values()]) - moved_ms
         found.extend(
             f"I6: the {part} key does not outlive its tickets"
             for part in ("queue", "tickets")
@@ -280,6 +282,7 @@ def _needs_none(value: str | None) -> bool:
     return value is None or value == CLOSED or value.startswith(STRANGER)
 
 
+_MOVED_MS = 5
 _LONGEST_WINDOW_MS = 200
 
 

@@ -217,10 +217,6 @@ function C.PEXPIRETIME(name)
 end
 
 function C.TIME()
-  if slip_us > 0 then
-    -- Read once more, it is later than all that was seen since.
-    now_us = now_us + 2 * drift_us
-  end
   slip_us = drift_us
   local seconds = floor(now_us / 1000000)
   return {format('%.0f', seconds), format('%.0f', now_us - seconds * 1000000)}
