@@ -1,4 +1,4 @@
-"""The two real runtimes, with connections to a server in memory and a clock that may be a test's."""
+"""The two real runtimes, with connections to a server in this process and a clock that may be a test's."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pawl.runtimes.aio import AsyncioRuntime
 from pawl.runtimes.shared import secret
 from pawl.runtimes.threads import ThreadRuntime
 from pawl.testing._clock import Clock, Nap
-from pawl.testing.memory.links import MemoryLink, MemoryMux
-from pawl.testing.memory.node import MemoryNode
+from pawl.testing.in_process.links import InProcessLink, InProcessMux
+from pawl.testing.in_process.node import Node
 from pawl.topology.endpoint import Endpoint
 
-__all__ = ["MemoryTasks", "MemoryThreads"]
+__all__ = ["InProcessTasks", "InProcessThreads"]
 
 
 class _Parker:
@@ -35,7 +35,7 @@ class _Parker:
         self._nap.wake()
 
 
-class MemoryThreads(ThreadRuntime):
+class InProcessThreads(ThreadRuntime):
     """See ``ThreadRuntime``.
 
     Args:
@@ -44,7 +44,7 @@ class MemoryThreads(ThreadRuntime):
         wake_prefix: What the wake-up channels of this client begin with.
     """
 
-    def __init__(self, node: MemoryNode, clock: Clock, wake_prefix: str) -> None:
+    def __init__(self, node: Node, clock: Clock, wake_prefix: str) -> None:
         super().__init__(lambda: Endpoint("memory", node.shown, {}), wake_prefix)
         self._node = node
         self._clock = clock
@@ -57,10 +57,10 @@ class MemoryThreads(ThreadRuntime):
         """See ``Runtime``."""
         return _Parker(self._clock.nap())
 
-    def _connect_to(self, endpoint: Endpoint, timeout: float) -> MemoryLink:
+    def _connect_to(self, endpoint: Endpoint, timeout: float) -> InProcessLink:
         del endpoint, timeout
         self._make_room()
-        link = MemoryLink(self._node, self._clock, self._wake_prefix + secret())
+        link = InProcessLink(self._node, self._clock, self._wake_prefix + secret())
         self._served = True
         self._links.add(link)
         return link
@@ -161,7 +161,7 @@ class MemoryThreads(ThreadRuntime):
                 nap.wait(None)
 
 
-class MemoryTasks(AsyncioRuntime):
+class InProcessTasks(AsyncioRuntime):
     """See ``AsyncioRuntime``.
 
     Args:
@@ -171,7 +171,7 @@ class MemoryTasks(AsyncioRuntime):
         prefix: What the wake-up channels of this client begin with.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, node: MemoryNode, clock: Clock, prefix: str) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, node: Node, clock: Clock, prefix: str) -> None:
         super().__init__(loop, lambda: Endpoint("memory", node.shown, {}), prefix)
         self._node = node
         self._running = asyncio.Event()
@@ -181,7 +181,7 @@ class MemoryTasks(AsyncioRuntime):
     async def _connect(self, timeout: float) -> None:
         del timeout
         channel = self._prefix + secret()
-        mux = MemoryMux(self._node, self.loop, channel, self._wake, self._ended)
+        mux = InProcessMux(self._node, self.loop, channel, self._wake, self._ended)
         if self._ending:
             mux.close()
             raise Fault(FaultKind.CLOSED, "the client is closed", final=True)

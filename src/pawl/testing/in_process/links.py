@@ -1,4 +1,4 @@
-"""The two kinds of connections to a server in memory, as a client sees them."""
+"""The two kinds of connections to a server in this process, as a client sees them."""
 
 from __future__ import annotations
 
@@ -10,27 +10,20 @@ from typing import Any
 
 from pawl.core.protocol.runtime import FIRST_RID, Call, Fault, FaultKind, Reply, Tracking, Wakeup
 from pawl.testing._clock import Clock
-from pawl.testing.memory.node import MemoryNode, Outcome
+from pawl.testing.in_process.node import Node, Outcome
 from pawl.transport.answer import Answer
 from pawl.transport.link import FREE, Link
 from pawl.transport.mux import Mux
-from pawl.transport.wire import ENDING, read_push
+from pawl.transport.wire import ENDING
 
-__all__ = ["MemoryLink", "MemoryMux"]
-
-
-def _read(text: bytes) -> tuple[str, Wakeup]:
-    found = read_push((b"message", b"", text))
-    if found is None:
-        raise AssertionError(f"a script published what no client can read: {text!r}")
-    return found
+__all__ = ["InProcessLink", "InProcessMux"]
 
 
 def _silent(timeout: float) -> Fault:
     return Fault(FaultKind.UNANSWERED, f"no answer within {timeout:.3g} s", maybe_applied=True)
 
 
-class MemoryLink(Link):
+class InProcessLink(Link):
     """See ``Link``: of one thread at a time.
 
     Args:
@@ -42,7 +35,7 @@ class MemoryLink(Link):
         Fault: It could not be made.
     """
 
-    def __init__(self, node: MemoryNode, clock: Clock, channel: str) -> None:
+    def __init__(self, node: Node, clock: Clock, channel: str) -> None:
         self.free: list[None] = [None]
         self.dead: bool = False
         self.waiting: bool = False
@@ -82,7 +75,8 @@ class MemoryLink(Link):
             if outcome.kind in ENDING or outcome.maybe_applied:
                 self.close()
             raise outcome
-        return outcome
+        reply: Reply = outcome
+        return reply
 
     def _ask(self, call: Call, timeout: float) -> Outcome:
         self._clock.seen()
@@ -148,9 +142,8 @@ class MemoryLink(Link):
             self._heard.pop(token, None)
         return over
 
-    def pushed(self, text: bytes) -> None:
+    def woken(self, token: str, wakeup: Wakeup) -> None:
         """See ``Subscriber``."""
-        token, wakeup = _read(text)
         self._heard[token] = wakeup
         self._nap.wake()
 
@@ -178,7 +171,7 @@ class _Request(Answer[Any]):
             self.timer = None
 
 
-class MemoryMux(Mux):
+class InProcessMux(Mux):
     """See ``Mux``: shared by the tasks of one event loop.
 
     Args:
@@ -194,7 +187,7 @@ class MemoryMux(Mux):
 
     def __init__(
         self,
-        node: MemoryNode,
+        node: Node,
         loop: asyncio.AbstractEventLoop,
         channel: str,
         on_wakeup: Callable[[str, Wakeup], Answer[Any] | None],
@@ -261,9 +254,9 @@ class MemoryMux(Mux):
     def flush(self) -> None:
         """See ``Mux``: nothing is kept back."""
 
-    def pushed(self, text: bytes) -> None:
+    def woken(self, token: str, wakeup: Wakeup) -> None:
         """See ``Subscriber``."""
-        self._soon(self._woken, *_read(text))
+        self._soon(self._woken, token, wakeup)
 
     def _woken(self, token: str, wakeup: Wakeup) -> None:
         waiter = None if self.dead else self._on_wakeup(token, wakeup)
