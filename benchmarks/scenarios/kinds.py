@@ -84,7 +84,7 @@ SCENARIOS = (
         participants=(*_contended(), Participant("python-redis-lock", "python-redis-lock")),
         metrics=_HAND_OFFS,
         bars=(
-            Bar("handoffs_per_s", "pawl-fair", 4.0, 6.0, against="python-redis-lock"),
+            Bar("handoffs_per_s", "pawl-fair", 3.0, 6.0, against="python-redis-lock"),
             Bar("jain", "pawl-fair", 0.99, None),
             *(Bar("handoffs_per_s", kind, 1.0, None, against="python-redis-lock") for kind in _PERMITS[::2]),
         ),

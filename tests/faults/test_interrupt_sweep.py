@@ -281,54 +281,6 @@ def test_row_12_interrupt_at_every_step_of_a_release_to_the_last_of_a_run(
     assert sweep(server, client, prepared) > 15
 
 
-@contextlib.contextmanager
-def row_of(client: pawl.Client, server: Server) -> Iterator[pawl.Lease]:
-    """The first lease of a run whose message named as many as it could: who comes now leaves its answer unread."""
-    fair = client.fair_lock("n", ttl=TTL - 1, ticket_ttl=TICKET)
-
-    def take_turn() -> None:
-        with fair.acquire(5):
-            pass
-
-    holder = fair.acquire(5)
-    first = in_thread(lambda: fair.acquire(5))
-    until(lambda: waiters(server, "n") == 1)
-    behind: list[Future[None]] = []
-    for place in (1, 2):
-        behind.append(in_thread(take_turn))
-        until(lambda at=place: waiters(server, "n") == at + 1 and len(client._engine.queues.followers) >= at)  # type: ignore[misc]
-    holder.release()
-    lease = first.result(5)
-    assert client._engine.queues.unread_behind, "nobody leaves an answer unread"
-    yield lease
-    for waiter in behind:
-        waiter.result(5)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("served", [True, False], ids=["served by the run", "by the server"])
-def test_row_12_interrupt_at_every_step_of_an_acquire_with_its_answer_unread(
-    *, served: bool, pair: tuple[pawl.Client, pawl.Client], server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("pawl.core.protocol.options.RUN", 2)
-    monkeypatch.setattr("pawl.core.acquire.acquire.UNREAD_FOR", 0.2 if served else 0.005)
-    client, _ = pair
-    fair = client.fair_lock("n", ttl=TTL - 1, ticket_ttl=TICKET)
-
-    @contextlib.contextmanager
-    def prepared() -> Iterator[Callable[[], Any]]:
-        link = client._runtime._local.link
-        assert link is None or link.dead or link.free, "the connection was taken, and is lost to its thread"
-        client.inspect("n")
-        with row_of(client, server) as lease:
-            timer = threading.Timer(LATE, lease.release)
-            timer.start()
-            yield lambda: fair.acquire(5)
-            timer.join()
-
-    assert sweep(server, client, prepared) > 20
-
-
 @pytest.mark.slow
 def test_row_12_interrupt_at_every_step_of_connect(
     pair: tuple[pawl.Client, pawl.Client], server: Server

@@ -145,12 +145,6 @@ def ask(relay: Relay, after: int) -> None:
         link.ask(CALL, TIMEOUT)
 
 
-def ask_behind_one_that_was_left(relay: Relay, after: int) -> None:
-    with closing(connected(relay, after)) as link:
-        link.defer(CALL, TIMEOUT)
-        link.ask(CALL, TIMEOUT)
-
-
 def ask_many(relay: Relay, after: int) -> None:
     with closing(connected(relay, after)) as link:
         for outcome in link.call_many([CALL] * 5, TIMEOUT):
@@ -173,7 +167,7 @@ def ask_a_sentinel(relay: Relay, after: int) -> None:
     run(ask_sync(endpoint_of(relay), ("INFO",), TIMEOUT))
 
 
-EVERY = (greet, ask, ask_behind_one_that_was_left, ask_many, ask_replicas, ask_a_master, ask_a_sentinel)
+EVERY = (greet, ask, ask_many, ask_replicas, ask_a_master, ask_a_sentinel)
 
 
 @pytest.mark.parametrize("step", EVERY)

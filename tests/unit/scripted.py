@@ -117,17 +117,12 @@ class _Parker:
 
 
 class _Line:
-    defers = False
-
     def __init__(self, runtime: Scripted) -> None:
         self.channel = runtime.channel()
         self._runtime = runtime
 
     def ask(self, call: Call, timeout: float) -> Reply:
         return run(self._runtime.call(call, timeout))
-
-    def defer(self, call: Call, timeout: float) -> None:
-        """No reply is left for later."""
 
 
 class Scripted:

@@ -13,13 +13,12 @@ import socket
 import ssl
 import struct
 from collections.abc import Callable, Sequence
-from functools import partial
 from math import inf
 from time import monotonic
 from typing import Any, cast
 
 from pawl._outsider import let_out
-from pawl.core.protocol.runtime import DEAF, FIRST_RID, Call, Fault, FaultKind, Fetch, Reply, Tracking, Wakeup
+from pawl.core.protocol.runtime import DEAF, FIRST_RID, Call, Fault, FaultKind, Reply, Tracking, Wakeup
 from pawl.topology.endpoint import Endpoint
 from pawl.transport.bell import Bell
 from pawl.transport.connect import asks_again, fault_of, is_plain, make_sync, plain_port
@@ -64,7 +63,6 @@ class Link:
         Fault: It could not be made.
     """
 
-    defers: bool = True
     _sure = 0
     tracks: bool | None = None
     """Whether the server notifies of changes of keys; None: it was not asked to."""
@@ -86,7 +84,6 @@ class Link:
         self.tracked: dict[str, Tracking] = {}
         self._bell: Bell | None = None
         self._listens = False
-        self._owed: tuple[int, Call] | None = None
         self._timeout = -1.0
         end = monotonic() + 2 * timeout
         self._sock = open_socket(endpoint, timeout, end)
@@ -133,8 +130,6 @@ class Link:
             raise Fault(FaultKind.UNREACHABLE, "the connection was taken for another thread") from None
         try:
             end = monotonic() + timeout
-            if self._owed is not None:
-                self._drop_owed(end)
             if timeout != self._timeout:
                 self._set_timeout(timeout)
             self.rid = rid = self.rid + 1
@@ -158,54 +153,6 @@ class Link:
             raise
         finally:
             free += FREE
-
-    def defer(self, call: Call, timeout: float) -> Fetch | None:
-        """See ``Line``: sends it behind whatever reply is still owed here, which nobody wants any more."""
-        free = self.free
-        try:
-            del free[0]
-        except IndexError:
-            return None
-        try:
-            end = monotonic() + timeout
-            if self._owed is not None:
-                self._drop_owed(end)
-            self.rid = rid = self.rid + 1
-            self.put(call.pack(rid), end)
-            self._owed = rid, call
-            return partial(self._collect_owed, rid, timeout)
-        except BaseException as error:
-            self._give_up(error, timeout)
-            raise
-        finally:
-            free += FREE
-
-    def _collect_owed(self, rid: int, timeout: float) -> Reply | None:
-        free = self.free
-        try:
-            del free[0]
-        except IndexError:
-            return None
-        try:
-            posted = self._owed
-            if posted is None or posted[0] != rid or self.dead:
-                return None
-            self._owed = None
-            return self._reply_to(posted[1], rid, NOTHING, monotonic() + timeout)
-        except BaseException as error:
-            self._give_up(error, timeout)
-            raise
-        finally:
-            free += FREE
-
-    def _drop_owed(self, end: float) -> None:
-        """Read a reply that nobody fetched, before it is taken for another's: a refusal names no request."""
-        posted, self._owed = self._owed, None
-        if posted is None:
-            return
-        rid = posted[0]
-        with contextlib.suppress(Fault):
-            self._reply_to(posted[1], rid, NOTHING, end)
 
     def _give_up(self, error: BaseException, timeout: float) -> None:
         """Close after whatever broke a call, and raise the ``Fault`` that it amounts to."""
@@ -236,7 +183,6 @@ class Link:
         self._sure = 0
         lost = Fault(FaultKind.UNANSWERED, "the reply was lost", maybe_applied=True)
         try:
-            self._drop_owed(end)
             first = self.rid + 1
             self.rid += len(calls)
             self.put(b"".join([call.pack(first + i) for i, call in enumerate(calls)]), end)
@@ -351,7 +297,6 @@ class Link:
             return False
         try:
             end = monotonic() + timeout
-            self._drop_owed(end)
             words, count = track_words(tracking.key, first=self.tracks is None)
             # From here on: the notice may come in the same packet as the answers.
             tracking.begin(self.tracked)
@@ -416,7 +361,6 @@ class Link:
         self.waiting = True
         listens, self._listens = self._listens, False
         try:
-            self._drop_owed(end)
             # The message may have come in the same packet as the last reply.
             self._sort()
             while True:

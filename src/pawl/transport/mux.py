@@ -73,7 +73,6 @@ class Mux(asyncio.Protocol):
         on_change: Called with the keys that changed, of those that are tracked; None: with all of them.
     """
 
-    defers: bool = False
     tracks: bool | None = None
     """Whether the server notifies of changes of keys; None: it was not asked to."""
     refusal: str = "the server does not speak RESP3"
@@ -143,9 +142,6 @@ class Mux(asyncio.Protocol):
         else:
             self._enqueue(request, data)
         return request
-
-    def defer(self, call: Call, timeout: float) -> None:
-        """See ``Line``: a reply wakes no thread here."""
 
     def ask_many(self, calls: Sequence[Call], timeout: float) -> list[Answer[Reply]]:
         """The same for several: they go out together."""

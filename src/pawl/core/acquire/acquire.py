@@ -14,7 +14,6 @@ from pawl.core.acquire.grant import own_grant, take_over
 from pawl.core.acquire.local_wait import await_turn, left, own, pass_back, sit_down
 from pawl.core.acquire.queue import ask_once, read_answer, win
 from pawl.core.acquire.reentry import taken_again
-from pawl.core.acquire.unread import UNREAD_FOR, line_up, may_defer, read_unread
 from pawl.core.keep.server_check import must_hold
 from pawl.core.lease.in_progress import counted, refuse, told
 from pawl.core.lease.record import HeldLease
@@ -22,13 +21,12 @@ from pawl.core.protocol.runtime import Fault, StopSignal
 from pawl.core.state.local_queue import LocalWaiter
 from pawl.core.state.plan import Plan
 from pawl.core.state.records import ServerLease, Waiter, WaiterState
-from pawl.core.state.strict_handover import resign
 from pawl.model import Grant
 
 if TYPE_CHECKING:
     from pawl.core.keep.engine import Engine
     from pawl.core.protocol.quorum import QuorumPrimitive
-    from pawl.core.protocol.runtime import Fetch, Reply, Runtime
+    from pawl.core.protocol.runtime import Reply, Runtime
     from pawl.core.state.records import AnyLocalQueue
 
 __all__ = ["acquire", "go_on", "take_or_none", "try_acquire"]
@@ -60,13 +58,6 @@ def acquire(
         # Nothing is prepared for a wait that who holds it already will not have.
         mine = plan.reentrant and (engine.runtime.who(), plan.primitive.key) in engine.leases.held
         way = _acquire if mine else _acquire_here
-    elif (
-        engine.queues.unread_behind
-        and may_defer(engine, plan)
-        and stop is None
-        and engine.reports.observer is None
-    ):
-        way = _acquire_behind
     else:
         way = _acquire_free
     acquiring: Any = way(engine, plan, timeout, stop)
@@ -157,66 +148,6 @@ async def go_on(
     if taken is None:
         raise AssertionError("a wait ends with a lease or an error")
     return taken
-
-
-async def _acquire_behind(
-    engine: Engine, plan: Plan, timeout: float | None, stop: StopSignal | None
-) -> HeldLease:
-    """The fast path in strict order, behind others of this client: sleep, its answer unread."""
-    runtime, options = engine.runtime, plan.options
-    who, token = runtime.comer()
-    held_key = who, plan.primitive.key
-    if held_key in engine.leases.held:
-        return await _acquire(engine, plan, timeout, stop)
-    lease = HeldLease(engine, None, 0, who, 1)
-    waiter, parker, began = Waiter(token), runtime.parker(), runtime.now()
-    waiter.sit(plan.run, plan.batch_key)
-    waiter.strict.lease = ref(lease)
-    try:
-        engine.queues.waits[waiter] = plan.primitive, who, began
-        engine.watch()
-        fetch = line_up(engine, plan, waiter, parker)
-        if fetch is not None:
-            pause = min(UNREAD_FOR, options.request_timeout)
-            rest = parker.rest(pause if timeout is None or pause < timeout else timeout)
-            if rest is not True and rest is not False:
-                await rest
-        waiter.strict.unread_key = ""
-        if waiter.strict.server_lease is None:
-            resign(engine, waiter)
-        if own(engine, plan, waiter.strict, lease, held_key):
-            return lease
-        window = began, None if timeout is None else began + timeout
-        taking = _unserved(engine, plan, waiter, fetch, who, window)
-        return await counted(engine, waiter, who, told(engine, plan, began, taking))
-    except BaseException as error:
-        if not waiter.spoken:
-            resign(engine, waiter)
-            waiter.doubt(error)
-            engine.drop_waiter(plan.primitive, None, waiter)
-        raise
-    finally:
-        if waiter in engine.queues.waits:
-            del engine.queues.waits[waiter]
-
-
-async def _unserved(
-    engine: Engine,
-    plan: Plan,
-    waiter: Waiter,
-    fetch: Fetch | None,
-    who: object,
-    window: tuple[float, float | None],
-) -> HeldLease | None:
-    """Read the answer of a waiter that no run served, and go on in the general path."""
-    if waiter.strict.server_lease is not None:
-        # Lost between the hand-over and now, with its ticket: stand in line again.
-        engine.forget_holder(waiter.strict.server_lease, who)
-        waiter.spoken = True
-        waiter = Waiter(engine.runtime.new_token())
-    elif fetch is not None:
-        await read_unread(waiter, fetch, window[0])
-    return await _speak(engine, plan, None, waiter, window, wait=True, who=who)
 
 
 async def _acquire(engine: Engine, plan: Plan, timeout: float | None, stop: StopSignal | None) -> HeldLease:

@@ -29,12 +29,7 @@ def take(
     stop: StopSignal | None = None,
 ) -> HeldLease:
     """Take a lock; see ``acquire.acquire``."""
-    plain = (
-        plan.plain
-        and timeout != 0
-        and plan.queue_key not in engine.queues.local.by_key
-        and not engine.queues.unread_behind
-    )
+    plain = plan.plain and timeout != 0 and plan.queue_key not in engine.queues.local.by_key
     server_lease = begin(engine, plan) if plain else None
     if server_lease is None:
         return run(acquire(engine, plan, timeout, stop))

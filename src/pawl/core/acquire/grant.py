@@ -41,7 +41,7 @@ def own_grant(
         local_queue.streak = 0
         server_lease.turn = waiter.turn
     elif waiter.strict.follow_key:
-        begin(engine, server_lease, waiter)
+        begin(server_lease, waiter)
     server_lease.owner.who = who
     if not plan.counted:
         held_key = who, plan.primitive.key

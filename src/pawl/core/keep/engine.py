@@ -20,7 +20,7 @@ from pawl.core.state.records import Former, LeaseRecord, ServerLease, Turn, Wait
 from pawl.core.state.reports import Health, Reports
 from pawl.core.state.schedule import Schedule
 from pawl.core.state.session import SessionPublisher, grant_tag
-from pawl.core.state.strict_handover import disperse, pass_on
+from pawl.core.state.strict_handover import pass_on
 from pawl.errors import ClientClosed
 from pawl.model import LeaseState, LossReason
 
@@ -219,8 +219,6 @@ class Engine:
         self.leases.schedule.discard(server_lease)
         if self.leases.tracked:
             self.untrack(server_lease)
-        if self.queues.unread_behind:
-            disperse(self, server_lease)
 
     def end_turn(self, server_lease: ServerLease, now: float, number: int | None = None) -> bool:
         """Pass a server lease on inside the client, or the duty to leave it on the server; safe to repeat.
@@ -293,8 +291,6 @@ class Engine:
 
     def _follow_loss(self, server_lease: ServerLease, reason: LossReason) -> None:
         self.leases.schedule.discard(server_lease)
-        if self.queues.unread_behind:
-            disperse(self, server_lease)
         self.count_loss(server_lease)
         name = server_lease.primitive.name
         log.warning(
@@ -456,7 +452,7 @@ class Engine:
         self.guard = self.runtime.mutex()
         self.queues.local.clear(self.guard)
         self.leases.schedule = Schedule(self.guard)
-        self.leases.held, self.queues.waits, self.queues.followers, self.queues.unread_behind = {}, {}, {}, {}
+        self.leases.held, self.queues.waits, self.queues.followers = {}, {}, {}
         # What the closing of the parent's connections reports is about its leases.
         self.leases.tracked = {}
         if self.reports.publisher is not None:

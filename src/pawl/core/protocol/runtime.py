@@ -22,7 +22,6 @@ __all__ = [
     "Call",
     "Fault",
     "FaultKind",
-    "Fetch",
     "Line",
     "Parker",
     "Relief",
@@ -106,10 +105,6 @@ def behind_subscribe(call: Call, channel: str) -> Call:
         subscribe = b"*2\r\n$9\r\nSUBSCRIBE\r\n$%d\r\n%b\r\n" % (len(channel), channel.encode())
         script = _BEHIND[key] = replace(call[0], evalsha=subscribe + call[0].evalsha)
     return make_call((script, call[1]))
-
-
-Fetch = Callable[[], "Reply | Awaitable[Reply | None] | None"]
-"""What waits for a reply that was left for later; None: it was dropped. May ``Fault``."""
 
 
 class Wakeup(NamedTuple):
@@ -231,18 +226,8 @@ class Line(Protocol):
     channel: str
     """The channel on which its user hears hand-offs, or ``DEAF``."""
 
-    defers: bool
-    """Whether ``defer`` is of use: whether who waits for a reply has a wake-up of its own for it."""
-
     def ask(self, call: Call, timeout: float) -> Reply | Awaitable[Reply]:
         """Run one script: the reply itself where a call blocks its thread, else what brings it. Both may ``Fault``."""
-        ...
-
-    def defer(self, call: Call, timeout: float) -> Fetch | None:
-        """Send a call whose reply the same caller fetches later, or never; None, and nothing sent, where it cannot.
-
-        Whatever else uses the connection meanwhile drops the reply.
-        """
         ...
 
 

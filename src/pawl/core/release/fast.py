@@ -12,7 +12,7 @@ from pawl.core.keep.outbox import leave_votes
 from pawl.core.protocol.runtime import behind_subscribe
 from pawl.core.quorum.ballot import Granted, is_open
 from pawl.core.state.records import ServerLease, Turn, Waiter
-from pawl.core.state.strict_handover import disperse, pass_on
+from pawl.core.state.strict_handover import pass_on
 from pawl.errors import PawlError
 from pawl.model import LeaseState
 
@@ -112,8 +112,6 @@ def end(engine: Engine, lease: HeldLease) -> Call | None:
     engine.forget_holder(server_lease, lease.who)
     if engine.leases.tracked:
         engine.untrack(server_lease)
-    if engine.queues.unread_behind:
-        disperse(engine, server_lease)
     run = server_lease.run
     if server_lease.follow_key and (engine.queues.followers or (run is not None and run.spent)):
         call = server_lease.leave(0, 0, server_lease.options.block if engine.queues.followers else 0)

@@ -59,15 +59,12 @@ class Queues:
     Attributes:
         local: The local queues.
         followers: The waiters that may be served now in strict order (see ``strict_handover``), by their tokens.
-        unread_behind: The server leases behind which a waiter may leave its answer unread (see ``strict_handover``),
-            by their keys.
         waits: What each local waiter, or each waiter on the server, waits for; the thread or task, and since when.
     """
 
     def __init__(self, local: LocalQueues) -> None:
         self.local: LocalQueues = local
         self.followers: dict[str, Waiter] = {}
-        self.unread_behind: dict[str, ServerLease] = {}
         self.waits: dict[Waiter | LocalWaiter, tuple[Primitive, object, float]] = {}
 
 

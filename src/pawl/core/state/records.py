@@ -419,13 +419,11 @@ class StrictSeat(Handed):
     Attributes:
         follow_key: Which waiters may serve each other; ``""``: none.
         behind: Who stands directly behind it, once it was served.
-        unread_key: The key that it wants, while it sleeps with its answer unread; else ``""``.
         wake: Ends its sleep, while it may be served.
     """
 
     follow_key: str = ""
     behind: tuple[str, ...] = ()
-    unread_key: str = ""
     wake: Callable[[], object]
 
 

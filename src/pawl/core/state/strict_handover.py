@@ -13,22 +13,6 @@ client dies meanwhile, they are tickets of dead waiters, as they would be withou
 A run ends where the next ticket is not one of a waiter asleep here, when the block of fences is used up, and when the
 lease has less than half of a ticket's life left.
 
-The answer to the request by which somebody queues is "queued", nearly always, and needs a wake-up of its thread. So
-who comes while a run is on, and the message of its hand-off named as many tickets as it could hold, sends the request
-and leaves the answer unread (``line_up``): it sleeps on a bell alone, and listens to no connection. Why that is right:
-
-- Nothing follows from the answer for who is served by a run: that its ticket is queued is known from the message that
-  named it. What comes with the answer is for who listens: its rank, and the least expiry of a message that counts,
-  which for a ticket that was never renewed is that of any message.
-- No message is for it while it sleeps so: the owner of the run on which it relies is before it. When that run ends
-  (``disperse``) the ticket that comes next is known, and its waiter is woken to listen; it is woken before that where
-  the block is used up, with the last grant, so that nobody waits for it. Where the next one is not known, all are.
-- One that is woken unserved, or slept for ``UNREAD_FOR``, reads its answer and goes on in the general path, in which
-  the answer may be any: a grant, since all others left or died; a refusal; none, as the connection broke. So whatever
-  happens to those before it, it is noticed within that time; and its ticket lives at least as long.
-- An interrupted request may have queued, so its token is left with a tombstone, as any other. The answer is dropped by
-  the next request of that connection, and cannot be taken for another: it has an id, or is read in its order.
-
 A turn passes in one guarded step, see ``Engine.guard``.
 """
 
@@ -44,36 +28,14 @@ if TYPE_CHECKING:
     from pawl.core.state.client import ClientState
     from pawl.core.state.records import LeaseRecord, ServerLease, Waiter
 
-__all__ = ["begin", "disperse", "enlist", "pass_on", "resign"]
+__all__ = ["begin", "enlist", "pass_on", "resign"]
 
 
-def begin(engine: ClientState, server_lease: ServerLease, waiter: Waiter) -> None:
+def begin(server_lease: ServerLease, waiter: Waiter) -> None:
     """Take note of who stands behind a waiter that was served."""
     server_lease.follow_key = waiter.strict.follow_key
     if waiter.strict.behind:
         server_lease.run = StrictRun(deque(waiter.strict.behind))
-        line = engine.runtime.line()
-        unasked = (
-            engine.reports.history is None and engine.quorum is None and line is not None and line.defers
-        )
-        if unasked and len(waiter.strict.behind) >= server_lease.options.block:
-            engine.queues.unread_behind[server_lease.primitive.key] = server_lease
-
-
-def disperse(engine: ClientState, server_lease: ServerLease) -> None:
-    """A run ends: have the next in strict order listen, or all who might be, since nobody here is before them now."""
-    key = server_lease.primitive.key
-    if key not in engine.queues.unread_behind:
-        return
-    # A list first, in one step: other threads come meanwhile.
-    asleep = [waiter for waiter in list(engine.queues.followers.values()) if waiter.strict.unread_key == key]
-    if not asleep:
-        engine.queues.unread_behind.pop(key, None)
-    run = server_lease.run
-    first = engine.queues.followers.get(run.behind[0]) if run is not None and run.behind else None
-    for waiter in asleep if first is None else (first,):
-        if waiter.strict.unread_key:
-            waiter.strict.wake()
 
 
 def enlist(engine: ClientState, waiter: Waiter) -> bool:
@@ -144,8 +106,6 @@ def pass_on(
             waiter.strict.fence = server_lease.fence + server_lease.used
             waiter.strict.server_lease = server_lease
         waiter.strict.wake()
-        if used + 2 >= server_lease.options.block:
-            disperse(engine, server_lease)
     except BaseException:
         if waiter is not None:
             waiter.strict.wake()

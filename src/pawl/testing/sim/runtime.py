@@ -9,16 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator, Hashable, Sequence
 from contextlib import AbstractContextManager
-from functools import partial
 from math import inf
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 from pawl.core.keep.replicas import touch
 from pawl.core.protocol.options import Durable
-from pawl.core.protocol.runtime import DEAF, Call, Fault, FaultKind, Fetch, Parker, Reply, Tracking, Wakeup
+from pawl.core.protocol.runtime import DEAF, Call, Fault, FaultKind, Parker, Reply, Tracking, Wakeup
 from pawl.testing.sim.network import Link, Network, Request
-from pawl.testing.sim.waits import Group, Sleep, fetched
+from pawl.testing.sim.waits import Group, Sleep
 from pawl.testing.sim.world import Process, Task, suspend, waits
 
 if TYPE_CHECKING:
@@ -38,21 +37,16 @@ _SHARE = 0.75
 class _Line:
     """See ``pawl.core.protocol.runtime.Line``."""
 
-    __slots__ = ("_link", "_runtime", "channel", "defers")
+    __slots__ = ("_link", "_runtime", "channel")
 
     def __init__(self, runtime: SimRuntime, link: Link, channel: str) -> None:
         self._runtime = runtime
         self._link = link
         self.channel: str = channel
-        self.defers: bool = runtime._threads
 
     def ask(self, call: Call, timeout: float) -> Reply | Awaitable[Reply]:
         """Run one script."""
         return self._runtime._ask(self._link, call, timeout)
-
-    def defer(self, call: Call, timeout: float) -> Fetch | None:
-        """Send one script, and read the reply later."""
-        return self._runtime._defer(self._link, call, timeout)
 
 
 class SimRuntime:
@@ -304,14 +298,6 @@ class SimRuntime:
         finally:
             # The error's traceback has this frame: the two, and the caller's leases, would keep each other alive.
             del reply
-
-    def _defer(self, link: Link, call: Call, timeout: float) -> Fetch | None:
-        if not self._threads:
-            return None
-        answered = Sleep(self._process)
-        # Nobody waits for it yet, so its time is up later.
-        self._post(link, call, timeout + _PATIENCE, answered.put)
-        return partial(fetched, answered)
 
     async def call_many(self, calls: Sequence[Call], timeout: float) -> list[Reply | Fault]:
         """See ``Runtime``."""

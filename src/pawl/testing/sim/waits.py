@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Generator
 from typing import Any
 
-from pawl.core.protocol.runtime import Fault, Reply
 from pawl.testing.sim.world import Process, Task, waits
 
-__all__ = ["Group", "Sleep", "fetched"]
+__all__ = ["Group", "Sleep"]
 
 
 class Group:
@@ -62,21 +61,8 @@ class Sleep:
         """See ``Parker``."""
         return self.park(timeout)
 
-    def put(self, _: int, outcome: Any) -> None:
-        """Wake the local waiter with the outcome of a request."""
-        self.unpark(outcome)
-
     def unpark(self, value: Any = True) -> None:  # noqa: FBT002 - a value, not a switch
         """Wake the local waiter, with a value."""
         self._woken = value
         if self.task is not None:
             self.task.wake(self._step)
-
-
-async def fetched(answered: Sleep) -> Reply | None:
-    """Wait for the outcome of a request by which a local waiter is woken."""
-    outcome = await answered.park(None)
-    if isinstance(outcome, Fault):
-        raise outcome
-    reply: Reply = outcome
-    return reply
