@@ -15,15 +15,12 @@ from pawl._inside import origin_of, preparer_of
 from pawl.core.coordinate.barrier import MAX_PARTIES
 from pawl.core.coordinate.election import Seat, check_after
 from pawl.core.coordinate.latch import MAX_COUNT
+from pawl.core.protocol.engine import BarrierCalls, LatchCalls
 from pawl.core.protocol.options import LockOptions, Renew, Seconds, check_count
 from pawl.core.protocol.validity import to_ms
 from pawl.core.state.plan import Plan
 from pawl.errors import ConfigurationError, NotSupported
 from pawl.model import LeaseState
-from pawl.primitives.barrier import Barrier
-from pawl.primitives.election import Ballot, ballot_key
-from pawl.primitives.latch import Latch
-from pawl.primitives.once import OnceMutex, once_key
 
 __all__ = [
     "BarrierKwargs",
@@ -91,7 +88,7 @@ class BarrierKwargs(TypedDict, total=False):
 class LatchPlan:
     """One latch as the operations see it."""
 
-    primitive: Latch
+    primitive: LatchCalls
     options: LockOptions
 
 
@@ -99,7 +96,7 @@ class LatchPlan:
 class BarrierPlan:
     """One barrier as the operations see it."""
 
-    primitive: Barrier
+    primitive: BarrierCalls
     options: LockOptions
 
 
@@ -113,14 +110,7 @@ def latch_plan(settings: Settings, name: str, count: int, given: Mapping[str, An
     refuse_on_quorum(settings, "latch")
     options = _options(settings, LatchKwargs, {"ttl": _LATCH_TTL, **given})
     remember_ms = to_ms(options.unavailable_after + _LATE)
-    latch = Latch(
-        *_name_and_key(settings, name),
-        count,
-        options.ttl_ms,
-        options.ticket_ms,
-        remember_ms,
-        options.max_waiters,
-    )
+    latch = settings.engine.latch(*_name_and_key(settings, name), count, options, remember_ms)
     return LatchPlan(latch, options)
 
 
@@ -133,7 +123,8 @@ def barrier_plan(settings: Settings, name: str, parties: int, given: Mapping[str
     check_count(parties, "parties", 1, MAX_PARTIES)
     refuse_on_quorum(settings, "barrier")
     options = _options(settings, BarrierKwargs, given)
-    return BarrierPlan(Barrier(*_name_and_key(settings, name), parties, options.ticket_ms), options)
+    barrier = settings.engine.barrier(*_name_and_key(settings, name), parties, options)
+    return BarrierPlan(barrier, options)
 
 
 def election_plan(settings: Settings, name: str, identity: str | None, given: Mapping[str, Any]) -> Plan:
@@ -147,8 +138,7 @@ def election_plan(settings: Settings, name: str, identity: str | None, given: Ma
     refuse_on_quorum(settings, "election")
     options = settings.lock_options({**given, "handover": 0})
     name, _ = _name_and_key(settings, name)
-    key = ballot_key(settings.namespace, name)
-    ballot = Ballot(name, key, options.max_waiters, options.fence_ms)
+    ballot = settings.engine.election(name, settings.namespace, options)
     return Plan(ballot, options, False, False, True, "", identity=_check_identity(identity))
 
 
@@ -170,7 +160,7 @@ def once_plan(settings: Settings, name: str, given: Mapping[str, Any]) -> Plan:
     found = name_and_key(settings, name)
     if found is None:
         return unfilled("once", name, options)
-    primitive = OnceMutex(found[0], once_key(settings.namespace, found[0]), options.fence_ms)
+    primitive = settings.engine.once(found[0], settings.namespace, options)
     return Plan(primitive, options, False, False, True, "")
 
 

@@ -16,6 +16,7 @@ from pawl._inside import after_fork, is_closed
 from pawl._service import disguise
 from pawl._template import Template, Unfilled, escape, make, plain
 from pawl.core.acquire import degraded
+from pawl.core.protocol.engine import ANY_LIMIT, SHARED_OWNER, ServerEngine
 from pawl.core.protocol.key import Key
 from pawl.core.protocol.names import check_namespace, key_of, wake_prefix
 from pawl.core.protocol.options import (
@@ -31,12 +32,7 @@ from pawl.core.state.history import MOST_KEPT
 from pawl.core.state.plan import Plan
 from pawl.core.state.session import Setup
 from pawl.errors import ConfigurationError, NotSupported
-from pawl.primitives.election import Ballot, ballot_key
-from pawl.primitives.mutex import Mutex, SharedMutex
-from pawl.primitives.once import OnceMutex, once_key
-from pawl.primitives.permits import ANY_LIMIT, SHARED, Permits
-from pawl.primitives.redlock import QuorumMutex
-from pawl.primitives.session import SessionKeys
+from pawl.primitives.redis import REDIS
 
 if TYPE_CHECKING:
     from pawl.core.protocol.primitive import Primitive
@@ -158,30 +154,31 @@ class Settings:
         self.wake_prefix = wake_prefix(self.namespace)
         self.redlock: RedlockOptions | None = None
         self.lives: Lives | None = None
-        self.session_keys = SessionKeys(self.namespace)
+        self.engine: ServerEngine = REDIS
 
     @property
     def setup(self) -> Setup | None:
         """How clients publish their sessions; None where no two see the same record."""
-        return (
-            None
-            if self.redlock or self.remote
-            else Setup(self.session_keys, self._exclusive, self._shown, self.deadlock_after, self.history)
-        )
+        calls = None if self.remote else self.engine.sessions(self.namespace)
+        if calls is None:
+            return None
+        return Setup(calls, self._exclusive, self._shown, self.deadlock_after, self.history)
 
     def _shown(self, kind: str, name: str) -> Primitive | None:
         if kind.partition("=")[0] in _EXCLUSIVE:
             return self._exclusive(kind, name)
         try:
             if kind == "semaphore":
-                return Permits(kind, name, key_of(self.namespace, name), "permits", SHARED, ANY_LIMIT)
+                return self.engine.semaphore(name, key_of(self.namespace, name), ANY_LIMIT, self.options)
             if kind.startswith("rwlock"):
-                return Permits(kind, name, key_of(self.namespace, name), "rwlock", SHARED)
+                key = key_of(self.namespace, name)
+                reader, _ = self.engine.rwlock(name, key, self.options, upgradable=False)
+                return reader.of(kind, reader.mode)
             made: Primitive | None = None
             if kind == "once":
-                made = OnceMutex(name, once_key(self.namespace, name))
+                made = self.engine.once(name, self.namespace, self.options)
             elif kind == "election":
-                made = Ballot(name, ballot_key(self.namespace, name), self.options.max_waiters)
+                made = self.engine.election(name, self.namespace, self.options)
         except ConfigurationError:
             return None
         return made
@@ -195,7 +192,7 @@ class Settings:
             if wire:
                 found = plan_of_key(self, kind, Key(name.removeprefix("key:"), cast("Any", wire)), {})
                 return found.primitive
-            return Mutex(kind, name, key_of(self.namespace, name))
+            return self.engine.mutex(kind, name, key_of(self.namespace, name), self.options)
         except (ConfigurationError, NotSupported):
             return None
 
@@ -262,7 +259,11 @@ def _check_strict(value: object) -> bool:
 
 
 def plan_of(
-    settings: Settings, kind: str, name: str | Key, given: Mapping[str, Any], owner: str | None = None
+    settings: Settings,
+    kind: str,
+    name: str | Key,
+    given: Mapping[str, Any],
+    owner: str | None = None,
 ) -> Plan:
     """The plan of a ``lock``, ``rlock`` or ``fair_lock``.
 
@@ -284,10 +285,10 @@ def plan_of(
     name, key = found
     if settings.redlock is not None:
         refuse_on_quorum(settings, kind if owner is None else f"{kind}(owner=)")
-        return _quorum_plan(settings, settings.redlock, kind, name, key, options)
+        check_for_quorum(settings.redlock, options)
     if owner is not None:
-        return Plan(SharedMutex(kind, name, key, owner, options.fence_ms), options, False, True, True, "")
-    return _exclusive_plan(settings, Mutex(kind, name, key, options.fence_ms), options)
+        return _owned_plan(settings.engine.mutex_of(kind, name, key, options, owner, SHARED_OWNER), options)
+    return _exclusive_plan(settings, settings.engine.mutex(kind, name, key, options), options)
 
 
 def plan_of_service(settings: Settings, name: str, given: Mapping[str, Any], identifier: str) -> Plan:
@@ -297,13 +298,16 @@ def plan_of_service(settings: Settings, name: str, given: Mapping[str, Any], ide
         ConfigurationError: A name, identifier or option that can never work.
     """
     plan = plan_of(settings, "rlock", name, given, identifier)
-    if isinstance(plan.primitive, SharedMutex):
-        return replace(plan, primitive=plan.primitive.of_service(*disguise(identifier)))
-    return plan
+    if not plan.counted:
+        return plan
+    secret, shown = disguise(identifier)
+    found = plan.primitive
+    return replace(
+        plan, primitive=settings.engine.mutex_of("rlock", found.name, found.key, plan.options, secret, shown)
+    )
 
 
 _YIELD = ("yield_after", "yield_for")
-_SPRING_MS = 110
 
 
 def _refuse_yield(given: Mapping[str, Any]) -> None:
@@ -341,34 +345,11 @@ def plan_of_key(
                 f"wire={key.wire!r} is not supported there; use a single server, Sentinel or Cluster"
             )
         refuse_on_quorum(settings, kind if owner is None else f"{kind}(owner=)")
-        return _quorum_plan(settings, settings.redlock, kind, key.name, key.key, options)
-    # Its scripts are many: only who has such a key reads them.
-    from pawl.primitives.key import KeyMutex, KeySharedMutex
-
-    shared, fence_ms = _shared_of(settings, key, options), options.fence_ms
-    if owner is not None:
-        counted = KeySharedMutex(
-            kind, key.name, key.key, owner, fence_ms, wire=key.wire, shared=shared, source=key
-        )
-        return Plan(counted, options, False, True, True, "")
-    mutex = KeyMutex(kind, key.name, key.key, fence_ms, wire=key.wire, shared=shared, source=key)
-    return _exclusive_plan(settings, mutex, options)
-
-
-def _shared_of(settings: Settings, key: Key, options: LockOptions) -> str:
-    from pawl.primitives.key import redisson_word, shared_word, wake_word
-
+        check_for_quorum(settings.redlock, options)
     if key.wire == "plain":
         _check_slots(settings, key)
-        # A key that is published is one of Spring's, whose spin lock polls every 100 ms.
-        slow = options.yield_for is None and key.wake is not None and key.wake[0] == "publish"
-        return shared_word(
-            options.yield_after_ms, _SPRING_MS if slow else options.yield_for_ms, wake_word(key.wake)
-        )
-    wake = redisson_word(
-        sharded=settings.sharded, fenced=key.fence == "redisson", unheard=options.yield_for is not None
-    )
-    return shared_word(options.yield_after_ms, options.yield_for_ms, wake)
+    mutex = settings.engine.mutex_at(kind, key, options, owner, sharded=settings.sharded)
+    return _exclusive_plan(settings, mutex, options) if owner is None else _owned_plan(mutex, options)
 
 
 def _check_slots(settings: Settings, key: Key) -> None:
@@ -409,11 +390,8 @@ def refuse_on_quorum(settings: Settings, kind: str) -> None:
         raise NotSupported(f"{text}; concepts/redlock.md has the proof")
 
 
-def _quorum_plan(
-    settings: Settings, redlock: RedlockOptions, kind: str, name: str, key: str, options: LockOptions
-) -> Plan:
-    check_for_quorum(redlock, options)
-    return _exclusive_plan(settings, QuorumMutex(kind, name, key, options.fence_ms), options)
+def _owned_plan(primitive: Primitive, options: LockOptions) -> Plan:
+    return Plan(primitive, options, False, True, True, "")
 
 
 def check_for_quorum(redlock: RedlockOptions, options: LockOptions) -> None:

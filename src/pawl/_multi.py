@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 from pawl._factory import Origin, Settings, description, plan_of, plan_of_key, shared_client
-from pawl.core.coordinate.multi_lease import MultiPlan, Together
+from pawl.core.coordinate.multi_lease import MultiPlan
+from pawl.core.protocol.engine import Together
 from pawl.core.protocol.key import Key
 from pawl.core.state.plan import Plan
 from pawl.errors import ConfigurationError
-from pawl.primitives import mutex
 
 __all__ = ["describe_multi", "multi_plan", "revive_multi"]
 
@@ -49,7 +49,7 @@ def multi_plan(
             raise ConfigurationError(f"multi_lock has {name!r} twice and would wait for itself: remove one")
     if any(plan.options.on_unavailable != "raise" for plan in plans):
         raise ConfigurationError("on_unavailable is not supported for a multi_lock: use it for single locks")
-    return MultiPlan(tuple(plans), options, _together(plans)), (several, given)
+    return MultiPlan(tuple(plans), options, _together(settings, plans)), (several, given)
 
 
 def _plan_of_member(settings: Settings, client: object, member: object, given: Mapping[str, Any]) -> Plan:
@@ -71,14 +71,13 @@ def _plan_of_member(settings: Settings, client: object, member: object, given: M
     return plan
 
 
-def _together(plans: list[Plan]) -> Together | None:
-    """One script serves where all are plain mutexes; whether they share a node is for the server to say.
+def _together(settings: Settings, plans: list[Plan]) -> Together | None:
+    """One request serves where the engine has one; whether the names share a node is for the server to say.
 
     It neither waits for replicas nor lets the server keep a name longer than its holder.
     """
     plain = [plan for plan in plans if plan.options.durable is None and not plan.options.lock_delay]
-    members = [plan.primitive for plan in plain if type(plan.primitive) is mutex.Mutex]
-    return mutex.Together(members) if len(members) == len(plans) else None
+    return settings.engine.together([plan.primitive for plan in plans]) if len(plain) == len(plans) else None
 
 
 def describe_multi(origin: Origin, members: Iterable[object], given: Mapping[str, Any]) -> tuple[Any, ...]:

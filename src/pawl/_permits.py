@@ -10,12 +10,11 @@ from pawl._factory import Settings, check_for_quorum, name_and_key, queue_key_of
 from pawl.core.protocol.options import LockOptions, Renew, Seconds, check_count
 from pawl.core.retry import query
 from pawl.core.state.plan import Plan
-from pawl.errors import ConfigurationError, NotSupported
-from pawl.primitives.permits import EXCLUSIVE, SHARED, UPGRADABLE, Permits
-from pawl.primitives.redlock.rwlock import QuorumRwlock
+from pawl.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from pawl.core.keep.engine import Engine
+    from pawl.core.protocol.engine import PermitCalls
 
 __all__ = [
     "PermitKwargs",
@@ -63,7 +62,7 @@ def plan_of_semaphore(settings: Settings, name: str, permits: int, given: Mappin
     found = name_and_key(settings, name)
     if found is None:
         return unfilled("semaphore", name, options)
-    permit = Permits("semaphore", *found, "permits", SHARED, permits, fence_ms=options.fence_ms)
+    permit = settings.engine.semaphore(*found, permits, options)
     # Each acquisition counts by itself, also of one thread: nothing is re-entered.
     return Plan(permit, options, False, True, True, "", batch_key=_kin(permit.key, options))
 
@@ -84,8 +83,9 @@ def plans_of_rwlock(
     found = name_and_key(settings, name)
     if found is None:
         return unfilled("rwlock.read", name, options), unfilled("rwlock.write", name, options)
-    reader = _reader(settings, *found, options, upgradable=upgradable)
-    writer = reader.of("rwlock.write", EXCLUSIVE)
+    if settings.redlock is not None:
+        check_for_quorum(settings.redlock, options)
+    reader, writer = settings.engine.rwlock(*found, options, upgradable=upgradable)
     batch_key = "" if settings.redlock is not None else _kin(reader.key, options)
     return (
         Plan(reader, options, True, False, True, "", batch_key=batch_key),
@@ -95,25 +95,6 @@ def plans_of_rwlock(
 
 def _kin(key: str, options: LockOptions) -> str:
     return "" if options.durable is not None else queue_key_of(key, options)
-
-
-def _reader(settings: Settings, name: str, key: str, options: LockOptions, *, upgradable: bool) -> Permits:
-    if settings.redlock is None:
-        return Permits(
-            "rwlock.read",
-            name,
-            key,
-            "rwlock",
-            UPGRADABLE if upgradable else SHARED,
-            fence_ms=options.fence_ms,
-        )
-    check_for_quorum(settings.redlock, options)
-    if upgradable:
-        text = (
-            "rwlock(upgradable=True) is not supported on independent masters (Redlock): release, then write"
-        )
-        raise NotSupported(text, name=name)
-    return QuorumRwlock("rwlock.read", name, key, SHARED, options.fence_ms)
 
 
 def check_permits(permits: object, what: str = "permits") -> int:
@@ -133,7 +114,7 @@ def weighing(plan: Plan, n: object) -> Plan:
     """
     if type(n) is int and n == 1:
         return plan
-    primitive = cast("Permits", plan.primitive)
+    primitive = cast("PermitCalls", plan.primitive)
     check_count(n, "n", 1, primitive.permits)
     return replace(plan, primitive=primitive.of(primitive.kind, str(n)))
 
@@ -141,7 +122,7 @@ def weighing(plan: Plan, n: object) -> Plan:
 async def change_limit(engine: Engine, plan: Plan, permits: object) -> None:
     """Change how many permits there are; see ``Semaphore.set_limit``."""
     limit = check_permits(permits)
-    primitive = cast("Permits", plan.primitive)
+    primitive = cast("PermitCalls", plan.primitive)
     engine.check_open(primitive.name)
     await query(engine, primitive.limit(limit), plan.options, primitive.name, "set_limit")
 

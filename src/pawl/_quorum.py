@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pawl._factory import Settings, check_for_quorum
 from pawl._warn import warn
 from pawl.core.protocol.options import DAY_MS
 from pawl.core.protocol.redlock_options import RedlockOptions
-from pawl.core.protocol.runtime import Call
 from pawl.core.quorum.nodes import Lives, Roster
 from pawl.errors import ConfigurationError, NotSupported
-from pawl.primitives.probe import KIND, probe
+from pawl.primitives.probe import probe
+from pawl.primitives.redis import MASTERS, REDIS
 from pawl.runtimes.choice import asyncio_runtime, thread_runtime
-from pawl.topology.endpoint import ClusterNodes, Masters, Service, Target
+from pawl.topology.endpoint import ClusterNodes, Masters, Place, Service, Target
 from pawl.topology.redlock import why_poor
 
 if TYPE_CHECKING:
     import asyncio
 
+    from pawl.core.protocol.engine import Request, ServerEngine
     from pawl.core.protocol.scripts import Script
+    from pawl.core.state.reports import Strange
     from pawl.runtimes.aio import AsyncioRuntime
     from pawl.runtimes.threads import ThreadRuntime
 
@@ -43,6 +47,7 @@ def check_options(given: object, target: Target, settings: Settings) -> RedlockO
             raise ConfigurationError("fence_ttl must be at most 86400 s (a day) for a pawl service")
         settings.remote = True
     settings.sharded = isinstance(target, ClusterNodes)
+    settings.engine = _engine_of(target)
     if not isinstance(target, Masters):
         if given is not None:
             raise ConfigurationError(
@@ -58,14 +63,21 @@ def check_options(given: object, target: Target, settings: Settings) -> RedlockO
     return options
 
 
-def kind_for(settings: Settings) -> Call | None:
-    """What asks for the kind of value that a key has; None for a client of the service, which asks itself."""
-    return None if settings.remote else KIND
+def _engine_of(target: Target) -> ServerEngine:
+    if isinstance(target, Masters):
+        return MASTERS
+    return (isinstance(target, Place) and target.engine) or REDIS
 
 
-def probe_for(settings: Settings) -> Call | None:
+def kind_for(settings: Settings) -> Strange | None:
+    """What asks for the kinds of values that keys have; None for a client of the service, which asks itself."""
+    return None if settings.remote else settings.engine.strange
+
+
+def probe_for(settings: Settings) -> Callable[..., Request] | None:
     """What looks at the server before it is used; None for a client of the service, which has looked itself."""
-    return None if settings.remote else probe(settings.namespace)
+    found = partial(settings.engine.probe, settings.namespace)
+    return None if settings.remote or found() is None else found
 
 
 def _roster(target: Masters, options: RedlockOptions, settings: Settings) -> Roster:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import Any
 
 import pytest
@@ -307,7 +308,7 @@ def test_a_release_that_meets_another_owner_asks_whether_the_server_restarted(
     said: Reply | Fault, outcome: Release
 ) -> None:
     rig = Rig(held(), unanswered(), absent(b"other"), said)
-    rig.engine.health.probe = probe("")
+    rig.engine.health.probe = partial(probe, "")
     lease = rig.acquire()
     rig.runtime.clock += 5
     assert rig.release(lease) is outcome

@@ -260,7 +260,7 @@ def test_a_client_that_lasts_looks_at_its_server_once() -> None:
     rig = Rig()
     rig.engine.start_maintenance()
     assert rig.engine.health.look_at == inf, "nothing to ask"
-    rig.engine.health.probe = rig.plan.primitive.inspect(0)
+    rig.engine.health.probe = lambda: rig.plan.primitive.inspect(0)
     rig.engine.start_maintenance()
     assert rig.engine.health.look_at == START + 1.0
     rig.engine.health.look_at, rig.engine.health.looked = inf, True

@@ -22,8 +22,8 @@ from pawl.model import LeaseState, LossReason
 
 if TYPE_CHECKING:
     from pawl.core.keep.engine import Engine
+    from pawl.core.protocol.carrier import Request
     from pawl.core.protocol.primitive import Primitive
-    from pawl.core.protocol.runtime import Call
 
 __all__ = ["Errand", "close"]
 
@@ -37,7 +37,7 @@ _LAST_WORDS = 2
 class Errand(Protocol):
     """What a call is at, where it is neither an acquisition nor a release."""
 
-    def end(self) -> Call | None:
+    def end(self) -> Request | None:
         """What to send so that nothing of it stays undone; None: nothing."""
         ...
 
@@ -117,7 +117,7 @@ async def _end_below(engine: Engine, here: object) -> None:
 
 def _ends_of(  # noqa: C901 - one case for each kind of call
     engine: Engine, who: object
-) -> list[tuple[ServerLease | None, Call]]:
+) -> list[tuple[ServerLease | None, Request]]:
     """What is to be sent so that nothing stays of the calls of a thread, on top of which its client is closed.
 
     Args:
@@ -127,7 +127,7 @@ def _ends_of(  # noqa: C901 - one case for each kind of call
     Returns:
         The calls; with each, what a release was giving back.
     """
-    ends: list[tuple[ServerLease | None, Call]] = []
+    ends: list[tuple[ServerLease | None, Request]] = []
     waiters = [
         (waiter, primitive) for waiter, (primitive, by) in tuple(engine.activity.asking.items()) if by is who
     ]
@@ -165,7 +165,7 @@ def _being_lost(engine: Engine) -> list[ServerLease]:
     ]
 
 
-def _of_waiter(engine: Engine, waiter: Waiter, primitive: Primitive) -> list[Call]:
+def _of_waiter(engine: Engine, waiter: Waiter, primitive: Primitive) -> list[Request]:
     calls = [primitive.leave(waiter.token, TOMB_MS, 0)]
     if waiter.old is not None:
         call = primitive.leave(waiter.old.token, TOMB_MS, 0)

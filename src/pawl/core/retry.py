@@ -6,10 +6,10 @@ import logging
 from typing import TYPE_CHECKING
 
 from pawl.core.protocol.backoff import full_jitter
+from pawl.core.protocol.carrier import Request
 from pawl.core.protocol.faults import passes, to_error
-from pawl.core.protocol.runtime import Call, Fault, FaultKind, Reply
-from pawl.core.protocol.scripts import pack_words
-from pawl.core.protocol.strange_values import describe
+from pawl.core.protocol.outcomes import Outcome
+from pawl.core.protocol.runtime import Fault, FaultKind
 from pawl.core.state.records import Retry
 from pawl.errors import NotAcquired
 
@@ -129,26 +129,21 @@ def check_stop(stop: StopSignal | None, name: str) -> None:
         raise NotAcquired(f"acquire {name!r}: stopped while waiting", name=name)
 
 
-async def explained(engine: Engine, call: Call, fault: Fault) -> Fault:
+async def explained(engine: Engine, call: Request, fault: Fault) -> Fault:
     """The fault of a call; of a key with a value that is not pawl's, with what that is."""
     if fault.kind is not FaultKind.WRONG_KEY or engine.health.kind is None or engine.quorum is not None:
         return fault
-    keys = call.words()[: call.script.numkeys]
-    redisson = any(key.startswith(b"redisson_lock_queue:") for key in keys)
-    # Those of pawl alone begin with a brace.
-    asked = keys[:1] if redisson else [key for key in keys if not key.startswith(b"{")]
-    for key in dict.fromkeys(asked):
-        look = engine.health.kind._replace(body=pack_words(key))
+    for look, words_for in engine.health.kind(call):
         (outcome,) = await engine.runtime.call_many([look], _LOOK_WITHIN)
-        text = "" if isinstance(outcome, Fault) else describe(key, outcome[2], outcome[3], redisson=redisson)
+        text = "" if isinstance(outcome, Fault) else words_for(outcome)
         if text:
             return Fault(FaultKind.WRONG_KEY, text, final=fault.final)
     return fault
 
 
 async def query(
-    engine: Engine, call: Call, options: LockOptions, name: str, doing: str
-) -> tuple[Reply, float]:
+    engine: Engine, call: Request, options: LockOptions, name: str, doing: str
+) -> tuple[Outcome, float]:
     """Run an idempotent call, again after passing faults, for at most ``unavailable_after``.
 
     Returns:

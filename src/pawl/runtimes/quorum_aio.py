@@ -7,6 +7,7 @@ import contextlib
 import threading
 from collections.abc import Sequence
 
+from pawl.core.protocol.outcomes import Outcome
 from pawl.core.protocol.quorum import NOT_ASKED, Ballot, Question, WatchCall, Watcher, majority, spread
 from pawl.core.protocol.runtime import DEAF, Call, Fault, FaultKind, Reply
 from pawl.core.protocol.scripts import Script
@@ -145,7 +146,7 @@ class QuorumAsyncioRuntime(AsyncioRuntime):
         """See ``QuorumRuntime``."""
         return self._fan, self._fan.drops
 
-    async def call(self, call: Call, timeout: float) -> Reply:
+    async def call(self, call: Call, timeout: float) -> Outcome:
         """See ``Runtime``: all nodes are asked; the answer is the majority's."""
         votes = MergedVotes(len(self.nodes))
         await self.ask([(spread(call, len(self.nodes)), votes)], timeout)

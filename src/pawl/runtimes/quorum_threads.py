@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from itertools import count
 
+from pawl.core.protocol.outcomes import Outcome
 from pawl.core.protocol.quorum import NOT_ASKED, Ballot, Question, WatchCall, Watcher, majority, spread
 from pawl.core.protocol.runtime import DEAF, FIRST_RID, Call, Fault, FaultKind, Reply
 from pawl.core.protocol.scripts import Script
@@ -230,7 +231,7 @@ class QuorumThreadRuntime(ThreadRuntime):
         fan = None if background else self._fans.fan
         return fan, 0 if fan is None else fan.drops
 
-    async def call(self, call: Call, timeout: float) -> Reply:
+    async def call(self, call: Call, timeout: float) -> Outcome:
         """See ``Runtime``: all nodes are asked; the answer is the majority's."""
         votes = MergedVotes(len(self.nodes))
         await self.ask([(spread(call, len(self.nodes)), votes)], timeout)

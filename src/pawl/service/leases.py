@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from pawl.core.protocol.outcomes import Outcome
 from pawl.core.protocol.primitive import Primitive
 from pawl.core.protocol.runtime import Call, Fault, Reply
 from pawl.core.retry import query
@@ -73,7 +74,7 @@ def _words(*parts: str | int | None) -> str:
     return json.dumps(parts)
 
 
-async def call(space: Space, question: Call, doing: str) -> Reply:
+async def call(space: Space, question: Call, doing: str) -> Outcome:
     """Run one idempotent script, again after passing faults."""
     reply, _ = await query(space.engine, question, _SECOND, space.namespace, doing)
     return reply

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from pawl.core.protocol.engine import ServerEngine
 from pawl.errors import ConfigurationError
 
 __all__ = ["ClusterNodes", "Endpoint", "Masters", "Place", "Sentinels", "Service", "Target", "check_files"]
@@ -136,11 +137,13 @@ class Place:
         shown: Its address.
         threads: Makes a runtime of threads from the prefix of wake-up channels.
         tasks: Makes a runtime of one event loop from the loop and that prefix.
+        engine: What makes the requests that these carry; None: that of Redis.
     """
 
     shown: str
     threads: Callable[[str], Any]
     tasks: Callable[[Any, str], Any]
+    engine: ServerEngine | None = None
 
 
 Target: TypeAlias = "Callable[[], Endpoint] | Sentinels | ClusterNodes | Masters | Service | Place"

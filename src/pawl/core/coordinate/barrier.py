@@ -2,52 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from pawl.core.coordinate.gate_wait import Visit, disagreement, unexpected
+from pawl.core.protocol.carrier import Request
 from pawl.core.protocol.options import LockOptions
 from pawl.core.protocol.primitive import TOMB_MS
-from pawl.core.protocol.runtime import Call
 from pawl.core.retry import query
 from pawl.errors import LeaseLost
 from pawl.model import LossReason
 
 if TYPE_CHECKING:
     from pawl.core.keep.engine import Engine
-    from pawl.core.protocol.runtime import Reply
+    from pawl.core.protocol.engine import BarrierCalls
+    from pawl.core.protocol.outcomes import Outcome
 
-__all__ = ["MAX_PARTIES", "BarrierCalls", "arrived", "wait"]
+__all__ = ["MAX_PARTIES", "arrived", "wait"]
 
 MAX_PARTIES = 1000
 """The largest number of parties: the last one lets all of them pass in one run of a script."""
 
 _WAIT = "wait at barrier"
-
-
-class BarrierCalls(Protocol):
-    """What the calls of a barrier are made by."""
-
-    @property
-    def name(self) -> str:
-        """The name as the user gave it."""
-        ...
-
-    @property
-    def parties(self) -> int:
-        """How many pass at once."""
-        ...
-
-    def arrive(self, token: str, channel: str, *, stay: bool) -> Call:
-        """Arrive, or keep the place of an arrival that is known."""
-        ...
-
-    def leave(self, token: str, tomb_ms: int) -> Call:
-        """Withdraw an arrival."""
-        ...
-
-    def inspect(self) -> Call:
-        """Read how many wait."""
-        ...
 
 
 async def arrived(engine: Engine, barrier: BarrierCalls, options: LockOptions) -> int:
@@ -112,13 +87,13 @@ class _Waiting:
         self.round = 0
         self.missing = barrier.parties
 
-    def leave(self) -> Call | None:
+    def leave(self) -> Request | None:
         visit = self.visit
         if not visit.waiter.sent:
             return None
         return self.barrier.leave(visit.token, TOMB_MS if visit.unanswered else 0)
 
-    def call(self) -> Call:
+    def call(self) -> Request:
         visit = self.visit
         return self.barrier.arrive(visit.token, visit.channel, stay=self.round > 0)
 
@@ -142,7 +117,7 @@ class _Waiting:
                 return int(reply[2])
         raise visit.timed_out(f"{self.missing} of {self.barrier.parties} still missing")
 
-    def read(self, reply: Reply) -> int | None:
+    def read(self, reply: Outcome) -> int | None:
         status, name = reply[0], self.barrier.name
         if status == b"P":
             return int(reply[2])

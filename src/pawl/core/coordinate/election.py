@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, cast
 from weakref import ref
 
 from pawl.core.acquire import acquire
 from pawl.core.coordinate.gate_wait import Visit, unexpected
 from pawl.core.lease.record import HeldLease
-from pawl.core.protocol.primitive import Primitive
-from pawl.core.protocol.runtime import Call, Reply, StopSignal
+from pawl.core.protocol.carrier import Request
+from pawl.core.protocol.outcomes import Outcome
+from pawl.core.protocol.runtime import StopSignal
 from pawl.core.release import release
 from pawl.core.retry import query
 from pawl.errors import ClientClosed, NotHeld, QueueFull
@@ -17,22 +18,11 @@ from pawl.model import Leader, LeaseState
 
 if TYPE_CHECKING:
     from pawl.core.keep.engine import Engine
+    from pawl.core.protocol.engine import BallotCalls
     from pawl.core.protocol.options import LockOptions
     from pawl.core.state.plan import Plan
 
-__all__ = ["ENDED", "BallotCalls", "Ended", "Seat", "Watch", "campaign", "check_after", "leader", "resign"]
-
-
-class BallotCalls(Primitive, Protocol):
-    """What the calls of an election are made by: those of a mutex, and two for observers."""
-
-    def observe(self, token: str, ticket_ms: int, channel: str, former: str) -> Call:
-        """Read who leads, and be woken when that changes."""
-        ...
-
-    def hush(self, token: str, channel: str) -> Call:
-        """End an observation."""
-        ...
+__all__ = ["ENDED", "Ended", "Seat", "Watch", "campaign", "check_after", "leader", "resign"]
 
 
 class Seat:
@@ -114,7 +104,7 @@ async def leader(engine: Engine, plan: Plan) -> Leader | None:
     return _read(reply, ballot.name)
 
 
-def _read(reply: Reply, name: str) -> Leader | None:
+def _read(reply: Outcome, name: str) -> Leader | None:
     if reply[0] == b"F":
         raise QueueFull(f"observe election {name!r}: {reply[2]} clients observe it already", name=name)
     if reply[0] != b"I":
@@ -178,9 +168,9 @@ class Watch:
             await visit.listen(None if found is None or reply[3] < 0 else (reply[3] + 1) / 1000)
         return ENDED
 
-    def _call(self) -> Call:
+    def _call(self) -> Request:
         visit = self._visit
         return self._ballot.observe(visit.token, self._options.ticket_ms, visit.channel, visit.former)
 
-    def _hush(self) -> Call:
+    def _hush(self) -> Request:
         return self._ballot.hush(self._visit.token, self._visit.channel)

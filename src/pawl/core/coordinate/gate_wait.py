@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from pawl.core.protocol.carrier import Request
 from pawl.core.protocol.faults import to_error
-from pawl.core.protocol.runtime import DEAF, Call, Fault, Reply, Wakeup
+from pawl.core.protocol.outcomes import Outcome
+from pawl.core.protocol.runtime import DEAF, Fault, Wakeup
 from pawl.core.retry import bear, patience, rest
 from pawl.core.state.records import Waiter
 from pawl.errors import AcquireTimeout, LimitMismatch, ScriptError
@@ -63,7 +65,7 @@ class Visit:
         self.waiter: Waiter = Waiter(token or engine.runtime.new_token())
         self.channel: str = ""
         self.former: str = ""
-        self.undo: Callable[[], Call | None] = _nothing
+        self.undo: Callable[[], Request | None] = _nothing
 
     @property
     def token(self) -> str:
@@ -79,7 +81,7 @@ class Visit:
         """Go on with a fresh token."""
         self.waiter = Waiter(self.engine.runtime.new_token())
 
-    async def within(self, wait: Coroutine[Any, Any, T], undo: Callable[[], Call | None]) -> T:
+    async def within(self, wait: Coroutine[Any, Any, T], undo: Callable[[], Request | None]) -> T:
         """Run a wait; whatever it ends with, nothing of it stays on the server.
 
         Args:
@@ -100,12 +102,12 @@ class Visit:
         finally:
             engine.activity.in_progress.pop(self, None)
 
-    def end(self) -> Call | None:
+    def end(self) -> Request | None:
         """See ``close.Errand``: the ticket is taken back."""
         self.waiter.doubt(BaseException())
         return self.undo()
 
-    async def ask(self, make: Callable[[], Call]) -> Reply:
+    async def ask(self, make: Callable[[], Request]) -> Outcome:
         """Ask until there is an answer, on a link whose channel is noted in ``channel``.
 
         Raises:
@@ -157,7 +159,7 @@ class Visit:
         """Whether the time is up."""
         return self.once or (self.until is not None and self.engine.runtime.now() >= self.until)
 
-    async def last_word(self, call: Call) -> Reply:
+    async def last_word(self, call: Request) -> Outcome:
         """Take the ticket back before the caller goes on; the answer says whether the gate opened meanwhile.
 
         Raises:
@@ -185,6 +187,6 @@ def disagreement(kind: str, name: str, what: str, there: int, here: int) -> Limi
     return LimitMismatch(text, name=name, limit=there, permits=here)
 
 
-def unexpected(reply: Reply, doing: str, name: str) -> ScriptError:
+def unexpected(reply: Outcome, doing: str, name: str) -> ScriptError:
     """The error of a reply that no script gives."""
     return ScriptError(f"{doing} {name!r}: a reply that is not from a pawl script: {reply!r:.100}", name=name)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from pawl.core.coordinate.gate_wait import Visit, disagreement, unexpected
+from pawl.core.protocol.carrier import Request
 from pawl.core.protocol.options import LockOptions, check_count
-from pawl.core.protocol.runtime import Call
 from pawl.core.retry import query
 from pawl.errors import (
     BackendReadOnly,
@@ -20,48 +20,15 @@ from pawl.model import LossReason
 
 if TYPE_CHECKING:
     from pawl.core.keep.engine import Engine
-    from pawl.core.protocol.runtime import Reply
+    from pawl.core.protocol.engine import LatchCalls
+    from pawl.core.protocol.outcomes import Outcome
 
-__all__ = ["MAX_COUNT", "LatchCalls", "check_part", "count_down", "remaining", "reset", "wait"]
+__all__ = ["MAX_COUNT", "check_part", "count_down", "remaining", "reset", "wait"]
 
 MAX_COUNT = 1_000_000_000
 """The largest count of a latch."""
 
 _WAIT = "wait at latch"
-
-
-class LatchCalls(Protocol):
-    """What the calls of a latch are made by."""
-
-    @property
-    def name(self) -> str:
-        """The name as the user gave it."""
-        ...
-
-    @property
-    def count(self) -> int:
-        """From where it counts down."""
-        ...
-
-    def count_down(self, token: str, part: str, n: int) -> Call:
-        """Count down by ``n``, once for each token and each part."""
-        ...
-
-    def wait(self, token: str, round_: int, channel: str, former: str) -> Call:
-        """Ask whether it is open, and be woken when it opens."""
-        ...
-
-    def leave(self, token: str, round_: int, channel: str) -> Call:
-        """End a wait."""
-        ...
-
-    def reset(self, token: str) -> Call:
-        """Begin a new round."""
-        ...
-
-    def inspect(self) -> Call:
-        """Read what is left."""
-        ...
 
 
 def check_part(part: object) -> str:
@@ -109,15 +76,15 @@ async def reset(engine: Engine, latch: LatchCalls, options: LockOptions, token: 
 class _Change:
     """A change that was begun, and is done whatever becomes of its caller; see ``close.Errand``."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: Request) -> None:
         self._call = call
 
-    def end(self) -> Call:
+    def end(self) -> Request:
         """Send it once more: it has a token, and counts once."""
         return self._call
 
 
-async def _change(engine: Engine, latch: LatchCalls, options: LockOptions, call: Call, doing: str) -> None:
+async def _change(engine: Engine, latch: LatchCalls, options: LockOptions, call: Request, doing: str) -> None:
     engine.check_open(latch.name)
     change = _Change(call)
     engine.activity.in_progress[change] = engine.runtime.who()
@@ -180,11 +147,11 @@ class _Waiting:
         self.noted = False
         self.left = latch.count
 
-    def leave(self) -> Call | None:
+    def leave(self) -> Request | None:
         visit = self.visit
         return self.latch.leave(visit.token, self.round, visit.channel) if self.noted else None
 
-    def call(self) -> Call:
+    def call(self) -> Request:
         visit = self.visit
         self.noted = self.round > 0
         return self.latch.wait(visit.token, self.round, visit.channel, visit.former)
@@ -207,7 +174,7 @@ class _Waiting:
             return
         raise visit.timed_out(f"still closed, {self.left} to go,")
 
-    def is_open(self, reply: Reply) -> bool:
+    def is_open(self, reply: Outcome) -> bool:
         status, name = reply[0], self.latch.name
         if status == b"O":
             return True

@@ -20,9 +20,11 @@ from typing import TYPE_CHECKING
 from pawl.core.acquire import acquire
 from pawl.core.acquire.giving_up import timed_out
 from pawl.core.acquire.grant import own_grant
-from pawl.core.coordinate.multi_lease import HeldMultiLease, MultiPlan, Together
+from pawl.core.coordinate.multi_lease import HeldMultiLease, MultiPlan
+from pawl.core.protocol.carrier import Request
+from pawl.core.protocol.outcomes import Outcome
 from pawl.core.protocol.primitive import TOMB_MS
-from pawl.core.protocol.runtime import Call, Fault, Reply
+from pawl.core.protocol.runtime import Fault
 from pawl.core.protocol.validity import valid_until
 from pawl.core.release import extend, release
 from pawl.core.retry import bear, check_stop, explained, patience, rest
@@ -39,6 +41,7 @@ from pawl.model import Grant, Release
 if TYPE_CHECKING:
     from pawl.core.keep.engine import Engine
     from pawl.core.lease.record import HeldLease
+    from pawl.core.protocol.engine import Together
     from pawl.core.protocol.runtime import StopSignal
     from pawl.core.state.plan import Plan
 
@@ -188,8 +191,8 @@ def _bar(engine: Engine, plan: MultiPlan, waiters: Sequence[Waiter]) -> None:
 
 
 async def _ask(
-    engine: Engine, plan: MultiPlan, call: Call, waiter: Waiter, until: float | None
-) -> tuple[Reply, float]:
+    engine: Engine, plan: MultiPlan, call: Request, waiter: Waiter, until: float | None
+) -> tuple[Outcome, float]:
     runtime = engine.runtime
     while True:
         budget = patience(runtime.now(), plan.options, until)
@@ -206,7 +209,7 @@ async def _ask(
         await rest(engine, pause, plan.name, "acquire")
 
 
-def _read(engine: Engine, plan: MultiPlan, reply: Reply, sent_at: float) -> list[Grant] | Plan | None:
+def _read(engine: Engine, plan: MultiPlan, reply: Outcome, sent_at: float) -> list[Grant] | Plan | None:
     """The grants; or the member that is not free; or None: granted, but of no use any more."""
     if reply[0] != b"H":
         missing: int = reply[2]

@@ -4,30 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn
 from weakref import ref
 
 from pawl.core.lease.base import BaseLease, record_of
-from pawl.core.protocol.runtime import Call
 from pawl.errors import LeaseLost, NotSupported
 from pawl.model import LeaseState, LossReason
 
 if TYPE_CHECKING:
     from pawl.core.keep.engine import Engine
     from pawl.core.lease.record import HeldLease
+    from pawl.core.protocol.engine import Together
     from pawl.core.protocol.options import LockOptions
     from pawl.core.protocol.runtime import Parker
     from pawl.core.state.plan import Plan
 
-__all__ = ["BaseMultiLease", "HeldMultiLease", "MultiPlan", "Together", "members_of", "record_of_all"]
-
-
-class Together(Protocol):
-    """Takes all members in one script, where they lie on one node."""
-
-    def acquire(self, tokens: Sequence[str], ttls_ms: Sequence[int]) -> Call:
-        """Take them all if all are free; a resend answers the same."""
-        ...
+__all__ = ["BaseMultiLease", "HeldMultiLease", "MultiPlan", "members_of", "record_of_all"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from pawl.core.acquire import acquire
 from pawl.core.lease.record import HeldLease
-from pawl.core.protocol.primitive import Primitive
-from pawl.core.protocol.runtime import Call
 from pawl.core.protocol.validity import to_ms
 from pawl.core.release import release
 from pawl.core.retry import query
@@ -18,13 +16,13 @@ from pawl.model import Done, Release, Running
 
 if TYPE_CHECKING:
     from pawl.core.keep.engine import Engine
+    from pawl.core.protocol.engine import OnceCalls
     from pawl.core.protocol.runtime import StopSignal
     from pawl.core.state.plan import Plan
 
 __all__ = [
     "MAX_VALUE",
     "AlreadyDone",
-    "OnceCalls",
     "Recorded",
     "Result",
     "Start",
@@ -116,22 +114,6 @@ class AlreadyDone(PawlError):
         self.done: Done = Done(result.value(), fence, datetime.fromtimestamp(at_ms / 1000, UTC))
 
 
-class OnceCalls(Primitive, Protocol):
-    """What the calls are made by: those of a mutex, and three for the result."""
-
-    def finishing(self, result: Result, keep_ms: int, fence: int) -> Primitive:
-        """The same name, whose release records the result."""
-        ...
-
-    def forget(self) -> Call:
-        """Delete the record of the result."""
-        ...
-
-    def look(self) -> Call:
-        """Read what is recorded of the result, without the value."""
-        ...
-
-
 class Start(NamedTuple):
     """The right to do it, as the operations see it.
 
@@ -211,7 +193,7 @@ async def finish(start: Start, value: Any, keep: float) -> None:
         raise NotHeld(f"finish {name!r}: it was finished or abandoned before", name=name, operation="finish")
     if lease.mine():
         # From here on each of its releases records the result, also one that goes on without its caller.
-        server_lease.primitive = primitive.finishing(result, to_ms(keep), lease.fence)
+        server_lease.primitive = primitive.finishing(result.type, result.data, to_ms(keep), lease.fence)
     outcome = await release.release(lease.engine, lease)
     if outcome is Release.LOST:
         raise lease.loss()

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from weakref import ref
 
 from pawl.core.keep.outbox import OUTBOX_FOR, barred, leave_call, post_to_all, validity_of
+from pawl.core.protocol.carrier import Request
 from pawl.core.protocol.primitive import TOMB_MS
-from pawl.core.protocol.runtime import Call, Relief, Runtime, Tracking
+from pawl.core.protocol.runtime import Relief, Runtime, Tracking
 from pawl.core.state.circuit_breaker import CircuitBreaker
 from pawl.core.state.client import Activity, Leases, Outbox, OutboxEntry, Queues
 from pawl.core.state.local_queue import LocalQueues
@@ -363,7 +364,7 @@ class Engine:
             self.report_loss(callback, lease)
 
     def report_loss(self, callback: Callable[[Any], object], record: object) -> None:
-        """Call a user's function with the lease that was lost, in the form in which users see it."""
+        """Request a user's function with the lease that was lost, in the form in which users see it."""
         self.runtime.report(partial(callback, self.reports.show(record)))
 
     def drop_waiter(self, primitive: Primitive, local_queue: AnyLocalQueue | None, waiter: Waiter) -> None:
@@ -398,7 +399,7 @@ class Engine:
         """Leave a token in the background; sent at once where a connection lives, and again until it is answered."""
         self.post(primitive.leave(token, tomb_ms, close_ms))
 
-    def post(self, call: Call, seconds: float = OUTBOX_FOR) -> None:
+    def post(self, call: Request, seconds: float = OUTBOX_FOR) -> None:
         """Send a call that may run twice in the background: at once where a connection lives, until it is answered.
 
         Args:

@@ -41,7 +41,8 @@ async def ask_to_leave(engine: Engine, server_lease: ServerLease, call: Call) ->
     """Send a release, and hear what became of it. Raises ``Fault``."""
     timeout = server_lease.options.request_timeout
     if engine.quorum is None:
-        return await engine.runtime.call(call, timeout)
+        told: Reply = await engine.runtime.call(call, timeout)
+        return told
     nodes = cast("QuorumRuntime", engine.runtime)
     votes = leave_votes(engine, server_lease)
     await nodes.ask([(spread(call, votes.nodes), votes)], max(timeout, nodes.node_timeout))
@@ -59,7 +60,8 @@ def renewal_patience(engine: Engine, server_lease: ServerLease, now: float) -> f
 async def renew_one(engine: Engine, server_lease: ServerLease, call: Call) -> Reply:
     """Send one renewal. Raises ``Fault``."""
     if engine.quorum is None:
-        return await renew_durably(engine, server_lease, call, server_lease.options.request_timeout)
+        told: Reply = await renew_durably(engine, server_lease, call, server_lease.options.request_timeout)
+        return told
     patience = renewal_patience(engine, server_lease, engine.runtime.now())
     (outcome,) = await renew_votes(engine, [server_lease], [call], patience)
     if isinstance(outcome, list):

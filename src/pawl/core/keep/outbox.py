@@ -5,9 +5,10 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
+from pawl.core.protocol.carrier import Request
 from pawl.core.protocol.primitive import TOMB_MS
 from pawl.core.protocol.quorum import QuorumRuntime, SpreadCall, spread
-from pawl.core.protocol.runtime import Call, Fault
+from pawl.core.protocol.runtime import Fault
 from pawl.core.protocol.validity import valid_until
 from pawl.core.quorum.ballot import Granted, is_open
 from pawl.core.quorum.votes import Delivery, GrantVotes, LeaveVotes
@@ -35,7 +36,7 @@ OUTBOX_FOR = 60.0
 
 
 def delivery_of(
-    engine: ClientState, primitive: Primitive, token: str, calls: Sequence[Call | None] = ()
+    engine: ClientState, primitive: Primitive, token: str, calls: Sequence[Request | None] = ()
 ) -> Delivery:
     """What must be sent to several masters about a token, until each has answered.
 
@@ -63,7 +64,7 @@ def _owe(engine: ClientState, delivery: Delivery) -> None:
         engine.wake_maintenance()
 
 
-def post_to_all(engine: ClientState, call: Call) -> None:
+def post_to_all(engine: ClientState, call: Request) -> None:
     """Send to all masters: at once where a connection lives, and again until each has answered."""
     nodes = cast("QuorumRuntime", engine.runtime)
     calls = spread(call, len(nodes.nodes))
@@ -92,7 +93,7 @@ def leave_votes(engine: ClientState, server_lease: ServerLease) -> LeaveVotes:
 
 def leave_call(
     engine: ClientState, server_lease: ServerLease, tomb_ms: int, close_ms: int, *, background: bool = False
-) -> Call:
+) -> Request:
     """What gives a lease back; see ``barred``."""
     call = server_lease.leave(tomb_ms, close_ms)
     if server_lease.quorum is None or tomb_ms:
@@ -111,13 +112,13 @@ def leave_call(
 def barred(
     engine: ClientState,
     kept: Granted,
-    call: Call,
+    call: Request,
     primitive: Primitive,
     token: str,
     close_ms: int = 0,
     *,
     background: bool = False,
-) -> Call:
+) -> Request:
     """What gives a token back, made so that no vote for it comes later.
 
     A node that was asked for its vote and has not answered may give it later. What is sent behind the question, on

@@ -20,8 +20,9 @@ from math import inf
 from typing import TYPE_CHECKING, cast
 
 from pawl.core.keep.renewal_groups import renewal_call
+from pawl.core.protocol.outcomes import Outcome
 from pawl.core.protocol.quorum import spread
-from pawl.core.protocol.runtime import Fault, FaultKind, Reply
+from pawl.core.protocol.runtime import Fault, FaultKind
 from pawl.core.quorum.votes import EachVote
 from pawl.core.state.records import loss_from
 from pawl.core.state.session import grant_tag
@@ -100,7 +101,7 @@ async def renew_late(engine: Engine, runtime: Runtime, late: list[ServerLease]) 
     left = min(server_lease.valid_until - sent_at for server_lease in late)
     patience = max(0.005, min(left / 2, *(server_lease.options.request_timeout for server_lease in late)))
     outcomes = await _ask(engine, runtime, late, patience)
-    refused: list[tuple[ServerLease, Reply]] = []
+    refused: list[tuple[ServerLease, Outcome]] = []
     answered = True
     for server_lease, outcome in zip(late, outcomes, strict=True):
         if isinstance(outcome, Fault):
@@ -122,7 +123,7 @@ async def renew_late(engine: Engine, runtime: Runtime, late: list[ServerLease]) 
 
 async def _ask(
     engine: Engine, runtime: Runtime, late: list[ServerLease], patience: float
-) -> list[Reply | Fault]:
+) -> list[Outcome | Fault]:
     calls = [renewal_call(server_lease) for server_lease in late]
     if engine.quorum is not None:
         nodes = cast("QuorumRuntime", runtime)
@@ -137,7 +138,7 @@ async def _ask(
         # A no of the masters is left to the loop, which also wins votes back; the local clock ends what it must.
         return [ballot.result() for ballot in ballots]
     plain = [at for at, server_lease in enumerate(late) if server_lease.options.durable is None]
-    outcomes: list[Reply | Fault] = [[b"U"] for _ in calls]
+    outcomes: list[Outcome | Fault] = [[b"U"] for _ in calls]
     answers = await runtime.call_many([calls[at] for at in plain], patience) if plain else []
     for at, answer in zip(plain, answers, strict=True):
         outcomes[at] = answer

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
-from pawl.core.protocol.runtime import Call, Fault, FaultKind, Reply
+from pawl.core.protocol.carrier import Request
+from pawl.core.protocol.outcomes import Outcome
+from pawl.core.protocol.runtime import Fault, FaultKind
 from pawl.core.protocol.validity import to_ms
 from pawl.model import LeaseState
 
@@ -57,7 +59,7 @@ def share(batch: Sequence[ServerLease]) -> tuple[list[list[ServerLease]], list[S
     return groups, rest
 
 
-def shared_call(group: Sequence[ServerLease]) -> Call:
+def shared_call(group: Sequence[ServerLease]) -> Request:
     """The call that renews a group."""
     first = cast("TogetherPrimitive", group[0].primitive)
     return first.renew_all(
@@ -65,7 +67,7 @@ def shared_call(group: Sequence[ServerLease]) -> Call:
     )
 
 
-def each_of(group: Sequence[ServerLease], outcome: Reply | Fault) -> list[Reply | Fault | None]:
+def each_of(group: Sequence[ServerLease], outcome: Outcome | Fault) -> list[Outcome | Fault | None]:
     """What the answer for a group says of each; None: it is to be asked for by itself."""
     if isinstance(outcome, Fault):
         return [outcome if outcome.kind in _OF_ALL else None] * len(group)
@@ -73,7 +75,7 @@ def each_of(group: Sequence[ServerLease], outcome: Reply | Fault) -> list[Reply 
     return [[b"H", rid, 0, left, now_ms] if left > 0 else None for left in lefts]
 
 
-def renewal_call(server_lease: ServerLease) -> Call:
+def renewal_call(server_lease: ServerLease) -> Request:
     """The call that renews one lease."""
     options = server_lease.options
     if server_lease.rhythm is options.renewed:

@@ -19,7 +19,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol, cast
 
-from pawl.core.protocol.runtime import Call, Fault, FaultKind, Reply
+from pawl.core.protocol.carrier import Request
+from pawl.core.protocol.outcomes import Outcome
+from pawl.core.protocol.runtime import Call, Fault, FaultKind
 from pawl.core.protocol.scripts import load, pack_words
 from pawl.errors import NotReplicated
 
@@ -40,7 +42,9 @@ _ELSEWHERE = "another server stands in, and its replicas say nothing of what the
 class DurableRuntime(Protocol):
     """What a runtime adds for ``replicas=``."""
 
-    async def call_durable(self, call: Call, durable: Durable, timeout: float) -> tuple[Reply | None, int]:
+    async def call_durable(
+        self, call: Request, durable: Durable, timeout: float
+    ) -> tuple[Outcome | None, int]:
         """Run one script and wait for replicas, on a connection that nobody else uses meanwhile.
 
         Returns:
@@ -48,7 +52,7 @@ class DurableRuntime(Protocol):
         """
         ...
 
-    def streams(self, calls: Sequence[Call]) -> list[list[int]]:
+    def streams(self, calls: Sequence[Request]) -> list[list[int]]:
         """Which calls go to the same server: what is acknowledged for the last of them is so for all."""
         ...
 
@@ -59,8 +63,8 @@ def touch(key: str) -> Call:
 
 
 async def ask_durably(
-    engine: Engine, primitive: Primitive, options: LockOptions, waiter: Waiter, call: Call, budget: float
-) -> Reply:
+    engine: Engine, primitive: Primitive, options: LockOptions, waiter: Waiter, call: Request, budget: float
+) -> Outcome:
     """Ask for a waiter; a grant among the answers has reached the replicas.
 
     Raises:
@@ -86,7 +90,7 @@ async def ask_durably(
     raise NotReplicated(text, name=primitive.name, acknowledged=count, wanted=durable.replicas)
 
 
-async def renew_durably(engine: Engine, server_lease: ServerLease, call: Call, timeout: float) -> Reply:
+async def renew_durably(engine: Engine, server_lease: ServerLease, call: Request, timeout: float) -> Outcome:
     """Renew one lease, and wait for its replicas where it has some. Raises ``Fault``, also for too few of them."""
     durable = server_lease.options.durable
     if durable is None:
@@ -139,8 +143,8 @@ async def _undo(engine: Engine, primitive: Primitive, options: LockOptions, wait
 async def check_renewals(
     engine: Engine,
     batch: Sequence[ServerLease],
-    calls: Sequence[Call],
-    outcomes: list[Reply | Fault],
+    calls: Sequence[Request],
+    outcomes: list[Outcome | Fault],
     patience: float,
 ) -> None:
     """Turn renewals that did not reach the replicas into faults."""
@@ -172,7 +176,7 @@ async def check_renewals(
                 outcomes[i] = _short(count, asked, applied=True)
 
 
-def _end_of(outcome: Reply | Fault) -> int:
+def _end_of(outcome: Outcome | Fault) -> int:
     """Until when the server keeps a lease that it renewed, by its own clock, in ms."""
     if isinstance(outcome, Fault):
         return 0
@@ -180,5 +184,5 @@ def _end_of(outcome: Reply | Fault) -> int:
     return int(left_ms + now_ms)
 
 
-def _held(outcome: Reply | Fault) -> bool:
+def _held(outcome: Outcome | Fault) -> bool:
     return not isinstance(outcome, Fault) and outcome[0] == b"H"

@@ -6,7 +6,6 @@ import logging
 from typing import TYPE_CHECKING
 
 from pawl.core.protocol.runtime import Fault
-from pawl.core.protocol.scripts import pack_words
 from pawl.errors import BackendUnavailable, NotSupported
 from pawl.preflight.server import Severity, facts_of_info, fields_of, judge, number_of
 
@@ -27,7 +26,7 @@ async def _broken(engine: Engine, most: float) -> list[Finding] | None:
     probe = engine.health.probe
     if probe is None:
         return []
-    outcome = (await engine.runtime.call_many([probe], min(most, _PATIENCE)))[0]
+    outcome = (await engine.runtime.call_many([probe()], min(most, _PATIENCE)))[0]
     if isinstance(outcome, Fault):
         return None
     facts = facts_of_info(fields_of(outcome[2].decode(errors="replace")))
@@ -74,8 +73,8 @@ async def must_remember(engine: Engine, primitive: Primitive, since: float) -> N
         # Nothing to ask, or masters of which a majority votes: see ``QuorumRuntime.remembers``.
         return
     # Of a cluster it is the node of this key that counts.
-    call = engine.health.probe._replace(body=pack_words(primitive.key.encode()))
-    (outcome,) = await engine.runtime.call_many([call], _PATIENCE)
+    probe = engine.health.probe
+    (outcome,) = await engine.runtime.call_many([probe(key=primitive.key)], _PATIENCE)
     info = "" if isinstance(outcome, Fault) else outcome[2].decode(errors="replace")
     # It counts whole seconds, from the whole second in which it started.
     uptime = number_of(fields_of(info).get("uptime_in_seconds"))

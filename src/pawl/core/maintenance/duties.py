@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pawl.core.keep.engine import Engine
-    from pawl.core.protocol.runtime import Reply
+    from pawl.core.protocol.outcomes import Outcome
     from pawl.core.state.history import History, Page
     from pawl.core.state.records import ServerLease
 
@@ -118,7 +118,7 @@ class Histories(MaintenanceDuty):
         return inf if history is None or engine.activity.closed else history.sleep_until(engine, now)
 
 
-def _written(engine: Engine, history: History, page: Page, outcome: Reply | Fault) -> None:
+def _written(engine: Engine, history: History, page: Page, outcome: Outcome | Fault) -> None:
     history.answered((page,), (outcome,), engine.runtime.now())
 
 

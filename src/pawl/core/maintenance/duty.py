@@ -6,7 +6,9 @@ from collections.abc import Callable, Sequence
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
-from pawl.core.protocol.runtime import Call, Fault, Reply
+from pawl.core.protocol.carrier import Request
+from pawl.core.protocol.outcomes import Outcome
+from pawl.core.protocol.runtime import Fault
 
 if TYPE_CHECKING:
     from pawl.core.keep.engine import Engine
@@ -21,8 +23,8 @@ the waits of all renewals before a server a little away can answer, once leases 
 class DutyCall(NamedTuple):
     """A call that goes along with the renewals, and who is told its outcome."""
 
-    call: Call
-    answered: Callable[[Reply | Fault], object]
+    call: Request
+    answered: Callable[[Outcome | Fault], object]
 
 
 class MaintenanceDuty:

@@ -15,7 +15,8 @@ from pawl.core.keep.replicas import check_renewals
 from pawl.core.keep.tracking import heed_changes, track_held
 from pawl.core.maintenance.duty import MaintenanceDuty, until_next_need
 from pawl.core.protocol.backoff import full_jitter
-from pawl.core.protocol.runtime import Fault, Reply
+from pawl.core.protocol.outcomes import Outcome
+from pawl.core.protocol.runtime import Fault
 from pawl.core.state.records import loss_from
 from pawl.model import LeaseState
 
@@ -24,12 +25,12 @@ if TYPE_CHECKING:
 
     from pawl.core.keep.engine import Engine, Yes
     from pawl.core.maintenance.duty import DutyCall
-    from pawl.core.protocol.runtime import Call
+    from pawl.core.protocol.carrier import Request
     from pawl.core.state.records import ServerLease
 
 __all__ = ["KeyChanges", "renew_due"]
 
-_Answer: TypeAlias = "tuple[ServerLease, Reply | Fault]"
+_Answer: TypeAlias = "tuple[ServerLease, Outcome | Fault]"
 
 log: logging.Logger = logging.getLogger("pawl.renewal")
 
@@ -120,8 +121,8 @@ def _still_held(engine: Engine, due: list[ServerLease], now: float) -> list[Serv
 async def _ask_further(
     engine: Engine,
     alone: list[ServerLease],
-    durable: list[tuple[ServerLease, Call, Reply | Fault]],
-    refused: list[tuple[ServerLease, Reply]],
+    durable: list[tuple[ServerLease, Request, Outcome | Fault]],
+    refused: list[tuple[ServerLease, Outcome]],
     sent_at: float,
 ) -> None:
     """What needs another question, the most urgent first.
@@ -157,10 +158,10 @@ def _patience(engine: Engine, batch: list[ServerLease], now: float) -> float:
     return max(_LEAST_PATIENCE, min(patience, until_next_need(engine, now)))
 
 
-def _take(engine: Engine, answers: list[_Answer], sent_at: float) -> list[tuple[ServerLease, Reply]]:
+def _take(engine: Engine, answers: list[_Answer], sent_at: float) -> list[tuple[ServerLease, Outcome]]:
     """Take answers into account; give the leases that the server does not know, which need another question."""
     yeses: list[Yes] = []
-    refused: list[tuple[ServerLease, Reply]] = []
+    refused: list[tuple[ServerLease, Outcome]] = []
     for server_lease, outcome in answers:
         if isinstance(outcome, Fault):
             _failed(engine, server_lease, outcome)
@@ -199,7 +200,7 @@ async def _ask_whether_taken(engine: Engine) -> None:
             engine.take_away([bytes(tag).decode() for tag in outcome[3]])
 
 
-def _refused(engine: Engine, server_lease: ServerLease, reply: Reply) -> None:
+def _refused(engine: Engine, server_lease: ServerLease, reply: Outcome) -> None:
     """The server does not know the holder (any more): somebody took it, or the server lost it."""
     if server_lease.live and not engine.expired(server_lease, engine.runtime.now()):
         engine.lose(server_lease, loss_from(reply))

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pawl.core.observe.inspect import text_of
 from pawl.core.observe.wait_graph import Board, Held, Name, Queued, Waiter, Who
-from pawl.core.protocol.runtime import Fault, FaultKind, Reply
+from pawl.core.protocol.outcomes import Outcome
+from pawl.core.protocol.runtime import Fault, FaultKind
 from pawl.core.state.session import CARE, read_record
 from pawl.errors import DeadlockDetected
 
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from pawl.core.keep.engine import Engine
+    from pawl.core.protocol.carrier import Request
     from pawl.core.protocol.primitive import Primitive
-    from pawl.core.protocol.runtime import Call
     from pawl.core.state.session import HoldRow, Record, SessionPublisher, Wait, WaitRow
 
 __all__ = ["look_for_cycles"]
@@ -188,7 +189,7 @@ class _Reading:
                     ahead.append((who[0], row))
         return ahead
 
-    def _held(self, primitive: Primitive, reply: Reply) -> tuple[Held, ...]:
+    def _held(self, primitive: Primitive, reply: Outcome) -> tuple[Held, ...]:
         # Of permits each holder has a fence of its own, of a mutex there is one.
         modes = {reply[4]: ""}
         if len(reply) > 14:
@@ -228,8 +229,8 @@ class _Reading:
                 records += [record for record in known if record is not None]
             self._records[process] = records
 
-    async def _ask(self, calls: Sequence[Call]) -> list[Reply]:
-        replies: list[Reply] = []
+    async def _ask(self, calls: Sequence[Request]) -> list[Outcome]:
+        replies: list[Outcome] = []
         if not calls:
             return replies
         left = self._until - self._engine.runtime.now()
@@ -250,13 +251,13 @@ def _process(session: str) -> str:
     return session.rpartition("/")[0] + "/"
 
 
-def _processes(reply: Reply) -> set[str]:
+def _processes(reply: Outcome) -> set[str]:
     # An explicit owner's holds may be of several processes; a waiter waits for all of them.
     listed = reply[13][1::3] if len(reply) > 13 else [reply[2]]
     return {process for public in listed if (process := _process(text_of(public))) != "/"}
 
 
-def _name(reply: Reply, held: tuple[Held, ...], after: float) -> Name:
+def _name(reply: Outcome, held: tuple[Held, ...], after: float) -> Name:
     if len(reply) <= 15:
         return Name(shared=False, limit=0, held=held, queue=())
     # A ticket is numbered by the server's clock in µs when it was drawn, or one more than the last.

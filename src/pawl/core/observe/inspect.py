@@ -13,8 +13,8 @@ from pawl.model import HolderInfo, LockInfo, WaiterInfo
 if TYPE_CHECKING:
     from pawl.core.keep.engine import Engine
     from pawl.core.protocol.options import LockOptions
+    from pawl.core.protocol.outcomes import Outcome
     from pawl.core.protocol.primitive import Primitive
-    from pawl.core.protocol.runtime import Reply
 
 __all__ = ["inspect", "read_info", "text_of"]
 
@@ -30,7 +30,7 @@ async def inspect(engine: Engine, primitive: Primitive, options: LockOptions, li
     return read_info(primitive, reply)
 
 
-def read_info(primitive: Primitive, reply: Reply) -> LockInfo:
+def read_info(primitive: Primitive, reply: Outcome) -> LockInfo:
     """The record that an answer to ``primitive.inspect`` stands for."""
     _, _, holder, left_ms, cur, last, now_ms, foreign, count, queue_length, listed, *many = reply
     waiters = tuple(

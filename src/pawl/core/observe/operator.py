@@ -6,7 +6,7 @@ import hashlib
 import json
 import logging
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, cast
 
 from pawl.core.observe.inspect import inspect as info_of
 from pawl.core.observe.inspect import read_info, text_of
@@ -23,9 +23,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pawl.core.keep.engine import Engine
+    from pawl.core.protocol.carrier import Request
+    from pawl.core.protocol.engine import Forceable
     from pawl.core.protocol.options import LockOptions
+    from pawl.core.protocol.outcomes import Outcome
     from pawl.core.protocol.primitive import Primitive
-    from pawl.core.protocol.runtime import Call, Reply
     from pawl.core.state.session import HoldRow, Record, Setup
     from pawl.model import LockInfo
 
@@ -45,16 +47,6 @@ _OWNER = "owner="
 _TRIES = 5
 _MOST_WAITERS = 100_000
 _OTHER_KINDS = ("semaphore", "rwlock", "election", "once")
-
-
-class _Forceable(Protocol):
-    def peek(self) -> Call:
-        """Read who holds, secret and all."""
-        ...
-
-    def force(self, value: bytes, tomb_ms: int, channel: str) -> Call:
-        """Take the name from ``value``."""
-        ...
 
 
 def setup_of(engine: Engine, what: str) -> Setup:
@@ -114,8 +106,8 @@ async def _records(engine: Engine, setup: Setup, options: LockOptions, prefix: s
             return records
 
 
-async def _ask(engine: Engine, calls: Sequence[Call], options: LockOptions, doing: str) -> list[Reply]:
-    replies: list[Reply] = []
+async def _ask(engine: Engine, calls: Sequence[Request], options: LockOptions, doing: str) -> list[Outcome]:
+    replies: list[Outcome] = []
     for start in range(0, len(calls), _PAGE):
         page = calls[start : start + _PAGE]
         for call, outcome in zip(
@@ -170,7 +162,7 @@ async def _held_as(engine: Engine, primitive: Primitive, options: LockOptions) -
         except BackendDenied:
             # What this user must not read is none of its business.
             continue
-        if read_info(one, cast("Reply", reply)).held:
+        if read_info(one, cast("Outcome", reply)).held:
             return kind
     return ""
 
@@ -234,7 +226,7 @@ async def force_release(engine: Engine, primitive: Primitive, options: LockOptio
     if (service := office_of(engine)) is not None:
         return await service.force_release(primitive, options, text)
     setup = setup_of(engine, f"force_release {primitive.name!r}")
-    lock = cast("_Forceable", primitive)
+    lock = cast("Forceable", primitive)
     # A token that is never used: its random part only distinguishes lines.
     secret, _, who = engine.runtime.new_token().partition("@")
     entry: dict[str, object] = {"who": who, "action": "force_release", "name": primitive.name, "text": text}

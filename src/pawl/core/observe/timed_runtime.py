@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from pawl.core.protocol.runtime import Call, Fault, Reply
+from pawl.core.protocol.carrier import Request
+from pawl.core.protocol.outcomes import Outcome
+from pawl.core.protocol.runtime import Fault
 from pawl.core.state.observers import Observers
 
 if TYPE_CHECKING:
@@ -34,7 +36,7 @@ class _Timed:
     def line(self) -> None:
         """None: only ``call`` will do, since only that is timed."""
 
-    async def call(self, call: Call, timeout: float) -> Reply:
+    async def call(self, call: Request, timeout: float) -> Outcome:
         """Run one script; see ``Runtime``."""
         since = self._runtime.now()
         try:
@@ -45,7 +47,7 @@ class _Timed:
         self._observers.called(call.script.name, since, None)
         return reply
 
-    async def call_many(self, calls: Sequence[Call], timeout: float) -> list[Reply | Fault]:
+    async def call_many(self, calls: Sequence[Request], timeout: float) -> list[Outcome | Fault]:
         """Run several scripts in one write; see ``Runtime``."""
         since = self._runtime.now()
         outcomes = await self._runtime.call_many(calls, timeout)

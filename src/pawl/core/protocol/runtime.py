@@ -7,13 +7,13 @@ finishes an operation there.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Hashable
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from enum import StrEnum
 from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+from pawl.core.protocol.carrier import DEAF, Carrier, Fault, FaultKind, Line, Tracking, Wakeup
 from pawl.core.protocol.scripts import Script
 
 __all__ = [
@@ -39,10 +39,6 @@ T = TypeVar("T")
 
 Reply = list[Any]
 """What a script answered: a status letter, the echoed request id, then what the script's header says."""
-
-
-DEAF = "-"
-"""The channel of a caller that cannot listen: it polls instead."""
 
 
 FIRST_RID = 1_000_000_000
@@ -107,103 +103,6 @@ def behind_subscribe(call: Call, channel: str) -> Call:
     return make_call((script, call[1]))
 
 
-class Wakeup(NamedTuple):
-    """The message by which the server notifies a waiter of its grant. Only a hint until it is checked."""
-
-    fence: int
-    expires_ms: int
-    behind: tuple[str, ...] = ()
-    """The tokens whose tickets stand directly behind, of the same process."""
-
-    @property
-    def is_notice(self) -> bool:
-        """True: it reports to an owner that its token is over. Every other message has 0 in one of the two at most."""
-        return self.fence == 0 and self.expires_ms == 0
-
-
-class Tracking:
-    """What the server was asked to notify of: the next change of one key. Notices are hints, and may get lost.
-
-    Args:
-        token: Of the waiter, or the holder.
-        key: The key, as it is on the server.
-        notify: Called once with the tracking when the key changed, by whichever thread reads it; None for a waiter.
-
-    Attributes:
-        left_ms: Milliseconds that the key had left when the tracking began; -1: it has no expiry, -2: there is no key.
-        changed: True once the key may have changed since.
-    """
-
-    __slots__ = ("_notify", "_place", "changed", "key", "left_ms", "token")
-
-    def __init__(self, token: str, key: bytes, notify: Callable[[Tracking], object] | None = None) -> None:
-        self.token: str = token
-        self.key: bytes = key
-        self.left_ms: int = -2
-        self.changed: bool = False
-        self._notify = notify
-        self._place: dict[str, Tracking] | None = None
-
-    def begin(self, place: dict[str, Tracking]) -> None:
-        """Be found there, by the token, until its end."""
-        self._place = place
-        place[self.token] = self
-
-    def end(self) -> None:
-        """Notices of the key are of no interest any more; from any thread, and safe to repeat."""
-        place, self._place, self._notify = self._place, None, None
-        if place is not None and place.get(self.token) is self:
-            place.pop(self.token, None)
-
-    def concerns(self, keys: Sequence[bytes] | None) -> bool:
-        """Whether a notice of these keys (None: of all) is about this one; if so the key counts as changed."""
-        if keys is not None and self.key not in keys:
-            return False
-        self.changed = True
-        notify, self._notify = self._notify, None
-        if notify is not None:
-            notify(self)
-        return True
-
-
-class FaultKind(StrEnum):
-    """What a node did instead of answering; the core decides what follows from it."""
-
-    UNREACHABLE = "unreachable"
-    UNANSWERED = "unanswered"
-    NOT_READY = "not_ready"
-    READ_ONLY = "read_only"
-    OUT_OF_MEMORY = "out_of_memory"
-    DENIED = "denied"
-    WRONG_KEY = "wrong_key"
-    SCRIPT = "script"
-    UNSUPPORTED = "unsupported"
-    NOT_REDIS = "not_redis"
-    NO_TLS = "no_tls"
-    REDIRECTED = "redirected"
-    CLOSED = "closed"
-
-
-class Fault(Exception):
-    """A request that ended without a reply of its script.
-
-    Attributes:
-        kind: What happened.
-        text: The server's or the system's words, without secrets.
-        maybe_applied: True if the server may have run the script.
-        final: True if another try can only fail the same way.
-    """
-
-    def __init__(
-        self, kind: FaultKind, text: str, *, maybe_applied: bool = False, final: bool = False
-    ) -> None:
-        super().__init__(text)
-        self.kind = kind
-        self.text = text
-        self.maybe_applied = maybe_applied
-        self.final = final
-
-
 class Parker(Protocol):
     """Where one waiter sleeps until another of the same client wakes it. Waking first and sleeping later is fine."""
 
@@ -220,19 +119,11 @@ class Parker(Protocol):
         ...
 
 
-class Line(Protocol):
-    """A connection, as the fast path uses it: with no coroutine between the question and the socket."""
+class Runtime(Carrier, Protocol):
+    """What a runtime provides: a carrier, and all that is not its engine's: clock, identity, sleep, background.
 
-    channel: str
-    """The channel on which its user hears hand-offs, or ``DEAF``."""
-
-    def ask(self, call: Call, timeout: float) -> Reply | Awaitable[Reply]:
-        """Run one script: the reply itself where a call blocks its thread, else what brings it. Both may ``Fault``."""
-        ...
-
-
-class Runtime(Protocol):
-    """What a runtime provides. All times are seconds on one clock that also counts suspends."""
+    All times are seconds on one clock that also counts suspends.
+    """
 
     look_after: float | None
     """Seconds after which a local waiter makes sure that somebody has the turn; None where a call cannot be
@@ -258,10 +149,6 @@ class Runtime(Protocol):
         """The present thread or task; never reused while anything refers to it."""
         ...
 
-    def channel(self) -> str:
-        """The channel on which the present caller hears hand-offs; ``""`` before ``ready``, else maybe ``DEAF``."""
-        ...
-
     def mutex(self) -> AbstractContextManager[object]:
         """A new guard for shared state, held for short: other threads look at an event loop's, too."""
         ...
@@ -270,61 +157,12 @@ class Runtime(Protocol):
         """A place to sleep for the present thread or task."""
         ...
 
-    async def ready(self, timeout: float) -> None:
-        """Connect the present caller's link and confirm its wake-up subscription. Raises ``Fault``."""
-        ...
-
-    def line(self) -> Line | None:
-        """The connection of the present caller, if it is there and free; None where only ``call`` will do."""
-        ...
-
-    async def call(self, call: Call, timeout: float) -> Reply:
-        """Run one script. Raises ``Fault``; after ``timeout`` seconds, ``UNANSWERED``."""
-        ...
-
-    async def call_many(self, calls: Sequence[Call], timeout: float) -> list[Reply | Fault]:
-        """Run several scripts in one write; one outcome each, in order."""
-        ...
-
-    def cast(self, call: Call) -> None:
-        """Send without waiting, behind all that was sent before, if a connection lives; else do nothing."""
-        ...
-
     async def sleep(self, seconds: float) -> None:
         """Let time pass. Raises ``Fault`` of kind CLOSED if the client is closed meanwhile."""
         ...
 
     async def pause(self, seconds: float) -> None:
         """Let a little time pass, also while the client closes."""
-        ...
-
-    async def wait_wakeup(self, token: str, timeout: float) -> Wakeup | None:
-        """Wait for the hand-off message of ``token``.
-
-        Returns:
-            None after ``timeout``, when the link had to be renewed, or when its bell was rung.
-        """
-        ...
-
-    def bell(self, token: str) -> Callable[[], object] | None:
-        """What ends the present caller's next wait for ``token`` from within the client; None if nothing can."""
-        ...
-
-    def prolong(self, token: str, seconds: float) -> None:
-        """Let the present wait for ``token`` end no sooner than after so long; a hint, which spares a wake-up."""
-        ...
-
-    async def track(
-        self, token: str, key: str, timeout: float, notify: Callable[[Tracking], object] | None = None
-    ) -> Tracking | None:
-        """Have the server notify of the next change of a key, which ends ``wait_wakeup`` of ``token``.
-
-        It raises no ``Fault``: a connection that broke is noticed by the next call. With ``notify`` it is for the
-        maintenance alone, in whose ``idle`` notices are read.
-
-        Returns:
-            None if the server, or the connection to it, cannot. Its ``end`` is to be called.
-        """
         ...
 
     def spawn_maintenance(self, maintenance: Callable[[], Awaitable[None]]) -> bool:
@@ -342,10 +180,6 @@ class Runtime(Protocol):
         A time and not a number of seconds: if the process is stopped before the sleep begins, and runs again after that
         time, it does not begin at all, and the end of a lease is reported.
         """
-        ...
-
-    def notices(self) -> list[str]:
-        """For the maintenance alone: tokens that the server said are over, since it was asked last."""
         ...
 
     def nudge(self) -> None:

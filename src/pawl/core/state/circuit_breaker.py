@@ -20,8 +20,8 @@ from pawl.core.state.client import ClientState
 from pawl.errors import BackendUnavailable, PawlError, QuorumNotReached
 
 if TYPE_CHECKING:
+    from pawl.core.protocol.carrier import Request
     from pawl.core.protocol.quorum import QuorumRuntime
-    from pawl.core.protocol.runtime import Call
 
 __all__ = ["CircuitBreaker", "Closes", "is_outage"]
 
@@ -52,8 +52,8 @@ class CircuitBreaker:
 
     __slots__ = ("attempt", "borne", "due", "outcomes", "probe", "since", "why")
 
-    def __init__(self, probe: Call, since: float, first: Exception, now: float) -> None:
-        self.probe: Call = probe
+    def __init__(self, probe: Request, since: float, first: Exception, now: float) -> None:
+        self.probe: Request = probe
         self.since: float = since
         # The words alone: an error keeps the frames that it passed through.
         self.why: str = first.text if isinstance(first, PawlError) else str(first)

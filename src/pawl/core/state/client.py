@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
-from pawl.core.protocol.runtime import Call
+from pawl.core.protocol.carrier import Request
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -27,8 +27,8 @@ class OutboxEntry:
 
     __slots__ = ("attempt", "call", "due", "until")
 
-    def __init__(self, call: Call, until: float) -> None:
-        self.call: Call = call
+    def __init__(self, call: Request, until: float) -> None:
+        self.call: Request = call
         self.until: float = until
         self.due: float = 0.0
         self.attempt: int = 0
@@ -133,7 +133,7 @@ class ClientState(Protocol):
         """Have the maintenance look for what is due."""
         ...
 
-    def post(self, call: Call, seconds: float = ...) -> None:
+    def post(self, call: Request, seconds: float = ...) -> None:
         """Send a call in the background, until it is answered."""
         ...
 

@@ -31,8 +31,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from contextlib import AbstractContextManager
 
+    from pawl.core.protocol.carrier import Request
+    from pawl.core.protocol.outcomes import Outcome
     from pawl.core.protocol.primitive import Primitive
-    from pawl.core.protocol.runtime import Call, Reply
     from pawl.core.state.records import ServerLease
     from pawl.core.state.session import Setup
 
@@ -134,7 +135,7 @@ class History:
                 self._put(primitive.key, note)
         return self._pages(now)
 
-    def answered(self, pages: Sequence[Page], outcomes: Sequence[Reply | Fault], now: float) -> None:
+    def answered(self, pages: Sequence[Page], outcomes: Sequence[Outcome | Fault], now: float) -> None:
         """Take the outcomes of what ``due`` gave into account."""
         for page, outcome in zip(pages, outcomes, strict=True):
             if not isinstance(outcome, Fault):
@@ -214,7 +215,7 @@ class Page(NamedTuple):
 
     key: str
     notes: list[_Note]
-    call: Call
+    call: Request
 
 
 def _note_of(server_lease: ServerLease, ended_at: float | None, how: str) -> _Note:

@@ -19,7 +19,8 @@ from copy import copy
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, cast
 
-from pawl.core.protocol.runtime import Call, Reply
+from pawl.core.protocol.carrier import Request
+from pawl.core.protocol.outcomes import Outcome
 from pawl.errors import BackendError, BackendUnavailable, NotSupported, PawlError
 from pawl.model import LeaseState, LossReason
 
@@ -259,7 +260,7 @@ class ServerLease:
         kind = type(error) if isinstance(error, (BackendError, NotSupported)) else BackendUnavailable
         self.unsure = kind, error.text if isinstance(error, PawlError) else str(error)
 
-    def leave(self, tomb_ms: int, close_ms: int, look: int = 0) -> Call:
+    def leave(self, tomb_ms: int, close_ms: int, look: int = 0) -> Request:
         """The call that gives it back, with all that was served from it.
 
         Args:
@@ -293,13 +294,13 @@ class ServerLease:
         return max(0, int((self.owner.granted_at + self.options.min_hold - now) * 1000) + 1)
 
 
-def loss_from(reply: Reply) -> LossReason:
+def loss_from(reply: Outcome) -> LossReason:
     """The reason that a renewal's no stands for."""
     present = reply[2] if reply[0] == b"U" else b""
     return LossReason.TAKEN if present in (b"other", b"foreign") else LossReason.EXPIRED
 
 
-Asker: TypeAlias = Callable[[Call, float], Awaitable[tuple[Reply, float]]]
+Asker: TypeAlias = Callable[[Request, float], Awaitable[tuple[Outcome, float]]]
 """Sends a question with a budget of seconds: its reply, and when it was sent. Raises ``Fault``."""
 
 
@@ -497,7 +498,7 @@ class Waiter:
     # As attributes of the class, so that an uncontended acquisition sets only what differs.
     state: WaiterState = WaiterState.NEW
     unanswered: bool = False
-    answer: tuple[Reply, float] | None = None
+    answer: tuple[Outcome, float] | None = None
     fresh: bool = False
     drifted: int = 0
     seen_free: bool = False

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections import Counter
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-    from pawl.core.protocol.runtime import Call
+    from pawl.core.protocol.carrier import Request
+    from pawl.core.protocol.outcomes import Outcome
     from pawl.core.state.circuit_breaker import CircuitBreaker
     from pawl.core.state.history import History
     from pawl.core.state.observers import Observers
     from pawl.core.state.session import SessionPublisher
 
-__all__ = ["Health", "Reports"]
+__all__ = ["Health", "Reports", "Strange"]
+
+Strange: TypeAlias = "Callable[[Request], Sequence[tuple[Request, Callable[[Outcome], str]]]]"
+"""See ``ServerEngine.strange``."""
 
 
 class Health:
@@ -24,8 +28,8 @@ class Health:
     Attributes:
         server: Its address, without credentials.
         circuit_breaker: Open while it is down for long; None while it is not.
-        probe: What asks it what it is; None: nobody wants to know.
-        kind: What asks for the kind of value that a key has, for errors; or None.
+        probe: Makes what asks it what it is (``ServerEngine.probe``); None: nobody wants to know.
+        kind: What a refused request found at its keys, for errors (``ServerEngine.strange``); or None.
         look_at: When the maintenance is to ask.
         looked: Whether it did.
         strict: True until it was found to keep every promise, for a client that insists on it.
@@ -34,8 +38,8 @@ class Health:
     def __init__(self) -> None:
         self.server: str = ""
         self.circuit_breaker: CircuitBreaker | None = None
-        self.probe: Call | None = None
-        self.kind: Call | None = None
+        self.probe: Callable[..., Request] | None = None
+        self.kind: Strange | None = None
         self.look_at: float = inf
         self.looked: bool = False
         self.strict: bool = False

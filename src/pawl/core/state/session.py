@@ -19,7 +19,7 @@ import logging
 from hashlib import sha1
 from itertools import islice
 from math import inf
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import ref
 
 from pawl.core.protocol.names import part_of_holder
@@ -30,10 +30,12 @@ from pawl.core.state.records import Waiter
 from pawl.errors import DeadlockDetected
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable
 
+    from pawl.core.protocol.carrier import Request
+    from pawl.core.protocol.engine import SessionCalls
+    from pawl.core.protocol.outcomes import Outcome
     from pawl.core.protocol.primitive import Primitive
-    from pawl.core.protocol.runtime import Call, Reply
     from pawl.core.state.client import ClientState
     from pawl.core.state.records import ServerLease
 
@@ -41,7 +43,6 @@ __all__ = [
     "CARE",
     "HoldRow",
     "Record",
-    "SessionCalls",
     "SessionPublisher",
     "Setup",
     "Wait",
@@ -72,58 +73,6 @@ _RETRY = 1.0
 _JITTER_MS = 20.0
 _LEAST_PATIENCE = 0.1
 _DENIED_FOR = 60.0
-
-
-class SessionCalls(Protocol):
-    """The calls of one namespace about clients."""
-
-    def publish(self, session: str, number: int, ttl_ms: int, data: str) -> Call:
-        """Write a session's record unless a newer one is there."""
-        ...
-
-    def drop(self, session: str) -> Call:
-        """Take a session's record away."""
-        ...
-
-    def find(self, prefix: str, after: str, limit: int) -> Call:
-        """List the ids of live sessions in order."""
-        ...
-
-    def read(self, sessions: Sequence[str]) -> Call:
-        """Read the records of sessions, at least of one."""
-        ...
-
-    def tell(self, channel: str, token: str) -> Call:
-        """Report to a client that the lease of a token is over."""
-        ...
-
-    def wake(self, channel: str, token: str) -> Call:
-        """Wake a waiter, which may hold the name by then."""
-        ...
-
-    def take(self, tag: str, life_ms: int) -> Call:
-        """Note that a token was taken from its holder."""
-        ...
-
-    def taken(self) -> Call:
-        """Read which tokens were taken from their holders of late."""
-        ...
-
-    def note(self, line: str, data: str, limit: int, life_ms: int) -> Call:
-        """Write a line into the audit trail."""
-        ...
-
-    def trail(self, limit: int) -> Call:
-        """Read the audit trail."""
-        ...
-
-    def remember(self, key: str, limit: int, life_ms: int, lines: str) -> Call:
-        """Write entries of a name's history."""
-        ...
-
-    def recall(self, key: str, limit: int) -> Call:
-        """Read a name's history."""
-        ...
 
 
 class Setup(NamedTuple):
@@ -345,7 +294,7 @@ class SessionPublisher:
         self.armed = True
         self._engine.wake_maintenance()
 
-    def due(self, now: float) -> Call | None:
+    def due(self, now: float) -> Request | None:
         """What to send now, if anything; its outcome goes to ``answered``."""
         engine, calls = self._engine, self.setup.calls
         if engine.activity.closed or now < self._look_at:
@@ -368,7 +317,7 @@ class SessionPublisher:
             return calls.drop(self.id) if told else None
         return self._record(holds, now)
 
-    def _record(self, holds: list[HoldRow], now: float) -> Call | None:
+    def _record(self, holds: list[HoldRow], now: float) -> Request | None:
         left_out = max(0, len(holds) - _MOST_ROWS) + max(0, len(self.waits) - _MOST_ROWS)
         rows = holds[:_MOST_ROWS], [wait.row for wait in islice(self.waits.values(), _MOST_ROWS)], left_out
         channel, built_ms = self._engine.runtime.channel(), self._server_ms(now)
@@ -385,7 +334,7 @@ class SessionPublisher:
         self._rest_until = now + len(rows[0]) * _REST
         return self.setup.calls.publish(self.id, self._number, SESSION_TTL_MS, text)
 
-    def answered(self, outcome: Reply | Fault) -> None:
+    def answered(self, outcome: Outcome | Fault) -> None:
         """Take the outcome of what ``due`` gave into account."""
         now = self._engine.runtime.now()
         if not isinstance(outcome, Fault):

@@ -225,18 +225,3 @@ class KeySharedMutex(KeyMutex, SharedMutex):
     ) -> None:
         KeyMutex.__init__(self, kind, name, key, fence_ms, wire=wire, shared=shared, source=source)
         self._owner = pack_words(f"owner={owner}@shared".encode())
-
-    def of_service(self, secret: str, shown: str) -> KeySharedMutex:
-        """The same for an owner that is a secret; see ``SharedMutex.of_service``."""
-        found = KeySharedMutex(
-            self.kind,
-            self.name,
-            self.key,
-            secret,
-            self.fence_ms,
-            wire=self.wire,
-            shared=self.shared,
-            source=self.source,
-        )
-        found._owner = pack_words(f"owner={secret}@{shown}".encode())
-        return found

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from pawl.core.protocol.engine import SHARED_OWNER
 from pawl.core.protocol.names import WIRE_VERSION, helper_key
 from pawl.core.protocol.options import DAY_MS
 from pawl.core.protocol.runtime import Call, make_call
@@ -215,6 +216,7 @@ class SharedMutex(Mutex):
         key: Its key.
         owner: The owner, as the user gave it.
         fence_ms: How long its fence is kept after the last use.
+        shown: What others see of an owner that is a secret, which lets nobody in.
     """
 
     transferable = False
@@ -222,20 +224,11 @@ class SharedMutex(Mutex):
 
     __slots__ = ()
 
-    def __init__(self, kind: str, name: str, key: str, owner: str, fence_ms: int = DAY_MS) -> None:
+    def __init__(
+        self, kind: str, name: str, key: str, owner: str, fence_ms: int = DAY_MS, shown: str = SHARED_OWNER
+    ) -> None:
         super().__init__(kind, name, key, fence_ms)
-        self._owner = pack_words(f"owner={owner}@shared".encode())
-
-    def of_service(self, secret: str, shown: str) -> SharedMutex:
-        """The same for an owner that is a secret: others see ``shown``, which lets nobody in.
-
-        Args:
-            secret: What the identifier of the service stands as on the server.
-            shown: What others see of it.
-        """
-        found = SharedMutex(self.kind, self.name, self.key, secret, self.fence_ms)
-        found._owner = pack_words(f"owner={secret}@{shown}".encode())
-        return found
+        self._owner = pack_words(f"owner={owner}@{shown}".encode())
 
     def acquire(
         self,

@@ -88,9 +88,9 @@ class OnceMutex(Mutex):
         """Read what is recorded of the result, without the value; see ``look.lua``."""
         return Call(_LOOK, pack_words(self.key.encode()) + self._done)
 
-    def finishing(self, result: Result, keep_ms: int, fence: int) -> Finishing:
+    def finishing(self, kind: str, data: bytes, keep_ms: int, fence: int) -> Finishing:
         """The same, whose release records a result."""
-        return Finishing(self, result, keep_ms, fence)
+        return Finishing(self, Result(kind, data), keep_ms, fence)
 
     def refusal(self, reply: Reply) -> PawlError | None:
         """What a reply says that shows the result."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pawl.core.protocol.runtime import Reply
     from pawl.errors import PawlError
 
-__all__ = ["ANY_LIMIT", "EXCLUSIVE", "NO_LIMIT", "SHARED", "UPGRADABLE", "Permits"]
+__all__ = ["EXCLUSIVE", "NO_LIMIT", "SHARED", "UPGRADABLE", "Permits"]
 
 _ACQUIRE = load(__name__, "acquire")
 _RENEW = load(__name__, "renew")
@@ -36,9 +36,6 @@ EXCLUSIVE = "x"
 """The mode of a writer: alone, however many permits there are."""
 
 NO_LIMIT = 0
-
-ANY_LIMIT = 1_000_000_000
-"""For who looks at a semaphore without declaring a number: that of the server counts, if it keeps one."""
 
 _COVERS = {EXCLUSIVE: (EXCLUSIVE, UPGRADABLE, SHARED), UPGRADABLE: (UPGRADABLE, SHARED), SHARED: (SHARED,)}
 

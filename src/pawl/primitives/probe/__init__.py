@@ -1,22 +1,44 @@
-"""A look at the server itself, through the same door as everything else."""
+"""A look at the server itself, and at what stands at its keys, through the same door as everything else."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from pawl.core.protocol.runtime import Call
 from pawl.core.protocol.scripts import load, pack_words
+from pawl.primitives.probe.strange_values import describe
 
-__all__ = ["KIND", "probe"]
+__all__ = ["keys_to_look_at", "kind_of", "probe", "words_for"]
 
 _PROBE = load(__name__, "probe")
-
-KIND: Call = Call(load(__name__, "kind"), b"")
-"""What kind of value a key has, once the key is given as its body; see ``kind.lua``."""
+_KIND = load(__name__, "kind")
 
 
-def probe(namespace: str) -> Call:
-    """What the server says of itself; see ``probe.lua``.
+def probe(namespace: str, key: str = "") -> Call:
+    """What a server says of itself; see ``probe.lua``.
 
     Args:
         namespace: The client's; the key that is named lies in it, so that an ACL for the namespace allows the call.
+        key: The key whose server is meant, of a cluster; ``""``: any.
     """
-    return Call(_PROBE, pack_words(f"{namespace or 'pawl'}:probe".encode()))
+    return Call(_PROBE, pack_words((key or f"{namespace or 'pawl'}:probe").encode()))
+
+
+def kind_of(key: bytes) -> Call:
+    """What kind of value a key has; see ``kind.lua``."""
+    return Call(_KIND, pack_words(key))
+
+
+def keys_to_look_at(refused: Call) -> Sequence[tuple[bytes, bool]]:
+    """The keys of a refused request that may hold what is not pawl's, and whether a lock of Redisson was wanted."""
+    keys = refused.words()[: refused.script.numkeys]
+    redisson = any(key.startswith(b"redisson_lock_queue:") for key in keys)
+    # Those of pawl alone begin with a brace.
+    asked = keys[:1] if redisson else [key for key in keys if not key.startswith(b"{")]
+    return [(key, redisson) for key in dict.fromkeys(asked)]
+
+
+def words_for(key: bytes, redisson: bool, found: Any) -> str:  # noqa: FBT001 - bound before it is called
+    """What to say of a key; ``""`` if it has nothing strange."""
+    return describe(key, found[2], found[3], redisson=redisson)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from pawl.core.protocol.outcomes import Outcome
 from pawl.core.protocol.quorum import NOT_ASKED, Ballot, Question, WatchCall, Watcher, majority, spread
 from pawl.core.protocol.runtime import DEAF, Call, Fault, FaultKind, Reply
 from pawl.core.quorum.nodes import Life, Lives, Roster
@@ -279,7 +280,7 @@ class QuorumSimRuntime(SimRuntime):
             return None, 0
         return self._owner() or self, self._drops
 
-    async def call(self, call: Call, timeout: float) -> Reply:  # type: ignore[override]
+    async def call(self, call: Call, timeout: float) -> Outcome:  # type: ignore[override]
         """See ``Runtime``: all nodes are asked; the answer is the majority's."""
         votes = MergedVotes(len(self.nodes))
         await self.ask([(spread(call, len(self.nodes)), votes)], timeout)

@@ -1,0 +1,166 @@
+"""The engine of Redis: which class makes the requests of which primitive, on one server or on several masters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from pawl.core.protocol.engine import Request, ServerEngine
+from pawl.errors import NotSupported
+from pawl.primitives.barrier import Barrier
+from pawl.primitives.election import Ballot, ballot_key
+from pawl.primitives.latch import Latch
+from pawl.primitives.mutex import Mutex, SharedMutex, Together
+from pawl.primitives.once import OnceMutex, once_key
+from pawl.primitives.permits import EXCLUSIVE, SHARED, UPGRADABLE, Permits
+from pawl.primitives.probe import keys_to_look_at, kind_of, probe, words_for
+from pawl.primitives.redlock import QuorumMutex
+from pawl.primitives.redlock.rwlock import QuorumRwlock
+from pawl.primitives.session import SessionKeys
+
+if TYPE_CHECKING:
+    from pawl.core.protocol.key import Key
+    from pawl.core.protocol.options import LockOptions
+    from pawl.core.protocol.outcomes import Outcome
+    from pawl.core.protocol.primitive import Primitive
+    from pawl.core.protocol.runtime import Call
+
+__all__ = ["MASTERS", "REDIS", "MastersEngine", "RedisEngine"]
+
+_SPRING_MS = 110
+
+
+class RedisEngine:
+    """See ``ServerEngine``. What is sent to one server, a group behind Sentinels, a cluster."""
+
+    __slots__ = ()
+
+    def mutex(self, kind: str, name: str, key: str, options: LockOptions) -> Primitive:
+        """See ``ServerEngine``."""
+        return Mutex(kind, name, key, options.fence_ms)
+
+    def mutex_of(
+        self, kind: str, name: str, key: str, options: LockOptions, owner: str, shown: str
+    ) -> Primitive:
+        """See ``ServerEngine``."""
+        return SharedMutex(kind, name, key, owner, options.fence_ms, shown)
+
+    def mutex_at(
+        self, kind: str, key: Key, options: LockOptions, owner: str | None, *, sharded: bool
+    ) -> Primitive:
+        """See ``ServerEngine``."""
+        # Its scripts are many: only who has such a key reads them.
+        from pawl.primitives.key import KeyMutex, KeySharedMutex
+
+        shared, fence_ms = _shared_of(key, options, sharded=sharded), options.fence_ms
+        if owner is not None:
+            return KeySharedMutex(
+                kind, key.name, key.key, owner, fence_ms, wire=key.wire, shared=shared, source=key
+            )
+        return KeyMutex(kind, key.name, key.key, fence_ms, wire=key.wire, shared=shared, source=key)
+
+    def together(self, members: Sequence[Primitive]) -> Together | None:
+        """See ``ServerEngine``: where all are plain mutexes; whether they share a node is for the server to say."""
+        plain = [member for member in members if type(member) is Mutex]
+        return Together(plain) if len(plain) == len(members) else None
+
+    def semaphore(self, name: str, key: str, permits: int, options: LockOptions) -> Permits:
+        """See ``ServerEngine``."""
+        return Permits("semaphore", name, key, "permits", SHARED, permits, fence_ms=options.fence_ms)
+
+    def rwlock(
+        self, name: str, key: str, options: LockOptions, *, upgradable: bool
+    ) -> tuple[Permits, Permits]:
+        """See ``ServerEngine``."""
+        mode = UPGRADABLE if upgradable else SHARED
+        reader = Permits("rwlock.read", name, key, "rwlock", mode, fence_ms=options.fence_ms)
+        return reader, reader.of("rwlock.write", EXCLUSIVE)
+
+    def election(self, name: str, namespace: str, options: LockOptions) -> Ballot:
+        """See ``ServerEngine``."""
+        return Ballot(name, ballot_key(namespace, name), options.max_waiters, options.fence_ms)
+
+    def once(self, name: str, namespace: str, options: LockOptions) -> OnceMutex:
+        """See ``ServerEngine``."""
+        return OnceMutex(name, once_key(namespace, name), options.fence_ms)
+
+    def latch(self, name: str, key: str, count: int, options: LockOptions, remember_ms: int) -> Latch:
+        """See ``ServerEngine``."""
+        return Latch(name, key, count, options.ttl_ms, options.ticket_ms, remember_ms, options.max_waiters)
+
+    def barrier(self, name: str, key: str, parties: int, options: LockOptions) -> Barrier:
+        """See ``ServerEngine``."""
+        return Barrier(name, key, parties, options.ticket_ms)
+
+    def sessions(self, namespace: str) -> SessionKeys | None:
+        """See ``ServerEngine``."""
+        return SessionKeys(namespace)
+
+    def probe(self, namespace: str, key: str = "") -> Request | None:
+        """See ``ServerEngine``."""
+        return probe(namespace, key)
+
+    def strange(self, refused: Call) -> Sequence[tuple[Request, Callable[[Outcome], str]]]:
+        """See ``ServerEngine``."""
+        return [
+            (kind_of(key), partial(words_for, key, redisson)) for key, redisson in keys_to_look_at(refused)
+        ]
+
+
+class MastersEngine(RedisEngine):
+    """Several independent masters, of which a majority grants; what they cannot keep is refused before."""
+
+    __slots__ = ()
+
+    def mutex(self, kind: str, name: str, key: str, options: LockOptions) -> Primitive:
+        """See ``ServerEngine``."""
+        return QuorumMutex(kind, name, key, options.fence_ms)
+
+    def mutex_at(
+        self,
+        kind: str,
+        key: Key,
+        options: LockOptions,
+        owner: str | None,  # noqa: ARG002 - refused before
+        *,
+        sharded: bool,  # noqa: ARG002 - it is not
+    ) -> Primitive:
+        """See ``ServerEngine``: only plain keys have a form in common with others there."""
+        return QuorumMutex(kind, key.name, key.key, options.fence_ms)
+
+    def rwlock(
+        self, name: str, key: str, options: LockOptions, *, upgradable: bool
+    ) -> tuple[Permits, Permits]:
+        """See ``ServerEngine``."""
+        if upgradable:
+            text = "rwlock(upgradable=True) is not supported on independent masters (Redlock): release, then write"
+            raise NotSupported(text, name=name)
+        reader = QuorumRwlock("rwlock.read", name, key, SHARED, options.fence_ms)
+        return reader, reader.of("rwlock.write", EXCLUSIVE)
+
+    def sessions(self, namespace: str) -> None:  # noqa: ARG002
+        """See ``ServerEngine``: no two clients would read the same record."""
+        return
+
+
+def _shared_of(key: Key, options: LockOptions, *, sharded: bool) -> str:
+    from pawl.primitives.key import redisson_word, shared_word, wake_word
+
+    if key.wire == "plain":
+        # A key that is published is one of Spring's, whose spin lock polls every 100 ms.
+        slow = options.yield_for is None and key.wake is not None and key.wake[0] == "publish"
+        return shared_word(
+            options.yield_after_ms, _SPRING_MS if slow else options.yield_for_ms, wake_word(key.wake)
+        )
+    wake = redisson_word(
+        sharded=sharded, fenced=key.fence == "redisson", unheard=options.yield_for is not None
+    )
+    return shared_word(options.yield_after_ms, options.yield_for_ms, wake)
+
+
+REDIS: ServerEngine = RedisEngine()
+"""One server, a group behind Sentinels, a cluster."""
+
+MASTERS: ServerEngine = MastersEngine()
+"""Several independent masters."""
