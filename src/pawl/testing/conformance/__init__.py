@@ -20,12 +20,15 @@ import pawl
 from pawl.errors import ConfigurationError
 from pawl.primitives.registry import REGISTRY, Entry
 from pawl.testing.conformance import gates, hazards, leasing, waiting
+from pawl.testing.conformance.backend import Backend, CannotShowError, NeedsOneServerError
 from pawl.testing.conformance.checks import CHECKS, Check
-from pawl.testing.conformance.world import COLOURS, Colour, NeedsOneServerError, World, drive
+from pawl.testing.conformance.world import COLOURS, Colour, World, drive
 
 __all__ = [
     "CHECKS",
     "COLOURS",
+    "Backend",
+    "CannotShowError",
     "Check",
     "Colour",
     "NeedsOneServerError",
@@ -86,6 +89,7 @@ def conduct(
     nodes: Sequence[str] | None = None,
     options: Mapping[str, Any] | None = None,
     keys: Callable[[str], Any] | None = None,
+    backend: Backend | None = None,
 ) -> None:
     """Carry one check out.
 
@@ -97,14 +101,15 @@ def conduct(
         nodes: The servers behind the address, where it names several.
         options: What every client is connected with.
         keys: What stands for a name, see ``run``.
+        backend: See ``run``.
 
     Raises:
         AssertionError: The promise is not kept.
-        NeedsOneServerError: The check cannot be carried out with several servers.
+        CannotShowError: The check cannot be carried out there.
     """
 
     async def whole() -> None:
-        world = World(url, entry, colour, nodes, options, keys)
+        world = World(url, entry, colour, nodes, options, keys, backend)
         try:
             await check.body(world)
         finally:
@@ -127,6 +132,7 @@ def run(
     options: Mapping[str, Any] | None = None,
     traits: Mapping[str, Any] | None = None,
     keys: Callable[[str], Any] | None = None,
+    backend: Backend | None = None,
 ) -> list[Result]:
     """Carry out all checks of some primitives.
 
@@ -142,6 +148,8 @@ def run(
         options: What every client is connected with, beside the address.
         traits: What is different of the entries there, such as ``{"fifo": False}``.
         keys: What stands for a name, made of a text that is unique, such as ``pawl.Key``; None: the name itself.
+        backend: What does to a server of another kind than Redis what a client cannot: break, look, empty. Checks that
+            it cannot serve are left out.
 
     Returns:
         A result for each.
@@ -162,8 +170,8 @@ def run(
     for alone in (False, True):
         part = [item for item in work if item[2].alone is alone]
         with ThreadPoolExecutor(1 if alone else max(1, parallel)) as pool:
-            done = pool.map(partial(_result, url, nodes, options, keys), part)
-            results += [result for result in done if not isinstance(result.error, NeedsOneServerError)]
+            done = pool.map(partial(_result, url, nodes, options, keys, backend), part)
+            results += [result for result in done if not isinstance(result.error, CannotShowError)]
     return results
 
 
@@ -180,11 +188,12 @@ def _result(
     nodes: Sequence[str] | None,
     options: Mapping[str, Any] | None,
     keys: Callable[[str], Any] | None,
+    backend: Backend | None,
     item: tuple[Entry, Colour, Check],
 ) -> Result:
     entry, colour, check = item
     try:
-        conduct(url, entry, colour, check, nodes, options, keys)
+        conduct(url, entry, colour, check, nodes, options, keys, backend)
     except Exception as error:  # noqa: BLE001 - it is the result
         return Result(entry.kind, colour, check.name, error)
     return Result(entry.kind, colour, check.name, None)

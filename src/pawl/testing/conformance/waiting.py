@@ -11,10 +11,11 @@ from typing import Any
 
 from pawl.errors import AcquireTimeout, ClientClosed, NotAcquired, PawlError, QueueFull
 from pawl.model import LeaseState
+from pawl.testing._rules import Rule
+from pawl.testing.conformance.backend import Faulty
 from pawl.testing.conformance.checks import check, expect, expect_error
 from pawl.testing.conformance.leasing import SLACK, bounded, fill, refused
 from pawl.testing.conformance.world import Started, World, settle
-from pawl.testing.proxy import Proxy, Rule
 
 __all__ = [
     "SOON",
@@ -194,7 +195,7 @@ async def close_wakes_and_releases(world: World) -> None:
 
 # Lost and doubled messages ------------------------------------------------------------------------------------------
 
-Fault = Callable[[Proxy, World], Rule]
+Fault = Callable[[Faulty, World], Rule]
 
 FAULTS: dict[str, Fault] = {
     "a lost reply": lambda proxy, world: proxy.swallow_reply(world.script),
@@ -204,7 +205,7 @@ FAULTS: dict[str, Fault] = {
 }
 
 
-async def warm(world: World, proxy: Proxy, **options: Any) -> tuple[Any, Any]:
+async def warm(world: World, proxy: Faulty, **options: Any) -> tuple[Any, Any]:
     """A lock on a client behind a proxy whose scripts the server knows, and that client."""
     client = world.client(proxy.url)
     lock = world.lock(client, **options)

@@ -14,17 +14,15 @@ import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, Literal, TypeAlias, TypeVar, cast
-
-import redis
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from pawl._connect import connect, connect_async
 from pawl.errors import PawlError
 from pawl.primitives.registry import REGISTRY, Entry
 from pawl.testing._rules import Request
-from pawl.testing.proxy import Proxy
+from pawl.testing.conformance.backend import Backend, Faulty, RedisBackend
 
-__all__ = ["COLOURS", "Colour", "NeedsOneServerError", "Started", "World", "drive", "settle"]
+__all__ = ["COLOURS", "Colour", "Started", "World", "drive", "settle"]
 
 T = TypeVar("T")
 
@@ -85,10 +83,6 @@ class Started:
         return self._error
 
 
-class NeedsOneServerError(Exception):
-    """A check puts itself between client and server, and there are several servers."""
-
-
 class World:
     """One check's clients, names and server.
 
@@ -99,6 +93,7 @@ class World:
         nodes: The servers behind the address, where it names several; None: it is one.
         options: What every client of the world is connected with.
         keys: What stands for a name, made of a text that no other world has; None: the name itself.
+        backend: What does to the server what a client cannot; None: what does so to Redis.
     """
 
     def __init__(
@@ -109,20 +104,20 @@ class World:
         nodes: Sequence[str] | None = None,
         options: Mapping[str, Any] | None = None,
         keys: Callable[[str], Any] | None = None,
+        backend: Backend | None = None,
     ) -> None:
         self.url = url
         self._keys = keys
-        self._several = nodes is not None
         self._options = dict(options or {})
         self.entry = entry
         self.colour: Colour = colour
         # A name space of its own: checks may run beside each other on one server.
         self.namespace: str = f"conformance-{secrets.token_hex(6)}"
-        self._raw: list[Any] = [cast("Any", redis.Redis).from_url(node) for node in nodes or [url]]
+        self._backend: Backend = backend or RedisBackend(url, nodes)
         self._clients: list[Any] = []
-        self._proxies: list[Proxy] = []
+        self._proxies: list[Faulty] = []
         self._owners = 0
-        self._before: dict[str, Any] | None = None
+        self._before: Mapping[str, Any] | None = None
         self.kept: list[Any] = []
 
     @property
@@ -151,21 +146,19 @@ class World:
         """What stands for a name in this world."""
         return name if self._keys is None else self._keys(f"{self.namespace}:{name}")
 
-    def proxy(self) -> Proxy:
-        """A proxy in front of the server, ended with the world.
+    def proxy(self) -> Faulty:
+        """A way to the server on which things go wrong, ended with the world.
 
         Raises:
-            NeedsOneServerError: There are several, and no address to put it in front of.
+            CannotShowError: There is none.
         """
-        if self._several:
-            raise NeedsOneServerError
-        proxy = Proxy(self.url).start()
+        proxy = self._backend.faulty()
         self._proxies.append(proxy)
         return proxy
 
     def script(self, request: Request) -> bool:
-        """Whether a request at a proxy runs a script on this world's names."""
-        return request.command in {"EVALSHA", "EVAL"} and request.contains(self.namespace)
+        """Whether a request at a proxy asks for something about this world's names."""
+        return self._backend.is_about(request, self.namespace)
 
     # Calls ------------------------------------------------------------------------------------------------------
 
@@ -201,7 +194,7 @@ class World:
             with lock as lease:
                 yield lease
 
-    async def heard(self, *proxies: Proxy) -> None:
+    async def heard(self, *proxies: Faulty) -> None:
         """Wait until the server has answered somebody behind each of these proxies."""
         for proxy in proxies:
             await self.until(partial(proxy.requests, self.script), "a request behind a proxy")
@@ -238,37 +231,24 @@ class World:
     # The server -------------------------------------------------------------------------------------------------
 
     def stored(self) -> list[str]:
-        """All keys of this world, except for tombstones (``…:dead:…``)."""
-        return sorted({key.decode() for _, key in self._found() if b":dead:" not in key})
+        """What the server keeps of this world, except for tombstones."""
+        return self._backend.stored(self.namespace)
 
-    def picture(self) -> dict[str, Any]:
-        """What the keys of this world hold."""
-        return {
-            f"{number} {key.decode()}": self._raw[number].dump(key)
-            for number, key in self._found()
-            if b":dead:" not in key
-        }
+    def picture(self) -> Mapping[str, Any]:
+        """The same with what is in it."""
+        return self._backend.picture(self.namespace)
 
     def without_ttl(self) -> list[str]:
-        """Keys of this world that would stay indefinitely."""
-        return sorted(key.decode() for number, key in self._found() if self._raw[number].pttl(key) == -1)
+        """What of this world would stay indefinitely."""
+        return self._backend.without_ttl(self.namespace)
 
     def wipe(self) -> None:
-        """Delete all keys of this world, as an administrator would."""
-        for number, key in self._found():
-            self._raw[number].delete(key)
+        """Delete all of this world, as an administrator would."""
+        self._backend.wipe(self.namespace)
 
     def forget_scripts(self) -> None:
         """Have every server forget every script."""
-        for raw in self._raw:
-            raw.script_flush()
-
-    def _found(self) -> list[tuple[int, bytes]]:
-        return [
-            (number, key)
-            for number, raw in enumerate(self._raw)
-            for key in raw.scan_iter(match=f"*{self.namespace}*", count=1000)
-        ]
+        self._backend.forget_scripts()
 
     # The end ----------------------------------------------------------------------------------------------------
 
@@ -286,5 +266,4 @@ class World:
         for proxy in self._proxies:
             proxy.stop()
         self.wipe()
-        for raw in self._raw:
-            raw.close()
+        self._backend.close()

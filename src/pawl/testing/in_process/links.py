@@ -10,7 +10,7 @@ from typing import Any
 
 from pawl.core.protocol.runtime import FIRST_RID, Call, Fault, FaultKind, Reply, Tracking, Wakeup
 from pawl.testing._clock import Clock
-from pawl.testing.in_process.node import Node, Outcome
+from pawl.testing.in_process.node import Entrance, Outcome
 from pawl.transport.answer import Answer
 from pawl.transport.link import FREE, Link
 from pawl.transport.mux import Mux
@@ -35,7 +35,7 @@ class InProcessLink(Link):
         Fault: It could not be made.
     """
 
-    def __init__(self, node: Node, clock: Clock, channel: str) -> None:
+    def __init__(self, node: Entrance, clock: Clock, channel: str) -> None:
         self.free: list[None] = [None]
         self.dead: bool = False
         self.waiting: bool = False
@@ -187,7 +187,7 @@ class InProcessMux(Mux):
 
     def __init__(
         self,
-        node: Node,
+        node: Entrance,
         loop: asyncio.AbstractEventLoop,
         channel: str,
         on_wakeup: Callable[[str, Wakeup], Answer[Any] | None],

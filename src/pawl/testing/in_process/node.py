@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 from pawl.core.protocol.runtime import Fault, FaultKind, Wakeup
 from pawl.testing._clock import Clock
 
-__all__ = ["Deliver", "Node", "Outcome", "Subscriber"]
+__all__ = ["Deliver", "Entrance", "Node", "Outcome", "Subscriber"]
 
 T = TypeVar("T")
 
@@ -32,6 +32,27 @@ class Subscriber(Protocol):
 
     def cut(self) -> None:
         """The server is gone."""
+        ...
+
+
+class Entrance(Protocol):
+    """What a connection asks of the server that it leads to."""
+
+    @property
+    def shown(self) -> str:
+        """Its address."""
+        ...
+
+    def connect(self, link: Subscriber) -> None:
+        """Open a connection. Raises ``Fault``."""
+        ...
+
+    def disconnect(self, link: Subscriber) -> None:
+        """Forget a connection; from anywhere, also from a finaliser."""
+        ...
+
+    def submit(self, request: Any, rid: int, deliver: Deliver) -> None:
+        """Send a request; its outcome is delivered before this returns, or later, from any thread. Raises ``Fault``."""
         ...
 
 
@@ -56,6 +77,10 @@ class Node(ABC):
     @abstractmethod
     def _answer(self, request: Any, rid: int) -> Outcome:
         """Serve one request, in the server's thread; a ``Fault`` is returned, not raised."""
+
+    @abstractmethod
+    def words(self, request: Any) -> tuple[str, ...]:
+        """What a request says, for tests to pick some out: its kind first, then whatever it names."""
 
     @abstractmethod
     def _forget(self) -> None:

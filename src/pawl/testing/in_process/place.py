@@ -15,7 +15,8 @@ from pawl.core.lease.base import BaseLease
 from pawl.core.protocol.runtime import Call, Fault
 from pawl.sync import Client
 from pawl.testing._clock import Clock
-from pawl.testing.in_process.node import Node
+from pawl.testing.in_process.door import Door
+from pawl.testing.in_process.node import Entrance, Node
 from pawl.testing.in_process.runtimes import InProcessTasks, InProcessThreads
 from pawl.testing.outages import Holds, Outage, lease_of
 from pawl.topology.endpoint import Place
@@ -43,18 +44,40 @@ class InProcess(Holds):
         self._outages: list[Outage] = []
         self._outage: Outage | None = None
         self._node = self._make_node(clock, self.url)
-        PLACES[self.url] = Place(self.url, self._threads, self._tasks)
+        self._ways: list[Door] = []
+        PLACES[self.url] = self._place_of(self._node, self.url)
 
-    def _threads(self, wake_prefix: str) -> InProcessThreads:
-        return InProcessThreads(self._node, self._clock, wake_prefix)
+    def _place_of(self, entrance: Entrance, url: str) -> Place:
+        def threads(wake_prefix: str) -> InProcessThreads:
+            return InProcessThreads(entrance, self._clock, wake_prefix)
 
-    def _tasks(self, loop: asyncio.AbstractEventLoop, wake_prefix: str) -> InProcessTasks:
-        return InProcessTasks(loop, self._node, self._clock, wake_prefix)
+        def tasks(loop: asyncio.AbstractEventLoop, wake_prefix: str) -> InProcessTasks:
+            self._enter(loop)
+            return InProcessTasks(loop, entrance, self._clock, wake_prefix)
+
+        return Place(url, threads, tasks)
+
+    def _enter(self, loop: asyncio.AbstractEventLoop) -> None:
+        """A client uses it in this loop."""
+
+    def faulty(self) -> Door:
+        """Open a second address of it, on which requests, answers and wake-ups can be lost, late or doubled.
+
+        Returns:
+            It, with the methods of ``pawl.testing.Proxy``; ``stop`` ends it, and so does the end of this.
+        """
+        url = f"{self.url}/faulty/{len(self._ways) + 1}"
+        door = Door(self._node, self._node.words, url, lambda: PLACES.pop(url, None))
+        PLACES[url] = self._place_of(door, url)
+        self._ways.append(door)
+        return door
 
     def close(self) -> None:
         """End all outages and forget everything; clients that are still open cannot reach it any more."""
         self.mend()
         PLACES.pop(self.url, None)
+        for way in self._ways:
+            way.stop()
         self._node.close()
 
     def __enter__(self) -> Self:

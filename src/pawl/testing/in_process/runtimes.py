@@ -13,7 +13,7 @@ from pawl.runtimes.shared import secret
 from pawl.runtimes.threads import ThreadRuntime
 from pawl.testing._clock import Clock, Nap
 from pawl.testing.in_process.links import InProcessLink, InProcessMux
-from pawl.testing.in_process.node import Node
+from pawl.testing.in_process.node import Entrance
 from pawl.topology.endpoint import Endpoint
 
 __all__ = ["InProcessTasks", "InProcessThreads"]
@@ -44,7 +44,7 @@ class InProcessThreads(ThreadRuntime):
         wake_prefix: What the wake-up channels of this client begin with.
     """
 
-    def __init__(self, node: Node, clock: Clock, wake_prefix: str) -> None:
+    def __init__(self, node: Entrance, clock: Clock, wake_prefix: str) -> None:
         super().__init__(lambda: Endpoint("memory", node.shown, {}), wake_prefix)
         self._node = node
         self._clock = clock
@@ -171,7 +171,7 @@ class InProcessTasks(AsyncioRuntime):
         prefix: What the wake-up channels of this client begin with.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, node: Node, clock: Clock, prefix: str) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, node: Entrance, clock: Clock, prefix: str) -> None:
         super().__init__(loop, lambda: Endpoint("memory", node.shown, {}), prefix)
         self._node = node
         self._running = asyncio.Event()

@@ -55,6 +55,10 @@ class MemoryNode(Node):
             return refusal_of(str(refused.args[0]))
         return reply
 
+    def words(self, request: Call) -> tuple[str, ...]:
+        """See ``Node``."""
+        return (request.script.name, *(word.decode() for word in request.words()))
+
     def _forget(self) -> None:
         self._store.flush()
 

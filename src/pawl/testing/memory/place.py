@@ -10,7 +10,6 @@ from pawl.testing._clock import Clock, RealClock, VirtualClock
 from pawl.testing.in_process.loops import bend
 from pawl.testing.in_process.node import Node
 from pawl.testing.in_process.place import InProcess
-from pawl.testing.in_process.runtimes import InProcessTasks
 from pawl.testing.memory.node import MemoryNode
 
 __all__ = ["Memory", "Sim"]
@@ -78,10 +77,9 @@ class Sim(Memory):
         """
         self._virtual.nap().wait(seconds)
 
-    def _tasks(self, loop: asyncio.AbstractEventLoop, wake_prefix: str) -> InProcessTasks:
+    def _enter(self, loop: asyncio.AbstractEventLoop) -> None:
         if loop not in self._bent:
             self._bent[loop] = bend(loop, self._virtual)
-        return super()._tasks(loop, wake_prefix)
 
     def close(self) -> None:
         """See ``Memory``; loops get their own time back."""
