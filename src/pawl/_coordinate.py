@@ -17,6 +17,7 @@ from pawl.core.coordinate.election import Seat, check_after
 from pawl.core.coordinate.latch import MAX_COUNT
 from pawl.core.protocol.engine import BarrierCalls, LatchCalls
 from pawl.core.protocol.options import LockOptions, Renew, Seconds, check_count
+from pawl.core.protocol.terms import Terms
 from pawl.core.protocol.validity import to_ms
 from pawl.core.state.plan import Plan
 from pawl.errors import ConfigurationError, NotSupported
@@ -89,7 +90,7 @@ class LatchPlan:
     """One latch as the operations see it."""
 
     primitive: LatchCalls
-    options: LockOptions
+    options: Terms
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +98,7 @@ class BarrierPlan:
     """One barrier as the operations see it."""
 
     primitive: BarrierCalls
-    options: LockOptions
+    options: Terms
 
 
 def latch_plan(settings: Settings, name: str, count: int, given: Mapping[str, Any]) -> LatchPlan:
@@ -109,7 +110,7 @@ def latch_plan(settings: Settings, name: str, count: int, given: Mapping[str, An
     check_count(count, "count", 1, MAX_COUNT)
     refuse_on_quorum(settings, "latch")
     options = _options(settings, LatchKwargs, {"ttl": _LATCH_TTL, **given})
-    remember_ms = to_ms(options.unavailable_after + _LATE)
+    remember_ms = to_ms(options.given.unavailable_after + _LATE)
     latch = settings.engine.latch(*_name_and_key(settings, name), count, options, remember_ms)
     return LatchPlan(latch, options)
 
@@ -173,7 +174,7 @@ def _name_and_key(settings: Settings, name: object) -> tuple[str, str]:
     return found
 
 
-def _options(settings: Settings, known: type, given: Mapping[str, Any]) -> LockOptions:
+def _options(settings: Settings, known: type, given: Mapping[str, Any]) -> Terms:
     names: set[str] = set(known.__annotations__)
     unknown = sorted(set(given) - names)
     if unknown:
@@ -181,9 +182,9 @@ def _options(settings: Settings, known: type, given: Mapping[str, Any]) -> LockO
         raise ConfigurationError(text)
     defaults: dict[str, Any] = {
         "timeout": settings.options.timeout,
-        "unavailable_after": settings.options.unavailable_after,
+        "unavailable_after": settings.options.given.unavailable_after,
     }
-    return LockOptions(**{**defaults, **given})
+    return Terms(LockOptions(**{**defaults, **given}))
 
 
 def _check_identity(identity: object) -> str:

@@ -17,7 +17,7 @@ from pawl._inside import client_of, source_of
 from pawl._template import Template, escape, make, plain
 from pawl.core.coordinate.once import running
 from pawl.core.lease.base import BaseLease
-from pawl.core.protocol.options import LockOptions
+from pawl.core.protocol.terms import Terms
 from pawl.errors import ConfigurationError, NotHeld
 from pawl.model import Done, Running
 
@@ -47,7 +47,7 @@ def current_lease() -> BaseLease:
     return cast("BaseLease", lease)
 
 
-def decorated(lock: Any, options: LockOptions, function: Callable[P, R]) -> Callable[P, R]:
+def decorated(lock: Any, options: Terms, function: Callable[P, R]) -> Callable[P, R]:
     """The function, run under the lock by threads.
 
     Args:
@@ -66,7 +66,7 @@ def decorated(lock: Any, options: LockOptions, function: Callable[P, R]) -> Call
         chosen = choose(args, kwargs)
         lease = (
             chosen.try_acquire()
-            if options.on_contended == "skip"
+            if options.given.on_contended == "skip"
             else chosen.acquire(timeout=options.timeout)
         )
         if lease is None:
@@ -83,7 +83,7 @@ def decorated(lock: Any, options: LockOptions, function: Callable[P, R]) -> Call
 
 
 def decorated_async(
-    lock: Any, options: LockOptions, function: Callable[P, Coroutine[Any, Any, R]]
+    lock: Any, options: Terms, function: Callable[P, Coroutine[Any, Any, R]]
 ) -> Callable[P, Coroutine[Any, Any, R]]:
     """The coroutine function, run under the lock by tasks.
 
@@ -101,7 +101,7 @@ def decorated_async(
     @functools.wraps(function)
     async def call(*args: P.args, **kwargs: P.kwargs) -> R:
         chosen = choose(args, kwargs)
-        if options.on_contended == "skip":
+        if options.given.on_contended == "skip":
             lease = await chosen.try_acquire()
         else:
             lease = await chosen.acquire(timeout=options.timeout)

@@ -27,6 +27,7 @@ from pawl.core.protocol.options import (
     check_count,
     check_deadlock_after,
 )
+from pawl.core.protocol.terms import Terms
 from pawl.core.release.transfer import Ticket, read_ticket
 from pawl.core.state.history import MOST_KEPT
 from pawl.core.state.plan import Plan
@@ -141,8 +142,8 @@ class Settings:
         self.strict: bool = _check_strict(given.pop("strict", False))
         self.may_be_async = may_be_async
         check_callback(given.get("on_lost"), may_be_async=may_be_async)
-        self.options = LockOptions(**given)
-        self._found: dict[tuple[Any, ...], LockOptions] = {}
+        self.options = Terms(LockOptions(**given))
+        self._found: dict[tuple[Any, ...], Terms] = {}
         if namespace is None:
             namespace = _namespace_of(environ)
             self.namespace = check_namespace(namespace, "PAWL_NAMESPACE")
@@ -196,7 +197,7 @@ class Settings:
         except (ConfigurationError, NotSupported):
             return None
 
-    def lock_options(self, given: Mapping[str, Any]) -> LockOptions:
+    def lock_options(self, given: Mapping[str, Any]) -> Terms:
         """The options of one lock: the client's defaults, changed by what was given.
 
         Raises:
@@ -216,7 +217,7 @@ class Settings:
             self._found[key] = found
         return found
 
-    def _checked(self, given: Mapping[str, Any]) -> LockOptions:
+    def _checked(self, given: Mapping[str, Any]) -> Terms:
         unknown = sorted(set(given) - LockOptions.known())
         if unknown:
             raise unknown_options(unknown, LockOptions.known())
@@ -228,7 +229,7 @@ class Settings:
         """A plan with another ttl, for one acquisition."""
         options = plan.options.but(ttl=ttl)
         if self.redlock is not None:
-            self.redlock.check_ttl(options.ttl, options.lock_delay)
+            self.redlock.check_ttl(options.ttl, options.given.lock_delay)
         if plan.options.tracks:
             options = options.tracked()
         queue_key = _queue_key(plan.primitive, options)
@@ -365,7 +366,7 @@ def _check_slots(settings: Settings, key: Key) -> None:
         )
 
 
-def _exclusive_plan(settings: Settings, primitive: Primitive, options: LockOptions) -> Plan:
+def _exclusive_plan(settings: Settings, primitive: Primitive, options: Terms) -> Plan:
     plain = _plain(options) and not settings.strict
     queue_key, alone = _queue_key(primitive, options), not options.hands_over
     batch_key = queue_key if alone and options.durable is None else ""
@@ -390,23 +391,23 @@ def refuse_on_quorum(settings: Settings, kind: str) -> None:
         raise NotSupported(f"{text}; concepts/redlock.md has the proof")
 
 
-def _owned_plan(primitive: Primitive, options: LockOptions) -> Plan:
+def _owned_plan(primitive: Primitive, options: Terms) -> Plan:
     return Plan(primitive, options, False, True, True, "")
 
 
-def check_for_quorum(redlock: RedlockOptions, options: LockOptions) -> None:
+def check_for_quorum(redlock: RedlockOptions, options: Terms) -> None:
     """Refuse options that several independent masters cannot keep.
 
     Raises:
         ConfigurationError: The ttl is too long for them.
         NotSupported: They ask for replicas.
     """
-    redlock.check_ttl(options.ttl, options.lock_delay)
-    if options.replicas:
+    redlock.check_ttl(options.ttl, options.given.lock_delay)
+    if options.durable:
         raise NotSupported(
             "replicas cannot be used with independent masters (Redlock), which have no replicas"
         )
-    redlock.check_fence_ttl(options.fence_ttl)
+    redlock.check_fence_ttl(options.given.fence_ttl)
 
 
 def name_and_key(settings: Settings, name: object) -> tuple[str, str] | None:
@@ -432,7 +433,7 @@ def name_and_key(settings: Settings, name: object) -> tuple[str, str] | None:
     return cast("str", literal), key_of(settings.namespace, literal)
 
 
-def unfilled(kind: str, name: str, options: LockOptions) -> Plan:
+def unfilled(kind: str, name: str, options: Terms) -> Plan:
     """The plan of a name with fields: a decorator takes it, and every other use raises ``ConfigurationError``."""
     return Plan(cast("Primitive", Unfilled(kind, name)), options, False, False, True, "")
 
@@ -448,23 +449,25 @@ def strict_order(given: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**given, "handover": 0}
 
 
-def _plain(options: LockOptions) -> bool:
-    usual = options.on_unavailable == "raise" and options.durable is None
-    return usual and options.renew and options.max_hold is None
+def _plain(options: Terms) -> bool:
+    usual = options.given.on_unavailable == "raise" and options.durable is None
+    return usual and options.renewed is not None and options.max_hold is None
 
 
-def _queue_key(primitive: Primitive, options: LockOptions) -> str:
+def _queue_key(primitive: Primitive, options: Terms) -> str:
     """The same of a lock: not that of a name with the same key, nor of this key with other words for its server."""
     queue_key = queue_key_of(primitive.key, options)
     shared: str = getattr(primitive, "shared", "")
     return f"{queue_key} {shared}" if shared else queue_key
 
 
-def queue_key_of(key: str, options: LockOptions) -> str:
+def queue_key_of(key: str, options: Terms) -> str:
     """Of which locks the waiters have so much in common that one may go on for another."""
     # Text, because its hash is worked out once. The callback's id cannot come again while its lock is alive.
-    o = options
-    behaviour = f"{id(o.on_lost)} {o.renew_every} {o.on_exit} {o.on_unavailable} {o.lock_delay} {o.durable}"
+    o = options.given
+    behaviour = (
+        f"{id(o.on_lost)} {o.renew_every} {o.on_exit} {o.on_unavailable} {o.lock_delay} {options.durable}"
+    )
     return f"{key} {o.ttl} {o.max_hold} {o.handover} {o.ticket_ttl} {o.fence_ms} {behaviour}"
 
 

@@ -47,7 +47,7 @@ def multi_plan(
     for name, key in zip(names, keys, strict=True):
         if names.count(name) > 1 or keys.count(key) > 1:
             raise ConfigurationError(f"multi_lock has {name!r} twice and would wait for itself: remove one")
-    if any(plan.options.on_unavailable != "raise" for plan in plans):
+    if any(plan.options.given.on_unavailable != "raise" for plan in plans):
         raise ConfigurationError("on_unavailable is not supported for a multi_lock: use it for single locks")
     return MultiPlan(tuple(plans), options, _together(settings, plans)), (several, given)
 
@@ -76,7 +76,7 @@ def _together(settings: Settings, plans: list[Plan]) -> Together | None:
 
     It neither waits for replicas nor lets the server keep a name longer than its holder.
     """
-    plain = [plan for plan in plans if plan.options.durable is None and not plan.options.lock_delay]
+    plain = [plan for plan in plans if plan.options.durable is None and not plan.options.given.lock_delay]
     return settings.engine.together([plan.primitive for plan in plans]) if len(plain) == len(plans) else None
 
 

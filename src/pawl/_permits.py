@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from pawl._factory import Settings, check_for_quorum, name_and_key, queue_key_of, refuse_on_quorum, unfilled
-from pawl.core.protocol.options import LockOptions, Renew, Seconds, check_count
+from pawl.core.protocol.options import Renew, Seconds, check_count
+from pawl.core.protocol.terms import Terms
 from pawl.core.retry import query
 from pawl.core.state.plan import Plan
 from pawl.errors import ConfigurationError
@@ -93,7 +94,7 @@ def plans_of_rwlock(
     )
 
 
-def _kin(key: str, options: LockOptions) -> str:
+def _kin(key: str, options: Terms) -> str:
     return "" if options.durable is not None else queue_key_of(key, options)
 
 

@@ -43,7 +43,7 @@ def check_options(given: object, target: Target, settings: Settings) -> RedlockO
     if isinstance(target, Service):
         if not settings.namespace:
             raise ConfigurationError("namespace must not be empty for a pawl service: pass a namespace")
-        if settings.options.fence_ms > DAY_MS:
+        if settings.options.given.fence_ms > DAY_MS:
             raise ConfigurationError("fence_ttl must be at most 86400 s (a day) for a pawl service")
         settings.remote = True
     settings.sharded = isinstance(target, ClusterNodes)

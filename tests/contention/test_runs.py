@@ -7,10 +7,12 @@ import threading
 import time
 from collections.abc import Awaitable, Callable
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
 import pawl
+from pawl.core.protocol.terms import Terms
 from pawl.core.state.records import Waiter
 from pawl.core.state.strict_handover import resign
 from pawl.testing.servers import Server
@@ -263,15 +265,19 @@ def test_locks_with_other_options_are_no_followers(valkey: Server, clients: list
     assert crowd.end() == ["a0", "a1", "a2"]
 
 
+def _terms(**options: Any) -> Terms:  # noqa: ANN401 - of a lock
+    return Terms(pawl.LockOptions(**options))
+
+
 def test_who_may_follow() -> None:
-    assert pawl.LockOptions(handover=0).runs
-    assert not pawl.LockOptions(handover=1).runs
-    assert not pawl.LockOptions(handover=0, renew=False).runs
-    assert not pawl.LockOptions(handover=0, min_hold=0.1).runs
-    assert not pawl.LockOptions(handover=0, lock_delay=1.0).runs
-    assert not pawl.LockOptions(handover=0, replicas=1).runs
+    assert _terms(handover=0).runs
+    assert not _terms(handover=1).runs
+    assert not _terms(handover=0, renew=False).runs
+    assert not _terms(handover=0, min_hold=0.1).runs
+    assert not _terms(handover=0, lock_delay=1.0).runs
+    assert not _terms(handover=0, replicas=1).runs
     # A ticket that was served stays queued a while: it must not keep others out of a short queue.
-    assert not pawl.LockOptions(handover=0, max_waiters=3).runs
+    assert not _terms(handover=0, max_waiters=3).runs
 
 
 def test_a_follower_holds_as_long_as_it_wants(valkey: Server, clients: list[pawl.Client]) -> None:

@@ -13,8 +13,8 @@ import pytest
 
 import pawl
 from pawl.core.protocol.faults import to_error
-from pawl.core.protocol.options import Durable
 from pawl.core.protocol.runtime import Fault, run
+from pawl.core.protocol.terms import Durable
 from pawl.primitives.mutex import Mutex
 from pawl.primitives.probe import probe
 from pawl.testing import Proxy, Server

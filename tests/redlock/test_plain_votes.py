@@ -15,6 +15,7 @@ import pytest
 from pawl.core.protocol.options import LockOptions
 from pawl.core.protocol.quorum import QuorumCall
 from pawl.core.protocol.runtime import Fault, FaultKind
+from pawl.core.protocol.terms import Terms
 from pawl.core.quorum.ballot import question_of
 from pawl.core.quorum.votes import GrantVotes
 from pawl.primitives.redlock import QuorumMutex
@@ -150,12 +151,12 @@ def test_votes_of_different_fences_need_the_write_back() -> None:
 def test_a_question_of_a_fresh_client_asks_for_the_clock() -> None:
     nodes: Any = SimpleNamespace(ahead_us=0.0, ahead_at=0.0)
     mutex = QuorumMutex("lock", "n", "n")
-    call = question_of(nodes, mutex, "a@h", LockOptions(), 5.0, wait=True)
+    call = question_of(nodes, mutex, "a@h", Terms(LockOptions()), 5.0, wait=True)
     assert type(call) is QuorumCall
     assert call.plain is None
-    assert call.words()[5:8] == [b"0", b"%d" % (LockOptions().block - 1), b"0"]
+    assert call.words()[5:8] == [b"0", b"%d" % (Terms(LockOptions()).block - 1), b"0"]
     nodes.ahead_us, nodes.ahead_at = 1.79e15, 5.0
-    call = question_of(nodes, mutex, "a@h", LockOptions(), 6.0, wait=True)
+    call = question_of(nodes, mutex, "a@h", Terms(LockOptions()), 6.0, wait=True)
     assert call.plain is not None
     assert call.words()[5] == b"%d" % call.plain[2]
 

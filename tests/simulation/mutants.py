@@ -103,8 +103,8 @@ def _no_second_look(*args: Any) -> Grant:
 
 
 def _trusting_check(_engine: Any, options: Any, waiting: Any, wakeup: Any) -> Grant | None:
-    until = _Times.now() + (options.ticket_ttl or options.ttl) * 0.98
-    return Grant(wakeup.fence, until, False) if options.renew else None
+    until = _Times.now() + options.ticket_ttl * 0.98
+    return Grant(wakeup.fence, until, False) if options.renewed else None
 
 
 def _deaf_to_no(engine: Any, server_lease: Any, _: Any) -> None:

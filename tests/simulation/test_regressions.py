@@ -10,9 +10,9 @@ import pytest
 from pawl.core.acquire import queue
 from pawl.core.keep.engine import Engine
 from pawl.core.maintenance import loop
-from pawl.core.protocol.options import LockOptions
 from pawl.core.protocol.primitive import Primitive
 from pawl.core.protocol.runtime import Reply
+from pawl.core.protocol.terms import Terms
 from pawl.core.protocol.validity import valid_until
 from pawl.core.state.records import Waiter
 from pawl.model import Grant
@@ -78,7 +78,7 @@ def test_a_lost_holder_of_once_leaves_the_queue() -> None:
 
 
 def _taken_as_found(
-    engine: Engine, _: Primitive, options: LockOptions, mine: Waiter, reply: Reply, sent_at: float
+    engine: Engine, _: Primitive, options: Terms, mine: Waiter, reply: Reply, sent_at: float
 ) -> Grant | None:
     mine.old = None
     valid = valid_until(sent_at, reply[3], options.ttl_ms)

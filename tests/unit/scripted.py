@@ -13,6 +13,7 @@ from pawl.core.lease.record import HeldLease
 from pawl.core.maintenance.loop import maintain
 from pawl.core.protocol.options import LockOptions
 from pawl.core.protocol.runtime import Call, Fault, FaultKind, Line, Parker, Reply, Tracking, Wakeup
+from pawl.core.protocol.terms import Terms
 from pawl.core.release.release import release
 from pawl.core.state.plan import Plan
 from pawl.model import Release
@@ -258,10 +259,10 @@ class Rig:
     def __init__(self, *answers: Answer, **options: Any) -> None:  # noqa: ANN401 - options of a lock
         self.runtime = Scripted(*answers)
         self.engine = Engine(self.runtime, self, maintain)
-        self.options = LockOptions(**options)
+        self.options = Terms(LockOptions(**options))
         plan_queue_key = "spot" if self.options.hands_over else ""
         mutex = Mutex("lock", "x", "pawl:x")
-        plain = self.options.renew and self.options.max_hold is None
+        plain = self.options.renewed is not None and self.options.max_hold is None
         self.plan = Plan(
             mutex, self.options, False, False, not self.options.hands_over, plan_queue_key, plain
         )

@@ -47,7 +47,7 @@ WITH_VARIABLE = [name for name in VALUES if name != "on_lost"]
 
 
 def options_of(client: pawl.Client | pawl.AsyncClient) -> LockOptions:
-    return client.lock("n")._plan.options
+    return client.lock("n")._plan.options.given
 
 
 def test_every_option_is_tried() -> None:
@@ -135,7 +135,7 @@ def test_the_options_of_the_client_itself(
 def test_what_a_primitive_has_no_use_for_is_passed_over(connect: Callable[..., Any]) -> None:
     client = connect(URL, handover=3, lock_delay=5, on_unavailable="local")
     assert client.fair_lock("n")._plan.options.handover == 0
-    permits = client.semaphore("n", permits=2)._plan.options
+    permits = client.semaphore("n", permits=2)._plan.options.given
     assert (permits.lock_delay, permits.on_unavailable) == (0, "local")
     client.multi_lock(["a", "b"])
     with pytest.raises(pawl.ConfigurationError, match="on_unavailable"):

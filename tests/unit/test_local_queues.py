@@ -10,7 +10,7 @@ import pytest
 import pawl
 from pawl.core.acquire.local_wait import await_turn
 from pawl.core.lease.record import HeldLease
-from pawl.core.protocol.options import RUN
+from pawl.core.protocol.terms import RUN
 from pawl.core.release.release import release_or_raise
 from pawl.core.state.local_queue import LocalQueue, LocalQueues, LocalWaiter
 from pawl.core.state.records import ServerLease, Turn, Waiter

@@ -12,6 +12,7 @@ import pytest
 from pawl.core.protocol.faults import passes
 from pawl.core.protocol.options import LockOptions
 from pawl.core.protocol.runtime import Fault, FaultKind
+from pawl.core.protocol.terms import Terms
 from pawl.core.quorum.ballot import _CLOCK_FOR, learn_clock, question_of
 from pawl.core.quorum.nodes import Life, Lives, Node, Roster
 from pawl.core.quorum.votes import GrantVotes, MergedVotes, RatifyVotes
@@ -183,7 +184,9 @@ def test_a_clock_is_asked_for_again_after_a_while(
     asked: list[tuple[int, bool]] = []
     primitive = SimpleNamespace(grant=lambda *args, clock, wait: asked.append((args[3], clock)))
     nodes = SimpleNamespace(ahead_us=ahead, ahead_at=1000.0)
-    question_of(cast("Any", nodes), cast("Any", primitive), "t", LockOptions(), 1000.0 + age, wait=False)
+    question_of(
+        cast("Any", nodes), cast("Any", primitive), "t", Terms(LockOptions()), 1000.0 + age, wait=False
+    )
     [(hint, asks)] = asked
     assert asks is clock
     assert hint == 0 if not wish else hint > (1000.0 + age) * 1e6

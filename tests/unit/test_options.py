@@ -13,7 +13,6 @@ import pytest
 import pawl
 from pawl._factory import Settings
 from pawl.core.protocol.options import (
-    RUN,
     LockOptions,
     check_callback,
     check_count,
@@ -21,6 +20,7 @@ from pawl.core.protocol.options import (
     check_ttl,
     seconds,
 )
+from pawl.core.protocol.terms import RUN, Terms
 
 OK, BAD = True, False
 STRANGE: dict[str, Any] = {
@@ -85,9 +85,10 @@ def test_the_table_has_every_option() -> None:
 
 def test_defaults() -> None:
     options = LockOptions()
+    terms = Terms(options)
     assert (options.ttl, options.renew, options.renew_every, options.timeout) == (30.0, True, 10.0, None)
     assert (options.handover, options.ticket_ttl, options.max_waiters) == (16, 3.0, 10_000)
-    assert (options.ttl_ms, options.ticket_ms, options.block) == (30_000, 3_000, 17)
+    assert (terms.ttl_ms, terms.ticket_ms, terms.block) == (30_000, 3_000, 17)
     assert (options.unavailable_after, options.min_hold, options.max_hold) == (10.0, 0.0, None)
     assert options.on_exit == "raise"
 
@@ -95,11 +96,12 @@ def test_defaults() -> None:
 @pytest.mark.parametrize("ttl", [0.05, 0.3, 1.0, 3.0, 30.0, 86400.0, 366 * 86400.0, timedelta(minutes=1)])
 def test_what_follows_from_a_ttl(ttl: Any) -> None:  # noqa: ANN401 - a number or a timedelta
     options = LockOptions(ttl=ttl)
+    terms = Terms(options)
     assert isinstance(options.ttl, float)
     assert options.renew_every == options.ttl / 3
     assert options.ticket_ttl == min(3.0, options.ttl)
-    assert options.request_timeout <= options.ticket_ttl / 3, "two tries fit into a ticket"
-    assert options.ttl_ms >= options.ttl * 1000, "the server keeps it no shorter"
+    assert terms.request_timeout <= terms.ticket_ttl / 3, "two tries fit into a ticket"
+    assert terms.ttl_ms >= options.ttl * 1000, "the server keeps it no shorter"
 
 
 @pytest.mark.parametrize("ttl", [0.0499, 0, -1, 366 * 86400 + 1, inf, -inf, nan, 1e308])
@@ -130,7 +132,7 @@ def test_renewal_must_come_twice_in_a_ttl(every: float, ttl: float, good: bool) 
 def test_a_ticket_is_a_lease_too() -> None:
     with pytest.raises(pawl.ConfigurationError, match="at most ttl"):
         LockOptions(ttl=2.0, ticket_ttl=2.1)
-    assert LockOptions(ttl=2.0, ticket_ttl=2.0).ticket_ms == 2000
+    assert Terms(LockOptions(ttl=2.0, ticket_ttl=2.0)).ticket_ms == 2000
 
 
 def test_max_hold_needs_renewal() -> None:
@@ -143,7 +145,7 @@ def test_max_hold_needs_renewal() -> None:
     [({}, True), ({"handover": 0}, False), ({"renew": False}, False), ({"min_hold": 0.1}, False)],
 )
 def test_who_hands_over(options: dict[str, Any], hands: bool) -> None:  # noqa: FBT001 - a table
-    made = LockOptions(**options)
+    made = Terms(LockOptions(**options))
     assert made.hands_over is hands
     assert made.block == (17 if hands else RUN if made.runs else 1)
 
@@ -225,7 +227,7 @@ def test_what_is_remembered_of_options_is_little_and_keeps_nothing_alive() -> No
         """Told of a loss."""
 
     alive = weakref.ref(told)
-    assert settings.lock_options({"ttl": 1, "on_lost": told}).on_lost is told
+    assert settings.lock_options({"ttl": 1, "on_lost": told}).given.on_lost is told
     del told
     gc.collect()
     assert alive() is None

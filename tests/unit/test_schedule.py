@@ -9,12 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pawl.core.protocol.options import LockOptions
+from pawl.core.protocol.terms import Terms
 from pawl.core.state.records import ServerLease
 from pawl.core.state.schedule import Schedule
 from pawl.model import LeaseState
 from pawl.primitives.mutex import Mutex
 
-OPTIONS = LockOptions()
+OPTIONS = Terms(LockOptions())
 MUTEX = Mutex("lock", "x", "pawl:x")
 
 

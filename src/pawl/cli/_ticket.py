@@ -13,8 +13,8 @@ from pawl.cli.exits import say
 
 if TYPE_CHECKING:
     from pawl import Client
-    from pawl.core.protocol.options import LockOptions
     from pawl.core.protocol.primitive import Primitive
+    from pawl.core.protocol.terms import Terms
 
 __all__ = ["announce", "ticket_of"]
 
@@ -29,7 +29,7 @@ def ticket_of(given: Mapping[str, Any]) -> str:
     return ticket.strip()
 
 
-def announce(client: Client, primitive: Primitive, options: LockOptions, token: str, fence: int) -> None:
+def announce(client: Client, primitive: Primitive, options: Terms, token: str, fence: int) -> None:
     """Have `pawl ls` list what no client renews, for as long as it lives."""
     from pawl import BackendDenied
     from pawl._inside import engine_of

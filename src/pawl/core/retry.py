@@ -15,9 +15,9 @@ from pawl.errors import NotAcquired
 
 if TYPE_CHECKING:
     from pawl.core.keep.engine import Engine
-    from pawl.core.protocol.options import LockOptions
     from pawl.core.protocol.primitive import Primitive
     from pawl.core.protocol.runtime import StopSignal
+    from pawl.core.protocol.terms import Terms
     from pawl.core.state.records import Waiter
 
 __all__ = [
@@ -62,7 +62,7 @@ def bear(
     engine: Engine,
     fault: Fault,
     retry: Retry,
-    options: LockOptions,
+    options: Terms,
     until: float | None,
     doing: str,
     name: str,
@@ -87,7 +87,7 @@ def bear(
     retry.attempt += 1
     if retry.since is None:
         retry.since = now
-    limit = retry.since + options.unavailable_after
+    limit = retry.since + options.given.unavailable_after
     if until is not None and until < limit:
         limit = until
     # The first failure is often a connection that died while idle: a new one serves at once.
@@ -116,7 +116,7 @@ def note_endless(engine: Engine, primitive: Primitive, waiter: Waiter) -> None:
         log.warning("%r is held by %s", name, ENDLESS, extra={"pawl_name": name})
 
 
-def patience(now: float, options: LockOptions, until: float | None) -> float:
+def patience(now: float, options: Terms, until: float | None) -> float:
     """How long one question may wait for its answer, in seconds: no longer than the caller wants to wait in all."""
     if until is None:
         return options.request_timeout
@@ -142,7 +142,7 @@ async def explained(engine: Engine, call: Request, fault: Fault) -> Fault:
 
 
 async def query(
-    engine: Engine, call: Request, options: LockOptions, name: str, doing: str
+    engine: Engine, call: Request, options: Terms, name: str, doing: str
 ) -> tuple[Outcome, float]:
     """Run an idempotent call, again after passing faults, for at most ``unavailable_after``.
 

@@ -21,10 +21,10 @@ from pawl.primitives.session import SessionKeys
 
 if TYPE_CHECKING:
     from pawl.core.protocol.key import Key
-    from pawl.core.protocol.options import LockOptions
     from pawl.core.protocol.outcomes import Outcome
     from pawl.core.protocol.primitive import Primitive
     from pawl.core.protocol.runtime import Call
+    from pawl.core.protocol.terms import Terms
 
 __all__ = ["MASTERS", "REDIS", "MastersEngine", "RedisEngine"]
 
@@ -36,24 +36,20 @@ class RedisEngine:
 
     __slots__ = ()
 
-    def mutex(self, kind: str, name: str, key: str, options: LockOptions) -> Primitive:
+    def mutex(self, kind: str, name: str, key: str, options: Terms) -> Primitive:
         """See ``ServerEngine``."""
-        return Mutex(kind, name, key, options.fence_ms)
+        return Mutex(kind, name, key, options.given.fence_ms)
 
-    def mutex_of(
-        self, kind: str, name: str, key: str, options: LockOptions, owner: str, shown: str
-    ) -> Primitive:
+    def mutex_of(self, kind: str, name: str, key: str, options: Terms, owner: str, shown: str) -> Primitive:
         """See ``ServerEngine``."""
-        return SharedMutex(kind, name, key, owner, options.fence_ms, shown)
+        return SharedMutex(kind, name, key, owner, options.given.fence_ms, shown)
 
-    def mutex_at(
-        self, kind: str, key: Key, options: LockOptions, owner: str | None, *, sharded: bool
-    ) -> Primitive:
+    def mutex_at(self, kind: str, key: Key, options: Terms, owner: str | None, *, sharded: bool) -> Primitive:
         """See ``ServerEngine``."""
         # Its scripts are many: only who has such a key reads them.
         from pawl.primitives.key import KeyMutex, KeySharedMutex
 
-        shared, fence_ms = _shared_of(key, options, sharded=sharded), options.fence_ms
+        shared, fence_ms = _shared_of(key, options, sharded=sharded), options.given.fence_ms
         if owner is not None:
             return KeySharedMutex(
                 kind, key.name, key.key, owner, fence_ms, wire=key.wire, shared=shared, source=key
@@ -65,31 +61,29 @@ class RedisEngine:
         plain = [member for member in members if type(member) is Mutex]
         return Together(plain) if len(plain) == len(members) else None
 
-    def semaphore(self, name: str, key: str, permits: int, options: LockOptions) -> Permits:
+    def semaphore(self, name: str, key: str, permits: int, options: Terms) -> Permits:
         """See ``ServerEngine``."""
-        return Permits("semaphore", name, key, "permits", SHARED, permits, fence_ms=options.fence_ms)
+        return Permits("semaphore", name, key, "permits", SHARED, permits, fence_ms=options.given.fence_ms)
 
-    def rwlock(
-        self, name: str, key: str, options: LockOptions, *, upgradable: bool
-    ) -> tuple[Permits, Permits]:
+    def rwlock(self, name: str, key: str, options: Terms, *, upgradable: bool) -> tuple[Permits, Permits]:
         """See ``ServerEngine``."""
         mode = UPGRADABLE if upgradable else SHARED
-        reader = Permits("rwlock.read", name, key, "rwlock", mode, fence_ms=options.fence_ms)
+        reader = Permits("rwlock.read", name, key, "rwlock", mode, fence_ms=options.given.fence_ms)
         return reader, reader.of("rwlock.write", EXCLUSIVE)
 
-    def election(self, name: str, namespace: str, options: LockOptions) -> Ballot:
+    def election(self, name: str, namespace: str, options: Terms) -> Ballot:
         """See ``ServerEngine``."""
-        return Ballot(name, ballot_key(namespace, name), options.max_waiters, options.fence_ms)
+        return Ballot(name, ballot_key(namespace, name), options.max_waiters, options.given.fence_ms)
 
-    def once(self, name: str, namespace: str, options: LockOptions) -> OnceMutex:
+    def once(self, name: str, namespace: str, options: Terms) -> OnceMutex:
         """See ``ServerEngine``."""
-        return OnceMutex(name, once_key(namespace, name), options.fence_ms)
+        return OnceMutex(name, once_key(namespace, name), options.given.fence_ms)
 
-    def latch(self, name: str, key: str, count: int, options: LockOptions, remember_ms: int) -> Latch:
+    def latch(self, name: str, key: str, count: int, options: Terms, remember_ms: int) -> Latch:
         """See ``ServerEngine``."""
         return Latch(name, key, count, options.ttl_ms, options.ticket_ms, remember_ms, options.max_waiters)
 
-    def barrier(self, name: str, key: str, parties: int, options: LockOptions) -> Barrier:
+    def barrier(self, name: str, key: str, parties: int, options: Terms) -> Barrier:
         """See ``ServerEngine``."""
         return Barrier(name, key, parties, options.ticket_ms)
 
@@ -113,30 +107,28 @@ class MastersEngine(RedisEngine):
 
     __slots__ = ()
 
-    def mutex(self, kind: str, name: str, key: str, options: LockOptions) -> Primitive:
+    def mutex(self, kind: str, name: str, key: str, options: Terms) -> Primitive:
         """See ``ServerEngine``."""
-        return QuorumMutex(kind, name, key, options.fence_ms)
+        return QuorumMutex(kind, name, key, options.given.fence_ms)
 
     def mutex_at(
         self,
         kind: str,
         key: Key,
-        options: LockOptions,
+        options: Terms,
         owner: str | None,  # noqa: ARG002 - refused before
         *,
         sharded: bool,  # noqa: ARG002 - it is not
     ) -> Primitive:
         """See ``ServerEngine``: only plain keys have a form in common with others there."""
-        return QuorumMutex(kind, key.name, key.key, options.fence_ms)
+        return QuorumMutex(kind, key.name, key.key, options.given.fence_ms)
 
-    def rwlock(
-        self, name: str, key: str, options: LockOptions, *, upgradable: bool
-    ) -> tuple[Permits, Permits]:
+    def rwlock(self, name: str, key: str, options: Terms, *, upgradable: bool) -> tuple[Permits, Permits]:
         """See ``ServerEngine``."""
         if upgradable:
             text = "rwlock(upgradable=True) is not supported on independent masters (Redlock): release, then write"
             raise NotSupported(text, name=name)
-        reader = QuorumRwlock("rwlock.read", name, key, SHARED, options.fence_ms)
+        reader = QuorumRwlock("rwlock.read", name, key, SHARED, options.given.fence_ms)
         return reader, reader.of("rwlock.write", EXCLUSIVE)
 
     def sessions(self, namespace: str) -> None:  # noqa: ARG002
@@ -144,19 +136,21 @@ class MastersEngine(RedisEngine):
         return
 
 
-def _shared_of(key: Key, options: LockOptions, *, sharded: bool) -> str:
+def _shared_of(key: Key, options: Terms, *, sharded: bool) -> str:
     from pawl.primitives.key import redisson_word, shared_word, wake_word
 
     if key.wire == "plain":
         # A key that is published is one of Spring's, whose spin lock polls every 100 ms.
-        slow = options.yield_for is None and key.wake is not None and key.wake[0] == "publish"
+        slow = options.given.yield_for is None and key.wake is not None and key.wake[0] == "publish"
         return shared_word(
-            options.yield_after_ms, _SPRING_MS if slow else options.yield_for_ms, wake_word(key.wake)
+            options.given.yield_after_ms,
+            _SPRING_MS if slow else options.given.yield_for_ms,
+            wake_word(key.wake),
         )
     wake = redisson_word(
-        sharded=sharded, fenced=key.fence == "redisson", unheard=options.yield_for is not None
+        sharded=sharded, fenced=key.fence == "redisson", unheard=options.given.yield_for is not None
     )
-    return shared_word(options.yield_after_ms, options.yield_for_ms, wake)
+    return shared_word(options.given.yield_after_ms, options.given.yield_for_ms, wake)
 
 
 REDIS: ServerEngine = RedisEngine()

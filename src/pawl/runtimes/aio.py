@@ -15,8 +15,8 @@ from functools import lru_cache, partial
 from math import inf
 from typing import Any, TypeVar
 
-from pawl.core.protocol.options import Durable
 from pawl.core.protocol.runtime import Call, Fault, FaultKind, Parker, Reply, Tracking, Wakeup
+from pawl.core.protocol.terms import Durable
 from pawl.runtimes.shared import Identity, Untracked, locate, now, secret, stock
 from pawl.topology.endpoint import Endpoint
 from pawl.transport.answer import Answer

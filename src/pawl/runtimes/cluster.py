@@ -12,8 +12,8 @@ from functools import partial
 from typing import Any
 from weakref import proxy
 
-from pawl.core.protocol.options import Durable
 from pawl.core.protocol.runtime import Call, Fault, FaultKind, Reply, Tracking
+from pawl.core.protocol.terms import Durable
 from pawl.runtimes.aio import AsyncioRuntime, shared
 from pawl.runtimes.shared import now, secret
 from pawl.runtimes.threads import ThreadRuntime, run

@@ -16,8 +16,8 @@ from contextlib import AbstractContextManager
 from typing import Any
 from weakref import ref
 
-from pawl.core.protocol.options import Durable
 from pawl.core.protocol.runtime import Call, Fault, FaultKind, Parker, Reply, Tracking, Wakeup, run
+from pawl.core.protocol.terms import Durable
 from pawl.runtimes.shared import Identity, Known, Untracked, leave_signals_to_main, locate, now, secret, stock
 from pawl.topology.endpoint import Endpoint
 from pawl.transport.bell import Bell

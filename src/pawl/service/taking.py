@@ -14,9 +14,9 @@ from contextlib import AbstractAsyncContextManager
 from typing import Protocol, TypeAlias
 
 from pawl.core.acquire.queue import read_answer, win
-from pawl.core.protocol.options import LockOptions
 from pawl.core.protocol.primitive import TOMB_MS, Primitive
 from pawl.core.protocol.runtime import Call, Fault, Reply
+from pawl.core.protocol.terms import Terms
 from pawl.core.retry import patience
 from pawl.core.state.records import Waiter
 from pawl.errors import AcquireTimeout
@@ -86,7 +86,7 @@ class Taking:
         self.who: Principal = who
         self.session: str = session
         self.primitive: Primitive = told.primitive(space)
-        self.options: LockOptions = options_for(ttl_ms, waits=True)
+        self.options: Terms = options_for(ttl_ms, waits=True)
         self.waiter: Waiter = Waiter(token)
         self.waiter.asker = self._ask
         # The token that was noted last; it stays noted until this ends, since a late copy of taking the note back

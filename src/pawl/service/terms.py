@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from pawl.core.protocol.options import LockOptions
+from pawl.core.protocol.terms import Terms
 
 __all__ = ["RETRY_FOR", "RETRY_WAITING_FOR", "options_for"]
 
@@ -16,10 +17,13 @@ RETRY_WAITING_FOR = 10.0
 
 
 @lru_cache(maxsize=1024)
-def options_for(ttl_ms: int, *, waits: bool = False) -> LockOptions:
+def options_for(ttl_ms: int, *, waits: bool = False) -> Terms:
     """How a lease of this ttl is taken. The service renews nothing by itself: that is its client's sign of life."""
     ttl = ttl_ms / 1000
-    return LockOptions(
-        ttl=ttl, renew=False, handover=0, ticket_ttl=min(_TICKET_TTL, ttl),
-        unavailable_after=RETRY_WAITING_FOR if waits else RETRY_FOR,
-    )  # fmt: skip
+    unavailable_after = RETRY_WAITING_FOR if waits else RETRY_FOR
+    ticket_ttl = min(_TICKET_TTL, ttl)
+    return Terms(
+        LockOptions(
+            ttl=ttl, renew=False, handover=0, ticket_ttl=ticket_ttl, unavailable_after=unavailable_after
+        )
+    )

@@ -11,8 +11,8 @@ from typing import Any, Protocol
 from pawl._outsider import let_out
 from pawl.core.keep.replicas import touch
 from pawl.core.protocol.faults import classify
-from pawl.core.protocol.options import Durable
 from pawl.core.protocol.runtime import FIRST_RID, Call, Fault, FaultKind, Reply
+from pawl.core.protocol.terms import Durable
 from pawl.topology.cluster import first_key
 from pawl.topology.endpoint import Endpoint
 from pawl.transport.connect import fault_of

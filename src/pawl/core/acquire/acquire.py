@@ -156,7 +156,7 @@ async def _acquire(engine: Engine, plan: Plan, timeout: float | None, stop: Stop
     note: list[Waiter] = []
     who = engine.activity.in_progress[id(note)] = engine.runtime.who()
     try:
-        take = take_or_none if plan.options.on_unavailable == "raise" else _sheltered
+        take = take_or_none if plan.options.given.on_unavailable == "raise" else _sheltered
         lease = await take(engine, plan, who, timeout, note, stop)
         if lease is None:
             raise await timed_out(engine, plan, began, note[0] if note else None)
@@ -293,7 +293,7 @@ async def _sheltered(
     note: list[Waiter],
     stop: StopSignal | None,
 ) -> HeldLease | None:
-    if plan.options.on_unavailable == "raise":
+    if plan.options.given.on_unavailable == "raise":
         return await take_or_none(engine, plan, who, timeout, note, stop)
 
     async def take(left: float | None) -> HeldLease | None:
@@ -364,7 +364,7 @@ async def _strive(
     until = window[1]
     engine.check_open(plan.primitive.name)
     if engine.health.circuit_breaker is not None:
-        now, patience = engine.runtime.now(), plan.options.unavailable_after
+        now, patience = engine.runtime.now(), plan.options.given.unavailable_after
         patience = patience if until is None else min(patience, until - now)
         engine.health.circuit_breaker.check(plan.primitive.name, patience, now)
     grant = None

@@ -38,8 +38,8 @@ from pawl.model import Grant
 
 if TYPE_CHECKING:
     from pawl.core.keep.engine import Engine
-    from pawl.core.protocol.options import LockOptions
     from pawl.core.protocol.quorum import QuorumPrimitive
+    from pawl.core.protocol.terms import Terms
     from pawl.core.state.records import Former, Waiter
 
 __all__ = ["win"]
@@ -75,7 +75,7 @@ _MOMENT = 0.1
 async def win(
     engine: Engine,
     primitive: QuorumPrimitive,
-    options: LockOptions,
+    options: Terms,
     waiter: Waiter,
     until: float | None,
     *,
@@ -109,7 +109,7 @@ async def win(
 async def _win(
     engine: Engine,
     primitive: QuorumPrimitive,
-    options: LockOptions,
+    options: Terms,
     waiter: Waiter,
     until: float | None,
     *,
@@ -170,7 +170,7 @@ class _Attempt:
         self,
         engine: Engine,
         primitive: QuorumPrimitive,
-        options: LockOptions,
+        options: Terms,
         waiter: Waiter,
         until: float | None,
         *,
@@ -314,7 +314,7 @@ class _Attempt:
             return self._pause_at_once(tries, pause)
         limit = until
         if self.failing_since is not None:
-            limit = self.failing_since + self.options.unavailable_after
+            limit = self.failing_since + self.options.given.unavailable_after
             limit = limit if until is None else min(limit, until)
         if limit is None or now + pause < limit:
             return pause

@@ -228,7 +228,7 @@ async def _take(
     timeout, stop = limits
     began = runtime.now()
     end = None if timeout is None else began + timeout
-    local = plan.options.on_unavailable == "local"
+    local = plan.options.given.on_unavailable == "local"
     slot: _Slot | None = None if local else _Slot(None)
     # Somebody of this process may hold it without the server: nobody passes him by but himself.
     if local and line_key in _lines and (who, plan.primitive.key) not in engine.leases.held:
@@ -344,7 +344,7 @@ class DegradedLease(ServerLease):
     @property
     def degraded(self) -> str:
         """What the lock's ``on_unavailable`` asked for."""
-        return self.options.on_unavailable
+        return self.options.given.on_unavailable
 
 
 def _degrade(
@@ -355,7 +355,7 @@ def _degrade(
     slot: _Slot,
     began: float,
 ) -> HeldLease:
-    runtime, policy = engine.runtime, plan.options.on_unavailable
+    runtime, policy = engine.runtime, plan.options.given.on_unavailable
     now = runtime.now()
     server_lease = DegradedLease(plan.primitive, plan.options, runtime.new_token(), 0, inf, now)
     if slot.server_leases:
@@ -383,7 +383,7 @@ def _degrade(
 
 
 def _log_once(engine: Engine, plan: Plan, error: Exception) -> None:
-    line_key, name, policy = _line_key(engine, plan), plan.primitive.name, plan.options.on_unavailable
+    line_key, name, policy = _line_key(engine, plan), plan.primitive.name, plan.options.given.on_unavailable
     if (policy, line_key) in _told:
         return
     if len(_told) >= _MOST_TOLD:

@@ -103,7 +103,7 @@ def settle(engine: Engine, server_lease: ServerLease, reply: Reply, sent_at: flo
     else:
         until = settings.valid_until(sent_at, reply[3] - options.delay_ms, options.ttl_ms)
         nodes = cast("QuorumRuntime", engine.runtime)
-        drift = settings.drift(options.ttl)
+        drift = settings.drift(options.rhythm.ttl)
         server_lease.quorum = Granted(reply[4], nodes.sender(), nodes.nodes, drift, until - now, now)
     if until <= now:
         return None

@@ -69,7 +69,7 @@ def note_outage(
         nodes = cast("QuorumRuntime", engine.runtime)
         # Far masters that have just greeted a connection had no time to answer on it yet.
         late = engine.runtime.now() - max(began, nodes.majority_met_at()) >= nodes.patience
-        if plan.options.on_unavailable == "raise" and not is_outage(error, late=late):
+        if plan.options.given.on_unavailable == "raise" and not is_outage(error, late=late):
             since = None
     else:
         since = failing if isinstance(error, BackendUnavailable) else None
@@ -79,7 +79,7 @@ def note_outage(
             # It has found out nothing of a server that answers a little later.
             since = None
     if since is not None and isinstance(error, Exception):
-        borne = plan.options.unavailable_after
+        borne = plan.options.given.unavailable_after
         if window[1] is not None:
             borne = min(borne, window[1] - since)
         engine.open_breaker(plan.primitive, since, error, borne)

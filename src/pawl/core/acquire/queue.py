@@ -29,8 +29,8 @@ from pawl.model import Grant
 
 if TYPE_CHECKING:
     from pawl.core.keep.engine import Engine
-    from pawl.core.protocol.options import LockOptions
     from pawl.core.protocol.primitive import Primitive
+    from pawl.core.protocol.terms import Terms
     from pawl.core.state.records import Waiter
 
 __all__ = ["ENDLESS", "ask_once", "read_answer", "win"]
@@ -53,7 +53,7 @@ _DEAF_POLL = 0.05
 async def win(
     engine: Engine,
     primitive: Primitive,
-    options: LockOptions,
+    options: Terms,
     waiter: Waiter,
     until: float | None,
     *,
@@ -91,9 +91,7 @@ async def win(
                 return None
 
 
-def _next_call(
-    engine: Engine, primitive: Primitive, options: LockOptions, waiter: Waiter, *, wait: bool
-) -> Call:
+def _next_call(engine: Engine, primitive: Primitive, options: Terms, waiter: Waiter, *, wait: bool) -> Call:
     channel = engine.runtime.channel()
     if waiter.queued or waiter.drifted:
         if waiter.batch.batch_key and not waiter.drifted:
@@ -116,7 +114,7 @@ def _next_call(
 async def ask_once(
     engine: Engine,
     primitive: Primitive,
-    options: LockOptions,
+    options: Terms,
     waiter: Waiter,
     until: float | None,
     *,
@@ -150,7 +148,7 @@ async def ask_once(
     return _read(engine, primitive, options, waiter, reply, sent_at)
 
 
-def read_answer(engine: Engine, primitive: Primitive, options: LockOptions, waiter: Waiter) -> Grant | None:
+def read_answer(engine: Engine, primitive: Primitive, options: Terms, waiter: Waiter) -> Grant | None:
     """Read the answer that a waiter brings along; ``win`` goes on from there if it is no grant."""
     if waiter.answer is None:
         return None
@@ -162,7 +160,7 @@ def read_answer(engine: Engine, primitive: Primitive, options: LockOptions, wait
 async def _ask(
     engine: Engine,
     primitive: Primitive,
-    options: LockOptions,
+    options: Terms,
     waiter: Waiter,
     until: float | None,
     *,
@@ -202,7 +200,7 @@ async def _ask(
 
 
 def _read(
-    engine: Engine, primitive: Primitive, options: LockOptions, waiter: Waiter, reply: Reply, sent_at: float
+    engine: Engine, primitive: Primitive, options: Terms, waiter: Waiter, reply: Reply, sent_at: float
 ) -> Grant | None:
     status = reply[0]
     if status == b"H":
@@ -245,10 +243,10 @@ def _read(
 
 
 def _held(
-    engine: Engine, primitive: Primitive, options: LockOptions, waiter: Waiter, reply: Reply, sent_at: float
+    engine: Engine, primitive: Primitive, options: Terms, waiter: Waiter, reply: Reply, sent_at: float
 ) -> Grant | None:
     waiter.old = None
-    found = reply[3] <= options.ticket_ms or (waiter.unanswered and not options.renew)
+    found = reply[3] <= options.ticket_ms or (waiter.unanswered and not options.given.renew)
     if reply[2] <= 0:
         # The grant was made unseen, and its fence went with the server's fence key: nobody may own it.
         engine.leave_token_in_background(primitive, waiter.token, TOMB_MS)
@@ -271,10 +269,10 @@ def _held(
 
 
 async def _listen(
-    engine: Engine, primitive: Primitive, options: LockOptions, waiter: Waiter, until: float | None
+    engine: Engine, primitive: Primitive, options: Terms, waiter: Waiter, until: float | None
 ) -> Grant | None:
     tracking = None
-    if waiter.blocker.foreign and waiter.rank == 0 and options.hear:
+    if waiter.blocker.foreign and waiter.rank == 0 and options.given.hear:
         budget = patience(engine.runtime.now(), options, until)
         tracking = await engine.runtime.track(waiter.token, primitive.key, budget)
     followers = enlist(engine, waiter)
@@ -303,7 +301,7 @@ def _is_over(waiter: Waiter, tracking: Tracking) -> bool:
 
 async def _hear(
     engine: Engine,
-    options: LockOptions,
+    options: Terms,
     waiter: Waiter,
     until: float | None,
     name: str,
@@ -340,11 +338,11 @@ async def _hear(
             runtime.bell(waiter.token)
 
 
-def _check(engine: Engine, options: LockOptions, waiter: Waiter, wakeup: Wakeup) -> Grant | None:
+def _check(engine: Engine, options: Terms, waiter: Waiter, wakeup: Wakeup) -> Grant | None:
     ticket = waiter.ticket
     if ticket is None or wakeup.expires_ms < ticket.expires_ms:
         return None
-    margin = (options.ticket_ttl or options.ttl) / 4
+    margin = options.ticket_ttl / 4
     if ticket.valid_until <= engine.runtime.now() + margin:
         return None
     if waiter.strict.follow_key:
@@ -353,9 +351,9 @@ def _check(engine: Engine, options: LockOptions, waiter: Waiter, wakeup: Wakeup)
     return Grant(wakeup.fence, ticket.valid_until, False) if not options.confirms else None
 
 
-def _patience(engine: Engine, options: LockOptions, waiter: Waiter, tracking: Tracking | None) -> float:
+def _patience(engine: Engine, options: Terms, waiter: Waiter, tracking: Tracking | None) -> float:
     """How long to listen before asking: a third of the ticket; the head also wakes when the holder's lease ends."""
-    timeout = (options.ticket_ttl or options.ttl) / 3
+    timeout = options.ticket_ttl / 3
     if waiter.rank == 0:
         left_ms = waiter.blocker.holder_ms
         if waiter.blocker.foreign:

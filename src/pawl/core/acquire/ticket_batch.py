@@ -25,9 +25,9 @@ from pawl.core.protocol.validity import valid_until
 
 if TYPE_CHECKING:
     from pawl.core.keep.engine import Engine
-    from pawl.core.protocol.options import LockOptions
     from pawl.core.protocol.primitive import BeatingPrimitive, Primitive
     from pawl.core.protocol.runtime import Call, Reply
+    from pawl.core.protocol.terms import Terms
     from pawl.core.state.records import Waiter
 
 __all__ = ["beat_call", "learn", "lie_down", "sleeps_on"]
@@ -78,10 +78,10 @@ def sleeps_on(engine: Engine, waiter: Waiter, until: float | None) -> float:
 
 
 def beat_call(
-    engine: Engine, primitive: Primitive, options: LockOptions, waiter: Waiter, channel: str
+    engine: Engine, primitive: Primitive, options: Terms, waiter: Waiter, channel: str
 ) -> Call | None:
     """The question of a waiter that takes others along; None if there is nobody."""
-    taken = _take_along(engine, waiter, (options.ticket_ttl or options.ttl) / 6)
+    taken = _take_along(engine, waiter, options.ticket_ttl / 6)
     # Also of nobody: the question before this one may have been given up.
     waiter.batch.taken_along = taken
     if not taken:
@@ -127,7 +127,7 @@ def _take_along(engine: Engine, waiter: Waiter, half: float) -> list[tuple[str, 
     return found
 
 
-def learn(engine: Engine, waiter: Waiter, options: LockOptions, reply: Reply, sent_at: float) -> None:
+def learn(engine: Engine, waiter: Waiter, options: Terms, reply: Reply, sent_at: float) -> None:
     """Take into account what the answer to a waiter's question says of those that it took along."""
     taken, waiter.batch.taken_along = waiter.batch.taken_along, ()
     ranks: list[int] = reply[_PLAIN] if reply[0] == b"Q" and len(reply) > _PLAIN else []

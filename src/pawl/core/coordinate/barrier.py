@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from pawl.core.coordinate.gate_wait import Visit, disagreement, unexpected
 from pawl.core.protocol.carrier import Request
-from pawl.core.protocol.options import LockOptions
 from pawl.core.protocol.primitive import TOMB_MS
+from pawl.core.protocol.terms import Terms
 from pawl.core.retry import query
 from pawl.errors import LeaseLost
 from pawl.model import LossReason
@@ -25,7 +25,7 @@ MAX_PARTIES = 1000
 _WAIT = "wait at barrier"
 
 
-async def arrived(engine: Engine, barrier: BarrierCalls, options: LockOptions) -> int:
+async def arrived(engine: Engine, barrier: BarrierCalls, options: Terms) -> int:
     """How many parties wait now.
 
     Raises:
@@ -39,7 +39,7 @@ async def arrived(engine: Engine, barrier: BarrierCalls, options: LockOptions) -
 async def wait(
     engine: Engine,
     barrier: BarrierCalls,
-    options: LockOptions,
+    options: Terms,
     timeout: float | None,
     token: str | None = None,
 ) -> int:
@@ -78,7 +78,7 @@ class _Waiting:
         self,
         engine: Engine,
         barrier: BarrierCalls,
-        options: LockOptions,
+        options: Terms,
         timeout: float | None,
         token: str | None,
     ) -> None:

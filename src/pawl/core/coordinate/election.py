@@ -19,7 +19,7 @@ from pawl.model import Leader, LeaseState
 if TYPE_CHECKING:
     from pawl.core.keep.engine import Engine
     from pawl.core.protocol.engine import BallotCalls
-    from pawl.core.protocol.options import LockOptions
+    from pawl.core.protocol.terms import Terms
     from pawl.core.state.plan import Plan
 
 __all__ = ["ENDED", "Ended", "Seat", "Watch", "campaign", "check_after", "leader", "resign"]
@@ -133,7 +133,7 @@ class Watch:
         # As a lease does: the client lives as long as somebody observes.
         self._client = engine.client()
         self._ballot: BallotCalls = cast("BallotCalls", plan.primitive)
-        self._options: LockOptions = plan.options
+        self._options: Terms = plan.options
         self._visit = Visit(engine, plan.options, self._ballot.name, "observe election", None)
         self._told: Leader | Ended | None = ENDED
         self._closed = False

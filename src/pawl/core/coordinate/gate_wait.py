@@ -19,7 +19,7 @@ from pawl.errors import AcquireTimeout, LimitMismatch, ScriptError
 
 if TYPE_CHECKING:
     from pawl.core.keep.engine import Engine
-    from pawl.core.protocol.options import LockOptions
+    from pawl.core.protocol.terms import Terms
 
 __all__ = ["Visit", "disagreement", "unexpected"]
 
@@ -47,14 +47,14 @@ class Visit:
     def __init__(
         self,
         engine: Engine,
-        options: LockOptions,
+        options: Terms,
         name: str,
         doing: str,
         timeout: float | None,
         token: str | None = None,
     ) -> None:
         self.engine: Engine = engine
-        self.options: LockOptions = options
+        self.options: Terms = options
         self.name: str = name
         self.doing: str = doing
         self.began: float = engine.runtime.now()
@@ -143,7 +143,7 @@ class Visit:
         if self.once:
             return None
         runtime = self.engine.runtime
-        pause = (self.options.ticket_ttl or self.options.ttl) / 3
+        pause = self.options.ticket_ttl / 3
         if most is not None:
             pause = min(pause, most)
         if self.until is not None:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from pawl.core.coordinate.gate_wait import Visit, disagreement, unexpected
 from pawl.core.protocol.carrier import Request
-from pawl.core.protocol.options import LockOptions, check_count
+from pawl.core.protocol.options import check_count
+from pawl.core.protocol.terms import Terms
 from pawl.core.retry import query
 from pawl.errors import (
     BackendReadOnly,
@@ -51,7 +52,7 @@ def check_part(part: object) -> str:
 
 
 async def count_down(
-    engine: Engine, latch: LatchCalls, options: LockOptions, n: int, part: str, token: str | None = None
+    engine: Engine, latch: LatchCalls, options: Terms, n: int, part: str, token: str | None = None
 ) -> None:
     """Count down, once, however often the request must be sent: by ``token``, or by a new one.
 
@@ -64,7 +65,7 @@ async def count_down(
     await _change(engine, latch, options, call, "count down latch")
 
 
-async def reset(engine: Engine, latch: LatchCalls, options: LockOptions, token: str | None = None) -> None:
+async def reset(engine: Engine, latch: LatchCalls, options: Terms, token: str | None = None) -> None:
     """Begin a new round, once, however often the request must be sent: by ``token``, or by a new one.
 
     Raises:
@@ -84,7 +85,7 @@ class _Change:
         return self._call
 
 
-async def _change(engine: Engine, latch: LatchCalls, options: LockOptions, call: Request, doing: str) -> None:
+async def _change(engine: Engine, latch: LatchCalls, options: Terms, call: Request, doing: str) -> None:
     engine.check_open(latch.name)
     change = _Change(call)
     engine.activity.in_progress[change] = engine.runtime.who()
@@ -105,7 +106,7 @@ async def _change(engine: Engine, latch: LatchCalls, options: LockOptions, call:
         raise disagreement("latch", latch.name, "count", reply[2], latch.count)
 
 
-async def remaining(engine: Engine, latch: LatchCalls, options: LockOptions) -> int:
+async def remaining(engine: Engine, latch: LatchCalls, options: Terms) -> int:
     """How much is left to count down; the whole count where nobody used the latch yet.
 
     Raises:
@@ -120,7 +121,7 @@ async def remaining(engine: Engine, latch: LatchCalls, options: LockOptions) -> 
     return left if there else latch.count
 
 
-async def wait(engine: Engine, latch: LatchCalls, options: LockOptions, timeout: float | None) -> None:
+async def wait(engine: Engine, latch: LatchCalls, options: Terms, timeout: float | None) -> None:
     """Wait until the latch opens.
 
     Raises:
@@ -138,9 +139,7 @@ async def wait(engine: Engine, latch: LatchCalls, options: LockOptions, timeout:
 class _Waiting:
     """One wait: it learns which round it is in, then has itself noted for that round, then sleeps and asks."""
 
-    def __init__(
-        self, engine: Engine, latch: LatchCalls, options: LockOptions, timeout: float | None
-    ) -> None:
+    def __init__(self, engine: Engine, latch: LatchCalls, options: Terms, timeout: float | None) -> None:
         self.latch = latch
         self.visit = Visit(engine, options, latch.name, _WAIT, timeout)
         self.round = 0

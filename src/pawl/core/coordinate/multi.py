@@ -313,7 +313,7 @@ async def end_all(multi: HeldMultiLease, error: BaseException | None) -> None:
         return
     if error is not None:
         error.add_note(str(lost))
-    elif multi.plan.options.on_exit == "raise":
+    elif multi.plan.options.given.on_exit == "raise":
         raise lost
     else:
         log.warning("%s", lost, extra={"pawl_name": lost.name})

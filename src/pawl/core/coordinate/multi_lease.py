@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from pawl.core.keep.engine import Engine
     from pawl.core.lease.record import HeldLease
     from pawl.core.protocol.engine import Together
-    from pawl.core.protocol.options import LockOptions
     from pawl.core.protocol.runtime import Parker
+    from pawl.core.protocol.terms import Terms
     from pawl.core.state.plan import Plan
 
 __all__ = ["BaseMultiLease", "HeldMultiLease", "MultiPlan", "members_of", "record_of_all"]
@@ -33,7 +33,7 @@ class MultiPlan:
     """
 
     members: tuple[Plan, ...]
-    options: LockOptions
+    options: Terms
     together: Together | None
 
     @property
@@ -275,6 +275,6 @@ def _report(multi: HeldMultiLease | None) -> None:
     for watcher in tuple(multi.watchers):
         watcher()
     multi.wake()
-    callback = multi.plan.options.on_lost
+    callback = multi.plan.options.given.on_lost
     if callback is not None:
         multi.engine.report_loss(callback, multi)

@@ -178,7 +178,7 @@ class Engine:
         """Start the background service, or wake it for a server lease that it does not know of in time."""
         self.wake_maintenance()
         # Now, and not once a renewal is late: a body may block the loop from its first line on.
-        if self.relief is not None and server_lease.options.renew is True:
+        if self.relief is not None and server_lease.options.given.renew is True:
             self.relief.rouse()
 
     def wake_maintenance(self) -> None:
@@ -189,7 +189,7 @@ class Engine:
             self.start_maintenance()
 
     def _plan(self, server_lease: ServerLease, now: float, *, confirmed: bool) -> bool:
-        if not server_lease.options.renew:
+        if not server_lease.options.given.renew:
             return self.leases.schedule.add(
                 server_lease, server_lease.rhythm.ttl, server_lease.valid_until, deadline=True
             )
@@ -359,7 +359,7 @@ class Engine:
         )
         if lease is not None:
             lease.wake()
-        callback = server_lease.options.on_lost
+        callback = server_lease.options.given.on_lost
         if callback is not None and lease is not None and not lease.released:
             self.report_loss(callback, lease)
 

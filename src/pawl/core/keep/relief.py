@@ -74,7 +74,11 @@ def look_for_late(engine: Engine, *, blocked: bool) -> Late:
     since = inf
     for server_lease, planned in due:
         limit = server_lease.rhythm.hold_limit
-        if server_lease.options.renew is not True or server_lease.degraded or now >= server_lease.valid_until:
+        if (
+            server_lease.options.given.renew is not True
+            or server_lease.degraded
+            or now >= server_lease.valid_until
+        ):
             continue
         if server_lease.owner.epoch != engine.epoch or (
             limit is not None and server_lease.valid_until >= limit

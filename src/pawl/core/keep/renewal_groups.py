@@ -92,6 +92,6 @@ def _life_ms(server_lease: ServerLease) -> int:
     )
     return (
         1
-        if at_limit or not server_lease.options.renew
+        if at_limit or not server_lease.options.given.renew
         else to_ms(server_lease.rhythm.ttl) + server_lease.options.delay_ms
     )

@@ -27,8 +27,8 @@ from pawl.errors import NotReplicated
 
 if TYPE_CHECKING:
     from pawl.core.keep.engine import Engine
-    from pawl.core.protocol.options import Durable, LockOptions
     from pawl.core.protocol.primitive import Primitive
+    from pawl.core.protocol.terms import Durable, Terms
     from pawl.core.state.records import ServerLease, Waiter
 
 __all__ = ["DurableRuntime", "ask_durably", "check_renewals", "confirm", "renew_durably", "touch"]
@@ -63,7 +63,7 @@ def touch(key: str) -> Call:
 
 
 async def ask_durably(
-    engine: Engine, primitive: Primitive, options: LockOptions, waiter: Waiter, call: Request, budget: float
+    engine: Engine, primitive: Primitive, options: Terms, waiter: Waiter, call: Request, budget: float
 ) -> Outcome:
     """Ask for a waiter; a grant among the answers has reached the replicas.
 
@@ -101,7 +101,7 @@ async def renew_durably(engine: Engine, server_lease: ServerLease, call: Request
     return reply
 
 
-async def confirm(engine: Engine, primitive: Primitive, options: LockOptions, token: str) -> None:
+async def confirm(engine: Engine, primitive: Primitive, options: Terms, token: str) -> None:
     """Renew what a token adopted just now, and wait until the replicas have it: on whichever server that is by now.
 
     Raises:
@@ -126,7 +126,7 @@ def _short(count: int, durable: Durable, *, applied: bool) -> Fault:
     return Fault(FaultKind.NOT_READY, text, maybe_applied=applied)
 
 
-async def _undo(engine: Engine, primitive: Primitive, options: LockOptions, waiter: Waiter) -> None:
+async def _undo(engine: Engine, primitive: Primitive, options: Terms, waiter: Waiter) -> None:
     token, tomb_ms = waiter.token, _TOMB_MS if waiter.unanswered else 0
     # From here on the token is dead: the waiter goes on with another.
     waiter.old = None

@@ -78,7 +78,7 @@ async def _renew(engine: Engine, due: list[ServerLease], along: Sequence[DutyCal
     calls = [shared_call(group) for group in groups]
     calls += [renewal_call(server_lease) for server_lease in single]
     calls += [one.call for one in along]
-    if engine.relief is not None and any(server_lease.options.renew is True for server_lease in batch):
+    if engine.relief is not None and any(server_lease.options.given.renew is True for server_lease in batch):
         engine.relief.rouse()
     sent_at = engine.runtime.now()
     patience = _patience(engine, batch, sent_at)
@@ -111,7 +111,7 @@ def _still_held(engine: Engine, due: list[ServerLease], now: float) -> list[Serv
         sure = server_lease.state is LeaseState.HELD and now < server_lease.valid_until
         if not sure and (not server_lease.live or engine.expired(server_lease, now)):
             continue
-        if not server_lease.options.renew and server_lease.state is not LeaseState.SUSPECT:
+        if not server_lease.options.given.renew and server_lease.state is not LeaseState.SUSPECT:
             engine.replan(server_lease)
         else:
             batch.append(server_lease)

@@ -19,8 +19,8 @@ from pawl.core.state.history import MOST_KEPT
 from pawl.model import HistoryEntry
 
 if TYPE_CHECKING:
-    from pawl.core.protocol.options import LockOptions
     from pawl.core.protocol.primitive import Primitive
+    from pawl.core.protocol.terms import Terms
     from pawl.model import LockInfo
 
 __all__ = ["history"]
@@ -35,9 +35,7 @@ _BETWEEN_LOOKS = 0.2
 # Reading ------------------------------------------------------------------------------------------------------------
 
 
-async def history(
-    engine: Engine, primitive: Primitive, options: LockOptions, limit: int
-) -> list[HistoryEntry]:
+async def history(engine: Engine, primitive: Primitive, options: Terms, limit: int) -> list[HistoryEntry]:
     """The newest entries of a name's history, the newest first."""
     check_count(limit, "limit", 1, MOST_KEPT)
     if (service := office_of(engine)) is not None:
@@ -85,7 +83,7 @@ def _inferred(entry: HistoryEntry) -> HistoryEntry:
     return replace(entry, how="expired") if entry.how == "held" else entry
 
 
-async def _forced(engine: Engine, options: LockOptions, entries: list[HistoryEntry]) -> list[HistoryEntry]:
+async def _forced(engine: Engine, options: Terms, entries: list[HistoryEntry]) -> list[HistoryEntry]:
     """Say which losses were an operator's doing: the audit log has the fence that the name rose to."""
     if not any(entry.how in ("taken", "expired") for entry in entries):
         return entries

@@ -12,9 +12,9 @@ from pawl.model import HolderInfo, LockInfo, WaiterInfo
 
 if TYPE_CHECKING:
     from pawl.core.keep.engine import Engine
-    from pawl.core.protocol.options import LockOptions
     from pawl.core.protocol.outcomes import Outcome
     from pawl.core.protocol.primitive import Primitive
+    from pawl.core.protocol.terms import Terms
 
 __all__ = ["inspect", "read_info", "text_of"]
 
@@ -22,7 +22,7 @@ _MOST_LISTED = 100_000
 """Waiters in one record: more would stop the server for long."""
 
 
-async def inspect(engine: Engine, primitive: Primitive, options: LockOptions, limit: int) -> LockInfo:
+async def inspect(engine: Engine, primitive: Primitive, options: Terms, limit: int) -> LockInfo:
     """What the server knows of a name: holder, fence, queue. Changes nothing."""
     check_count(limit, "waiters", 0, _MOST_LISTED)
     engine.check_open(primitive.name)

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from pawl.core.keep.engine import Engine
     from pawl.core.protocol.carrier import Request
     from pawl.core.protocol.engine import Forceable
-    from pawl.core.protocol.options import LockOptions
     from pawl.core.protocol.outcomes import Outcome
     from pawl.core.protocol.primitive import Primitive
+    from pawl.core.protocol.terms import Terms
     from pawl.core.state.session import HoldRow, Record, Setup
     from pawl.model import LockInfo
 
@@ -66,7 +66,7 @@ def setup_of(engine: Engine, what: str) -> Setup:
 # All held names -----------------------------------------------------------------------------------------------------
 
 
-async def locks(engine: Engine, options: LockOptions) -> list[LockInfo]:
+async def locks(engine: Engine, options: Terms) -> list[LockInfo]:
     """Every name that a client of the namespace has held for a second or more, in order."""
     if (service := office_of(engine)) is not None:
         return await service.locks(options)
@@ -90,7 +90,7 @@ async def locks(engine: Engine, options: LockOptions) -> list[LockInfo]:
     return sorted(infos, key=lambda info: (info.name, info.kind))
 
 
-async def _records(engine: Engine, setup: Setup, options: LockOptions, prefix: str) -> list[Record]:
+async def _records(engine: Engine, setup: Setup, options: Terms, prefix: str) -> list[Record]:
     after = ""
     records: list[Record] = []
     while True:
@@ -106,7 +106,7 @@ async def _records(engine: Engine, setup: Setup, options: LockOptions, prefix: s
             return records
 
 
-async def _ask(engine: Engine, calls: Sequence[Request], options: LockOptions, doing: str) -> list[Outcome]:
+async def _ask(engine: Engine, calls: Sequence[Request], options: Terms, doing: str) -> list[Outcome]:
     replies: list[Outcome] = []
     for start in range(0, len(calls), _PAGE):
         page = calls[start : start + _PAGE]
@@ -122,7 +122,7 @@ async def _ask(engine: Engine, calls: Sequence[Request], options: LockOptions, d
     return replies
 
 
-async def states(engine: Engine, primitive: Primitive, options: LockOptions, waiters: int) -> list[LockInfo]:
+async def states(engine: Engine, primitive: Primitive, options: Terms, waiters: int) -> list[LockInfo]:
     """What is in use under one name: its mutex, and every other kind that is held or waited for.
 
     Returns:
@@ -140,13 +140,13 @@ async def states(engine: Engine, primitive: Primitive, options: LockOptions, wai
     return [info for info in infos if info.held or info.queue_length] or infos[:1]
 
 
-async def inspect(engine: Engine, primitive: Primitive, options: LockOptions, waiters: int) -> LockInfo:
+async def inspect(engine: Engine, primitive: Primitive, options: Terms, waiters: int) -> LockInfo:
     """What the server knows of a lock's name; if it is free as a lock, also what else it is held as."""
     info = await info_of(engine, primitive, options, waiters)
     return info if info.held else replace(info, held_as=await _held_as(engine, primitive, options))
 
 
-async def _held_as(engine: Engine, primitive: Primitive, options: LockOptions) -> str:
+async def _held_as(engine: Engine, primitive: Primitive, options: Terms) -> str:
     """The kind of a semaphore, rwlock, election or once that holds the name; ``""`` if there is none."""
     if engine.reports.publisher is None or listed_as(primitive) != primitive.kind:
         return ""
@@ -168,7 +168,7 @@ async def _held_as(engine: Engine, primitive: Primitive, options: LockOptions) -
 
 
 async def announce(
-    engine: Engine, primitive: Primitive, options: LockOptions, token: str, fence: int, label: str
+    engine: Engine, primitive: Primitive, options: Terms, token: str, fence: int, label: str
 ) -> bool:
     """Have a lease for which no client cares listed by ``locks``, for as long as it lives without a renewal.
 
@@ -220,7 +220,7 @@ def _check_reason(reason: object) -> str:
     return reason
 
 
-async def force_release(engine: Engine, primitive: Primitive, options: LockOptions, reason: object) -> Forced:
+async def force_release(engine: Engine, primitive: Primitive, options: Terms, reason: object) -> Forced:
     """Take a name from its holder; see ``Client.force_release``."""
     text = _check_reason(reason)
     if (service := office_of(engine)) is not None:
@@ -262,7 +262,7 @@ async def force_release(engine: Engine, primitive: Primitive, options: LockOptio
     return forced
 
 
-async def _processes_of(engine: Engine, options: LockOptions, primitive: Primitive, value: str) -> set[str]:
+async def _processes_of(engine: Engine, options: Terms, primitive: Primitive, value: str) -> set[str]:
     """Where the holds are; those of an explicit owner may be of several processes, another program's are of none."""
     shown = [value.partition("@")[2]]
     if value.startswith(_OWNER):
@@ -272,7 +272,7 @@ async def _processes_of(engine: Engine, options: LockOptions, primitive: Primiti
 
 
 async def _channels_of(
-    engine: Engine, setup: Setup, options: LockOptions, primitive: Primitive, processes: set[str], cur: int
+    engine: Engine, setup: Setup, options: Terms, primitive: Primitive, processes: set[str], cur: int
 ) -> list[str]:
     """Where the holders' clients hear, as far as their sessions list the hold."""
     found: list[str] = []
@@ -285,7 +285,7 @@ async def _channels_of(
 
 
 async def _leave_word(
-    engine: Engine, setup: Setup, options: LockOptions, primitive: Primitive, processes: set[str], cur: int
+    engine: Engine, setup: Setup, options: Terms, primitive: Primitive, processes: set[str], cur: int
 ) -> None:
     """Have holders learn of it whose sessions do not list the hold yet: they find it as soon as they do.
 
@@ -300,14 +300,12 @@ async def _leave_word(
         await query(engine, setup.calls.tell(channel, tag), options, primitive.name, "force_release")
 
 
-async def _note(
-    engine: Engine, setup: Setup, options: LockOptions, line: str, data: Mapping[str, object]
-) -> None:
+async def _note(engine: Engine, setup: Setup, options: Terms, line: str, data: Mapping[str, object]) -> None:
     call = setup.calls.note(line, json.dumps(data), _AUDIT_LINES, _AUDIT_LIFE_MS)
     await query(engine, call, options, str(data["name"]), "write the audit log for")
 
 
-async def audit(engine: Engine, options: LockOptions, limit: int) -> list[AuditEntry]:
+async def audit(engine: Engine, options: Terms, limit: int) -> list[AuditEntry]:
     """The newest entries of the audit trail, the newest first."""
     check_count(limit, "limit", 1, _AUDIT_LINES)
     if (service := office_of(engine)) is not None:

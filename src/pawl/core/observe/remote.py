@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pawl.core.keep.engine import Engine
-    from pawl.core.protocol.options import LockOptions
     from pawl.core.protocol.primitive import Primitive
+    from pawl.core.protocol.terms import Terms
 
 _LONGEST_REASON = 400
 
@@ -54,21 +54,21 @@ class Desk:
         self._engine = engine
         self._office = office
 
-    async def locks(self, options: LockOptions) -> list[LockInfo]:
+    async def locks(self, options: Terms) -> list[LockInfo]:
         """See ``Client.locks``."""
         return [_info(one) for one in (await self._ask(options, "locks", {}))["locks"]]
 
-    async def audit(self, options: LockOptions, limit: int) -> list[AuditEntry]:
+    async def audit(self, options: Terms, limit: int) -> list[AuditEntry]:
         """See ``Client.audit``."""
         told = await self._ask(options, "audit", {"limit": str(limit)})
         return [AuditEntry(**one) for one in told["audit"]]
 
-    async def history(self, primitive: Primitive, options: LockOptions, limit: int) -> list[HistoryEntry]:
+    async def history(self, primitive: Primitive, options: Terms, limit: int) -> list[HistoryEntry]:
         """See ``Client.history``."""
         told = await self._ask(options, "history", {"name": primitive.name, "limit": str(limit)})
         return [HistoryEntry(**one) for one in told["history"]]
 
-    async def force_release(self, primitive: Primitive, options: LockOptions, reason: str) -> Forced:
+    async def force_release(self, primitive: Primitive, options: Terms, reason: str) -> Forced:
         """See ``Client.force_release``."""
         if len(reason) > _LONGEST_REASON:
             raise ConfigurationError(
@@ -78,7 +78,7 @@ class Desk:
         return Forced(told["name"], told["released"], told["holder"], told["fence"], told.get("held_as", ""))
 
     async def _ask(
-        self, options: LockOptions, what: str, about: Mapping[str, str], reason: str = ""
+        self, options: Terms, what: str, about: Mapping[str, str], reason: str = ""
     ) -> dict[str, Any]:
         """Ask, again after passing faults; whatever is asked for happens once."""
         engine, office, timeout = self._engine, self._office, options.request_timeout

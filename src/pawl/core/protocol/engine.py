@@ -21,9 +21,9 @@ from typing import Any, Protocol
 
 from pawl.core.protocol.carrier import Carrier, Request
 from pawl.core.protocol.key import Key
-from pawl.core.protocol.options import LockOptions
 from pawl.core.protocol.outcomes import Outcome
 from pawl.core.protocol.primitive import Primitive
+from pawl.core.protocol.terms import Terms
 
 __all__ = [
     "ANY_LIMIT",
@@ -237,19 +237,15 @@ class ServerEngine(Protocol):
     A kind of primitive that it does not have it refuses with ``NotSupported``, before anything is sent.
     """
 
-    def mutex(self, kind: str, name: str, key: str, options: LockOptions) -> Primitive:
+    def mutex(self, kind: str, name: str, key: str, options: Terms) -> Primitive:
         """A ``lock``, ``rlock`` or ``fair_lock``: one holder at a time, and a queue."""
         ...
 
-    def mutex_of(
-        self, kind: str, name: str, key: str, options: LockOptions, owner: str, shown: str
-    ) -> Primitive:
+    def mutex_of(self, kind: str, name: str, key: str, options: Terms, owner: str, shown: str) -> Primitive:
         """The same for an explicit owner, whose holds are counted on the server; others see ``shown`` of it."""
         ...
 
-    def mutex_at(
-        self, kind: str, key: Key, options: LockOptions, owner: str | None, *, sharded: bool
-    ) -> Primitive:
+    def mutex_at(self, kind: str, key: Key, options: Terms, owner: str | None, *, sharded: bool) -> Primitive:
         """The same for a key that programs of other libraries lock too."""
         ...
 
@@ -257,29 +253,29 @@ class ServerEngine(Protocol):
         """What takes several names with one request; None if these take one each."""
         ...
 
-    def semaphore(self, name: str, key: str, permits: int, options: LockOptions) -> PermitCalls:
+    def semaphore(self, name: str, key: str, permits: int, options: Terms) -> PermitCalls:
         """A number of permits, of which each acquisition takes one; ``ANY_LIMIT``: as many as the server knows of."""
         ...
 
     def rwlock(
-        self, name: str, key: str, options: LockOptions, *, upgradable: bool
+        self, name: str, key: str, options: Terms, *, upgradable: bool
     ) -> tuple[PermitCalls, PermitCalls]:
         """The two sides of a read-write lock: to read and to write."""
         ...
 
-    def election(self, name: str, namespace: str, options: LockOptions) -> BallotCalls:
+    def election(self, name: str, namespace: str, options: Terms) -> BallotCalls:
         """An election, which has nothing in common with a lock of that name."""
         ...
 
-    def once(self, name: str, namespace: str, options: LockOptions) -> OnceCalls:
+    def once(self, name: str, namespace: str, options: Terms) -> OnceCalls:
         """What is done once, which has nothing in common with a lock of that name."""
         ...
 
-    def latch(self, name: str, key: str, count: int, options: LockOptions, remember_ms: int) -> LatchCalls:
+    def latch(self, name: str, key: str, count: int, options: Terms, remember_ms: int) -> LatchCalls:
         """A latch; requests that were seen are remembered for so long."""
         ...
 
-    def barrier(self, name: str, key: str, parties: int, options: LockOptions) -> BarrierCalls:
+    def barrier(self, name: str, key: str, parties: int, options: Terms) -> BarrierCalls:
         """A barrier."""
         ...
 

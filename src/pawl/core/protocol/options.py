@@ -5,23 +5,19 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable
-from copy import copy
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from datetime import timedelta
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, Literal
 
-from pawl.core.protocol.validity import to_ms, valid_until
+from pawl.core.protocol.validity import to_ms
 from pawl.errors import ConfigurationError
 
 __all__ = [
     "DAY_MS",
     "MAX_TTL",
     "MIN_TTL",
-    "RUN",
-    "Durable",
     "LockOptions",
     "Renew",
-    "Rhythm",
     "Seconds",
     "check_callback",
     "check_count",
@@ -44,13 +40,8 @@ DAY_MS = 86_400_000
 _LEAST_DEADLOCK_AFTER = 0.02
 _MOST_LOCAL_GRANTS = 1000
 _MOST_REPLICAS = 100
-_ROOM_FOR_RUNS = 1000
 _YIELD_FOR = 0.06
 _LONGEST_YIELD = 10.0
-
-
-RUN = 16
-"""Grants of one run, at most: the size of the block of fences that a waiter asks for."""
 
 
 def seconds(value: object, what: str) -> float:
@@ -180,34 +171,6 @@ def check_count(value: object, what: str, least: int, most: int) -> int:
     return value
 
 
-class Durable(NamedTuple):
-    """How many replicas must have a write before it counts.
-
-    Attributes:
-        replicas: How many.
-        disk: Whether they must have it on disk (``WAITAOF``), not only in memory (``WAIT``).
-    """
-
-    replicas: int
-    disk: bool
-
-
-class Rhythm(NamedTuple):
-    """When a lease is renewed, and for how long; of a lease that was extended it is another than its lock's."""
-
-    ttl: float
-    """Seconds asked for at each renewal."""
-    every: float
-    """Seconds between renewals."""
-    hold_limit: float | None = None
-    """When ``max_hold`` ends it, or None."""
-
-    @property
-    def ttl_ms(self) -> int:
-        """The ttl in whole milliseconds."""
-        return to_ms(self.ttl)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockOptions:
     """How a lock behaves. Durations in seconds; each value is checked when the object is made.
@@ -283,25 +246,6 @@ class LockOptions:
     on_unavailable: str = "raise"
     on_contended: str = "wait"
 
-    # What every acquisition needs of these, worked out once.
-    ttl_ms: int = field(init=False, repr=False, compare=False)
-    ticket_ms: int = field(init=False, repr=False, compare=False)
-    lasts: float = field(init=False, repr=False, compare=False)
-    fence_ms: int = field(init=False, repr=False, compare=False)
-    delay_ms: int = field(init=False, repr=False, compare=False)
-    life_ms: int = field(init=False, repr=False, compare=False)
-    rhythm: Rhythm = field(init=False, repr=False, compare=False)
-    renewed: Rhythm | None = field(init=False, repr=False, compare=False)
-    """The rhythm of a lease whose renewals are plain: it is renewed, with the lock's own ttl, and without an end."""
-    block: int = field(init=False, repr=False, compare=False)
-    durable: Durable | None = field(init=False, repr=False, compare=False)
-    confirms: bool = field(init=False, repr=False, compare=False)
-    request_timeout: float = field(init=False, repr=False, compare=False)
-    yield_after_ms: int = field(init=False, repr=False, compare=False)
-    yield_for_ms: int = field(init=False, repr=False, compare=False)
-    runs: bool = field(init=False, repr=False, compare=False)
-    tracks: bool = field(init=False, repr=False, compare=False, default=False)
-
     def __post_init__(self) -> None:
         put = object.__setattr__
         ttl = check_ttl(self.ttl)
@@ -322,17 +266,8 @@ class LockOptions:
             raise ConfigurationError(f"ticket_ttl must be at most ttl ({ttl:g} s), got {ticket_ttl:g}")
         put(self, "ticket_ttl", ticket_ttl)
         self._check_renewal(ttl)
-        put(self, "rhythm", Rhythm(ttl, self.renew_every or ttl / 3))
-        put(self, "renewed", self.rhythm if self.renew else None)
         check_callback(self.on_lost, may_be_async=True)
-        put(self, "ttl_ms", to_ms(ttl))
-        put(self, "lasts", valid_until(0.0, self.ttl_ms, self.ttl_ms))
-        put(self, "ticket_ms", to_ms(ticket_ttl))
         self._check_safety()
-        put(self, "runs", self._may_run())
-        put(self, "block", self.handover + 1 if self.hands_over else RUN if self.runs else 1)
-        # A third of the ticket's life, so that two tries fit in it.
-        put(self, "request_timeout", min(1.0, ticket_ttl / 3))
         if self.on_exit not in ("raise", "warn"):
             raise ConfigurationError(f"on_exit must be 'raise' or 'warn', got {self.on_exit!r:.40}")
         self._check_contended()
@@ -351,24 +286,15 @@ class LockOptions:
         if self.replicas_sync == "disk" and not self.replicas:
             raise ConfigurationError("replicas_sync='disk' needs replicas of 1 or more, got 0")
         self._check_yield()
-        put(self, "delay_ms", to_ms(delay))
         put(self, "fence_ttl", check_fence_ttl(self.fence_ttl))
-        put(self, "fence_ms", to_ms(self.fence_ttl))
-        put(self, "life_ms", self.ttl_ms + self.delay_ms)
-        put(self, "durable", Durable(self.replicas, self.replicas_sync == "disk") if self.replicas else None)
-        # A hand-off lives on its ticket's expiry, on one server: too little where more was asked for.
-        put(self, "confirms", not self.renew or self.delay_ms > 0 or self.replicas > 0)
 
     def _check_yield(self) -> None:
-        put = object.__setattr__
         after = 0.0 if self.yield_after is None else _positive(self.yield_after, "yield_after", zero=True)
         length = _YIELD_FOR if self.yield_for is None else _positive(self.yield_for, "yield_for", zero=True)
         if after > MAX_TTL:
             raise ConfigurationError(f"yield_after must be at most 366 days, got {after:g} s")
         if length > _LONGEST_YIELD:
             raise ConfigurationError(f"yield_for must be at most {_LONGEST_YIELD:g} s, got {length:g}")
-        put(self, "yield_after_ms", to_ms(after))
-        put(self, "yield_for_ms", to_ms(length))
 
     def _check_contended(self) -> None:
         if self.on_unavailable not in ("raise", "local", "open"):
@@ -404,26 +330,19 @@ class LockOptions:
                 raise ConfigurationError("max_hold has no effect with renew=False: set ttl instead")
 
     @property
-    def hands_over(self) -> bool:
-        """Whether grants may pass from waiter to waiter inside the client.
+    def fence_ms(self) -> int:
+        """How long the fence is kept, in whole milliseconds."""
+        return to_ms(self.fence_ttl)
 
-        Not without renewal and not with ``min_hold``: there the lease belongs to one holder alone.
-        """
-        return self.handover > 0 and self.renew and self.min_hold == 0
+    @property
+    def yield_after_ms(self) -> int:
+        """For how long a key may be passed on among clients of pawl, in whole milliseconds; 0: without end."""
+        return to_ms(0.0 if self.yield_after is None else seconds(self.yield_after, "yield_after"))
 
-    def _may_run(self) -> bool:
-        # A ticket that was served stays queued for as long as the run: it must not keep others out of a short queue.
-        roomy = self.max_waiters >= _ROOM_FOR_RUNS
-        return self.handover == 0 and self.renew and not self.confirms and self.min_hold == 0 and roomy
-
-    hand_over_for: ClassVar[float] = 0.02
-    """Seconds that a run of local grants may last, so that other clients wait no longer than that."""
-
-    def tracked(self) -> LockOptions:
-        """These options for a key that others may delete: its holder is notified of changes."""
-        found = copy(self)
-        object.__setattr__(found, "tracks", self.hear and bool(self.renew))
-        return found
+    @property
+    def yield_for_ms(self) -> int:
+        """For how long it is then left free, in whole milliseconds."""
+        return to_ms(_YIELD_FOR if self.yield_for is None else seconds(self.yield_for, "yield_for"))
 
     def but(self, **changes: Any) -> LockOptions:
         """These options with some changed, checked again; a changed ttl brings its own renewal and ticket defaults."""

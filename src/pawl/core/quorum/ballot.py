@@ -12,8 +12,8 @@ from pawl.model import NodeVote, QuorumInfo
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pawl.core.protocol.options import LockOptions
     from pawl.core.protocol.quorum import QuorumPrimitive
+    from pawl.core.protocol.terms import Terms
 
 __all__ = ["Granted", "is_open", "learn_clock", "patience_until", "question_of", "word_of"]
 
@@ -26,7 +26,7 @@ def question_of(
     nodes: QuorumRuntime,
     primitive: QuorumPrimitive,
     token: str,
-    options: LockOptions,
+    options: Terms,
     sent_at: float,
     *,
     wait: bool,

@@ -28,7 +28,7 @@ async def extend(engine: Engine, lease: HeldLease, ttl: float) -> None:
     """
     server_lease = lease.server_lease
     if engine.quorum is not None:
-        engine.quorum.check_ttl(ttl, server_lease.options.lock_delay)
+        engine.quorum.check_ttl(ttl, server_lease.options.given.lock_delay)
     if not lease.mine():
         raise NotHeld(
             f"extend {lease.name!r}: {lease.lost_error().text}", name=lease.name, operation="extend"
@@ -40,7 +40,7 @@ async def extend(engine: Engine, lease: HeldLease, ttl: float) -> None:
     shorter = end <= server_lease.valid_until
     if not shorter:
         await _raise_life(engine, lease, ttl, "extend")
-    every = min(server_lease.options.renew_every or ttl / 3, ttl / 3)
+    every = min(server_lease.options.given.renew_every or ttl / 3, ttl / 3)
     rhythm = server_lease.rhythm._replace(ttl=ttl, every=every)
     with engine.guard:
         mine = not lease.released

@@ -148,7 +148,7 @@ def tell_block(lease: HeldLease, error: BaseException | None) -> None:
         return
     if error is not None:
         error.add_note(str(lost))
-    elif lease.server_lease.options.on_exit == "raise":
+    elif lease.server_lease.options.given.on_exit == "raise":
         raise lost
     else:
         log.warning("%s", lost, extra={"pawl_name": lease.name})
@@ -200,7 +200,7 @@ def _until(server_lease: ServerLease, began: float, fault: Fault) -> float:
     """Until when to try a release again: while the lease would live, and in any case for as long as one request."""
     # While the slot moves it refuses what it takes a little later; a lease handed off there may be shorter than that.
     patient = fault.kind is FaultKind.NOT_READY
-    least = server_lease.options.unavailable_after if patient else server_lease.options.request_timeout
+    least = server_lease.options.given.unavailable_after if patient else server_lease.options.request_timeout
     return max(server_lease.valid_until, began + least)
 
 

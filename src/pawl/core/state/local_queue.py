@@ -215,7 +215,7 @@ class LocalQueue:
             server_lease.used < options.handover
             and not server_lease.failures
             and not server_lease.unanswered
-            and server_lease.valid_until - now >= (options.ticket_ttl or options.ttl) / 2
+            and server_lease.valid_until - now >= options.ticket_ttl / 2
             and (self.streak == 0 or now - self.since < options.hand_over_for)
         )
 

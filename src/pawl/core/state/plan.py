@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
-    from pawl.core.protocol.options import LockOptions, Seconds
+    from pawl.core.protocol.options import Seconds
     from pawl.core.protocol.primitive import Primitive
+    from pawl.core.protocol.terms import Terms
 
 __all__ = ["Plan", "Prepare"]
 
@@ -30,7 +31,7 @@ class Plan:
     """
 
     primitive: Primitive
-    options: LockOptions
+    options: Terms
     reentrant: bool
     counted: bool
     alone: bool

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Sized
     from weakref import ref
 
-    from pawl.core.protocol.options import LockOptions, Rhythm
     from pawl.core.protocol.primitive import OrderedPrimitive, Primitive
     from pawl.core.protocol.runtime import Parker, StopSignal
+    from pawl.core.protocol.terms import Rhythm, Terms
     from pawl.core.quorum.ballot import Granted
 
 __all__ = [
@@ -218,14 +218,14 @@ class ServerLease:
     def __init__(
         self,
         primitive: Primitive,
-        options: LockOptions,
+        options: Terms,
         token: str,
         fence: int,
         valid_until: float,
         now: float,
     ) -> None:
         self.primitive: Primitive = primitive
-        self.options: LockOptions = options
+        self.options: Terms = options
         self.token: str = token
         self.fence: int = fence
         self.owner: Owner = Owner(now)
@@ -277,7 +277,7 @@ class ServerLease:
     @property
     def heard_at(self) -> float:
         """A time before the last request that the server answered with a yes, and not long before."""
-        return self.valid_until - max(self.rhythm.ttl, self.options.ttl)
+        return self.valid_until - max(self.rhythm.ttl, self.options.rhythm.ttl)
 
     def why_over(self) -> LossReason:
         """The reason, once the clock has passed ``valid_until``."""

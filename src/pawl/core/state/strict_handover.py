@@ -120,5 +120,5 @@ def _may_follow(server_lease: ServerLease, now: float) -> bool:
         server_lease.used + 1 < options.block
         and not server_lease.failures
         and not server_lease.unanswered
-        and server_lease.valid_until - now >= (options.ticket_ttl or options.ttl) / 2
+        and server_lease.valid_until - now >= options.ticket_ttl / 2
     )

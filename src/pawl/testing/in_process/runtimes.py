@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from pawl.core.protocol.options import Durable
 from pawl.core.protocol.runtime import Call, Fault, FaultKind, Parker, Reply, Wakeup
+from pawl.core.protocol.terms import Durable
 from pawl.runtimes.aio import AsyncioRuntime
 from pawl.runtimes.shared import secret
 from pawl.runtimes.threads import ThreadRuntime

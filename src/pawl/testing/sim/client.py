@@ -15,8 +15,8 @@ from pawl.core.coordinate.multi_lease import BaseMultiLease, members_of
 from pawl.core.keep.engine import Engine
 from pawl.core.lease.base import BaseLease
 from pawl.core.maintenance.loop import maintain
-from pawl.core.protocol.options import LockOptions
 from pawl.core.protocol.redlock_options import RedlockOptions
+from pawl.core.protocol.terms import Terms
 from pawl.testing.sim.runtime import SimRuntime
 
 __all__ = ["NAMESPACE", "SimClient"]
@@ -31,9 +31,9 @@ class _Settings(Settings):
 
     def __init__(self, defaults: Mapping[str, Any]) -> None:
         super().__init__(defaults, NAMESPACE, may_be_async=True)
-        self._found: dict[tuple[Any, ...], LockOptions] = {}
+        self._found: dict[tuple[Any, ...], Terms] = {}
 
-    def lock_options(self, given: Mapping[str, Any]) -> LockOptions:
+    def lock_options(self, given: Mapping[str, Any]) -> Terms:
         """See ``Settings``."""
         # True is 1 to a dict, and no ttl: the types are part of what was given.
         key = tuple([(name, value.__class__, value) for name, value in given.items()])

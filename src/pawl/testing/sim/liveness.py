@@ -171,7 +171,7 @@ class Liveness:
             server_lease.rhythm.hold_limit is None
             and self.patient
             and server_lease.rhythm.ttl >= self.least
-            and server_lease.options.renew
+            and server_lease.options.given.renew
             and votes.given - len(emptied) >= votes.needed
             and self.calm(since)
         ):

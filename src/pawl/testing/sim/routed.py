@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 from weakref import proxy
 
-from pawl.core.protocol.options import Durable
 from pawl.core.protocol.runtime import Call, Fault, FaultKind, Reply
+from pawl.core.protocol.terms import Durable
 from pawl.testing.sim.network import Link, Network
 from pawl.testing.sim.runtime import SimRuntime
 from pawl.testing.sim.waits import Group

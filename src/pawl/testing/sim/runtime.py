@@ -14,8 +14,8 @@ from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 from pawl.core.keep.replicas import touch
-from pawl.core.protocol.options import Durable
 from pawl.core.protocol.runtime import DEAF, Call, Fault, FaultKind, Parker, Reply, Tracking, Wakeup
+from pawl.core.protocol.terms import Durable
 from pawl.testing.sim.network import Link, Network, Request
 from pawl.testing.sim.waits import Group, Sleep
 from pawl.testing.sim.world import Process, Task, suspend, waits
