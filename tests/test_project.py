@@ -1,5 +1,6 @@
 """What the project promises about itself: its package, its extras, its sizes, its layers, its own guards."""
 
+import ast
 import importlib
 import os
 import re
@@ -227,6 +228,37 @@ def test_the_size_check_finds(sizes: types.ModuleType, text: str, expected: str)
 def test_the_size_check_lets_pass(sizes: types.ModuleType, text: str) -> None:
     path = PACKAGE / "made_up.py"
     assert [*sizes.problems(path, text), *sizes.warnings(path, text)] == []
+
+
+MANY = "".join(f"    a{number}: int\n" for number in range(20))
+MANY_SET = "".join(f"        self.b{number} = 1\n" for number in range(11))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (f"class A:\n{MANY}    one: str\n", "{}:1: A has 21 attributes"),
+        (f"class A:\n{MANY}    def f(self):\n        self.one = 1\n", "{}:1: A has 21 attributes"),
+        (f"class A:\n    __slots__ = ({'%r, ' * 20} 'one')\n" % (*map(str, range(20)),), "{}:1: A has 21"),
+        (f"class A:\n    def f(self):\n{MANY_SET}\nclass B(A):\n{MANY}", "{}:15: B has 31"),
+        ("def f(a, b, c, d, /, e, f, *, g, h): ...\n", "{}:1: f has 8 parameters"),
+        ("class A:\n    async def f(self, a, b, c, d, e, f, g, *, h): ...\n", "{}:2: f has 8 parameters"),
+    ],
+)
+def test_the_size_check_finds_what_holds_too_much(sizes: types.ModuleType, text: str, expected: str) -> None:
+    path = PACKAGE / "core" / "made_up.py"
+    (found,) = sizes.overloaded({path: ast.parse(text)})
+    assert found.startswith(expected.format(path.relative_to(ROOT)))
+
+
+def test_the_size_check_lets_pass_what_holds_no_more_than_it_may(sizes: types.ModuleType) -> None:
+    for text in (
+        f"class A:\n{MANY}    one: ClassVar[str] = ''\n    ten = 10\n    def f(self): self.a0 = self.other\n",
+        "class A:\n    def f(self, a, b, c, d, e, f, *, g): ...\n",
+        "class A:\n    @classmethod\n    def g(cls, a, b, c, d, e, f, g): ...\n",
+        f"class LockOptions:\n{MANY}    one: str\n",
+    ):
+        assert not list(sizes.overloaded({PACKAGE / "core" / "made_up.py": ast.parse(text)}))
 
 
 def test_no_code_is_left_to_be_written() -> None:

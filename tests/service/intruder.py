@@ -16,7 +16,7 @@ from typing import Any
 import redis
 
 import pawl
-from pawl.core.protocol.primitive import Primitive
+from pawl.core.protocol.primitive import Leaving, Primitive
 from pawl.core.protocol.runtime import Call
 from pawl.primitives.election import Ballot
 from pawl.primitives.mutex import Mutex, SharedMutex
@@ -285,7 +285,7 @@ class Intruder:
         of += [primitive.renew(token, LONGEST * 1000, 3000, "") for primitive in (plain, shared)]
         of.append(plain.adopt(token, own, 30_000))
         if self.redis.exists(key):
-            of.append(plain.swap(token, 0, own, 30_000, 3000, block=1, channel="-", max_waiters=10))
+            of.append(plain.swap(Leaving(token), own, 30_000, 3000, block=1, channel="-", max_waiters=10))
         for mode in ("1", "x"):
             permits: Primitive = Permits("rwlock", name, key, "rwlock", mode)
             of += [permits.leave(token, 0, 0), permits.renew(token, LONGEST * 1000, 3000, "")]

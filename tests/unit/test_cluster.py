@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pawl.core.protocol.names import helper_key, key_of
+from pawl.core.protocol.primitive import Leaving
 from pawl.primitives.mutex import Mutex
 from pawl.topology.cluster import (
     SLOTS,
@@ -44,7 +45,7 @@ def test_all_keys_of_a_name_are_in_the_slot_of_its_first(namespace: str, name: s
         mutex.acquire("t", 1, 1, wait=True, block=1, channel="c", max_waiters=1),
         mutex.renew("t", 1, 1, ""),
         mutex.leave("t", 0, 0),
-        mutex.swap("o", 0, "t", 1, 1, block=1, channel="c", max_waiters=1),
+        mutex.swap(Leaving("o"), "t", 1, 1, block=1, channel="c", max_waiters=1),
         mutex.inspect(0),
     ]
     for call in calls:

@@ -12,6 +12,7 @@ import pytest
 import redis
 
 from pawl.core.protocol.names import helper_key
+from pawl.core.protocol.primitive import Leaving
 from pawl.core.protocol.runtime import Call
 from pawl.primitives.barrier import Barrier
 from pawl.primitives.election import Ballot
@@ -71,7 +72,7 @@ SENT: dict[str, Callable[[], Call]] = {
     "mutex/renew": lambda: MUTEX.renew(TOKEN, 1, 2, ""),
     "mutex/beat": lambda: MUTEX.beat(TOKEN, 1, 2, "", ["x"]),
     "mutex/leave": lambda: MUTEX.leave(TOKEN, 0, 0),
-    "mutex/swap": lambda: MUTEX.swap(TOKEN, 0, TOKEN, 1, 2, block=1, channel="c", max_waiters=9),
+    "mutex/swap": lambda: MUTEX.swap(Leaving(TOKEN), TOKEN, 1, 2, block=1, channel="c", max_waiters=9),
     "mutex/adopt": lambda: MUTEX.adopt("x", TOKEN, 1),
     "mutex/inspect": lambda: MUTEX.inspect(9),
     "mutex/peek": MUTEX.peek,

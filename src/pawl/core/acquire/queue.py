@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from pawl.core.acquire.ticket_batch import beat_call, learn, lie_down, sleeps_on
 from pawl.core.keep.replicas import ask_durably
 from pawl.core.protocol.faults import to_error
-from pawl.core.protocol.primitive import TOMB_MS
+from pawl.core.protocol.primitive import TOMB_MS, Leaving
 from pawl.core.protocol.runtime import DEAF, Call, Fault, FaultKind, Reply, Tracking, Wakeup
 from pawl.core.protocol.validity import valid_until
 from pawl.core.retry import ENDLESS, STOP_POLL, bear, check_stop, explained, note_endless, patience, rest
@@ -100,9 +100,9 @@ def _next_call(engine: Engine, primitive: Primitive, options: Terms, waiter: Wai
                 return call
         return primitive.renew(waiter.token, options.life_ms, options.ticket_ms, channel)
     if waiter.old is not None:
-        tomb_ms = TOMB_MS if waiter.old.unanswered else 0
+        old = Leaving(waiter.old.token, TOMB_MS if waiter.old.unanswered else 0)
         return primitive.swap(
-            waiter.old.token, tomb_ms, waiter.token, options.life_ms, options.ticket_ms,
+            old, waiter.token, options.life_ms, options.ticket_ms,
             block=options.block, channel=channel, max_waiters=options.max_waiters,
         )  # fmt: skip
     return primitive.acquire(

@@ -3,12 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from pawl.core.protocol.runtime import Call, Reply
 from pawl.errors import PawlError
 
-__all__ = ["TOMB_MS", "BeatingPrimitive", "OrderedPrimitive", "Primitive", "TogetherPrimitive", "listed_as"]
+__all__ = [
+    "TOMB_MS",
+    "BeatingPrimitive",
+    "Leaving",
+    "OrderedPrimitive",
+    "Primitive",
+    "TogetherPrimitive",
+    "listed_as",
+]
+
+
+class Leaving(NamedTuple):
+    """A token that is left in the script that asks for another.
+
+    Attributes:
+        token: The token.
+        tomb_ms: For how long a late copy of its acquire is barred.
+    """
+
+    token: str
+    tomb_ms: int = 0
 
 
 class Primitive(Protocol):
@@ -45,8 +65,7 @@ class Primitive(Protocol):
 
     def swap(
         self,
-        old: str,
-        tomb_ms: int,
+        old: Leaving,
         token: str,
         ttl_ms: int,
         ticket_ms: int,

@@ -7,6 +7,7 @@ from functools import lru_cache
 
 from pawl.core.protocol.key import Key, Wake
 from pawl.core.protocol.options import DAY_MS
+from pawl.core.protocol.primitive import Leaving
 from pawl.core.protocol.runtime import Call
 from pawl.core.protocol.scripts import Script, load, pack_words
 from pawl.primitives.mutex import Mutex, SharedMutex
@@ -140,8 +141,7 @@ class KeyMutex(Mutex):
 
     def swap(
         self,
-        old: str,
-        tomb_ms: int,
+        old: Leaving,
         token: str,
         ttl_ms: int,
         ticket_ms: int,
@@ -152,9 +152,7 @@ class KeyMutex(Mutex):
     ) -> Call:
         """Leave with ``old`` and queue with ``token``."""
         return self._variant(
-            super().swap(
-                old, tomb_ms, token, ttl_ms, ticket_ms, block=block, channel=channel, max_waiters=max_waiters
-            )
+            super().swap(old, token, ttl_ms, ticket_ms, block=block, channel=channel, max_waiters=max_waiters)
         )
 
     def adopt(self, old: str, token: str, ttl_ms: int) -> Call:

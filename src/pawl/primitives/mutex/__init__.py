@@ -13,7 +13,7 @@ from pawl.core.protocol.runtime import Call, make_call
 from pawl.core.protocol.scripts import SIZES, Script, for_several, load, pack_words
 
 if TYPE_CHECKING:
-    from pawl.core.protocol.primitive import Primitive
+    from pawl.core.protocol.primitive import Leaving, Primitive
     from pawl.core.protocol.runtime import Reply
     from pawl.errors import PawlError
 
@@ -93,8 +93,7 @@ class Mutex:
 
     def swap(
         self,
-        old: str,
-        tomb_ms: int,
+        old: Leaving,
         token: str,
         ttl_ms: int,
         ticket_ms: int,
@@ -104,10 +103,10 @@ class Mutex:
         max_waiters: int,
     ) -> Call:
         """Leave with ``old`` and queue with ``token``; see ``swap.lua``."""
-        first, second = old.encode(), token.encode()
+        first, second = old.token.encode(), token.encode()
         keys = pack_words(self._dead + first, self._dead + second)
         args = _args(ttl_ms, ticket_ms, block, channel, max_waiters, self.fence_ms)
-        words = pack_words(first, b"%d" % tomb_ms, second)
+        words = pack_words(first, b"%d" % old.tomb_ms, second)
         return Call(_SWAP, b"".join((self._keys, keys, self._holds, words, args)))
 
     def adopt(self, old: str, token: str, ttl_ms: int) -> Call:

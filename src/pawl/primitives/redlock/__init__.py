@@ -9,7 +9,7 @@ from functools import lru_cache, partial
 
 from pawl.core.protocol.names import WIRE_VERSION, helper_key
 from pawl.core.protocol.options import DAY_MS
-from pawl.core.protocol.primitive import Primitive
+from pawl.core.protocol.primitive import Leaving, Primitive
 from pawl.core.protocol.quorum import QuorumCall, WatchCall, watch_call
 from pawl.core.protocol.runtime import Call, Reply
 from pawl.core.protocol.scripts import Script, load, pack_words
@@ -114,8 +114,7 @@ class QuorumMutex:
 
     def swap(
         self,
-        old: str,
-        tomb_ms: int,
+        old: Leaving,
         token: str,
         ttl_ms: int,
         ticket_ms: int,
