@@ -58,6 +58,7 @@ def _like(servers: tuple[str, ...], redlock: RedlockOptions | None) -> AsyncClie
     client = AsyncClient(target, namespace=NAMESPACE, on_lost=_lost, **more)
     settings = _Settings({"on_lost": _lost, **({} if redlock is None else {"ttl": redlock.max_ttl})})
     settings.redlock = client._settings.redlock
+    settings.engine = client._settings.engine
     client._settings = settings
     return client
 
