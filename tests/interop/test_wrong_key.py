@@ -78,9 +78,9 @@ def test_without_the_right_to_look_the_error_is_the_servers(own_server: Server, 
     "fields", [[b"mode"], [b"mode", b"owner"], [b"x:1"], [HOLDER.encode(), b"other"], []]
 )
 def test_what_only_resembles_redisson_is_not_called_so(fields: list[bytes]) -> None:
-    told = describe(b"k", b"hash", fields)
+    told = describe(b"k", "hash", fields)
     assert ("Redisson" in told) == (fields == [b"mode"])
 
 
 def test_a_key_without_a_strange_value_is_not_described() -> None:
-    assert describe(b"k", b"string", []) == describe(b"k", b"none", []) == ""
+    assert describe(b"k", "string", []) == describe(b"k", "none", []) == ""

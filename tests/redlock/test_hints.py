@@ -17,6 +17,7 @@ import pytest
 
 import pawl
 from pawl.core.acquire import candidate
+from pawl.core.protocol.outcomes import AS_ASKED, Busy, Present
 from pawl.core.protocol.quorum import WatchCall, watch_call
 from pawl.core.protocol.runtime import FIRST_RID, Fault, FaultKind
 from pawl.core.quorum.hints import Hints
@@ -352,7 +353,7 @@ def test_a_hint_between_answers_is_taken_for_none_of_them(push: bytes, cut: int)
     for rid in (FIRST_RID + 1, FIRST_RID + 2):
         yes = b"*2\r\n$1\r\nH\r\n$10\r\n%d\r\n" % rid
         question = Question(votes, 1, 0.0, 1.0)  # type: ignore[arg-type]
-        question.plain = [b"H", b""]
+        question.plain = AS_ASKED
         link.pending.append((rid, grant, question, False, yes))
         expected.append(yes)
     stream = expected[0] + push + expected[1]
@@ -360,7 +361,7 @@ def test_a_hint_between_answers_is_taken_for_none_of_them(push: bytes, cut: int)
     while sock.pieces:
         link.pull(0.0)
     assert [index for index, _ in votes.seen] == [0, 0]
-    assert all(outcome[0] == b"H" for _, outcome in votes.seen)
+    assert all(outcome is AS_ASKED for _, outcome in votes.seen)
     assert not link.pending
     assert hints.due
     assert link._whole
@@ -384,8 +385,8 @@ def test_a_majority_must_say_so() -> None:
     rung: list[bool] = []
     hints = Hints([None] * 5)
     hints.wakes(lambda: rung.append(True))
-    hints.add(0, [b"W", b"", 0])
-    hints.add(1, [b"W", b"", 1])
+    hints.add(0, Present(0))
+    hints.add(1, Present(1))
     hints.hint(0)
     hints.hint(2)
     assert (hints.due, len(rung)) == (False, 0)
@@ -399,7 +400,7 @@ def test_a_master_without_a_vote_does_not_count() -> None:
         Fault(FaultKind.UNREACHABLE, "restarted"),
         Fault(FaultKind.UNANSWERED, "late", maybe_applied=True),
     )
-    hints = Hints([barred, slow, [b"B", b"", 5]])
+    hints = Hints([barred, slow, Busy(5, foreign=False, holder="x")])
     hints.hint(0)
     hints.hint(2)
     assert not hints.due

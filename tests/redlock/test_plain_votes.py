@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 
 from pawl.core.protocol.options import LockOptions
+from pawl.core.protocol.outcomes import AS_ASKED, RELEASED, Granted
 from pawl.core.protocol.quorum import QuorumCall
 from pawl.core.protocol.runtime import Fault, FaultKind
 from pawl.core.protocol.terms import Terms
 from pawl.core.quorum.ballot import question_of
-from pawl.core.quorum.votes import GrantVotes
+from pawl.core.quorum.votes import GrantVotes, Majority, NoMajority
 from pawl.primitives.redlock import QuorumMutex
 from pawl.testing.servers import Server, available
 from pawl.transport.fan import ThreadFan
@@ -126,26 +127,26 @@ def test_a_token_that_left_for_good_and_a_name_that_is_held_get_no_plain_yes(ser
 
 
 def test_a_bare_yes_counts_as_what_was_wished_for_and_only_then() -> None:
-    meant: list[Any] = [b"H", b"", 700, 30_000, 0]
+    meant = Granted(700, 30_000, 0)
     votes = GrantVotes(3, meant)
-    assert not votes.add(0, [b"H", b"1"])
-    assert votes.add(2, [b"H", b"1", 700, 20_000, 5])
-    votes.late(1, [b"H", b"1"])
+    assert not votes.add(0, AS_ASKED)
+    assert votes.add(2, Granted(700, 20_000, 5))
+    votes.late(1, AS_ASKED)
     assert votes.outcomes[0] is meant
     assert votes.outcomes[1] is meant
-    assert votes.reply()[:4] == [b"H", b"", 700, 20_000]
+    assert votes.outcome() == Majority(700, 20_000, votes)
     with pytest.raises(ValueError, match="was not requested"):
-        GrantVotes(3).add(0, [b"H", b"1"])
+        GrantVotes(3).add(0, AS_ASKED)
 
 
 def test_votes_of_different_fences_need_the_write_back() -> None:
     votes = GrantVotes(5)
-    assert not votes.add(0, [b"H", b"1", 7, 300, 1])
+    assert not votes.add(0, Granted(7, 300, 1))
     assert not votes.add(1, Fault(FaultKind.UNANSWERED, "", maybe_applied=True))
-    assert not votes.add(2, [b"H", b"1", 9, 100, 1])
-    assert votes.add(3, [b"H", b"1", 9, 200, 1])
+    assert not votes.add(2, Granted(9, 100, 1))
+    assert votes.add(3, Granted(9, 200, 1))
     assert (votes.won, votes.agreed, votes.fence, votes.left_ms) == (True, False, 9, 100)
-    assert votes.reply()[0] == b"V"
+    assert votes.outcome() == NoMajority(votes)
 
 
 def test_a_question_of_a_fresh_client_asks_for_the_clock() -> None:
@@ -158,7 +159,7 @@ def test_a_question_of_a_fresh_client_asks_for_the_clock() -> None:
     nodes.ahead_us, nodes.ahead_at = 1.79e15, 5.0
     call = question_of(nodes, mutex, "a@h", Terms(LockOptions()), 6.0, wait=True)
     assert call.plain is not None
-    assert call.words()[5] == b"%d" % call.plain[2]
+    assert call.words()[5] == b"%d" % call.plain.fence
 
 
 class _Link:
@@ -205,7 +206,7 @@ def test_who_was_not_waited_for_is_read_with_the_next_questions(
     mutex = QuorumMutex("lock", "n", "n")
     longest = 0
     for _ in range(20):
-        assert fan.ask(mutex.leave("a@h", 0, 0), 1.0)[0] == b"R"
+        assert fan.ask(mutex.leave("a@h", 0, 0), 1.0) == RELEASED
         longest = max(longest, *(len(link.pending) for link in links))
     assert longest <= 1
     # Nobody was read for nothing: of many nodes no more than a majority each time.
@@ -215,4 +216,7 @@ def test_who_was_not_waited_for_is_read_with_the_next_questions(
 def test_the_reader_knows_a_bare_yes() -> None:
     reader = new_reader()
     reader.feed(b"*2\r\n$1\r\nH\r\n$10\r\n1000000007\r\n")
-    assert reader.gets() == [b"H", b"1000000007"]
+    reply = reader.gets()
+    assert reply == [b"H", b"1000000007"]
+    grant = QuorumMutex("lock", "n", "n").grant("a@h", 1000, 1, 5, clock=False, wait=True)
+    assert grant.answer(reply) is AS_ASKED

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from pawl.core.protocol.carrier import Request
 from pawl.core.protocol.primitive import Primitive
 from pawl.core.protocol.runtime import Call
 from pawl.primitives.mutex import Mutex
@@ -188,7 +189,7 @@ def test_one_client_cannot_fill_the_queue_of_a_name(
     held = service.acquire("a", "lock" if kind == "lock" else "rwlock_write")
     assert held.status == 200
 
-    def queue(number: int, ticket_ms: int) -> Call:
+    def queue(number: int, ticket_ms: int) -> Request:
         token = f"{number:024d}@host:1/few"
         return name.acquire(
             token, 3_000_000, ticket_ms, wait=True, block=1, channel="-", max_waiters=10_000_000

@@ -12,6 +12,7 @@ from unittest.mock import patch
 from pawl.core.acquire import candidate, queue
 from pawl.core.coordinate.multi_lease import BaseMultiLease, HeldMultiLease, members_of
 from pawl.core.keep import engine, majority, outbox
+from pawl.core.protocol.outcomes import Granted
 from pawl.core.protocol.redlock_options import RedlockOptions
 from pawl.core.protocol.runtime import Fault
 from pawl.core.quorum.nodes import Life, Lives
@@ -46,7 +47,7 @@ async def _counts_at_once(self: Any, fence: int, block: int) -> Any:
 
 
 def _only_acknowledged(outcome: Any) -> bool:
-    return isinstance(outcome, list) and outcome[0] == b"H"
+    return isinstance(outcome, Granted)
 
 
 def _knows_before_it_greets(self: Lives, index: int, info: str, now: float) -> Any:

@@ -13,9 +13,9 @@ from typing import Any, Protocol
 
 import pytest
 
-from pawl.core.keep.replicas import touch
 from pawl.core.protocol.faults import classify
-from pawl.core.protocol.runtime import Call, Fault, FaultKind, Reply
+from pawl.core.protocol.outcomes import Absent, Expiry, Granted, Outcome, Released
+from pawl.core.protocol.runtime import Call, Fault, FaultKind
 from pawl.primitives.mutex import Mutex
 from pawl.testing.sim.node import Node
 from pawl.testing.sim.waits import Sleep
@@ -23,6 +23,7 @@ from pawl.testing.sim.world import Clock, Process, Task, Violation, World
 from pawl.topology.cluster import Address, first_key, slot_of
 from pawl.topology.endpoint import ClusterNodes, Endpoint
 from pawl.topology.url import parse_url
+from pawl.transport.durable import touch
 from pawl.transport.routing import Asking, Router
 
 NAMES = ("a", "b", "c", "d")
@@ -92,7 +93,7 @@ class Cluster:
             return ""
         return "" if self.owners[slot] == address else _to("MOVED", slot, self.owners[slot])
 
-    async def serve(self, address: Address, call: Call, timeout: float) -> Reply:
+    async def serve(self, address: Address, call: Call, timeout: float) -> Outcome:
         """A request to a node and its answer, either of which may be lost."""
         random = self.world.random.random
         await self.rest(0.002)
@@ -110,7 +111,7 @@ class Cluster:
         await self.rest(0.002)
         if isinstance(reply, str):
             raise classify(reply)
-        return reply
+        return call.answer(reply)
 
     async def ask(self, endpoint: Endpoint, words: tuple[str, ...], _: float) -> Any:  # noqa: ANN401 - a reply
         """``CLUSTER SLOTS``, by what that node knows, which may be old."""
@@ -174,18 +175,18 @@ class SimRouter(Router):
     def moved(self) -> None:
         self.heard += 1
 
-    async def send(self, address: Address, call: Call, timeout: float) -> Reply:
+    async def send(self, address: Address, call: Call, timeout: float) -> Outcome:
         return await self.cluster.serve(address, call, timeout)
 
     async def send_groups(
         self, groups: dict[Address, list[Call]], timeout: float
-    ) -> dict[Address, list[Reply | Fault]]:
+    ) -> dict[Address, list[Outcome | Fault]]:
         return {
             address: [await self._one(address, call, timeout) for call in calls]
             for address, calls in groups.items()
         }
 
-    async def _one(self, address: Address, call: Call, timeout: float) -> Reply | Fault:
+    async def _one(self, address: Address, call: Call, timeout: float) -> Outcome | Fault:
         try:
             return await self.send(address, call, timeout)
         except Fault as fault:
@@ -213,23 +214,23 @@ async def _work(cluster: Cluster, router: SimRouter, who: str) -> None:
         name, token = random.choice(NAMES), f"{number}@{who}"
         mutex = Mutex("lock", name, f"sim:{name}")
         take = mutex.acquire(token, 60_000, 3_000, wait=False, block=1, channel="-", max_waiters=10)
-        while (reply := await _insist(cluster, partial(router.route, take)))[0] != b"H":
+        while not isinstance(granted := await _insist(cluster, partial(router.route, take)), Granted):
             await cluster.rest(0.1)
         assert name not in cluster.holders, f"{token} and {cluster.holders[name]} hold {name}"
-        assert reply[2] > cluster.fences[name], "the fence did not rise"
-        cluster.holders[name], cluster.fences[name] = token, reply[2]
+        assert granted.fence > cluster.fences[name], "the fence did not rise"
+        cluster.holders[name], cluster.fences[name] = token, granted.fence
         for _ in range(6):
             await cluster.rest(0.03)
             # Of a single key: the only kind of script that a node lets in while a slot is on its way to it.
-            assert (await _insist(cluster, partial(router.route, touch(mutex.key))))[0] == b"T"
+            assert isinstance(await _insist(cluster, partial(router.route, touch(mutex.key))), Expiry)
         renewed = await _insist(cluster, partial(_many, router, mutex.renew(token, 60_000, 3_000, "-")))
-        assert renewed[0] == b"H", f"{token} lost {name}: {renewed}"
+        assert isinstance(renewed, Granted), f"{token} lost {name}: {renewed}"
         del cluster.holders[name]
         left = await _insist(cluster, partial(router.route, mutex.leave(token, 60_000, 0)))
-        assert left[0] in (b"R", b"A")
+        assert isinstance(left, (Released, Absent))
 
 
-async def _many(router: SimRouter, call: Call, timeout: float) -> Reply:
+async def _many(router: SimRouter, call: Call, timeout: float) -> Outcome:
     outcome = (await router.route_many([call], timeout))[0]
     if isinstance(outcome, Fault):
         raise outcome
@@ -237,10 +238,10 @@ async def _many(router: SimRouter, call: Call, timeout: float) -> Reply:
 
 
 class _Asks(Protocol):
-    def __call__(self, *, timeout: float) -> Awaitable[Reply]: ...
+    def __call__(self, *, timeout: float) -> Awaitable[Outcome]: ...
 
 
-async def _insist(cluster: Cluster, ask: _Asks) -> Reply:
+async def _insist(cluster: Cluster, ask: _Asks) -> Outcome:
     while True:
         try:
             return await ask(timeout=0.2)

@@ -12,6 +12,7 @@ from pawl.core.keep.engine import Engine
 from pawl.core.lease.record import HeldLease
 from pawl.core.maintenance.loop import maintain
 from pawl.core.protocol.options import LockOptions
+from pawl.core.protocol.outcomes import Look, Outcome
 from pawl.core.protocol.runtime import Call, Fault, FaultKind, Line, Parker, Reply, Tracking, Wakeup
 from pawl.core.protocol.terms import Terms
 from pawl.core.release.release import release
@@ -122,7 +123,7 @@ class _Line:
         self.channel = runtime.channel()
         self._runtime = runtime
 
-    def ask(self, call: Call, timeout: float) -> Reply:
+    def ask(self, call: Call, timeout: float) -> Outcome:
         return run(self._runtime.call(call, timeout))
 
 
@@ -183,10 +184,10 @@ class Scripted:
     def line(self) -> Line | None:
         return _Line(self)
 
-    async def call(self, call: Call, timeout: float) -> Reply:
+    async def call(self, call: Call, timeout: float) -> Outcome:
         if call.script.name == "inspect":
             # Asked once a wait is over, only to say who holds it.
-            return [b"I", b"", b"other:1/main", 5_000, 1, 1, NOW_MS, 0, 1, 0, []]
+            return Look("other:1/main", 5_000, 1, 1, NOW_MS, holds=1)
         self.sent.append(self._note(call, timeout))
         assert self.answers, f"a request too many: {self.sent[-1]}"
         answer = self.answers.popleft()
@@ -197,16 +198,20 @@ class Scripted:
             answer = answer.answer
         if isinstance(answer, Fault):
             raise answer
-        return answer
+        return call.answer(answer)
 
-    async def call_many(self, calls: Sequence[Call], timeout: float) -> list[Reply | Fault]:
-        outcomes: list[Reply | Fault] = []
+    async def call_many(self, calls: Sequence[Call], timeout: float) -> list[Outcome | Fault]:
+        outcomes: list[Outcome | Fault] = []
         for call in calls:
             try:
                 outcomes.append(await self.call(call, timeout))
             except Fault as fault:
                 outcomes.append(fault)
         return outcomes
+
+    def told_first(self, call: Call) -> Call:
+        """See ``Carrier``."""
+        return call
 
     def cast(self, call: Call) -> None:
         self.cast_calls.append(self._note(call, 0.0))

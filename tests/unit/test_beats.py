@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import gc
 from math import inf
-from typing import Any
 
 import pytest
 
 from pawl.core.acquire.ticket_batch import TOGETHER, _take_along, learn, lie_down
+from pawl.core.protocol.outcomes import Queued
 from pawl.core.state.records import Ticket, Waiter
 from tests.unit.scripted import NOW_MS, START, Rig
 
@@ -38,8 +38,8 @@ def speaker(rig: Rig) -> Waiter:
     return waiter
 
 
-def queued_with(*ranks: int) -> list[Any]:
-    return [b"Q", b"", 1, 20_000, NOW_MS + 3000, NOW_MS, 0, list(ranks)]
+def queued_with(*ranks: int) -> Queued:
+    return Queued(1, 20_000, NOW_MS + 3000, NOW_MS, foreign=False, ranks=ranks)
 
 
 @pytest.mark.parametrize(

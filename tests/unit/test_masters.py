@@ -11,6 +11,7 @@ import pytest
 
 from pawl.core.protocol.faults import passes
 from pawl.core.protocol.options import LockOptions
+from pawl.core.protocol.outcomes import Busy, Granted
 from pawl.core.protocol.runtime import Fault, FaultKind
 from pawl.core.protocol.terms import Terms
 from pawl.core.quorum.ballot import _CLOCK_FOR, learn_clock, question_of
@@ -123,7 +124,7 @@ def test_an_attempt_that_nobody_refused_listens_longer_than_a_node_may_take() ->
     votes = GrantVotes(3, None, lives.patience)
     votes.add(0, Fault(FaultKind.UNREACHABLE, "gone"))
     assert votes.patience() == pytest.approx(1.6), "it may be won with the two others"
-    votes.add(1, [b"B", b"1", 100, 0, b"somebody", 0])
+    votes.add(1, Busy(100, foreign=False, holder="somebody"))
     assert not votes.patience(), "a split vote is given up in time, so that others get on"
     question = Question(RatifyVotes(3, 2, 0.7), 3, 10.0, 0.1)
     assert question.listen_on()
@@ -168,7 +169,7 @@ def test_one_server_under_two_addresses_has_one_vote() -> None:
 )
 def test_the_clock_of_a_majority_is_learnt(clocks: list[int], ahead: int) -> None:
     nodes = SimpleNamespace(ahead_us=0.0, ahead_at=0.0)
-    votes = SimpleNamespace(outcomes=[None, DOWN, *([b"H", b"", 1, clock] for clock in clocks)])
+    votes = SimpleNamespace(outcomes=[None, DOWN, *(Granted(1, 1, clock) for clock in clocks)])
     learn_clock(cast("Any", nodes), cast("Any", votes), 1.0)
     assert (nodes.ahead_us, nodes.ahead_at) == (ahead, 1.0)
 
@@ -194,14 +195,14 @@ def test_a_clock_is_asked_for_again_after_a_while(
 
 def test_nothing_is_learnt_from_nobody() -> None:
     nodes = SimpleNamespace(ahead_us=7.0, ahead_at=3.0)
-    learn_clock(cast("Any", nodes), cast("Any", SimpleNamespace(outcomes=[DOWN, [b"H", b"", 1, 0]])), 1.0)
+    learn_clock(cast("Any", nodes), cast("Any", SimpleNamespace(outcomes=[DOWN, Granted(1, 1, 0)])), 1.0)
     assert (nodes.ahead_us, nodes.ahead_at) == (7.0, 3.0)
 
 
 @pytest.mark.parametrize(
     ("outcomes", "refused"),
     [
-        ([DENIED, DENIED, [b"H"]], DENIED),
+        ([DENIED, DENIED, Granted(1, 1, 0)], DENIED),
         ([FINAL, DENIED, DOWN], FINAL),
         ([FINAL, FINAL, None], FINAL),
         ([DENIED, DOWN, DOWN], None),

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from math import inf
-from typing import Any
 
 import pytest
 
 from pawl.core.observe.inspect import read_info
+from pawl.core.protocol.outcomes import ENDLESS_MS, NOBODY_MS, Holder, Look, Ticket
 from pawl.core.quorum.votes import merge_holders, merge_inspect
 from pawl.primitives.mutex import Mutex
 from tests.unit.scripted import NOW_MS
@@ -15,10 +15,8 @@ from tests.unit.scripted import NOW_MS
 MUTEX = Mutex("lock", "x", "pawl:x")
 
 
-def look(
-    holder: bytes = b"h:1/a", left: int = 900, fence: int = 5, last: int = 5, now: int = NOW_MS
-) -> list[Any]:
-    return ["I", b"", holder, left, fence, last, now, 0, 0 if left == -2 else 1, 0, []]
+def look(holder: str = "h:1/a", left: int = 900, fence: int = 5, last: int = 5, now: int = NOW_MS) -> Look:
+    return Look(holder, left, fence, last, now, holds=0 if left == NOBODY_MS else 1)
 
 
 def test_whom_a_majority_lists_holds_it_for_as_long_as_a_majority_says() -> None:
@@ -26,66 +24,67 @@ def test_whom_a_majority_lists_holds_it_for_as_long_as_a_majority_says() -> None
         look(left=900),
         look(left=1000, now=7),
         look(left=800),
-        look(b"h:1/b", 5000),
-        look(b"", -2, 0, 9),
+        look("h:1/b", 5000),
+        look("", NOBODY_MS, 0, 9),
     ]
-    assert merge_inspect(looks, 3) == ["I", b"", b"h:1/a", 800, 5, 9, NOW_MS, 0, 1, 0, []]
-    assert merge_inspect(looks, 2)[3] == 900
-    assert merge_inspect(looks, 4) == ["I", b"", b"", -2, 5, 9, NOW_MS, 0, 0, 0, []]
+    assert merge_inspect(looks, 3) == look("h:1/a", 800, 5, 9)
+    assert merge_inspect(looks, 2).left_ms == 900
+    assert merge_inspect(looks, 4) == look("", NOBODY_MS, 5, 9)
 
 
 def test_the_fence_of_a_late_vote_is_nobodys() -> None:
-    assert merge_inspect([look(fence=9), look(), look()], 2)[4] == 5
+    assert merge_inspect([look(fence=9), look(), look()], 2).fence == 5
 
 
 def test_a_name_that_is_free_everywhere() -> None:
-    assert merge_inspect([look(b"", -2, 0, 0)] * 3, 2) == ["I", b"", b"", -2, 0, 0, NOW_MS, 0, 0, 0, []]
+    assert merge_inspect([look("", NOBODY_MS, 0, 0)] * 3, 2) == look("", NOBODY_MS, 0, 0)
 
 
-def many(*holders: tuple[bytes, bytes, int], fence: int = 3, now: int = NOW_MS) -> list[Any]:
-    listed = [word for mode, who, left in holders for word in (mode, who, now + left)]
-    return ["I", b"", b"", 0, fence, fence + 1, now, 0, len(holders), 0, [], 0, 0, listed]
+def many(*holders: tuple[str, str, int], fence: int = 3, now: int = NOW_MS) -> Look:
+    listed = [Holder(mode, who, now + left) for mode, who, left in holders]
+    return Look("", 0, fence, fence + 1, now, holds=len(holders), holders=listed)
 
 
 def test_of_many_holders_those_hold_it_that_a_majority_lists() -> None:
-    one, two = (b"1", b"h:1/a", 500), (b"1", b"h:1/b", 700)
+    one, two = ("1", "h:1/a", 500), ("1", "h:1/b", 700)
     looks = [
         many(one, two),
-        many((b"1", b"h:1/a", 400), fence=8),
-        many((b"1", b"h:1/b", 900), now=NOW_MS + 50),
+        many(("1", "h:1/a", 400), fence=8),
+        many(("1", "h:1/b", 900), now=NOW_MS + 50),
     ]
-    found = [b"1", b"h:1/a", NOW_MS + 400, b"1", b"h:1/b", NOW_MS + 700]
-    assert merge_holders(looks, 2) == ["I", b"", b"h:1/a", 700, 8, 9, NOW_MS, 0, 2, 0, [], 0, 0, found]
-    assert merge_holders(looks, 3)[2:4] == [b"", -2]
+    found = [Holder("1", "h:1/a", NOW_MS + 400), Holder("1", "h:1/b", NOW_MS + 700)]
+    assert merge_holders(looks, 2) == Look("h:1/a", 700, 8, 9, NOW_MS, holds=2, holders=found)
+    nobody = merge_holders(looks, 3)
+    assert (nobody.holder, nobody.left_ms) == ("", NOBODY_MS)
 
 
 def test_two_leases_that_show_the_same_words_are_two() -> None:
     looks = [
-        many((b"1", b"h:1/a", 500), (b"1", b"h:1/a", 300)),
-        many((b"1", b"h:1/a", 450), (b"1", b"h:1/a", 200)),
+        many(("1", "h:1/a", 500), ("1", "h:1/a", 300)),
+        many(("1", "h:1/a", 450), ("1", "h:1/a", 200)),
     ]
-    assert merge_holders(looks, 2)[8:] == [
-        *(2, 0, [], 0, 0),
-        [b"1", b"h:1/a", NOW_MS + 200, b"1", b"h:1/a", NOW_MS + 450],
-    ]
+    merged = merge_holders(looks, 2)
+    assert merged.holds == 2
+    assert merged.holders == [Holder("1", "h:1/a", NOW_MS + 200), Holder("1", "h:1/a", NOW_MS + 450)]
 
 
 def test_times_of_an_answer_are_seconds() -> None:
-    waiter = [b"h:1/w", (NOW_MS - 2500) * 1000, NOW_MS + 1500]
+    waiter = Ticket("h:1/w", (NOW_MS - 2500) * 1000, NOW_MS + 1500)
     fence = (NOW_MS - 4000) * 1000
-    reply: list[Any] = ["I", b"", b"h:1/a", 2500, fence, fence, NOW_MS, 0, 1, 1, waiter]
-    info = read_info(MUTEX, reply)
+    info = read_info(
+        MUTEX, Look("h:1/a", 2500, fence, fence, NOW_MS, queue_length=1, waiters=[waiter], holds=1)
+    )
     assert (info.host, info.pid, info.ttl_left) == ("h", 1, 2.5)
     assert info.since == pytest.approx((NOW_MS - 4000) / 1000)
     assert (info.waiters[0].position, info.waiters[0].ttl_left) == (0, 1.5)
     assert info.waiters[0].age == pytest.approx(2.5)
-    assert read_info(MUTEX, look(b"foreign", -1)).ttl_left == inf
-    assert not read_info(MUTEX, look(b"", -2)).held
+    assert read_info(MUTEX, look("foreign", ENDLESS_MS)).ttl_left == inf
+    assert not read_info(MUTEX, look("", NOBODY_MS)).held
 
 
 def test_holders_of_permits_have_their_time_left() -> None:
-    reply = [*look()[:11], 3, 2, [b"2", b"h:1/a", NOW_MS + 1500]]
-    info = read_info(MUTEX, reply)
+    found = look()._replace(limit=3, used=2, holders=[Holder("2", "h:1/a", NOW_MS + 1500)])
+    info = read_info(MUTEX, found)
     assert (info.limit, info.used) == (3, 2)
     [holder] = info.holders
     assert (holder.permits, holder.ttl_left) == (2, 1.5)

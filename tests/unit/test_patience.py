@@ -10,6 +10,7 @@ import pytest
 import pawl
 from pawl.core.acquire.local_wait import left
 from pawl.core.observe.remote import Desk
+from pawl.core.protocol.outcomes import Released
 from pawl.core.protocol.runtime import Fault, FaultKind
 from pawl.core.release.extend import extend
 from pawl.core.retry import query
@@ -53,7 +54,7 @@ def prolong(rig: Rig, *faults: Fault) -> None:
 def ask(rig: Rig, *faults: Fault) -> None:
     rig.runtime.answers.extend([*faults, RELEASED])
     call = rig.plan.primitive.leave("t9", 0, 0)
-    assert run(query(rig.engine, call, rig.options, "x", "force_release"))[0] == RELEASED
+    assert run(query(rig.engine, call, rig.options, "x", "force_release"))[0] == Released()
 
 
 def ask_a_service(rig: Rig, *faults: Fault) -> None:

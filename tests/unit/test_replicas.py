@@ -9,17 +9,21 @@ import pytest
 
 from pawl.core.keep.engine import Engine
 from pawl.core.keep.replicas import check_renewals, confirm
-from pawl.core.protocol.runtime import Call, Fault, Reply
+from pawl.core.protocol.outcomes import Expiry, Gone, Granted, Outcome
+from pawl.core.protocol.runtime import Call, Fault
 from pawl.errors import NotReplicated
+from pawl.transport.durable import touch
 from tests.unit.scripted import NOW_MS, Rig, held, run
 
 
-def engine_of(reply: Reply | None, count: int, sent: list[Call]) -> Engine:
-    async def call_durable(call: Call, *_: object) -> tuple[Reply | None, int]:
+def engine_of(outcome: Outcome | None, count: int, sent: list[Call]) -> Engine:
+    async def call_durable(call: Call, *_: object) -> tuple[Outcome | None, int]:
         sent.append(call)
-        return reply, count
+        return outcome, count
 
-    runtime = SimpleNamespace(call_durable=call_durable, streams=lambda calls: [list(range(len(calls)))])
+    runtime = SimpleNamespace(
+        call_durable=call_durable, touch=touch, streams=lambda calls: [list(range(len(calls)))]
+    )
     return cast("Engine", SimpleNamespace(runtime=runtime))
 
 
@@ -29,8 +33,8 @@ def engine_of(reply: Reply | None, count: int, sent: list[Call]) -> Engine:
 def test_a_renewal_counts_on_the_server_that_has_it(expiry_ms: int, *, counts: bool) -> None:
     rig = Rig(held(), replicas=1)
     server_lease = SimpleNamespace(options=rig.options, primitive=rig.plan.primitive)
-    outcomes: list[Reply | Fault] = [[b"H", b"", 7, 30_000, NOW_MS]]
-    engine = engine_of([b"T", b"", expiry_ms], 1, [])
+    outcomes: list[Outcome | Fault] = [Granted(7, 30_000, NOW_MS)]
+    engine = engine_of(Expiry(expiry_ms), 1, [])
     call = rig.plan.primitive.renew("t@h", 30_000, 3_000, "")
     run(check_renewals(engine, [cast("Any", server_lease)], [call], outcomes, 1.0))
     assert isinstance(outcomes[0], Fault) is not counts
@@ -39,9 +43,9 @@ def test_a_renewal_counts_on_the_server_that_has_it(expiry_ms: int, *, counts: b
 def test_what_was_adopted_is_asked_for_where_the_replicas_are_waited_for() -> None:
     rig, sent = Rig(held(), replicas=1), list[Call]()
     primitive = rig.plan.primitive
-    run(confirm(engine_of(held(), 1, sent), primitive, rig.options, "t@h"))
+    run(confirm(engine_of(Granted(7, 30_000, NOW_MS), 1, sent), primitive, rig.options, "t@h"))
     assert [call.script.name for call in sent] == ["renew"]
     with pytest.raises(Fault, match="another server"):
-        run(confirm(engine_of([b"U", b"", b"none"], 1, []), primitive, rig.options, "t@h"))
+        run(confirm(engine_of(Gone("none"), 1, []), primitive, rig.options, "t@h"))
     with pytest.raises(NotReplicated):
-        run(confirm(engine_of(held(), 0, []), primitive, rig.options, "t@h"))
+        run(confirm(engine_of(Granted(7, 30_000, NOW_MS), 0, []), primitive, rig.options, "t@h"))

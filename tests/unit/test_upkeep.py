@@ -25,6 +25,7 @@ from pawl.core.maintenance.renewals import _put_back
 from pawl.core.observe.deadlock import _pause
 from pawl.core.observe.history import history
 from pawl.core.protocol.options import LockOptions
+from pawl.core.protocol.outcomes import Busy, Granted, Leading, Noted, Outcome, Released
 from pawl.core.protocol.primitive import TOMB_MS
 from pawl.core.protocol.runtime import Call, Fault, Reply
 from pawl.core.release.extend import extend
@@ -36,7 +37,8 @@ from pawl.core.state.records import ServerLease, Ticket, Waiter
 from pawl.core.state.session import SessionPublisher, Wait
 from pawl.errors import ScriptError
 from pawl.model import LeaseState, LossReason
-from tests.unit.scripted import NOW_MS, START, Rig, absent, held, queued, run, unanswered, unknown
+from pawl.primitives.session import SessionKeys
+from tests.unit.scripted import NOW_MS, RELEASED, START, Rig, absent, held, queued, run, unanswered, unknown
 
 
 def server_lease_of(rig: Rig) -> ServerLease:
@@ -238,8 +240,8 @@ def test_a_follower_looks_again_when_the_leader_may_be_gone(left_ms: int, pause:
     watch: Any = SimpleNamespace(_closed=False, _engine=engine, _told=ENDED, _call=None)
     watch._ballot = SimpleNamespace(name="x")
 
-    async def ask(_call: object) -> Sequence[object]:
-        return [b"I", b"", b"h:1/a", left_ms, 7, NOW_MS]
+    async def ask(_call: object) -> Leading:
+        return Leading("h:1/a", left_ms, 7)
 
     async def listen(seconds: float | None) -> None:
         pauses.append(seconds)
@@ -338,8 +340,8 @@ def test_outcomes_of_pages_go_to_the_history_alone() -> None:
     )
     [sent] = Histories().due(rig.engine, START)
     assert sent.call is call
-    sent.answered([b"N"])
-    assert answered == [((page,), ([b"N"],), START)]
+    sent.answered(Noted())
+    assert answered == [((page,), (Noted(),), START)]
 
 
 class Beat(MaintenanceDuty):
@@ -347,7 +349,7 @@ class Beat(MaintenanceDuty):
 
     def __init__(self, call: Call) -> None:
         self.call = call
-        self.outcomes: list[Reply | Fault] = []
+        self.outcomes: list[Outcome | Fault] = []
         self.asked: list[float] = []
 
     def due(self, _: Engine, now: float) -> Sequence[DutyCall]:
@@ -368,9 +370,9 @@ def test_a_further_duty_is_one_entry(monkeypatch: pytest.MonkeyPatch) -> None:
     beat = Beat(rig.plan.primitive.leave("t9", 0, 0))
     monkeypatch.setattr(loop, "DUTIES", (*loop.DUTIES, beat))
     rig.runtime.clock = START + 15.0
-    rig.maintenance(held(), [b"N"])
+    rig.maintenance(held(), RELEASED)
     assert lease.valid_until > START + 40.0
-    assert beat.outcomes == [[b"N"]]
+    assert beat.outcomes == [Released()]
     assert len(beat.asked) >= 1
     assert rig.runtime.slept_until == pytest.approx(rig.runtime.clock + 0.25)
 
@@ -378,7 +380,7 @@ def test_a_further_duty_is_one_entry(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_who_reads_a_history_waits_for_an_end_that_is_on_its_way() -> None:
     lines = ["5 1000 - held lock t h:9/w", "5 1000 2500 released lock t h:9/w"]
     rig = Rig(*([b"A", b"", NOW_MS, [line.encode()]] for line in lines))
-    call = rig.plan.primitive.leave("t9", 0, 0)
+    call = SessionKeys("pawl").recall(rig.plan.primitive.key, 10)
     calls = SimpleNamespace(recall=lambda *_: call)
     rig.engine.reports.publisher = cast("Any", SimpleNamespace(setup=SimpleNamespace(calls=calls)))
     [entry] = run(history(rig.engine, rig.plan.primitive, rig.options, 10))
@@ -406,6 +408,9 @@ def test_a_claim_that_wakes_up_is_in_no_run() -> None:
     assert rig.engine.queues.followers == {}
 
 
+GRANTED = Granted(1, 1, 0)
+
+
 def test_a_vote_may_come_late_on_another_connection_only() -> None:
     sender = object()
     engine: Any = SimpleNamespace(runtime=SimpleNamespace(sender=lambda: (sender, 3)))
@@ -414,11 +419,11 @@ def test_a_vote_may_come_late_on_another_connection_only() -> None:
         kept: Any = SimpleNamespace(sender=(via, drops), votes=SimpleNamespace(outcomes=outcomes))
         return _may_come_late(engine, kept)
 
-    assert late([b"H"], None) is True
-    assert late([b"H"], unanswered()) is True
-    assert late([b"H"], [b"B"]) is False
-    assert late([b"H"], None, via=sender) is False
-    assert late([b"H"], None, via=sender, drops=2) is True
+    assert late(GRANTED, None) is True
+    assert late(GRANTED, unanswered()) is True
+    assert late(GRANTED, Busy(1, foreign=False, holder="x")) is False
+    assert late(GRANTED, None, via=sender) is False
+    assert late(GRANTED, None, via=sender, drops=2) is True
 
 
 def test_who_watches_no_more_is_forgotten() -> None:

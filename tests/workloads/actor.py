@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import pawl
-from pawl.core.protocol.runtime import Call, Reply
+from pawl.core.protocol.outcomes import Outcome, Queued
+from pawl.core.protocol.runtime import Call
 from pawl.runtimes.aio import AsyncioRuntime
 from pawl.runtimes.shared import now
 from pawl.runtimes.threads import ThreadRuntime
@@ -47,15 +48,15 @@ queued: ContextVar[Callable[[], None] | None] = ContextVar("queued", default=Non
 
 def listen(runtime: type[Any]) -> None:
     """Have a runtime tell of each reply that says "queued": the public API does not."""
-    plain: Callable[[Any, Call, float], Awaitable[Reply]] = runtime.call
+    plain: Callable[[Any, Call, float], Awaitable[Outcome]] = runtime.call
 
-    async def call(self: Any, question: Call, timeout: float) -> Reply:  # noqa: ANN401 - a runtime
-        reply = await plain(self, question, timeout)
+    async def call(self: Any, question: Call, timeout: float) -> Outcome:  # noqa: ANN401 - a runtime
+        outcome = await plain(self, question, timeout)
         told = queued.get()
-        if reply[0] == b"Q" and told is not None:
+        if isinstance(outcome, Queued) and told is not None:
             queued.set(None)
             told()
-        return reply
+        return outcome
 
     runtime.call = call
 

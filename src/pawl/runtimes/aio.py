@@ -15,14 +15,15 @@ from functools import lru_cache, partial
 from math import inf
 from typing import Any, TypeVar
 
-from pawl.core.protocol.runtime import Call, Fault, FaultKind, Parker, Reply, Tracking, Wakeup
+from pawl.core.protocol.outcomes import Outcome
+from pawl.core.protocol.runtime import Call, Fault, FaultKind, Parker, Tracking, Wakeup
 from pawl.core.protocol.terms import Durable
 from pawl.runtimes.shared import Identity, Untracked, locate, now, secret, stock
 from pawl.topology.endpoint import Endpoint
 from pawl.transport.answer import Answer
-from pawl.transport.durable import Spares
+from pawl.transport.durable import Spares, touch
 from pawl.transport.mux import Mux, open_mux
-from pawl.transport.wire import Greeting
+from pawl.transport.wire import Greeting, behind_subscribe
 
 __all__ = ["AsyncioRuntime", "LocalWaiter", "shared"]
 
@@ -246,7 +247,7 @@ class AsyncioRuntime:
         mux = self._mux
         return None if mux is None or mux.dead else mux
 
-    async def call(self, call: Call, timeout: float) -> Reply:
+    async def call(self, call: Call, timeout: float) -> Outcome:
         """See ``Runtime``."""
         mux = self._mux
         if mux is None or mux.dead:
@@ -256,7 +257,7 @@ class AsyncioRuntime:
                 raise Fault(FaultKind.UNREACHABLE, "the connection was closed")
         return await mux.ask(call, timeout)
 
-    async def call_many(self, calls: Sequence[Call], timeout: float) -> list[Reply | Fault]:
+    async def call_many(self, calls: Sequence[Call], timeout: float) -> list[Outcome | Fault]:
         """See ``Runtime``."""
         mux = self._mux
         if mux is None or mux.dead:
@@ -272,7 +273,7 @@ class AsyncioRuntime:
             if mux is None:
                 return [Fault(FaultKind.UNREACHABLE, "the connection was closed")] * len(calls)
         answers = mux.ask_many(calls, timeout)
-        outcomes: list[Reply | Fault] = []
+        outcomes: list[Outcome | Fault] = []
         for answer in answers:
             try:
                 outcomes.append(await answer)
@@ -280,13 +281,21 @@ class AsyncioRuntime:
                 outcomes.append(fault)
         return outcomes
 
-    async def call_durable(self, call: Call, durable: Durable, timeout: float) -> tuple[Reply | None, int]:
+    async def call_durable(self, call: Call, durable: Durable, timeout: float) -> tuple[Outcome | None, int]:
         """See ``DurableRuntime``: beside the shared connection, which must not block."""
         return await self._spares.call(None, self._locate, call, durable, timeout)
+
+    def touch(self, key: str) -> Call:
+        """See ``DurableRuntime``."""
+        return touch(key)
 
     def streams(self, calls: Sequence[Call]) -> list[list[int]]:
         """See ``DurableRuntime``: there is one server."""
         return [list(range(len(calls)))]
+
+    def told_first(self, call: Call) -> Call:
+        """See ``Carrier``."""
+        return behind_subscribe(call, self.channel())
 
     def cast(self, call: Call) -> None:
         """See ``Runtime``."""

@@ -12,7 +12,8 @@ from functools import partial
 from typing import Any
 from weakref import proxy
 
-from pawl.core.protocol.runtime import Call, Fault, FaultKind, Reply, Tracking
+from pawl.core.protocol.outcomes import Outcome
+from pawl.core.protocol.runtime import Call, Fault, FaultKind, Tracking
 from pawl.core.protocol.terms import Durable
 from pawl.runtimes.aio import AsyncioRuntime, shared
 from pawl.runtimes.shared import now, secret
@@ -67,18 +68,18 @@ class ClusterThreads(ThreadRuntime):
     def line(self) -> None:
         """See ``Runtime``: which it is, the call says."""
 
-    async def call(self, call: Call, timeout: float) -> Reply:
+    async def call(self, call: Call, timeout: float) -> Outcome:
         """See ``Runtime``."""
         return await self._router.route(call, timeout)
 
-    async def call_many(self, calls: Sequence[Call], timeout: float) -> list[Reply | Fault]:
+    async def call_many(self, calls: Sequence[Call], timeout: float) -> list[Outcome | Fault]:
         """See ``Runtime``."""
         return await self._router.route_many(calls, timeout)
 
-    async def call_durable(self, call: Call, durable: Durable, timeout: float) -> tuple[Reply | None, int]:
+    async def call_durable(self, call: Call, durable: Durable, timeout: float) -> tuple[Outcome | None, int]:
         """See ``DurableRuntime``."""
 
-        async def send(address: Address, sent: Call, left: float) -> tuple[Reply | None, int]:
+        async def send(address: Address, sent: Call, left: float) -> tuple[Outcome | None, int]:
             return await self._durably(self._link_to(address, left), sent, durable, left)
 
         return await self._router.route_by(send, call, timeout)
@@ -87,7 +88,7 @@ class ClusterThreads(ThreadRuntime):
         """See ``DurableRuntime``."""
         return self._router.streams(calls)
 
-    def call_node(self, address: Address, call: Call, timeout: float) -> Reply:
+    def call_node(self, address: Address, call: Call, timeout: float) -> Outcome:
         """Run one script on one node."""
         link = self._link_to(address, timeout)
         if link.free:
@@ -99,7 +100,7 @@ class ClusterThreads(ThreadRuntime):
         finally:
             spare.close()
 
-    def call_node_many(self, address: Address, calls: list[Call], timeout: float) -> list[Reply | Fault]:
+    def call_node_many(self, address: Address, calls: list[Call], timeout: float) -> list[Outcome | Fault]:
         """Run several scripts on one node in one write."""
         try:
             link = self._link_to(address, timeout)
@@ -151,12 +152,12 @@ class _ThreadRouter(Router):
         if on_move is not None:
             on_move()
 
-    async def send(self, address: Address, call: Call, timeout: float) -> Reply:
+    async def send(self, address: Address, call: Call, timeout: float) -> Outcome:
         return self._runtime.call_node(address, call, timeout)
 
     async def send_groups(
         self, groups: dict[Address, list[Call]], timeout: float
-    ) -> dict[Address, list[Reply | Fault]]:
+    ) -> dict[Address, list[Outcome | Fault]]:
         # A node that has to be connected to first may be gone: it must not keep the others waiting.
         order = sorted(groups, key=self._runtime.linked, reverse=True)
         return {address: self._runtime.call_node_many(address, groups[address], timeout) for address in order}
@@ -223,18 +224,18 @@ class ClusterAsyncio(AsyncioRuntime):
     def line(self) -> None:
         """See ``Runtime``: which it is, the call says."""
 
-    async def call(self, call: Call, timeout: float) -> Reply:
+    async def call(self, call: Call, timeout: float) -> Outcome:
         """See ``Runtime``."""
         return await self._router.route(call, timeout)
 
-    async def call_many(self, calls: Sequence[Call], timeout: float) -> list[Reply | Fault]:
+    async def call_many(self, calls: Sequence[Call], timeout: float) -> list[Outcome | Fault]:
         """See ``Runtime``."""
         return await self._router.route_many(calls, timeout)
 
-    async def call_durable(self, call: Call, durable: Durable, timeout: float) -> tuple[Reply | None, int]:
+    async def call_durable(self, call: Call, durable: Durable, timeout: float) -> tuple[Outcome | None, int]:
         """See ``DurableRuntime``."""
 
-        async def send(address: Address, sent: Call, left: float) -> tuple[Reply | None, int]:
+        async def send(address: Address, sent: Call, left: float) -> tuple[Outcome | None, int]:
             async def locate(_timeout: float) -> Endpoint:
                 return self._router.endpoint(address)
 
@@ -291,13 +292,13 @@ class _AsyncioRouter(Router):
         if on_move is not None:
             on_move()
 
-    async def send(self, address: Address, call: Call, timeout: float) -> Reply:
+    async def send(self, address: Address, call: Call, timeout: float) -> Outcome:
         mux = await self._runtime.mux_to(address, timeout)
         return await mux.ask(call, timeout)
 
     async def send_groups(
         self, groups: dict[Address, list[Call]], timeout: float
-    ) -> dict[Address, list[Reply | Fault]]:
+    ) -> dict[Address, list[Outcome | Fault]]:
         tasks = {
             address: self._runtime.loop.create_task(self._send_many(address, calls, timeout))
             for address, calls in groups.items()
@@ -308,7 +309,7 @@ class _AsyncioRouter(Router):
             for task in tasks.values():
                 task.cancel()
 
-    async def _send_many(self, address: Address, calls: list[Call], timeout: float) -> list[Reply | Fault]:
+    async def _send_many(self, address: Address, calls: list[Call], timeout: float) -> list[Outcome | Fault]:
         try:
             # Connecting may take longer: the maintenance has ends of leases to report meanwhile.
             async with asyncio.timeout(timeout):
@@ -321,7 +322,7 @@ class _AsyncioRouter(Router):
         return [await _outcome(answer) for answer in answers]
 
 
-async def _outcome(answer: Awaitable[Reply]) -> Reply | Fault:
+async def _outcome(answer: Awaitable[Outcome]) -> Outcome | Fault:
     try:
         return await answer
     except Fault as fault:

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from typing import Any, cast
 from urllib.parse import quote
 
-from pawl.core.protocol.runtime import Call, Fault, FaultKind, Reply, Tracking, Wakeup
+from pawl.core.protocol.outcomes import Outcome
+from pawl.core.protocol.runtime import Call, Fault, FaultKind, Tracking, Wakeup
 from pawl.runtimes.aio import AsyncioRuntime
 from pawl.runtimes.shared import Known
 from pawl.runtimes.threads import ThreadRuntime
@@ -69,23 +70,24 @@ def _bytes(value: Any) -> Any:
     return [_bytes(one) for one in cast("Iterable[Any]", value)] if isinstance(value, list) else value
 
 
-def _outcomes(content: Any, count: int) -> list[Reply | Fault]:
+def _outcomes(content: Any, calls: Sequence[Call]) -> list[Outcome | Fault]:
     replies: Any = cast("dict[str, Any]", content).get("replies") if isinstance(content, dict) else None
-    if not isinstance(replies, list) or len(cast("Sized", replies)) != count:
+    if not isinstance(replies, list) or len(cast("Sized", replies)) != len(calls):
         raise Fault(FaultKind.NOT_REDIS, "the answer does not come from pawl serve")
-    return [_outcome(one) for one in cast("Iterable[Any]", replies)]
+    told = cast("Iterable[Any]", replies)
+    return [_outcome(call, one) for call, one in zip(calls, told, strict=True)]
 
 
-def _outcome(told: Any) -> Reply | Fault:
+def _outcome(call: Call, told: Any) -> Outcome | Fault:
     if isinstance(told, list):
-        return [_bytes(one) for one in cast("Iterable[Any]", told)]
+        return call.answer([_bytes(one) for one in cast("Iterable[Any]", told)])
     kind = FaultKind(told["fault"]) if told.get("fault") in set(FaultKind) else FaultKind.SCRIPT
     return Fault(
         kind, str(told.get("text")), maybe_applied=bool(told.get("maybe")), final=bool(told.get("final"))
     )
 
 
-def _only(outcomes: list[Reply | Fault]) -> Reply:
+def _only(outcomes: list[Outcome | Fault]) -> Outcome:
     (one,) = outcomes
     if isinstance(one, Fault):
         raise one
@@ -155,14 +157,14 @@ class HttpThreads(ThreadRuntime):
         finally:
             self._mine.busy = False
 
-    async def call(self, call: Call, timeout: float) -> Reply:
+    async def call(self, call: Call, timeout: float) -> Outcome:
         """See ``Runtime``."""
-        return _only(_outcomes(self._ask(Question(self._paths.calls, _packed([call])), timeout), 1))
+        return _only(_outcomes(self._ask(Question(self._paths.calls, _packed([call])), timeout), [call]))
 
-    async def call_many(self, calls: Sequence[Call], timeout: float) -> list[Reply | Fault]:
+    async def call_many(self, calls: Sequence[Call], timeout: float) -> list[Outcome | Fault]:
         """See ``Runtime``."""
         try:
-            return _outcomes(self._ask(Question(self._paths.calls, _packed(calls)), timeout), len(calls))
+            return _outcomes(self._ask(Question(self._paths.calls, _packed(calls)), timeout), calls)
         except Fault as fault:
             return [fault] * len(calls)
 
@@ -263,19 +265,19 @@ class HttpAsyncio(AsyncioRuntime):
         """See ``Runtime``: connections are made when they are used."""
         del timeout
 
-    async def call(self, call: Call, timeout: float) -> Reply:
+    async def call(self, call: Call, timeout: float) -> Outcome:
         """See ``Runtime``."""
         if self._ending:
             raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
         return _only(
-            _outcomes(await self._wires.ask(Question(self._paths.calls, _packed([call])), timeout), 1)
+            _outcomes(await self._wires.ask(Question(self._paths.calls, _packed([call])), timeout), [call])
         )
 
-    async def call_many(self, calls: Sequence[Call], timeout: float) -> list[Reply | Fault]:
+    async def call_many(self, calls: Sequence[Call], timeout: float) -> list[Outcome | Fault]:
         """See ``Runtime``."""
         try:
             return _outcomes(
-                await self._wires.ask(Question(self._paths.calls, _packed(calls)), timeout), len(calls)
+                await self._wires.ask(Question(self._paths.calls, _packed(calls)), timeout), calls
             )
         except Fault as fault:
             return [fault] * len(calls)

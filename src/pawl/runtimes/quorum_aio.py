@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from pawl.core.protocol.outcomes import Outcome
 from pawl.core.protocol.quorum import NOT_ASKED, Ballot, Question, WatchCall, Watcher, majority, spread
-from pawl.core.protocol.runtime import DEAF, Call, Fault, FaultKind, Reply
+from pawl.core.protocol.runtime import DEAF, Call, Fault, FaultKind
 from pawl.core.protocol.scripts import Script
 from pawl.core.quorum.nodes import Roster
 from pawl.core.quorum.votes import MergedVotes
@@ -150,9 +150,9 @@ class QuorumAsyncioRuntime(AsyncioRuntime):
         """See ``Runtime``: all nodes are asked; the answer is the majority's."""
         votes = MergedVotes(len(self.nodes))
         await self.ask([(spread(call, len(self.nodes)), votes)], timeout)
-        return votes.reply()
+        return votes.outcome()
 
-    async def call_many(self, calls: Sequence[Call], timeout: float) -> list[Reply | Fault]:
+    async def call_many(self, calls: Sequence[Call], timeout: float) -> list[Outcome | Fault]:
         """See ``Runtime``."""
         count = len(self.nodes)
         questions = [(spread(call, count), MergedVotes(count)) for call in calls]

@@ -16,13 +16,15 @@ from contextlib import AbstractContextManager
 from typing import Any
 from weakref import ref
 
-from pawl.core.protocol.runtime import Call, Fault, FaultKind, Parker, Reply, Tracking, Wakeup, run
+from pawl.core.protocol.outcomes import Outcome
+from pawl.core.protocol.runtime import Call, Fault, FaultKind, Parker, Tracking, Wakeup, run
 from pawl.core.protocol.terms import Durable
 from pawl.runtimes.shared import Identity, Known, Untracked, leave_signals_to_main, locate, now, secret, stock
 from pawl.topology.endpoint import Endpoint
 from pawl.transport.bell import Bell
-from pawl.transport.durable import call_on
+from pawl.transport.durable import call_on, touch
 from pawl.transport.link import FREE, Link
+from pawl.transport.wire import behind_subscribe
 
 __all__ = ["ThreadRuntime", "run"]
 
@@ -263,7 +265,7 @@ class ThreadRuntime:
         # Locked by this thread's own call: a signal handler or finaliser came on top of it.
         return None if link is None or link.dead or not link.free else link
 
-    async def call(self, call: Call, timeout: float) -> Reply:
+    async def call(self, call: Call, timeout: float) -> Outcome:
         """See ``Runtime``."""
         link = self._local.here.link
         if link is None or link.dead:
@@ -277,7 +279,7 @@ class ThreadRuntime:
         finally:
             spare.close()
 
-    async def call_many(self, calls: Sequence[Call], timeout: float) -> list[Reply | Fault]:
+    async def call_many(self, calls: Sequence[Call], timeout: float) -> list[Outcome | Fault]:
         """See ``Runtime``."""
         try:
             link = self._held_link(timeout)
@@ -292,13 +294,13 @@ class ThreadRuntime:
         finally:
             spare.close()
 
-    async def call_durable(self, call: Call, durable: Durable, timeout: float) -> tuple[Reply | None, int]:
+    async def call_durable(self, call: Call, durable: Durable, timeout: float) -> tuple[Outcome | None, int]:
         """See ``DurableRuntime``: the thread's own connection may block."""
         return await self._durably(self._held_link(timeout), call, durable, timeout)
 
     async def _durably(
         self, link: Link, call: Call, durable: Durable, timeout: float
-    ) -> tuple[Reply | None, int]:
+    ) -> tuple[Outcome | None, int]:
         free = link.free
         try:
             del free[0]
@@ -310,9 +312,17 @@ class ThreadRuntime:
         finally:
             free += FREE
 
+    def touch(self, key: str) -> Call:
+        """See ``DurableRuntime``."""
+        return touch(key)
+
     def streams(self, calls: Sequence[Call]) -> list[list[int]]:
         """See ``DurableRuntime``: there is one server."""
         return [list(range(len(calls)))]
+
+    def told_first(self, call: Call) -> Call:
+        """See ``Carrier``."""
+        return behind_subscribe(call, self.channel())
 
     def cast(self, call: Call) -> None:
         """See ``Runtime``: the maintenance sends it at once; an interrupted connection must not be used again."""

@@ -9,11 +9,14 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pawl.core.protocol.runtime import Call, Fault, Reply
+from pawl.core.protocol import carrier
+from pawl.core.protocol.outcomes import AllGranted, Granted, Outcome, Released
+from pawl.core.protocol.runtime import Fault
 from pawl.service import schemas
 from pawl.service.leases import Told
 from pawl.service.requests import Asked, answer
 from pawl.service.steps import Step, check_step
+from pawl.service.store.replies import AsItCame, TooMany
 
 __all__ = ["calls", "router", "wait"]
 
@@ -43,22 +46,22 @@ async def calls(request: Request) -> Response:
     ]
     noted = await engine.runtime.call_many([note for *_, note in notes], 1.0) if notes else []
     for (number, _, _, _), outcome in zip(notes, noted, strict=True):
-        if not isinstance(outcome, Fault) and outcome[0] == b"L":
+        if isinstance(outcome, TooMany):
             for told, token in checked[number].leases:
                 engine.leave_token_in_background(told.primitive(asked.space), token, 60_000)
-            text = f"this client already holds {outcome[2]} leases, and its limit is {asked.who.limits.locks}"
+            text = f"this client already holds {outcome.already} leases, and its limit is {asked.who.limits.locks}"
             replies[number] = {"fault": "denied", "text": text, "maybe": False, "final": True}
     return answer({"replies": replies})
 
 
-def _notes(asked: Asked, step: Step, outcome: Reply | Fault) -> list[tuple[Told, str, Call]]:
-    if isinstance(outcome, Fault):
+def _notes(asked: Asked, step: Step, answer: AsItCame | Fault) -> list[tuple[Told, str, carrier.Request]]:
+    if isinstance(answer, Fault):
         return []
-    who, store = asked.who, asked.space.store
+    who, store, outcome = asked.who, asked.space.store, answer.outcome
     _remember(asked, step, outcome)
     if step.leaves:
         return [(told, token, asked.space.tally(who.id, "", token)) for told, token in step.leases]
-    if outcome[0] != b"H" or not step.ttl_ms:
+    if not isinstance(outcome, (Granted, AllGranted)) or not step.ttl_ms:
         return []
     return [
         (told, token, store.hold(who.id, token, told.words(), "", life_ms=step.ttl_ms, most=who.limits.locks))
@@ -66,24 +69,28 @@ def _notes(asked: Asked, step: Step, outcome: Reply | Fault) -> list[tuple[Told,
     ]
 
 
-def _remember(asked: Asked, step: Step, outcome: Reply) -> None:
+def _remember(asked: Asked, step: Step, outcome: Outcome) -> None:
     past = asked.space.past
     for told, token in step.leases:
         key = told.primitive(asked.space).key
-        if step.leaves and outcome[0] == b"R" and not (len(outcome) > 2 and outcome[2]):
+        if step.leaves and isinstance(outcome, Released) and not outcome.left:
             past.ended(key, told.kind, token)
-        elif outcome[0] == b"H" and step.ttl_ms and len(step.leases) == 1:
-            past.granted(key, told.kind, token, outcome[2])
+        elif isinstance(outcome, Granted) and step.ttl_ms:
+            past.granted(key, told.kind, token, outcome.fence)
 
 
-def _told(outcome: Any) -> Any:
-    if isinstance(outcome, Fault):
+def _told(answer: AsItCame | Fault) -> Any:
+    if isinstance(answer, Fault):
         return {
-            "fault": outcome.kind.value, "text": outcome.text, "maybe": outcome.maybe_applied, "final": outcome.final
+            "fault": answer.kind.value, "text": answer.text, "maybe": answer.maybe_applied, "final": answer.final
         }  # fmt: skip
-    if isinstance(outcome, bytes):
-        return outcome.decode(errors="replace")
-    return [_told(one) for one in cast("Iterable[Any]", outcome)] if isinstance(outcome, list) else outcome
+    return [_text(word) for word in answer.words]
+
+
+def _text(word: Any) -> Any:
+    if isinstance(word, bytes):
+        return word.decode(errors="replace")
+    return [_text(one) for one in cast("Iterable[Any]", word)] if isinstance(word, list) else word
 
 
 @router.post(

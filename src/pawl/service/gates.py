@@ -12,6 +12,7 @@ from pawl._inside import plan_behind
 from pawl._template import escape
 from pawl.aio import AsyncBarrier, AsyncLatch
 from pawl.core.coordinate import barrier, latch
+from pawl.core.protocol.outcomes import LookAtBarrier, LookAtLatch
 from pawl.runtimes.shared import secret
 from pawl.service import leases, schemas
 from pawl.service.requests import Asked, Attempt, answer, segment
@@ -120,10 +121,12 @@ async def look_at_latch(request: Request) -> Response:
     """The remaining count of a latch, and the number of waiters. A latch that was never used has no count."""
     asked = Asked(request, "read")
     primitive = plan_behind(_latch(asked, 1)).primitive
-    reply = await leases.call(asked.space, primitive.inspect(), "read latch")
-    count, left, _, waiting = map(int, reply[2:6])
+    found: LookAtLatch = await leases.call(asked.space, primitive.inspect(), "read latch")
+    count, left = found.initial, found.left
     told = {"count": count or None, "left": left if count else None, "open": bool(count) and left == 0}
-    return answer({"namespace": asked.space.namespace, "name": primitive.name, **told, "waiting": waiting})
+    return answer(
+        {"namespace": asked.space.namespace, "name": primitive.name, **told, "waiting": found.waiters}
+    )
 
 
 @router.post(
@@ -167,6 +170,6 @@ async def look_at_barrier(request: Request) -> Response:
     """The number of parties that wait at a barrier, and how many it needs. An unused barrier has no parties."""
     asked = Asked(request, "read")
     primitive = plan_behind(_barrier(asked, 1)).primitive
-    reply = await leases.call(asked.space, primitive.inspect(), "read barrier")
-    told = {"arrived": int(reply[2]), "parties": int(reply[3]) or None}
+    found: LookAtBarrier = await leases.call(asked.space, primitive.inspect(), "read barrier")
+    told = {"arrived": found.arrived, "parties": found.parties or None}
     return answer({"namespace": asked.space.namespace, "name": primitive.name, **told})

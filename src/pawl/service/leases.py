@@ -10,14 +10,16 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from pawl.core.protocol.outcomes import Outcome
+from pawl.core.protocol.carrier import Request
+from pawl.core.protocol.outcomes import Absent, Gone, Granted, Outcome, Queued, Released, Withdrawn
 from pawl.core.protocol.primitive import Primitive
-from pawl.core.protocol.runtime import Call, Fault, Reply
+from pawl.core.protocol.runtime import Fault
 from pawl.core.retry import query
 from pawl.errors import NotHeld, ScriptError
 from pawl.service.access import Principal
 from pawl.service.problems import Problem
 from pawl.service.spaces import Space
+from pawl.service.store.replies import NoSession, TooMany
 from pawl.service.terms import options_for
 
 __all__ = [
@@ -74,10 +76,10 @@ def _words(*parts: str | int | None) -> str:
     return json.dumps(parts)
 
 
-async def call(space: Space, question: Call, doing: str) -> Outcome:
-    """Run one idempotent script, again after passing faults."""
-    reply, _ = await query(space.engine, question, _SECOND, space.namespace, doing)
-    return reply
+async def call(space: Space, question: Request, doing: str) -> Outcome:
+    """Send one idempotent request, again after passing faults."""
+    outcome, _ = await query(space.engine, question, _SECOND, space.namespace, doing)
+    return outcome
 
 
 def session_over() -> Problem:
@@ -107,17 +109,17 @@ async def renew(
     question = primitive.renew(token, ttl_ms, min(ttl_ms, 3000), "")
     done = json.dumps([[token, told.words()]])
     tally = space.store.tally(who.id, session, ttl_ms, done, "[]")
-    reply, noted = await space.engine.runtime.call_many((question, tally), _SECOND.request_timeout)
-    if isinstance(reply, Fault):
-        reply = await call(space, question, "renew")
-    if reply[0] != b"H":
+    outcome, noted = await space.engine.runtime.call_many((question, tally), _SECOND.request_timeout)
+    if isinstance(outcome, Fault):
+        outcome = await call(space, question, "renew")
+    if not isinstance(outcome, Granted):
         space.unnote(who.id, session, token)
-        raise _not_held(told, reply, primitive, "renew")
+        raise _not_held(told, outcome, primitive, "renew")
     if isinstance(noted, Fault):
         noted = await call(space, tally, "note a renewal")
-    if session and not noted[3]:
+    if session and not noted.in_session:
         raise session_over()
-    return reply[2], reply[3] / 1000
+    return outcome.fence, outcome.left_ms / 1000
 
 
 async def release(space: Space, told: Told, token: str, who: Principal, session: str) -> bool:
@@ -139,7 +141,7 @@ async def release(space: Space, told: Told, token: str, who: Principal, session:
     runtime, asked, told_of = space.engine.runtime, (left, tally), None
     sent_at = runtime.now()
     try:
-        reply, noted, *more = await runtime.call_many(
+        outcome, noted, *more = await runtime.call_many(
             asked if offer is None else asked + offer.calls, _SECOND.request_timeout
         )
         told_of = more
@@ -148,29 +150,27 @@ async def release(space: Space, told: Told, token: str, who: Principal, session:
             offer.heard(told_of, sent_at)
             # Who gets the name is answered before who gave it back.
             await asyncio.sleep(0)
-    if isinstance(reply, Fault):
+    if isinstance(outcome, Fault):
         # It may have been applied: asked again, the answer is "not held", which then says nothing new.
         again = await call(space, left, "release")
-        if again[0] == b"R" or reply.maybe_applied:
+        if isinstance(again, Released) or outcome.maybe_applied:
             space.past.ended(primitive.key, told.kind, token)
             return True
         return False
     if isinstance(noted, Fault):
         # What is noted only counts leases, and ends by itself.
         space.engine.post(tally)
-    ended = _ended(told, primitive, reply)
-    if ended and not (len(reply) > 2 and reply[2]):
+    ended = _ended(told, primitive, outcome)
+    if ended and not outcome.left:
         # Of one that was entered again, the last level ends it.
         space.past.ended(primitive.key, told.kind, token)
     return ended
 
 
-def _ended(told: Told, primitive: Primitive, reply: Reply) -> bool:
-    if reply[0] in (b"R", b"W"):
-        return bool(reply[0] == b"R")
-    if reply[0] == b"A":
-        return False
-    raise _not_held(told, reply, primitive, "release")
+def _ended(told: Told, primitive: Primitive, outcome: Outcome) -> bool:
+    if isinstance(outcome, (Released, Withdrawn, Absent)):
+        return isinstance(outcome, Released)
+    raise _not_held(told, outcome, primitive, "release")
 
 
 def not_held(told: Told, doing: str = "release") -> NotHeld:
@@ -179,11 +179,11 @@ def not_held(told: Told, doing: str = "release") -> NotHeld:
     return NotHeld(text, name=told.name, operation="extend" if doing == "renew" else doing)
 
 
-def _not_held(told: Told, reply: Reply, primitive: Primitive, doing: str) -> Exception:
-    refusal = primitive.refusal(reply)
+def _not_held(told: Told, outcome: Outcome, primitive: Primitive, doing: str) -> Exception:
+    refusal = primitive.refusal(outcome)
     if refusal is not None:
         return refusal
-    if reply[0] in (b"U", b"Q", b"A"):
+    if isinstance(outcome, (Gone, Queued, Absent)):
         return not_held(told, doing)
     return ScriptError(f"{doing} {told.name!r}: a reply that is not from a pawl script")
 
@@ -197,11 +197,11 @@ async def open_session(space: Space, session: str, ttl_ms: int, who: Principal) 
     Raises:
         Problem: The client has too many of them.
     """
-    reply = await call(
+    outcome = await call(
         space, space.store.open(who.id, session, ttl_ms, who.limits.sessions), "open a session"
     )
-    if reply[0] == b"L":
-        text = f"this client already has {reply[2]} sessions, and its limit is {who.limits.sessions}"
+    if isinstance(outcome, TooMany):
+        text = f"this client already has {outcome.already} sessions, and its limit is {who.limits.sessions}"
         raise Problem(429, "SESSION_LIMIT", text, retry_after=1)
 
 
@@ -214,13 +214,11 @@ async def keep_session(space: Space, session: str, who: Principal) -> Mapping[st
     Raises:
         Problem: The session is over.
     """
-    reply = await call(space, space.store.keep(who.id, session), "keep a session alive")
-    if reply[0] == b"S":
+    kept = await call(space, space.store.keep(who.id, session), "keep a session alive")
+    if isinstance(kept, NoSession):
         raise session_over()
-    ttl_ms, listed = reply[3], reply[4]
-    pairs = [
-        (token.decode(), Told.read(words)) for token, words in zip(listed[::2], listed[1::2], strict=True)
-    ]
+    ttl_ms = kept.ttl_ms
+    pairs = [(token, Told.read(words)) for token, words in kept.leases]
     calls = [told.primitive(space).renew(token, ttl_ms, min(ttl_ms, 3000), "") for token, told in pairs]
     outcomes = await space.engine.runtime.call_many(calls, _SECOND.request_timeout) if calls else []
     held: list[dict[str, Any]] = []
@@ -229,8 +227,8 @@ async def keep_session(space: Space, session: str, who: Principal) -> Mapping[st
     for (token, told), outcome, question in zip(pairs, outcomes, calls, strict=True):
         answer = await call(space, question, "renew") if isinstance(outcome, Fault) else outcome
         line: dict[str, Any] = {"kind": told.kind, "name": told.name, "token": token}
-        if answer[0] == b"H":
-            held.append({**line, "fence": answer[2], "expires_in": answer[3] / 1000})
+        if isinstance(answer, Granted):
+            held.append({**line, "fence": answer.fence, "expires_in": answer.left_ms / 1000})
             renewed.append((token, told.words()))
         else:
             lost.append(line)
@@ -250,11 +248,10 @@ async def close_session(space: Space, session: str, who: Principal) -> int:
     Raises:
         Problem: The session is over.
     """
-    reply = await call(space, space.store.close(who.id, session), "end a session")
-    if reply[0] == b"S":
+    kept = await call(space, space.store.close(who.id, session), "end a session")
+    if isinstance(kept, NoSession):
         raise session_over()
-    listed = reply[2]
     released = 0
-    for token, words in zip(listed[::2], listed[1::2], strict=True):
-        released += await release(space, Told.read(words), token.decode(), who, "")
+    for token, words in kept.leases:
+        released += await release(space, Told.read(words), token, who, "")
     return released

@@ -159,7 +159,7 @@ async def all_names(space: Space) -> list[LockInfo]:
     infos = {(_family(one.kind), one.name): one for one in await space.client.locks()}
     words: list[bytes] = []
     while len(words) < _MOST_LISTED:
-        page = (await leases.call(space, space.store.listed(len(words), _PAGE), "list"))[3]
+        page = (await leases.call(space, space.store.listed(len(words), _PAGE), "list")).listed
         words += page
         if len(page) < _PAGE:
             break
@@ -171,8 +171,8 @@ async def all_names(space: Space) -> list[LockInfo]:
         calls = [primitive.inspect(10) for primitive in primitives]
         outcomes = await space.engine.runtime.call_many(calls, _SECOND.request_timeout)
         for (spot, _), primitive, question, outcome in zip(part, primitives, calls, outcomes, strict=True):
-            reply = await leases.call(space, question, "list") if isinstance(outcome, Fault) else outcome
-            info = read_info(primitive, reply)
+            look = await leases.call(space, question, "list") if isinstance(outcome, Fault) else outcome
+            info = read_info(primitive, look)
             if info.held:
                 infos[spot] = info
     return sorted(infos.values(), key=lambda info: (info.name, info.kind))

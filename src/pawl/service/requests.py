@@ -24,6 +24,7 @@ from pawl.service import leases
 from pawl.service.access import Access, Principal
 from pawl.service.problems import Problem
 from pawl.service.spaces import Space, Spaces
+from pawl.service.store.replies import Answered, Other
 
 __all__ = ["GONE", "Asked", "Attempt", "State", "answer", "plain", "segment"]
 
@@ -278,25 +279,25 @@ class Asked:
         text = b"\0".join((self.request.method.encode(), path.encode(), self.session.encode(), self.body))
         digest = hashlib.sha256(text).hexdigest()
         store, who = self.space.store, self.who.id
-        reply = await leases.call(
+        found = await leases.call(
             self.space, store.once(who, key, digest, token, _ONCE_FOR_MS), "read an idempotency key"
         )
-        if reply[0] == b"M":
+        if isinstance(found, Other):
             raise Problem(
                 422,
                 "IDEMPOTENCY_KEY_REUSED",
                 "this Idempotency-Key was used for a different request: use a new one",
             )
-        if reply[0] == b"D":
-            return Response(reply[3], int(reply[2]), {"Idempotent-Replayed": "true"}, "application/json")
-        begun, number = reply[2].decode(), int(reply[3])
+        if isinstance(found, Answered):
+            return Response(found.body, found.status, {"Idempotent-Replayed": "true"}, "application/json")
+        begun, number = found.token, found.attempt
         back = store.answered(who, key, begun, number, "", "", _ONCE_FOR_MS)
 
         async def give_up() -> bool:
             told = await leases.call(self.space, back, "take a request back")
-            return bool(told[2])
+            return bool(told.alone)
 
-        attempt = Attempt(token if reply[0] == b"N" else begun, reply[0] == b"P", give_up)
+        attempt = Attempt(token if found.first else begun, not found.first, give_up)
         try:
             response = await self._attempt(attempt, do)
         except BaseException:

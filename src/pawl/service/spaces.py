@@ -7,7 +7,7 @@ import json
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 from pawl._inside import engine_here, plan_behind, settings_of
 from pawl._template import escape
@@ -15,8 +15,9 @@ from pawl.aio import AsyncClient
 from pawl.core.keep.engine import Engine
 from pawl.core.protocol.names import check_namespace
 from pawl.core.protocol.options import check_count
+from pawl.core.protocol.outcomes import Outcome
 from pawl.core.protocol.primitive import Primitive
-from pawl.core.protocol.runtime import Call, Fault, Reply
+from pawl.core.protocol.runtime import Call, Fault
 from pawl.core.state.history import MOST_KEPT
 from pawl.core.state.plan import Plan
 from pawl.errors import ConfigurationError, NotSupported
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Offer",
-    "Outcome",
     "Space",
     "Spaces",
     "Waiting",
@@ -70,9 +70,6 @@ def is_kind(kind: str) -> bool:
     return entry is not None and _is_held(entry)
 
 
-Outcome: TypeAlias = Reply | Fault
-
-
 class Offer(NamedTuple):
     """What a release asks on behalf of the next waiter.
 
@@ -82,7 +79,7 @@ class Offer(NamedTuple):
     """
 
     calls: tuple[Call, Call]
-    heard: Callable[[Sequence[Outcome] | None, float], None]
+    heard: Callable[[Sequence[Outcome | Fault] | None, float], None]
 
 
 class Waiting(Protocol):

@@ -19,6 +19,7 @@ from pawl.primitives import barrier, election, latch, mutex, permits
 from pawl.service.leases import Told, is_token
 from pawl.service.problems import Problem
 from pawl.service.requests import Asked
+from pawl.service.store.replies import as_it_came
 
 __all__ = ["Step", "check_step"]
 
@@ -96,7 +97,7 @@ def _known() -> dict[str, _Known]:
         for name in (*names, "multi") if package is mutex else names:
             text = files(package).joinpath(f"{name}.lua").read_text(encoding="ascii")
             fields = header(text, name)
-            script = load(package.__name__, name)
+            script = as_it_came(load(package.__name__, name))
             args = _listed(fields["args"])[:-1]
             found[script.sha] = _Known(
                 script, _listed(fields["keys"]), args, _STEM_OF[package], name == "multi"

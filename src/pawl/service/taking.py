@@ -14,8 +14,10 @@ from contextlib import AbstractAsyncContextManager
 from typing import Protocol, TypeAlias
 
 from pawl.core.acquire.queue import read_answer, win
+from pawl.core.protocol.carrier import Request
+from pawl.core.protocol.outcomes import Granted, Outcome
 from pawl.core.protocol.primitive import TOMB_MS, Primitive
-from pawl.core.protocol.runtime import Call, Fault, Reply
+from pawl.core.protocol.runtime import Fault
 from pawl.core.protocol.terms import Terms
 from pawl.core.retry import patience
 from pawl.core.state.records import Waiter
@@ -24,12 +26,13 @@ from pawl.model import Grant
 from pawl.service.access import Principal
 from pawl.service.leases import Told, call, session_over
 from pawl.service.problems import Problem
-from pawl.service.spaces import Offer, Outcome, Space
+from pawl.service.spaces import Offer, Space
+from pawl.service.store.replies import Counted, NoSession
 from pawl.service.terms import options_for
 
 __all__ = ["Client", "Taking"]
 
-_Found: TypeAlias = tuple[Reply, Outcome, float]
+_Found: TypeAlias = tuple[Outcome, Outcome | Fault, float]
 """What was answered to a waiter's confirmation and to the note of it, and when they were asked for."""
 
 
@@ -93,15 +96,15 @@ class Taking:
         # would meet the next note of the same token.
         self._noted: str = ""
         # What came of the note that went out with the last question, if one did.
-        self._counted: Outcome | None = None
+        self._counted: Outcome | Fault | None = None
         self._ahead: tuple[str, asyncio.Future[_Found | None]] | None = None
-        self._ready: tuple[str, str, Call] | None = None
+        self._ready: tuple[str, str, Request] | None = None
         self._over = False
         self._give_up = give_up
 
     # Asking -----------------------------------------------------------------------------------------------------
 
-    def _note(self) -> Call:
+    def _note(self) -> Request:
         if self._noted != self.waiter.token:
             self._unnote()
             self._noted = self.waiter.token
@@ -110,7 +113,7 @@ class Taking:
             self.who.id, self.waiter.token, self.told.words(), self.session, life_ms=life_ms, most=most
         )
 
-    async def _ask(self, question: Call, budget: float) -> tuple[Reply, float]:
+    async def _ask(self, question: Request, budget: float) -> tuple[Outcome, float]:
         runtime, waiter = self.space.engine.runtime, self.waiter
         if self._ahead is not None:
             (token, answer), self._ahead = self._ahead, None
@@ -125,11 +128,11 @@ class Taking:
             return await runtime.call(question, budget), sent_at
         waiter.notified = False
         note = self._note()
-        reply, counted = await runtime.call_many((question, note), budget)
-        if isinstance(reply, Fault):
-            raise reply
+        outcome, counted = await runtime.call_many((question, note), budget)
+        if isinstance(outcome, Fault):
+            raise outcome
         self._counted = counted
-        return reply, sent_at
+        return outcome, sent_at
 
     async def _first(self, until: float, *, wait: bool) -> Grant | None:
         """The first question, with what only the first one needs."""
@@ -269,12 +272,13 @@ class Taking:
         counted = self._counted
         if counted is None or isinstance(counted, Fault):
             counted = await call(self.space, self._note(), "note a lease")
-        if counted[0] == b"G":
+        if isinstance(counted, Counted):
             return
-        if counted[0] == b"S":
+        if isinstance(counted, NoSession):
             raise session_over()
         most = self.who.limits.locks
-        text = f"this client already holds {counted[2]} leases in {self.space.namespace!r}, and its limit is {most}"
+        here = f"{counted.already} leases in {self.space.namespace!r}"
+        text = f"this client already holds {here}, and its limit is {most}"
         raise Problem(429, "LEASE_LIMIT", text, retry_after=1)
 
     async def _retract(self) -> None:
@@ -298,7 +302,7 @@ class Taking:
 
     # What others ask for it -------------------------------------------------------------------------------------
 
-    def _prepare(self) -> tuple[str, str, Call]:
+    def _prepare(self) -> tuple[str, str, Request]:
         """Make the question of ``offer`` while there is time."""
         token, channel = self.waiter.token, self.space.engine.runtime.channel()
         question = self.primitive.renew(token, self.options.life_ms, self.options.ticket_ms, channel)
@@ -317,12 +321,12 @@ class Taking:
         if (token_of, channel) != (token, runtime.channel()):
             _, _, question = self._prepare()
 
-        def heard(outcomes: Sequence[Outcome] | None, sent_at: float) -> None:
+        def heard(outcomes: Sequence[Outcome | Fault] | None, sent_at: float) -> None:
             found: _Found | None = None
             if outcomes:
-                reply, counted = outcomes
-                if not isinstance(reply, Fault) and reply[0] == b"H":
-                    found = reply, counted, sent_at
+                outcome, counted = outcomes
+                if isinstance(outcome, Granted):
+                    found = outcome, counted, sent_at
             if found is None and self._ahead is not None and self._ahead[1] is answer:
                 self._ahead = None
             if self._over:

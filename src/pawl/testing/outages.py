@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, cast
 from pawl.core.coordinate.multi_lease import BaseMultiLease, members_of
 from pawl.core.lease.base import BaseLease
 from pawl.core.lease.record import HeldLease
+from pawl.core.protocol.outcomes import Granted
 from pawl.errors import LeaseLost
 from pawl.model import LossReason
 from pawl.testing._clock import Clock, RealClock, Timer
@@ -171,9 +172,9 @@ class Holds(ABC):
             except LeaseLost as error:
                 raise AssertionError(str(error)) from None
             # A renewal by one millisecond asks, and changes nothing: no script lowers an expiry.
-            reply = self._run(lease.server_lease.primitive.renew(lease.server_lease.token, 1, 1, ""))
-            held = bool(reply[0] == b"H")
-            assert held, f"the test's server does not know {lease!r}; it answers {reply!r}"
+            outcome = self._run(lease.server_lease.primitive.renew(lease.server_lease.token, 1, 1, ""))
+            held = isinstance(outcome, Granted)
+            assert held, f"the test's server does not know {lease!r}; it answers {outcome!r}"
 
     def assert_free(self, name: str) -> None:
         """Assert that nobody holds a name.
@@ -188,7 +189,7 @@ class Holds(ABC):
 
     @abstractmethod
     def _run(self, call: Call) -> Any:
-        """Run a script on the server; its reply."""
+        """Run a script on the server; its answer."""
 
     def _holds(self, name: str) -> bool:
         from pawl import connect
@@ -317,7 +318,8 @@ class Faults(Holds):
 
     def _run(self, call: Call) -> Any:
         script = call.script
-        return self._server.command("EVAL", script.source, script.numkeys, *call.words(), 0)
+        reply: Any = self._server.command("EVAL", script.source, script.numkeys, *call.words(), 0)
+        return call.answer(reply)
 
 
 def lease_of(name: str) -> HeldLease:

@@ -9,9 +9,10 @@ from time import monotonic
 from typing import Any, Protocol
 
 from pawl._outsider import let_out
-from pawl.core.keep.replicas import touch
 from pawl.core.protocol.faults import classify
-from pawl.core.protocol.runtime import FIRST_RID, Call, Fault, FaultKind, Reply
+from pawl.core.protocol.outcomes import Expiry, Outcome
+from pawl.core.protocol.runtime import FIRST_RID, Call, Fault, FaultKind
+from pawl.core.protocol.scripts import Readers, load, pack_words
 from pawl.core.protocol.terms import Durable
 from pawl.topology.cluster import first_key
 from pawl.topology.endpoint import Endpoint
@@ -29,7 +30,9 @@ from pawl.transport.wire import (
     rid_of,
 )
 
-__all__ = ["Spares", "call_on"]
+__all__ = ["Spares", "call_on", "touch"]
+
+_TOUCH = load("pawl.primitives", "touch", read=Readers({b"T": lambda fields: Expiry(fields[0])}))
 
 _ROLE = pack(b"ROLE")
 _UNKNOWN = 1 << 30
@@ -56,7 +59,12 @@ class _Pipe(Protocol):
     async def receive(self) -> Any: ...
 
 
-async def _ask(pipe: _Pipe, call: Call, durable: Durable, timeout: float) -> tuple[Reply | None, int]:
+def touch(key: str) -> Call:
+    """A write to a key that changes nothing; see ``touch.lua``."""
+    return Call(_TOUCH, pack_words(key.encode()))
+
+
+async def _ask(pipe: _Pipe, call: Call, durable: Durable, timeout: float) -> tuple[Outcome | None, int]:
     if pipe.replicas < durable.replicas:
         await pipe.send(_ROLE)
         pipe.replicas = _count(await pipe.receive())
@@ -86,7 +94,7 @@ async def _ask(pipe: _Pipe, call: Call, durable: Durable, timeout: float) -> tup
     if count < durable.replicas:
         # A replica may have gone: the next one is asked at once.
         pipe.replicas = -1
-    return reply, count
+    return call.answer(reply), count
 
 
 def _allowed(durable: Durable, timeout: float) -> float:
@@ -127,7 +135,7 @@ class _LinkPipe:
         return self._link.next_reply(self._end)
 
 
-async def call_on(link: Link, call: Call, durable: Durable, timeout: float) -> tuple[Reply | None, int]:
+async def call_on(link: Link, call: Call, durable: Durable, timeout: float) -> tuple[Outcome | None, int]:
     """See ``DurableRuntime``: on the link that a thread holds, under its lock."""
     pipe = _LinkPipe(link, monotonic() + _allowed(durable, timeout))
     try:
@@ -200,7 +208,7 @@ class Spares:
 
     async def call(
         self, place: Hashable, locate: Locate, call: Call, durable: Durable, timeout: float
-    ) -> tuple[Reply | None, int]:
+    ) -> tuple[Outcome | None, int]:
         """See ``DurableRuntime``.
 
         Args:

@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 
 from pawl._outsider import let_out
+from pawl.core.protocol.outcomes import Outcome
 from pawl.core.protocol.quorum import NOT_ASKED, Ballot, QuorumCall, WatchCall, Watcher
 from pawl.core.protocol.quorum import Question as Asked
-from pawl.core.protocol.runtime import DEAF, FIRST_RID, Call, Fault, FaultKind, Reply
+from pawl.core.protocol.runtime import DEAF, FIRST_RID, Call, Fault, FaultKind
 from pawl.core.quorum.votes import MergedVotes
 from pawl.transport.bell import Bell
 from pawl.transport.node import WOULD_BLOCK, Form, NodeLink, Question, form_of
@@ -287,11 +288,11 @@ class ThreadFan(Fan):
         self._by_fileno: dict[int, NodeLink] = {}
         self._backwards = False
 
-    def ask(self, call: Call, timeout: float) -> Reply:
+    def ask(self, call: Call, timeout: float) -> Outcome:
         """See ``Line``."""
         return self.vote(call, MergedVotes(self._count), timeout)
 
-    def vote(self, call: Call, ballot: Ballot, timeout: float) -> Reply:
+    def vote(self, call: Call, ballot: Ballot, timeout: float) -> Outcome:
         """See ``QuorumLine``."""
         if not self.lock.acquire(False) and not self.lock.acquire(timeout=READING):
             raise Fault(
@@ -316,7 +317,7 @@ class ThreadFan(Fan):
             raise
         finally:
             self.lock.release()
-        return ballot.reply()
+        return ballot.outcome()
 
     def ask_all(self, asked: Sequence[Asked], timeout: float) -> None:
         """See ``QuorumRuntime.ask``; under ``lock``."""

@@ -15,10 +15,11 @@ import struct
 from collections.abc import Callable, Sequence
 from math import inf
 from time import monotonic
-from typing import Any, cast
+from typing import Any
 
 from pawl._outsider import let_out
-from pawl.core.protocol.runtime import DEAF, FIRST_RID, Call, Fault, FaultKind, Reply, Tracking, Wakeup
+from pawl.core.protocol.outcomes import Outcome
+from pawl.core.protocol.runtime import DEAF, FIRST_RID, Call, Fault, FaultKind, Tracking, Wakeup
 from pawl.topology.endpoint import Endpoint
 from pawl.transport.bell import Bell
 from pawl.transport.connect import asks_again, fault_of, is_plain, make_sync, plain_port
@@ -121,7 +122,7 @@ class Link:
 
     # Requests ---------------------------------------------------------------------------------------------------
 
-    def ask(self, call: Call, timeout: float) -> Reply:
+    def ask(self, call: Call, timeout: float) -> Outcome:
         """Run one script. Raises ``Fault``; the link is dead afterwards unless the server itself refused."""
         free = self.free
         try:
@@ -146,7 +147,7 @@ class Link:
             # Nearly always this is it; whatever else came is sorted out with more care.
             reply = self._gets()
             if type(reply) is list and reply[1] == word:
-                return reply  # pyright: ignore[reportUnknownVariableType] - checked just above
+                return call[0].read[reply[0]](reply[2:])  # pyright: ignore[reportUnknownArgumentType] - Call.answer
             return self._reply_to(call, rid, reply, end)
         except BaseException as error:
             self._give_up(error, timeout)
@@ -163,7 +164,7 @@ class Link:
         if isinstance(error, Exception):
             raise _broken(error, timeout) from error
 
-    def call_many(self, calls: Sequence[Call], timeout: float) -> list[Reply | Fault]:
+    def call_many(self, calls: Sequence[Call], timeout: float) -> list[Outcome | Fault]:
         """Run several scripts in one write; one outcome each."""
         end = monotonic() + timeout
         free = self.free
@@ -178,8 +179,8 @@ class Link:
         # None: the server did not know the script; one EVAL teaches it, and the rest run as usual.
         return [self._again(call, end) if o is None else o for call, o in zip(calls, outcomes, strict=True)]
 
-    def _exchange(self, calls: Sequence[Call], timeout: float, end: float) -> list[Reply | Fault | None]:
-        outcomes: list[Reply | Fault | None] = []
+    def _exchange(self, calls: Sequence[Call], timeout: float, end: float) -> list[Outcome | Fault | None]:
+        outcomes: list[Outcome | Fault | None] = []
         self._sure = 0
         lost = Fault(FaultKind.UNANSWERED, "the reply was lost", maybe_applied=True)
         try:
@@ -187,7 +188,7 @@ class Link:
             self.rid += len(calls)
             self.put(b"".join([call.pack(first + i) for i, call in enumerate(calls)]), end)
             while len(outcomes) < len(calls):
-                self._collect(outcomes, first, lost, end)
+                self._collect(outcomes, calls, first, lost, end)
         except Exception as error:  # noqa: BLE001 - whatever broke, every request must learn of it
             self.close()
             let_out(error)
@@ -199,7 +200,9 @@ class Link:
             self.close()
         return outcomes
 
-    def _collect(self, outcomes: list[Reply | Fault | None], first: int, lost: Fault, end: float) -> None:
+    def _collect(
+        self, outcomes: list[Outcome], calls: Sequence[Call], first: int, lost: Fault, end: float
+    ) -> None:
         reply = self._gets()
         if reply is NOTHING or type(reply) is PushNotification:  # pyright: ignore[reportUnknownArgumentType]
             if reply is not NOTHING:
@@ -214,10 +217,10 @@ class Link:
             # Errors carry no number: of those since the last answer with one it is not known whose they are.
             outcomes[self._sure :] = [lost] * (index - self._sure)
         if index == len(outcomes):
-            outcomes.append(reply)
+            outcomes.append(calls[index].answer(reply))
             self._sure = len(outcomes)
 
-    def _again(self, call: Call, end: float) -> Reply | Fault:
+    def _again(self, call: Call, end: float) -> Outcome | Fault:
         if self.dead:
             return Fault(FaultKind.UNANSWERED, "the connection broke")
         try:
@@ -225,7 +228,7 @@ class Link:
         except Fault as fault:
             return fault
 
-    def _reply_to(self, call: Call, rid: int, reply: Any, end: float) -> Reply:
+    def _reply_to(self, call: Call, rid: int, reply: Any, end: float) -> Outcome:
         while True:
             if reply is NOTHING or type(reply) is PushNotification:
                 if reply is not NOTHING:
@@ -233,7 +236,7 @@ class Link:
                 reply = self.next_reply(end)
             answered = rid_of(reply)
             if answered == rid:
-                return cast("Reply", reply)
+                return call.answer(reply)
             if answered is not None and answered > rid:
                 self.close()
                 raise Fault(FaultKind.UNANSWERED, "the reply was lost", maybe_applied=True)

@@ -7,9 +7,10 @@ import select
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from pawl.core.protocol.outcomes import Outcome
 from pawl.core.protocol.quorum import Ballot
 from pawl.core.protocol.quorum import Question as Asked
-from pawl.core.protocol.runtime import Call, Fault, Reply
+from pawl.core.protocol.runtime import Call, Fault
 from pawl.core.quorum.votes import MergedVotes
 from pawl.transport.answer import Answer
 from pawl.transport.fan import Fan
@@ -21,7 +22,7 @@ _READABLE: int = getattr(select, "EPOLLIN", 1)
 _WRITABLE: int = getattr(select, "EPOLLOUT", 4)
 
 
-class _Question(Question, Answer[Reply]):
+class _Question(Question, Answer[Outcome]):
     """A question that a task awaits."""
 
     def __init__(self, fan: LoopFan, ballot: Ballot, missing: int, sent_at: float, timeout: float) -> None:
@@ -65,11 +66,11 @@ class LoopFan(Fan):
         self._by_fileno: dict[int, NodeLink] = {}
         self._watched = False
 
-    def ask(self, call: Call, timeout: float) -> Answer[Reply]:
+    def ask(self, call: Call, timeout: float) -> Answer[Outcome]:
         """See ``Line``."""
         return self.vote(call, MergedVotes(self._count), timeout)
 
-    def vote(self, call: Call, ballot: Ballot, timeout: float) -> Answer[Reply]:
+    def vote(self, call: Call, ballot: Ballot, timeout: float) -> Answer[Outcome]:
         """See ``QuorumLine``."""
         question = _Question(self, ballot, self._count, self._now(), timeout)
         self.pose(call, question)
@@ -110,7 +111,7 @@ class LoopFan(Fan):
         self._open.discard(question)
         ballot = question.ballot
         try:
-            given = question.give([] if ballot is None else ballot.reply())
+            given = question.give(None if ballot is None else ballot.outcome())
         except Fault as fault:
             question.fail(fault)
             return

@@ -17,7 +17,8 @@ from math import inf
 from time import monotonic
 from typing import Any
 
-from pawl.core.protocol.runtime import DEAF, FIRST_RID, Call, Fault, FaultKind, Reply, Wakeup
+from pawl.core.protocol.outcomes import Outcome
+from pawl.core.protocol.runtime import DEAF, FIRST_RID, Call, Fault, FaultKind, Wakeup
 from pawl.topology.endpoint import Endpoint
 from pawl.transport.answer import Answer
 from pawl.transport.connect import asks_again, fault_of, is_plain_async, make_async, plain_port
@@ -125,7 +126,7 @@ class Mux(asyncio.Protocol):
 
     # Requests ---------------------------------------------------------------------------------------------------
 
-    def ask(self, call: Call, timeout: float) -> Answer[Reply]:
+    def ask(self, call: Call, timeout: float) -> Answer[Outcome]:
         """Send a call; awaited, it brings its reply, or ``Fault``."""
         self._rid = rid = self._rid + 1
         request = _Request(self._loop, call, timeout, self._heard, rid)
@@ -143,7 +144,7 @@ class Mux(asyncio.Protocol):
             self._enqueue(request, data)
         return request
 
-    def ask_many(self, calls: Sequence[Call], timeout: float) -> list[Answer[Reply]]:
+    def ask_many(self, calls: Sequence[Call], timeout: float) -> list[Answer[Outcome]]:
         """The same for several: they go out together."""
         corked, alone = self._corked, not self._pending
         self._corked = True
@@ -276,7 +277,7 @@ class Mux(asyncio.Protocol):
                 # At any time it is in the queue, or among those that are woken: a signal handler may raise in between.
                 request = pending[0]
                 if not request.ended:
-                    request.value = reply
+                    request.value = reply if request.call is None else request.call.answer(reply)  # pyright: ignore[reportUnknownArgumentType]
                     ready.append(request)
                     request.ended = True
                 pending.popleft()
@@ -353,7 +354,7 @@ class Mux(asyncio.Protocol):
         errors, self._errors = self._errors, []
         if pending and pending[0].rid == rid:
             request = pending.popleft()
-            if request.give(reply):
+            if request.give(reply if request.call is None else request.call.answer(reply)):
                 request.wake_soon()
         sure = len(errors) == len(before)
         for index, request in enumerate(before):

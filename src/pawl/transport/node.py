@@ -19,8 +19,9 @@ from typing import Any
 
 from pawl._outsider import let_out
 from pawl.core.protocol.faults import classify
+from pawl.core.protocol.outcomes import Outcome, Present, Released
 from pawl.core.protocol.quorum import Ballot, QuorumCall, WatchCall, Watcher
-from pawl.core.protocol.runtime import FIRST_RID, Call, Fault, FaultKind, Reply
+from pawl.core.protocol.runtime import FIRST_RID, Call, Fault, FaultKind
 from pawl.core.protocol.scripts import Script, pack_words
 from pawl.core.quorum.nodes import Life
 from pawl.topology.endpoint import Endpoint
@@ -50,7 +51,7 @@ _NATIVES = (
 
 _UNKNOWN = Life("", -inf)
 
-_NO_PLAIN: Reply = []
+_NO_PLAIN: Outcome = None
 
 
 class Question:
@@ -73,9 +74,9 @@ class Question:
         self.decided: bool = ballot is None
         self.sent_at: float = sent_at
         self.deadline: float = sent_at + timeout
-        self.plain: Reply = _NO_PLAIN
+        self.plain: Outcome = _NO_PLAIN
 
-    def take(self, index: int, outcome: Reply | Fault) -> None:
+    def take(self, index: int, outcome: Outcome | Fault) -> None:
         """Count an answer."""
         self.missing -= 1
         ballot = self.ballot
@@ -259,13 +260,13 @@ class NodeLink(Link):
             return
         rid = rid_of(reply)
         while rid is not None and pending and pending[0][0] <= rid:
-            number, _, question, _, _ = pending.popleft()
+            number, call, question, _, _ = pending.popleft()
             lost = Fault(FaultKind.UNANSWERED, "the reply was lost", maybe_applied=True)
-            question.take(self.index, reply if number == rid else lost)
+            question.take(self.index, call.answer(reply) if number == rid else lost)
 
     def _refused(self, text: str) -> None:
         _, call, question, _, _ = self.pending.popleft()
-        gives_back = type(call) is QuorumCall and call.plain is not None and call.plain[0] == b"R"
+        gives_back = type(call) is QuorumCall and type(call.plain) is Released
         if text.startswith("NOSCRIPT") and (gives_back or not self.pending):
             # A vote only while nothing was sent behind it: that may be its undo, which must not go ahead.
             self._resend(call, question)
@@ -325,7 +326,7 @@ class NodeLink(Link):
         self.pending.append((rid, call, Question(None, 1, now, 0.0), True, b""))
         return _TRACK + _ECHO % rid
 
-    def _watched(self, allowed: Any, count: Any) -> Reply | Fault:
+    def _watched(self, allowed: Any, count: Any) -> Outcome | Fault:
         """The answer to a ``WatchCall``. A node that tracks no keys, for this user or at all, is not asked again."""
         for one in (allowed, count):
             if isinstance(one, ReplyError):
@@ -333,7 +334,7 @@ class NodeLink(Link):
                 return classify(str(one))
         if type(count) is not int:
             raise ValueError("a reply was lost")
-        return [b"W", b"", count]
+        return Present(count)
 
     def _told(self, push: Any) -> None:
         """A key changed, or (None) all did."""
@@ -402,7 +403,7 @@ def meet(
     """
     link = NodeLink(endpoint, "", timeout, first=first, index=index)
     try:
-        info: bytes = link.ask(probe, timeout)[2]
+        info: str = link.ask(probe, timeout).info
         asked_at = monotonic()
         link.learn(scripts, probe.words()[0], asked_at + timeout)
         link.slowest = monotonic() - asked_at
@@ -414,4 +415,4 @@ def meet(
     except BaseException:
         link.close()
         raise
-    return link, info.decode(errors="replace")
+    return link, info

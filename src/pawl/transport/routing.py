@@ -8,7 +8,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from pawl.core.protocol.runtime import Call, Fault, FaultKind, Reply
+from pawl.core.protocol.outcomes import Outcome
+from pawl.core.protocol.runtime import Call, Fault, FaultKind
 from pawl.topology.cluster import Address, SlotMap, first_key, read_ranges, read_redirect, slot_of
 from pawl.topology.endpoint import ClusterNodes, Endpoint
 from pawl.transport.sentinel import Ask
@@ -66,13 +67,13 @@ class Router(ABC):
         self._turn = 0
 
     @abstractmethod
-    async def send(self, address: Address, call: Call, timeout: float) -> Reply:
+    async def send(self, address: Address, call: Call, timeout: float) -> Outcome:
         """Run one script on one node. Raises ``Fault``."""
 
     @abstractmethod
     async def send_groups(
         self, groups: dict[Address, list[Call]], timeout: float
-    ) -> dict[Address, list[Reply | Fault]]:
+    ) -> dict[Address, list[Outcome | Fault]]:
         """Run several scripts on each of several nodes, in one write a node."""
 
     @abstractmethod
@@ -155,7 +156,7 @@ class Router(ABC):
 
     # Calls ------------------------------------------------------------------------------------------------------
 
-    async def route(self, call: Call, timeout: float) -> Reply:
+    async def route(self, call: Call, timeout: float) -> Outcome:
         """Run one script where its keys are. Raises ``Fault``."""
         return await self.route_by(self.send, call, timeout)
 
@@ -198,7 +199,7 @@ class Router(ABC):
         if fault.kind in (FaultKind.UNREACHABLE, FaultKind.UNANSWERED):
             self._silent_at[address] = self._now()
 
-    async def route_many(self, calls: Sequence[Call], timeout: float) -> list[Reply | Fault]:
+    async def route_many(self, calls: Sequence[Call], timeout: float) -> list[Outcome | Fault]:
         """Run several scripts, one write for each node; one outcome each, in order."""
         end = self._now() + timeout
         try:
@@ -206,7 +207,7 @@ class Router(ABC):
                 await self.refresh(timeout)
         except Fault as fault:
             return [fault] * len(calls)
-        outcomes: list[Reply | Fault | None] = [None] * len(calls)
+        outcomes: list[Outcome | Fault | None] = [None] * len(calls)
         places: dict[Address, list[int]] = {}
         for index, call in enumerate(calls):
             address = self.slots.owner(slot_of(first_key(call.body)))
@@ -225,7 +226,7 @@ class Router(ABC):
             await self._settled(call, outcome, end) for call, outcome in zip(calls, outcomes, strict=True)
         ]
 
-    async def _settled(self, call: Call, outcome: Reply | Fault | None, end: float) -> Reply | Fault:
+    async def _settled(self, call: Call, outcome: Outcome | Fault | None, end: float) -> Outcome | Fault:
         if outcome is None:
             return Fault(FaultKind.UNANSWERED, "the reply was lost", maybe_applied=True)
         if not isinstance(outcome, Fault) or outcome.kind is not FaultKind.REDIRECTED:

@@ -25,8 +25,9 @@ from pawl.model import Grant
 
 if TYPE_CHECKING:
     from pawl.core.keep.engine import Engine
+    from pawl.core.protocol.outcomes import Outcome
     from pawl.core.protocol.quorum import QuorumPrimitive
-    from pawl.core.protocol.runtime import Reply, Runtime
+    from pawl.core.protocol.runtime import Runtime
     from pawl.core.state.records import AnyLocalQueue
 
 __all__ = ["acquire", "go_on", "take_or_none", "try_acquire"]
@@ -106,14 +107,14 @@ async def _acquire_free(
     if server_lease is None:
         return await _acquire(engine, plan, timeout, stop)
     taken: HeldLease | None = None
-    answer: Reply | Fault | None = None
+    answer: Outcome | Fault | None = None
     sent_at = engine.runtime.now()
     window = sent_at, None if timeout is None else sent_at + timeout
     engine.activity.in_progress[server_lease] = server_lease.owner.who
     try:
         try:
             asked = ask(engine, server_lease, sent_at, window[1])
-            answer = asked if asked is None or isinstance(asked, list) else await asked
+            answer = asked if asked is None or isinstance(asked, tuple) else await asked  # pyright: ignore[reportUnknownVariableType]
             if answer is not None:
                 taken = settle(engine, server_lease, answer, sent_at)
         except Fault as fault:

@@ -24,13 +24,22 @@ from typing import TYPE_CHECKING, cast
 from pawl.core.keep.outbox import barred, delivery_of, granted
 from pawl.core.protocol.backoff import full_jitter
 from pawl.core.protocol.faults import passes, to_error
+from pawl.core.protocol.outcomes import Busy
 from pawl.core.protocol.primitive import TOMB_MS
 from pawl.core.protocol.quorum import QuorumRuntime, spread
 from pawl.core.protocol.redlock_options import RedlockOptions
-from pawl.core.protocol.runtime import Fault, FaultKind, Reply
+from pawl.core.protocol.runtime import Fault, FaultKind
 from pawl.core.quorum.ballot import learn_clock, patience_until, question_of, word_of
 from pawl.core.quorum.hints import Hints
-from pawl.core.quorum.votes import Delivery, GrantVotes, LeaveVotes, RatifyVotes, may_hold
+from pawl.core.quorum.votes import (
+    Delivery,
+    GrantVotes,
+    LeaveVotes,
+    Majority,
+    NoMajority,
+    RatifyVotes,
+    may_hold,
+)
 from pawl.core.retry import check_stop, rest
 from pawl.core.state.records import WaiterState
 from pawl.errors import ClockDrift, QuorumNotReached
@@ -208,9 +217,9 @@ class _Attempt:
         await self.nodes.ask([([call] * count, votes)], self.nodes.node_timeout)
         return await self._judge(sent_at)
 
-    async def resume(self, reply: Reply, sent_at: float) -> Grant | None:
+    async def resume(self, outcome: Majority | NoMajority, sent_at: float) -> Grant | None:
         """The rest of a try whose question was asked already, by the fast path."""
-        self.votes = reply[-1]
+        self.votes = outcome.votes
         self.waiter.asks()
         self.began = min(self.began, sent_at)
         self.owed = self._owed()
@@ -251,15 +260,15 @@ class _Attempt:
 
     def _disown(self, votes: GrantVotes) -> None:
         """An earlier try of this caller that is still to be undone on a node does not mean that another holds it."""
-        caller = self.waiter.token.partition("@")[2].encode()
+        caller = self.waiter.token.partition("@")[2]
         # What has less left was granted before this acquisition began: a lease of the caller's that it forgot.
         since = (self.engine.runtime.now() - self.began) * (1 + _RATE)
         least_ms = self.options.life_ms - since * 1000 - _GRANTED_WITHIN_MS
         for index, by_a_try in self.owed.items():
             outcome = votes.outcomes[index]
-            if not isinstance(outcome, list) or outcome[0] != b"B" or outcome[4] != caller:
+            if not isinstance(outcome, Busy) or outcome.holder != caller:
                 continue
-            if not by_a_try or outcome[2] >= least_ms:
+            if not by_a_try or outcome.holder_ms >= least_ms:
                 votes.outcomes[index] = Fault(
                     FaultKind.NOT_READY, "an earlier try of this caller is to be undone there"
                 )

@@ -11,9 +11,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from pawl.core.lease.record import HeldLease
+from pawl.core.protocol.outcomes import Granted, Outcome
+from pawl.core.protocol.runtime import Fault
 from pawl.core.protocol.validity import valid_until
-from pawl.core.quorum.ballot import Granted, patience_until, question_of
-from pawl.core.quorum.votes import GrantVotes
+from pawl.core.quorum.ballot import GrantedVotes, patience_until, question_of
+from pawl.core.quorum.votes import GrantVotes, Majority
 from pawl.core.retry import patience
 from pawl.core.state.local_queue import LocalQueue
 from pawl.core.state.records import ServerLease, Waiter
@@ -23,10 +25,12 @@ if TYPE_CHECKING:
 
     from pawl.core.keep.engine import Engine
     from pawl.core.protocol.quorum import QuorumLine, QuorumPrimitive, QuorumRuntime
-    from pawl.core.protocol.runtime import Fault, Reply
     from pawl.core.state.plan import Plan
 
 __all__ = ["ask", "begin", "settle", "void", "waiter_of"]
+
+
+_YES = frozenset({Granted, Majority})
 
 
 def begin(engine: Engine, plan: Plan) -> ServerLease | None:
@@ -60,7 +64,7 @@ def begin(engine: Engine, plan: Plan) -> ServerLease | None:
 
 def ask(
     engine: Engine, server_lease: ServerLease, sent_at: float, until: float | None
-) -> Reply | Awaitable[Reply] | None:
+) -> Outcome | Awaitable[Outcome] | None:
     """Ask for a server lease that is noted as under way; None if there is no connection, and nothing was sent."""
     line = engine.runtime.line()
     # Looked at now: a close that did not see this call under way has closed the client by then.
@@ -78,7 +82,7 @@ def ask(
 
 def _ask_all(
     engine: Engine, server_lease: ServerLease, line: QuorumLine, sent_at: float, until: float | None
-) -> Reply | Awaitable[Reply]:
+) -> Outcome | Awaitable[Outcome]:
     nodes = cast("QuorumRuntime", engine.runtime)
     primitive = cast("QuorumPrimitive", server_lease.primitive)
     call = question_of(nodes, primitive, server_lease.token, server_lease.options, sent_at, wait=True)
@@ -86,28 +90,30 @@ def _ask_all(
     return line.vote(call, votes, nodes.node_timeout)
 
 
-def settle(engine: Engine, server_lease: ServerLease, reply: Reply, sent_at: float) -> HeldLease | None:
+def settle(engine: Engine, server_lease: ServerLease, outcome: Outcome, sent_at: float) -> HeldLease | None:
     """Own what a plain yes grants: confirmed, and to be renewed; None for every other answer."""
-    if reply[0] != b"H" or reply[2] <= 0:
+    if type(outcome) not in _YES or outcome.fence <= 0:
         return None
     options = server_lease.options
     settings = engine.quorum
     now = engine.runtime.now()
     if settings is None:
-        left_ms = reply[3] - options.delay_ms
+        left_ms = outcome.left_ms - options.delay_ms
         until = (
             sent_at + options.lasts
             if left_ms >= options.ttl_ms
             else valid_until(sent_at, left_ms, options.ttl_ms)
         )
     else:
-        until = settings.valid_until(sent_at, reply[3] - options.delay_ms, options.ttl_ms)
+        until = settings.valid_until(sent_at, outcome.left_ms - options.delay_ms, options.ttl_ms)
         nodes = cast("QuorumRuntime", engine.runtime)
         drift = settings.drift(options.rhythm.ttl)
-        server_lease.quorum = Granted(reply[4], nodes.sender(), nodes.nodes, drift, until - now, now)
+        server_lease.quorum = GrantedVotes(
+            outcome.votes, nodes.sender(), nodes.nodes, drift, until - now, now
+        )
     if until <= now:
         return None
-    server_lease.fence = reply[2]
+    server_lease.fence = outcome.fence
     server_lease.valid_until = until
     server_lease.owner.granted_at = now
     server_lease.owner.epoch = engine.epoch
@@ -132,18 +138,18 @@ def void(engine: Engine, server_lease: ServerLease) -> None:
     engine.forget_holder(server_lease, server_lease.owner.who)
 
 
-def waiter_of(server_lease: ServerLease, answer: Reply | Fault | None, sent_at: float) -> Waiter:
+def waiter_of(server_lease: ServerLease, answer: Outcome | Fault | None, sent_at: float) -> Waiter:
     """What the general path goes on with: the token, and what became of its first question.
 
     Args:
         server_lease: What was asked for.
-        answer: The reply; the fault; or None if it is not known whether the question ever went out.
+        answer: The answer; the fault; or None if it is not known whether the question ever went out.
         sent_at: When it was asked.
     """
     waiter = Waiter(server_lease.token)
     waiter.asks()
-    if isinstance(answer, list):
-        waiter.answer = answer, sent_at
-    else:
+    if answer is None or isinstance(answer, Fault):
         waiter.unanswered = answer is None or answer.maybe_applied
+    else:
+        waiter.answer = answer, sent_at
     return waiter

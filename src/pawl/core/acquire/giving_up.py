@@ -33,10 +33,10 @@ async def timed_out(engine: Engine, plan: Plan, began: float, waiter: Waiter | N
     if holder is None:
         # Asked only now, when somebody wants to know: a waiter knows its place, not of the holder.
         try:
-            reply = await engine.runtime.call(
+            look = await engine.runtime.call(
                 plan.primitive.inspect(0), min(_HOLDER_PATIENCE, plan.options.request_timeout)
             )
-            holder = reply[2].decode(errors="replace") or None
+            holder = look.holder or None
         except Fault as fault:
             log.debug("the holder of %r could not be read: %s", plan.primitive.name, fault.text)
     engine.count("timeouts")

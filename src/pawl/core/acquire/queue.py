@@ -4,10 +4,10 @@ Rules (each guards against an interleaving that was seen to break a lock):
 
 1. A resend carries the same token; the scripts answer it alike.
 2. ``valid_until`` of a waiting token is counted from the send of the last answered request, with the ticket's life.
-3. A hand-off message counts as HELD only if its expiry is not below that of the last QUEUED reply; otherwise it is a
+3. A hand-off message counts as HELD only if its expiry is not below that of the last QUEUED outcome; otherwise it is a
    hint: ask.
 4. A token that the server no longer knows is replaced by a new one; the old one is left behind with a tombstone.
-5. Once a leave was sent for a token, no later reply or message for it counts: its waiter is gone.
+5. Once a leave was sent for a token, no later outcome or message for it counts: its waiter is gone.
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ from typing import TYPE_CHECKING
 
 from pawl.core.acquire.ticket_batch import beat_call, learn, lie_down, sleeps_on
 from pawl.core.keep.replicas import ask_durably
+from pawl.core.protocol.carrier import Request
 from pawl.core.protocol.faults import to_error
+from pawl.core.protocol.outcomes import Busy, Dead, Full, Gone, Granted, Outcome, Queued
 from pawl.core.protocol.primitive import TOMB_MS, Leaving
-from pawl.core.protocol.runtime import DEAF, Call, Fault, FaultKind, Reply, Tracking, Wakeup
+from pawl.core.protocol.runtime import DEAF, Fault, FaultKind, Tracking, Wakeup
 from pawl.core.protocol.validity import valid_until
 from pawl.core.retry import ENDLESS, STOP_POLL, bear, check_stop, explained, note_endless, patience, rest
 from pawl.core.state.records import Ticket, WaiterState
@@ -44,7 +46,6 @@ _NOTIFIED_POLL = 0.25
 """Seconds between two questions behind a foreign holder where the server notifies of changes: a notice may get lost."""
 
 _ABSENT = -2
-_PLAIN_HELD = 5
 
 
 _DEAF_POLL = 0.05
@@ -74,8 +75,8 @@ async def win(
     """
     while True:
         if not waiter.fresh:
-            reply, sent_at = await _ask(engine, primitive, options, waiter, until, wait=wait)
-            grant = _read(engine, primitive, options, waiter, reply, sent_at)
+            outcome, sent_at = await _ask(engine, primitive, options, waiter, until, wait=wait)
+            grant = _read(engine, primitive, options, waiter, outcome, sent_at)
             if grant is not None:
                 return grant
         waiter.fresh = False
@@ -91,7 +92,9 @@ async def win(
                 return None
 
 
-def _next_call(engine: Engine, primitive: Primitive, options: Terms, waiter: Waiter, *, wait: bool) -> Call:
+def _next_call(
+    engine: Engine, primitive: Primitive, options: Terms, waiter: Waiter, *, wait: bool
+) -> Request:
     channel = engine.runtime.channel()
     if waiter.queued or waiter.drifted:
         if waiter.batch.batch_key and not waiter.drifted:
@@ -136,25 +139,25 @@ async def ask_once(
             waiter.token, options.life_ms, options.ticket_ms,
             wait=wait, block=options.block, channel=channel, max_waiters=options.max_waiters,
         )  # fmt: skip
-        reply = await runtime.call(call, patience(sent_at, options, until))
+        outcome = await runtime.call(call, patience(sent_at, options, until))
     except Fault as fault:
         waiter.unanswered |= fault.maybe_applied
         return None
-    if reply[0] == b"H" and len(reply) == _PLAIN_HELD:
-        valid = valid_until(sent_at, reply[3] - options.delay_ms, options.ttl_ms)
+    if type(outcome) is Granted:
+        valid = valid_until(sent_at, outcome.left_ms - options.delay_ms, options.ttl_ms)
         if valid > runtime.now():
-            return Grant(reply[2], valid, confirmed=True)
+            return Grant(outcome.fence, valid, confirmed=True)
     waiter.fresh = True
-    return _read(engine, primitive, options, waiter, reply, sent_at)
+    return _read(engine, primitive, options, waiter, outcome, sent_at)
 
 
 def read_answer(engine: Engine, primitive: Primitive, options: Terms, waiter: Waiter) -> Grant | None:
     """Read the answer that a waiter brings along; ``win`` goes on from there if it is no grant."""
     if waiter.answer is None:
         return None
-    (reply, sent_at), waiter.answer = waiter.answer, None
+    (outcome, sent_at), waiter.answer = waiter.answer, None
     waiter.fresh = True
-    return _read(engine, primitive, options, waiter, reply, sent_at)
+    return _read(engine, primitive, options, waiter, outcome, sent_at)
 
 
 async def _ask(
@@ -165,10 +168,10 @@ async def _ask(
     until: float | None,
     *,
     wait: bool,
-) -> tuple[Reply, float]:
+) -> tuple[Outcome, float]:
     runtime, retry = engine.runtime, waiter.failing()
     retry.attempt = 0
-    call: Call | None = None
+    call: Request | None = None
     while True:
         budget = patience(runtime.now(), options, until)
         try:
@@ -178,11 +181,11 @@ async def _ask(
             waiter.asks()
             sent_at = runtime.now()
             if waiter.asker is not None:
-                reply, sent_at = await waiter.asker(call, budget)
+                outcome, sent_at = await waiter.asker(call, budget)
             elif options.durable is None:
-                reply = await runtime.call(call, budget)
+                outcome = await runtime.call(call, budget)
             else:
-                reply = await ask_durably(engine, primitive, options, waiter, call, budget)
+                outcome = await ask_durably(engine, primitive, options, waiter, call, budget)
         except Fault as fault:
             if fault.maybe_applied:
                 waiter.missed()
@@ -194,37 +197,43 @@ async def _ask(
         else:
             retry.over()
             if waiter.batch.taken_along:
-                learn(engine, waiter, options, reply, sent_at)
-            return reply, sent_at
+                learn(engine, waiter, options, outcome, sent_at)
+            return outcome, sent_at
         await rest(engine, pause, primitive.name, "acquire")
 
 
 def _read(
-    engine: Engine, primitive: Primitive, options: Terms, waiter: Waiter, reply: Reply, sent_at: float
+    engine: Engine,
+    primitive: Primitive,
+    options: Terms,
+    waiter: Waiter,
+    outcome: Outcome,
+    sent_at: float,
 ) -> Grant | None:
-    status = reply[0]
-    if status == b"H":
-        return _held(engine, primitive, options, waiter, reply, sent_at)
-    if status == b"Q":
+    if isinstance(outcome, Granted):
+        return _held(engine, primitive, options, waiter, outcome, sent_at)
+    if isinstance(outcome, Queued):
         waiter.old = None
         if engine.reports.observer is not None and not waiter.queued:
-            engine.reports.observer.queued(primitive, reply[2])
+            engine.reports.observer.queued(primitive, outcome.rank)
         waiter.become(WaiterState.QUEUED)
-        rank, holder_ms, expires_ms = reply[2:5]
-        waiter.ticket = Ticket(rank, expires_ms, valid_until(sent_at, options.ticket_ms, options.ticket_ms))
-        waiter.blocker = waiter.blocker._replace(holder_ms=holder_ms, foreign=bool(reply[6]))
+        ticket_until = valid_until(sent_at, options.ticket_ms, options.ticket_ms)
+        waiter.ticket = Ticket(outcome.rank, outcome.expires_ms, ticket_until)
+        waiter.blocker = waiter.blocker._replace(holder_ms=outcome.holder_ms, foreign=outcome.foreign)
         note_endless(engine, primitive, waiter)
         return None
-    if status == b"B":
+    if isinstance(outcome, Busy):
         waiter.become(WaiterState.BUSY)
-        holder = reply[4].decode(errors="replace") or None
-        waiter.blocker = waiter.blocker._replace(holder=holder, holder_ms=reply[2], foreign=bool(reply[3]))
+        waiter.blocker = waiter.blocker._replace(
+            holder=outcome.holder or None, holder_ms=outcome.holder_ms, foreign=outcome.foreign
+        )
         note_endless(engine, primitive, waiter)
         return None
-    if status == b"F":
-        text = f"acquire {primitive.name!r}: {reply[2]} waiters in the queue, and max_waiters is {options.max_waiters}"
+    if isinstance(outcome, Full):
+        queue = f"{outcome.waiters} waiters in the queue"
+        text = f"acquire {primitive.name!r}: {queue}, and max_waiters is {options.max_waiters}"
         raise QueueFull(text, name=primitive.name)
-    if status in (b"U", b"X"):
+    if isinstance(outcome, (Gone, Dead)):
         # The ticket lapsed, or the server lost it: a new token at the tail. The old one must never be granted.
         log.info(
             "ticket of %r was dropped, queueing again", primitive.name, extra={"pawl_name": primitive.name}
@@ -233,34 +242,37 @@ def _read(
         engine.leave_token_in_background(primitive, waiter.token, TOMB_MS if waiter.unanswered else 0)
         waiter.restart(engine.runtime.new_token())
         return None
-    refusal = primitive.refusal(reply)
+    refusal = primitive.refusal(outcome)
     if refusal is not None:
         if not waiter.unanswered:
             # It stands for nothing on the server.
             waiter.become(WaiterState.NEW)
         raise refusal
-    raise ScriptError(f"acquire {primitive.name!r}: a reply that is not from a pawl script: {reply!r:.100}")
+    raise ScriptError(f"acquire {primitive.name!r}: a reply that is not from a pawl script: {outcome!r:.100}")
 
 
 def _held(
-    engine: Engine, primitive: Primitive, options: Terms, waiter: Waiter, reply: Reply, sent_at: float
+    engine: Engine,
+    primitive: Primitive,
+    options: Terms,
+    waiter: Waiter,
+    granted: Granted,
+    sent_at: float,
 ) -> Grant | None:
     waiter.old = None
-    found = reply[3] <= options.ticket_ms or (waiter.unanswered and not options.given.renew)
-    if reply[2] <= 0:
+    found = granted.left_ms <= options.ticket_ms or (waiter.unanswered and not options.given.renew)
+    if granted.fence <= 0:
         # The grant was made unseen, and its fence went with the server's fence key: nobody may own it.
         engine.leave_token_in_background(primitive, waiter.token, TOMB_MS)
         waiter.restart(engine.runtime.new_token())
         return None
-    if found and reply[3] < options.life_ms and not waiter.drifted:
+    if found and granted.left_ms < options.life_ms and not waiter.drifted:
         # An earlier copy was granted, and lives as its ticket, or since then with nobody to renew it: raise it once.
         waiter.drifted = 1
         return None
-    valid = valid_until(sent_at, reply[3] - options.delay_ms, options.ttl_ms)
+    valid = valid_until(sent_at, granted.left_ms - options.delay_ms, options.ttl_ms)
     if valid > engine.runtime.now():
-        # Permits say in which mode they are held there.
-        holds = reply[5] if len(reply) > _PLAIN_HELD and isinstance(reply[5], int) else 1
-        return Grant(reply[2], valid, True, holds)
+        return Grant(granted.fence, valid, True, granted.holds)
     waiter.drifted += 1
     if waiter.drifted > _DRIFTED_TRIES:
         told = f"{waiter.drifted} grants in a row had expired when they arrived"

@@ -20,13 +20,14 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING, cast
 
+from pawl.core.protocol.outcomes import Outcome, Queued
 from pawl.core.protocol.runtime import DEAF
 from pawl.core.protocol.validity import valid_until
 
 if TYPE_CHECKING:
     from pawl.core.keep.engine import Engine
+    from pawl.core.protocol.carrier import Request
     from pawl.core.protocol.primitive import BeatingPrimitive, Primitive
-    from pawl.core.protocol.runtime import Call, Reply
     from pawl.core.protocol.terms import Terms
     from pawl.core.state.records import Waiter
 
@@ -47,7 +48,6 @@ _MORE = 1.2
 only few wake up."""
 
 _SOON = 0.001
-_PLAIN = 7
 
 
 def lie_down(engine: Engine, waiter: Waiter, end: float, until: float | None) -> None:
@@ -79,7 +79,7 @@ def sleeps_on(engine: Engine, waiter: Waiter, until: float | None) -> float:
 
 def beat_call(
     engine: Engine, primitive: Primitive, options: Terms, waiter: Waiter, channel: str
-) -> Call | None:
+) -> Request | None:
     """The question of a waiter that takes others along; None if there is nobody."""
     taken = _take_along(engine, waiter, options.ticket_ttl / 6)
     # Also of nobody: the question before this one may have been given up.
@@ -127,10 +127,10 @@ def _take_along(engine: Engine, waiter: Waiter, half: float) -> list[tuple[str, 
     return found
 
 
-def learn(engine: Engine, waiter: Waiter, options: Terms, reply: Reply, sent_at: float) -> None:
+def learn(engine: Engine, waiter: Waiter, options: Terms, outcome: Outcome, sent_at: float) -> None:
     """Take into account what the answer to a waiter's question says of those that it took along."""
     taken, waiter.batch.taken_along = waiter.batch.taken_along, ()
-    ranks: list[int] = reply[_PLAIN] if reply[0] == b"Q" and len(reply) > _PLAIN else []
+    ranks = outcome.ranks if isinstance(outcome, Queued) else ()
     runtime, ticket_ms = engine.runtime, options.ticket_ms
     beat_at = sent_at + _MORE * ticket_ms / 3000
     pause = beat_at - runtime.now()
@@ -138,7 +138,7 @@ def learn(engine: Engine, waiter: Waiter, options: Terms, reply: Reply, sent_at:
     followers = engine.queues.followers
     for index, (token, other) in enumerate(taken):
         rank = ranks[index] if ranks else None
-        expires_ms = reply[5] + ticket_ms if ranks else 0
+        expires_ms = outcome.now_ms + ticket_ms if ranks else 0
         with engine.guard:
             # Who woke up asks by itself, and may stand for another token by now.
             if token not in followers or followers[token] is not other:

@@ -6,6 +6,15 @@ from typing import TYPE_CHECKING
 
 from pawl.core.coordinate.gate_wait import Visit, disagreement, unexpected
 from pawl.core.protocol.carrier import Request
+from pawl.core.protocol.outcomes import (
+    Arrived,
+    Dead,
+    Disagreed,
+    LookAtBarrier,
+    NotArrived,
+    Outcome,
+    Passed,
+)
 from pawl.core.protocol.primitive import TOMB_MS
 from pawl.core.protocol.terms import Terms
 from pawl.core.retry import query
@@ -15,7 +24,6 @@ from pawl.model import LossReason
 if TYPE_CHECKING:
     from pawl.core.keep.engine import Engine
     from pawl.core.protocol.engine import BarrierCalls
-    from pawl.core.protocol.outcomes import Outcome
 
 __all__ = ["MAX_PARTIES", "arrived", "wait"]
 
@@ -32,8 +40,9 @@ async def arrived(engine: Engine, barrier: BarrierCalls, options: Terms) -> int:
         BackendError: The server could not be asked.
     """
     engine.check_open(barrier.name)
-    reply, _ = await query(engine, barrier.inspect(), options, barrier.name, "read barrier")
-    return int(reply[2])
+    answer, _ = await query(engine, barrier.inspect(), options, barrier.name, "read barrier")
+    look: LookAtBarrier = answer
+    return look.arrived
 
 
 async def wait(
@@ -112,28 +121,28 @@ class _Waiting:
                 break
         call = self.leave()
         if call is not None:
-            reply = await visit.last_word(call)
-            if reply[0] == b"P":
-                return int(reply[2])
+            outcome = await visit.last_word(call)
+            if isinstance(outcome, Passed):
+                return outcome.place
         raise visit.timed_out(f"{self.missing} of {self.barrier.parties} still missing")
 
-    def read(self, reply: Outcome) -> int | None:
-        status, name = reply[0], self.barrier.name
-        if status == b"P":
-            return int(reply[2])
-        if status == b"W":
-            self.missing = self.barrier.parties - int(reply[2])
-            self.round = int(reply[3])
+    def read(self, outcome: Outcome) -> int | None:
+        name = self.barrier.name
+        if isinstance(outcome, Passed):
+            return outcome.place
+        if isinstance(outcome, Arrived):
+            self.missing = self.barrier.parties - outcome.arrived
+            self.round = outcome.round
             return None
-        if status == b"C":
-            raise disagreement("barrier", name, "parties", reply[2], self.barrier.parties)
-        if status == b"X" or (status == b"U" and reply[2] == self.round):
+        if isinstance(outcome, Disagreed):
+            raise disagreement("barrier", name, "parties", outcome.declared, self.barrier.parties)
+        if isinstance(outcome, Dead) or (isinstance(outcome, NotArrived) and outcome.round == self.round):
             # It lapsed while this party was paused, and nobody passed since: it arrives anew.
             self.visit.engine.count("requeued")
             self.visit.renew_token()
             self.round = 0
             return None
-        if status == b"U":
+        if isinstance(outcome, NotArrived):
             text = f"{_WAIT} {name!r}: the ticket expired, and it is unknown whether the others passed"
             raise LeaseLost(text, name=name, reason=LossReason.EXPIRED)
-        raise unexpected(reply, _WAIT, name)
+        raise unexpected(outcome, _WAIT, name)

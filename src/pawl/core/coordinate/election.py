@@ -9,7 +9,7 @@ from pawl.core.acquire import acquire
 from pawl.core.coordinate.gate_wait import Visit, unexpected
 from pawl.core.lease.record import HeldLease
 from pawl.core.protocol.carrier import Request
-from pawl.core.protocol.outcomes import Outcome
+from pawl.core.protocol.outcomes import Full, Leading, Outcome
 from pawl.core.protocol.runtime import StopSignal
 from pawl.core.release import release
 from pawl.core.retry import query
@@ -100,17 +100,16 @@ async def leader(engine: Engine, plan: Plan) -> Leader | None:
     """
     engine.check_open(plan.primitive.name)
     ballot = cast("BallotCalls", plan.primitive)
-    reply, _ = await query(engine, ballot.observe("-", 0, "-", ""), plan.options, ballot.name, "ask")
-    return _read(reply, ballot.name)
+    outcome, _ = await query(engine, ballot.observe("-", 0, "-", ""), plan.options, ballot.name, "ask")
+    return _read(outcome, ballot.name)
 
 
-def _read(reply: Outcome, name: str) -> Leader | None:
-    if reply[0] == b"F":
-        raise QueueFull(f"observe election {name!r}: {reply[2]} clients observe it already", name=name)
-    if reply[0] != b"I":
-        raise unexpected(reply, "observe election", name)
-    identity = reply[2].decode(errors="replace")
-    return Leader(identity, reply[4]) if identity else None
+def _read(outcome: Outcome, name: str) -> Leader | None:
+    if isinstance(outcome, Full):
+        raise QueueFull(f"observe election {name!r}: {outcome.waiters} clients observe it already", name=name)
+    if not isinstance(outcome, Leading):
+        raise unexpected(outcome, "observe election", name)
+    return Leader(outcome.leader, outcome.fence) if outcome.leader else None
 
 
 class Ended:
@@ -159,13 +158,13 @@ class Watch:
     async def _next(self) -> Leader | Ended | None:
         visit = self._visit
         while not (self._closed or self._engine.activity.closed):
-            reply = await visit.ask(self._call)
-            found = _read(reply, self._ballot.name)
+            outcome = await visit.ask(self._call)
+            found = _read(outcome, self._ballot.name)
             if found != self._told:
                 self._told = found
                 return found
             # A leader that dies notifies nobody: its lease says when to look.
-            await visit.listen(None if found is None or reply[3] < 0 else (reply[3] + 1) / 1000)
+            await visit.listen(None if found is None or outcome.left_ms < 0 else (outcome.left_ms + 1) / 1000)
         return ENDED
 
     def _call(self) -> Request:

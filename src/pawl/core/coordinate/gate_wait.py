@@ -125,13 +125,13 @@ class Visit:
                 if runtime.channel() != self.channel:
                     self.former, self.channel = self.channel, runtime.channel()
                 waiter.asks()
-                reply = await runtime.call(make(), budget)
+                outcome = await runtime.call(make(), budget)
             except Fault as fault:
                 waiter.unanswered |= fault.maybe_applied
                 pause = bear(self.engine, fault, retry, self.options, self.until, self.doing, self.name)
             else:
                 retry.over()
-                return reply
+                return outcome
             await rest(self.engine, pause, self.name, self.doing)
 
     async def listen(self, most: float | None = None) -> Wakeup | None:
@@ -166,12 +166,12 @@ class Visit:
             BackendError: That is not known; the ticket is taken back in the background.
         """
         try:
-            reply = await self.engine.runtime.call(call, self.options.request_timeout)
+            outcome = await self.engine.runtime.call(call, self.options.request_timeout)
         except Fault as fault:
             raise to_error(fault, self.name, self.doing) from fault
         # It is done: once is enough.
         self.undo = _nothing
-        return reply
+        return outcome
 
     def timed_out(self, state: str) -> AcquireTimeout:
         """The error of a wait whose time is up."""
@@ -187,6 +187,8 @@ def disagreement(kind: str, name: str, what: str, there: int, here: int) -> Limi
     return LimitMismatch(text, name=name, limit=there, permits=here)
 
 
-def unexpected(reply: Outcome, doing: str, name: str) -> ScriptError:
-    """The error of a reply that no script gives."""
-    return ScriptError(f"{doing} {name!r}: a reply that is not from a pawl script: {reply!r:.100}", name=name)
+def unexpected(outcome: Outcome, doing: str, name: str) -> ScriptError:
+    """The error of an answer that no request of pawl is given."""
+    return ScriptError(
+        f"{doing} {name!r}: a reply that is not from a pawl script: {outcome!r:.100}", name=name
+    )

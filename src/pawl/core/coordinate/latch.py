@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from pawl.core.coordinate.gate_wait import Visit, disagreement, unexpected
 from pawl.core.protocol.carrier import Request
 from pawl.core.protocol.options import check_count
+from pawl.core.protocol.outcomes import Disagreed, Full, LatchLost, LookAtLatch, Open, Outcome, Shut
 from pawl.core.protocol.terms import Terms
 from pawl.core.retry import query
 from pawl.errors import (
@@ -22,7 +23,6 @@ from pawl.model import LossReason
 if TYPE_CHECKING:
     from pawl.core.keep.engine import Engine
     from pawl.core.protocol.engine import LatchCalls
-    from pawl.core.protocol.outcomes import Outcome
 
 __all__ = ["MAX_COUNT", "check_part", "count_down", "remaining", "reset", "wait"]
 
@@ -90,7 +90,7 @@ async def _change(engine: Engine, latch: LatchCalls, options: Terms, call: Reque
     change = _Change(call)
     engine.activity.in_progress[change] = engine.runtime.who()
     try:
-        reply, _ = await query(engine, call, options, latch.name, doing)
+        outcome, _ = await query(engine, call, options, latch.name, doing)
     except (BackendUnavailable, BackendReadOnly):
         engine.post(call)
         raise
@@ -102,8 +102,8 @@ async def _change(engine: Engine, latch: LatchCalls, options: Terms, call: Reque
         raise
     finally:
         engine.activity.in_progress.pop(change, None)
-    if reply[0] == b"C":
-        raise disagreement("latch", latch.name, "count", reply[2], latch.count)
+    if isinstance(outcome, Disagreed):
+        raise disagreement("latch", latch.name, "count", outcome.declared, latch.count)
 
 
 async def remaining(engine: Engine, latch: LatchCalls, options: Terms) -> int:
@@ -114,11 +114,11 @@ async def remaining(engine: Engine, latch: LatchCalls, options: Terms) -> int:
         BackendError: The server could not be asked.
     """
     engine.check_open(latch.name)
-    reply, _ = await query(engine, latch.inspect(), options, latch.name, "read latch")
-    there, left = int(reply[2]), int(reply[3])
-    if there and there != latch.count:
-        raise disagreement("latch", latch.name, "count", there, latch.count)
-    return left if there else latch.count
+    answer, _ = await query(engine, latch.inspect(), options, latch.name, "read latch")
+    look: LookAtLatch = answer
+    if look.initial and look.initial != latch.count:
+        raise disagreement("latch", latch.name, "count", look.initial, latch.count)
+    return look.left if look.initial else latch.count
 
 
 async def wait(engine: Engine, latch: LatchCalls, options: Terms, timeout: float | None) -> None:
@@ -158,8 +158,8 @@ class _Waiting:
     async def run(self) -> None:
         visit = self.visit
         while True:
-            reply = await visit.ask(self.call)
-            if self.is_open(reply):
+            found = self.read(await visit.ask(self.call))
+            if found is None:
                 return
             if self.noted:
                 wakeup = await visit.listen()
@@ -167,24 +167,25 @@ class _Waiting:
                     return
             if visit.over():
                 break
-            self.round = self.round or int(reply[3])
+            self.round = self.round or found.round
         call = self.leave()
-        if call is not None and (await visit.last_word(call))[0] == b"O":
+        if call is not None and isinstance(await visit.last_word(call), Open):
             return
         raise visit.timed_out(f"still closed, {self.left} to go,")
 
-    def is_open(self, reply: Outcome) -> bool:
-        status, name = reply[0], self.latch.name
-        if status == b"O":
-            return True
-        if status in (b"N", b"W"):
-            self.left = int(reply[2])
-            return False
-        if status == b"C":
-            raise disagreement("latch", name, "count", reply[2], self.latch.count)
-        if status == b"F":
-            raise QueueFull(f"{_WAIT} {name!r}: {reply[2]} clients wait already", name=name)
-        if status == b"L":
+    def read(self, outcome: Outcome) -> Shut | None:
+        """How it is shut; None: it is open."""
+        name = self.latch.name
+        if isinstance(outcome, Open):
+            return None
+        if isinstance(outcome, Shut):
+            self.left = outcome.left
+            return outcome
+        if isinstance(outcome, Disagreed):
+            raise disagreement("latch", name, "count", outcome.declared, self.latch.count)
+        if isinstance(outcome, Full):
+            raise QueueFull(f"{_WAIT} {name!r}: {outcome.waiters} clients wait already", name=name)
+        if isinstance(outcome, LatchLost):
             text = f"{_WAIT} {name!r}: the server lost the latch and its count"
             raise LeaseLost(text, name=name, reason=LossReason.EXPIRED)
-        raise unexpected(reply, _WAIT, name)
+        raise unexpected(outcome, _WAIT, name)

@@ -22,7 +22,7 @@ from pawl.core.acquire.giving_up import timed_out
 from pawl.core.acquire.grant import own_grant
 from pawl.core.coordinate.multi_lease import HeldMultiLease, MultiPlan
 from pawl.core.protocol.carrier import Request
-from pawl.core.protocol.outcomes import Outcome
+from pawl.core.protocol.outcomes import AllGranted, Member, Outcome
 from pawl.core.protocol.primitive import TOMB_MS
 from pawl.core.protocol.runtime import Fault
 from pawl.core.protocol.validity import valid_until
@@ -167,8 +167,8 @@ async def _take_together(
     )
     first = waiters[0]
     try:
-        reply, sent_at = await _ask(engine, plan, call, first, until)
-        grants = _read(engine, plan, reply, sent_at)
+        outcome, sent_at = await _ask(engine, plan, call, first, until)
+        grants = _read(engine, plan, outcome, sent_at)
         if isinstance(grants, list):
             for member, waiter, grant in zip(plan.members, waiters, grants, strict=True):
                 waiter.unanswered = first.unanswered
@@ -209,19 +209,20 @@ async def _ask(
         await rest(engine, pause, plan.name, "acquire")
 
 
-def _read(engine: Engine, plan: MultiPlan, reply: Outcome, sent_at: float) -> list[Grant] | Plan | None:
+def _read(
+    engine: Engine, plan: MultiPlan, outcome: AllGranted | Member, sent_at: float
+) -> list[Grant] | Plan | None:
     """The grants; or the member that is not free; or None: granted, but of no use any more."""
-    if reply[0] != b"H":
-        missing: int = reply[2]
-        return plan.members[missing - 1]
+    if isinstance(outcome, Member):
+        return plan.members[outcome.number]
     now = engine.runtime.now()
     grants: list[Grant] = []
-    for member, cur, left_ms in zip(plan.members, reply[2], reply[3], strict=True):
+    for member, fence, left_ms in zip(plan.members, outcome.fences, outcome.lefts_ms, strict=True):
         until = valid_until(sent_at, left_ms, member.options.ttl_ms)
-        if cur <= 0 or until <= now:
+        if fence <= 0 or until <= now:
             return None
         # One that was found, not granted now, may end soon: it is renewed at once.
-        grants.append(Grant(cur, until, confirmed=left_ms >= member.options.ttl_ms))
+        grants.append(Grant(fence, until, confirmed=left_ms >= member.options.ttl_ms))
     return grants
 
 

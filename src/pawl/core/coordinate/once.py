@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from pawl.core.acquire import acquire
 from pawl.core.lease.record import HeldLease
+from pawl.core.protocol.outcomes import NOBODY_MS, Forgotten, Look, LookAtResult
 from pawl.core.protocol.validity import to_ms
 from pawl.core.release import release
 from pawl.core.retry import query
@@ -39,7 +40,6 @@ __all__ = [
 MAX_VALUE = 65536
 """The most bytes of a result; of a JSON value, of its text."""
 
-_NOBODY = -2
 _TYPES = {"n": "nothing", "b": "bytes", "s": "text", "j": "JSON"}
 
 
@@ -161,11 +161,11 @@ async def begin(
 
 async def _runner(engine: Engine, plan: Plan) -> Running | None:
     primitive = plan.primitive
-    reply, _ = await query(engine, primitive.inspect(0), plan.options, primitive.name, "ask")
-    if reply[0] != b"I" or reply[3] == _NOBODY:
+    look, _ = await query(engine, primitive.inspect(0), plan.options, primitive.name, "ask")
+    if not isinstance(look, Look) or look.left_ms == NOBODY_MS:
         return None
-    until = datetime.fromtimestamp((reply[6] + max(reply[3], 0)) / 1000, UTC)
-    return Running(reply[2].decode(errors="replace") or None, until)
+    until = datetime.fromtimestamp((look.now_ms + max(look.left_ms, 0)) / 1000, UTC)
+    return Running(look.holder or None, until)
 
 
 def running(name: str, state: Running) -> AcquireTimeout:
@@ -241,8 +241,9 @@ async def forget(engine: Engine, plan: Plan) -> bool:
     """
     engine.check_open(plan.primitive.name)
     once = cast("OnceCalls", plan.primitive)
-    reply, _ = await query(engine, once.forget(), plan.options, once.name, "forget")
-    return bool(reply[2])
+    answer, _ = await query(engine, once.forget(), plan.options, once.name, "forget")
+    forgotten: Forgotten = answer
+    return forgotten.deleted
 
 
 async def look(engine: Engine, plan: Plan) -> Recorded | None:
@@ -252,8 +253,9 @@ async def look(engine: Engine, plan: Plan) -> Recorded | None:
         BackendError: The server could not be asked.
     """
     once = cast("OnceCalls", plan.primitive)
-    reply, _ = await query(engine, once.look(), plan.options, once.name, "read")
-    _, _, type_, size, fence, at_ms, left_ms = reply
-    if not type_:
+    answer, _ = await query(engine, once.look(), plan.options, once.name, "read")
+    found: LookAtResult = answer
+    if not found.type:
         return None
-    return Recorded(_TYPES[type_.decode()], size, fence, at_ms / 1000, max(0, left_ms) / 1000)
+    left = max(0, found.left_ms) / 1000
+    return Recorded(_TYPES[found.type], found.size, found.fence, found.at_ms / 1000, left)

@@ -316,7 +316,7 @@ class Engine:
         if self.reports.observer is not None:
             self.reports.observer.refused(primitive.kind, primitive.name, began, error)
 
-    def take_away(self, taken: list[str]) -> None:
+    def take_away(self, taken: Sequence[str]) -> None:
         """Lose the server leases that were taken from this client: by their tokens, or by their grants."""
         if taken:
             for server_lease in self.leases.schedule.all():

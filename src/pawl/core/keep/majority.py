@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, cast
 from pawl.core.keep.outbox import leave_votes
 from pawl.core.keep.replicas import renew_durably
 from pawl.core.protocol.backoff import full_jitter
+from pawl.core.protocol.carrier import Request
+from pawl.core.protocol.outcomes import Granted, Outcome
 from pawl.core.protocol.quorum import spread
-from pawl.core.protocol.runtime import Call, Fault, Reply
+from pawl.core.protocol.runtime import Fault
 from pawl.core.protocol.validity import to_ms
 from pawl.core.quorum.votes import Delivery, EachVote
 
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 
     from pawl.core.keep.engine import Engine
     from pawl.core.protocol.quorum import Question, QuorumPrimitive, QuorumRuntime
-    from pawl.core.quorum.ballot import Granted
+    from pawl.core.quorum.ballot import GrantedVotes
     from pawl.core.state.records import ServerLease
 
 __all__ = ["ask_to_leave", "renew_one", "renew_votes", "renewal_patience", "tell_again"]
@@ -37,16 +39,15 @@ _HEARD_WITHIN = 0.5
 may end soon. An answer that comes later counts all the same."""
 
 
-async def ask_to_leave(engine: Engine, server_lease: ServerLease, call: Call) -> Reply:
+async def ask_to_leave(engine: Engine, server_lease: ServerLease, call: Request) -> Outcome:
     """Send a release, and hear what became of it. Raises ``Fault``."""
     timeout = server_lease.options.request_timeout
     if engine.quorum is None:
-        told: Reply = await engine.runtime.call(call, timeout)
-        return told
+        return await engine.runtime.call(call, timeout)
     nodes = cast("QuorumRuntime", engine.runtime)
     votes = leave_votes(engine, server_lease)
     await nodes.ask([(spread(call, votes.nodes), votes)], max(timeout, nodes.node_timeout))
-    return votes.reply()
+    return votes.outcome()
 
 
 def renewal_patience(engine: Engine, server_lease: ServerLease, now: float) -> float:
@@ -57,14 +58,13 @@ def renewal_patience(engine: Engine, server_lease: ServerLease, now: float) -> f
     return max(nodes.node_timeout, min(nodes.patience, (server_lease.valid_until - now) / 2))
 
 
-async def renew_one(engine: Engine, server_lease: ServerLease, call: Call) -> Reply:
+async def renew_one(engine: Engine, server_lease: ServerLease, call: Request) -> Outcome:
     """Send one renewal. Raises ``Fault``."""
     if engine.quorum is None:
-        told: Reply = await renew_durably(engine, server_lease, call, server_lease.options.request_timeout)
-        return told
+        return await renew_durably(engine, server_lease, call, server_lease.options.request_timeout)
     patience = renewal_patience(engine, server_lease, engine.runtime.now())
     (outcome,) = await renew_votes(engine, [server_lease], [call], patience)
-    if isinstance(outcome, list):
+    if not isinstance(outcome, Fault):
         return outcome
     try:
         raise outcome
@@ -101,8 +101,8 @@ async def tell_again(engine: Engine, leaving: Sequence[object], most: float) -> 
 
 
 async def renew_votes(
-    engine: Engine, batch: Sequence[ServerLease], calls: Sequence[Call], timeout: float
-) -> list[Reply | Fault]:
+    engine: Engine, batch: Sequence[ServerLease], calls: Sequence[Request], timeout: float
+) -> list[Outcome | Fault]:
     """Renew leases on all nodes, and win back the votes of nodes that have none for anybody.
 
     A vote that is won back counts at once, as one that was given at the grant would: the node is not barred after a
@@ -110,7 +110,7 @@ async def renew_votes(
     there, or its memory: that does not make up a majority.
 
     Returns:
-        For each lease what its nodes said, as one reply.
+        For each lease what its nodes said, as one answer.
     """
     nodes = cast("QuorumRuntime", engine.runtime)
     ballots = [EachVote(len(nodes.nodes)) for _ in calls]
@@ -156,7 +156,7 @@ def _regain_at_once(engine: Engine, server_lease: ServerLease, votes: EachVote) 
 
 def _regain(engine: Engine, server_lease: ServerLease, votes: EachVote) -> _Regain | None:
     """What asks nodes again that have no vote for anybody; None: there are none."""
-    kept = cast("Granted", server_lease.quorum)
+    kept = cast("GrantedVotes", server_lease.quorum)
     before, kept.renewed = kept.renewed, votes
     lacking = {*votes.free(), *(before.free() if before is not None else ())}
     lacking = {index for index in lacking if not votes.has(index)}
@@ -182,7 +182,7 @@ class _Regain(EachVote):
     ) -> None:
         super().__init__(votes.nodes)
         nodes = cast("QuorumRuntime", engine.runtime)
-        kept = cast("Granted", server_lease.quorum)
+        kept = cast("GrantedVotes", server_lease.quorum)
         self._engine = engine
         self._server_lease = server_lease
         self._votes = votes
@@ -205,14 +205,14 @@ class _Regain(EachVote):
             for call, ballot in ((grant, EachVote(self.nodes)), (ratify, self))
         ]
 
-    def add(self, index: int, outcome: Reply | Fault) -> bool:
+    def add(self, index: int, outcome: Outcome | Fault) -> bool:
         """Take note of a vote that was won back; everybody who was asked is waited for."""
         self.outcomes[index] = outcome
-        if isinstance(outcome, list) and outcome[0] == b"H":
+        if isinstance(outcome, Granted):
             self._kept.won_back(index, outcome, self._engine.runtime.now())
         return False
 
-    def late(self, index: int, outcome: Reply | Fault) -> None:
+    def late(self, index: int, outcome: Outcome | Fault) -> None:
         """The same."""
         self.add(index, outcome)
 

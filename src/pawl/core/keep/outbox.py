@@ -10,7 +10,7 @@ from pawl.core.protocol.primitive import TOMB_MS
 from pawl.core.protocol.quorum import QuorumRuntime, SpreadCall, spread
 from pawl.core.protocol.runtime import Fault
 from pawl.core.protocol.validity import valid_until
-from pawl.core.quorum.ballot import Granted, is_open
+from pawl.core.quorum.ballot import GrantedVotes, is_open
 from pawl.core.quorum.votes import Delivery, GrantVotes, LeaveVotes
 
 if TYPE_CHECKING:
@@ -73,13 +73,13 @@ def post_to_all(engine: ClientState, call: Request) -> None:
     nodes.send(calls, delivery)
 
 
-def granted(engine: ClientState, votes: GrantVotes, valid: float, ttl_ms: int) -> Granted:
+def granted(engine: ClientState, votes: GrantVotes, valid: float, ttl_ms: int) -> GrantedVotes:
     """What is kept of the votes of a grant that is valid until ``valid``."""
     nodes = cast("QuorumRuntime", engine.runtime)
     ttl = min(votes.left_ms, ttl_ms) / 1000
     drift = 0.0 if engine.quorum is None else engine.quorum.drift(ttl)
     now = engine.runtime.now()
-    return Granted(votes, nodes.sender(), nodes.nodes, drift, max(0.0, valid - now), now)
+    return GrantedVotes(votes, nodes.sender(), nodes.nodes, drift, max(0.0, valid - now), now)
 
 
 def leave_votes(engine: ClientState, server_lease: ServerLease) -> LeaveVotes:
@@ -111,7 +111,7 @@ def leave_call(
 
 def barred(
     engine: ClientState,
-    kept: Granted,
+    kept: GrantedVotes,
     call: Request,
     primitive: Primitive,
     token: str,

@@ -16,11 +16,12 @@ Why that is safe:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import inf
 from typing import TYPE_CHECKING, cast
 
 from pawl.core.keep.renewal_groups import renewal_call
-from pawl.core.protocol.outcomes import Outcome
+from pawl.core.protocol.outcomes import Granted, Outcome, Tags
 from pawl.core.protocol.quorum import spread
 from pawl.core.protocol.runtime import Fault, FaultKind
 from pawl.core.quorum.votes import EachVote
@@ -112,16 +113,16 @@ async def renew_late(engine: Engine, runtime: Runtime, late: list[ServerLease]) 
             answered = False
             if engine.runtime.now() < server_lease.valid_until:
                 engine.suspect(server_lease)
-        elif outcome[0] != b"H":
+        elif not isinstance(outcome, Granted):
             refused.append((server_lease, outcome))
-        elif not engine.take_yeses([(server_lease, outcome[3], server_lease.rhythm.ttl_ms)], sent_at):
+        elif not engine.take_yeses([(server_lease, outcome.left_ms, server_lease.rhythm.ttl_ms)], sent_at):
             engine.count("renewed")
             engine.count("renewed_by_thread")
     if refused and engine.quorum is None:
         taken = await _taken(engine, runtime)
-        for server_lease, reply in refused:
+        for server_lease, told in refused:
             tag = grant_tag(server_lease.primitive, server_lease.fence)
-            engine.lose_from_afar(server_lease, LossReason.TAKEN if tag in taken else loss_from(reply))
+            engine.lose_from_afar(server_lease, LossReason.TAKEN if tag in taken else loss_from(told))
     return answered and not refused
 
 
@@ -142,7 +143,7 @@ async def _ask(
         # A no of the masters is left to the loop, which also wins votes back; the local clock ends what it must.
         return [ballot.result() for ballot in ballots]
     plain = [at for at, server_lease in enumerate(late) if server_lease.options.durable is None]
-    outcomes: list[Outcome | Fault] = [[b"U"] for _ in calls]
+    outcomes: list[Outcome | Fault] = [None] * len(calls)
     answers = await runtime.call_many([calls[at] for at in plain], patience) if plain else []
     for at, answer in zip(plain, answers, strict=True):
         outcomes[at] = answer
@@ -151,21 +152,19 @@ async def _ask(
         if durable is None:
             continue
         try:
-            reply, count = await cast("DurableRuntime", runtime).call_durable(calls[at], durable, patience)
+            told, count = await cast("DurableRuntime", runtime).call_durable(calls[at], durable, patience)
         except Fault as fault:
             outcomes[at] = fault
             continue
-        short = reply is None or (reply[0] == b"H" and count < durable.replicas)
-        if reply is None or short:
-            outcomes[at] = Fault(FaultKind.NOT_READY, "too few replicas have it", maybe_applied=True)
-        else:
-            outcomes[at] = reply
+        if told is None or (isinstance(told, Granted) and count < durable.replicas):
+            told = Fault(FaultKind.NOT_READY, "too few replicas have it", maybe_applied=True)
+        outcomes[at] = told
     return outcomes
 
 
-async def _taken(engine: Engine, runtime: Runtime) -> list[str]:
+async def _taken(engine: Engine, runtime: Runtime) -> Sequence[str]:
     """Which grants an operator took away: to a renewal they look like any that the server does not know."""
     if engine.reports.publisher is None:
-        return []
+        return ()
     (outcome,) = await runtime.call_many([engine.reports.publisher.setup.calls.taken()], _ASKED_WITHIN)
-    return [] if isinstance(outcome, Fault) else [bytes(tag).decode() for tag in outcome[3]]
+    return outcome.tags if isinstance(outcome, Tags) else ()

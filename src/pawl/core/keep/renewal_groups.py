@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
 from pawl.core.protocol.carrier import Request
-from pawl.core.protocol.outcomes import Outcome
+from pawl.core.protocol.outcomes import Granted, Outcome
 from pawl.core.protocol.runtime import Fault, FaultKind
 from pawl.core.protocol.validity import to_ms
 from pawl.model import LeaseState
@@ -71,8 +71,7 @@ def each_of(group: Sequence[ServerLease], outcome: Outcome | Fault) -> list[Outc
     """What the answer for a group says of each; None: it is to be asked for by itself."""
     if isinstance(outcome, Fault):
         return [outcome if outcome.kind in _OF_ALL else None] * len(group)
-    _, rid, lefts, now_ms = outcome
-    return [[b"H", rid, 0, left, now_ms] if left > 0 else None for left in lefts]
+    return [Granted(0, left_ms, outcome.clock) if left_ms > 0 else None for left_ms in outcome.lefts_ms]
 
 
 def renewal_call(server_lease: ServerLease) -> Request:

@@ -20,9 +20,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol, cast
 
 from pawl.core.protocol.carrier import Request
-from pawl.core.protocol.outcomes import Outcome
-from pawl.core.protocol.runtime import Call, Fault, FaultKind
-from pawl.core.protocol.scripts import load, pack_words
+from pawl.core.protocol.outcomes import Granted, Outcome
+from pawl.core.protocol.runtime import Fault, FaultKind
 from pawl.errors import NotReplicated
 
 if TYPE_CHECKING:
@@ -31,9 +30,8 @@ if TYPE_CHECKING:
     from pawl.core.protocol.terms import Durable, Terms
     from pawl.core.state.records import ServerLease, Waiter
 
-__all__ = ["DurableRuntime", "ask_durably", "check_renewals", "confirm", "renew_durably", "touch"]
+__all__ = ["DurableRuntime", "ask_durably", "check_renewals", "confirm", "renew_durably"]
 
-_TOUCH = load("pawl.primitives", "touch")
 _TOMB_MS = 60_000
 _ROUNDED_MS = 1
 _ELSEWHERE = "another server stands in, and its replicas say nothing of what the former one wrote"
@@ -45,21 +43,20 @@ class DurableRuntime(Protocol):
     async def call_durable(
         self, call: Request, durable: Durable, timeout: float
     ) -> tuple[Outcome | None, int]:
-        """Run one script and wait for replicas, on a connection that nobody else uses meanwhile.
+        """Send one request and wait for replicas, on a connection that nobody else uses meanwhile.
 
         Returns:
-            The reply and how many replicas have it; or None and how many there are, if that is too few to begin with.
+            The answer and how many replicas have it; or None and how many there are, if that is too few to begin with.
         """
+        ...
+
+    def touch(self, key: str) -> Request:
+        """A write to a key that changes nothing: ``Expiry``."""
         ...
 
     def streams(self, calls: Sequence[Request]) -> list[list[int]]:
         """Which calls go to the same server: what is acknowledged for the last of them is so for all."""
         ...
-
-
-def touch(key: str) -> Call:
-    """A write to a key that changes nothing."""
-    return Call(_TOUCH, pack_words(key.encode()))
 
 
 async def ask_durably(
@@ -75,12 +72,12 @@ async def ask_durably(
     if durable is None:
         raise AssertionError("asked for no replicas")
     runtime = cast("DurableRuntime", engine.runtime)
-    reply, count = await runtime.call_durable(call, durable, budget)
-    if reply is None:
+    outcome, count = await runtime.call_durable(call, durable, budget)
+    if outcome is None:
         text = f"acquire {primitive.name!r}: replicas={durable.replicas}, but the master has {count}"
         raise NotReplicated(text, name=primitive.name, acknowledged=0, wanted=durable.replicas)
-    if reply[0] != b"H" or count >= durable.replicas:
-        return reply
+    if not isinstance(outcome, Granted) or count >= durable.replicas:
+        return outcome
     await _undo(engine, primitive, options, waiter)
     engine.count("not_replicated")
     where = "have it on disk" if durable.disk else "acknowledged"
@@ -95,10 +92,10 @@ async def renew_durably(engine: Engine, server_lease: ServerLease, call: Request
     durable = server_lease.options.durable
     if durable is None:
         return await engine.runtime.call(call, timeout)
-    reply, count = await cast("DurableRuntime", engine.runtime).call_durable(call, durable, timeout)
-    if reply is None or (reply[0] == b"H" and count < durable.replicas):
-        raise _short(count, durable, applied=reply is not None)
-    return reply
+    outcome, count = await cast("DurableRuntime", engine.runtime).call_durable(call, durable, timeout)
+    if outcome is None or (isinstance(outcome, Granted) and count < durable.replicas):
+        raise _short(count, durable, applied=outcome is not None)
+    return outcome
 
 
 async def confirm(engine: Engine, primitive: Primitive, options: Terms, token: str) -> None:
@@ -113,10 +110,10 @@ async def confirm(engine: Engine, primitive: Primitive, options: Terms, token: s
         return
     runtime = cast("DurableRuntime", engine.runtime)
     call = primitive.renew(token, options.life_ms, options.ticket_ms, "")
-    reply, count = await runtime.call_durable(call, durable, options.request_timeout)
-    if reply is not None and reply[0] != b"H":
+    outcome, count = await runtime.call_durable(call, durable, options.request_timeout)
+    if outcome is not None and not isinstance(outcome, Granted):
         raise Fault(FaultKind.NOT_READY, _ELSEWHERE, maybe_applied=True)
-    if reply is None or count < durable.replicas:
+    if outcome is None or count < durable.replicas:
         text = f"adopt {primitive.name!r}: {count} of {durable.replicas} replicas acknowledged"
         raise NotReplicated(text, name=primitive.name, acknowledged=count, wanted=durable.replicas)
 
@@ -163,8 +160,9 @@ async def check_renewals(
         # The last that was written: whoever has it has all before it.
         last = indices[-1]
         try:
-            reply, count = await runtime.call_durable(touch(batch[last].primitive.key), durable, patience)
-            if reply is not None and reply[2] + _ROUNDED_MS < _end_of(outcomes[last]):
+            call = runtime.touch(batch[last].primitive.key)
+            outcome, count = await runtime.call_durable(call, durable, patience)
+            if outcome is not None and outcome.expires_ms + _ROUNDED_MS < _end_of(outcomes[last]):
                 raise Fault(FaultKind.NOT_READY, _ELSEWHERE, maybe_applied=True)
         except Fault as fault:
             for i in indices:
@@ -178,11 +176,10 @@ async def check_renewals(
 
 def _end_of(outcome: Outcome | Fault) -> int:
     """Until when the server keeps a lease that it renewed, by its own clock, in ms."""
-    if isinstance(outcome, Fault):
+    if not isinstance(outcome, Granted):
         return 0
-    left_ms, now_ms = outcome[3:5]
-    return int(left_ms + now_ms)
+    return int(outcome.left_ms + outcome.clock)
 
 
 def _held(outcome: Outcome | Fault) -> bool:
-    return not isinstance(outcome, Fault) and outcome[0] == b"H"
+    return isinstance(outcome, Granted)

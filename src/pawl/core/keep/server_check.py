@@ -29,7 +29,7 @@ async def _broken(engine: Engine, most: float) -> list[Finding] | None:
     outcome = (await engine.runtime.call_many([probe()], min(most, _PATIENCE)))[0]
     if isinstance(outcome, Fault):
         return None
-    facts = facts_of_info(fields_of(outcome[2].decode(errors="replace")))
+    facts = facts_of_info(fields_of(outcome.info))
     return [finding for finding in judge(facts) if finding.severity is Severity.ERROR]
 
 
@@ -75,7 +75,7 @@ async def must_remember(engine: Engine, primitive: Primitive, since: float) -> N
     # Of a cluster it is the node of this key that counts.
     probe = engine.health.probe
     (outcome,) = await engine.runtime.call_many([probe(key=primitive.key)], _PATIENCE)
-    info = "" if isinstance(outcome, Fault) else outcome[2].decode(errors="replace")
+    info = "" if isinstance(outcome, Fault) else outcome.info
     # It counts whole seconds, from the whole second in which it started.
     uptime = number_of(fields_of(info).get("uptime_in_seconds"))
     if uptime is None or uptime - 1 < engine.runtime.now() - since:

@@ -15,7 +15,7 @@ from pawl.core.keep.replicas import check_renewals
 from pawl.core.keep.tracking import heed_changes, track_held
 from pawl.core.maintenance.duty import MaintenanceDuty, until_next_need
 from pawl.core.protocol.backoff import full_jitter
-from pawl.core.protocol.outcomes import Outcome
+from pawl.core.protocol.outcomes import Granted, Outcome, Tags
 from pawl.core.protocol.runtime import Fault
 from pawl.core.state.records import loss_from
 from pawl.model import LeaseState
@@ -146,8 +146,8 @@ async def _ask_further(
         refused += _take(engine, list(zip(batch, outcomes, strict=True)), sent_at)
     if refused:
         await _ask_whether_taken(engine)
-        for server_lease, reply in refused:
-            _refused(engine, server_lease, reply)
+        for server_lease, outcome in refused:
+            _refused(engine, server_lease, outcome)
 
 
 def _patience(engine: Engine, batch: list[ServerLease], now: float) -> float:
@@ -165,10 +165,10 @@ def _take(engine: Engine, answers: list[_Answer], sent_at: float) -> list[tuple[
     for server_lease, outcome in answers:
         if isinstance(outcome, Fault):
             _failed(engine, server_lease, outcome)
-        elif outcome[0] == b"H":
+        elif isinstance(outcome, Granted):
             options, rhythm = server_lease.options, server_lease.rhythm
             asked_ms = options.ttl_ms if rhythm is options.renewed else rhythm.ttl_ms
-            yeses.append((server_lease, outcome[3], asked_ms))
+            yeses.append((server_lease, outcome.left_ms, asked_ms))
         else:
             refused.append((server_lease, outcome))
     _renewed(engine, yeses, sent_at)
@@ -196,14 +196,14 @@ async def _ask_whether_taken(engine: Engine) -> None:
     if engine.reports.publisher is not None:
         patience = min(_RECORD_PATIENCE, until_next_need(engine, engine.runtime.now()))
         (outcome,) = await engine.runtime.call_many([engine.reports.publisher.setup.calls.taken()], patience)
-        if not isinstance(outcome, Fault):
-            engine.take_away([bytes(tag).decode() for tag in outcome[3]])
+        if isinstance(outcome, Tags):
+            engine.take_away(outcome.tags)
 
 
-def _refused(engine: Engine, server_lease: ServerLease, reply: Outcome) -> None:
+def _refused(engine: Engine, server_lease: ServerLease, outcome: Outcome) -> None:
     """The server does not know the holder (any more): somebody took it, or the server lost it."""
     if server_lease.live and not engine.expired(server_lease, engine.runtime.now()):
-        engine.lose(server_lease, loss_from(reply))
+        engine.lose(server_lease, loss_from(outcome))
 
 
 def _failed(engine: Engine, server_lease: ServerLease, fault: Fault) -> None:

@@ -18,9 +18,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from pawl.core.observe.inspect import text_of
 from pawl.core.observe.wait_graph import Board, Held, Name, Queued, Waiter, Who
-from pawl.core.protocol.outcomes import Outcome
+from pawl.core.protocol.outcomes import Look, Outcome
 from pawl.core.protocol.runtime import Fault, FaultKind
 from pawl.core.state.session import CARE, read_record
 from pawl.errors import DeadlockDetected
@@ -174,29 +173,29 @@ class _Reading:
 
     async def _read(self, primitives: Sequence[Primitive]) -> list[tuple[str, WaitRow]]:
         """Read names and who holds them; what the holders wait for."""
-        replies = await self._ask(
+        looks: list[Look] = await self._ask(
             [one.inspect(_MOST_LISTED if hasattr(one, "mode") else 0) for one in primitives]
         )
-        self.last_ms = max([self.last_ms, *(reply[6] for reply in replies)])
-        await self._find({process for reply in replies for process in _processes(reply)})
+        self.last_ms = max([self.last_ms, *(look.now_ms for look in looks)])
+        await self._find({process for look in looks for process in _processes(look)})
         ahead: list[tuple[str, WaitRow]] = []
-        for primitive, reply in zip(primitives, replies, strict=True):
-            held = self._held(primitive, reply)
-            self._board.names[primitive.key] = _name(reply, held, self._book.setup.deadlock_after)
+        for primitive, look in zip(primitives, looks, strict=True):
+            held = self._held(primitive, look)
+            self._board.names[primitive.key] = _name(look, held, self._book.setup.deadlock_after)
             for who in {one.who for one in held} - self._board.waits.keys():
                 row = self._wait_of(who)
                 if row is not None:
                     ahead.append((who[0], row))
         return ahead
 
-    def _held(self, primitive: Primitive, reply: Outcome) -> tuple[Held, ...]:
+    def _held(self, primitive: Primitive, look: Look) -> tuple[Held, ...]:
         # Of permits each holder has a fence of its own, of a mutex there is one.
-        modes = {reply[4]: ""}
-        if len(reply) > 14:
-            modes = {fence: text_of(mode) for fence, mode in zip(reply[14], reply[13][::3], strict=True)}
+        modes = {look.fence: ""}
+        if look.tells:
+            modes = {holder.fence: holder.mode for holder in look.holders or () if holder.fence is not None}
         return tuple(
             Held((record.id, row.who), row.fence, row.used, modes[row.fence], bool(row.bound))
-            for process in _processes(reply)
+            for process in _processes(look)
             for record in self._records.get(process, ())
             for row in record.holds
             if row.fence in modes and self._is_of(row, primitive)
@@ -217,30 +216,30 @@ class _Reading:
         new = sorted(processes - self._records.keys())
         calls = self._book.setup.calls
         found = await self._ask([calls.find(process, "", _MOST_SESSIONS) for process in new])
-        ids = [[text_of(one) for one in reply[3] if text_of(one) != self._book.id] for reply in found]
-        replies = iter(await self._ask([calls.read(some) for some in ids if some]))
-        for process, some, reply in zip(new, ids, found, strict=True):
-            self.last_ms = max(self.last_ms, reply[2])
-            read = next(replies) if some else None
+        ids = [[one for one in listed.ids if one != self._book.id] for listed in found]
+        pages = iter(await self._ask([calls.read(some) for some in ids if some]))
+        for process, some, listed in zip(new, ids, found, strict=True):
+            self.last_ms = max(self.last_ms, listed.now_ms)
+            read = next(pages) if some else None
             records = list(self._own) if process == _process(self._book.id) else []
             if read is not None:
-                self.last_ms = max(self.last_ms, read[2])
-                known = (read_record(session, text) for session, text in zip(some, read[3], strict=True))
+                self.last_ms = max(self.last_ms, read.now_ms)
+                known = (read_record(session, text) for session, text in zip(some, read.texts, strict=True))
                 records += [record for record in known if record is not None]
             self._records[process] = records
 
     async def _ask(self, calls: Sequence[Request]) -> list[Outcome]:
-        replies: list[Outcome] = []
+        answers: list[Outcome] = []
         if not calls:
-            return replies
+            return answers
         left = self._until - self._engine.runtime.now()
         if left <= 0:
             raise Fault(FaultKind.UNANSWERED, "the deadlock check took too long")
         for outcome in await self._engine.runtime.call_many(calls, left):
             if isinstance(outcome, Fault):
                 raise outcome
-            replies.append(outcome)
-        return replies
+            answers.append(outcome)
+        return answers
 
 
 def _youth(waiter: Waiter) -> tuple[int, str, int]:
@@ -251,22 +250,20 @@ def _process(session: str) -> str:
     return session.rpartition("/")[0] + "/"
 
 
-def _processes(reply: Outcome) -> set[str]:
+def _processes(look: Look) -> set[str]:
     # An explicit owner's holds may be of several processes; a waiter waits for all of them.
-    listed = reply[13][1::3] if len(reply) > 13 else [reply[2]]
-    return {process for public in listed if (process := _process(text_of(public))) != "/"}
+    listed = [look.holder] if look.holders is None else [holder.who for holder in look.holders]
+    return {process for public in listed if (process := _process(public)) != "/"}
 
 
-def _name(reply: Outcome, held: tuple[Held, ...], after: float) -> Name:
-    if len(reply) <= 15:
+def _name(look: Look, held: tuple[Held, ...], after: float) -> Name:
+    if not look.tells:
         return Name(shared=False, limit=0, held=held, queue=())
     # A ticket is numbered by the server's clock in µs when it was drawn, or one more than the last.
-    now_ms, oldest = reply[6], reply[6] - after * 1000
-    listed, told = reply[10], reply[15]
+    oldest = look.now_ms - after * 1000
     queue: list[Queued] = []
-    for i in range(0, len(told), 2):
-        number, expiry = listed[i // 2 * 3 + 1], listed[i // 2 * 3 + 2]
-        if int(expiry) > now_ms:
-            mode, _, beside = text_of(told[i + 1]).partition("^")
-            queue.append(Queued(text_of(told[i]), mode, bool(beside), int(number) / 1000 <= oldest))
-    return Name(shared=True, limit=int(reply[11]), held=held, queue=tuple(queue))
+    for waiter in look.waiters:
+        if waiter.expires_ms > look.now_ms:
+            mode, _, beside = waiter.asked.partition("^")
+            queue.append(Queued(waiter.tag, mode, bool(beside), waiter.number / 1000 <= oldest))
+    return Name(shared=True, limit=look.limit, held=held, queue=tuple(queue))

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pawl.core.keep.engine import Engine
-from pawl.core.observe.inspect import read_info, text_of
+from pawl.core.observe.inspect import read_info
 from pawl.core.observe.operator import audit, setup_of
 from pawl.core.observe.remote import office_of
 from pawl.core.protocol.options import check_count
@@ -48,8 +48,8 @@ async def history(engine: Engine, primitive: Primitive, options: Terms, limit: i
             # A grant that is over, and whose end is not written: it may be on its way.
             await engine.runtime.pause(_BETWEEN_LOOKS)
         # In this order: what is held afterwards and was granted before, was held all the time.
-        reply, _ = await query(engine, call, options, primitive.name, "history")
-        entries = [_entry_of(primitive.name, text_of(line)) for line in reply[3]]
+        kept, _ = await query(engine, call, options, primitive.name, "history")
+        entries = [_entry_of(primitive.name, line) for line in kept.texts]
         if all(entry.how != "held" for entry in entries):
             break
         answer, _ = await query(engine, primitive.inspect(0), options, primitive.name, "history")

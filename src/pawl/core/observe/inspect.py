@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pawl.core.protocol.options import check_count
+from pawl.core.protocol.outcomes import ENDLESS_MS, NOBODY_MS, Look
 from pawl.core.retry import query
 from pawl.model import HolderInfo, LockInfo, WaiterInfo
 
 if TYPE_CHECKING:
     from pawl.core.keep.engine import Engine
-    from pawl.core.protocol.outcomes import Outcome
     from pawl.core.protocol.primitive import Primitive
     from pawl.core.protocol.terms import Terms
 
@@ -26,46 +26,44 @@ async def inspect(engine: Engine, primitive: Primitive, options: Terms, limit: i
     """What the server knows of a name: holder, fence, queue. Changes nothing."""
     check_count(limit, "waiters", 0, _MOST_LISTED)
     engine.check_open(primitive.name)
-    reply, _ = await query(engine, primitive.inspect(limit), options, primitive.name, "inspect")
-    return read_info(primitive, reply)
+    look, _ = await query(engine, primitive.inspect(limit), options, primitive.name, "inspect")
+    return read_info(primitive, look)
 
 
-def read_info(primitive: Primitive, reply: Outcome) -> LockInfo:
+def read_info(primitive: Primitive, look: Look) -> LockInfo:
     """The record that an answer to ``primitive.inspect`` stands for."""
-    _, _, holder, left_ms, cur, last, now_ms, foreign, count, queue_length, listed, *many = reply
+    now_ms, held = look.now_ms, look.left_ms != NOBODY_MS
     waiters = tuple(
-        WaiterInfo(text_of(listed[i]), i // 3, _left(listed[i + 2], now_ms), _age(listed[i + 1], now_ms))
-        for i in range(0, len(listed), 3)
+        WaiterInfo(one.who, place, _left(one.expires_ms, now_ms), _age(one.number, now_ms))
+        for place, one in enumerate(look.waiters)
     )
-    process = text_of(holder).rpartition("/")[0]
+    process = look.holder.rpartition("/")[0]
     pid = process.rpartition(":")[2]
     info = LockInfo(
         name=primitive.name,
-        held=left_ms != -2,
-        holder=text_of(holder),
-        foreign=bool(foreign),
-        ttl_left=0.0 if left_ms == -2 else inf if left_ms == -1 else left_ms / 1000,
-        fence=cur if last and not foreign else None,
-        count=count,
-        queue_length=queue_length,
+        held=held,
+        holder=look.holder,
+        foreign=look.foreign,
+        ttl_left=0.0 if not held else inf if look.left_ms == ENDLESS_MS else look.left_ms / 1000,
+        fence=look.fence if look.last and not look.foreign else None,
+        count=look.holds,
+        queue_length=look.queue_length,
         waiters=waiters,
         kind=primitive.kind,
         host=process.rpartition(":")[0],
         pid=int(pid) if pid.isdecimal() else None,
         # A fence is the server's clock in µs at its grant, unless the clock was set back since.
-        since=cur / 1e6 if left_ms != -2 and not foreign and 0 < cur <= (now_ms + 1) * 1000 else None,
+        since=look.fence / 1e6
+        if held and not look.foreign and 0 < look.fence <= (now_ms + 1) * 1000
+        else None,
     )
-    return _with_holders(info, now_ms, *many) if many else info
-
-
-def _with_holders(
-    info: LockInfo, now_ms: int, permits: int, used: int, listed: list[Any], *_others: object
-) -> LockInfo:
+    if look.holders is None:
+        return info
     holders = tuple(
-        HolderInfo(text_of(who), *_mode(text_of(mode), permits), _left(expiry, now_ms))
-        for mode, who, expiry in zip(listed[::3], listed[1::3], listed[2::3], strict=True)
+        HolderInfo(one.who, *_mode(one.mode, look.limit), _left(one.expires_ms, now_ms))
+        for one in look.holders
     )
-    return replace(info, limit=permits or None, used=used if permits else 0, holders=holders)
+    return replace(info, limit=look.limit or None, used=look.used if look.limit else 0, holders=holders)
 
 
 def _mode(mode: str, permits: int) -> tuple[str, int]:
@@ -74,13 +72,13 @@ def _mode(mode: str, permits: int) -> tuple[str, int]:
     return {"u": "upgradable", "x": "write", "o": "owner"}.get(mode, "read"), 1
 
 
-def _age(number: Any, now_ms: int) -> float:
+def _age(number: int, now_ms: int) -> float:
     # A ticket's number is the server's clock in µs when it was drawn, or one more than the last.
-    return max(0.0, now_ms / 1000 - int(number) / 1e6)
+    return max(0.0, now_ms / 1000 - number / 1e6)
 
 
-def _left(expires_ms: Any, now_ms: int) -> float:
-    return max(0.0, (int(expires_ms) - now_ms) / 1000)
+def _left(expires_ms: int, now_ms: int) -> float:
+    return max(0.0, (expires_ms - now_ms) / 1000)
 
 
 def text_of(value: object) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, cast
 from pawl.core.observe.inspect import inspect as info_of
 from pawl.core.observe.inspect import read_info, text_of
 from pawl.core.observe.remote import office_of
+from pawl.core.protocol import outcomes
 from pawl.core.protocol.options import check_count
 from pawl.core.protocol.primitive import TOMB_MS, listed_as
 from pawl.core.protocol.runtime import Fault
@@ -95,19 +96,19 @@ async def _records(engine: Engine, setup: Setup, options: Terms, prefix: str) ->
     records: list[Record] = []
     while True:
         listed, _ = await query(engine, setup.calls.find(prefix, after, _PAGE), options, "sessions", "read")
-        ids = [text_of(one) for one in listed[3]]
+        ids = listed.ids
         some = [ids[start : start + _RECORDS] for start in range(0, len(ids), _RECORDS)]
-        replies = await _ask(engine, [setup.calls.read(one) for one in some], options, "sessions")
-        texts = [text for reply in replies for text in reply[3]]
+        found = await _ask(engine, [setup.calls.read(one) for one in some], options, "sessions")
+        texts = [text for page in found for text in page.texts]
         read = (read_record(one, text) for one, text in zip(ids, texts, strict=True))
         records += [record for record in read if record is not None]
-        after = text_of(listed[4])
+        after = listed.last
         if not after:
             return records
 
 
 async def _ask(engine: Engine, calls: Sequence[Request], options: Terms, doing: str) -> list[Outcome]:
-    replies: list[Outcome] = []
+    answers: list[Outcome] = []
     for start in range(0, len(calls), _PAGE):
         page = calls[start : start + _PAGE]
         for call, outcome in zip(
@@ -115,11 +116,11 @@ async def _ask(engine: Engine, calls: Sequence[Request], options: Terms, doing: 
         ):
             if isinstance(outcome, Fault):
                 # Once more, by itself, as patiently as any other question.
-                reply, _ = await query(engine, call, options, doing, "read")
-                replies.append(reply)
+                answer, _ = await query(engine, call, options, doing, "read")
+                answers.append(answer)
             else:
-                replies.append(outcome)
-    return replies
+                answers.append(outcome)
+    return answers
 
 
 async def states(engine: Engine, primitive: Primitive, options: Terms, waiters: int) -> list[LockInfo]:
@@ -190,8 +191,8 @@ async def announce(
     # The same for whoever has the ticket, and it gives nothing of the token away.
     digest = hashlib.sha256(f"pawl announce\0{token}".encode()).hexdigest()
     session = f"{token.partition('@')[2].rpartition('/')[0]}/{digest[:12]}"
-    reply, _ = await query(engine, calls.read([session]), options, name, "announce")
-    before, now_ms = read_record(session, reply[3][0]), reply[2]
+    found, _ = await query(engine, calls.read([session]), options, name, "announce")
+    before, now_ms = read_record(session, found.texts[0]), found.now_ms
     since_ms = now_ms
     if before is not None and before.holds:
         since_ms, label = before.holds[0].since_ms, before.holds[0].label
@@ -234,30 +235,32 @@ async def force_release(engine: Engine, primitive: Primitive, options: Terms, re
     await _note(engine, setup, options, f"{secret}:asked", {**entry, "outcome": "asked"})
     forced = Forced(primitive.name, released=False, holder="", fence=None)
     for _ in range(_TRIES):
-        reply, _ = await query(engine, lock.peek(), options, primitive.name, "force_release")
-        secret_value, cur, held = reply[2:5]
-        if not held:
+        seen, _ = await query(engine, lock.peek(), options, primitive.name, "force_release")
+        if not seen.held:
             forced = replace(forced, held_as=await _held_as(engine, primitive, options))
             break
-        value = text_of(secret_value)  # another program's may be any bytes, which go back as they came
+        value, cur = (
+            text_of(seen.value),
+            seen.fence,
+        )  # another program's may be any bytes, which go back as they came
         processes = await _processes_of(engine, options, primitive, value)
         heard = await _channels_of(engine, setup, options, primitive, processes, cur)
         # One holder hears it from the script that takes the name.
         alone = heard[0] if len(heard) == 1 and not value.startswith(_OWNER) else ""
-        call = lock.force(secret_value, TOMB_MS, alone)
-        reply, _ = await query(engine, call, options, primitive.name, "force_release")
-        if reply[0] == b"R":
-            forced = Forced(primitive.name, released=True, holder=text_of(reply[3]), fence=reply[2])
+        call = lock.force(seen.value, TOMB_MS, alone)
+        outcome, _ = await query(engine, call, options, primitive.name, "force_release")
+        if isinstance(outcome, outcomes.Forced):
+            forced = Forced(primitive.name, released=True, holder=outcome.holder, fence=outcome.fence)
             await _leave_word(engine, setup, options, primitive, processes, cur)
             break
-    outcome = "released" if forced.released else "free"
+    ended = "released" if forced.released else "free"
     if forced.released:
         engine.count("forced")
         log.warning(
             "%r was force-released from %s: %s", primitive.name, forced.holder or "a program that is not pawl", text,
             extra={"pawl_name": primitive.name},
         )  # fmt: skip
-    entry |= {"outcome": outcome, "holder": forced.holder, "fence": forced.fence}
+    entry |= {"outcome": ended, "holder": forced.holder, "fence": forced.fence}
     await _note(engine, setup, options, f"{secret}:done", entry)
     return forced
 
@@ -266,8 +269,8 @@ async def _processes_of(engine: Engine, options: Terms, primitive: Primitive, va
     """Where the holds are; those of an explicit owner may be of several processes, another program's are of none."""
     shown = [value.partition("@")[2]]
     if value.startswith(_OWNER):
-        reply, _ = await query(engine, primitive.inspect(0), options, primitive.name, "force_release")
-        shown = [text_of(one) for one in reply[13][1::3]] if len(reply) > 13 else []
+        look, _ = await query(engine, primitive.inspect(0), options, primitive.name, "force_release")
+        shown = [holder.who for holder in look.holders or ()]
     return {process for one in shown if (process := one.rpartition("/")[0])}
 
 
@@ -311,10 +314,10 @@ async def audit(engine: Engine, options: Terms, limit: int) -> list[AuditEntry]:
     if (service := office_of(engine)) is not None:
         return await service.audit(options, limit)
     setup = setup_of(engine, "audit")
-    reply, _ = await query(engine, setup.calls.trail(_AUDIT_LINES), options, "audit", "read")
+    trail, _ = await query(engine, setup.calls.trail(_AUDIT_LINES), options, "audit", "read")
     entries: dict[str, AuditEntry] = {}
-    for line in reply[3]:
-        at_ms, key, data = text_of(line).split(" ", 2)
+    for line in trail.texts:
+        at_ms, key, data = line.split(" ", 2)
         number = key.partition(":")[0]
         told = json.loads(data)
         if number not in entries:

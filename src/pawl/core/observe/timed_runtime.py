@@ -42,9 +42,9 @@ class _Timed:
         try:
             reply = await self._runtime.call(call, timeout)
         except Fault as fault:
-            self._observers.called(call.script.name, since, fault)
+            self._observers.called(call.name, since, fault)
             raise
-        self._observers.called(call.script.name, since, None)
+        self._observers.called(call.name, since, None)
         return reply
 
     async def call_many(self, calls: Sequence[Request], timeout: float) -> list[Outcome | Fault]:

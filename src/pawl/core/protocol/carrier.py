@@ -158,6 +158,10 @@ class Carrier(Protocol):
         """Send several requests at once; one outcome each, in order."""
         ...
 
+    def told_first(self, call: Request) -> Request:
+        """The same request, whose messages to others go out before its own answer, where that is possible."""
+        ...
+
     def cast(self, call: Request) -> None:
         """Send without waiting, behind all that was sent before, if a connection lives; else do nothing."""
         ...

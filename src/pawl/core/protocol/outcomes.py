@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Self, TypeAlias
 
 __all__ = [
     "ABSENT",
+    "AS_ASKED",
     "ENDLESS_MS",
     "NOBODY_MS",
     "RELEASED",
@@ -21,6 +22,7 @@ __all__ = [
     "AllGranted",
     "AllRenewed",
     "Arrived",
+    "AsAsked",
     "Busy",
     "CountedDown",
     "Dead",
@@ -52,6 +54,7 @@ __all__ = [
     "Open",
     "Outcome",
     "Passed",
+    "Present",
     "Published",
     "Queued",
     "Released",
@@ -110,6 +113,10 @@ class GrantedHold(Granted):
     def holds(self) -> int:
         """How many holds its owner has by now."""
         return self._holds
+
+
+class AsAsked(NamedTuple):
+    """One of several masters granted exactly what it was asked for."""
 
 
 class Queued(NamedTuple):
@@ -223,6 +230,7 @@ class NotRecorded(NamedTuple):
     forced: bool | None
 
 
+AS_ASKED = AsAsked()
 RELEASED = Released()
 WITHDRAWN = Withdrawn()
 ABSENT = Absent()
@@ -355,6 +363,12 @@ class KindOfKey(NamedTuple):
 
     kind: str
     fields: Sequence[bytes]
+
+
+class Present(NamedTuple):
+    """How many of some keys are there."""
+
+    keys: int
 
 
 class Expiry(NamedTuple):

@@ -1,11 +1,12 @@
-"""What a primitive gives to the core: which calls to send. It knows keys and scripts, nothing of waiting or nodes."""
+"""What a primitive gives to the core: which requests to send. It knows keys, nothing of waiting or nodes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
-from pawl.core.protocol.runtime import Call, Reply
+from pawl.core.protocol.carrier import Request
+from pawl.core.protocol.outcomes import Outcome
 from pawl.errors import PawlError
 
 __all__ = [
@@ -59,8 +60,8 @@ class Primitive(Protocol):
         block: int,
         channel: str,
         max_waiters: int,
-    ) -> Call:
-        """Take the name, or queue for it. A resend changes nothing and answers the same."""
+    ) -> Request:
+        """Take the name, or queue for it: ``Granted``, ``Queued``, ``Busy``, ``Full``, ``Dead``, or what it refuses."""
         ...
 
     def swap(
@@ -73,8 +74,8 @@ class Primitive(Protocol):
         block: int,
         channel: str,
         max_waiters: int,
-    ) -> Call:
-        """Leave with ``old`` and queue with ``token`` in one script."""
+    ) -> Request:
+        """Leave with ``old`` and queue with ``token`` in one step; answered as ``acquire``."""
         ...
 
     @property
@@ -82,20 +83,23 @@ class Primitive(Protocol):
         """Whether another process may go on with a lease: its token is the name's value."""
         ...
 
-    def adopt(self, old: str, token: str, ttl_ms: int) -> Call:
-        """Replace the token of a holder that gave its lease away. Only the first of several does."""
+    def adopt(self, old: str, token: str, ttl_ms: int) -> Request:
+        """Replace the token of a holder that gave its lease away. Only the first of several does.
+
+        Answered with ``Granted``, ``Gone`` or ``Dead``.
+        """
         ...
 
-    def renew(self, token: str, ttl_ms: int, ticket_ms: int, channel: str) -> Call:
-        """Raise the life of a holder or a waiter; never creates, never lowers."""
+    def renew(self, token: str, ttl_ms: int, ticket_ms: int, channel: str) -> Request:
+        """Raise the life of a holder or a waiter; never creates, never lowers: ``Granted``, ``Queued`` or ``Gone``."""
         ...
 
-    def leave(self, token: str, tomb_ms: int, close_ms: int) -> Call:
-        """Release, withdraw or undo: whatever the token is, it is no more."""
+    def leave(self, token: str, tomb_ms: int, close_ms: int) -> Request:
+        """Whatever the token is, it is no more: ``Released``, ``Withdrawn``, ``Absent`` or ``NotRecorded``."""
         ...
 
-    def inspect(self, limit: int) -> Call:
-        """Read the state of the name and its first ``limit`` waiters."""
+    def inspect(self, limit: int) -> Request:
+        """Read the state of the name and its first ``limit`` waiters: ``Look``."""
         ...
 
     def covers(self, other: Primitive) -> bool:
@@ -115,8 +119,8 @@ class Primitive(Protocol):
         """What to do instead of waiting for oneself."""
         ...
 
-    def refusal(self, reply: Reply) -> PawlError | None:
-        """The error that a reply of its own stands for; None if it is no reply of this primitive."""
+    def refusal(self, outcome: Outcome) -> PawlError | None:
+        """The error that an answer of its own stands for (``LimitRefused``, ``Finished``); None if it is none."""
         ...
 
 
@@ -128,7 +132,7 @@ def listed_as(primitive: Primitive) -> str:
 class OrderedPrimitive(Primitive, Protocol):
     """A primitive whose waiters of one client may follow each other in strict order; see ``strict_handover``."""
 
-    def leave_run(self, token: str, tomb_ms: int, close_ms: int, look: int, spent: Sequence[str]) -> Call:
+    def leave_run(self, token: str, tomb_ms: int, close_ms: int, look: int, spent: Sequence[str]) -> Request:
         """``leave``, with the tickets that were served from the token, and a look at those behind the next one."""
         ...
 
@@ -136,8 +140,8 @@ class OrderedPrimitive(Primitive, Protocol):
 class BeatingPrimitive(Primitive, Protocol):
     """A primitive whose waiters of one client renew their tickets together; see ``ticket_batch``."""
 
-    def beat(self, token: str, ttl_ms: int, ticket_ms: int, channel: str, others: Sequence[str]) -> Call:
-        """``renew`` of a waiter, with the tickets of the waiters ``others``."""
+    def beat(self, token: str, ttl_ms: int, ticket_ms: int, channel: str, others: Sequence[str]) -> Request:
+        """``renew`` of a waiter, with the tickets of the waiters ``others``: ``Queued.ranks``."""
         ...
 
 
@@ -145,8 +149,8 @@ class TogetherPrimitive(Primitive, Protocol):
     """A primitive of which one script renews several holders (``renews_together``)."""
 
     @staticmethod
-    def renew_all(holders: Sequence[tuple[Any, str, int]]) -> Call:
-        """Raise the lives of several holders: each a primitive like this, its token and its ttl in ms."""
+    def renew_all(holders: Sequence[tuple[Any, str, int]]) -> Request:
+        """Raise the lives of several holders, each with its primitive, token and ttl in ms: ``AllRenewed``."""
         ...
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
+from pawl.core.protocol.outcomes import Outcome, Present
 from pawl.core.protocol.primitive import Primitive
-from pawl.core.protocol.runtime import Call, Fault, FaultKind, Reply
-from pawl.core.protocol.scripts import Script, pack_words
+from pawl.core.protocol.runtime import Call, Fault, FaultKind
+from pawl.core.protocol.scripts import Readers, Script, pack_words
 
 __all__ = [
     "NOT_ASKED",
@@ -44,7 +45,7 @@ class QuorumCall(Call):
     """
 
     yes: bytes = b""
-    plain: Reply | None = None
+    plain: Outcome = None
     native: tuple[bytes, bytes] | None = None
 
 
@@ -58,15 +59,14 @@ class SpreadCall(Call):
     each: tuple[Call, ...] = ()
 
 
-_WATCH = Script("watch", b"", "", 0, 0, b"", b"")
+_WATCH = Script("watch", b"", "", 0, 0, b"", b"", Readers({b"W": lambda fields: Present(fields[0])}))
 _ASK_TO_BE_TOLD = b"*3\r\n$6\r\nCLIENT\r\n$7\r\nCACHING\r\n$3\r\nYES\r\n"
 
 
 class WatchCall(Call):
     """How many of some keys are there, and: tell this connection once any of them changes, whoever changes it.
 
-    No script, but a command of the server that its own tracking of keys takes note of. Its answer is
-    ``[b"W", b"", count]``.
+    No script, but a command of the server that its own tracking of keys takes note of. Its answer is ``Present``.
 
     Attributes:
         keys: The keys.
@@ -94,11 +94,11 @@ def spread(call: Call, nodes: int) -> Sequence[Call]:
 class Ballot(Protocol):
     """Counts the answers to one question that went to all nodes."""
 
-    def add(self, index: int, outcome: Reply | Fault) -> bool:
+    def add(self, index: int, outcome: Outcome | Fault) -> bool:
         """Count one answer; True once the question is decided and nobody else need be waited for."""
         ...
 
-    def late(self, index: int, outcome: Reply | Fault) -> None:
+    def late(self, index: int, outcome: Outcome | Fault) -> None:
         """Take note of an answer that came after the decision, or of one that will not come."""
         ...
 
@@ -106,8 +106,8 @@ class Ballot(Protocol):
         """Seconds from the question on for which it is worth listening, if its time is up and it is not decided."""
         ...
 
-    def reply(self) -> Reply:
-        """What the votes come to, as one reply. Raises ``Fault`` if it is not known."""
+    def outcome(self) -> Outcome:
+        """What the votes come to, as one answer. Raises ``Fault`` if it is not known."""
         ...
 
 
@@ -160,8 +160,8 @@ class Watcher(Ballot, Protocol):
 class QuorumLine(Protocol):
     """The connections to all masters, as the fast path uses them; beside ``Line``."""
 
-    def vote(self, call: Call, ballot: Ballot, timeout: float) -> Reply | Awaitable[Reply]:
-        """Send one call to all, and have the answers counted: what the ballot's ``reply`` says, or what brings it."""
+    def vote(self, call: Call, ballot: Ballot, timeout: float) -> Outcome | Awaitable[Outcome]:
+        """Send one call to all, and have the answers counted: what the ballot's ``outcome`` says, or what brings it."""
         ...
 
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Hashable
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from pawl.core.protocol.carrier import DEAF, Carrier, Fault, FaultKind, Line, Tracking, Wakeup
+from pawl.core.protocol.outcomes import Outcome, Strange
 from pawl.core.protocol.scripts import Script
 
 __all__ = [
@@ -30,7 +30,6 @@ __all__ = [
     "StopSignal",
     "Tracking",
     "Wakeup",
-    "behind_subscribe",
     "make_call",
     "run",
 ]
@@ -56,6 +55,11 @@ class Call(NamedTuple):
     script: Script
     body: bytes
 
+    @property
+    def name(self) -> str:
+        """Under which requests of its sort are counted."""
+        return self.script.name
+
     def pack(self, rid: int) -> bytes:
         """The bytes of one EVALSHA; ``rid`` comes back in the reply."""
         return b"%b%b$10\r\n%d\r\n" % (self.script.evalsha, self.body, rid)
@@ -63,6 +67,13 @@ class Call(NamedTuple):
     def pack_eval(self, rid: int) -> bytes:
         """The same as EVAL, for a server that does not know the script yet."""
         return b"%b%b$10\r\n%d\r\n" % (self.script.eval, self.body, rid)
+
+    def answer(self, reply: Reply) -> Outcome:
+        """What a reply to it says."""
+        try:
+            return self.script.read[reply[0]](reply[2:])
+        except (AttributeError, IndexError, TypeError, ValueError):
+            return Strange(reply)
 
     def words(self) -> list[bytes]:
         """Keys and arguments, unpacked: for simulators, tests and logs."""
@@ -78,29 +89,6 @@ class Call(NamedTuple):
 
 make_call: Callable[[tuple[Script, bytes]], Call] = partial(tuple.__new__, Call)  # pyright: ignore[reportUnknownMemberType]
 """A call of a script and its body, in one step of C: the class itself takes one of Python."""
-
-
-_BEHIND: dict[tuple[str, str], Script] = {}
-_MOST_KEPT = 1000
-
-
-def behind_subscribe(call: Call, channel: str) -> Call:
-    """The same call behind a ``SUBSCRIBE`` of the channel that its connection hears already, which changes nothing.
-
-    A server writes what it owes to its clients in the reverse order of who was the first to be owed anything. Without
-    that, the message that a script publishes is written after the script's own reply: who gives the name back is woken
-    first, and on a machine with few CPUs takes the one that the new owner needs.
-    """
-    if channel in ("", DEAF):
-        return call
-    key = call[0].sha, channel
-    script = _BEHIND.get(key)
-    if script is None:
-        if len(_BEHIND) >= _MOST_KEPT:
-            _BEHIND.clear()
-        subscribe = b"*2\r\n$9\r\nSUBSCRIBE\r\n$%d\r\n%b\r\n" % (len(channel), channel.encode())
-        script = _BEHIND[key] = replace(call[0], evalsha=subscribe + call[0].evalsha)
-    return make_call((script, call[1]))
 
 
 class Parker(Protocol):

@@ -14,11 +14,25 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass, replace
-from functools import cache
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from importlib.resources import files
+from typing import Any
 
-__all__ = ["SIZES", "Script", "for_several", "for_variant", "header", "load", "pack_words", "with_source"]
+from pawl.core.protocol.outcomes import Outcome, Strange
+
+__all__ = [
+    "SIZES",
+    "Readers",
+    "Script",
+    "for_several",
+    "for_variant",
+    "header",
+    "load",
+    "pack_words",
+    "with_source",
+]
 
 _SHARED = "pawl.primitives"
 _KEY = "pawl.primitives.key"
@@ -43,6 +57,28 @@ SIZES: dict[int, bytes] = _Sizes()
 """The length before a word of a request, as it is sent; there are no more of them than names and tokens are long."""
 
 
+class Readers(dict[bytes, Callable[[Sequence[Any]], Outcome]]):
+    """What becomes of a reply, by its letter: of the list without that and without the request id."""
+
+    def __missing__(self, letter: bytes) -> Callable[[Sequence[Any]], Outcome]:
+        """A reply that no script of pawl gives."""
+        return partial(_strange, letter)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return id(self)
+
+
+def _strange(letter: object, fields: Sequence[Any]) -> Strange:
+    return Strange([letter, *fields])
+
+
+_NONE = Readers()
+_reads: dict[tuple[str, str], Readers] = {}
+
+
 @dataclass(frozen=True, slots=True)
 class Script:
     """One script as it is sent to a server.
@@ -55,6 +91,7 @@ class Script:
         numargs: how many arguments, the request id included, from the header.
         evalsha: the packed beginning of every ``EVALSHA`` of it, up to its keys.
         eval: the same of an ``EVAL``, for a server that does not know it yet.
+        read: how its replies are read.
     """
 
     name: str
@@ -64,10 +101,10 @@ class Script:
     numargs: int
     evalsha: bytes
     eval: bytes
+    read: Readers = field(default=_NONE, repr=False)
 
 
-@cache
-def load(package: str, name: str, variant: str = "") -> Script:
+def load(package: str, name: str, variant: str = "", *, read: Readers | None = None) -> Script:
     """Read one script of a package, once per process.
 
     Args:
@@ -76,6 +113,7 @@ def load(package: str, name: str, variant: str = "") -> Script:
         variant: for a key that is shared with other programs: ``"plain"`` or ``"redisson"``, how its holder is stored.
             Such a script takes one more argument, ``shared``, before ``fence_ttl_ms``, if it takes that; for
             ``"redisson"`` also two more keys, before the last.
+        read: How its replies are read; None: as was said when it was loaded for the first time.
 
     Returns:
         The script, ready to be sent.
@@ -84,6 +122,13 @@ def load(package: str, name: str, variant: str = "") -> Script:
         FileNotFoundError: there is no such file.
         ValueError: the file's header lacks a line, or its include lines name nothing.
     """
+    if read is not None:
+        _reads[package, name] = read
+    return _load(package, name, variant, _reads.get((package, name), _NONE))
+
+
+@cache
+def _load(package: str, name: str, variant: str, read: Readers) -> Script:
     body = _read(package, name)
     fields = header(body, name)
     if not variant:
@@ -94,7 +139,7 @@ def load(package: str, name: str, variant: str = "") -> Script:
     more = 1 if variant and _BEFORE in [arg.strip() for arg in args] else 0
     data = _without_comments(source).encode("ascii")
     keys = len(_listed(fields["keys"])) + _MORE_KEYS.get(variant, 0)
-    return _packed(name, data, keys, len(args) + more)
+    return _packed(name, data, keys, len(args) + more, read)
 
 
 def for_variant(source: str, variant: str) -> str:
@@ -109,17 +154,17 @@ def with_source(script: Script, source: bytes) -> Script:
         script: the script.
         source: what is to run.
     """
-    return _packed(script.name, source, script.numkeys, script.numargs)
+    return _packed(script.name, source, script.numkeys, script.numargs, script.read)
 
 
-def _packed(name: str, data: bytes, numkeys: int, numargs: int) -> Script:
+def _packed(name: str, data: bytes, numkeys: int, numargs: int, read: Readers) -> Script:
     sha = hashlib.sha1(data, usedforsecurity=False).hexdigest()
     begin = b"*%d\r\n" % (3 + numkeys + numargs)
     evalsha, by_text = (
         begin + pack_words(*words, str(numkeys).encode())
         for words in ((b"EVALSHA", sha.encode()), (b"EVAL", data))
     )
-    return Script(name, data, sha, numkeys, numargs, evalsha, by_text)
+    return Script(name, data, sha, numkeys, numargs, evalsha, by_text, read)
 
 
 @cache

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pawl.core.protocol.outcomes import Busy, Dead, Granted, Outcome
 from pawl.core.protocol.quorum import QuorumCall, QuorumRuntime
-from pawl.core.protocol.runtime import Fault, Reply
+from pawl.core.protocol.runtime import Fault
 from pawl.core.quorum.votes import EachVote, GrantVotes
 from pawl.model import NodeVote, QuorumInfo
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from pawl.core.protocol.quorum import QuorumPrimitive
     from pawl.core.protocol.terms import Terms
 
-__all__ = ["Granted", "is_open", "learn_clock", "patience_until", "question_of", "word_of"]
+__all__ = ["GrantedVotes", "is_open", "learn_clock", "patience_until", "question_of", "word_of"]
 
 _AHEAD_US = 500.0
 _CLOCK_FOR = 10.0
@@ -48,7 +49,7 @@ def patience_until(nodes: QuorumRuntime, now: float, until: float | None) -> flo
 
 def learn_clock(nodes: QuorumRuntime, votes: GrantVotes, sent_at: float) -> None:
     """Take note of the nodes' clocks, where they sent them."""
-    clocks = [int(o[-1]) for o in votes.outcomes if isinstance(o, list) and o[-1]]
+    clocks = [clock for o in votes.outcomes if isinstance(o, (Granted, Busy, Dead)) and (clock := o.clock)]
     if clocks:
         # By majority, so that one node whose clock jumped does not make every wish useless.
         middle = sorted(clocks, reverse=True)[len(clocks) // 2 if len(clocks) > 2 else 0]
@@ -57,7 +58,7 @@ def learn_clock(nodes: QuorumRuntime, votes: GrantVotes, sent_at: float) -> None
         nodes.ahead_at = sent_at
 
 
-class Granted:
+class GrantedVotes:
     """The votes by which a lease was granted, as its server lease keeps them.
 
     Args:
@@ -96,7 +97,7 @@ class Granted:
         """Whether a node voted in the life that was first met then."""
         outcome = self.votes.outcomes[index]
         since = self._since if self._again is None else self._again.get(index, self._since)
-        return isinstance(outcome, list) and outcome[0] == b"H" and met_at <= since
+        return isinstance(outcome, Granted) and met_at <= since
 
     def ask_again(self, indices: Sequence[int]) -> None:
         """Nodes without a vote are asked again, over other connections: from here on each may have the token."""
@@ -104,7 +105,7 @@ class Granted:
         for index in indices:
             self.votes.outcomes[index] = None
 
-    def won_back(self, index: int, outcome: Reply, now: float) -> None:
+    def won_back(self, index: int, outcome: Granted, now: float) -> None:
         """A node gave its vote again."""
         self.votes.outcomes[index] = outcome
         self._again = {**(self._again or {}), index: now}
@@ -112,26 +113,25 @@ class Granted:
     def info(self) -> QuorumInfo:
         """The same for users."""
         listed = tuple(
-            NodeVote(node, word_of(o), isinstance(o, list) and o[0] == b"H")
+            NodeVote(node, word_of(o), isinstance(o, Granted))
             for node, o in zip(self.nodes, self.votes.outcomes, strict=True)
         )
         return QuorumInfo(listed, self.votes.needed, self.validity, self.drift)
 
 
-def is_open(outcome: Reply | Fault | None) -> bool:
+def is_open(outcome: Outcome | Fault | None) -> bool:
     """Whether a vote that was asked for may still be given, unseen."""
     return outcome is None or (isinstance(outcome, Fault) and outcome.maybe_applied)
 
 
-def word_of(outcome: Reply | Fault | None) -> str:
+def word_of(outcome: Outcome | Fault | None) -> str:
     """An answer in words."""
     if outcome is None:
         return "no answer yet"
     if isinstance(outcome, Fault):
         return f"{outcome.kind.value}: {outcome.text}" if outcome.text else outcome.kind.value
-    if outcome[0] == b"H":
+    if isinstance(outcome, Granted):
         return "granted"
-    if outcome[0] == b"B":
-        holder = outcome[4].decode(errors="replace")
-        return f"held by {holder}" if holder else "held by another"
+    if isinstance(outcome, Busy):
+        return f"held by {outcome.holder or 'another'}"
     return "given up before"

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from pawl.core.protocol.outcomes import Outcome, Present
 from pawl.core.protocol.quorum import majority
-from pawl.core.protocol.runtime import Fault, Reply
+from pawl.core.protocol.runtime import Fault
 
 __all__ = ["Hints"]
 
@@ -25,7 +26,7 @@ class Hints:
 
     __slots__ = ("_free", "_needed", "_ring", "_votes")
 
-    def __init__(self, outcomes: Sequence[Reply | Fault | None]) -> None:
+    def __init__(self, outcomes: Sequence[Outcome | Fault | None]) -> None:
         self._needed = majority(len(outcomes))
         self._votes = [not isinstance(outcome, Fault) or outcome.maybe_applied for outcome in outcomes]
         self._free: set[int] = set()
@@ -47,13 +48,13 @@ class Hints:
         if self.due and self._ring is not None:
             self._ring()
 
-    def add(self, index: int, outcome: Reply | Fault) -> bool:
+    def add(self, index: int, outcome: Outcome | Fault) -> bool:
         """Count what a master had at the beginning; never decided, since the rest is told later."""
-        if isinstance(outcome, list) and not outcome[2]:
+        if isinstance(outcome, Present) and not outcome.keys:
             self.hint(index)
         return False
 
-    def late(self, index: int, outcome: Reply | Fault) -> None:
+    def late(self, index: int, outcome: Outcome | Fault) -> None:
         """The same."""
         self.add(index, outcome)
 
@@ -61,6 +62,5 @@ class Hints:
         """The pause goes on without it."""
         return 0.0
 
-    def reply(self) -> Reply:
+    def outcome(self) -> None:
         """Nothing is made of the answers."""
-        return [b"N", b"", 0]

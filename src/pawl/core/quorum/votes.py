@@ -13,35 +13,62 @@ node with these, and that node mints above it. This holds while nodes keep their
 What one node means to one token, as ``outcomes`` state it::
 
     not asked (a Fault that was surely not applied: not reachable, or barred after a restart)
-    None (asked) --> H (granted) | B, X (refused) | Fault that may be applied (its outcome is not known)
-    H, asked, not known --> to be undone (a Delivery) --> answered, or over by itself
+    None (asked) --> Granted | Busy, Dead (refused) | Fault that may be applied (its outcome is not known)
+    Granted, asked, not known --> to be undone (a Delivery) --> answered, or over by itself
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
 
+from pawl.core.protocol.carrier import Request
+from pawl.core.protocol.outcomes import (
+    NOBODY_MS,
+    AsAsked,
+    Busy,
+    Dead,
+    Gone,
+    Granted,
+    Holder,
+    Look,
+    Outcome,
+    Released,
+)
 from pawl.core.protocol.quorum import NOT_ASKED, majority
-from pawl.core.protocol.runtime import Call, Fault, FaultKind, Reply
+from pawl.core.protocol.runtime import Fault, FaultKind
 
 __all__ = [
     "Delivery",
     "EachVote",
     "GrantVotes",
     "LeaveVotes",
+    "Majority",
     "MergedVotes",
+    "NoMajority",
     "RatifyVotes",
     "may_hold",
     "merge_holders",
     "merge_inspect",
 ]
 
-_BARE = 2
-"""So long is the answer of a node that granted exactly what it was asked for: yes, and the request id."""
 
-_PLAIN_LOOK = 11
-"""So long is what a node shows of a name with one holder."""
+T = TypeVar("T")
+
+
+class Majority(NamedTuple):
+    """A majority granted, and knows the fence: the fence, the least of the lives, the votes."""
+
+    fence: int
+    left_ms: int
+    votes: GrantVotes
+
+
+class NoMajority(NamedTuple):
+    """The votes, where more is to be done or nothing was granted."""
+
+    votes: GrantVotes
 
 
 class GrantVotes:
@@ -65,10 +92,10 @@ class GrantVotes:
         "_patience", "_plain", "_same", "fence", "granted", "left_ms", "needed", "nodes", "outcomes", "refused"
     )  # fmt: skip
 
-    def __init__(self, nodes: int, plain: Reply | None = None, patience: float = 0.0) -> None:
+    def __init__(self, nodes: int, plain: Granted | None = None, patience: float = 0.0) -> None:
         self.nodes: int = nodes
         self.needed: int = nodes // 2 + 1
-        self.outcomes: list[Reply | Fault | None] = [None] * nodes
+        self.outcomes: list[Outcome | Fault | None] = [None] * nodes
         self.granted: int = 0
         self.refused: int = 0
         self.fence: int = 0
@@ -77,43 +104,43 @@ class GrantVotes:
         self._plain = plain
         self._patience = patience
 
-    def add(self, index: int, outcome: Reply | Fault) -> bool:
+    def add(self, index: int, outcome: Outcome | Fault) -> bool:
         """Decided by a majority of yes, or when so many said no that none can come."""
-        if type(outcome) is list and outcome[0] == b"H":
-            outcome = self.outcomes[index] = outcome if len(outcome) > _BARE else self._meant(outcome)
-            fence: int = outcome[2]
+        if type(outcome) is AsAsked:
+            outcome = self._meant()
+        self.outcomes[index] = outcome
+        if type(outcome) is Granted:
+            fence = outcome.fence
             if fence > 0:
                 if fence == self.fence:
                     self._same += 1
                 elif fence > self.fence:
                     self.fence, self._same = fence, 1
-                if not self.granted or outcome[3] < self.left_ms:
-                    self.left_ms = outcome[3]
+                if not self.granted or outcome.left_ms < self.left_ms:
+                    self.left_ms = outcome.left_ms
                 self.granted += 1
                 return self.granted >= self.needed
-        self.outcomes[index] = outcome
         self.refused += 1
         return self.refused > self.nodes - self.needed
 
-    def late(self, index: int, outcome: Reply | Fault) -> None:
+    def late(self, index: int, outcome: Outcome | Fault) -> None:
         """Kept for the record."""
-        bare = type(outcome) is list and outcome[0] == b"H" and len(outcome) == _BARE
-        self.outcomes[index] = self._meant(outcome) if bare else outcome
+        self.outcomes[index] = self._meant() if type(outcome) is AsAsked else outcome
 
     def patience(self) -> float:
         """A split vote is given up in its time, so that the others get on; slow nodes are listened to."""
         return 0.0 if self.held else self._patience
 
-    def _meant(self, bare: Reply | Fault) -> Reply:
+    def _meant(self) -> Granted:
         if self._plain is None:
-            raise ValueError(f"a node granted what was not requested: {bare!r:.80}")
+            raise ValueError("a node granted what was not requested")
         return self._plain
 
-    def reply(self) -> Reply:
-        """``H`` with fence and life where the majority knows the fence, else ``V``; the votes themselves come last."""
+    def outcome(self) -> Majority | NoMajority:
+        """What the votes come to, with the votes themselves."""
         if self._same >= self.needed:
-            return [b"H", b"", self.fence, self.left_ms, self]
-        return [b"V", b"", self]
+            return Majority(self.fence, self.left_ms, self)
+        return NoMajority(self)
 
     def copy(self) -> GrantVotes:
         """The votes as they are now: no answer that comes later is noted there."""
@@ -136,12 +163,12 @@ class GrantVotes:
     @property
     def given(self) -> int:
         """How many nodes granted it, late ones included."""
-        return sum(isinstance(o, list) and o[0] == b"H" for o in self.outcomes)
+        return sum(isinstance(o, Granted) for o in self.outcomes)
 
     @property
     def held(self) -> int:
         """How many nodes said that somebody else holds the name."""
-        return sum(isinstance(o, list) and o[0] == b"B" for o in self.outcomes)
+        return sum(isinstance(o, Busy) for o in self.outcomes)
 
     @property
     def failed(self) -> int:
@@ -161,8 +188,7 @@ class GrantVotes:
     @property
     def holder(self) -> str | None:
         """Who holds the name, as most of the nodes that said so know it."""
-        names = [o[4].decode(errors="replace") for o in self.outcomes if isinstance(o, list) and o[0] == b"B"]
-        found = [name for name in names if name]
+        found = [o.holder for o in self.outcomes if isinstance(o, Busy) and o.holder]
         return max(found, key=found.count) if found else None
 
 
@@ -177,16 +203,16 @@ class RatifyVotes:
     refused: int = 0
     failed: int = 0
 
-    def add(self, index: int, outcome: Reply | Fault) -> bool:  # noqa: ARG002 - all nodes count alike
+    def add(self, index: int, outcome: Outcome | Fault) -> bool:  # noqa: ARG002 - all nodes count alike
         """Decided by a majority, or when none can come."""
-        if isinstance(outcome, list) and outcome[0] == b"H":
+        if isinstance(outcome, Granted):
             self.held += 1
         else:
             self.refused += 1
             self.failed += isinstance(outcome, Fault)
         return self.held >= self.needed or self.refused > self.nodes - self.needed
 
-    def late(self, index: int, outcome: Reply | Fault) -> None:
+    def late(self, index: int, outcome: Outcome | Fault) -> None:
         """Nothing depends on it."""
 
     def patience(self) -> float:
@@ -198,9 +224,9 @@ class RatifyVotes:
         """Whether so many nodes failed that there is no majority without them."""
         return self.failed > self.nodes - self.needed
 
-    def reply(self) -> Reply:
+    def outcome(self) -> int:
         """How many know the fence."""
-        return [b"N", b"", self.held]
+        return self.held
 
 
 class Delivery:
@@ -221,9 +247,12 @@ class Delivery:
     __slots__ = ("_again", "_owed", "attempt", "calls", "due", "posted", "until")
 
     def __init__(
-        self, calls: Sequence[Call | None], again: Callable[[], Call], owed: Callable[[Delivery], object]
+        self,
+        calls: Sequence[Request | None],
+        again: Callable[[], Request],
+        owed: Callable[[Delivery], object],
     ) -> None:
-        self.calls: list[Call | None] = list(calls)
+        self.calls: list[Request | None] = list(calls)
         self.until: float = 0.0
         self.due: float = 0.0
         self.attempt: int = 0
@@ -236,7 +265,7 @@ class Delivery:
         """Whether every node answered."""
         return not any(self.calls)
 
-    def add(self, index: int, outcome: Reply | Fault) -> bool:
+    def add(self, index: int, outcome: Outcome | Fault) -> bool:
         """A node that answered has nothing of the token; never decided early."""
         if isinstance(outcome, Fault):
             if self.calls[index] is not None and outcome is not NOT_ASKED:
@@ -245,7 +274,7 @@ class Delivery:
             self.calls[index] = None
         return False
 
-    def late(self, index: int, outcome: Reply | Fault) -> None:
+    def late(self, index: int, outcome: Outcome | Fault) -> None:
         """The same."""
         self.add(index, outcome)
 
@@ -258,15 +287,14 @@ class Delivery:
         """It is repeated."""
         return 0.0
 
-    def reply(self) -> Reply:
+    def outcome(self) -> None:
         """Nothing is made of the answers."""
-        return [b"N", b"", 0]
 
 
 class MergedVotes:
-    """The answers of all nodes to a renewal, a release or a look, as one reply such as a single master's.
+    """The answers of all nodes to a renewal, a release or a look, as one answer such as a single master's.
 
-    - A majority of yes (``H``, ``R``) is yes; the life is that of the majority's shortest.
+    - A majority of yes (``Granted``, ``Released``) is yes; the life is that of the majority's shortest.
     - A release that a majority answered and that at least one node carried out is done: no majority of the token is
       left.
     - A majority of no is no. Otherwise too few answered, and the outcome is not known: a ``Fault``.
@@ -277,51 +305,51 @@ class MergedVotes:
     def __init__(self, nodes: int) -> None:
         self.nodes: int = nodes
         self.needed: int = majority(nodes)
-        self.outcomes: list[Reply | Fault | None] = [None] * nodes
-        self._leading: object = None
+        self.outcomes: list[Outcome | Fault | None] = [None] * nodes
+        self._leading: type | None = None
         self._same: int = 0
 
-    def add(self, index: int, outcome: Reply | Fault) -> bool:
+    def add(self, index: int, outcome: Outcome | Fault) -> bool:
         """Decided once a majority agrees."""
         self.outcomes[index] = outcome
-        if type(outcome) is not list:
+        kind: type[Any] = type(outcome)  # pyright: ignore[reportUnknownVariableType]
+        if kind is Fault:
             return False
-        if outcome[0] == b"I":
+        if isinstance(outcome, Look):
             return self._seen_by_majority(outcome)
-        if outcome[0] == self._leading:
+        if kind is self._leading:
             self._same += 1
         elif self._leading is None:
-            self._leading, self._same = outcome[0], 1
+            self._leading, self._same = kind, 1
         else:
-            return len(self._like(outcome[0])) >= self.needed
+            return len(self._like(kind)) >= self.needed
         return self._same >= self.needed
 
-    def _seen_by_majority(self, look: Reply) -> bool:
+    def _seen_by_majority(self, look: Look) -> bool:
         """Whether enough looks say the same of one holder, or of nobody; for many holders all nodes must answer."""
-        if len(look) > _PLAIN_LOOK:
+        if look.holders is not None:
             return False
-        looks = self._like(b"I")
-        same = [other for other in looks if other[2] == look[2] and (other[3] == -2) is (look[3] == -2)]
+        same = [other for other in self._like(Look) if _shows(other) == _shows(look)]
         return len(same) >= self.needed
 
-    def late(self, index: int, outcome: Reply | Fault) -> None:
+    def late(self, index: int, outcome: Outcome | Fault) -> None:
         """Nothing depends on it."""
 
     def patience(self) -> float:
         """It can be repeated."""
         return 0.0
 
-    def _like(self, status: bytes) -> list[Reply]:
-        return [o for o in self.outcomes if isinstance(o, list) and o[0] == status]
+    def _like(self, kind: type[T]) -> list[T]:
+        return [o for o in self.outcomes if type(o) is kind]
 
-    def reply(self) -> Reply:
-        """The one reply. Raises ``Fault`` if too few answered."""
-        if self._leading == b"R":
+    def outcome(self) -> Outcome:
+        """The one answer. Raises ``Fault`` if too few answered."""
+        if self._leading is Released:
             for outcome in self.outcomes:
-                if type(outcome) is list and outcome[0] == b"R" and self._same >= self.needed:
+                if type(outcome) is Released and self._same >= self.needed:
                     return outcome
         result = self.result()
-        if isinstance(result, list):
+        if not isinstance(result, Fault):
             return result
         try:
             raise result
@@ -329,21 +357,21 @@ class MergedVotes:
             # The error's traceback has this frame: the two, and the caller's lease, would keep each other alive.
             del result
 
-    def result(self) -> Reply | Fault:
-        """The one reply, or why there is none."""
-        answered = [o for o in self.outcomes if isinstance(o, list)]
-        held = self._like(b"H")
+    def result(self) -> Outcome | Fault:
+        """The one answer, or why there is none."""
+        answered = [o for o in self.outcomes if o is not None and not isinstance(o, Fault)]
+        held = self._like(Granted)
         if len(held) >= self.needed:
-            held.sort(key=lambda reply: int(reply[3]), reverse=True)
+            held.sort(key=lambda one: one.left_ms, reverse=True)
             return held[self.needed - 1]
         if len(answered) >= self.needed:
-            if found := self._like(b"R"):
+            if found := self._like(Released):
                 return found[0]
-            if looks := self._like(b"I"):
-                merge = merge_inspect if len(looks[0]) == _PLAIN_LOOK else merge_holders
+            if looks := self._like(Look):
+                merge = merge_inspect if looks[0].holders is None else merge_holders
                 return merge(looks, self.needed)
             if not held or len(answered) - len(held) > self.nodes - self.needed:
-                return next(reply for reply in answered if reply[0] != b"H")
+                return next(one for one in answered if type(one) is not Granted)
         return self._too_few(len(answered))
 
     def _too_few(self, answered: int) -> Fault:
@@ -368,20 +396,20 @@ class LeaveVotes(MergedVotes):
     __slots__ = ("_delivery", "_make", "_votes")
 
     def __init__(
-        self, nodes: int, make: Callable[[], Delivery], votes: Sequence[Reply | Fault | None] | None = None
+        self, nodes: int, make: Callable[[], Delivery], votes: Sequence[Outcome | Fault | None] | None = None
     ) -> None:
         super().__init__(nodes)
         self._make = make
         self._delivery: Delivery | None = None
         self._votes = votes
 
-    def add(self, index: int, outcome: Reply | Fault) -> bool:
+    def add(self, index: int, outcome: Outcome | Fault) -> bool:
         """Decided once a majority agrees."""
-        if type(outcome) is not list:
+        if type(outcome) is Fault:
             self.late(index, outcome)
         return super().add(index, outcome)
 
-    def late(self, index: int, outcome: Reply | Fault) -> None:
+    def late(self, index: int, outcome: Outcome | Fault) -> None:
         """A node that will not answer after all has to be asked again."""
         if isinstance(outcome, Fault) and (self._votes is None or may_hold(self._votes[index])):
             if self._delivery is None:
@@ -397,12 +425,12 @@ class EachVote(MergedVotes):
 
     __slots__ = ()
 
-    def add(self, index: int, outcome: Reply | Fault) -> bool:
+    def add(self, index: int, outcome: Outcome | Fault) -> bool:
         """Decided once a majority has the token."""
         self.outcomes[index] = outcome
         return self.held >= self.needed
 
-    def late(self, index: int, outcome: Reply | Fault) -> None:
+    def late(self, index: int, outcome: Outcome | Fault) -> None:
         """Kept for the next renewal."""
         self.outcomes[index] = outcome
 
@@ -411,69 +439,70 @@ class EachVote(MergedVotes):
         return [
             index
             for index, outcome in enumerate(self.outcomes)
-            if isinstance(outcome, list) and outcome[0] == b"U" and outcome[2] in (b"none", "none")
+            if isinstance(outcome, Gone) and outcome.present == "none"
         ]
 
     def others(self) -> list[int]:
         """The nodes that answered and do not have the token."""
-        return [
-            i for i, outcome in enumerate(self.outcomes) if isinstance(outcome, list) and outcome[0] != b"H"
-        ]
+        known = ((i, o) for i, o in enumerate(self.outcomes) if o is not None and not isinstance(o, Fault))
+        return [index for index, outcome in known if not isinstance(outcome, Granted)]
 
     @property
     def held(self) -> int:
         """How many nodes have the token."""
-        return len(self._like(b"H"))
+        return len(self._like(Granted))
 
     def has(self, index: int) -> bool:
         """Whether a node has the token."""
-        outcome = self.outcomes[index]
-        return isinstance(outcome, list) and outcome[0] == b"H"
+        return isinstance(self.outcomes[index], Granted)
 
 
-def may_hold(outcome: Reply | Fault | None) -> bool:
+def may_hold(outcome: Outcome | Fault | None) -> bool:
     """Whether a node may have, or get, a vote that was asked for with this outcome."""
     if isinstance(outcome, Fault):
         return outcome.maybe_applied
-    return outcome is None or outcome[0] not in (b"B", b"X")
+    return not isinstance(outcome, (Busy, Dead))
 
 
-def merge_inspect(looks: Sequence[Reply], needed: int) -> Reply:
+def _shows(look: Look) -> tuple[str, bool]:
+    return look.holder, look.left_ms == NOBODY_MS
+
+
+def merge_inspect(looks: Sequence[Look], needed: int) -> Look:
     """What a majority of the nodes says of a name; free where no holder has a majority."""
-    holders = [reply[2] for reply in looks if reply[3] != -2]
-    top = max(holders, key=holders.count) if holders else b""
-    same = [reply for reply in looks if reply[3] != -2 and reply[2] == top]
-    fence, last = max(int(reply[4]) for reply in looks), max(int(reply[5]) for reply in looks)
+    held = [look for look in looks if look.left_ms != NOBODY_MS]
+    holders = [look.holder for look in held]
+    top = max(holders, key=holders.count) if holders else ""
+    same = [look for look in held if look.holder == top]
+    last = max(look.last for look in looks)
     if len(same) < needed:
-        return ["I", looks[0][1], b"", -2, fence, last, looks[0][6], 0, 0, 0, []]
+        return Look("", NOBODY_MS, max(look.fence for look in looks), last, looks[0].now_ms)
     # A vote that came after the decision may have a number of its own, which is nobody's fence.
-    fences = [int(reply[4]) for reply in same]
-    fence = max(fences, key=fences.count)
-    same.sort(key=lambda reply: int(reply[3]), reverse=True)
-    return [*same[needed - 1][:4], fence, last, *same[needed - 1][6:]]
+    fences = [look.fence for look in same]
+    same.sort(key=lambda look: look.left_ms, reverse=True)
+    return same[needed - 1]._replace(fence=max(fences, key=fences.count), last=last)
 
 
-def merge_holders(looks: Sequence[Reply], needed: int) -> Reply:
+def merge_holders(looks: Sequence[Look], needed: int) -> Look:
     """The same of a name that many may hold: a holder is one that a majority of the nodes lists."""
-    listed: dict[tuple[bytes, bytes], list[list[int]]] = {}
+    listed: dict[tuple[str, str], list[list[int]]] = {}
     for look in looks:
-        here: dict[tuple[bytes, bytes], list[int]] = {}
-        holders = look[13]
-        for mode, who, expiry in zip(holders[::3], holders[1::3], holders[2::3], strict=True):
-            here.setdefault((mode, who), []).append(int(expiry) - int(look[6]))
+        here: dict[tuple[str, str], list[int]] = {}
+        for holder in look.holders or ():
+            here.setdefault((holder.mode, holder.who), []).append(holder.expires_ms - look.now_ms)
         for key, lives in here.items():
             listed.setdefault(key, []).append(sorted(lives, reverse=True))
-    now_ms = int(looks[0][6])
+    now_ms = looks[0].now_ms
     # Two leases may show the same words: as many count as a majority lists, each with the life that a majority gives.
-    found: list[tuple[int, bytes, bytes]] = []
+    found: list[tuple[int, str, str]] = []
     for (mode, who), nodes in listed.items():
         for place in range(max(map(len, nodes))):
             lives = sorted([lives[place] for lives in nodes if len(lives) > place], reverse=True)
             if len(lives) >= needed:
                 found.append((lives[needed - 1], mode, who))
     found.sort()
-    fence, last = max(int(look[4]) for look in looks), max(int(look[5]) for look in looks)
-    holders = [word for left, mode, who in found for word in (mode, who, now_ms + left)]
-    longest = found[-1][0] if found else -2
-    first = found[0][2] if found else b""
-    return ["I", looks[0][1], first, longest, fence, last, now_ms, 0, len(found), 0, [], 0, 0, holders]
+    fence, last = max(look.fence for look in looks), max(look.last for look in looks)
+    holders = [Holder(mode, who, now_ms + left) for left, mode, who in found]
+    longest = found[-1][0] if found else NOBODY_MS
+    first = found[0][2] if found else ""
+    return Look(first, longest, fence, last, now_ms, holds=len(found), holders=holders)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pawl.core.lease.in_progress import Ending
 from pawl.core.lease.record import HeldLease
+from pawl.core.protocol.outcomes import Released
 from pawl.core.protocol.runtime import Fault, run
 from pawl.core.release.fast import end, give_back
 from pawl.core.release.release import leave, tell_block
@@ -36,7 +37,7 @@ def release(engine: Engine, lease: HeldLease) -> Release:
         answer: Any
         try:
             answer = give_back(engine, server_lease, line, call)
-            if answer[0] == b"R":
+            if type(answer) is Released:
                 return Release.RELEASED
         except Fault as fault:
             answer = fault

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from pawl.core.keep.majority import renew_one
 from pawl.core.keep.outbox import validity_of
 from pawl.core.lease.record import HeldLease
+from pawl.core.protocol.outcomes import Granted
 from pawl.core.protocol.runtime import Fault
 from pawl.core.protocol.validity import to_ms
 from pawl.core.retry import bear, rest
@@ -88,15 +89,15 @@ async def _raise_life(engine: Engine, lease: HeldLease, ttl: float, doing: str) 
         )
         sent_at = runtime.now()
         try:
-            reply = await renew_one(engine, server_lease, call)
+            outcome = await renew_one(engine, server_lease, call)
         except Fault as fault:
             options, until = server_lease.options, server_lease.valid_until
             pause = bear(engine, fault, retry, options, until, doing, lease.name)
             await rest(engine, pause, lease.name, doing)
             continue
-        if reply[0] == b"H":
-            if not engine.take_yeses([(server_lease, reply[3], to_ms(ttl))], sent_at):
+        if isinstance(outcome, Granted):
+            if not engine.take_yeses([(server_lease, outcome.left_ms, to_ms(ttl))], sent_at):
                 return
         elif server_lease.live and not engine.expired(server_lease, runtime.now()):
-            engine.lose(server_lease, loss_from(reply))
+            engine.lose(server_lease, loss_from(outcome))
         raise NotHeld(f"{doing} {lease.name!r}: {lease.lost_error().text}", name=lease.name, operation=doing)

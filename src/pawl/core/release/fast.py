@@ -9,8 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from pawl.core.keep.outbox import leave_votes
-from pawl.core.protocol.runtime import behind_subscribe
-from pawl.core.quorum.ballot import Granted, is_open
+from pawl.core.quorum.ballot import GrantedVotes, is_open
 from pawl.core.state.records import ServerLease, Turn, Waiter
 from pawl.core.state.strict_handover import pass_on
 from pawl.errors import PawlError
@@ -21,8 +20,10 @@ if TYPE_CHECKING:
 
     from pawl.core.keep.engine import Engine
     from pawl.core.lease.record import HeldLease
+    from pawl.core.protocol.carrier import Request
+    from pawl.core.protocol.outcomes import Outcome
     from pawl.core.protocol.quorum import QuorumLine, QuorumRuntime
-    from pawl.core.protocol.runtime import Call, Line, Reply
+    from pawl.core.protocol.runtime import Line
 
 __all__ = ["cut_short", "end", "give_back", "hand_on"]
 
@@ -65,7 +66,9 @@ def cut_short(engine: Engine, lease: HeldLease, error: BaseException) -> None:
         engine.finish_release(lease)
 
 
-def give_back(engine: Engine, server_lease: ServerLease, line: Line, call: Call) -> Reply | Awaitable[Reply]:
+def give_back(
+    engine: Engine, server_lease: ServerLease, line: Line, call: Request
+) -> Outcome | Awaitable[Outcome]:
     """Send what ``end`` gave."""
     timeout = server_lease.options.request_timeout
     if server_lease.quorum is None:
@@ -74,7 +77,7 @@ def give_back(engine: Engine, server_lease: ServerLease, line: Line, call: Call)
     return cast("QuorumLine", line).vote(call, leave_votes(engine, server_lease), timeout)
 
 
-def end(engine: Engine, lease: HeldLease) -> Call | None:
+def end(engine: Engine, lease: HeldLease) -> Request | None:
     """End a lease that nobody of this client waits for; None if this is not the fast path, and nothing was done."""
     server_lease = lease.server_lease
     local_queue, row, votes = server_lease.local_queue, server_lease.row, server_lease.quorum
@@ -118,14 +121,10 @@ def end(engine: Engine, lease: HeldLease) -> Call | None:
     else:
         call = server_lease.primitive.leave(server_lease.token, 0, 0)
     # One request more, so only for a run of several owners: a strict hand-off stays at two requests.
-    return (
-        behind_subscribe(call, engine.runtime.channel())
-        if server_lease.used and not server_lease.uncontended
-        else call
-    )
+    return engine.runtime.told_first(call) if server_lease.used and not server_lease.uncontended else call
 
 
-def _may_come_late(engine: Engine, kept: Granted) -> bool:
+def _may_come_late(engine: Engine, kept: GrantedVotes) -> bool:
     """Whether a vote that was not waited for may come behind what gives the lease back."""
     sender, drops = cast("QuorumRuntime", engine.runtime).sender()
     same = sender is kept.sender[0] and drops == kept.sender[1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pawl.core.keep.server_check import must_remember
+from pawl.core.protocol.outcomes import NotRecorded, Outcome
 from pawl.core.protocol.primitive import TOMB_MS
 from pawl.core.state.records import loss_from
 from pawl.errors import BackendUnavailable
@@ -12,23 +13,20 @@ from pawl.model import LossReason, Release
 
 if TYPE_CHECKING:
     from pawl.core.keep.engine import Engine
-    from pawl.core.protocol.runtime import Reply
     from pawl.core.state.records import ServerLease
 
 __all__ = ["not_ours"]
 
-_NOT_KNOWN = -1
-
 
 async def not_ours(
-    engine: Engine, server_lease: ServerLease, reply: Reply, *, unanswered: bool, again: bool
+    engine: Engine, server_lease: ServerLease, outcome: Outcome, *, unanswered: bool, again: bool
 ) -> Release:
     """What a release came to that the server says holds nothing.
 
     Args:
         engine: The client's engine.
         server_lease: What was given back.
-        reply: What the server said.
+        outcome: What the server said.
         unanswered: Whether an earlier copy of the request got no answer.
         again: Whether an earlier copy was refused or got no answer.
 
@@ -36,21 +34,20 @@ async def not_ours(
         BackendUnavailable: It is not known.
     """
     # A finish leaves a tombstone, which a later copy would have found: so it was never carried out.
-    certain = reply[0] == b"L"
-    absent = certain or reply[0] == b"A"
-    present = reply[2] if absent else b"none"
-    forced = reply[3] if absent and len(reply) > 3 else _NOT_KNOWN
+    certain = isinstance(outcome, NotRecorded)
+    present: str = getattr(outcome, "present", "none")
+    forced: bool | None = getattr(outcome, "forced", None)
     late = engine.runtime.now() >= server_lease.valid_until
-    if certain or forced == 1 or not (unanswered or (again and late)):
-        server_lease.reason = LossReason.TAKEN if forced == 1 else loss_from([b"U", b"", present])
+    if certain or forced or not (unanswered or (again and late)):
+        server_lease.reason = LossReason.TAKEN if forced else loss_from(outcome)
         engine.count_loss(server_lease)
         return Release.LOST
     if unanswered and late:
         return Release.UNKNOWN
     # An earlier copy may have freed it; or it ran out while the server refused to release it, and its owner was done in
     # time. Nobody else can take it before that, but an operator, or from a server that forgot.
-    if present != b"none" and engine.quorum is None:
-        if forced == _NOT_KNOWN or (late and engine.runtime.now() - server_lease.heard_at > TOMB_MS / 1000):
+    if present != "none" and engine.quorum is None:
+        if forced is None or (late and engine.runtime.now() - server_lease.heard_at > TOMB_MS / 1000):
             raise BackendUnavailable(
                 f"release {server_lease.primitive.name!r}: it is no longer held, and may have been taken before the"
                 " release",

@@ -9,8 +9,9 @@ from pawl.core.keep.majority import ask_to_leave
 from pawl.core.keep.outbox import leave_call
 from pawl.core.lease.in_progress import Ending
 from pawl.core.lease.record import HeldLease
+from pawl.core.protocol.outcomes import Outcome, Released
 from pawl.core.protocol.primitive import TOMB_MS
-from pawl.core.protocol.runtime import Fault, FaultKind, Reply
+from pawl.core.protocol.runtime import Fault, FaultKind
 from pawl.core.release.fast import end, give_back, hand_on
 from pawl.core.release.outcome import not_ours
 from pawl.core.retry import bear, rest
@@ -41,11 +42,11 @@ async def release(engine: Engine, lease: HeldLease) -> Release:
         if line is None or call is None:
             outcome = await _release(engine, lease)
         else:
-            answer: Reply | Fault
+            answer: Outcome | Fault
             try:
                 asked = give_back(engine, server_lease, line, call)
-                answer = asked if isinstance(asked, list) else await asked
-                if answer[0] == b"R":
+                answer = asked if isinstance(asked, tuple) else await asked  # pyright: ignore[reportUnknownVariableType]
+                if isinstance(answer, Released):
                     return Release.RELEASED
             except Fault as fault:
                 answer = fault
@@ -154,7 +155,7 @@ def tell_block(lease: HeldLease, error: BaseException | None) -> None:
         log.warning("%s", lost, extra={"pawl_name": lease.name})
 
 
-async def leave(engine: Engine, server_lease: ServerLease, answer: Reply | Fault | None = None) -> Release:
+async def leave(engine: Engine, server_lease: ServerLease, answer: Outcome | Fault | None = None) -> Release:
     """Give the name back on the server, trying again with the same token while the lease would live.
 
     Args:
@@ -176,7 +177,7 @@ async def leave(engine: Engine, server_lease: ServerLease, answer: Reply | Fault
                     tomb_ms = TOMB_MS if unanswered or server_lease.unanswered else 0
                     call = leave_call(engine, server_lease, tomb_ms, close_ms)
                     answer = await ask_to_leave(engine, server_lease, call)
-                if answer[0] == b"R":
+                if isinstance(answer, Released):
                     return Release.RELEASED
                 return await not_ours(
                     engine, server_lease, answer, unanswered=unanswered, again=retry.since is not None

@@ -17,6 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from pawl.core.lease.record import UNSHOWN, HeldLease
+from pawl.core.protocol.outcomes import Granted
 from pawl.core.protocol.validity import valid_until
 from pawl.core.release.extend import extend
 from pawl.core.release.release import release_or_raise
@@ -67,10 +68,10 @@ async def extend_by_token(engine: Engine, plan: Plan, text: object) -> float:
         await extend(engine, lease, options.ttl)
         return lease.remaining()
     call = plan.primitive.renew(token, options.life_ms, 0, "")
-    reply, sent_at = await query(engine, call, options, plan.primitive.name, "extend")
-    if reply[0] != b"H":
+    outcome, sent_at = await query(engine, call, options, plan.primitive.name, "extend")
+    if not isinstance(outcome, Granted):
         raise _not_held(plan, "extend")
-    left = valid_until(sent_at, reply[3] - options.delay_ms, options.ttl_ms) - engine.runtime.now()
+    left = valid_until(sent_at, outcome.left_ms - options.delay_ms, options.ttl_ms) - engine.runtime.now()
     if left <= 0:
         raise _not_held(plan, "extend")
     return left

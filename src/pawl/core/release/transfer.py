@@ -14,8 +14,9 @@ from pawl.core.lease.record import HeldLease
 from pawl.core.protocol.faults import to_error
 from pawl.core.protocol.key import Key
 from pawl.core.protocol.names import WIRE_VERSION
+from pawl.core.protocol.outcomes import Granted, Outcome
 from pawl.core.protocol.primitive import TOMB_MS
-from pawl.core.protocol.runtime import Fault, Reply
+from pawl.core.protocol.runtime import Fault
 from pawl.core.protocol.validity import valid_until
 from pawl.core.retry import query
 from pawl.core.state.records import ServerLease, Waiter
@@ -142,9 +143,9 @@ async def _adopt(engine: Engine, plan: Plan, ticket: Ticket) -> HeldLease:
     waiter = Waiter(token)
     engine.activity.asking[waiter] = plan.primitive, runtime.who()
     try:
-        reply, sent_at = await query(engine, call, plan.options, ticket.name, "adopt")
-        await _confirm(engine, plan, reply, token)
-        return _own_adopted(engine, plan, ticket, waiter, reply, sent_at, began)
+        outcome, sent_at = await query(engine, call, plan.options, ticket.name, "adopt")
+        await _confirm(engine, plan, outcome, token)
+        return _own_adopted(engine, plan, ticket, waiter, outcome, sent_at, began)
     except NotHeld:
         raise
     except BaseException:
@@ -161,14 +162,14 @@ def _own_adopted(
     plan: Plan,
     ticket: Ticket,
     waiter: Waiter,
-    reply: Reply,
+    outcome: Outcome,
     sent_at: float,
     began: float,
 ) -> HeldLease:
     runtime = engine.runtime
     until = (
-        valid_until(sent_at, reply[3] - plan.options.delay_ms, plan.options.ttl_ms)
-        if reply[0] == b"H"
+        valid_until(sent_at, outcome.left_ms - plan.options.delay_ms, plan.options.ttl_ms)
+        if isinstance(outcome, Granted)
         else 0.0
     )
     if until <= runtime.now():
@@ -191,8 +192,8 @@ def _own_adopted(
     return lease
 
 
-async def _confirm(engine: Engine, plan: Plan, reply: Reply, token: str) -> None:
-    if reply[0] == b"H":
+async def _confirm(engine: Engine, plan: Plan, outcome: Outcome, token: str) -> None:
+    if isinstance(outcome, Granted):
         try:
             await confirm(engine, plan.primitive, plan.options, token)
         except Fault as fault:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from pawl.core.protocol.carrier import Request
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from contextlib import AbstractContextManager
 
     from pawl.core.protocol.primitive import Primitive
@@ -137,6 +138,6 @@ class ClientState(Protocol):
         """Send a call in the background, until it is answered."""
         ...
 
-    def take_away(self, taken: list[str]) -> None:
+    def take_away(self, taken: Sequence[str]) -> None:
         """Lose the leases that the server says were taken from this client."""
         ...

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pawl.core.protocol.primitive import OrderedPrimitive, Primitive
     from pawl.core.protocol.runtime import Parker, StopSignal
     from pawl.core.protocol.terms import Rhythm, Terms
-    from pawl.core.quorum.ballot import Granted
+    from pawl.core.quorum.ballot import GrantedVotes
 
 __all__ = [
     "NEXT",
@@ -238,7 +238,7 @@ class ServerLease:
         # What each release reads: an attribute of the object is found at once, one of the class by a search.
         self.state: LeaseState = LeaseState.HELD
         self.local_queue: AnyLocalQueue | None = None
-        self.quorum: Granted | None = None
+        self.quorum: GrantedVotes | None = None
         self.unanswered: bool = False
         self.turn: int = 0
         self.used: int = 0
@@ -294,10 +294,10 @@ class ServerLease:
         return max(0, int((self.owner.granted_at + self.options.min_hold - now) * 1000) + 1)
 
 
-def loss_from(reply: Outcome) -> LossReason:
-    """The reason that a renewal's no stands for."""
-    present = reply[2] if reply[0] == b"U" else b""
-    return LossReason.TAKEN if present in (b"other", b"foreign") else LossReason.EXPIRED
+def loss_from(outcome: Outcome) -> LossReason:
+    """The reason that a renewal's no stands for, or what a release found instead."""
+    present = getattr(outcome, "present", "")
+    return LossReason.TAKEN if present in ("other", "foreign") else LossReason.EXPIRED
 
 
 Asker: TypeAlias = Callable[[Request, float], Awaitable[tuple[Outcome, float]]]
@@ -378,7 +378,7 @@ class Former(NamedTuple):
 
     token: str
     unanswered: bool = False
-    votes: Granted | None = None
+    votes: GrantedVotes | None = None
 
 
 class Ticket:

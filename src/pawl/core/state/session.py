@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import ref
 
 from pawl.core.protocol.names import part_of_holder
+from pawl.core.protocol.outcomes import Listed, Outcome, Published
 from pawl.core.protocol.primitive import listed_as
 from pawl.core.protocol.runtime import Fault, FaultKind
 from pawl.core.state.local_queue import LocalWaiter
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 
     from pawl.core.protocol.carrier import Request
     from pawl.core.protocol.engine import SessionCalls
-    from pawl.core.protocol.outcomes import Outcome
     from pawl.core.protocol.primitive import Primitive
     from pawl.core.state.client import ClientState
     from pawl.core.state.records import ServerLease
@@ -205,9 +205,9 @@ def grant_tag(primitive: Primitive, fence: int) -> str:
     return _tag_of(f"{primitive.key} {fence}")
 
 
-def read_record(session: str, text: bytes) -> Record | None:
+def read_record(session: str, text: str) -> Record | None:
     """A record as ``SessionCalls.read`` gave it; None if it is gone or not readable."""
-    words = bytes(text).decode(errors="replace").split(" ", 2)
+    words = text.split(" ", 2)
     if len(words) != 3:
         return None
     try:
@@ -338,15 +338,15 @@ class SessionPublisher:
         """Take the outcome of what ``due`` gave into account."""
         now = self._engine.runtime.now()
         if not isinstance(outcome, Fault):
-            if outcome[0] in (b"P", b"L"):
+            if isinstance(outcome, (Published, Listed)):
                 # Read before now: what is counted on from it is never above the server's clock.
-                offset_ms = outcome[2] - now * 1000
+                offset_ms = outcome.now_ms - now * 1000
                 had = self._offset_ms
                 if had is None or not had <= offset_ms <= had + _JITTER_MS:
                     self._offset_ms = offset_ms
-                self.published |= outcome[0] == b"P"
-            if outcome[0] == b"P" and outcome[3]:
-                self._engine.take_away([bytes(tag).decode() for tag in outcome[3]])
+            if isinstance(outcome, Published):
+                self.published = True
+                self._engine.take_away(outcome.taken)
             return
         self.published |= outcome.maybe_applied
         self._rows = None

@@ -5,12 +5,13 @@ from __future__ import annotations
 from pawl.core.protocol.names import WIRE_VERSION, helper_key
 from pawl.core.protocol.runtime import Call
 from pawl.core.protocol.scripts import Script, load, pack_words
+from pawl.primitives.replies import BARRIER, LOOK_AT_BARRIER
 
 __all__ = ["Barrier"]
 
-_ARRIVE = load(__name__, "arrive")
-_LEAVE = load(__name__, "leave")
-_INSPECT = load(__name__, "inspect")
+_ARRIVE = load(__name__, "arrive", read=BARRIER)
+_LEAVE = load(__name__, "leave", read=BARRIER)
+_INSPECT = load(__name__, "inspect", read=LOOK_AT_BARRIER)
 
 _KEPT_TICKETS = 3
 """For how many lives of a ticket it is remembered who passed: a party whose message was lost asks within a third."""

@@ -9,14 +9,15 @@ from pawl.core.protocol.options import DAY_MS
 from pawl.core.protocol.runtime import Call
 from pawl.core.protocol.scripts import Script, load, pack_words
 from pawl.primitives.mutex import Mutex
+from pawl.primitives.replies import LEAVE, OBSERVE, TAKE
 
 __all__ = ["Ballot", "ballot_key"]
 
-_ACQUIRE = load(__name__, "acquire")
-_RENEW = load(__name__, "renew")
-_LEAVE = load(__name__, "leave")
-_OBSERVE = load(__name__, "observe")
-_HUSH = load(__name__, "hush")
+_ACQUIRE = load(__name__, "acquire", read=TAKE)
+_RENEW = load(__name__, "renew", read=TAKE)
+_LEAVE = load(__name__, "leave", read=LEAVE)
+_OBSERVE = load(__name__, "observe", read=OBSERVE)
+_HUSH = load(__name__, "hush", read=OBSERVE)
 
 
 @lru_cache(maxsize=1024)

@@ -5,14 +5,15 @@ from __future__ import annotations
 from pawl.core.protocol.names import WIRE_VERSION, helper_key
 from pawl.core.protocol.runtime import Call
 from pawl.core.protocol.scripts import load, pack_words
+from pawl.primitives.replies import COUNT, LOOK_AT_LATCH
 
 __all__ = ["Latch"]
 
-_COUNT_DOWN = load(__name__, "count_down")
-_WAIT = load(__name__, "wait")
-_LEAVE = load(__name__, "leave")
-_RESET = load(__name__, "reset")
-_INSPECT = load(__name__, "inspect")
+_COUNT_DOWN = load(__name__, "count_down", read=COUNT)
+_WAIT = load(__name__, "wait", read=COUNT)
+_LEAVE = load(__name__, "leave", read=COUNT)
+_RESET = load(__name__, "reset", read=COUNT)
+_INSPECT = load(__name__, "inspect", read=LOOK_AT_LATCH)
 
 
 def _args(*args: str | int) -> bytes:

@@ -11,28 +11,29 @@ from pawl.core.protocol.names import WIRE_VERSION, helper_key
 from pawl.core.protocol.options import DAY_MS
 from pawl.core.protocol.runtime import Call, make_call
 from pawl.core.protocol.scripts import SIZES, Script, for_several, load, pack_words
+from pawl.primitives.replies import FORCE, LEAVE, LOOK, MULTI, OWNED, OWNED_LEAVE, PEEK, RENEW_ALL, TAKE
 
 if TYPE_CHECKING:
+    from pawl.core.protocol.outcomes import Outcome
     from pawl.core.protocol.primitive import Leaving, Primitive
-    from pawl.core.protocol.runtime import Reply
     from pawl.errors import PawlError
 
 __all__ = ["Mutex", "SharedMutex", "Together"]
 
-_ACQUIRE = load(__name__, "acquire")
-_RENEW = load(__name__, "renew")
-_BEAT = load(__name__, "beat")
-_LEAVE = load(__name__, "leave")
-_SWAP = load(__name__, "swap")
-_ADOPT = load(__name__, "adopt")
-_INSPECT = load(__name__, "inspect")
-_MULTI = load(__name__, "multi")
-_RENEW_ALL = load(__name__, "renew_all")
-_PEEK = load(__name__, "peek")
-_FORCE = load(__name__, "force")
-_OWN_ACQUIRE = load(__name__, "own_acquire")
-_OWN_RENEW = load(__name__, "own_renew")
-_OWN_LEAVE = load(__name__, "own_leave")
+_ACQUIRE = load(__name__, "acquire", read=TAKE)
+_RENEW = load(__name__, "renew", read=TAKE)
+_BEAT = load(__name__, "beat", read=TAKE)
+_LEAVE = load(__name__, "leave", read=LEAVE)
+_SWAP = load(__name__, "swap", read=TAKE)
+_ADOPT = load(__name__, "adopt", read=TAKE)
+_INSPECT = load(__name__, "inspect", read=LOOK)
+_MULTI = load(__name__, "multi", read=MULTI)
+_RENEW_ALL = load(__name__, "renew_all", read=RENEW_ALL)
+_PEEK = load(__name__, "peek", read=PEEK)
+_FORCE = load(__name__, "force", read=FORCE)
+_OWN_ACQUIRE = load(__name__, "own_acquire", read=OWNED)
+_OWN_RENEW = load(__name__, "own_renew", read=OWNED)
+_OWN_LEAVE = load(__name__, "own_leave", read=OWNED_LEAVE)
 
 
 @lru_cache(maxsize=1024)
@@ -177,8 +178,8 @@ class Mutex:
         """None: there is nothing below holding it."""
         return None
 
-    def refusal(self, reply: Reply) -> PawlError | None:  # noqa: ARG002
-        """None: it has no replies of its own."""
+    def refusal(self, outcome: Outcome) -> PawlError | None:  # noqa: ARG002
+        """None: it has no answers of its own."""
         return None
 
     def inspect(self, limit: int) -> Call:

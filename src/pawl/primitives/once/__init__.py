@@ -7,19 +7,21 @@ from functools import lru_cache
 from pawl.core.coordinate.once import AlreadyDone, Result
 from pawl.core.protocol.names import WIRE_VERSION, helper_key, key_of
 from pawl.core.protocol.options import DAY_MS
+from pawl.core.protocol.outcomes import Finished, Outcome
 from pawl.core.protocol.primitive import TOMB_MS
-from pawl.core.protocol.runtime import Call, Reply
+from pawl.core.protocol.runtime import Call
 from pawl.core.protocol.scripts import Script, load, pack_words
 from pawl.errors import PawlError
 from pawl.primitives.mutex import Mutex
+from pawl.primitives.replies import BEGIN, FINISH, LOOK_AT_RESULT
 
 __all__ = ["Finishing", "OnceMutex", "once_key"]
 
-_BEGIN = load(__name__, "begin")
-_RENEW = load(__name__, "renew")
-_FINISH = load(__name__, "finish")
-_FORGET = load(__name__, "forget")
-_LOOK = load(__name__, "look")
+_BEGIN = load(__name__, "begin", read=BEGIN)
+_RENEW = load(__name__, "renew", read=BEGIN)
+_FINISH = load(__name__, "finish", read=FINISH)
+_FORGET = load(__name__, "forget", read=LOOK_AT_RESULT)
+_LOOK = load(__name__, "look", read=LOOK_AT_RESULT)
 
 
 @lru_cache(maxsize=1024)
@@ -92,11 +94,11 @@ class OnceMutex(Mutex):
         """The same, whose release records a result."""
         return Finishing(self, Result(kind, data), keep_ms, fence)
 
-    def refusal(self, reply: Reply) -> PawlError | None:
-        """What a reply says that shows the result."""
-        if reply[0] != b"D":
+    def refusal(self, outcome: Outcome) -> PawlError | None:
+        """What an answer says that shows the result."""
+        if not isinstance(outcome, Finished):
             return None
-        return AlreadyDone(self.name, Result(reply[2].decode(), reply[3]), reply[4], reply[5])
+        return AlreadyDone(self.name, Result(outcome.type, outcome.data), outcome.fence, outcome.at_ms)
 
     def _with_done(self, script: Script, token: str, args: bytes) -> Call:
         word = token.encode()

@@ -8,23 +8,24 @@ from typing import TYPE_CHECKING, NoReturn
 
 from pawl.core.protocol.names import WIRE_VERSION, helper_key
 from pawl.core.protocol.options import DAY_MS
+from pawl.core.protocol.outcomes import LimitRefused, Outcome
 from pawl.core.protocol.runtime import Call
 from pawl.core.protocol.scripts import SIZES, Script, load, pack_words
 from pawl.errors import LimitMismatch, NotHeld, NotSupported
+from pawl.primitives.replies import LEAVE, LIMIT, LOOK_AT_PERMITS, PERMITS
 
 if TYPE_CHECKING:
     from pawl.core.protocol.primitive import Primitive
-    from pawl.core.protocol.runtime import Reply
     from pawl.errors import PawlError
 
 __all__ = ["EXCLUSIVE", "NO_LIMIT", "SHARED", "UPGRADABLE", "Permits"]
 
-_ACQUIRE = load(__name__, "acquire")
-_RENEW = load(__name__, "renew")
-_BEAT = load(__name__, "beat")
-_LEAVE = load(__name__, "leave")
-_LIMIT = load(__name__, "limit")
-_INSPECT = load(__name__, "inspect")
+_ACQUIRE = load(__name__, "acquire", read=PERMITS)
+_RENEW = load(__name__, "renew", read=PERMITS)
+_BEAT = load(__name__, "beat", read=PERMITS)
+_LEAVE = load(__name__, "leave", read=LEAVE)
+_LIMIT = load(__name__, "limit", read=LIMIT)
+_INSPECT = load(__name__, "inspect", read=LOOK_AT_PERMITS)
 
 SHARED = "1"
 """The mode of a reader. Any number is a weight; a reader's is 1 where there is no limit."""
@@ -174,11 +175,11 @@ class Permits:
         """A reader, for a writer: its renewals carry the downgrade, so that it comes true whatever was lost."""
         return self.of(self.kind, SHARED) if self.mode == EXCLUSIVE else None
 
-    def refusal(self, reply: Reply) -> PawlError | None:
-        """The error that a reply of these scripts stands for, if it does."""
-        if reply[0] != b"N":
+    def refusal(self, outcome: Outcome) -> PawlError | None:
+        """The error that an answer of these scripts stands for, if it does."""
+        if not isinstance(outcome, LimitRefused):
             return None
-        why, limit, declared = reply[2].decode(), reply[3], reply[4]
+        why, limit, declared = outcome
         if why == "reader":
             text = f"upgrade {self.name!r}: the upgradable read lease is no longer held; start again with a new one"
             return NotHeld(text, name=self.name, operation="upgrade")

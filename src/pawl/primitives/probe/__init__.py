@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
+from pawl.core.protocol.outcomes import KindOfKey
 from pawl.core.protocol.runtime import Call
 from pawl.core.protocol.scripts import load, pack_words
 from pawl.primitives.probe.strange_values import describe
+from pawl.primitives.replies import KIND, PROBE
 
 __all__ = ["keys_to_look_at", "kind_of", "probe", "words_for"]
 
-_PROBE = load(__name__, "probe")
-_KIND = load(__name__, "kind")
+_PROBE = load(__name__, "probe", read=PROBE)
+_KIND = load(__name__, "kind", read=KIND)
 
 
 def probe(namespace: str, key: str = "") -> Call:
@@ -39,6 +40,6 @@ def keys_to_look_at(refused: Call) -> Sequence[tuple[bytes, bool]]:
     return [(key, redisson) for key in dict.fromkeys(asked)]
 
 
-def words_for(key: bytes, redisson: bool, found: Any) -> str:  # noqa: FBT001 - bound before it is called
+def words_for(key: bytes, redisson: bool, found: KindOfKey) -> str:  # noqa: FBT001 - bound before it is called
     """What to say of a key; ``""`` if it has nothing strange."""
-    return describe(key, found[2], found[3], redisson=redisson)
+    return describe(key, found.kind, found.fields, redisson=redisson)

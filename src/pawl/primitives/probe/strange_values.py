@@ -13,14 +13,14 @@ _HOLDER = re.compile(
 """The field that a lock of Redisson has for its holder: the id of its client, and of a thread."""
 
 _KINDS = {
-    b"hash": "a hash",
-    b"zset": "a sorted set",
-    b"list": "a list",
-    b"other": "neither a string nor a lock",
+    "hash": "a hash",
+    "zset": "a sorted set",
+    "list": "a list",
+    "other": "neither a string nor a lock",
 }
 
 
-def describe(key: bytes, kind: bytes, fields: Sequence[bytes], *, redisson: bool = False) -> str:
+def describe(key: bytes, kind: str, fields: Sequence[bytes], *, redisson: bool = False) -> str:
     """What to say of a key; ``""`` if it has nothing strange.
 
     Args:
@@ -30,13 +30,13 @@ def describe(key: bytes, kind: bytes, fields: Sequence[bytes], *, redisson: bool
         redisson: Whether a lock of Redisson was wanted there.
     """
     shown = key.decode(errors="backslashreplace")
-    if kind == b"hash" and b"mode" in fields and all(_HOLDER.fullmatch(f) for f in fields if f != b"mode"):
+    if kind == "hash" and b"mode" in fields and all(_HOLDER.fullmatch(f) for f in fields if f != b"mode"):
         return f"{shown!r} holds a Redisson read-write lock (a hash with the field mode): it cannot be shared"
-    if redisson and kind == b"string":
+    if redisson and kind == "string":
         return f"{shown!r} holds a string, and a Redisson lock is a hash: use pawl.Key({shown!r})"
-    if redisson and kind == b"hash":
+    if redisson and kind == "hash":
         return "" if len(fields) == 1 else f"{shown!r} holds a hash that is not a Redisson lock (one field)"
-    if kind == b"hash" and fields and all(_HOLDER.fullmatch(field) for field in fields):
+    if kind == "hash" and fields and all(_HOLDER.fullmatch(field) for field in fields):
         return (
             f"{shown!r} holds a Redisson lock (a hash with the field <uuid>:<thread>): use "
             f"pawl.Key.redisson({shown!r})"

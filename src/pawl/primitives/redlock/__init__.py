@@ -9,30 +9,30 @@ from functools import lru_cache, partial
 
 from pawl.core.protocol.names import WIRE_VERSION, helper_key
 from pawl.core.protocol.options import DAY_MS
+from pawl.core.protocol.outcomes import RELEASED, Granted, Outcome
 from pawl.core.protocol.primitive import Leaving, Primitive
 from pawl.core.protocol.quorum import QuorumCall, WatchCall, watch_call
-from pawl.core.protocol.runtime import Call, Reply
+from pawl.core.protocol.runtime import Call
 from pawl.core.protocol.scripts import Script, load, pack_words
 from pawl.errors import NotSupported, PawlError
+from pawl.primitives.replies import LEAVE, LOOK, VOTE
 
-__all__ = ["RELEASED", "SCRIPTS", "QuorumMutex", "quorum_call"]
+__all__ = ["PLAIN_RELEASE", "SCRIPTS", "QuorumMutex", "quorum_call"]
 
-_GRANT = load(__name__, "grant")
-_RATIFY = load(__name__, "ratify")
-_RENEW = load(__name__, "renew")
-_LEAVE = load(__name__, "leave")
-_INSPECT = load("pawl.primitives.mutex", "inspect")
+_GRANT = load(__name__, "grant", read=VOTE)
+_RATIFY = load(__name__, "ratify", read=VOTE)
+_RENEW = load(__name__, "renew", read=VOTE)
+_LEAVE = load(__name__, "leave", read=LEAVE)
+_INSPECT = load("pawl.primitives.mutex", "inspect", read=LOOK)
 
 SCRIPTS = (_GRANT, _RATIFY, _RENEW, _LEAVE)
 """What every acquisition may send."""
 
 
-RELEASED = b"*2\r\n$1\r\nR\r\n$10\r\n%d\r\n"
+PLAIN_RELEASE = b"*2\r\n$1\r\nR\r\n$10\r\n%d\r\n"
 """The plainest answer to a release, with its request id to be filled in."""
 
 _GRANTED = b"*2\r\n$1\r\nH\r\n$10\r\n%d\r\n"
-
-_PLAIN_RELEASED: Reply = [b"R", b""]
 
 quorum_call: Callable[[tuple[Script, bytes]], QuorumCall] = partial(tuple.__new__, QuorumCall)  # pyright: ignore[reportUnknownMemberType]
 
@@ -90,7 +90,7 @@ class QuorumMutex:
         )  # fmt: skip
         call: QuorumCall = quorum_call((_GRANT, body))
         if plain:
-            call.yes, call.plain = _GRANTED, [b"H", b"", hint, ttl_ms, 0]
+            call.yes, call.plain = _GRANTED, Granted(hint, ttl_ms, 0)
         return call
 
     def ratify(self, token: str, fence: int, block: int) -> Call:
@@ -141,7 +141,7 @@ class QuorumMutex:
         dead = self._dead + word
         body = b"%b$%d\r\n%b\r\n%b%b" % (self._name, len(dead), dead, packed, _args(tomb_ms, close_ms))
         call: QuorumCall = quorum_call((_LEAVE, body))
-        call.yes, call.plain = RELEASED, _PLAIN_RELEASED
+        call.yes, call.plain = PLAIN_RELEASE, RELEASED
         if not tomb_ms and not close_ms:
             # A node that can delete a key if it has a value needs no script.
             call.native = self._name, packed
@@ -167,6 +167,6 @@ class QuorumMutex:
         """None: there is nothing below holding it."""
         return None
 
-    def refusal(self, reply: Reply) -> PawlError | None:
-        """None: every reply is one that each primitive gives."""
+    def refusal(self, outcome: Outcome) -> PawlError | None:
+        """None: every answer is one that each primitive gives."""
         return None

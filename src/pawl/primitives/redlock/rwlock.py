@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from pawl.core.protocol.options import DAY_MS
+from pawl.core.protocol.outcomes import RELEASED
 from pawl.core.protocol.primitive import Primitive
 from pawl.core.protocol.quorum import QuorumCall, WatchCall, watch_call
 from pawl.core.protocol.runtime import Call
 from pawl.core.protocol.scripts import load, pack_words
 from pawl.primitives.permits import EXCLUSIVE, NO_LIMIT, SHARED, Permits
-from pawl.primitives.redlock import RELEASED, quorum_call
+from pawl.primitives.redlock import PLAIN_RELEASE, quorum_call
+from pawl.primitives.replies import VOTE
 
 __all__ = ["SCRIPTS", "QuorumRwlock"]
 
-_SHARE = load("pawl.primitives.redlock", "share")
-_NOTE = load("pawl.primitives.redlock", "note")
+_SHARE = load("pawl.primitives.redlock", "share", read=VOTE)
+_NOTE = load("pawl.primitives.redlock", "note", read=VOTE)
 
 SCRIPTS = (_SHARE, _NOTE, *(load("pawl.primitives.permits", name) for name in ("leave", "renew")))
 """What an acquisition may send."""
@@ -90,7 +92,7 @@ class QuorumRwlock(Permits):
     def leave(self, token: str, tomb_ms: int, close_ms: int) -> Call:
         """Give a node's vote back; see ``leave.lua`` of permits."""
         call: QuorumCall = quorum_call(super().leave(token, tomb_ms, close_ms))
-        call.yes, call.plain = RELEASED, [b"R", b""]
+        call.yes, call.plain = PLAIN_RELEASE, RELEASED
         return call
 
     def of(self, kind: str, mode: str, beside: str = "") -> QuorumRwlock:  # noqa: ARG002 - there is no upgrade

@@ -7,23 +7,24 @@ from typing import TYPE_CHECKING
 from pawl.core.protocol.names import WIRE_VERSION, helper_key
 from pawl.core.protocol.runtime import Call
 from pawl.core.protocol.scripts import for_several, load, pack_words
+from pawl.primitives.replies import SESSIONS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 __all__ = ["SessionKeys"]
 
-_PUBLISH = load(__name__, "publish")
-_DROP = load(__name__, "drop")
-_FIND = load(__name__, "find")
-_READ = load(__name__, "read")
-_TELL = load(__name__, "tell")
-_NOTE = load(__name__, "note")
-_LINES = load(__name__, "lines")
-_REMEMBER = load(__name__, "remember")
-_RECALL = load(__name__, "recall")
-_TAKE = load(__name__, "take")
-_TAKEN = load(__name__, "taken")
+_PUBLISH = load(__name__, "publish", read=SESSIONS)
+_DROP = load(__name__, "drop", read=SESSIONS)
+_FIND = load(__name__, "find", read=SESSIONS)
+_READ = load(__name__, "read", read=SESSIONS)
+_TELL = load(__name__, "tell", read=SESSIONS)
+_NOTE = load(__name__, "note", read=SESSIONS)
+_LINES = load(__name__, "lines", read=SESSIONS)
+_REMEMBER = load(__name__, "remember", read=SESSIONS)
+_RECALL = load(__name__, "recall", read=SESSIONS)
+_TAKE = load(__name__, "take", read=SESSIONS)
+_TAKEN = load(__name__, "taken", read=SESSIONS)
 
 
 def _pack(*words: str | int) -> bytes:

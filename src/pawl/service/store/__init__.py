@@ -12,17 +12,18 @@ from functools import lru_cache
 from pawl.core.protocol.names import WIRE_VERSION, helper_key
 from pawl.core.protocol.runtime import Call
 from pawl.core.protocol.scripts import load, pack_words
+from pawl.service.store.replies import ANSWERED, CLOSE, HOLD, KEEP, LISTED, ONCE, TALLY
 
 __all__ = ["StoreKeys"]
 
-_ANSWERED = load(__name__, "answered")
-_CLOSE = load(__name__, "close")
-_HOLD = load(__name__, "hold")
-_KEEP = load(__name__, "keep")
-_LISTED = load(__name__, "listed")
-_ONCE = load(__name__, "once")
-_OPEN = load(__name__, "open")
-_TALLY = load(__name__, "tally")
+_ANSWERED = load(__name__, "answered", read=ANSWERED)
+_CLOSE = load(__name__, "close", read=CLOSE)
+_HOLD = load(__name__, "hold", read=HOLD)
+_KEEP = load(__name__, "keep", read=KEEP)
+_LISTED = load(__name__, "listed", read=LISTED)
+_ONCE = load(__name__, "once", read=ONCE)
+_OPEN = load(__name__, "open", read=HOLD)
+_TALLY = load(__name__, "tally", read=TALLY)
 
 
 def _pack(*words: str | int) -> bytes:

@@ -65,6 +65,10 @@ class InProcessThreads(ThreadRuntime):
         self._links.add(link)
         return link
 
+    def told_first(self, call: Any) -> Any:
+        """See ``Carrier``: they do so anyhow."""
+        return call
+
     async def call_durable(self, call: Call, durable: Durable, timeout: float) -> tuple[Reply | None, int]:
         """See ``DurableRuntime``: there is no replica."""
         del call, durable, timeout
@@ -187,6 +191,10 @@ class InProcessTasks(AsyncioRuntime):
             raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
         self._mux = mux
         self._served = True
+
+    def told_first(self, call: Any) -> Any:
+        """See ``Carrier``: they do so anyhow."""
+        return call
 
     async def call_durable(self, call: Call, durable: Durable, timeout: float) -> tuple[Reply | None, int]:
         """See ``DurableRuntime``: there is no replica."""

@@ -53,7 +53,7 @@ class MemoryNode(Node):
             )
         except Refused as refused:
             return refusal_of(str(refused.args[0]))
-        return reply
+        return request.answer(reply)
 
     def words(self, request: Call) -> tuple[str, ...]:
         """See ``Node``."""

@@ -12,7 +12,7 @@ from pawl.errors import AcquireTimeout, BackendError, ClockDrift, PawlError
 
 if TYPE_CHECKING:
     from pawl.core.lease.record import HeldLease
-    from pawl.core.quorum.ballot import Granted
+    from pawl.core.quorum.ballot import GrantedVotes
     from pawl.testing.sim.fleet import Fleet
     from pawl.testing.sim.node import Node
     from pawl.testing.sim.plan import Plan
@@ -164,7 +164,7 @@ class Liveness:
         key = server_lease.primitive.key
         since = self._world.now - 1.5 * server_lease.rhythm.ttl - 1.0
         emptied = {node for when, node in self._emptied if when > since}
-        votes = cast("Granted", server_lease.quorum).votes
+        votes = cast("GrantedVotes", server_lease.quorum).votes
         # Its votes outlive it by the drift, and until they are taken back.
         self._closed_until[key] = max(self._closed_until.get(key, 0.0), self._world.now + GRACE)
         if (

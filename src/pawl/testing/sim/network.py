@@ -387,7 +387,7 @@ class Link:
             words: list[Any] = reply  # pyright: ignore[reportUnknownVariableType] - a reply, so of anything
             if words[0] == b"U":
                 network.refused(process, request.call)
-            request.end(words)
+            request.end(words if request.wait else request.call.answer(words))
             return
         self._turned_down(request, reply)
 

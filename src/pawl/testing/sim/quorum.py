@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pawl.core.protocol.outcomes import Outcome
+from pawl.core.protocol.outcomes import Outcome, ServerFacts
 from pawl.core.protocol.quorum import NOT_ASKED, Ballot, Question, WatchCall, Watcher, majority, spread
-from pawl.core.protocol.runtime import DEAF, Call, Fault, FaultKind, Reply
+from pawl.core.protocol.runtime import DEAF, Call, Fault, FaultKind
 from pawl.core.quorum.nodes import Life, Lives, Roster
 from pawl.core.quorum.votes import MergedVotes
 from pawl.primitives.probe import probe
@@ -284,9 +284,9 @@ class QuorumSimRuntime(SimRuntime):
         """See ``Runtime``: all nodes are asked; the answer is the majority's."""
         votes = MergedVotes(len(self.nodes))
         await self.ask([(spread(call, len(self.nodes)), votes)], timeout)
-        return votes.reply()
+        return votes.outcome()
 
-    async def call_many(self, calls: Sequence[Call], timeout: float) -> list[Reply | Fault]:
+    async def call_many(self, calls: Sequence[Call], timeout: float) -> list[Outcome | Fault]:
         """See ``Runtime``."""
         count = len(self.nodes)
         questions = [(spread(call, count), MergedVotes(count)) for call in calls]
@@ -413,8 +413,8 @@ class QuorumSimRuntime(SimRuntime):
         if outcome is link:
             self._post(link, self._probe, timeout, task.wake, task.step)
             outcome = await suspend()
-        if isinstance(outcome, list):
-            outcome = self._roster.met(index, outcome[2].decode(), self.now())  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType] - a reply, so of anything
+        if isinstance(outcome, ServerFacts):
+            outcome = self._roster.met(index, outcome.info, self.now())
             if isinstance(outcome, Life) and not self.ending:
                 self._lives.took(index, self.now() - asked_at)
                 self._life[link] = outcome

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 from weakref import proxy
 
-from pawl.core.protocol.runtime import Call, Fault, FaultKind, Reply
+from pawl.core.protocol.outcomes import Outcome
+from pawl.core.protocol.runtime import Call, Fault, FaultKind
 from pawl.core.protocol.terms import Durable
 from pawl.testing.sim.network import Link, Network
 from pawl.testing.sim.runtime import SimRuntime
@@ -153,21 +154,21 @@ class RoutedSimRuntime(SimRuntime):
         by_text = by_text or isinstance(call, Asking)
         super()._post(link, call, timeout, answered, index, wait=wait, by_text=by_text)
 
-    async def call(self, call: Call, timeout: float) -> Reply:  # type: ignore[override]
+    async def call(self, call: Call, timeout: float) -> Outcome:  # type: ignore[override]
         """See ``Runtime``."""
         return await self._router.route(call, timeout)
 
-    async def call_node(self, address: Address, call: Call, timeout: float) -> Reply:
+    async def call_node(self, address: Address, call: Call, timeout: float) -> Outcome:
         """Run one script on one node."""
         return await self._ask(await self.link_to(address, timeout), call, timeout)
 
-    async def call_many(self, calls: Sequence[Call], timeout: float) -> list[Reply | Fault]:
+    async def call_many(self, calls: Sequence[Call], timeout: float) -> list[Outcome | Fault]:
         """See ``Runtime``."""
         return await self._router.route_many(calls, timeout)
 
     async def call_nodes(
         self, groups: dict[Address, list[Call]], timeout: float
-    ) -> dict[Address, list[Reply | Fault]]:
+    ) -> dict[Address, list[Outcome | Fault]]:
         """Run several scripts on each of several nodes: one node after the other, or at once, as the API does."""
         if self._threads:
             # A node that has to be connected to first may be gone: it must not keep the others waiting.
@@ -178,7 +179,7 @@ class RoutedSimRuntime(SimRuntime):
         for index, (address, calls) in enumerate(groups.items()):
             part = Task(self._process, "part", self._part(together, index, address, calls, timeout), _ended)
             part.doing = me.doing
-        outcomes: list[list[Reply | Fault]] = await suspend()
+        outcomes: list[list[Outcome | Fault]] = await suspend()
         return dict(zip(groups, outcomes, strict=True))
 
     async def _part(
@@ -186,17 +187,17 @@ class RoutedSimRuntime(SimRuntime):
     ) -> None:
         together.put(index, await self._many(address, calls, timeout))
 
-    async def _many(self, address: Address, calls: list[Call], timeout: float) -> list[Reply | Fault]:
+    async def _many(self, address: Address, calls: list[Call], timeout: float) -> list[Outcome | Fault]:
         try:
             link = await self.link_to(address, timeout, timeout)
         except Fault as fault:
             return [fault] * len(calls)
         return await self._ask_many(link, calls, timeout)
 
-    async def call_durable(self, call: Call, _: Durable, timeout: float) -> tuple[Reply | None, int]:
+    async def call_durable(self, call: Call, _: Durable, timeout: float) -> tuple[Outcome | None, int]:
         """See ``DurableRuntime``."""
 
-        async def send(address: Address, sent: Call, left: float) -> tuple[Reply | None, int]:
+        async def send(address: Address, sent: Call, left: float) -> tuple[Outcome | None, int]:
             return await self._durably(await self._spare_to(address, left), sent, left)
 
         return await self._router.route_by(send, call, timeout)
@@ -272,12 +273,12 @@ class _SimRouter(Router):
         if on_move is not None:
             on_move()
 
-    async def send(self, address: Address, call: Call, timeout: float) -> Reply:
+    async def send(self, address: Address, call: Call, timeout: float) -> Outcome:
         return await self._runtime.call_node(address, call, timeout)
 
     async def send_groups(
         self, groups: dict[Address, list[Call]], timeout: float
-    ) -> dict[Address, list[Reply | Fault]]:
+    ) -> dict[Address, list[Outcome | Fault]]:
         return await self._runtime.call_nodes(groups, timeout)
 
 

@@ -13,12 +13,13 @@ from math import inf
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
-from pawl.core.keep.replicas import touch
-from pawl.core.protocol.runtime import DEAF, Call, Fault, FaultKind, Parker, Reply, Tracking, Wakeup
+from pawl.core.protocol.outcomes import Outcome
+from pawl.core.protocol.runtime import DEAF, Call, Fault, FaultKind, Parker, Tracking, Wakeup
 from pawl.core.protocol.terms import Durable
 from pawl.testing.sim.network import Link, Network, Request
 from pawl.testing.sim.waits import Group, Sleep
 from pawl.testing.sim.world import Process, Task, suspend, waits
+from pawl.transport.durable import touch
 
 if TYPE_CHECKING:
     from pawl.testing.sim.fleet import Fleet
@@ -44,7 +45,7 @@ class _Line:
         self._link = link
         self.channel: str = channel
 
-    def ask(self, call: Call, timeout: float) -> Reply | Awaitable[Reply]:
+    def ask(self, call: Call, timeout: float) -> Outcome | Awaitable[Outcome]:
         """Run one script."""
         return self._runtime._ask(self._link, call, timeout)
 
@@ -276,7 +277,7 @@ class SimRuntime:
         return None if link is None else _Line(self, link, DEAF if self._deaf else link.channel)
 
     @waits
-    def call(self, call: Call, timeout: float) -> Generator[None, Any, Reply]:
+    def call(self, call: Call, timeout: float) -> Generator[None, Any, Outcome]:
         """See ``Runtime``."""
         link = self._link()
         if link is None:
@@ -284,22 +285,22 @@ class SimRuntime:
         return (yield from self._answer(link, call, timeout))
 
     @waits
-    def _ask(self, link: Link, call: Call, timeout: float) -> Generator[None, Any, Reply]:
+    def _ask(self, link: Link, call: Call, timeout: float) -> Generator[None, Any, Outcome]:
         return self._answer(link, call, timeout)
 
-    def _answer(self, link: Link, call: Call, timeout: float) -> Generator[None, Any, Reply]:
+    def _answer(self, link: Link, call: Call, timeout: float) -> Generator[None, Any, Outcome]:
         task = self._me()
         self._post(link, call, timeout, task.wake, task.step)
         reply = yield
-        if type(reply) is list:
-            return reply  # pyright: ignore[reportUnknownVariableType] - checked just above
+        if not isinstance(reply, Fault):
+            return reply
         try:
             raise reply
         finally:
             # The error's traceback has this frame: the two, and the caller's leases, would keep each other alive.
             del reply
 
-    async def call_many(self, calls: Sequence[Call], timeout: float) -> list[Reply | Fault]:
+    async def call_many(self, calls: Sequence[Call], timeout: float) -> list[Outcome | Fault]:
         """See ``Runtime``."""
         try:
             link = self._link() or await self._connect(timeout, timeout)
@@ -307,18 +308,18 @@ class SimRuntime:
             return [fault] * len(calls)
         return await self._ask_many(link, calls, timeout)
 
-    async def _ask_many(self, link: Link, calls: Sequence[Call], timeout: float) -> list[Reply | Fault]:
+    async def _ask_many(self, link: Link, calls: Sequence[Call], timeout: float) -> list[Outcome | Fault]:
         group = Group(self._me(), len(calls))
         for index, call in enumerate(calls):
             self._post(link, call, timeout, group.put, index)
-        outcomes: list[Reply | Fault] = await suspend()
+        outcomes: list[Outcome | Fault] = await suspend()
         return outcomes
 
-    async def call_durable(self, call: Call, _: Durable, timeout: float) -> tuple[Reply | None, int]:
+    async def call_durable(self, call: Call, _: Durable, timeout: float) -> tuple[Outcome | None, int]:
         """See ``DurableRuntime``: a script, a write that changes nothing, and ``WAIT``, in one go on one connection."""
         return await self._durably(await self._own_link(timeout), call, timeout)
 
-    async def _durably(self, link: Link, call: Call, timeout: float) -> tuple[Reply | None, int]:
+    async def _durably(self, link: Link, call: Call, timeout: float) -> tuple[Outcome | None, int]:
         group = Group(self._me(), 3)
         posted = (call, 0.0), (touch(call.body.split(b"\r\n", 2)[1].decode()), 0.0), (call, timeout * _SHARE)
         for index, (one, wait) in enumerate(posted):
@@ -343,9 +344,17 @@ class SimRuntime:
         self._spares.remove(link)
         return link
 
+    def touch(self, key: str) -> Call:
+        """See ``DurableRuntime``."""
+        return touch(key)
+
     def streams(self, calls: Sequence[Call]) -> list[list[int]]:
         """See ``DurableRuntime``: there is one server."""
         return [list(range(len(calls)))]
+
+    def told_first(self, call: Call) -> Call:
+        """See ``Carrier``."""
+        return call
 
     def cast(self, call: Call) -> None:
         """See ``Runtime``."""
