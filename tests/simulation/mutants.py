@@ -96,10 +96,8 @@ def _clock_of(reading: str) -> Any:
 
 
 def _no_second_look(*args: Any) -> Grant:
-    _, _, options, _, reply, sent_at = args
-    return Grant(
-        reply[2], _formula(sent_at, reply[3], options.ttl_ms), True, reply[5] if len(reply) > 5 else 1
-    )
+    _, _, options, _, granted, sent_at = args
+    return Grant(granted.fence, _formula(sent_at, granted.left_ms, options.ttl_ms), True, granted.holds)
 
 
 def _trusting_check(_engine: Any, options: Any, waiting: Any, wakeup: Any) -> Grant | None:
@@ -136,9 +134,9 @@ def _promotes_only(self: Engine, _primitive: Any, place: Any, waiting: Any) -> N
         place.promote(waiting, waiting.turn)
 
 
-async def _says_lost(engine: Any, server_lease: Any, reply: Any, *, unanswered: bool, again: bool) -> Release:
+async def _says_lost(engine: Any, server_lease: Any, told: Any, *, unanswered: bool, again: bool) -> Release:
     del unanswered, again
-    return await _not_ours(engine, server_lease, reply, unanswered=False, again=False)
+    return await _not_ours(engine, server_lease, told, unanswered=False, again=False)
 
 
 _not_ours = outcome.not_ours

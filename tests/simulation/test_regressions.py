@@ -10,8 +10,8 @@ import pytest
 from pawl.core.acquire import queue
 from pawl.core.keep.engine import Engine
 from pawl.core.maintenance import loop
+from pawl.core.protocol.outcomes import Granted
 from pawl.core.protocol.primitive import Primitive
-from pawl.core.protocol.runtime import Reply
 from pawl.core.protocol.terms import Terms
 from pawl.core.protocol.validity import valid_until
 from pawl.core.state.records import Waiter
@@ -78,11 +78,11 @@ def test_a_lost_holder_of_once_leaves_the_queue() -> None:
 
 
 def _taken_as_found(
-    engine: Engine, _: Primitive, options: Terms, mine: Waiter, reply: Reply, sent_at: float
+    engine: Engine, _: Primitive, options: Terms, mine: Waiter, granted: Granted, sent_at: float
 ) -> Grant | None:
     mine.old = None
-    valid = valid_until(sent_at, reply[3], options.ttl_ms)
-    return Grant(reply[2], valid, True, 1) if valid > engine.runtime.now() else None
+    valid = valid_until(sent_at, granted.left_ms, options.ttl_ms)
+    return Grant(granted.fence, valid, True, 1) if valid > engine.runtime.now() else None
 
 
 def _excuses(*faults: Fault) -> list[float]:
