@@ -180,7 +180,7 @@ class Settings:
                 made = self.engine.once(name, self.namespace, self.options)
             elif kind == "election":
                 made = self.engine.election(name, self.namespace, self.options)
-        except ConfigurationError:
+        except (ConfigurationError, NotSupported):
             return None
         return made
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pawl.testing._resp import ReplyError
     from pawl.testing.groups import ClusterGroup, SentinelGroup
+    from pawl.testing.lock_table import LockTable
     from pawl.testing.memory import Memory, Sim
     from pawl.testing.order import LockOrder, LockOrderWarning, lock_order
     from pawl.testing.outages import Faults, Outage
@@ -23,6 +24,7 @@ __all__ = [
     "Faults",
     "LockOrder",
     "LockOrderWarning",
+    "LockTable",
     "Memory",
     "Outage",
     "Proxy",
@@ -39,6 +41,7 @@ __all__ = [
 _HOMES = {
     "pawl.testing._resp": ("ReplyError",),
     "pawl.testing.groups": ("ClusterGroup", "SentinelGroup"),
+    "pawl.testing.lock_table": ("LockTable",),
     "pawl.testing.memory": ("Memory", "Sim"),
     "pawl.testing.order": ("LockOrder", "LockOrderWarning", "lock_order"),
     "pawl.testing.outages": ("Faults", "Outage"),

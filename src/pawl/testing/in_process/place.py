@@ -12,6 +12,7 @@ from typing import Any, Self
 from pawl.aio import AsyncClient
 from pawl.core.coordinate.multi_lease import BaseMultiLease, members_of
 from pawl.core.lease.base import BaseLease
+from pawl.core.protocol.engine import ServerEngine
 from pawl.core.protocol.runtime import Call, Fault
 from pawl.sync import Client
 from pawl.testing._clock import Clock
@@ -34,6 +35,9 @@ class InProcess(Holds):
         url: Its address, as long as it is open.
     """
 
+    _engine: ServerEngine | None = None
+    """What makes the requests that its node answers; None: those of Redis."""
+
     @abstractmethod
     def _make_node(self, clock: Clock, url: str) -> Node:
         """The server itself."""
@@ -55,7 +59,7 @@ class InProcess(Holds):
             self._enter(loop)
             return InProcessTasks(loop, entrance, self._clock, wake_prefix)
 
-        return Place(url, threads, tasks)
+        return Place(url, threads, tasks, self._engine)
 
     def _enter(self, loop: asyncio.AbstractEventLoop) -> None:
         """A client uses it in this loop."""
