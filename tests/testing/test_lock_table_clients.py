@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Iterator
@@ -117,3 +118,37 @@ def test_observers_hear_of_each_leader(table: LockTable) -> None:
         observing.close()
         watch.join(5)
         assert [leader.fence for leader in seen if leader] == fences
+
+
+@pytest.mark.parametrize("kind", ["lock", "fair_lock"])
+def test_a_crowd_of_two_clients_passes_it_on_in_and_between_them(table: LockTable, kind: str) -> None:
+    fences: list[int] = []
+    with pawl.connect(table.url) as one, pawl.connect(table.url) as two:
+
+        def work(client: pawl.Client) -> None:
+            for _ in range(20):
+                with getattr(client, kind)("n", timeout=20) as lease:
+                    fences.append(lease.fence)
+
+        crowd = [threading.Thread(target=work, args=(client,)) for client in (one, one, one, two, two, two)]
+        for thread in crowd:
+            thread.start()
+        for thread in crowd:
+            thread.join(30)
+    assert len(fences) == 120
+    assert fences == sorted(set(fences))
+
+
+@pytest.mark.parametrize("kind", ["lock", "fair_lock"])
+async def test_the_same_of_tasks(table: LockTable, kind: str) -> None:
+    fences: list[int] = []
+    async with pawl.connect_async(table.url) as one, pawl.connect_async(table.url) as two:
+
+        async def work(client: pawl.AsyncClient) -> None:
+            for _ in range(20):
+                async with getattr(client, kind)("n", timeout=20) as lease:
+                    fences.append(lease.fence)
+
+        await asyncio.gather(*(work(client) for client in (one, one, one, two, two, two)))
+    assert len(fences) == 120
+    assert fences == sorted(set(fences))
