@@ -1,4 +1,7 @@
-"""pawl at its defaults: renewal on, fences on; a scenario sets `handover`, `ttl` and `ticket_ttl` at most."""
+"""pawl at its defaults: renewal on, fences on; a scenario sets `handover`, `ttl` and `ticket_ttl` at most.
+
+With `anew`, each section makes its lock, as most programs do: `with client.lock(name, ttl=30)`.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +29,12 @@ class _Session:
 
         self._client = pawl.connect(url)
         self._options = _lock_options(options)
+        self._anew = "anew" in options
 
     def handle(self, name: str) -> Handle:
+        if self._anew:
+            make = self._client.lock
+            return Handle(acquire=lambda: make(name, ttl=30).acquire(), release=_release, fence=_fence)
         lock = self._client.lock(name, **self._options)
         return Handle(acquire=lock.acquire, release=_release, fence=_fence)
 
@@ -41,8 +48,12 @@ class _AsyncSession:
 
         self._client = pawl.connect_async(url)
         self._options = _lock_options(options)
+        self._anew = "anew" in options
 
     async def handle(self, name: str) -> Handle:
+        if self._anew:
+            make = self._client.lock
+            return Handle(acquire=lambda: make(name, ttl=30).acquire(), release=_release, fence=_fence)
         lock = self._client.lock(name, **self._options)
         return Handle(acquire=lock.acquire, release=_release, fence=_fence)
 

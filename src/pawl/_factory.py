@@ -101,6 +101,7 @@ _OF_THE_CLIENT = frozenset({"deadlock_after", "history", "strict"})
 
 _PLAIN_VALUES = frozenset({float, int, bool, str, NoneType, timedelta})
 _MOST_FOUND = 64
+_MOST_PLANS = 256
 
 
 def _namespace_of(environ: Mapping[str, str]) -> str:
@@ -144,6 +145,7 @@ class Settings:
         check_callback(given.get("on_lost"), may_be_async=may_be_async)
         self.options = Terms(LockOptions(**given))
         self._found: dict[tuple[Any, ...], Terms] = {}
+        self.plans: dict[tuple[Any, ...], Plan] = {}
         if namespace is None:
             namespace = _namespace_of(environ)
             self.namespace = check_namespace(namespace, "PAWL_NAMESPACE")
@@ -266,12 +268,30 @@ def plan_of(
     given: Mapping[str, Any],
     owner: str | None = None,
 ) -> Plan:
-    """The plan of a ``lock``, ``rlock`` or ``fair_lock``.
+    """The plan of a ``lock``, ``rlock`` or ``fair_lock``; that of the same words is remembered.
 
     Raises:
         ConfigurationError: A name, owner or option that can never work.
         NotSupported: A key that cannot be shared in this way.
     """
+    values = given.values()
+    types = tuple(map(type, values))
+    if name.__class__ is not str or owner is not None or not _PLAIN_VALUES.issuperset(types):
+        return _new_plan(settings, kind, name, given, owner)
+    # True is 1 to a dict, and no ttl: the types are part of what was given.
+    key = (kind, name, *given, *values, *types)
+    found = settings.plans.get(key)
+    if found is None:
+        found = _new_plan(settings, kind, name, given, owner)
+        if len(settings.plans) >= _MOST_PLANS:
+            settings.plans.clear()
+        settings.plans[key] = found
+    return found
+
+
+def _new_plan(
+    settings: Settings, kind: str, name: str | Key, given: Mapping[str, Any], owner: str | None
+) -> Plan:
     if isinstance(name, Key):
         return plan_of_key(settings, kind, name, given, owner)
     if kind == "fair_lock":
@@ -463,12 +483,7 @@ def _queue_key(primitive: Primitive, options: Terms) -> str:
 
 def queue_key_of(key: str, options: Terms) -> str:
     """Of which locks the waiters have so much in common that one may go on for another."""
-    # Text, because its hash is worked out once. The callback's id cannot come again while its lock is alive.
-    o = options.given
-    behaviour = (
-        f"{id(o.on_lost)} {o.renew_every} {o.on_exit} {o.on_unavailable} {o.lock_delay} {options.durable}"
-    )
-    return f"{key} {o.ttl} {o.max_hold} {o.handover} {o.ticket_ttl} {o.fence_ms} {behaviour}"
+    return f"{key} {options.likeness}"
 
 
 def _check_owner(owner: object) -> str:

@@ -235,3 +235,64 @@ def test_what_is_remembered_of_options_is_little_and_keeps_nothing_alive() -> No
     for number in range(1000):
         settings.lock_options({"ttl": 2.0 + number})
     assert settings.lock_options({"ttl": 1.0}) is not first
+
+
+def test_the_plan_of_the_same_words_is_remembered() -> None:
+    with pawl.connect("redis://127.0.0.1:1/0", ttl=9.0) as client:
+        plan = client.lock("n", ttl=1)._plan
+        assert client.lock("n", ttl=1)._plan is plan
+        assert client.lock("n", ttl=1.0)._plan.queue_key == plan.queue_key
+        others = [
+            client.lock("m", ttl=1),
+            client.lock("n"),
+            client.lock("n", ttl=1, max_hold=1),
+            client.lock("n", max_hold=1),
+            client.rlock("n", ttl=1),
+            client.rlock("n", ttl=1, owner="o"),
+            client.fair_lock("n", ttl=1),
+        ]
+        assert (
+            len({plan.queue_key, *(lock._plan.queue_key + lock._plan.primitive.kind for lock in others)}) > 6
+        )
+        assert client.lock("n")._plan.options.rhythm.ttl == 9.0
+
+
+def test_a_remembered_plan_lets_nothing_pass_that_is_refused() -> None:
+    with pawl.connect("redis://127.0.0.1:1/0") as client:
+        client.lock("n", ttl=1, hear=True)
+        lock: Any = client.lock
+        for given in (
+            {"ttl": True, "hear": True},
+            {"ttl": 1, "hear": 1},
+            {"ttl": [], "hear": True},
+            {"tll": 1},
+        ):
+            with pytest.raises(pawl.ConfigurationError):
+                lock("n", **given)
+        for name in (["n"], b"n", None, 1):
+            with pytest.raises(pawl.ConfigurationError):
+                lock(name, ttl=1)
+        with pytest.raises(pawl.ConfigurationError):
+            client.fair_lock("n", handover=1)
+
+
+def test_what_is_remembered_of_plans_is_little_and_keeps_nothing_alive() -> None:
+    class Named(str):
+        __slots__ = ()
+
+    def told(_lease: object) -> None:
+        """Told of a loss."""
+
+    with pawl.connect("redis://127.0.0.1:1/0") as client:
+        alive = weakref.ref(told)
+        assert client.lock("n", on_lost=told)._plan.options.given.on_lost is told
+        del told
+        gc.collect()
+        assert alive() is None
+        plan = client.lock("n")._plan
+        assert client.lock(Named("n"))._plan is not plan
+        assert type(client.lock("n")._plan.primitive.name) is str
+        for number in range(1000):
+            client.lock(f"n{number}")
+        assert len(client._settings.plans) <= 256
+        assert client.lock("n")._plan is not plan

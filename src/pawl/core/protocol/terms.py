@@ -69,7 +69,8 @@ class Terms:
         block: How many fences a grant reserves.
         runs: Whether its waiters in strict order may follow each other inside the client.
         durable: How many replicas must have a write; None: none.
-        confirms: Whether a lease that was handed on by another client is asked for once more before it counts.
+        likeness: All that must be the same for one waiter to go on for another; text, because its hash is worked out
+            once.
         tracks: Whether its holder is notified when others change its key.
     """
 
@@ -91,7 +92,7 @@ class Terms:
     block: int = field(init=False, repr=False, compare=False)
     runs: bool = field(init=False, repr=False, compare=False)
     durable: Durable | None = field(init=False, repr=False, compare=False)
-    confirms: bool = field(init=False, repr=False, compare=False)
+    likeness: str = field(init=False, repr=False, compare=False)
     tracks: bool = field(init=False, repr=False, compare=False)
 
     hand_over_for: ClassVar[float] = 0.02
@@ -114,16 +115,21 @@ class Terms:
         put(self, "renewed", self.rhythm if given.renew else None)
         disk = given.replicas_sync == "disk"
         put(self, "durable", Durable(given.replicas, disk) if given.replicas else None)
-        # A hand-off lives on its ticket's expiry, on one server: too little where more was asked for.
-        put(self, "confirms", not given.renew or self.delay_ms > 0 or given.replicas > 0)
         put(self, "runs", self._may_run())
         put(self, "block", self.handover + 1 if self.hands_over else RUN if self.runs else 1)
         put(self, "tracks", False)
+        put(self, "likeness", self._likeness(given))
 
     @property
     def ttl(self) -> float:
         """TTL of a lease, in seconds."""
         return self.given.ttl
+
+    @property
+    def confirms(self) -> bool:
+        """Whether a lease that was handed on by another client is asked for once more before it counts."""
+        # A hand-off lives on its ticket's expiry, on one server: too little where more was asked for.
+        return not self.given.renew or self.delay_ms > 0 or self.durable is not None
 
     @property
     def hands_over(self) -> bool:
@@ -138,6 +144,13 @@ class Terms:
         roomy = self.max_waiters >= _ROOM_FOR_RUNS
         plain = bool(self.given.renew) and not self.confirms
         return self.handover == 0 and plain and self.min_hold == 0 and roomy
+
+    def _likeness(self, o: LockOptions) -> str:
+        # The callback's id cannot come again while its lock is alive.
+        behaviour = (
+            f"{id(o.on_lost)} {o.renew_every} {o.on_exit} {o.on_unavailable} {o.lock_delay} {self.durable}"
+        )
+        return f"{o.ttl} {o.max_hold} {o.handover} {o.ticket_ttl} {o.fence_ms} {behaviour}"
 
     def tracked(self) -> Terms:
         """These terms for a key that others may delete: its holder is notified of changes."""

@@ -36,6 +36,14 @@ _OWN_RENEW = load(__name__, "own_renew", read=OWNED)
 _OWN_LEAVE = load(__name__, "own_leave", read=OWNED_LEAVE)
 
 
+_FENCE = b"fence"
+_QUEUE, _TICKETS, _HOLDS, _DEAD = (
+    f"{WIRE_VERSION}:{helper}".encode() for helper in ("queue", "tickets", "holds", "dead:")
+)
+_REST = b"$%%d\r\n%%b%b\r\n$%%d\r\n%%b%b\r\n" % (_QUEUE, _TICKETS)
+_ONE = b"$%%d\r\n%%b%b\r\n" % _HOLDS
+
+
 @lru_cache(maxsize=1024)
 def _args(*args: str | int) -> bytes:
     # The same few tuples come again and again: a lock's numbers, and the channel of the thread or loop.
@@ -62,11 +70,14 @@ class Mutex:
         self.kind: str = kind
         self.name: str = name
         self.key: str = key
-        helpers = ("fence", f"{WIRE_VERSION}:queue", f"{WIRE_VERSION}:tickets")
-        self._keys = pack_words(key.encode(), *[helper_key(key, suffix).encode() for suffix in helpers])
-        self._two = len(pack_words(key.encode(), helper_key(key, "fence").encode()))
-        self._holds = pack_words(helper_key(key, f"{WIRE_VERSION}:holds").encode())
-        self._dead = helper_key(key, f"{WIRE_VERSION}:dead:").encode()
+        # In few steps: many programs make a lock for each thing that they work on.
+        word, root = key.encode(), helper_key(key, "").encode()
+        size = len(root)
+        two = b"$%d\r\n%b\r\n$%d\r\n%b%b\r\n" % (len(word), word, size + len(_FENCE), root, _FENCE)
+        self._two = len(two)
+        self._keys = two + _REST % (size + len(_QUEUE), root, size + len(_TICKETS), root)
+        self._holds = _ONE % (size + len(_HOLDS), root)
+        self._dead = root + _DEAD
         self._owner = b""
         self.fence_ms: int = fence_ms
         self._no_tomb = _args(0, 0, "", fence_ms)
