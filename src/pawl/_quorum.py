@@ -14,7 +14,7 @@ from pawl.core.protocol.redlock_options import RedlockOptions
 from pawl.core.quorum.nodes import Lives, Roster
 from pawl.errors import ConfigurationError, NotSupported
 from pawl.primitives.probe import probe
-from pawl.primitives.redis import MASTERS, REDIS
+from pawl.primitives.redis import REDIS
 from pawl.runtimes.choice import asyncio_runtime, thread_runtime
 from pawl.topology.endpoint import ClusterNodes, Masters, Place, Service, Target
 from pawl.topology.redlock import why_poor
@@ -65,6 +65,8 @@ def check_options(given: object, target: Target, settings: Settings) -> RedlockO
 
 def _engine_of(target: Target) -> ServerEngine:
     if isinstance(target, Masters):
+        from pawl.primitives.masters import MASTERS
+
         return MASTERS
     return (isinstance(target, Place) and target.engine) or REDIS
 

@@ -1,4 +1,4 @@
-"""The engine of Redis: which class makes the requests of which primitive, on one server or on several masters."""
+"""The engine of Redis: which class makes the requests of which primitive on one server or one group of servers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pawl.core.protocol.engine import Request, ServerEngine
-from pawl.errors import NotSupported
 from pawl.primitives.barrier import Barrier
 from pawl.primitives.election import Ballot, ballot_key
 from pawl.primitives.latch import Latch
@@ -15,8 +14,6 @@ from pawl.primitives.mutex import Mutex, SharedMutex, Together
 from pawl.primitives.once import OnceMutex, once_key
 from pawl.primitives.permits import EXCLUSIVE, SHARED, UPGRADABLE, Permits
 from pawl.primitives.probe import keys_to_look_at, kind_of, probe, words_for
-from pawl.primitives.redlock import QuorumMutex
-from pawl.primitives.redlock.rwlock import QuorumRwlock
 from pawl.primitives.session import SessionKeys
 
 if TYPE_CHECKING:
@@ -26,7 +23,7 @@ if TYPE_CHECKING:
     from pawl.core.protocol.runtime import Call
     from pawl.core.protocol.terms import Terms
 
-__all__ = ["MASTERS", "REDIS", "MastersEngine", "RedisEngine"]
+__all__ = ["REDIS", "RedisEngine"]
 
 _SPRING_MS = 110
 
@@ -102,40 +99,6 @@ class RedisEngine:
         ]
 
 
-class MastersEngine(RedisEngine):
-    """Several independent masters, of which a majority grants; what they cannot keep is refused before."""
-
-    __slots__ = ()
-
-    def mutex(self, kind: str, name: str, key: str, options: Terms) -> Primitive:
-        """See ``ServerEngine``."""
-        return QuorumMutex(kind, name, key, options.given.fence_ms)
-
-    def mutex_at(
-        self,
-        kind: str,
-        key: Key,
-        options: Terms,
-        owner: str | None,  # noqa: ARG002 - refused before
-        *,
-        sharded: bool,  # noqa: ARG002 - it is not
-    ) -> Primitive:
-        """See ``ServerEngine``: only plain keys have a form in common with others there."""
-        return QuorumMutex(kind, key.name, key.key, options.given.fence_ms)
-
-    def rwlock(self, name: str, key: str, options: Terms, *, upgradable: bool) -> tuple[Permits, Permits]:
-        """See ``ServerEngine``."""
-        if upgradable:
-            text = "rwlock(upgradable=True) is not supported on independent masters (Redlock): release, then write"
-            raise NotSupported(text, name=name)
-        reader = QuorumRwlock("rwlock.read", name, key, SHARED, options.given.fence_ms)
-        return reader, reader.of("rwlock.write", EXCLUSIVE)
-
-    def sessions(self, namespace: str) -> None:  # noqa: ARG002
-        """See ``ServerEngine``: no two clients would read the same record."""
-        return
-
-
 def _shared_of(key: Key, options: Terms, *, sharded: bool) -> str:
     from pawl.primitives.key import redisson_word, shared_word, wake_word
 
@@ -155,6 +118,3 @@ def _shared_of(key: Key, options: Terms, *, sharded: bool) -> str:
 
 REDIS: ServerEngine = RedisEngine()
 """One server, a group behind Sentinels, a cluster."""
-
-MASTERS: ServerEngine = MastersEngine()
-"""Several independent masters."""
